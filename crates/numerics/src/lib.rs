@@ -1,0 +1,9 @@
+//! Maths on slices: random numbers, optimizers, aggregation, schedules.
+//!
+//! Everything here is a pure function of its arguments: no I/O, no clock, no hidden randomness,
+//! and the same bits on every processor.
+//!
+//! # Layout
+//! - [`random`]: the counter-based generator that everything random draws from
+
+pub mod random;

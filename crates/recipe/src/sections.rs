@@ -1,0 +1,163 @@
+//! The recipe's top level and its smaller sections.
+
+use crate::model::Model;
+use crate::train::Train;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A whole recipe, every default filled in.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Recipe {
+    /// Names the run directory.
+    pub name: String,
+    /// Everything random follows from it.
+    #[serde(default)]
+    pub seed: u64,
+    /// Where machines come from.
+    #[serde(default)]
+    pub pool: Pool,
+    /// What is learned from.
+    pub data: Data,
+    /// What is learned.
+    pub model: Model,
+    /// How it is learned.
+    #[serde(default)]
+    pub train: Train,
+    /// What is kept.
+    #[serde(default)]
+    pub output: Output,
+}
+
+/// The `pool` section.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Pool {
+    /// Where machines come from.
+    pub provider: Provider,
+    /// Worker processes. This version trains in one process: 1.
+    #[schemars(range(min = 1, max = 4096))]
+    pub workers: usize,
+    /// Threads that compute shards side by side; 0 takes one per core. The result never depends on it.
+    #[schemars(range(min = 0, max = 1024))]
+    pub threads: usize,
+}
+
+impl Default for Pool {
+    fn default() -> Self {
+        Self { provider: Provider::Local, workers: 1, threads: 0 }
+    }
+}
+
+/// Where machines come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Provider {
+    /// This machine.
+    #[default]
+    Local,
+}
+
+/// The `data` section.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Data {
+    /// `digits` (drawn from the seed), or a file or folder of examples.
+    pub train: String,
+    /// Held-out examples: a path, or a share of `train` (such as 0.1) set aside by the seed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub test: Option<Part>,
+    /// Examples to validate on after each epoch: a path, or a share of `train`.
+    #[serde(default = "tenth", skip_serializing_if = "Option::is_none")]
+    pub validation: Option<Part>,
+    /// Format of the files; `auto` looks at them.
+    #[serde(default)]
+    pub format: Format,
+    /// Examples to use: how many `digits` draws, or at most how many of the files' are read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_000_000_000))]
+    pub examples: Option<usize>,
+    /// How pixel values are scaled.
+    #[serde(default)]
+    pub normalize: Normalize,
+    /// Random changes to training examples.
+    #[serde(default)]
+    pub augment: Augment,
+}
+
+/// A held-out part of the data.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Part {
+    /// Share of the training examples, above 0 and below 1.
+    Share(f64),
+    /// A file or folder of its own.
+    Path(String),
+}
+
+/// File formats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Format {
+    /// Look at the files.
+    #[default]
+    Auto,
+    /// MNIST's idx files, plain or .gz.
+    Idx,
+    /// CIFAR-10's binary batches, .bin or .xz.
+    Cifar10,
+}
+
+/// How values are scaled before training: (value/255 − mean) / std for bytes, (value − mean) / std for floats.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Normalize {
+    /// Mean of each channel; one number serves all.
+    pub mean: Vec<f32>,
+    /// Standard deviation of each channel; one number serves all.
+    pub std: Vec<f32>,
+}
+
+impl Default for Normalize {
+    fn default() -> Self {
+        Self { mean: vec![0.0], std: vec![1.0] }
+    }
+}
+
+/// Random changes, drawn by (seed, epoch, example).
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Augment {
+    /// Zero pixels added on each side before a random crop back to size.
+    #[schemars(range(min = 0, max = 512))]
+    pub crop_padding: usize,
+    /// Mirror left to right half of the time.
+    pub horizontal_flip: bool,
+    /// Side of a square set to zero at a random place; 0 for none.
+    #[schemars(range(min = 0, max = 4096))]
+    pub cutout: usize,
+}
+
+/// The `output` section.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Output {
+    /// Folder of run directories.
+    pub dir: String,
+    /// Also write a checkpoint every so many steps; 0 writes them at the end of each epoch only.
+    #[schemars(range(min = 0))]
+    pub checkpoint_steps: u64,
+    /// Checkpoints kept besides the best.
+    #[schemars(range(min = 1, max = 1000))]
+    pub keep: usize,
+}
+
+impl Default for Output {
+    fn default() -> Self {
+        Self { dir: "runs".into(), checkpoint_steps: 0, keep: 2 }
+    }
+}
+
+fn tenth() -> Option<Part> {
+    Some(Part::Share(0.1))
+}
