@@ -3,4 +3,5 @@
 //! Never reads files, prints, or asks the clock.
 
 mod api_sketch;
+pub mod kernels;
 pub use api_sketch::*;

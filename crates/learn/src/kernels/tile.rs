@@ -1,0 +1,294 @@
+//! The micro-kernel under every matrix product and convolution: a small tile of outputs held in
+//! registers while a sum runs.
+//!
+//! Each output is one chain of fused multiply-adds over k in ascending order, whatever the tile's
+//! size, so blocking never changes bits.
+
+use super::simd::{LANES, Simd};
+
+/// What the sum starts from.
+#[derive(Clone, Copy)]
+pub enum Start {
+    /// Zero.
+    Zero,
+    /// One value per output column.
+    Bias(*const f32),
+    /// What the output holds: the chain goes on.
+    Output,
+}
+
+/// What becomes of the sum.
+#[derive(Clone, Copy)]
+pub enum Finish {
+    /// Stored.
+    Store,
+    /// Added to what the output holds.
+    Add,
+    /// Stored after adding another tensor laid out like the output.
+    StorePlus(*const f32),
+}
+
+/// Rows of A against columns of B. `segments` runs of `len` terms make up k.
+///
+/// A's element (row, k) is at `row·a_row + segment·a_segment + k·a_col`; B's column block `j` of 16
+/// at `j·b_block + segment·b_segment + k·b_row`; the output's (row, column) at `row·c_row + column`.
+#[derive(Clone, Copy)]
+pub struct Panel {
+    /// Broadcast operand.
+    pub a: *const f32,
+    /// Distance between rows of A.
+    pub a_row: usize,
+    /// Distance between terms of A.
+    pub a_col: usize,
+    /// Distance between segments of A.
+    pub a_segment: usize,
+    /// Vector operand.
+    pub b: *const f32,
+    /// Distance between terms of B.
+    pub b_row: usize,
+    /// Distance between 16-column blocks of B.
+    pub b_block: usize,
+    /// Distance between segments of B.
+    pub b_segment: usize,
+    /// Number of segments.
+    pub segments: usize,
+    /// Terms per segment.
+    pub len: usize,
+    /// Output.
+    pub c: *mut f32,
+    /// Distance between output rows.
+    pub c_row: usize,
+    /// What the sums start from.
+    pub start: Start,
+    /// What becomes of the sums.
+    pub finish: Finish,
+    /// Whether negative outputs become zero.
+    pub relu: bool,
+}
+
+impl Panel {
+    #[inline(always)]
+    unsafe fn down(self, rows: usize) -> Self {
+        // SAFETY: the caller stays within the operands' rows.
+        unsafe { self.shift(rows * self.a_row, rows * self.c_row) }
+    }
+
+    #[inline(always)]
+    unsafe fn shift(self, a: usize, c: usize) -> Self {
+        // SAFETY: the caller stays within the operands.
+        unsafe {
+            Self {
+                a: self.a.add(a),
+                c: self.c.add(c),
+                finish: match self.finish {
+                    Finish::StorePlus(p) => Finish::StorePlus(p.add(c)),
+                    other => other,
+                },
+                ..self
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn right(self, blocks: usize) -> Self {
+        // SAFETY: the caller stays within the operands' columns.
+        unsafe {
+            Self {
+                b: self.b.add(blocks * self.b_block),
+                c: self.c.add(blocks * LANES),
+                start: match self.start {
+                    Start::Bias(p) => Start::Bias(p.add(blocks * LANES)),
+                    other => other,
+                },
+                finish: match self.finish {
+                    Finish::StorePlus(p) => Finish::StorePlus(p.add(blocks * LANES)),
+                    other => other,
+                },
+                ..self
+            }
+        }
+    }
+}
+
+/// A panel repeated down an image: the next band is `a_step` and `c_step` further on.
+#[derive(Clone, Copy)]
+pub struct Bands {
+    /// How many.
+    pub count: usize,
+    /// Distance in A.
+    pub a_step: usize,
+    /// Distance in the output.
+    pub c_step: usize,
+}
+
+/// One band.
+pub const ONE: Bands = Bands { count: 1, a_step: 0, c_step: 0 };
+
+/// All `m` rows and `n` columns of every band. `CONTIGUOUS` promises `a_row == 1`. Column blocks
+/// are the outer loop, so that their part of B stays in the cache over all bands.
+#[inline(always)]
+pub unsafe fn multiply<S: Simd, const CONTIGUOUS: bool>(
+    panel: Panel,
+    m: usize,
+    n: usize,
+    bands: Bands,
+) {
+    let full = n / LANES;
+    let mut block = 0;
+    // SAFETY: forwarded to the caller.
+    unsafe {
+        if S::WIDE {
+            while block + 2 <= full {
+                columns::<S, 2, CONTIGUOUS, false>(panel.right(block), m, LANES, bands);
+                block += 2;
+            }
+        }
+        while block < full {
+            columns::<S, 1, CONTIGUOUS, false>(panel.right(block), m, LANES, bands);
+            block += 1;
+        }
+        if n > full * LANES {
+            columns::<S, 1, CONTIGUOUS, true>(panel.right(block), m, n - full * LANES, bands);
+        }
+    }
+}
+
+/// All bands of `NB` column blocks.
+#[inline(always)]
+unsafe fn columns<S: Simd, const NB: usize, const CONTIGUOUS: bool, const TAIL: bool>(
+    panel: Panel,
+    m: usize,
+    lanes: usize,
+    bands: Bands,
+) {
+    for band in 0..bands.count {
+        // SAFETY: forwarded to the caller.
+        unsafe {
+            let panel = panel.shift(band * bands.a_step, band * bands.c_step);
+            rows::<S, NB, CONTIGUOUS, TAIL>(panel, m, lanes);
+        }
+    }
+}
+
+/// All rows of one band.
+#[inline(always)]
+unsafe fn rows<S: Simd, const NB: usize, const CONTIGUOUS: bool, const TAIL: bool>(
+    panel: Panel,
+    m: usize,
+    lanes: usize,
+) {
+    let mut row = 0;
+    // SAFETY: forwarded to the caller.
+    unsafe {
+        if S::WIDE {
+            while row + 8 <= m {
+                tile::<S, 8, NB, CONTIGUOUS, TAIL>(panel.down(row), lanes);
+                row += 8;
+            }
+        }
+        while row + 4 <= m {
+            tile::<S, 4, NB, CONTIGUOUS, TAIL>(panel.down(row), lanes);
+            row += 4;
+        }
+        if row + 2 <= m {
+            tile::<S, 2, NB, CONTIGUOUS, TAIL>(panel.down(row), lanes);
+            row += 2;
+        }
+        if row < m {
+            tile::<S, 1, NB, CONTIGUOUS, TAIL>(panel.down(row), lanes);
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn get<S: Simd, const TAIL: bool>(p: *const f32, lanes: usize) -> S::V {
+    // SAFETY: forwarded to the caller.
+    unsafe { if TAIL { S::load_part(p, lanes) } else { S::load(p) } }
+}
+
+#[inline(always)]
+unsafe fn tile<
+    S: Simd,
+    const MR: usize,
+    const NB: usize,
+    const CONTIGUOUS: bool,
+    const TAIL: bool,
+>(
+    t: Panel,
+    lanes: usize,
+) {
+    // SAFETY: the caller's panel covers MR rows and NB blocks.
+    unsafe {
+        let mut acc = [[S::zero(); NB]; MR];
+        match t.start {
+            Start::Zero => {}
+            Start::Bias(p) => {
+                for b in 0..NB {
+                    let v = get::<S, TAIL>(p.add(b * LANES), lanes);
+                    for row in acc.iter_mut() {
+                        row[b] = v;
+                    }
+                }
+            }
+            Start::Output => {
+                for (r, row) in acc.iter_mut().enumerate() {
+                    for (b, v) in row.iter_mut().enumerate() {
+                        *v = get::<S, TAIL>(t.c.add(r * t.c_row + b * LANES), lanes);
+                    }
+                }
+            }
+        }
+        for segment in 0..t.segments {
+            let mut a = t.a.wrapping_add(segment * t.a_segment);
+            let mut b = t.b.wrapping_add(segment * t.b_segment);
+            for _ in 0..t.len {
+                let mut w = [S::zero(); NB];
+                for (j, v) in w.iter_mut().enumerate() {
+                    *v = get::<S, TAIL>(b.wrapping_add(j * t.b_block), lanes);
+                }
+                for r in 0..MR {
+                    let step = if CONTIGUOUS { 1 } else { t.a_row };
+                    let x = S::splat(*a.wrapping_add(r * step));
+                    for j in 0..NB {
+                        acc[r][j] = S::fma(x, w[j], acc[r][j]);
+                    }
+                }
+                a = a.wrapping_add(if CONTIGUOUS { t.a_col } else { 1 });
+                b = b.wrapping_add(t.b_row);
+            }
+        }
+        finish::<S, MR, NB, TAIL>(t, acc, lanes);
+    }
+}
+
+#[inline(always)]
+unsafe fn finish<S: Simd, const MR: usize, const NB: usize, const TAIL: bool>(
+    t: Panel,
+    mut acc: [[S::V; NB]; MR],
+    lanes: usize,
+) {
+    // SAFETY: as for `tile`.
+    unsafe {
+        for r in 0..MR {
+            for b in 0..NB {
+                let at = r * t.c_row + b * LANES;
+                let mut v = acc[r][b];
+                match t.finish {
+                    Finish::Store => {}
+                    Finish::Add => v = S::add(get::<S, TAIL>(t.c.add(at), lanes), v),
+                    Finish::StorePlus(p) => v = S::add(v, get::<S, TAIL>(p.add(at), lanes)),
+                }
+                if t.relu {
+                    v = S::max(v, S::zero());
+                }
+                acc[r][b] = v;
+            }
+        }
+        for r in 0..MR {
+            for b in 0..NB {
+                let at = t.c.add(r * t.c_row + b * LANES);
+                if TAIL { S::store_part(at, acc[r][b], lanes) } else { S::store(at, acc[r][b]) }
+            }
+        }
+    }
+}
