@@ -109,8 +109,15 @@ impl<'s> Checker<'s> {
             self.path.pop();
         }
         for name in required {
-            if !entries.iter().any(|e| e.key == name) {
-                sound = false;
+            if entries.iter().any(|e| e.key == name) {
+                continue;
+            }
+            sound = false;
+            // A mistyped key is one mistake, not two.
+            let mistyped = |e: &Entry| {
+                !known.contains(&e.key.as_str()) && suggest::nearest(&e.key, &known) == Some(name)
+            };
+            if !entries.iter().take(MISTAKES_MAX).any(mistyped) {
                 self.missing_key(name, &properties[name], key);
             }
         }
@@ -123,8 +130,7 @@ impl<'s> Checker<'s> {
         let long = bound("maxItems").is_some_and(|n| items.len() > n);
         if short || long {
             let wanted = self.wanted(schema);
-            let message =
-                format!("{} must be {wanted}, but has {} items", self.title(), items.len());
+            let message = format!("{} must be {wanted}, but has {}", self.title(), items.len());
             return self.mistake(node.span, message, None);
         }
         let is_network = self.path == ["model", "layers"];

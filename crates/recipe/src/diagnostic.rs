@@ -167,7 +167,7 @@ impl Texts {
         let set = text.checked_sub(1).map(|n| self.sets.get(n).map_or("", String::as_str));
         let set_lines = set.map(lines_of);
         let lines = set_lines.as_ref().unwrap_or(&self.lines);
-        let source = line.checked_sub(1).and_then(|n| lines.get(n));
+        let source = line.checked_sub(1).and_then(|n| lines.get(n)).filter(|s| !s.is_empty());
         let snippet = source.map_or(String::new(), |s| snippet(s, line, column, length));
         let file = set.map_or(self.file.clone(), |s| format!("--set {}", plain(s)));
         Diagnostic { file, line, column, message: mistake.message, snippet, hint: mistake.hint }
@@ -198,7 +198,8 @@ fn shown(c: char) -> char {
     }
 }
 
-fn lines_of(text: &str) -> Vec<String> {
+/// Lines as YAML breaks them.
+pub(crate) fn lines_of(text: &str) -> Vec<String> {
     let text = text.replace("\r\n", "\n");
     text.split(['\n', '\r']).map(str::to_owned).collect()
 }

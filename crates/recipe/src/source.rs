@@ -17,6 +17,9 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+/// The first character of the file.
+const START: Span = Span { text: 0, line: 1, column: 1, length: 1 };
+
 /// A sound recipe and its places in the file.
 #[derive(Debug, Clone)]
 pub struct Source {
@@ -174,12 +177,13 @@ fn locate(tree: &Node, finding: Finding) -> Mistake {
 
 /// Reads at most the bound, however long the file claims to be.
 fn read(path: &Path) -> Result<Vec<u8>, Diagnostics> {
-    let fail = |message: String, hint: Option<String>| {
+    let fail = |span: Span, message: String, hint: Option<String>| {
         let texts = Texts::new(&path.display().to_string(), "", &[]);
-        Err(texts.render(vec![Mistake::new(Span::default(), message, hint)]))
+        Err(texts.render(vec![Mistake::new(span, message, hint)]))
     };
-    let unreadable =
-        |error: std::io::Error| fail(format!("the recipe cannot be read: {error}"), None);
+    let unreadable = |error: std::io::Error| {
+        fail(Span::default(), format!("the recipe cannot be read: {error}"), None)
+    };
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) => return unreadable(error),
@@ -187,7 +191,7 @@ fn read(path: &Path) -> Result<Vec<u8>, Diagnostics> {
     let claimed = file.metadata().map_or(0, |m| m.len());
     if claimed > FILE_BYTES_MAX as u64 {
         let (message, hint) = too_large(Some(claimed));
-        return fail(message, Some(hint));
+        return fail(START, message, Some(hint));
     }
     let mut bytes = Vec::new();
     match file.take(FILE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes) {
@@ -207,13 +211,12 @@ fn too_large(bytes: Option<u64>) -> (String, String) {
 
 /// The file's tree, or why there is none.
 fn tree(bytes: &[u8]) -> (Option<Node>, Vec<Mistake>) {
-    let start = Span { text: 0, line: 1, column: 1, length: 1 };
     let refuse = |span: Span, message: String, hint: &str| {
         (None, vec![Mistake::new(span, message, hint.to_owned())])
     };
     if bytes.len() > FILE_BYTES_MAX {
         let (message, hint) = too_large(None);
-        return refuse(Span::default(), message, &hint);
+        return refuse(START, message, &hint);
     }
     let text = match std::str::from_utf8(bytes) {
         Ok(text) => text,
@@ -223,17 +226,17 @@ fn tree(bytes: &[u8]) -> (Option<Node>, Vec<Mistake>) {
             let column = before.rsplit('\n').next().map_or(0, |l| l.chars().count()) + 1;
             let byte = bytes.get(error.valid_up_to()).copied().unwrap_or(0);
             let message = format!("the recipe is not UTF-8 text: byte {byte:#04x}");
-            return refuse(Span { line, column, ..start }, message, "save the file as UTF-8");
+            return refuse(Span { line, column, ..START }, message, "save the file as UTF-8");
         }
     };
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let (node, mistakes) = yaml::parse(text, start);
+    let (node, mistakes) = yaml::parse(text, START);
     let example = "start with `name: my-run`, then `data:`, `model:` and `train:`";
     match node {
         Some(Node { kind: Kind::Map(_), .. }) => (node, mistakes),
         None if !mistakes.is_empty() => (None, mistakes),
         None | Some(Node { kind: Kind::Null, .. }) => {
-            refuse(start, "the recipe is empty".into(), example)
+            refuse(START, "the recipe is empty".into(), example)
         }
         Some(other) => {
             let message =

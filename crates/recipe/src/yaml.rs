@@ -3,7 +3,7 @@
 //! Owns the bounds on what a file may ask for (nodes, depth, expanded aliases) and what plain
 //! scalars mean. Never knows a recipe's keys.
 
-use crate::diagnostic::{Mistake, Span, quoted};
+use crate::diagnostic::{Mistake, Span, lines_of, quoted};
 use crate::node::{Entry, Kind, Node};
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, StrInput, Tag};
 use std::borrow::Cow;
@@ -26,7 +26,8 @@ pub(crate) fn parse(text: &str, origin: Span) -> (Option<Node>, Vec<Mistake>) {
     let mut mistakes = builder.mistakes;
     match outcome {
         Ok(()) => (builder.root, mistakes),
-        Err(mistake) => {
+        Err(mut mistake) => {
+            mistake.span = within(text, origin, mistake.span);
             let tabs = tab_lines(text, origin, mistake.span.line);
             if tabs.is_empty() {
                 mistakes.push(mistake)
@@ -35,6 +36,19 @@ pub(crate) fn parse(text: &str, origin: Span) -> (Option<Node>, Vec<Mistake>) {
             }
             (None, mistakes)
         }
+    }
+}
+
+/// The end of the last line instead of a place after it, where there is nothing to see.
+fn within(text: &str, origin: Span, span: Span) -> Span {
+    let lines = lines_of(text.trim_end());
+    match lines.last() {
+        Some(last) if span.line.saturating_sub(origin.line) >= lines.len() => {
+            let shift = if lines.len() == 1 { origin.column - 1 } else { 0 };
+            let column = last.chars().count() + 1 + shift;
+            Span { line: origin.line + lines.len() - 1, column, ..span }
+        }
+        _ => span,
     }
 }
 
@@ -326,16 +340,20 @@ impl Builder {
     fn scan_mistake(&self, error: &ScanError) -> Mistake {
         let span = self.at(error.marker().line(), error.marker().col());
         let hint = match error.info() {
+            info if info.contains("mapping values are not allowed") => {
+                "is this line indented too far, or does the line above lack its colon?"
+            }
             info if info.contains("anchor") => "define it before with `&name`",
             info if info.contains("quoted") || info.contains("escape") => {
                 "check the quotes around this text"
             }
-            info if info.contains("simple key") || info.contains("':'") => {
+            info if info.contains("simple key") => {
                 "a key is followed by a colon and a space: `key: value`"
             }
-            info if info.contains("flow") || info.contains("bracket") || info.contains("']'") => {
+            info if ["flow", "bracket", "recursion"].iter().any(|w| info.contains(w)) => {
                 "check that every bracket and brace is closed"
             }
+            info if info.contains("unprintable") => "remove this character",
             _ => "check the indentation and the brackets around this place",
         };
         Mistake::new(span, format!("not valid YAML: {}", error.info()), hint.to_owned())
@@ -359,9 +377,8 @@ fn refuse_tag(tag: Option<Cow<'_, Tag>>, span: Span) -> Step {
 
 /// Lines indented with tabs, when the parser stopped at or after one.
 fn tab_lines(text: &str, origin: Span, failed_line: usize) -> Vec<Mistake> {
-    let text = text.replace("\r\n", "\n");
     let mut mistakes = Vec::new();
-    for (i, line) in text.split(['\n', '\r']).enumerate() {
+    for (i, line) in lines_of(text).iter().enumerate() {
         let indent: Vec<char> = line.chars().take_while(|c| *c == ' ' || *c == '\t').collect();
         let Some(tab) = indent.iter().position(|c| *c == '\t') else { continue };
         if indent.len() == line.chars().count() {
