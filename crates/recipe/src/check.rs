@@ -96,7 +96,7 @@ impl<'s> Checker<'s> {
         let required: Vec<&str> = strings(&schema["required"]);
         for entry in entries {
             let Some(property) = properties.get(&entry.key) else {
-                self.unknown_key(entry, &known);
+                self.unknown_key(entry, &known, schema);
                 continue;
             };
             self.path.push(entry.key.clone());
@@ -182,7 +182,7 @@ impl<'s> Checker<'s> {
         json
     }
 
-    fn unknown_key(&mut self, entry: &Entry, known: &[&str]) {
+    fn unknown_key(&mut self, entry: &Entry, known: &[&str], schema: &'s Value) {
         if self.mistakes.len() >= MISTAKES_MAX {
             return;
         }
@@ -192,11 +192,30 @@ impl<'s> Checker<'s> {
         }
         let hint = match known {
             [] => Some(format!("{} has no options", self.title())),
-            _ => suggest::hint(&entry.key, known, "known keys"),
+            _ => self
+                .home(&entry.key, schema)
+                .or_else(|| suggest::hint(&entry.key, known, "known keys")),
         };
         let mut mistake = Mistake::new(entry.key_span, message, hint);
         mistake.concerns = suggest::nearest(&entry.key, known).map(str::to_owned);
         self.mistakes.push(mistake);
+    }
+
+    /// Where a key that is known elsewhere belongs: one level down, or in another section.
+    fn home(&self, key: &str, schema: &'s Value) -> Option<String> {
+        let has = |options: &'s Value| self.resolve(options)["properties"].get(key).is_some();
+        let places = |schema: &'s Value| schema["properties"].as_object().into_iter().flatten();
+        for (name, property) in places(schema).chain(places(self.root)) {
+            if has(property) {
+                return Some(format!("`{key}` belongs in `{name}`"));
+            }
+            let cases = self.resolve(property)["oneOf"].as_array().into_iter().flatten();
+            let options = cases.flat_map(|c| c["properties"].as_object().into_iter().flatten());
+            if let Some((case, _)) = options.into_iter().find(|(_, o)| has(o)) {
+                return Some(format!("write `{name}: {{{case}: {{{key}: …}}}}`"));
+            }
+        }
+        None
     }
 
     fn missing_key(&mut self, name: &str, property: &'s Value, at: Span) {

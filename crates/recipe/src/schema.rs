@@ -38,8 +38,8 @@ fn add_shorthand(def: &mut Value, root: &Value) {
     let Some(list) = def["oneOf"].as_array_mut().filter(|_| !names.is_empty()) else { return };
     for case in list.iter_mut().filter(|c| kind_of(c).0 == "object") {
         let Some(properties) = case["properties"].as_object_mut() else { continue };
-        for (name, options) in properties.iter_mut().filter(|(n, _)| names.contains(&n.as_str())) {
-            let _ = name;
+        let optional = properties.iter_mut().filter(|(name, _)| names.contains(&name.as_str()));
+        for (_, options) in optional {
             *options = json!({ "anyOf": [options.clone(), { "type": "null" }] });
         }
     }

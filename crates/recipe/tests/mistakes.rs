@@ -80,6 +80,11 @@ fn keys() {
         "1:27 unknown key `lr` in `train.optimizer.sgd` // did you mean `learning_rate`?",
     );
     check_section(
+        "train: {learning_rate: 0.1}",
+        "1:9 unknown key `learning_rate` in `train` // write `optimizer: {sgd: {learning_rate: …}}`",
+    );
+    check_section("epochs: 3", "1:1 unknown key `epochs` // `epochs` belongs in `train`");
+    check_section(
         "data: {}",
         "1:1 missing key `train` in `data` // add `train: …`: `digits` (drawn from the seed), or a file or folder of examples, relative to the current directory",
     );
