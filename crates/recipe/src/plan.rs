@@ -1,7 +1,7 @@
 //! What would be done, in numbers: layers, shapes, sizes and the cut of the work.
 //!
 //! Owns the counting and the plain table of `planaria plan`. Never decides whether a recipe is
-//! sound; [`crate::network`] did.
+//! sound; `network` did.
 //!
 //! Counting: a multiply and an add are 2 FLOPs; only dense layers and convolutions count. A training
 //! step takes three times the forward pass (outputs, input gradients, parameter gradients), less the
