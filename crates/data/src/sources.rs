@@ -1,0 +1,3 @@
+//! The kinds of data: one file for each.
+
+pub mod digits;
