@@ -30,7 +30,9 @@ impl Scale {
             return Err(Error::setting(format!("`data.normalize.mean` is {bad}")));
         }
         if let Some(bad) = std.iter().find(|s| !(s.is_finite() && **s > 0.0)) {
-            return Err(Error::setting(format!("`data.normalize.std` is {bad}, but must be above 0")));
+            return Err(Error::setting(format!(
+                "`data.normalize.std` is {bad}, but must be above 0"
+            )));
         }
         let count = mean.len().max(std.len());
         let at = |list: &[f32], i: usize| f64::from(list[if list.len() == 1 { 0 } else { i }]);

@@ -22,6 +22,9 @@ pub const EXAMPLES: u64 = 60_000;
 /// Images kept once drawn (about 200 MB); the others are drawn again whenever they are read.
 const KEPT_MAX: u64 = 1 << 18;
 
+/// What the examples look like.
+pub const SHAPE: Shape = Shape::Image { height: SIDE, width: SIDE, channels: 1 };
+
 /// Which of the numbers under [`Purpose::Digits`] a stream gives.
 const ORDER: u64 = 0;
 const IMAGE: u64 = 1;
@@ -77,7 +80,7 @@ impl Source for Digits {
     }
 
     fn shape(&self) -> Shape {
-        Shape::Image { height: SIDE, width: SIDE, channels: 1 }
+        SHAPE
     }
 
     fn target(&self) -> Target {

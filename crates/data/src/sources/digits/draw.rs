@@ -51,19 +51,19 @@ struct Hand {
 
 impl Hand {
     fn new(random: &mut Stream) -> Self {
-        let turn = 0.17 * random.normal().clamp(-2.2, 2.2);
-        let slant = 0.22 * random.normal().clamp(-2.2, 2.2);
+        let turn = 0.15 * random.normal().clamp(-2.2, 2.2);
+        let slant = 0.2 * random.normal().clamp(-2.2, 2.2);
         let width = random.uniform_in(10.0, 16.5);
         let height = random.uniform_in(15.5, 20.5);
         let (sin, cos) = (libm::sinf(turn), libm::cosf(turn));
         let centre = SIDE as f32 / 2.0;
-        let (dx, dy) = (random.uniform_in(-2.4, 2.4), random.uniform_in(-2.4, 2.4));
+        let (dx, dy) = (random.uniform_in(-2.1, 2.1), random.uniform_in(-2.1, 2.1));
         // Scale, then slant (x −= slant·y), then turn, then move.
         let map = [
             [cos * width, (-cos * slant - sin) * height, centre + dx],
             [sin * width, (-sin * slant + cos) * height, centre + dy],
         ];
-        let bend = random.uniform_in(0.4, 1.15);
+        let bend = random.uniform_in(0.3, 1.05);
         let mut elastic = [[(0.0, 0.0); KNOTS]; KNOTS];
         for knot in elastic.iter_mut().flatten() {
             *knot = (bend * random.normal(), bend * random.normal());
@@ -71,7 +71,7 @@ impl Hand {
         Self {
             map,
             elastic,
-            jitter: random.uniform_in(0.012, 0.045),
+            jitter: random.uniform_in(0.01, 0.04),
             pen: random.uniform_in(0.75, 1.65),
             pressure: random.uniform_in(0.0, 0.3),
         }
@@ -95,7 +95,11 @@ impl Hand {
         let (fx, fy) = (smooth(gx - column as f32), smooth(gy - row as f32));
         let mix = |a: Point, b: Point, f: f32| (a.0 + (b.0 - a.0) * f, a.1 + (b.1 - a.1) * f);
         let [above, below] = [&self.elastic[row], &self.elastic[row + 1]];
-        mix(mix(above[column], above[column + 1], fx), mix(below[column], below[column + 1], fx), fy)
+        mix(
+            mix(above[column], above[column + 1], fx),
+            mix(below[column], below[column + 1], fx),
+            fy,
+        )
     }
 }
 
