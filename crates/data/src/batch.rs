@@ -10,6 +10,9 @@ use crate::source::Target;
 use planaria_recipe::sections::{Augment, Normalize};
 use std::ops::Range;
 
+/// How many examples ahead a source is told what will be read.
+const EXPECTED_AHEAD: usize = 2;
+
 /// Examples that are computed together.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Batch {
@@ -84,15 +87,12 @@ impl Loader {
     ) -> Result<Self, Error> {
         let augmenter =
             Augmenter::new(augment, part.source().shape()).map_err(|e| e.at("data.augment"))?;
-        Ok(Self { seed, shuffle: true, augmenter, ..Self::judging(part, normalize)? })
+        Ok(Self { seed, shuffle: true, augmenter, ..Self::evaluation(part, normalize)? })
     }
 
     /// For validation, test and inference: in the part's order, unchanged but for scaling.
-    pub fn judging(part: Part, normalize: &Normalize) -> Result<Self, Error> {
-        let channels = match part.source().shape() {
-            planaria_recipe::Shape::Image { channels, .. } => channels,
-            planaria_recipe::Shape::Vector(n) => n,
-        };
+    pub fn evaluation(part: Part, normalize: &Normalize) -> Result<Self, Error> {
+        let channels = part.source().shape().channels();
         let scale = Scale::new(normalize, channels).map_err(|e| e.at("data.normalize"))?;
         Ok(Self { part, seed: 0, shuffle: false, scale, augmenter: None })
     }
@@ -103,7 +103,7 @@ impl Loader {
     }
 
     /// Fills `batch` with the examples at `places` of the epoch's order (see [`crate::order`]),
-    /// whatever it held before.
+    /// whatever it held before. Places are below the part's length.
     pub fn fill(&self, epoch: u64, places: Range<u64>, batch: &mut Batch) -> Result<(), Error> {
         let n = self.part.len();
         let order =
@@ -120,7 +120,11 @@ impl Loader {
         let source = self.part.source();
         let len = source.shape().len();
         batch.inputs.resize(batch.ids.len() * len, 0.0);
-        for (&id, out) in batch.ids.iter().zip(batch.inputs.chunks_exact_mut(len)) {
+        for (i, out) in batch.inputs.chunks_exact_mut(len).enumerate() {
+            let id = batch.ids[i];
+            if let Some(&later) = batch.ids.get(i + EXPECTED_AHEAD) {
+                source.expect(later);
+            }
             match &self.augmenter {
                 None => source.read(id, &self.scale, out)?,
                 Some(augmenter) => {

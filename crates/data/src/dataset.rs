@@ -8,7 +8,7 @@ use planaria_recipe::sections::{self, Data, Format};
 use planaria_recipe::shape::Shape;
 use std::sync::Arc;
 
-/// The word for the built-in data.
+/// The word for the built-in data (a file or folder of that name is `./digits`).
 const DIGITS: &str = "digits";
 /// Where the held-out digits start when they are drawn on their own: far from the training ones.
 const DIGITS_VALIDATION: u64 = 1 << 40;

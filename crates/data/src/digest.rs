@@ -86,6 +86,6 @@ mod tests {
     #[test]
     fn it_never_changes() {
         // Workers of different builds compare digests.
-        assert_eq!((0..3).collect::<Digest>().to_string(), "");
+        assert_eq!((0..3).collect::<Digest>().to_string(), "3:0a830c0420b7813fe2e04bd2bcb74237");
     }
 }

@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 pub const SOURCE_BYTES_MAX: u64 = 16 << 30;
 /// Most memory that unpacking one .xz file may take (its largest preset needs 65 MiB).
 const XZ_MEMORY_KIB_MAX: u32 = 128 << 10;
-/// Room set aside before bytes have come; beyond it, buffers grow as they fill.
-const RESERVE_BYTES_MAX: u64 = 1 << 20;
+/// Most that one stored byte can become when it is unpacked from .gz (.xz can go beyond).
+const EXPANSION_MAX: u64 = 1032;
 /// Names listed when the right one is not there.
 const LISTED_MAX: usize = 8;
 
@@ -69,9 +69,12 @@ impl Stream {
         Ok(filled)
     }
 
-    /// Reads up to `len` bytes, growing as they come.
+    /// Reads up to `len` bytes.
     pub fn read(&mut self, len: u64, place: impl Fn(usize) -> String) -> Result<Vec<u8>, Error> {
-        let mut out = Vec::with_capacity(len.min(RESERVE_BYTES_MAX) as usize);
+        let mut out = Vec::new();
+        let likely = len.min(size(&self.path)?.saturating_mul(EXPANSION_MAX));
+        // Untouched room costs nothing; where even that is refused, the buffer grows as it fills.
+        let _ = out.try_reserve_exact(likely as usize);
         let result = (&mut self.bytes).take(len).read_to_end(&mut out);
         match result {
             Ok(_) => Ok(out),

@@ -14,6 +14,30 @@
 //! - [`reader`]: [`Reader`] fills them ahead of use, on its own thread.
 //! - [`digest`]: an order-free digest of example ids, for exactly-once accounting.
 //!
+//! ```
+//! use planaria_data::{Loader, Reader, Schedule, open};
+//! use planaria_recipe::sections::{Augment, Data, Format, Normalize, Part};
+//!
+//! let data = Data {
+//!     train: "digits".into(),
+//!     test: None,
+//!     validation: Some(Part::Share(0.1)),
+//!     format: Format::Auto,
+//!     examples: Some(500),
+//!     normalize: Normalize::default(),
+//!     augment: Augment::default(),
+//! };
+//! let set = open(&data, 7)?;
+//! let loader = Loader::training(set.train, 7, &data.normalize, &data.augment)?;
+//! let mut reader = Reader::start(loader, Schedule { batch: 100, epochs: 0..1, step: 0 })?;
+//! while let Some(batch) = reader.next() {
+//!     let batch = batch?;
+//!     assert_eq!(batch.inputs.len(), batch.len() * 28 * 28);
+//!     reader.recycle(batch);
+//! }
+//! # Ok::<(), planaria_data::Error>(())
+//! ```
+//!
 //! Everything random is a function of the seed and of names (epoch, example id), never of what was
 //! drawn before, who asks or on which machine. This crate never prints and never panics over a bad
 //! file: an [`Error`] names the file and the record.
@@ -24,6 +48,7 @@ pub mod dataset;
 pub mod digest;
 pub mod error;
 mod files;
+mod memory;
 pub mod order;
 pub mod part;
 pub mod reader;

@@ -9,9 +9,19 @@ use planaria_recipe::sections::Normalize;
 /// with factor and offset rounded once, so that every machine gets the same bits.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scale {
-    bytes: Vec<(f32, f32)>,
-    floats: Vec<(f32, f32)>,
+    bytes: Line,
+    floats: Line,
 }
+
+/// Factors and offsets of the values of an example, in turn; one pair if all channels are alike.
+#[derive(Debug, Clone, PartialEq)]
+struct Line {
+    factors: Vec<f32>,
+    offsets: Vec<f32>,
+}
+
+/// Pixels whose factors are written out side by side, so that few channels fill vector registers.
+const REPEAT: usize = 16;
 
 impl Scale {
     /// Checks the setting against the number of channels. A single number serves all channels, and
@@ -37,51 +47,43 @@ impl Scale {
         let count = mean.len().max(std.len());
         let at = |list: &[f32], i: usize| f64::from(list[if list.len() == 1 { 0 } else { i }]);
         let line = |unit: f64| {
-            let mut line: Vec<_> = (0..count)
-                .map(|i| {
-                    let (m, s) = (at(&mean, i), at(&std, i));
-                    ((1.0 / (unit * s)) as f32, (-m / s) as f32)
-                })
-                .collect();
-            if line.iter().all(|pair| *pair == line[0]) {
-                line.truncate(1);
-            }
-            line
+            let pair = |i: usize| {
+                let (m, s) = (at(&mean, i), at(&std, i));
+                ((1.0 / (unit * s)) as f32, (-m / s) as f32)
+            };
+            let alike = (0..count).all(|i| pair(i) == pair(0));
+            let length = if alike { 1 } else { count * REPEAT };
+            let (factors, offsets) = (0..length).map(|i| pair(i % count)).unzip();
+            Line { factors, offsets }
         };
         Ok(Self { bytes: line(255.0), floats: line(1.0) })
     }
 
     /// Scales bytes.
     pub fn bytes(&self, from: &[u8], to: &mut [f32]) {
-        apply(&self.bytes, from, to);
+        self.bytes.apply(from, to);
     }
 
     /// Scales floats.
     pub fn floats(&self, from: &[f32], to: &mut [f32]) {
-        apply(&self.floats, from, to);
+        self.floats.apply(from, to);
     }
 }
 
-/// The loops are plain so that the compiler vectorises them.
-fn apply<T: Copy + Into<f32>>(line: &[(f32, f32)], from: &[T], to: &mut [f32]) {
-    match *line {
-        [(factor, offset)] => {
+impl Line {
+    /// The loops are plain so that the compiler vectorises them.
+    fn apply<T: Copy + Into<f32>>(&self, from: &[T], to: &mut [f32]) {
+        if let ([factor], [offset]) = (&self.factors[..], &self.offsets[..]) {
             for (t, &f) in to.iter_mut().zip(from) {
                 *t = f.into() * factor + offset;
             }
+            return;
         }
-        [r, g, b] => {
-            for (t, f) in to.chunks_exact_mut(3).zip(from.chunks_exact(3)) {
-                t[0] = f[0].into() * r.0 + r.1;
-                t[1] = f[1].into() * g.0 + g.1;
-                t[2] = f[2].into() * b.0 + b.1;
-            }
-        }
-        _ => {
-            for (t, f) in to.chunks_mut(line.len()).zip(from.chunks(line.len())) {
-                for ((t, &f), &(factor, offset)) in t.iter_mut().zip(f).zip(line) {
-                    *t = f.into() * factor + offset;
-                }
+        let length = self.factors.len();
+        for (to, from) in to.chunks_mut(length).zip(from.chunks(length)) {
+            let line = self.factors.iter().zip(&self.offsets);
+            for ((t, &f), (factor, offset)) in to.iter_mut().zip(from).zip(line) {
+                *t = f.into() * factor + offset;
             }
         }
     }

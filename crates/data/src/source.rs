@@ -38,6 +38,9 @@ pub trait Source: Send + Sync + std::fmt::Debug {
     /// Target numbers of an example; empty where targets are classes.
     fn values(&self, id: u64) -> &[f32];
 
+    /// A hint that an example will be read soon; it may do nothing.
+    fn expect(&self, _id: u64) {}
+
     /// Writes the scaled values of an example, channels innermost; `out` holds `shape().len()`.
     fn read(&self, id: u64, scale: &Scale, out: &mut [f32]) -> Result<(), Error>;
 

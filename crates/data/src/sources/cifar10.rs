@@ -6,6 +6,7 @@
 
 use crate::error::Error;
 use crate::files::{self, SOURCE_BYTES_MAX, Stream};
+use crate::memory::prefetch;
 use crate::scale::Scale;
 use crate::source::{DataFile, Source, Target};
 use crate::sources::Role;
@@ -57,6 +58,11 @@ impl Cifar10 {
         let batch = self.starts.partition_point(|&start| start <= id) - 1;
         (&self.batches[batch], (id - self.starts[batch]) as usize)
     }
+
+    fn pixels(&self, id: u64) -> &[u8] {
+        let (batch, row) = self.find(id);
+        &batch.pixels[row * PIXELS..(row + 1) * PIXELS]
+    }
 }
 
 impl Source for Cifar10 {
@@ -81,9 +87,12 @@ impl Source for Cifar10 {
         &[]
     }
 
+    fn expect(&self, id: u64) {
+        prefetch(self.pixels(id));
+    }
+
     fn read(&self, id: u64, scale: &Scale, out: &mut [f32]) -> Result<(), Error> {
-        let (batch, row) = self.find(id);
-        scale.bytes(&batch.pixels[row * PIXELS..(row + 1) * PIXELS], out);
+        scale.bytes(self.pixels(id), out);
         Ok(())
     }
 
@@ -173,6 +182,8 @@ fn read(path: &Path) -> Result<Records, Error> {
     let total = stated.map_or(String::new(), |b| format!(" of {}", b / RECORD as u64));
     let mut stream = Stream::open(path)?;
     let mut records = Records::default();
+    // Untouched room costs nothing; without it, the buffer grows as it fills.
+    let _ = records.pixels.try_reserve_exact(stated.unwrap_or(0) as usize);
     let mut record = [0; RECORD];
     loop {
         let number = records.labels.len();

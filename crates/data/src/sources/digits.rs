@@ -9,6 +9,7 @@ mod draw;
 mod strokes;
 
 use crate::error::Error;
+use crate::memory::prefetch;
 use crate::scale::Scale;
 use crate::source::{DataFile, Source, Target};
 use draw::{PIXELS, SIDE};
@@ -97,6 +98,12 @@ impl Source for Digits {
 
     fn values(&self, _id: u64) -> &[f32] {
         &[]
+    }
+
+    fn expect(&self, id: u64) {
+        if let Some(drawn) = self.kept.get(id as usize).and_then(OnceLock::get) {
+            prefetch(&drawn.pixels);
+        }
     }
 
     fn read(&self, id: u64, scale: &Scale, out: &mut [f32]) -> Result<(), Error> {

@@ -11,10 +11,12 @@ mod names;
 
 use crate::error::Error;
 use crate::files;
+use crate::memory::prefetch;
 use crate::scale::Scale;
 use crate::source::{DataFile, Source, Target};
 use file::{Header, Values};
 use planaria_recipe::shape::Shape;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 pub use names::{is_name, locate};
@@ -59,6 +61,11 @@ impl Idx {
         Ok(Self { summary, inputs, classes, values, files: data_files(pair)? })
     }
 
+    fn row(&self, id: u64) -> Range<usize> {
+        let (id, len) = (id as usize, self.summary.shape.len());
+        id * len..(id + 1) * len
+    }
+
     fn width(&self) -> usize {
         match self.summary.target {
             Target::Class { .. } => 0,
@@ -89,8 +96,16 @@ impl Source for Idx {
         &self.values[id as usize * width..(id as usize + 1) * width]
     }
 
+    fn expect(&self, id: u64) {
+        let row = self.row(id);
+        match &self.inputs {
+            Values::Bytes(bytes) => prefetch(&bytes[row]),
+            Values::Floats { values, .. } => prefetch(&values[row]),
+        }
+    }
+
     fn read(&self, id: u64, scale: &Scale, out: &mut [f32]) -> Result<(), Error> {
-        let row = id as usize * out.len()..(id as usize + 1) * out.len();
+        let row = self.row(id);
         match &self.inputs {
             Values::Bytes(bytes) => scale.bytes(&bytes[row], out),
             Values::Floats { values, .. } => scale.floats(&values[row], out),
