@@ -11,10 +11,10 @@ use planaria_recipe::sections::{Augment, Normalize};
 use std::ops::Range;
 
 /// How many examples ahead a source is told what will be read.
-const EXPECTED_AHEAD: usize = 2;
+const PREFETCH_AHEAD: usize = 2;
 
 /// Examples that are computed together.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Batch {
     /// Epoch it belongs to, from 0.
     pub epoch: u64,
@@ -42,6 +42,15 @@ pub enum Targets {
 impl Default for Targets {
     fn default() -> Self {
         Self::Classes(Vec::new())
+    }
+}
+
+impl PartialEq for Batch {
+    fn eq(&self, other: &Self) -> bool {
+        (self.epoch, self.step) == (other.epoch, other.step)
+            && self.ids == other.ids
+            && self.inputs == other.inputs
+            && self.targets == other.targets
     }
 }
 
@@ -122,8 +131,8 @@ impl Loader {
         batch.inputs.resize(batch.ids.len() * len, 0.0);
         for (i, out) in batch.inputs.chunks_exact_mut(len).enumerate() {
             let id = batch.ids[i];
-            if let Some(&later) = batch.ids.get(i + EXPECTED_AHEAD) {
-                source.expect(later);
+            if let Some(&later) = batch.ids.get(i + PREFETCH_AHEAD) {
+                source.prefetch(later);
             }
             match &self.augmenter {
                 None => source.read(id, &self.scale, out)?,

@@ -39,7 +39,7 @@ pub trait Source: Send + Sync + std::fmt::Debug {
     fn values(&self, id: u64) -> &[f32];
 
     /// A hint that an example will be read soon; it may do nothing.
-    fn expect(&self, _id: u64) {}
+    fn prefetch(&self, _id: u64) {}
 
     /// Writes the scaled values of an example, channels innermost; `out` holds `shape().len()`.
     fn read(&self, id: u64, scale: &Scale, out: &mut [f32]) -> Result<(), Error>;

@@ -87,7 +87,7 @@ impl Source for Cifar10 {
         &[]
     }
 
-    fn expect(&self, id: u64) {
+    fn prefetch(&self, id: u64) {
         prefetch(self.pixels(id));
     }
 

@@ -100,7 +100,7 @@ impl Source for Digits {
         &[]
     }
 
-    fn expect(&self, id: u64) {
+    fn prefetch(&self, id: u64) {
         if let Some(drawn) = self.kept.get(id as usize).and_then(OnceLock::get) {
             prefetch(&drawn.pixels);
         }

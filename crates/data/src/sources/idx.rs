@@ -96,7 +96,7 @@ impl Source for Idx {
         &self.values[id as usize * width..(id as usize + 1) * width]
     }
 
-    fn expect(&self, id: u64) {
+    fn prefetch(&self, id: u64) {
         let row = self.row(id);
         match &self.inputs {
             Values::Bytes(bytes) => prefetch(&bytes[row]),
