@@ -1,1 +1,66 @@
-//! Placeholder.
+//! Data: where examples come from, which are held out, in which order and how changed they are
+//! learned from.
+//!
+//! # Layout
+//!
+//! In the order data flows:
+//! - [`dataset`]: the recipe's `data` section opened ([`open`]) or looked at ([`peek`]).
+//! - [`sources`]: one file per kind of data (`digits`, `idx`, `cifar10`), behind [`source::Source`];
+//!   a new format goes here. `files` finds, opens and unpacks.
+//! - [`part`]: the train, validation and test parts, by the seed.
+//! - [`order`]: the order of an epoch, its batches and their shards.
+//! - [`scale`] and [`augment`]: what happens to the values of an example.
+//! - [`batch`]: [`Loader`] fills a [`Batch`] for any places of any epoch.
+//! - [`reader`]: [`Reader`] fills them ahead of use, on its own thread.
+//! - [`digest`]: an order-free digest of example ids, for exactly-once accounting.
+//!
+//! ```
+//! use planaria_data::{Loader, Reader, Schedule, open};
+//! use planaria_recipe::sections::{Augment, Data, Format, Normalize, Part};
+//!
+//! let data = Data {
+//!     train: "digits".into(),
+//!     test: None,
+//!     validation: Some(Part::Share(0.1)),
+//!     format: Format::Auto,
+//!     examples: Some(500),
+//!     normalize: Normalize::default(),
+//!     augment: Augment::default(),
+//! };
+//! let set = open(&data, 7)?;
+//! let loader = Loader::training(set.train, 7, &data.normalize, &data.augment)?;
+//! let mut reader = Reader::start(loader, Schedule { batch: 100, epochs: 0..1, step: 0 })?;
+//! while let Some(batch) = reader.next() {
+//!     let batch = batch?;
+//!     assert_eq!(batch.inputs.len(), batch.len() * 28 * 28);
+//!     reader.recycle(batch);
+//! }
+//! # Ok::<(), planaria_data::Error>(())
+//! ```
+//!
+//! Everything random is a function of the seed and of names (epoch, example id), never of what was
+//! drawn before, who asks or on which machine. This crate never prints and never panics over a bad
+//! file: an [`Error`] names the file and the record.
+
+pub mod augment;
+pub mod batch;
+pub mod dataset;
+pub mod digest;
+pub mod error;
+mod files;
+mod memory;
+pub mod order;
+pub mod part;
+pub mod reader;
+pub mod scale;
+pub mod source;
+pub mod sources;
+
+pub use batch::{Batch, Loader, Targets};
+pub use dataset::{DataSet, Facts, open, open_part, peek};
+pub use digest::Digest;
+pub use error::{Error, Kind};
+pub use part::Part;
+pub use reader::{Reader, Schedule};
+pub use source::{DataFile, Source, Target};
+pub use sources::Role;

@@ -1,0 +1,262 @@
+//! The `data` section made real: its parts opened, or looked at without reading them.
+
+use crate::error::Error;
+use crate::part::{Cut, Part};
+use crate::source::{DataFile, Source, Target};
+use crate::sources::{Found, Role, Summary, digits, find};
+use planaria_recipe::sections::{self, Data, Format};
+use planaria_recipe::shape::Shape;
+use std::sync::Arc;
+
+/// The word for the built-in data (a file or folder of that name is `./digits`).
+const DIGITS: &str = "digits";
+/// Where the held-out digits start when they are drawn on their own: far from the training ones.
+const DIGITS_VALIDATION: u64 = 1 << 40;
+const DIGITS_TEST: u64 = 1 << 41;
+/// How many are drawn then.
+const DIGITS_HELD_OUT: u64 = 10_000;
+
+/// The opened data of a recipe.
+#[derive(Debug, Clone)]
+pub struct DataSet {
+    /// To learn from.
+    pub train: Part,
+    /// To judge each epoch by.
+    pub validation: Option<Part>,
+    /// To judge the result by.
+    pub test: Option<Part>,
+    /// What all of it has in common.
+    pub facts: Facts,
+}
+
+/// What can be told of the data without reading the inputs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Facts {
+    /// Shape of one example.
+    pub input: Shape,
+    /// What is learned of each example; classes are counted over all parts.
+    pub target: Target,
+    /// Examples to learn from.
+    pub train: u64,
+    /// Examples for validation.
+    pub validation: u64,
+    /// Examples for test.
+    pub test: u64,
+    /// The files that are read.
+    pub files: Vec<DataFile>,
+}
+
+impl Facts {
+    /// Largest class + 1, at least 2; none for targets that are numbers.
+    pub fn classes(&self) -> Option<usize> {
+        match self.target {
+            Target::Class { classes } => Some(classes),
+            Target::Values { .. } => None,
+        }
+    }
+}
+
+/// Opens the data of a recipe. Files are unpacked side by side.
+pub fn open(data: &Data, seed: u64) -> Result<DataSet, Error> {
+    let plan = Layout::find(data, seed)?;
+    let mut sources = open_all(&plan.distinct())?;
+    let summaries =
+        sources.iter().map(|(f, s)| (f.clone(), summarise(s.as_ref()))).collect::<Vec<_>>();
+    let (cut, facts) = plan.cut(data, |found| Ok(lookup(&summaries, found).clone()))?;
+    let own = |found: &Option<(Found, Role)>| {
+        found.as_ref().map(|(f, _)| Part::whole(lookup(&sources, f).clone()))
+    };
+    let (own_validation, own_test) = (own(&plan.validation), own(&plan.test));
+    let source = sources.swap_remove(0).1;
+    let (train, validation, test) = cut.apply(source, seed);
+    Ok(DataSet { train, validation: validation.or(own_validation), test: test.or(own_test), facts })
+}
+
+/// Looks at the data of a recipe: headers, labels and sizes, never the inputs.
+pub fn peek(data: &Data, seed: u64) -> Result<Facts, Error> {
+    Layout::find(data, seed)?.cut(data, Found::peek).map(|(_, facts)| facts)
+}
+
+/// Opens one path (or `digits`) on its own, whole, such as for judging a saved model.
+pub fn open_part(text: &str, format: Format, role: Role, seed: u64) -> Result<Part, Error> {
+    find_one(text, format, role, seed, None)?.open().map(Part::whole)
+}
+
+/// A source and what it was opened from.
+type Opened = (Found, Arc<dyn Source>);
+
+/// Where each part's examples come from. A part that is a share of the training source has no
+/// source of its own.
+struct Layout {
+    train: Found,
+    validation: Option<(Found, Role)>,
+    test: Option<(Found, Role)>,
+}
+
+impl Layout {
+    fn find(data: &Data, seed: u64) -> Result<Self, Error> {
+        let train = find_one(&data.train, data.format, Role::Train, seed, data.examples)
+            .map_err(|e| e.at("data.train"))?;
+        let own = |part: &Option<sections::Part>, role: Role| match part {
+            Some(sections::Part::Path(text)) => {
+                let found = find_one(text, data.format, role, seed, None)
+                    .and_then(|f| refuse_same(f, &train))
+                    .map_err(|e| e.at(key(role)))?;
+                Ok(Some((found, role)))
+            }
+            _ => Ok(None),
+        };
+        let validation = own(&data.validation, Role::Validation)?;
+        let test = own(&data.test, Role::Test)?;
+        Ok(Self { train, validation, test })
+    }
+
+    /// Every source once, the training source first.
+    fn distinct(&self) -> Vec<(Found, Role)> {
+        let mut list = vec![(self.train.clone(), Role::Train)];
+        for own in [&self.validation, &self.test].into_iter().flatten() {
+            if list.iter().all(|(found, _)| *found != own.0) {
+                list.push(own.clone());
+            }
+        }
+        list
+    }
+
+    /// Sizes of the parts and what they have in common, or why they do not fit together.
+    fn cut(
+        &self,
+        data: &Data,
+        look: impl Fn(&Found) -> Result<Summary, Error>,
+    ) -> Result<(Cut, Facts), Error> {
+        let share = |part: &Option<sections::Part>| match part {
+            Some(sections::Part::Share(s)) => Some(*s),
+            _ => None,
+        };
+        let train = look(&self.train).map_err(|e| e.at("data.train"))?;
+        let limit = data.examples.map(|n| n as u64);
+        let cut = Cut::new(train.len, limit, share(&data.validation), share(&data.test))
+            .map_err(|e| e.at("data"))?;
+        let mut facts = Facts {
+            input: train.shape,
+            target: train.target,
+            train: cut.train,
+            validation: cut.validation,
+            test: cut.test,
+            files: train.files,
+        };
+        for (found, role) in [&self.validation, &self.test].into_iter().flatten() {
+            let own = look(found).map_err(|e| e.at(key(*role)))?;
+            facts.join(own, *role).map_err(|e| e.at(key(*role)))?;
+        }
+        Ok((cut, facts))
+    }
+}
+
+impl Facts {
+    /// Adds a part that has a source of its own.
+    fn join(&mut self, own: Summary, role: Role) -> Result<(), Error> {
+        if own.shape != self.input {
+            return Err(Error::setting(format!(
+                "`{}` holds examples of {}, but `data.train` of {}",
+                key(role),
+                own.shape,
+                self.input
+            )));
+        }
+        self.target = match (self.target, own.target) {
+            (Target::Class { classes: a }, Target::Class { classes: b }) => {
+                Target::Class { classes: a.max(b) }
+            }
+            (a, b) if a == b => a,
+            (a, b) => {
+                return Err(Error::setting(format!(
+                    "`{}` has {} as targets, but `data.train` has {}",
+                    key(role),
+                    words(b),
+                    words(a)
+                )));
+            }
+        };
+        match role {
+            Role::Train => self.train = own.len,
+            Role::Validation => self.validation = own.len,
+            Role::Test => self.test = own.len,
+        }
+        self.files
+            .extend(own.files.into_iter().filter(|f| !self.files.contains(f)).collect::<Vec<_>>());
+        Ok(())
+    }
+}
+
+fn key(role: Role) -> &'static str {
+    match role {
+        Role::Train => "data.train",
+        Role::Validation => "data.validation",
+        Role::Test => "data.test",
+    }
+}
+
+fn words(target: Target) -> String {
+    match target {
+        Target::Class { .. } => "classes".into(),
+        Target::Values { width: 1 } => "a number".into(),
+        Target::Values { width } => format!("{width} numbers"),
+    }
+}
+
+fn find_one(
+    text: &str,
+    format: Format,
+    role: Role,
+    seed: u64,
+    examples: Option<usize>,
+) -> Result<Found, Error> {
+    if text != DIGITS {
+        return find(text, format, role);
+    }
+    Ok(match role {
+        Role::Train => Found::Digits(seed, 0, examples.map_or(digits::EXAMPLES, |n| n as u64)),
+        Role::Validation => Found::Digits(seed, DIGITS_VALIDATION, DIGITS_HELD_OUT),
+        Role::Test => Found::Digits(seed, DIGITS_TEST, DIGITS_HELD_OUT),
+    })
+}
+
+/// Judging by what was learned tells nothing.
+fn refuse_same(found: Found, train: &Found) -> Result<Found, Error> {
+    if found == *train {
+        return Err(Error::setting("it names the same files as `data.train`"));
+    }
+    Ok(found)
+}
+
+/// Opens each source, all at once.
+fn open_all(list: &[(Found, Role)]) -> Result<Vec<Opened>, Error> {
+    let open = |(found, role): &(Found, Role)| {
+        let source = found.open().map_err(|e| e.at(key(*role)))?;
+        Ok((found.clone(), source))
+    };
+    let [first, rest @ ..] = list else { return Ok(Vec::new()) };
+    std::thread::scope(|scope| {
+        let others: Vec<_> = rest.iter().map(|entry| scope.spawn(move || open(entry))).collect();
+        let mut opened = vec![open(first)];
+        for other in others {
+            let broken = || Error::Reader { message: "a thread broke down".into() };
+            opened.push(other.join().unwrap_or_else(|_| Err(broken())));
+        }
+        opened.into_iter().collect()
+    })
+}
+
+fn summarise(source: &dyn Source) -> Summary {
+    Summary {
+        len: source.len(),
+        shape: source.shape(),
+        target: source.target(),
+        files: source.files().to_vec(),
+    }
+}
+
+fn lookup<'a, T>(list: &'a [(Found, T)], found: &Found) -> &'a T {
+    let entry = list.iter().find(|(f, _)| f == found);
+    &entry.expect("every source of the layout was opened").1
+}

@@ -1,0 +1,173 @@
+//! One idx file: two zero bytes, the value type, the number of dimensions, the dimensions as
+//! big-endian 32-bit numbers, then the values, big-endian, in row-major order.
+
+use crate::error::Error;
+use crate::files::{SOURCE_BYTES_MAX, Stream};
+use std::path::Path;
+
+/// Most dimensions that any supported content has.
+const DIMENSIONS_MAX: usize = 4;
+
+/// What a file's first bytes say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Header {
+    kind: Kind,
+    /// Sizes; the first is the number of records.
+    pub dimensions: Vec<u32>,
+}
+
+/// A file's values.
+#[derive(Debug, PartialEq)]
+pub enum Values {
+    /// Unsigned bytes.
+    Bytes(Vec<u8>),
+    /// All other types.
+    Floats {
+        /// The values; all are finite.
+        values: Vec<f32>,
+        /// Whether the file held integers.
+        integers: bool,
+    },
+}
+
+/// Value types by their code in the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    U8 = 0x08,
+    I8 = 0x09,
+    I16 = 0x0B,
+    I32 = 0x0C,
+    F32 = 0x0D,
+    F64 = 0x0E,
+}
+
+impl Kind {
+    const ALL: [Self; 6] = [Self::U8, Self::I8, Self::I16, Self::I32, Self::F32, Self::F64];
+
+    fn bytes(self) -> usize {
+        match self {
+            Self::U8 | Self::I8 => 1,
+            Self::I16 => 2,
+            Self::I32 | Self::F32 => 4,
+            Self::F64 => 8,
+        }
+    }
+}
+
+impl Header {
+    /// Number of records.
+    pub fn records(&self) -> u64 {
+        u64::from(self.dimensions[0])
+    }
+
+    /// Values of one record.
+    pub fn record_len(&self) -> usize {
+        self.dimensions[1..].iter().map(|&d| d as usize).product()
+    }
+
+    fn record_bytes(&self) -> u64 {
+        (self.record_len() * self.kind.bytes()) as u64
+    }
+}
+
+/// Reads the header alone.
+pub fn header(path: &Path) -> Result<Header, Error> {
+    read_header(path, &mut Stream::open(path)?)
+}
+
+/// Reads a whole file.
+pub fn read(path: &Path) -> Result<(Header, Values), Error> {
+    let mut stream = Stream::open(path)?;
+    let header = read_header(path, &mut stream)?;
+    let (records, record_bytes) = (header.records(), header.record_bytes());
+    let total = records * record_bytes;
+    let place = |at: usize| format!("record {} of {records}", at as u64 / record_bytes);
+    let raw = stream.read(total, place)?;
+    let (whole, part) = (raw.len() as u64 / record_bytes, raw.len() as u64 % record_bytes);
+    if whole < records {
+        let message =
+            format!("record {whole} of {records} is cut short ({part} of {record_bytes} bytes)");
+        return Err(Error::corrupt(path, message));
+    }
+    if !stream.ended()? {
+        let message = format!("it goes on after the {records} records that its header states");
+        return Err(Error::corrupt(path, message));
+    }
+    let values = convert(path, &header, raw)?;
+    Ok((header, values))
+}
+
+fn read_header(path: &Path, stream: &mut Stream) -> Result<Header, Error> {
+    let place = |_| "header".to_string();
+    let mut magic = [0; 4];
+    let short = || Error::corrupt(path, "the header is cut short");
+    if stream.fill(&mut magic, place)? < 4 {
+        return Err(short());
+    }
+    let [0, 0, kind, count @ 1..=u8::MAX] = magic else {
+        let [a, b, c, d] = magic;
+        let message = format!(
+            "not an idx file: it begins with {a:02x} {b:02x} {c:02x} {d:02x}, not with 00 00, \
+             a value type and the number of dimensions"
+        );
+        return Err(Error::corrupt(path, message));
+    };
+    let Some(&kind) = Kind::ALL.iter().find(|k| **k as u8 == kind) else {
+        return Err(Error::corrupt(
+            path,
+            format!("not an idx file: value type {kind:#04x} is unknown"),
+        ));
+    };
+    if usize::from(count) > DIMENSIONS_MAX {
+        let message = format!("it has {count} dimensions; at most {DIMENSIONS_MAX} are supported");
+        return Err(Error::corrupt(path, message));
+    }
+    let mut raw = vec![0; 4 * usize::from(count)];
+    if stream.fill(&mut raw, place)? < raw.len() {
+        return Err(short());
+    }
+    let dimensions: Vec<u32> =
+        raw.as_chunks::<4>().0.iter().map(|d| u32::from_be_bytes(*d)).collect();
+    check(path, Header { kind, dimensions })
+}
+
+/// Refuses nothing at all and more than fits, so that later products cannot overflow.
+fn check(path: &Path, header: Header) -> Result<Header, Error> {
+    let sizes: Vec<String> = header.dimensions.iter().map(u32::to_string).collect();
+    let sizes = sizes.join("×");
+    let product = header
+        .dimensions
+        .iter()
+        .try_fold(header.kind.bytes() as u64, |product, &d| product.checked_mul(u64::from(d)));
+    match product {
+        Some(0) => Err(Error::corrupt(path, format!("it holds no values ({sizes})"))),
+        Some(bytes) if bytes <= SOURCE_BYTES_MAX => Ok(header),
+        _ => {
+            let limit = SOURCE_BYTES_MAX >> 30;
+            let message =
+                format!("its header states {sizes} values, more than the limit of {limit} GiB");
+            Err(Error::corrupt(path, message))
+        }
+    }
+}
+
+fn convert(path: &Path, header: &Header, raw: Vec<u8>) -> Result<Values, Error> {
+    fn each<const N: usize>(raw: &[u8], convert: impl Fn([u8; N]) -> f32) -> Vec<f32> {
+        raw.as_chunks::<N>().0.iter().map(|v| convert(*v)).collect()
+    }
+    let values = match header.kind {
+        Kind::U8 => return Ok(Values::Bytes(raw)),
+        Kind::I8 => each::<1>(&raw, |v| f32::from(i8::from_be_bytes(v))),
+        Kind::I16 => each::<2>(&raw, |v| f32::from(i16::from_be_bytes(v))),
+        Kind::I32 => each::<4>(&raw, |v| i32::from_be_bytes(v) as f32),
+        Kind::F32 => each::<4>(&raw, f32::from_be_bytes),
+        Kind::F64 => each::<8>(&raw, |v| f64::from_be_bytes(v) as f32),
+    };
+    if let Some(at) = values.iter().position(|v| !v.is_finite()) {
+        let record = at / header.record_len();
+        let message =
+            format!("record {record} holds {}, where a finite number is expected", values[at]);
+        return Err(Error::corrupt(path, message));
+    }
+    Ok(Values::Floats { values, integers: !matches!(header.kind, Kind::F32 | Kind::F64) })
+}
