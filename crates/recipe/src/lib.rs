@@ -1,17 +1,58 @@
 //! Recipe file to checked plan.
 //!
 //! Owns the recipe's vocabulary, where every mistake in a file is found and named, and shapes.
-//! Never reads data, opens sockets, prints, or asks the clock.
+//! Reads the recipe file and nothing else: never data, sockets or the clock; never prints.
 //!
 //! # Layout
-//! - [`sections`], [`model`], [`train`]: the vocabulary as plain types
+//! The way of a recipe, each step in a file of its own:
+//! - `yaml`: bounded text to a tree of positioned nodes (`node`)
+//! - `sets`: `--set` overrides, written into the tree
+//! - `check`, `choice`, `suggest`: the tree against the schema of the types
+//! - `rules`: what values must mean together
+//! - `network`: shapes and outputs against the data, with [`presets`] written out
+//! - [`plan`]: what would be done, in numbers
+//!
+//! Around it:
+//! - [`sections`], [`model`], [`train`]: the vocabulary as plain types, the single source
 //! - [`shape`]: what each layer makes of its input
+//! - [`Source`]: a file through all steps; [`Diagnostics`]: its mistakes
+//! - [`schema`]: the vocabulary for editors; [`to_yaml`]: a resolved recipe as a file
+//!
+//! ```
+//! use planaria_recipe::{DataFacts, Shape, Source};
+//! let text = "{name: tiny, data: {train: digits}, model: {preset: mlp}}";
+//! let source = Source::parse("tiny.yaml", text.as_bytes(), &["train.epochs=3".into()])?;
+//! let input = Shape::Image { height: 28, width: 28, channels: 1 };
+//! let plan = source.plan(&DataFacts { input, classes: Some(10), examples: 9_000 })?;
+//! assert_eq!((plan.recipe.train.epochs, plan.parameters), (3, 109_386));
+//! # Ok::<(), planaria_recipe::Diagnostics>(())
+//! ```
 
+mod check;
+mod choice;
+mod diagnostic;
+mod emit;
 pub mod model;
+mod network;
+mod node;
+pub mod plan;
+pub mod presets;
+mod rules;
+mod schema;
 pub mod sections;
+mod sets;
 pub mod shape;
+mod source;
+mod suggest;
 pub mod train;
+mod yaml;
 
+pub use diagnostic::{Diagnostic, Diagnostics, Finding};
+pub use emit::to_yaml;
 pub use model::{Layer, Model, Preset};
+pub use network::DataFacts;
+pub use plan::Plan;
+pub use schema::schema;
 pub use sections::Recipe;
 pub use shape::Shape;
+pub use source::Source;

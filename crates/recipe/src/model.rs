@@ -67,6 +67,26 @@ pub enum Layer {
     Concat(Concat),
 }
 
+impl Layer {
+    /// Keras' name of the layer, as recipes write it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Dense(_) => "Dense",
+            Self::Conv2D(_) => "Conv2D",
+            Self::MaxPooling2D(_) => "MaxPooling2D",
+            Self::AveragePooling2D(_) => "AveragePooling2D",
+            Self::GlobalAveragePooling2D(_) => "GlobalAveragePooling2D",
+            Self::Flatten(_) => "Flatten",
+            Self::BatchNormalization(_) => "BatchNormalization",
+            Self::LayerNormalization(_) => "LayerNormalization",
+            Self::Dropout(_) => "Dropout",
+            Self::Activation(_) => "Activation",
+            Self::Residual(_) => "Residual",
+            Self::Concat(_) => "Concat",
+        }
+    }
+}
+
 /// A layer without options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -261,7 +281,7 @@ pub enum Size2 {
     /// The same for height and width.
     Square(#[schemars(range(min = 1, max = 4096))] usize),
     /// Height, then width.
-    Pair([usize; 2]),
+    Pair(#[schemars(inner(range(min = 1, max = 4096)))] [usize; 2]),
 }
 
 impl Size2 {

@@ -62,13 +62,14 @@ pub enum Provider {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Data {
-    /// `digits` (drawn from the seed), or a file or folder of examples.
+    /// `digits` (drawn from the seed), or a file or folder of examples, relative to the current directory.
     pub train: String,
     /// Held-out examples: a path, or a share of `train` (such as 0.1) set aside by the seed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub test: Option<Part>,
     /// Examples to validate on after each epoch: a path, or a share of `train`.
-    #[serde(default = "tenth", skip_serializing_if = "Option::is_none")]
+    /// A tenth of `train` when left out; `null` for none.
+    #[serde(default = "tenth")]
     pub validation: Option<Part>,
     /// Format of the files; `auto` looks at them.
     #[serde(default)]

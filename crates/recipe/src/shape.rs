@@ -23,7 +23,7 @@ pub enum Shape {
 impl Shape {
     /// Number of values in one example.
     pub fn len(self) -> usize {
-        self.pixels() * self.channels()
+        self.pixels().saturating_mul(self.channels())
     }
     /// Whether an example holds nothing.
     pub fn is_empty(self) -> bool {
@@ -32,7 +32,7 @@ impl Shape {
     /// Pixels (one for a vector).
     pub fn pixels(self) -> usize {
         match self {
-            Self::Image { height, width, .. } => height * width,
+            Self::Image { height, width, .. } => height.saturating_mul(width),
             Self::Vector(_) => 1,
         }
     }
@@ -96,7 +96,8 @@ impl Window {
             Padding::Valid => (size >= k).then(|| ((size - k) / s + 1, 0, 0)),
             Padding::Same => {
                 let out = size.div_ceil(s);
-                let pad = ((out - 1) * s + k).saturating_sub(size);
+                let last = out.checked_sub(1)?.saturating_mul(s);
+                let pad = last.saturating_add(k).saturating_sub(size);
                 Some((out, pad / 2, pad - pad / 2))
             }
         };
@@ -200,7 +201,9 @@ pub fn pool_window(pool: &Pooling2D, input: Shape) -> Result<Window, String> {
     let window =
         Window::place((h, w), pool.pool_size, pool.strides.unwrap_or(pool.pool_size), pool.padding)
             .map_err(|m| m.replacen("kernel", "pool_size", 1))?;
-    if window.kernel_h * window.kernel_w > 256 && (window.kernel_h > h || window.kernel_w > w) {
+    if window.kernel_h.saturating_mul(window.kernel_w) > 256
+        && (window.kernel_h > h || window.kernel_w > w)
+    {
         return Err("pool_size is larger than its input".into());
     }
     Ok(window)
@@ -247,12 +250,13 @@ fn after_concat(concat: &Concat, input: Shape) -> Result<Shape, Misfit> {
                 Some(Shape::Image { height, width, channels }),
                 Shape::Image { height: h, width: w, channels: c },
             ) if h == height && w == width => {
-                Shape::Image { height, width, channels: channels + c }
+                Shape::Image { height, width, channels: channels.saturating_add(c) }
             }
-            (Some(Shape::Vector(n)), Shape::Vector(m)) => Shape::Vector(n + m),
+            (Some(Shape::Vector(n)), Shape::Vector(m)) => Shape::Vector(n.saturating_add(m)),
             (Some(first), s) => {
                 return Err(here(format!(
-                    "branch {i} gives {s}, which does not fit beside {first}"
+                    "branch {} gives {s}, which does not fit beside {first}",
+                    i + 1
                 )));
             }
         });

@@ -1,0 +1,70 @@
+//! The JSON Schema of recipes, from the types themselves.
+//!
+//! Owns what editors are told on top of the types: shorthands and readable defaults.
+
+use crate::check::kind_of;
+use crate::choice::{Choices, all_defaults};
+use crate::sections::Recipe;
+use serde_json::{Value, json};
+
+/// The schema that editors complete recipes from; docs/recipe.schema.json is a copy.
+pub fn schema() -> Value {
+    let mut schema = of_types();
+    let plain = schema.clone();
+    if let Some(defs) = schema["$defs"].as_object_mut() {
+        defs.values_mut().for_each(|def| add_shorthand(def, &plain));
+    }
+    shorten_defaults(&mut schema, false);
+    schema["title"] = json!("Planaria recipe");
+    schema["description"] = json!("What to learn, from what, and how; read by `planaria train`.");
+    schema
+}
+
+/// The schema as the types give it; what the checker walks.
+pub(crate) fn of_types() -> Value {
+    Value::from(schemars::schema_for!(Recipe))
+}
+
+/// A name alone, or a name without a value, stands for every default.
+fn add_shorthand(def: &mut Value, root: &Value) {
+    let Some(cases) = def["oneOf"].as_array().cloned() else { return };
+    let Some(choices) = Choices::of(&cases.iter().collect::<Vec<_>>()) else { return };
+    let optional = |options: &Value| {
+        let name = options["$ref"].as_str().and_then(|r| r.strip_prefix("#/$defs/"));
+        all_defaults(name.map_or(options, |n| &root["$defs"][n]))
+    };
+    let names: Vec<&str> =
+        choices.tagged.iter().filter(|(_, o)| optional(o)).map(|(n, _)| *n).collect();
+    let Some(list) = def["oneOf"].as_array_mut().filter(|_| !names.is_empty()) else { return };
+    for case in list.iter_mut().filter(|c| kind_of(c).0 == "object") {
+        let Some(properties) = case["properties"].as_object_mut() else { continue };
+        let optional = properties.iter_mut().filter(|(name, _)| names.contains(&name.as_str()));
+        for (_, options) in optional {
+            *options = json!({ "anyOf": [options.clone(), { "type": "null" }] });
+        }
+    }
+    list.push(json!({
+        "description": "The name alone takes every default.",
+        "type": "string",
+        "enum": names,
+    }));
+}
+
+/// Writes single-precision defaults the short way: 0.1, not 0.10000000149011612.
+fn shorten_defaults(value: &mut Value, in_default: bool) {
+    match value {
+        Value::Number(n) if in_default && n.is_f64() => {
+            let wide = n.as_f64().unwrap_or(0.0);
+            let single = wide as f32;
+            if f64::from(single) == wide {
+                let short = single.to_string().parse().unwrap_or(wide);
+                *value = json!(short);
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|v| shorten_defaults(v, in_default)),
+        Value::Object(map) => {
+            map.iter_mut().for_each(|(k, v)| shorten_defaults(v, in_default || k == "default"));
+        }
+        _ => {}
+    }
+}

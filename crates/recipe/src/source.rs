@@ -1,0 +1,247 @@
+//! A recipe file, read and checked, that still knows where everything was written.
+//!
+//! Owns reading the file (bounded) and the order of the checks. Paths inside a recipe are relative
+//! to the current directory, not to the recipe.
+
+use crate::check;
+use crate::diagnostic::{Diagnostics, Finding, Mistake, Span, Texts};
+use crate::network::{self, DataFacts};
+use crate::node::{Kind, Node};
+use crate::plan::Plan;
+use crate::rules;
+use crate::schema;
+use crate::sections::Recipe;
+use crate::sets;
+use crate::yaml::{self, DEPTH_MAX, FILE_BYTES_MAX};
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+/// The first character of the file.
+const START: Span = Span { text: 0, line: 1, column: 1, length: 1 };
+
+/// A sound recipe and its places in the file.
+#[derive(Debug, Clone)]
+pub struct Source {
+    texts: Texts,
+    tree: Node,
+    recipe: Recipe,
+}
+
+impl Source {
+    /// Reads a recipe, applies `--set` arguments (`train.epochs=3`) and checks it.
+    pub fn load(path: &Path, sets: &[String]) -> Result<Self, Diagnostics> {
+        Self::parse(&path.display().to_string(), &read(path)?, sets)
+    }
+
+    /// The same for bytes that are at hand; `file` is the name that messages show.
+    pub fn parse(file: &str, bytes: &[u8], sets: &[String]) -> Result<Self, Diagnostics> {
+        Draft::new(file, bytes, sets).into_source()
+    }
+
+    /// Reads, checks and plans, and reports the mistakes of all three together. `survey` finds
+    /// out what the data is, or says at which keys it cannot be had.
+    pub fn load_and_plan(
+        path: &Path,
+        sets: &[String],
+        survey: impl FnOnce(&Recipe) -> Result<DataFacts, Vec<Finding>>,
+    ) -> Result<(Self, Plan), Diagnostics> {
+        Self::parse_and_plan(&path.display().to_string(), &read(path)?, sets, survey)
+    }
+
+    /// The same for bytes that are at hand.
+    pub fn parse_and_plan(
+        file: &str,
+        bytes: &[u8],
+        sets: &[String],
+        survey: impl FnOnce(&Recipe) -> Result<DataFacts, Vec<Finding>>,
+    ) -> Result<(Self, Plan), Diagnostics> {
+        let mut draft = Draft::new(file, bytes, sets);
+        let plan = draft.recipe.clone().and_then(|recipe| {
+            let outcome = match survey(&recipe) {
+                Ok(facts) => network::check(&recipe, &facts, draft.layers_cut),
+                Err(findings) => Err(findings),
+            };
+            outcome.map_err(|findings| draft.add(findings)).ok()
+        });
+        let texts = draft.texts.clone();
+        let source = draft.into_source()?;
+        // Without mistakes the network check has made a plan.
+        plan.map(|plan| (source, plan)).ok_or_else(|| texts.render(vec![]))
+    }
+
+    /// The recipe, every default filled in.
+    pub fn recipe(&self) -> &Recipe {
+        &self.recipe
+    }
+
+    /// What would be done, given what the data turned out to be.
+    pub fn plan(&self, facts: &DataFacts) -> Result<Plan, Diagnostics> {
+        network::check(&self.recipe, facts, false).map_err(|f| self.diagnose_all(f))
+    }
+
+    /// A mistake at a key such as `data.train`, for callers that find it later.
+    pub fn diagnose(
+        &self,
+        key: &str,
+        message: impl Into<String>,
+        hint: Option<&str>,
+    ) -> Diagnostics {
+        let mut finding = Finding::new(key, message);
+        finding.hint = hint.map(str::to_owned);
+        self.diagnose_all(vec![finding])
+    }
+
+    /// Several mistakes at their keys.
+    pub fn diagnose_all(&self, findings: Vec<Finding>) -> Diagnostics {
+        self.texts.render(findings.into_iter().map(|f| locate(&self.tree, f)).collect())
+    }
+}
+
+/// What is known of a recipe while mistakes are still being collected.
+struct Draft {
+    texts: Texts,
+    tree: Option<Node>,
+    recipe: Option<Recipe>,
+    layers_cut: bool,
+    mistakes: Vec<Mistake>,
+}
+
+impl Draft {
+    fn new(file: &str, bytes: &[u8], sets: &[String]) -> Self {
+        let text = String::from_utf8_lossy(&bytes[..bytes.len().min(FILE_BYTES_MAX)]);
+        let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+        let mut draft = Self {
+            texts: Texts::new(file, text, sets),
+            tree: None,
+            recipe: None,
+            layers_cut: false,
+            mistakes: Vec::new(),
+        };
+        match tree(bytes) {
+            (Some(tree), mistakes) => {
+                draft.mistakes = mistakes;
+                draft.check(tree, sets);
+            }
+            (None, mistakes) => draft.mistakes = mistakes,
+        }
+        draft
+    }
+
+    fn check(&mut self, mut tree: Node, sets: &[String]) {
+        self.mistakes.extend(sets::apply(&mut tree, sets));
+        if tree.depth() > DEPTH_MAX {
+            let message = format!("`--set` nests the recipe deeper than {DEPTH_MAX} levels");
+            self.mistakes.push(Mistake::new(tree.span, message, None));
+            return;
+        }
+        let schema = schema::of_types();
+        let checked = check::check(&tree, &schema);
+        let sound = checked.mistakes.is_empty();
+        self.mistakes.extend(checked.mistakes);
+        self.layers_cut = checked.layers_cut;
+        match checked.value.map(serde_json::from_value::<Recipe>) {
+            Some(Ok(recipe)) => {
+                let findings = rules::check(&recipe, &tree);
+                self.mistakes.extend(findings.into_iter().map(|f| locate(&tree, f)));
+                self.recipe = Some(recipe);
+            }
+            // The schema and the types come from one source, so this is for safety.
+            Some(Err(error)) if sound => {
+                self.mistakes.push(Mistake::new(tree.place(), error.to_string(), None));
+            }
+            _ => {}
+        }
+        self.tree = Some(tree);
+    }
+
+    fn add(&mut self, findings: Vec<Finding>) {
+        if let Some(tree) = &self.tree {
+            self.mistakes.extend(findings.into_iter().map(|f| locate(tree, f)));
+        }
+    }
+
+    fn into_source(self) -> Result<Source, Diagnostics> {
+        match (self.tree, self.recipe) {
+            (Some(tree), Some(recipe)) if self.mistakes.is_empty() => {
+                Ok(Source { texts: self.texts, tree, recipe })
+            }
+            _ => Err(self.texts.render(self.mistakes)),
+        }
+    }
+}
+
+fn locate(tree: &Node, finding: Finding) -> Mistake {
+    Mistake::new(tree.place_of(&finding.key), finding.message, finding.hint)
+}
+
+/// Reads at most the bound, however long the file claims to be.
+fn read(path: &Path) -> Result<Vec<u8>, Diagnostics> {
+    let fail = |span: Span, message: String, hint: Option<String>| {
+        let texts = Texts::new(&path.display().to_string(), "", &[]);
+        Err(texts.render(vec![Mistake::new(span, message, hint)]))
+    };
+    let unreadable = |error: std::io::Error| {
+        fail(Span::default(), format!("the recipe cannot be read: {error}"), None)
+    };
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) => return unreadable(error),
+    };
+    let claimed = file.metadata().map_or(0, |m| m.len());
+    if claimed > FILE_BYTES_MAX as u64 {
+        let (message, hint) = too_large(Some(claimed));
+        return fail(START, message, Some(hint));
+    }
+    let mut bytes = Vec::new();
+    match file.take(FILE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes) {
+        Ok(_) => Ok(bytes),
+        Err(error) => unreadable(error),
+    }
+}
+
+fn too_large(bytes: Option<u64>) -> (String, String) {
+    let size = bytes
+        .map_or("more than 1 MiB".into(), |b| format!("{:.1} MiB", b as f64 / f64::from(1 << 20)));
+    (
+        format!("the recipe is {size} long, but at most 1 MiB is read"),
+        "is this a data file? A recipe names it under `data.train`".to_owned(),
+    )
+}
+
+/// The file's tree, or why there is none.
+fn tree(bytes: &[u8]) -> (Option<Node>, Vec<Mistake>) {
+    let refuse = |span: Span, message: String, hint: &str| {
+        (None, vec![Mistake::new(span, message, hint.to_owned())])
+    };
+    if bytes.len() > FILE_BYTES_MAX {
+        let (message, hint) = too_large(None);
+        return refuse(START, message, &hint);
+    }
+    let text = match std::str::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(error) => {
+            let before = String::from_utf8_lossy(&bytes[..error.valid_up_to()]);
+            let line = before.matches('\n').count() + 1;
+            let column = before.rsplit('\n').next().map_or(0, |l| l.chars().count()) + 1;
+            let byte = bytes.get(error.valid_up_to()).copied().unwrap_or(0);
+            let message = format!("the recipe is not UTF-8 text: byte {byte:#04x}");
+            return refuse(Span { line, column, ..START }, message, "save the file as UTF-8");
+        }
+    };
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let (node, mistakes) = yaml::parse(text, START);
+    let example = "start with `name: my-run`, then `data:`, `model:` and `train:`";
+    match node {
+        Some(Node { kind: Kind::Map(_), .. }) => (node, mistakes),
+        None if !mistakes.is_empty() => (None, mistakes),
+        None | Some(Node { kind: Kind::Null, .. }) => {
+            refuse(START, "the recipe is empty".into(), example)
+        }
+        Some(other) => {
+            let message =
+                format!("a recipe is a mapping of keys, but this is {}", other.describe());
+            refuse(other.span, message, example)
+        }
+    }
+}

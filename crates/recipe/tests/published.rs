@@ -1,0 +1,42 @@
+//! What is committed beside the code stays true to it: examples and the schema's copy.
+
+use planaria_recipe::{DataFacts, Shape, Source, schema};
+use std::path::PathBuf;
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+#[test]
+fn every_example_is_sound_and_plans() {
+    let mut seen = 0;
+    for entry in std::fs::read_dir(root().join("examples")).expect("the examples folder") {
+        let path = entry.expect("a readable folder").path();
+        if path.extension().is_none_or(|e| e != "yaml") {
+            continue;
+        }
+        seen += 1;
+        let source = Source::load(&path, &[]).unwrap_or_else(|d| panic!("{d}"));
+        let (side, channels) =
+            if source.recipe().data.train.contains("cifar") { (32, 3) } else { (28, 1) };
+        let input = Shape::Image { height: side, width: side, channels };
+        let facts = DataFacts { input, classes: Some(10), examples: 1000 };
+        source.plan(&facts).unwrap_or_else(|d| panic!("{d}"));
+    }
+    assert!(seen >= 4, "{seen} examples");
+}
+
+/// `UPDATE_SCHEMA=1 cargo test -p planaria-recipe` writes it anew.
+#[test]
+fn the_committed_schema_is_up_to_date() {
+    let path = root().join("docs/recipe.schema.json");
+    let text = format!("{:#}\n", schema());
+    if std::env::var_os("UPDATE_SCHEMA").is_some() {
+        std::fs::write(&path, &text).expect("docs is writable");
+    }
+    let committed = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        committed == text,
+        "docs/recipe.schema.json is old; run `UPDATE_SCHEMA=1 cargo test -p planaria-recipe`"
+    );
+}
