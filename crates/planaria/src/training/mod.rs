@@ -4,12 +4,19 @@
 //! files look inside or how text is laid out.
 //!
 //! # Layout
+//! - [`run_loop`]: steps, epochs and checkpoints; [`ending`]: what is written when a session ends
+//! - [`recorder`]: figures to metrics, TensorBoard and the progress line
+//! - [`judging`]: a network over a part of the data
 //! - [`state`]: how far a run has come
 //! - [`schedule`]: the learning rate of a step
 //! - [`watch`]: the best epoch, and when to stop
 //! - [`interrupt`]: Ctrl-C
 
+pub mod ending;
 pub mod interrupt;
+pub mod judging;
+pub mod recorder;
+pub mod run_loop;
 pub mod schedule;
 pub mod state;
 pub mod watch;

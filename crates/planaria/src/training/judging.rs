@@ -1,0 +1,56 @@
+//! Judges a network on a part of the data.
+//!
+//! Reads ahead, predicts, counts. Never changes weights, and stops between batches when asked.
+
+use crate::failure::{Failure, Result};
+use crate::traces::scores::Scores;
+use crate::training::interrupt;
+use planaria_data::{Batch, Error, Kind, Loader, Part, Reader, Schedule};
+use planaria_learn::{Targets, Trainer};
+use planaria_recipe::sections::Normalize;
+
+/// Examples predicted at a time.
+const BATCH: usize = 256;
+
+/// Scores on `part`, or nothing if a stop was asked for on the way.
+pub fn judge(
+    trainer: &mut Trainer,
+    part: &Part,
+    normalize: &Normalize,
+    classes: usize,
+) -> Result<Option<Scores>> {
+    let loader = Loader::judging(part.clone(), normalize).map_err(failure)?;
+    let schedule = Schedule { batch: BATCH, epochs: 0..1, step: 0 };
+    let mut reader = Reader::start(loader, schedule).map_err(failure)?;
+    let width = trainer.network().output().len();
+    let mut scores = Scores::new(width, classes);
+    let mut outputs = Vec::new();
+    while let Some(batch) = reader.next() {
+        if interrupt::asked() {
+            return Ok(None);
+        }
+        let batch = batch.map_err(failure)?;
+        outputs.resize(batch.len() * width, 0.0);
+        trainer.predict(&batch.inputs, &mut outputs);
+        let targets = targets(&batch);
+        scores.count(&outputs, targets, trainer.loss(&outputs, targets));
+        reader.recycle(batch);
+    }
+    Ok(Some(scores))
+}
+
+/// A batch's targets as the engine takes them.
+pub fn targets(batch: &Batch) -> Targets<'_> {
+    match &batch.targets {
+        planaria_data::Targets::Classes(classes) => Targets::Classes(classes),
+        planaria_data::Targets::Values(values) => Targets::Values(values),
+    }
+}
+
+/// A data error with the exit code that follows from it.
+pub fn failure(error: Error) -> Failure {
+    match error.kind() {
+        Kind::FixInput => Failure::user(error),
+        Kind::Retry => Failure::failed(error),
+    }
+}
