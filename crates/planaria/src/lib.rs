@@ -10,7 +10,9 @@
 //! - [`traces`]: reports, TensorBoard, the HTML page; [`progress`]: talk on stderr
 //! - [`clock`]: the only place that asks the time; [`failure`]: exit codes
 
+pub mod cli;
 pub mod clock;
+pub mod commands;
 pub mod failure;
 pub mod progress;
 pub mod run_dir;

@@ -81,8 +81,9 @@ impl Checkpoint {
         let header: Header =
             serde_json::from_slice(header).map_err(|e| format!("its header is not valid: {e}"))?;
         let values = body[PREFIX_BYTES + header_bytes..].as_chunks::<4>().0;
-        let lengths = [header.parameters, header.state].into_iter().chain(header.optimizer.clone());
-        let expected = lengths.fold(Some(0), |sum: Option<usize>, n| sum?.checked_add(n));
+        let mut lengths =
+            [header.parameters, header.state].into_iter().chain(header.optimizer.clone());
+        let expected = lengths.try_fold(0usize, |sum, n| sum.checked_add(n));
         if expected.and_then(|n| n.checked_mul(4)) != Some(body.len() - PREFIX_BYTES - header_bytes)
         {
             return Err("its buffers do not have the lengths its header names".into());

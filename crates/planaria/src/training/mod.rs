@@ -10,7 +10,7 @@
 //! - [`state`]: how far a run has come
 //! - [`schedule`]: the learning rate of a step
 //! - [`watch`]: the best epoch, and when to stop
-//! - [`interrupt`]: Ctrl-C
+//! - [`interrupt`]: what Ctrl-C asks for
 
 pub mod ending;
 pub mod interrupt;

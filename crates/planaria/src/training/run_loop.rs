@@ -17,7 +17,7 @@ use crate::training::schedule::{Place, learning_rate};
 use crate::training::state::State;
 use crate::training::watch::Rule;
 use crate::training::{ending, interrupt};
-use planaria_data::{Batch, DataSet, Loader, Reader, Schedule};
+use planaria_data::{DataSet, Loader, Reader, Schedule};
 use planaria_learn::{Examples, Network, Settings, Trainer};
 use planaria_recipe::train::Monitor;
 use planaria_recipe::{Plan, Recipe};
@@ -156,16 +156,12 @@ impl Session {
             .step(self.state.step, rate, examples)
             .map_err(|e| self.not_finite(&e.to_string(), rate))?;
         self.validation = None;
-        self.recycle(reader, batch);
+        reader.recycle(batch);
         self.state.count(&result, watch.seconds());
         self.state.seconds_total = self.total.seconds();
         let process = &self.job.process;
         self.state.seconds_to_first_step.get_or_insert_with(|| process.seconds());
         self.recorder.step(&mut self.state, rate)
-    }
-
-    fn recycle(&self, reader: &Reader, batch: Batch) {
-        reader.recycle(batch);
     }
 
     /// Validates, keeps the best, and says whether the run ends here.
