@@ -7,11 +7,12 @@ use crate::commands::{Survey, print, threads};
 use crate::failure::{Context, Exit, Failure, Result};
 use crate::progress::{Progress, Style};
 use crate::run_dir::RunDir;
+use crate::run_dir::checkpoint::Checkpoint;
 use crate::traces::number::grouped;
 use crate::traces::report::{Outcome, Report};
 use crate::training::interrupt;
 use crate::training::run_loop::{Job, Session};
-use planaria_recipe::Source;
+use planaria_recipe::{Plan, Source};
 
 /// Goes on, prints, and says what to exit with.
 pub fn run(options: &cli::Resume, style: Style, process: Stopwatch) -> Result<Option<Exit>> {
@@ -39,7 +40,20 @@ pub fn run(options: &cli::Resume, style: Style, process: Stopwatch) -> Result<Op
         Err(mistakes) => return Err(survey.failure(&mistakes)),
     };
     let data = survey.data.expect("a plan is made from opened data");
-    let found = run.shelf(plan.recipe.output.keep).newest()?;
+    let checkpoint = checkpoint(&run, &plan, &mut progress)?;
+    interrupt::listen();
+    let threads = threads(options.threads, plan.recipe.pool.threads);
+    let job = Job { plan, data, run, recipe_text, threads, style, process };
+    conclude(Session::new(job, checkpoint)?.run()?, options.json, style)
+}
+
+/// Where the run goes on; nothing if it stopped before its first checkpoint.
+fn checkpoint(run: &RunDir, plan: &Plan, progress: &mut Progress) -> Result<Option<Checkpoint>> {
+    let path = run.path().display();
+    let Some(found) = run.shelf(plan.recipe.output.keep).newest()? else {
+        progress.note(&format!("run {path} has no checkpoint yet and starts from step 0"));
+        return Ok(None);
+    };
     for damaged in &found.damaged {
         progress.note(&format!("warning: {damaged}"));
     }
@@ -50,15 +64,8 @@ pub fn run(options: &cli::Resume, style: Style, process: Stopwatch) -> Result<Op
             found.path.display()
         )));
     }
-    interrupt::listen();
-    progress.note(&format!(
-        "run {} goes on after step {}",
-        run.path().display(),
-        grouped(state.step)
-    ));
-    let threads = threads(options.threads, plan.recipe.pool.threads);
-    let job = Job { plan, data, run, recipe_text, threads, style, process };
-    conclude(Session::new(job, Some(found.checkpoint))?.run()?, options.json, style)
+    progress.note(&format!("run {path} goes on after step {}", grouped(state.step)));
+    Ok(Some(found.checkpoint))
 }
 
 /// The report of a run that has come to its end.

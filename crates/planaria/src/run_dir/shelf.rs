@@ -54,8 +54,8 @@ impl Shelf {
         put().context(|| format!("cannot write checkpoint `{}`", path.display()))
     }
 
-    /// The newest whole checkpoint: `last`, else the newest by step.
-    pub fn newest(&self) -> Result<Found> {
+    /// The newest whole checkpoint: `last`, else the newest by step; nothing if none was written.
+    pub fn newest(&self) -> Result<Option<Found>> {
         let mut damaged = Vec::new();
         let mut candidates = vec![self.folder.join("last")];
         candidates
@@ -63,19 +63,13 @@ impl Shelf {
         candidates.push(self.folder.join("best"));
         for path in candidates {
             match load(&path) {
-                Ok(checkpoint) => return Ok(Found { checkpoint, path, damaged }),
+                Ok(checkpoint) => return Ok(Some(Found { checkpoint, path, damaged })),
                 Err(Unreadable::Missing) => {}
                 Err(Unreadable::Damaged(why)) => damaged.push(why),
             }
         }
         if damaged.is_empty() {
-            return Err(Failure::user(format!(
-                "there is no checkpoint in `{}`",
-                self.folder.display()
-            ))
-            .hint(
-                "the run stopped before its first checkpoint; start it again with `planaria train`",
-            ));
+            return Ok(None);
         }
         Err(Failure::failed(format!("no checkpoint is whole: {}", damaged.join("; "))))
     }
@@ -144,7 +138,7 @@ mod tests {
         }
         assert_eq!(names(dir.path()), ["best", "last", "step-0000000004", "step-0000000005"]);
         assert_eq!(shelf.named("best").unwrap(), sample(2));
-        assert_eq!(shelf.newest().unwrap().checkpoint, sample(5));
+        assert_eq!(shelf.newest().unwrap().unwrap().checkpoint, sample(5));
     }
 
     #[test]
@@ -158,16 +152,19 @@ mod tests {
         let mut bytes = fs::read(&last).unwrap();
         bytes[40] ^= 1;
         fs::write(&last, bytes).unwrap();
-        let found = shelf.newest().unwrap();
+        let found = shelf.newest().unwrap().unwrap();
         assert_eq!(found.checkpoint, sample(1));
         assert_eq!(found.damaged.len(), 2, "`last` and its other name: {:?}", found.damaged);
         assert!(found.damaged[0].contains("last` is damaged"), "{:?}", found.damaged);
     }
 
     #[test]
-    fn an_empty_shelf_says_so() {
+    fn an_empty_shelf_is_not_a_damaged_one() {
         let dir = tempfile::tempdir().unwrap();
         let shelf = Shelf::new(dir.path().into(), 2);
-        assert!(shelf.newest().unwrap_err().message.contains("no checkpoint"));
+        assert!(shelf.newest().unwrap().is_none());
+        fs::write(dir.path().join("last"), b"PLAN").unwrap();
+        let failure = shelf.newest().unwrap_err();
+        assert!(failure.message.contains("cut short at 4 bytes"), "{failure}");
     }
 }

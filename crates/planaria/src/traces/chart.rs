@@ -14,6 +14,8 @@ const TOP: f64 = 8.0;
 const BOTTOM: f64 = 24.0;
 /// Points drawn per curve; more cannot be told apart at this width.
 const POINTS_MAX: usize = 400;
+/// Means drawn over a noisy curve.
+const MEANS_MAX: usize = 60;
 
 /// A named curve.
 #[derive(Debug)]
@@ -92,31 +94,58 @@ fn legend(curves: &[Curve]) -> String {
 }
 
 fn draw(svg: &mut String, curve: &Curve, x: &dyn Fn(u64) -> f64, axis: &Axis) {
-    let stride = curve.points.len().div_ceil(POINTS_MAX).max(1);
-    let last = curve.points.len().saturating_sub(1);
+    let class = curve.class;
+    let means = means(&curve.points, MEANS_MAX);
+    if means.len() < curve.points.len() {
+        let points = path(&thinned(&curve.points), x, axis);
+        let _ = write!(svg, "<path class=\"curve faint {class}\" d=\"{points}\"/>");
+    }
+    if means.len() > 1 {
+        let _ = write!(svg, "<path class=\"curve {class}\" d=\"{}\"/>", path(&means, x, axis));
+    }
+    if !curve.dots && curve.points.len() > 1 {
+        return;
+    }
+    let _ = write!(svg, "<g class=\"dots {class}\">");
+    for (step, value) in thinned(&curve.points) {
+        let _ = write!(
+            svg,
+            "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"2.6\"><title>step {}: {}</title></circle>",
+            x(step),
+            axis.y(value),
+            grouped(step),
+            short(value)
+        );
+    }
+    svg.push_str("</g>");
+}
+
+fn path(points: &[(u64, f64)], x: &dyn Fn(u64) -> f64, axis: &Axis) -> String {
     let mut path = String::new();
-    let mut dots = String::new();
-    for (i, (step, value)) in curve.points.iter().enumerate() {
-        if !(last - i).is_multiple_of(stride) {
-            continue;
-        }
-        let (px, py) = (x(*step), axis.y(*value));
-        let _ = write!(path, "{}{px:.1} {py:.1}", if path.is_empty() { 'M' } else { 'L' });
-        if curve.dots {
-            let _ = write!(
-                dots,
-                "<circle cx=\"{px:.1}\" cy=\"{py:.1}\" r=\"2.6\"><title>step {}: {}</title></circle>",
-                grouped(*step),
-                short(*value)
-            );
-        }
+    for (step, value) in points {
+        let letter = if path.is_empty() { 'M' } else { 'L' };
+        let _ = write!(path, "{letter}{:.1} {:.1}", x(*step), axis.y(*value));
     }
-    if curve.points.len() > 1 {
-        let _ = write!(svg, "<path class=\"curve {}\" d=\"{path}\"/>", curve.class);
-    }
-    if curve.dots {
-        let _ = write!(svg, "<g class=\"dots {}\">{dots}</g>", curve.class);
-    }
+    path
+}
+
+/// Every n-th point, the last among them.
+fn thinned(points: &[(u64, f64)]) -> Vec<(u64, f64)> {
+    let stride = points.len().div_ceil(POINTS_MAX).max(1);
+    let last = points.len().saturating_sub(1);
+    let kept = points.iter().enumerate().filter(|(i, _)| (last - i).is_multiple_of(stride));
+    kept.map(|(_, point)| *point).collect()
+}
+
+/// Means of runs of neighbours, at most `count`, each in the middle of its run.
+fn means(points: &[(u64, f64)], count: usize) -> Vec<(u64, f64)> {
+    points
+        .chunks(points.len().div_ceil(count).max(1))
+        .map(|run| {
+            let mean = run.iter().map(|p| p.1).sum::<f64>() / run.len() as f64;
+            (run[run.len() / 2].0, mean)
+        })
+        .collect()
 }
 
 /// The vertical axis.

@@ -153,8 +153,8 @@ fn charts(html: &mut String, lines: &[Line]) {
         let _ = write!(
             html,
             "<h2>Curves</h2>\n<div class=\"charts\">\n{figures}</div>\n\
-             <p class=\"note\">By step. Training figures are means over the steps since the point \
-             before, while the weights were changing; validation follows each epoch.</p>\n"
+             <p class=\"note\">By step. Training figures were taken while the weights were changing; \
+             validation follows each epoch.</p>\n"
         );
     }
 }

@@ -117,10 +117,10 @@ impl Session {
     }
 
     fn train(&mut self) -> Result<End> {
-        let mut reader = self.reader()?;
         if let Some(reason) = self.state.stopped.clone() {
             return Ok(End::StoppedEarly(reason));
         }
+        let mut reader = self.reader()?;
         while self.state.epoch < self.size.epochs {
             while self.state.batch < self.size.steps_per_epoch {
                 self.step(&mut reader)?;
@@ -247,12 +247,12 @@ impl Session {
 
     fn not_finite(&self, error: &str, rate: f32) -> Failure {
         let saved = match self.shelf.newest() {
-            Ok(found) => format!(
+            Ok(Some(found)) => format!(
                 "; step {} is kept in `{}`",
                 found.checkpoint.state.step,
                 found.path.display()
             ),
-            Err(_) => String::new(),
+            _ => String::new(),
         };
         Failure::failed(format!("training failed at step {}: {error}", self.state.step + 1)).hint(
             format!(
