@@ -8,11 +8,17 @@ use std::path::{Path, PathBuf};
 
 /// Writes `bytes` to `path`: temporary name, sync, rename, sync of the folder.
 pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    write_with(path, |file| file.write_all(bytes))
+    put(path, bytes)?;
+    sync_folder_of(path)
 }
 
-/// Like [`write`], with the content written by `fill`.
-pub fn write_with(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
+/// Like [`write`], without the sync of the folder: after a power cut the name may be missing or
+/// old, but never half a file.
+pub fn put(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    put_with(path, |file| file.write_all(bytes))
+}
+
+fn put_with(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
     let temporary = temporary_name(path);
     let written = File::create(&temporary).and_then(|mut file| {
         fill(&mut file)?;
@@ -21,11 +27,11 @@ pub fn write_with(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -
     written.and_then(|()| fs::rename(&temporary, path)).inspect_err(|_| {
         // The error in hand matters more than one from cleaning up.
         let _ = fs::remove_file(&temporary);
-    })?;
-    sync_folder(path)
+    })
 }
 
 /// Makes `path` another name of `existing`, replacing what was there, without a moment in between.
+/// Leaves the sync of the folder to the caller.
 pub fn alias(existing: &Path, path: &Path) -> io::Result<()> {
     let temporary = temporary_name(path);
     match fs::remove_file(&temporary) {
@@ -34,12 +40,21 @@ pub fn alias(existing: &Path, path: &Path) -> io::Result<()> {
     }
     if fs::hard_link(existing, &temporary).is_err() {
         // Some file systems have no hard links.
-        return write(path, &fs::read(existing)?);
+        return put(path, &fs::read(existing)?);
     }
     fs::rename(&temporary, path)?;
     // Renaming onto another name of the same file does nothing and leaves the old name (POSIX).
     let _ = fs::remove_file(&temporary);
-    sync_folder(path)
+    Ok(())
+}
+
+/// Makes the names in a file's folder survive a power cut.
+pub fn sync_folder_of(path: &Path) -> io::Result<()> {
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    File::open(folder)?.sync_all()
 }
 
 fn temporary_name(path: &Path) -> PathBuf {
@@ -47,14 +62,6 @@ fn temporary_name(path: &Path) -> PathBuf {
     name.push(path.file_name().unwrap_or_default());
     name.push(".tmp");
     path.with_file_name(name)
-}
-
-fn sync_folder(path: &Path) -> io::Result<()> {
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    File::open(folder)?.sync_all()
 }
 
 #[cfg(test)]
@@ -66,7 +73,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a");
         write(&path, b"old").unwrap();
-        let failed = write_with(&path, |file| {
+        let failed = put_with(&path, |file| {
             file.write_all(b"ne")?;
             Err(io::Error::other("disk full"))
         });

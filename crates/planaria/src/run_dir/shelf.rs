@@ -38,7 +38,7 @@ impl Shelf {
     pub fn add(&self, checkpoint: &Checkpoint, is_best: bool) -> Result<()> {
         let path = self.folder.join(format!("step-{:010}", checkpoint.state.step));
         let put = || -> std::io::Result<()> {
-            durable::write(&path, &checkpoint.encode())?;
+            durable::put(&path, &checkpoint.encode())?;
             durable::alias(&path, &self.folder.join("last"))?;
             if is_best {
                 durable::alias(&path, &self.folder.join("best"))?;
@@ -49,7 +49,7 @@ impl Shelf {
                     fs::remove_file(old)?;
                 }
             }
-            Ok(())
+            durable::sync_folder_of(&path)
         };
         put().context(|| format!("cannot write checkpoint `{}`", path.display()))
     }

@@ -8,7 +8,7 @@ use crate::failure::Result;
 use crate::progress::{Progress, View};
 use crate::run_dir::RunDir;
 use crate::run_dir::metrics::{Line, Metrics, Span};
-use crate::traces::number::{clock as clock_text, grouped};
+use crate::traces::number::{duration, grouped};
 use crate::traces::scores::Scores;
 use crate::traces::tensorboard::EventFile;
 use crate::training::state::{State, Tally};
@@ -145,6 +145,6 @@ fn epoch_text(line: &Line, epochs: u64, seconds: f64) -> String {
     add(line.validation_loss.map(|v| format!("val loss {v:.4}")));
     add(line.validation_accuracy.map(|v| format!("val acc {:.2}%", 100.0 * v)));
     add(line.examples_per_second.map(|v| format!("{} ex/s", grouped(v.round() as u64))));
-    add(Some(clock_text(seconds)));
+    add(Some(duration(seconds)));
     parts.join(" · ")
 }

@@ -94,11 +94,12 @@ impl Session {
             state = checkpoint.state;
             state.resumes += 1;
         }
+        let before = Duration::try_from_secs_f64(state.seconds_total).unwrap_or_default();
         let recorder = Recorder::open(&job.run, &state, size, Progress::new(job.style))?;
         Ok(Self {
             rule: Rule::new(recipe.train.early_stopping.as_ref(), size.classification),
             shelf: job.run.shelf(recipe.output.keep),
-            total: Stopwatch::resume(Duration::from_secs_f64(state.seconds_total.max(0.0))),
+            total: Stopwatch::resume(before + job.process.elapsed()),
             validation: None,
             job,
             trainer,
