@@ -40,6 +40,30 @@ fn stop_and_resume_give_the_weights_of_an_unbroken_run() {
 }
 
 #[test]
+fn every_step_is_a_place_to_go_on_from() {
+    let place = Place::new();
+    let sets = ["--set", "output={checkpoint_steps: 1, keep: 100}"];
+    let unbroken = place.json(&[&["train", "tiny.yaml", "--json"], &sets[..]].concat(), 0);
+    let run = place.only_run();
+    let report = run.join("report.json");
+    let lines = fs::read_to_string(run.join("metrics.jsonl")).unwrap().lines().count();
+    let shelf = run.join("checkpoints");
+    // From the end to the start: each time the newest checkpoint goes, and the run forgets its end.
+    for step in (1..unbroken["steps"].as_u64().unwrap()).rev() {
+        fs::remove_file(&report).unwrap();
+        let kept = shelf.join(format!("step-{step:010}"));
+        fs::rename(&kept, shelf.join("last")).unwrap();
+        let resumed = place.json(&["resume", run.to_str().unwrap(), "--json"], 0);
+        for field in ["weights_sha256", "steps", "examples", "loss", "confusion", "best"] {
+            assert_eq!(resumed[field], unbroken[field], "{field} after step {step}");
+        }
+        let now = fs::read_to_string(run.join("metrics.jsonl")).unwrap().lines().count();
+        assert_eq!(now, lines, "lines of metrics after step {step}");
+    }
+    no_step_twice(&run);
+}
+
+#[test]
 fn kill_nine_loses_nothing_but_the_steps_since_the_checkpoint() {
     let place = Place::new();
     let unbroken = place.json(&[&["train", "tiny.yaml", "--json"], &LONG[..]].concat(), 0);

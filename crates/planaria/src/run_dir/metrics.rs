@@ -84,6 +84,11 @@ impl Metrics {
         Ok(())
     }
 
+    /// Makes the lines so far survive a power cut; a checkpoint counts on them.
+    pub fn sync(&self) -> Result<()> {
+        self.file.sync_data().context(|| format!("cannot write `{}`", self.path.display()))
+    }
+
     /// All lines of the run.
     pub fn lines(&self) -> &[Line] {
         &self.lines

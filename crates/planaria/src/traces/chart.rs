@@ -26,6 +26,8 @@ pub struct Curve {
     pub class: &'static str,
     /// Whether points are marked.
     pub dots: bool,
+    /// Whether values are noisy, so that means are drawn over them.
+    pub noisy: bool,
     /// Steps and values, by step.
     pub points: Vec<(u64, f64)>,
 }
@@ -95,7 +97,8 @@ fn legend(curves: &[Curve]) -> String {
 
 fn draw(svg: &mut String, curve: &Curve, x: &dyn Fn(u64) -> f64, axis: &Axis) {
     let class = curve.class;
-    let means = means(&curve.points, MEANS_MAX);
+    let count = if curve.noisy { MEANS_MAX } else { POINTS_MAX };
+    let means = means(&curve.points, count);
     if means.len() < curve.points.len() {
         let points = path(&thinned(&curve.points), x, axis);
         let _ = write!(svg, "<path class=\"curve faint {class}\" d=\"{points}\"/>");
@@ -234,7 +237,7 @@ mod tests {
     use super::*;
 
     fn curve(points: &[(u64, f64)]) -> Curve {
-        Curve { name: "train", class: "train", dots: true, points: points.to_vec() }
+        Curve { name: "train", class: "train", dots: true, noisy: true, points: points.to_vec() }
     }
 
     #[test]

@@ -113,37 +113,42 @@ fn charts(html: &mut String, lines: &[Line]) {
         let of_span = lines.iter().filter(|l| l.span == span);
         of_span.filter_map(|l| Some((l.step, of(l)?))).collect()
     };
-    let train = |of| Curve {
+    let train = |noisy, of| Curve {
         name: "training",
         class: "train",
         dots: false,
+        noisy,
         points: points(Span::Steps, of),
     };
     let validation = |of| Curve {
         name: "validation",
         class: "val",
         dots: true,
+        noisy: false,
         points: points(Span::Epoch, of),
     };
     let figures = [
         figure(
             "Loss",
-            &[train(|l| l.loss), validation(|l| l.validation_loss)],
+            &[train(true, |l| l.loss), validation(|l| l.validation_loss)],
             Scale::Logarithmic,
             short,
         ),
         figure(
             "Accuracy",
-            &[train(|l| l.accuracy), validation(|l| l.validation_accuracy)],
+            &[train(true, |l| l.accuracy), validation(|l| l.validation_accuracy)],
             Scale::Linear,
             |v| format!("{}%", short((v * 1e6).round() / 1e4)),
         ),
-        figure("Examples per second", &[train(|l| l.examples_per_second)], Scale::FromZero, |v| {
-            grouped(v.max(0.0).round() as u64)
-        }),
+        figure(
+            "Examples per second",
+            &[train(true, |l| l.examples_per_second)],
+            Scale::FromZero,
+            |v| grouped(v.max(0.0).round() as u64),
+        ),
         figure(
             "Learning rate",
-            &[train(|l| Some(f64::from(l.learning_rate)))],
+            &[train(false, |l| Some(f64::from(l.learning_rate)))],
             Scale::FromZero,
             short,
         ),

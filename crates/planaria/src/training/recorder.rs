@@ -105,6 +105,11 @@ impl Recorder {
         self.progress.note(text);
     }
 
+    /// Makes what was recorded survive a power cut.
+    pub fn sync(&self) -> Result<()> {
+        self.metrics.sync()
+    }
+
     /// All lines of the run.
     pub fn lines(&self) -> &[Line] {
         self.metrics.lines()

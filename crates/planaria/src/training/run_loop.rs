@@ -223,6 +223,7 @@ impl Session {
             state: self.state.clone(),
             weights: self.trainer.weights(),
         };
+        self.recorder.sync()?;
         self.shelf.add(&checkpoint, is_best)
     }
 
