@@ -10,7 +10,7 @@ use crate::run_dir::{find, run_id};
 use crate::traces::number::{grouped, percent, short};
 use crate::traces::report::weights_sha256;
 use crate::traces::scores::Scores;
-use crate::training::judging::{failure, judge};
+use crate::training::evaluation::{evaluate, failure};
 use planaria_data::{Part, Role, Target, open_part};
 use planaria_learn::{Network, Settings, Trainer};
 use planaria_recipe::train::Optimizer;
@@ -29,7 +29,7 @@ pub fn run(options: &cli::Evaluate) -> Result<()> {
     fits(&description, &part, &options.data)?;
     let clock = Stopwatch::start();
     let classes = description.classes.len();
-    let scores = judge(&mut trainer, &part, &description.normalize, classes)?
+    let scores = evaluate(&mut trainer, &part, &description.normalize, classes)?
         .ok_or_else(|| Failure::failed("interrupted"))?;
     let seconds = clock.seconds();
     if !options.json {

@@ -72,14 +72,14 @@ impl Session {
     fn final_scores(&mut self) -> Result<Option<Scored>> {
         let data = &self.job.data;
         if let Some(test) = data.test.clone() {
-            self.recorder.note("judging on the test part");
-            return Ok(Some(("test", self.judge(&test)?)));
+            self.recorder.note("evaluating on the test part");
+            return Ok(Some(("test", self.evaluate(&test)?)));
         }
         if let Some(scores) = self.validation.take() {
             return Ok(Some(validated(scores)));
         }
         match data.validation.clone() {
-            Some(part) => Ok(Some(("validation", self.judge(&part)?))),
+            Some(part) => Ok(Some(("validation", self.evaluate(&part)?))),
             None => Ok(None),
         }
     }

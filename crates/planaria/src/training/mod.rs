@@ -6,15 +6,15 @@
 //! # Layout
 //! - [`run_loop`]: steps, epochs and checkpoints; [`ending`]: what is written when a session ends
 //! - [`recorder`]: figures to metrics, TensorBoard and the progress line
-//! - [`judging`]: a network over a part of the data
+//! - [`evaluation`]: a network over a part of the data
 //! - [`state`]: how far a run has come
 //! - [`schedule`]: the learning rate of a step
 //! - [`watch`]: the best epoch, and when to stop
 //! - [`interrupt`]: what Ctrl-C asks for
 
 pub mod ending;
+pub mod evaluation;
 pub mod interrupt;
-pub mod judging;
 pub mod recorder;
 pub mod run_loop;
 pub mod schedule;

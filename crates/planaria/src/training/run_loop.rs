@@ -11,7 +11,7 @@ use crate::run_dir::checkpoint::Checkpoint;
 use crate::run_dir::shelf::Shelf;
 use crate::traces::report::sha256;
 use crate::traces::scores::Scores;
-use crate::training::judging::{failure, judge, targets};
+use crate::training::evaluation::{evaluate, failure, targets};
 use crate::training::recorder::{Recorder, Size};
 use crate::training::schedule::{Place, learning_rate};
 use crate::training::state::State;
@@ -169,7 +169,7 @@ impl Session {
     fn end_epoch(&mut self) -> Result<Option<End>> {
         let validation = match self.job.data.validation.clone() {
             Some(part) => {
-                let scores = self.judge(&part)?;
+                let scores = self.evaluate(&part)?;
                 if scores.is_none() {
                     // Validation is done again on resume: the state still stands before it.
                     self.save(false)?;
@@ -203,9 +203,9 @@ impl Session {
         })
     }
 
-    pub(super) fn judge(&mut self, part: &planaria_data::Part) -> Result<Option<Scores>> {
+    pub(super) fn evaluate(&mut self, part: &planaria_data::Part) -> Result<Option<Scores>> {
         let classes = self.job.plan.classes.map_or(0, |n| n.max(self.outputs()));
-        judge(&mut self.trainer, part, &self.job.plan.recipe.data.normalize, classes)
+        evaluate(&mut self.trainer, part, &self.job.plan.recipe.data.normalize, classes)
     }
 
     pub(super) fn recipe(&self) -> &Recipe {

@@ -1,4 +1,4 @@
-//! Judges a network on a part of the data.
+//! Evaluates a network on a part of the data.
 //!
 //! Reads ahead, predicts, counts. Never changes weights, and stops between batches when asked.
 
@@ -13,13 +13,13 @@ use planaria_recipe::sections::Normalize;
 const BATCH: usize = 256;
 
 /// Scores on `part`, or nothing if a stop was asked for on the way.
-pub fn judge(
+pub fn evaluate(
     trainer: &mut Trainer,
     part: &Part,
     normalize: &Normalize,
     classes: usize,
 ) -> Result<Option<Scores>> {
-    let loader = Loader::judging(part.clone(), normalize).map_err(failure)?;
+    let loader = Loader::evaluation(part.clone(), normalize).map_err(failure)?;
     let schedule = Schedule { batch: BATCH, epochs: 0..1, step: 0 };
     let mut reader = Reader::start(loader, schedule).map_err(failure)?;
     let width = trainer.network().output().len();
