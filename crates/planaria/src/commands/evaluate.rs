@@ -26,7 +26,8 @@ pub fn run(options: &cli::Evaluate) -> Result<()> {
     let mut trainer = load(&folder, &description, options.checkpoint, threads)?;
     let part = open_part(&options.data, description.format, Role::Test, description.seed)
         .map_err(failure)?;
-    fits(&description, &part, &options.data)?;
+    let outputs = trainer.network().output().len();
+    fits(&description, &part, &options.data, outputs)?;
     let clock = Stopwatch::start();
     let classes = description.classes.len();
     let scores = evaluate(&mut trainer, &part, &description.normalize, classes)?
@@ -96,7 +97,7 @@ fn load(folder: &Path, description: &Description, which: Which, threads: usize) 
 }
 
 /// Whether the network can be asked about these examples.
-fn fits(description: &Description, part: &Part, name: &str) -> Result<()> {
+fn fits(description: &Description, part: &Part, name: &str, outputs: usize) -> Result<()> {
     let source = part.source();
     let shape = description.shape().map_err(Failure::user)?;
     if source.shape() != shape {
@@ -105,19 +106,19 @@ fn fits(description: &Description, part: &Part, name: &str) -> Result<()> {
             source.shape()
         )));
     }
+    let known = description.classes.len();
     match source.target() {
-        Target::Class { classes } if classes > description.classes.len() => {
-            Err(Failure::user(match description.classes.len() {
-                0 => format!("`{name}` has classes, but the network predicts numbers"),
-                known => format!(
-                    "`{name}` has class label {}, but the network knows labels 0 to {}",
-                    classes - 1,
-                    known - 1
-                ),
-            }))
-        }
-        Target::Values { .. } if !description.classes.is_empty() => Err(Failure::user(format!(
-            "`{name}` has numbers as targets, but the network predicts classes"
+        Target::Class { classes } if known > 0 && classes > known => Err(Failure::user(format!(
+            "`{name}` has class label {}, but the network knows labels 0 to {}",
+            classes - 1,
+            known - 1
+        ))),
+        Target::Class { .. } if known == 0 && outputs != 1 => Err(Failure::user(format!(
+            "`{name}` has classes, but the network predicts {outputs} numbers"
+        ))),
+        Target::Values { width } if known > 0 || width != outputs => Err(Failure::user(format!(
+            "`{name}` has {width} numbers as targets, but the network predicts {}",
+            if known > 0 { "classes".into() } else { outputs.to_string() }
         ))),
         _ => Ok(()),
     }

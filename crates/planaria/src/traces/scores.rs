@@ -66,19 +66,25 @@ impl Scores {
         self.loss_sum += loss_sum;
         self.examples += (outputs.len() / self.outputs.max(1)) as u64;
         match targets {
-            Targets::Classes(classes) => {
+            Targets::Classes(classes) if !self.confusion.is_empty() => {
                 for (row, class) in outputs.chunks_exact(self.outputs).zip(classes) {
                     self.confusion[*class as usize][predicted(row)] += 1;
                 }
             }
-            Targets::Values(values) => {
-                for (output, value) in outputs.iter().zip(values) {
-                    let error = f64::from(*output) - f64::from(*value);
-                    self.squared_sum += error * error;
-                    self.absolute_sum += error.abs();
-                    self.values += 1;
-                }
+            // Regression on labels takes them as numbers.
+            Targets::Classes(classes) => {
+                self.count_errors(outputs, classes.iter().map(|c| *c as f32))
             }
+            Targets::Values(values) => self.count_errors(outputs, values.iter().copied()),
+        }
+    }
+
+    fn count_errors(&mut self, outputs: &[f32], values: impl Iterator<Item = f32>) {
+        for (output, value) in outputs.iter().zip(values) {
+            let error = f64::from(*output) - f64::from(value);
+            self.squared_sum += error * error;
+            self.absolute_sum += error.abs();
+            self.values += 1;
         }
     }
 
@@ -208,5 +214,8 @@ mod tests {
         assert_eq!(scores.examples(), 2);
         assert_eq!((scores.mse(), scores.mae()), (Some(1.25), Some(0.75)));
         assert_eq!((scores.accuracy(), scores.macro_average()), (None, None));
+        let mut scores = Scores::new(1, 0);
+        scores.count(&[1.5, 7.0], Targets::Classes(&[1, 9]), 0.0);
+        assert_eq!(scores.mae(), Some(1.25), "labels as numbers");
     }
 }

@@ -105,8 +105,7 @@ impl Session {
 
     /// Classes have numbers for names until a format brings names along.
     fn class_names(&self) -> Vec<String> {
-        let classes = self.job.plan.classes.map_or(0, |n| n.max(self.outputs()));
-        (0..classes).map(|n| n.to_string()).collect()
+        (0..self.classes()).map(|n| n.to_string()).collect()
     }
 
     fn write(&self, report: &Report) -> Result<()> {

@@ -8,6 +8,7 @@ use crate::training::interrupt;
 use planaria_data::{Batch, Error, Kind, Loader, Part, Reader, Schedule};
 use planaria_learn::{Targets, Trainer};
 use planaria_recipe::sections::Normalize;
+use planaria_recipe::train::Loss;
 
 /// Examples predicted at a time.
 const BATCH: usize = 256;
@@ -37,6 +38,16 @@ pub fn evaluate(
         reader.recycle(batch);
     }
     Ok(Some(scores))
+}
+
+/// Classes that outputs are told apart by; 0 for regression, which a single output with a squared
+/// error is, whatever the labels.
+pub fn class_count(classes: Option<usize>, loss: Loss, outputs: usize) -> usize {
+    match (classes, loss) {
+        (None, _) => 0,
+        (Some(_), Loss::Mse) if outputs == 1 => 0,
+        (Some(classes), _) => classes.max(outputs),
+    }
 }
 
 /// A batch's targets as the engine takes them.

@@ -11,7 +11,7 @@ use crate::run_dir::checkpoint::Checkpoint;
 use crate::run_dir::shelf::Shelf;
 use crate::traces::report::sha256;
 use crate::traces::scores::Scores;
-use crate::training::evaluation::{evaluate, failure, targets};
+use crate::training::evaluation::{class_count, evaluate, failure, targets};
 use crate::training::recorder::{Recorder, Size};
 use crate::training::schedule::{Place, learning_rate};
 use crate::training::state::State;
@@ -76,7 +76,11 @@ impl Session {
         let size = Size {
             epochs: recipe.train.epochs as u64,
             steps_per_epoch: job.data.train.len().div_ceil(recipe.train.batch as u64),
-            classification: job.plan.classes.is_some(),
+            classification: class_count(
+                job.plan.classes,
+                recipe.train.loss,
+                trainer.network().output().len(),
+            ) > 0,
         };
         let recipe_sha256 = sha256(job.recipe_text.as_bytes());
         let mut state = State::default();
@@ -204,7 +208,7 @@ impl Session {
     }
 
     pub(super) fn evaluate(&mut self, part: &planaria_data::Part) -> Result<Option<Scores>> {
-        let classes = self.job.plan.classes.map_or(0, |n| n.max(self.outputs()));
+        let classes = self.classes();
         evaluate(&mut self.trainer, part, &self.job.plan.recipe.data.normalize, classes)
     }
 
@@ -212,8 +216,11 @@ impl Session {
         &self.job.plan.recipe
     }
 
-    pub(super) fn outputs(&self) -> usize {
-        self.trainer.network().output().len()
+    /// Classes told apart; 0 for regression.
+    pub(super) fn classes(&self) -> usize {
+        let plan = &self.job.plan;
+        let outputs = self.trainer.network().output().len();
+        class_count(plan.classes, plan.recipe.train.loss, outputs)
     }
 
     fn save(&mut self, is_best: bool) -> Result<()> {
