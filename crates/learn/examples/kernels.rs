@@ -72,7 +72,7 @@ fn main() {
             let w = Buffer::new(direct::pack_len(k * k * ci, co));
             let mut dw = Buffer::new(k * k * ci * co);
             let mut y = Buffer::new(h * h * co);
-            let d = direct::Direct { input: x.as_ptr(), input_row: hp * ci, step_x: st * ci, step_y: st * hp * ci, rows: k, run: k * ci, out_h: h, out_w: h, channels: co, out_row: h * co, out_pixel: co };
+            let d = direct::Direct { input: x.as_ptr(), input_row: hp * ci, step_x: st * ci, step_y: st * hp * ci, rows: k, run: k * ci, out_h: h, out_w: h, channels: co, out_row: h * co, out_pixel: co, weight_row: co };
             let fl = (2 * k * k * h * h * ci * co) as f64;
             time(&format!("direct {h}x{h} {ci}->{co} /{st} k{k}"), fl, || unsafe { direct::convolve(isa, d, w.as_ptr(), y.as_mut_ptr(), Start::Zero, Finish::Store, false) });
             time(&format!("direct weights {h}x{h} {ci}->{co} /{st} k{k}"), fl, || unsafe { direct::weight_gradient(isa, d, y.as_ptr(), dw.as_mut_ptr()) });

@@ -1,7 +1,24 @@
 //! Networks, losses and the engine that computes them on the CPU.
 //!
-//! Never reads files, prints, or asks the clock.
+//! An engine is a function from (parameters, state, a shard's examples) to (gradients, statistics,
+//! loss) on flat buffers. Never reads files, prints, or asks the clock.
+//!
+//! # Layout
+//! - [`network`]: layers to a graph and a plan of the flat buffers
+//! - [`program`]: graph to a schedule of kernels on placed memory
+//! - [`kernels`]: the arithmetic, compiled for each instruction set
+//! - [`engine`]: runs programs on threads, a shard per thread, and steps the optimizer
+//! - [`loss`]: losses and their gradients
 
-mod api_sketch;
+pub mod engine;
+mod error;
 pub mod kernels;
-pub use api_sketch::*;
+pub mod loss;
+pub mod network;
+pub mod program;
+
+pub use engine::trainer::{Examples, Settings, StepResult, Trainer, Weights};
+pub use error::Error;
+pub use kernels::simd::Isa;
+pub use loss::{Objective, Targets};
+pub use network::{Kind, Network, Tensor};

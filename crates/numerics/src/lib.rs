@@ -5,5 +5,11 @@
 //!
 //! # Layout
 //! - [`random`]: the counter-based generator that everything random draws from
+//! - [`aggregate`]: shards' sums in their fixed tree, norms by blocks
+//! - [`optimizer`]: how parameters follow gradients
+//! - [`schedule`]: the learning rate of each step
 
+pub mod aggregate;
+pub mod optimizer;
 pub mod random;
+pub mod schedule;

@@ -31,6 +31,8 @@ pub struct Direct {
     pub out_row: usize,
     /// Values from one output pixel to the next.
     pub out_pixel: usize,
+    /// Values from one tap and channel of the weight gradient to the next.
+    pub weight_row: usize,
 }
 
 kernel! {
@@ -98,8 +100,8 @@ unsafe fn weight_gradient_body<S: Simd>(s: Direct, gradient: *const f32, weights
                 b_segment: s.out_row,
                 segments: s.out_h,
                 len: s.out_w,
-                c: weights.add(row * s.run * s.channels),
-                c_row: s.channels,
+                c: weights.add(row * s.run * s.weight_row),
+                c_row: s.weight_row,
                 start: Start::Zero,
                 finish: Finish::Add,
                 relu: false,

@@ -41,7 +41,7 @@ const K_BLOCK: usize = 256;
 /// Row length of packed A; not a multiple of a page, so that rows do not share cache sets.
 const PACK_ROW: usize = K_BLOCK + LANES;
 /// Rows of A packed together when A is read across.
-const M_BLOCK: usize = 64;
+pub const M_BLOCK: usize = 64;
 
 /// Scratch values a product needs.
 pub fn scratch_len(m: usize, k: usize) -> usize {

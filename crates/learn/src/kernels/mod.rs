@@ -4,9 +4,13 @@
 //! already checked every size; each states what it needs.
 
 pub mod buffer;
+pub mod depthwise;
 pub mod direct;
 pub mod gemm;
 pub mod norm;
+pub mod pointwise;
+pub mod pool;
+pub mod pooled;
 pub mod simd;
 pub mod tile;
 pub mod winograd;

@@ -96,6 +96,30 @@ pub unsafe trait Simd: Copy {
     /// Stores the first `n` lanes, small whole numbers, as bytes.
     unsafe fn store_bytes(p: *mut u8, v: Self::V, n: usize);
 
+    /// Of 16 values, picks those that are not zero and whose class is `class`, in order: the values
+    /// and their numbers counted from `base`. Returns how many. Both outputs have room for 16.
+    #[inline(always)]
+    unsafe fn gather_class(
+        values: *const f32,
+        classes: *const u8,
+        class: u8,
+        base: i32,
+        out: *mut f32,
+        numbers: *mut i32,
+    ) -> usize {
+        let mut n = 0;
+        for i in 0..LANES {
+            // SAFETY: 16 values, classes and outputs.
+            unsafe {
+                let v = *values.add(i);
+                *out.add(n) = v;
+                *numbers.add(n) = base + i as i32;
+                n += usize::from(v != 0.0 && *classes.add(i) == class);
+            }
+        }
+        n
+    }
+
     /// All lanes zero.
     #[inline(always)]
     unsafe fn zero() -> Self::V {
@@ -176,6 +200,27 @@ mod x86 {
         #[inline(always)]
         unsafe fn select_greater(a: __m512, b: __m512, x: __m512, y: __m512) -> __m512 {
             unsafe { _mm512_mask_mov_ps(y, _mm512_cmp_ps_mask::<_CMP_GT_OQ>(a, b), x) }
+        }
+        #[inline(always)]
+        unsafe fn gather_class(
+            values: *const f32,
+            classes: *const u8,
+            class: u8,
+            base: i32,
+            out: *mut f32,
+            numbers: *mut i32,
+        ) -> usize {
+            unsafe {
+                let v = _mm512_loadu_ps(values);
+                let alive = _mm512_cmp_ps_mask::<_CMP_NEQ_UQ>(v, _mm512_setzero_ps());
+                let classes = _mm_loadu_si128(classes.cast());
+                let chosen = alive & _mm_cmpeq_epi8_mask(classes, _mm_set1_epi8(class as i8));
+                let steps = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+                let number = _mm512_add_epi32(steps, _mm512_set1_epi32(base));
+                _mm512_storeu_ps(out, _mm512_maskz_compress_ps(chosen, v));
+                _mm512_storeu_si512(numbers.cast(), _mm512_maskz_compress_epi32(chosen, number));
+                chosen.count_ones() as usize
+            }
         }
         #[inline(always)]
         unsafe fn store_bytes(p: *mut u8, v: __m512, n: usize) {

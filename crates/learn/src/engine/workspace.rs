@@ -1,0 +1,130 @@
+//! What one thread works in: arena, scratch and sums. Made once, used for every shard.
+
+use crate::kernels::buffer::Buffer;
+use crate::kernels::{gemm, pooled, winograd};
+use crate::program::conv::Method;
+use crate::program::{Compiled, Program};
+
+/// One thread's memory.
+pub struct Workspace {
+    /// Examples it has room for.
+    pub capacity: usize,
+    /// Tensors of all images.
+    pub arena: Buffer,
+    /// Tensors of one image.
+    pub scratch: Buffer,
+    /// Transformed input tiles.
+    pub v: Buffer,
+    /// Transformed output tiles.
+    pub m: Buffer,
+    /// Gathered input tiles of a weight gradient.
+    pub gather_v: Buffer,
+    /// Gathered gradient tiles of a weight gradient.
+    pub gather_m: Buffer,
+    /// Weight gradient in the transformed domain, zero between stages.
+    pub gathered: Buffer,
+    /// Tiles gathered.
+    pub waiting: usize,
+    /// Packing space of matrix products and lists.
+    pub packing: Buffer,
+    /// Padded input of each convolution; borders stay zero.
+    pub padded: Vec<Buffer>,
+    /// Padded gradient of each convolution; borders stay zero.
+    pub padded_gradient: Vec<Buffer>,
+    /// Each normalisation's numbers.
+    pub norms: Vec<NormState>,
+}
+
+/// A normalisation's sums and what follows from them.
+pub struct NormState {
+    /// Values per channel in the sums.
+    pub count: f64,
+    /// Sums over the shard.
+    pub sum: Vec<f64>,
+    /// Sums of squares, or of products in the backward pass.
+    pub square: Vec<f64>,
+    /// Mean per channel.
+    pub mean: Buffer,
+    /// 1/σ per channel.
+    pub inverse: Buffer,
+    /// gamma/σ
+    pub scale: Buffer,
+    /// beta − mean · gamma/σ
+    pub shift: Buffer,
+    /// Coefficients of the input gradient.
+    pub a: Buffer,
+    /// Of z.
+    pub b: Buffer,
+    /// Constant.
+    pub c: Buffer,
+}
+
+impl NormState {
+    fn new(channels: usize) -> Self {
+        let buffer = || Buffer::new(channels);
+        Self {
+            count: 0.0,
+            sum: vec![0.0; channels],
+            square: vec![0.0; channels],
+            mean: buffer(),
+            inverse: buffer(),
+            scale: buffer(),
+            shift: buffer(),
+            a: buffer(),
+            b: buffer(),
+            c: buffer(),
+        }
+    }
+
+    /// Clears the sums for the next pass.
+    pub fn clear(&mut self) {
+        self.sum.fill(0.0);
+        self.square.fill(0.0);
+    }
+}
+
+impl Workspace {
+    /// Room for `capacity` examples of `program`.
+    pub fn new(compiled: &Compiled, program: &Program, capacity: usize) -> Self {
+        let winograd = compiled.convs.iter().filter(|c| c.method == Method::Winograd);
+        let (mut v, mut m, mut gathered) = (0, 0, 0);
+        for c in winograd {
+            let (ci, co) = (c.input[2], c.filters);
+            // The input gradient goes the other way through the same scratch.
+            let widest = winograd::planes_len(ci.max(co));
+            (v, m) = (widest.max(v), widest.max(m));
+            gathered = gathered.max(16 * ci * co);
+        }
+        for c in compiled.convs.iter().filter(|c| c.suits_pooled_gradient()) {
+            gathered = gathered.max(c.kernel.len());
+        }
+        let mut packing = 0;
+        for d in &compiled.denses {
+            packing = packing
+                .max(gemm::scratch_len(capacity, d.inputs.max(d.units)))
+                .max(gemm::scratch_len(d.inputs.min(gemm::M_BLOCK), capacity));
+        }
+        for c in &compiled.convs {
+            packing = packing.max(pooled::scratch_len(c.window.out_w));
+        }
+        Self {
+            capacity,
+            arena: Buffer::new(program.arena_len * capacity),
+            scratch: Buffer::new(program.scratch_len),
+            v: Buffer::new(v),
+            m: Buffer::new(m),
+            gather_v: Buffer::new(v),
+            gather_m: Buffer::new(m),
+            gathered: Buffer::new(gathered),
+            waiting: 0,
+            packing: Buffer::new(packing),
+            padded: compiled.convs.iter().map(|c| Buffer::new(c.padded_len())).collect(),
+            padded_gradient: compiled
+                .convs
+                .iter()
+                .map(|c| Buffer::new(c.padded_gradient_len()))
+                .collect(),
+            norms: compiled.norms.iter().map(|n| NormState::new(n.channels())).collect(),
+        }
+    }
+}
