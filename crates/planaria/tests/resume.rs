@@ -1,8 +1,8 @@
 //! Stop and go on, by the real binary: the same bits as if nothing had happened.
 
-mod common;
+mod binary;
 
-use common::{Place, talk};
+use binary::{Place, talk};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -141,7 +141,8 @@ fn start(place: &Place, more: &[&str]) -> Child {
     place.command(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// Waits until the run has written metrics of so many steps.
+/// Waits until the run has written so many lines of metrics.
+#[expect(clippy::disallowed_methods, reason = "another process is waited for, by what it writes")]
 fn wait_for_steps(place: &Place, steps: usize) {
     for _ in 0..3000 {
         std::thread::sleep(Duration::from_millis(10));

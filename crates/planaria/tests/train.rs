@@ -1,8 +1,8 @@
 //! `planaria train` by the real binary: what it leaves behind, what it prints, same bits.
 
-mod common;
+mod binary;
 
-use common::{Place, talk};
+use binary::{Place, talk};
 use serde_json::Value;
 use std::fs;
 

@@ -1,8 +1,8 @@
 //! Mistakes of the user: exit code 2, a message that helps, never a backtrace.
 
-mod common;
+mod binary;
 
-use common::{Place, talk};
+use binary::{Place, talk};
 use std::fs;
 use std::io::Read;
 use std::process::Stdio;

@@ -82,9 +82,10 @@ fn load(folder: &Path, description: &Description, which: Which, threads: usize) 
         shards: 1,
         threads,
         loss: description.loss,
-        label_smoothing: 0.0,
+        label_smoothing: description.label_smoothing,
         optimizer: Optimizer::default(),
         clip_norm: None,
+        isa: None,
     };
     let mut trainer = Trainer::new(network, settings);
     let mut weights = trainer.weights();

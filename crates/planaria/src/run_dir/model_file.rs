@@ -36,6 +36,8 @@ pub struct Description {
     pub format: Format,
     /// What was minimised.
     pub loss: Loss,
+    /// Share of the target that was spread over the classes.
+    pub label_smoothing: f32,
     /// The layers.
     pub layers: Vec<Layer>,
 }
@@ -56,6 +58,7 @@ impl Description {
             normalize: recipe.data.normalize.clone(),
             format: recipe.data.format,
             loss: recipe.train.loss,
+            label_smoothing: recipe.train.label_smoothing,
             layers: recipe.model.layers.clone().unwrap_or_default(),
         }
     }
@@ -156,8 +159,18 @@ impl Description {
     }
 }
 
-const KEYS: &[&str] =
-    &["version", "name", "seed", "input", "classes", "normalize", "format", "loss", "layers"];
+const KEYS: &[&str] = &[
+    "version",
+    "name",
+    "seed",
+    "input",
+    "classes",
+    "normalize",
+    "format",
+    "loss",
+    "label_smoothing",
+    "layers",
+];
 
 /// Parameters and state of `network` from the bytes of `model.safetensors`.
 pub fn read_tensors(bytes: &[u8], network: &Network) -> Result<(Vec<f32>, Vec<f32>), String> {

@@ -6,7 +6,7 @@ use crate::failure::{Failure, Result};
 use crate::traces::scores::Scores;
 use crate::training::interrupt;
 use planaria_data::{Batch, Error, Kind, Loader, Part, Reader, Schedule};
-use planaria_learn::{Targets, Trainer};
+use planaria_learn::{Objective, Targets, Trainer};
 use planaria_recipe::sections::Normalize;
 use planaria_recipe::train::Loss;
 
@@ -25,7 +25,7 @@ pub fn evaluate(
     let mut reader = Reader::start(loader, schedule).map_err(failure)?;
     let width = trainer.network().output().len();
     let mut scores = Scores::new(width, classes);
-    let mut outputs = Vec::new();
+    let (mut outputs, mut scratch) = (Vec::new(), vec![0.0; width]);
     while let Some(batch) = reader.next() {
         if interrupt::asked() {
             return Ok(None);
@@ -34,10 +34,22 @@ pub fn evaluate(
         outputs.resize(batch.len() * width, 0.0);
         trainer.predict(&batch.inputs, &mut outputs);
         let targets = targets(&batch);
-        scores.count(&outputs, targets, trainer.loss(&outputs, targets));
+        let loss_sum = loss_sum(trainer.objective(), &outputs, targets, &mut scratch);
+        scores.count(&outputs, targets, loss_sum);
         reader.recycle(batch);
     }
     Ok(Some(scores))
+}
+
+/// Sum of the losses of some examples, in their order. `scratch` has room for one example's outputs.
+fn loss_sum(
+    objective: Objective,
+    outputs: &[f32],
+    targets: Targets<'_>,
+    scratch: &mut [f32],
+) -> f64 {
+    let rows = outputs.chunks_exact(scratch.len()).enumerate();
+    rows.fold(0.0, |sum, (example, row)| sum + objective.evaluate(row, targets, example, scratch))
 }
 
 /// Classes that outputs are told apart by; 0 for regression, which a single output with a squared

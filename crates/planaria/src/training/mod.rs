@@ -8,7 +8,6 @@
 //! - [`recorder`]: figures to metrics, TensorBoard and the progress line
 //! - [`evaluation`]: a network over a part of the data
 //! - [`state`]: how far a run has come
-//! - [`schedule`]: the learning rate of a step
 //! - [`watch`]: the best epoch, and when to stop
 //! - [`interrupt`]: what Ctrl-C asks for
 
@@ -17,6 +16,5 @@ pub mod evaluation;
 pub mod interrupt;
 pub mod recorder;
 pub mod run_loop;
-pub mod schedule;
 pub mod state;
 pub mod watch;

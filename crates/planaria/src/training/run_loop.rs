@@ -1,7 +1,7 @@
 //! The run loop: steps, epochs, validation, checkpoints.
 //!
 //! One owner of the trainer and the run's state. It decides through [`watch`](super::watch) and
-//! [`schedule`](super::schedule), and tells [`Recorder`] what happened. Never formats anything.
+//! tells [`Recorder`] what happened. Never formats anything.
 
 use crate::clock::Stopwatch;
 use crate::failure::{Failure, Result};
@@ -13,12 +13,12 @@ use crate::traces::report::sha256;
 use crate::traces::scores::Scores;
 use crate::training::evaluation::{class_count, evaluate, failure, targets};
 use crate::training::recorder::{Recorder, Size};
-use crate::training::schedule::{Place, learning_rate};
 use crate::training::state::State;
 use crate::training::watch::Rule;
 use crate::training::{ending, interrupt};
 use planaria_data::{DataSet, Loader, Reader, Schedule};
 use planaria_learn::{Examples, Network, Settings, Trainer};
+use planaria_numerics::schedule;
 use planaria_recipe::train::Monitor;
 use planaria_recipe::{Plan, Recipe};
 use std::time::Duration;
@@ -248,10 +248,11 @@ impl Session {
     }
 
     fn learning_rate(&self, step: u64) -> f32 {
-        let train = &self.recipe().train;
         let (steps_per_epoch, steps) = (self.size.steps_per_epoch, self.size.steps());
-        let at = Place { step, steps_per_epoch, steps };
-        learning_rate(&train.schedule, train.optimizer.learning_rate(), train.warmup_steps, at)
+        schedule::learning_rate(
+            &self.recipe().train,
+            schedule::Progress { step, steps_per_epoch, steps },
+        )
     }
 
     fn not_finite(&self, error: &str, rate: f32) -> Failure {
@@ -287,6 +288,7 @@ pub fn trainer(plan: &Plan, threads: usize) -> Result<Trainer> {
             label_smoothing: recipe.train.label_smoothing,
             optimizer: recipe.train.optimizer.clone(),
             clip_norm: recipe.train.clip_norm,
+            isa: None,
         },
     ))
 }
