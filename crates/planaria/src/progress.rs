@@ -4,7 +4,7 @@
 //! now and then. Figures and time come from the caller. Never writes to stdout, and never fails:
 //! a closed stderr does not stop a run.
 
-use crate::traces::number::{clock, grouped};
+use crate::traces::number::{clock, grouped, loss};
 use std::io::{IsTerminal, Write};
 
 /// Seconds between redraws of a live line.
@@ -135,7 +135,7 @@ fn fit(view: &View, columns: usize) -> String {
         (1, format!("step {}/{}", view.step, view.steps)),
     ];
     let mut add = |rank, text: Option<String>| parts.extend(text.map(|text| (rank, text)));
-    add(5, view.loss.map(|loss| format!("loss {loss:.4}")));
+    add(5, view.loss.map(|v| format!("loss {}", loss(v))));
     add(4, view.accuracy.map(|accuracy| format!("acc {:.1}%", 100.0 * accuracy)));
     add(0, view.examples_per_second.map(|s| format!("{} ex/s", grouped(s.round() as u64))));
     add(2, view.seconds_left.map(|s| format!("{} left", clock(s))));

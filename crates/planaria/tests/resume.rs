@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// Long enough to be stopped in the middle.
-const LONG: [&str; 4] = ["--set", "train.epochs=30", "--set", "data.examples=3000"];
+const LONG: [&str; 4] = ["--set", "train.epochs=12", "--set", "data.examples=1500"];
 
 #[test]
 fn stop_and_resume_give_the_weights_of_an_unbroken_run() {

@@ -98,7 +98,8 @@ fn early_stopping_ends_a_run() {
 #[test]
 fn a_loss_that_is_not_finite_fails_with_a_hint() {
     let place = Place::new();
-    let rate = "train.optimizer.sgd.learning_rate=1000";
+    // Each step multiplies the weights by about -1,000,000.
+    let rate = "train.optimizer={sgd: {learning_rate: 1000, weight_decay: 1000}}";
     let output = place.run(&["train", "tiny.yaml", "--json", "--set", rate]);
     assert_eq!(output.status.code(), Some(1), "{}", talk(&output));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();

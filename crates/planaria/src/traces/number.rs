@@ -50,6 +50,11 @@ pub fn bytes(n: u64) -> String {
     format!("{value:.1} TB")
 }
 
+/// `0.1234`, always as long; powers of ten for a loss that has run away.
+pub fn loss(value: f64) -> String {
+    if value.abs() < 1e5 { format!("{value:.4}") } else { format!("{value:.2e}") }
+}
+
 /// Four significant digits, without a tail of zeros; powers of ten for the very small and large.
 pub fn short(value: f64) -> String {
     let size = value.abs();
@@ -74,6 +79,7 @@ mod tests {
         assert_eq!([0.4, 42.0, 3723.0].map(clock), ["0:00", "0:42", "1:02:03"]);
         assert_eq!([0.01234, 5.04, 245.0].map(duration), ["0.012 s", "5.0 s", "4:05 min"]);
         assert_eq!([999, 1500, 2_340_000_000].map(bytes), ["999 B", "1.5 kB", "2.3 GB"]);
+        assert_eq!([0.12341, 5e30].map(loss), ["0.1234", "5.00e30"]);
         assert_eq!(
             [0.0, 0.07, 1.0, 123.456, 0.00001, 12345.6, 2.312585].map(short),
             ["0", "0.07", "1", "123.5", "1.00e-5", "12346", "2.313"]

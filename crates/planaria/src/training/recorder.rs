@@ -8,7 +8,7 @@ use crate::failure::Result;
 use crate::progress::{Progress, View};
 use crate::run_dir::RunDir;
 use crate::run_dir::metrics::{Line, Metrics, Span};
-use crate::traces::number::{duration, grouped};
+use crate::traces::number::{duration, grouped, loss};
 use crate::traces::scores::Scores;
 use crate::traces::tensorboard::EventFile;
 use crate::training::state::{State, Tally};
@@ -145,9 +145,9 @@ impl Recorder {
 fn epoch_text(line: &Line, epochs: u64, seconds: f64) -> String {
     let mut parts = vec![format!("epoch {}/{epochs}", line.epoch)];
     let mut add = |text: Option<String>| parts.extend(text);
-    add(line.loss.map(|v| format!("loss {v:.4}")));
+    add(line.loss.map(|v| format!("loss {}", loss(v))));
     add(line.accuracy.map(|v| format!("acc {:.1}%", 100.0 * v)));
-    add(line.validation_loss.map(|v| format!("val loss {v:.4}")));
+    add(line.validation_loss.map(|v| format!("val loss {}", loss(v))));
     add(line.validation_accuracy.map(|v| format!("val acc {:.2}%", 100.0 * v)));
     add(line.examples_per_second.map(|v| format!("{} ex/s", grouped(v.round() as u64))));
     add(Some(duration(seconds)));
