@@ -28,7 +28,9 @@ pub struct Conv {
     pub method: Method,
     /// Packed weights of the forward pass.
     pub forward: Range<usize>,
-    /// Packed weights of the input gradient; empty when it is not wanted.
+    /// Whether its input gradient is wanted.
+    pub wants_input: bool,
+    /// Packed weights of the input gradient.
     pub backward: Range<usize>,
     /// Parts of the input gradient (direct method).
     pub classes: Vec<Class>,
@@ -87,6 +89,7 @@ impl Conv {
             filters,
             method: choose(window, *groups, channels, filters),
             forward: 0..0,
+            wants_input,
             backward: 0..0,
             classes: vec![],
             pooled: false,
@@ -153,8 +156,8 @@ impl Conv {
     pub fn padded_gradient_len(&self) -> usize {
         let [_, _, h, w] = self.padded_gradient();
         match self.method {
-            Method::Direct if !self.backward.is_empty() => h * w * self.width_out(),
-            Method::Depthwise if !self.backward.is_empty() => self.padded_len(),
+            Method::Direct if self.wants_input => h * w * self.width_out(),
+            Method::Depthwise if self.wants_input => self.padded_len(),
             _ => 0,
         }
     }
