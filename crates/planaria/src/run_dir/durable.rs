@@ -12,7 +12,7 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     sync_folder_of(path)
 }
 
-/// Like [`write`], without the sync of the folder: after a power cut the name may be missing or
+/// Like [`write()`], without the sync of the folder: after a power cut the name may be missing or
 /// old, but never half a file.
 pub fn put(path: &Path, bytes: &[u8]) -> io::Result<()> {
     put_with(path, |file| file.write_all(bytes))

@@ -83,21 +83,17 @@ impl Session {
             ) > 0,
         };
         let recipe_sha256 = sha256(job.recipe_text.as_bytes());
-        let mut state = State::default();
-        if let Some(checkpoint) = checkpoint {
-            if checkpoint.recipe_sha256 != recipe_sha256 {
-                return Err(Failure::user(format!(
-                    "`{}` was changed after the run began",
-                    job.run.file("recipe.yaml").display()
-                ))
-                .hint("put it back as it was, or start a new run with `planaria train`"));
+        let examples_per_epoch = job.data.train.len();
+        let state = match checkpoint {
+            None => State { examples_per_epoch, ..State::default() },
+            Some(checkpoint) => {
+                same_run(&job, &checkpoint, &recipe_sha256)?;
+                trainer.restore(&checkpoint.weights).map_err(|e| {
+                    Failure::failed(format!("the checkpoint does not fit the network: {e}"))
+                })?;
+                State { resumes: checkpoint.state.resumes + 1, ..checkpoint.state }
             }
-            trainer.restore(&checkpoint.weights).map_err(|e| {
-                Failure::failed(format!("the checkpoint does not fit the network: {e}"))
-            })?;
-            state = checkpoint.state;
-            state.resumes += 1;
-        }
+        };
         let before = Duration::try_from_secs_f64(state.seconds_total).unwrap_or_default();
         let recorder = Recorder::open(&job.run, &state, size, Progress::new(job.style))?;
         Ok(Self {
@@ -270,6 +266,24 @@ impl Session {
             ),
         )
     }
+}
+
+/// Refuses to go on with another recipe or other data.
+fn same_run(job: &Job, checkpoint: &Checkpoint, recipe_sha256: &str) -> Result<()> {
+    let changed = if checkpoint.recipe_sha256 != recipe_sha256 {
+        format!("`{}` was changed after the run began", job.run.file("recipe.yaml").display())
+    } else if checkpoint.state.examples_per_epoch != job.data.train.len() {
+        format!(
+            "`{}` gives {} training examples, but the run began with {}",
+            job.plan.recipe.data.train,
+            job.data.train.len(),
+            checkpoint.state.examples_per_epoch
+        )
+    } else {
+        return Ok(());
+    };
+    Err(Failure::user(changed)
+        .hint("put it back as it was, or start a new run with `planaria train`"))
 }
 
 /// The network of a plan, ready to train.

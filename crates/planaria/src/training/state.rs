@@ -17,6 +17,8 @@ pub struct State {
     pub batch: u64,
     /// Training examples seen.
     pub examples: u64,
+    /// Training examples in an epoch; other data would not be the same run.
+    pub examples_per_epoch: u64,
     /// Sums over the epoch under way.
     pub this_epoch: Tally,
     /// Sums since the last line of metrics.
