@@ -230,8 +230,7 @@ impl Convolver<'_> {
         }
         let [h, w, channels] = conv.input;
         let (_, padded_w) = conv.padded();
-        let depth =
-            if conv.method == Method::Depthwise { channels } else { conv.depth() };
+        let depth = if conv.method == Method::Depthwise { channels } else { conv.depth() };
         let inner = (conv.window.pad_top * padded_w + conv.window.pad_left) * depth;
         // SAFETY: sizes are the plan's.
         unsafe {

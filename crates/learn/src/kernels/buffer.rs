@@ -21,7 +21,9 @@ impl std::ops::Deref for Buffer {
     type Target = [f32];
     fn deref(&self) -> &[f32] {
         // SAFETY: `lines` holds at least `len` initialised floats, one after another.
-        unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast::<[f32; 16]>().cast(), self.len) }
+        unsafe {
+            std::slice::from_raw_parts(self.lines.as_ptr().cast::<[f32; 16]>().cast(), self.len)
+        }
     }
 }
 
@@ -29,7 +31,10 @@ impl std::ops::DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [f32] {
         // SAFETY: as above, and borrowed mutably.
         unsafe {
-            std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast::<[f32; 16]>().cast(), self.len)
+            std::slice::from_raw_parts_mut(
+                self.lines.as_mut_ptr().cast::<[f32; 16]>().cast(),
+                self.len,
+            )
         }
     }
 }

@@ -4,6 +4,11 @@
 //! Each output is one chain of fused multiply-adds over k in ascending order, whatever the tile's
 //! size, so blocking never changes bits.
 
+#![expect(
+    clippy::needless_range_loop,
+    reason = "index loops over register arrays read as the maths"
+)]
+
 use super::simd::{LANES, Simd};
 
 /// What the sum starts from.
@@ -127,13 +132,11 @@ pub const ONE: Bands = Bands { count: 1, a_step: 0, c_step: 0 };
 /// All `m` rows and `n` columns of every band. `STEP` is `a_row` where it is known (1: A is read
 /// across, its terms `a_col` apart; else terms lie side by side), 0 where it is not. Column blocks
 /// are the outer loop, so that their part of B stays in the cache over all bands.
+///
+/// # Safety
+/// The processor has `S`; the panel's pointers hold what its numbers say, for every band.
 #[inline(always)]
-pub unsafe fn multiply<S: Simd, const STEP: usize>(
-    panel: Panel,
-    m: usize,
-    n: usize,
-    bands: Bands,
-) {
+pub unsafe fn multiply<S: Simd, const STEP: usize>(panel: Panel, m: usize, n: usize, bands: Bands) {
     let full = n / LANES;
     let mut block = 0;
     // SAFETY: forwarded to the caller.
@@ -215,13 +218,7 @@ unsafe fn get<S: Simd, const TAIL: bool>(p: *const f32, lanes: usize) -> S::V {
 }
 
 #[inline(always)]
-unsafe fn tile<
-    S: Simd,
-    const MR: usize,
-    const NB: usize,
-    const STEP: usize,
-    const TAIL: bool,
->(
+unsafe fn tile<S: Simd, const MR: usize, const NB: usize, const STEP: usize, const TAIL: bool>(
     t: Panel,
     lanes: usize,
 ) {

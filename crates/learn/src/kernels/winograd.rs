@@ -6,6 +6,11 @@
 //! `[tile][channel]`, each a cache line longer than needed, because planes a power of two apart
 //! would share cache sets. Channels are multiples of 16.
 
+#![expect(
+    clippy::needless_range_loop,
+    reason = "index loops over register arrays read as the maths"
+)]
+
 use super::simd::{LANES, Simd, kernel};
 use super::tile::{Finish, ONE, Panel, Start, multiply};
 
@@ -247,10 +252,7 @@ unsafe fn transform_outputs<S: Simd>(
                 }
                 let bias = if e.bias.is_null() { S::zero() } else { S::load(e.bias.add(c)) };
                 for (i, a) in a.iter().enumerate().take(rows) {
-                    let y = [
-                        S::add(a[0], S::add(a[1], a[2])),
-                        S::sub(S::sub(a[1], a[2]), a[3]),
-                    ];
+                    let y = [S::add(a[0], S::add(a[1], a[2])), S::sub(S::sub(a[1], a[2]), a[3])];
                     for (j, y) in y.into_iter().enumerate().take(cols) {
                         let at = ((2 * ty + i) * grid.out_w + 2 * tx + j) * channels + c;
                         let mut v = S::add(y, bias);
