@@ -303,7 +303,7 @@ impl Bench {
         };
         // SAFETY (all): image at offset `i` of buffers that hold IMAGES of them.
         row("sums", &mut |i| unsafe {
-            norm::sums(isa, pixels, z.add(i), sum.as_mut_ptr(), square.as_mut_ptr());
+            norm::sums(isa, pixels, z.add(i), s, sum.as_mut_ptr(), square.as_mut_ptr());
         });
         row("normalise, relu", &mut |i| unsafe {
             norm::apply(isa, pixels, z.add(i), (s, s), Addend::None, true, y.add(i));

@@ -8,8 +8,9 @@ pub fn forward(norm: &Norm, state: &mut NormState, parameters: &[f32], stats: &m
     let channels = norm.channels();
     let count = state.count;
     for c in 0..channels {
-        let mean = state.sum[c] / count;
-        let variance = (state.square[c] / count - mean * mean).max(0.0);
+        let from_origin = state.sum[c] / count;
+        let mean = f64::from(state.origin[c]) + from_origin;
+        let variance = (state.square[c] / count - from_origin * from_origin).max(0.0);
         let inverse = 1.0 / (variance + f64::from(norm.plan.epsilon)).sqrt();
         state.mean[c] = mean as f32;
         state.inverse[c] = inverse as f32;

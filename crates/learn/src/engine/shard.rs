@@ -240,7 +240,11 @@ impl<'r> Run<'r, '_, '_> {
                     let (pixels, z) = (self.pixels(z), self.at(z, i));
                     let n = &mut self.ws.norms[norm];
                     n.count = (pixels.count * self.shard.examples) as f64;
-                    norm::sums(isa, pixels, z, n.sum.as_mut_ptr(), n.square.as_mut_ptr());
+                    if i == 0 {
+                        z.copy_to_nonoverlapping(n.origin.as_mut_ptr(), pixels.channels);
+                    }
+                    let (sum, square) = (n.sum.as_mut_ptr(), n.square.as_mut_ptr());
+                    norm::sums(isa, pixels, z, n.origin.as_ptr(), sum, square);
                 }
                 Operation::Norm { norm, z, addend, relu, y } => {
                     let addend = match addend {

@@ -34,6 +34,8 @@ pub struct Workspace {
 pub struct NormState {
     /// Values per channel in the sums.
     pub count: f64,
+    /// Where sums are counted from: the shard's first pixel.
+    pub origin: Buffer,
     /// Sums over the shard.
     pub sum: Vec<f64>,
     /// Sums of squares, or of products in the backward pass.
@@ -59,6 +61,7 @@ impl NormState {
         let buffer = || Buffer::new(channels);
         Self {
             count: 0.0,
+            origin: buffer(),
             sum: vec![0.0; channels],
             square: vec![0.0; channels],
             mean: buffer(),

@@ -100,25 +100,34 @@ unsafe fn add_to_f64<S: Simd>(sums: *mut f64, v: S::V, lanes: usize) {
 }
 
 kernel! {
-    /// Adds one image's sums and sums of squares per channel. Four chains of pixels.
+    /// Adds one image's sums and sums of squares per channel, counted from `origin`: a value near
+    /// the mean keeps squares small, so that their difference loses nothing. Four chains of pixels.
     ///
     /// # Safety
     /// Pointers hold what `pixels` says.
-    pub fn sums(pixels: Pixels, z: *const f32, sum: *mut f64, square: *mut f64) = sums_body
+    pub fn sums(pixels: Pixels, z: *const f32, origin: *const f32, sum: *mut f64, square: *mut f64) = sums_body
 }
 
 #[inline(always)]
-unsafe fn sums_body<S: Simd>(pixels: Pixels, z: *const f32, sum: *mut f64, square: *mut f64) {
+unsafe fn sums_body<S: Simd>(
+    pixels: Pixels,
+    z: *const f32,
+    origin: *const f32,
+    sum: *mut f64,
+    square: *mut f64,
+) {
     blocks!(pixels.channels, |c, lanes, TAIL| {
         // SAFETY: channels c..c+lanes of every pixel.
         unsafe {
             let mut a = [S::zero(); 4];
             let mut b = [S::zero(); 4];
+            let origin = get::<S, TAIL>(origin.add(c), lanes);
             let mut p = z.add(c);
             let mut left = pixels.count;
             while left >= 4 {
                 for u in 0..4 {
-                    let v = get::<S, TAIL>(p.wrapping_add(u * pixels.channels), lanes);
+                    let v =
+                        S::sub(get::<S, TAIL>(p.wrapping_add(u * pixels.channels), lanes), origin);
                     a[u] = S::add(a[u], v);
                     b[u] = S::fma(v, v, b[u]);
                 }
@@ -126,7 +135,7 @@ unsafe fn sums_body<S: Simd>(pixels: Pixels, z: *const f32, sum: *mut f64, squar
                 left -= 4;
             }
             for u in 0..left {
-                let v = get::<S, TAIL>(p.wrapping_add(u * pixels.channels), lanes);
+                let v = S::sub(get::<S, TAIL>(p.wrapping_add(u * pixels.channels), lanes), origin);
                 a[u] = S::add(a[u], v);
                 b[u] = S::fma(v, v, b[u]);
             }

@@ -347,7 +347,7 @@ impl<'a> Lower<'a> {
     }
 
     fn backward_add(&mut self, a: NodeId, scale: f32, b: NodeId, relu: bool, y: NodeId) {
-        let g = self.gradient[&y];
+        let Some(g) = self.gradient.get(&y).copied() else { return };
         if relu {
             let y = self.kept(y);
             self.emit(Operation::Mask { g, y });
