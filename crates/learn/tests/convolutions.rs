@@ -65,8 +65,7 @@ fn nothing_is_square() {
         ([9, 1], [3, 1], [2, 2]),
     ];
     check_all(shapes.into_iter().flat_map(|(size, kernel, strides)| {
-        [Valid, Same]
-            .map(|padding| between(size, 3, strided(6, kernel, strides, padding)))
+        [Valid, Same].map(|padding| between(size, 3, strided(6, kernel, strides, padding)))
     }));
 }
 
@@ -114,7 +113,11 @@ fn groups() {
         for (kernel, s, padding) in
             [([3, 3], 1, Same), ([3, 3], 1, Valid), ([5, 3], 2, Same), ([2, 2], 3, Valid)]
         {
-            cases.push(between([6, 7], channels, grouped(channels, kernel, s, padding, channels, Relu)));
+            cases.push(between(
+                [6, 7],
+                channels,
+                grouped(channels, kernel, s, padding, channels, Relu),
+            ));
         }
     }
     let bare = grouped(5, [3, 3], 1, Same, 5, Linear);
@@ -138,18 +141,17 @@ fn winograd_tiles() {
     }
     // The input itself has 16 channels; two of them after one another; more tiles than are
     // gathered at once.
-    cases.push(Case::new("of the input", image(6, 5, 16), vec![
-        conv3(32, Same, Relu),
-        conv3(16, Valid, Relu),
-        global(),
-        dense(3, Linear),
-    ]));
+    cases.push(Case::new(
+        "of the input",
+        image(6, 5, 16),
+        vec![conv3(32, Same, Relu), conv3(16, Valid, Relu), global(), dense(3, Linear)],
+    ));
     cases.push(
-        Case::new("many tiles", image(21, 22, 16), vec![
-            conv3(16, Same, Relu),
-            global(),
-            dense(3, Linear),
-        ])
+        Case::new(
+            "many tiles",
+            image(21, 22, 16),
+            vec![conv3(16, Same, Relu), global(), dense(3, Linear)],
+        )
         .examples(3),
     );
     check_all(cases);
@@ -158,7 +160,9 @@ fn winograd_tiles() {
 #[test]
 fn gradients_through_relu_and_a_2x2_pool() {
     let mut cases = vec![];
-    for (i, size) in [[4, 4], [6, 6], [5, 5], [7, 8], [8, 7], [9, 12], [14, 5]].into_iter().enumerate() {
+    for (i, size) in
+        [[4, 4], [6, 6], [5, 5], [7, 8], [8, 7], [9, 12], [14, 5]].into_iter().enumerate()
+    {
         for (channels, filters) in [(16, 16), (32, 48), (48, 32)] {
             let make = Layer::Conv2D(Conv2D { activation: Tanh, ..conv(channels, [1, 1]) });
             let under = Conv2D { activation: Relu, use_bias: i != 2, ..conv(filters, [3, 3]) };
@@ -177,42 +181,58 @@ fn gradients_through_relu_and_a_2x2_pool() {
         }
     }
     // Two in a row, and a branch beside the pool, which must not take the short way.
-    cases.push(Case::new("two in a row", image(13, 14, 3), vec![
-        conv3(16, Same, Relu),
-        conv3(16, Valid, Relu),
-        max_pool([2, 2], [2, 2], Valid),
-        conv3(32, Valid, Relu),
-        max_pool([2, 2], [2, 2], Valid),
-        flatten(),
-        dense(3, Linear),
-    ]));
-    cases.push(Case::new("a pool and another user", image(6, 6, 16), vec![
-        conv3(16, Valid, Relu),
-        concat(vec![
-            vec![max_pool([2, 2], [2, 2], Valid)],
-            vec![average_pool([2, 2], [2, 2], Valid)],
-        ]),
-        flatten(),
-        dense(3, Linear),
-    ]));
-    cases.push(Case::new("a pool in a branch, its convolution outside", image(6, 6, 16), vec![
-        conv3(16, Valid, Relu),
-        concat(vec![
-            vec![max_pool([2, 2], [2, 2], Valid)],
-            vec![max_pool([2, 2], [2, 2], Valid), conv3(16, Same, Relu)],
-        ]),
-        flatten(),
-        dense(3, Linear),
-    ]));
-    cases.push(Case::new("the same input for two", image(6, 6, 3), vec![
-        conv3(16, Same, Tanh),
-        concat(vec![
-            vec![conv3(16, Valid, Relu), max_pool([2, 2], [2, 2], Valid)],
-            vec![conv3(32, Valid, Relu), max_pool([2, 2], [2, 2], Valid)],
-        ]),
-        flatten(),
-        dense(3, Linear),
-    ]));
+    cases.push(Case::new(
+        "two in a row",
+        image(13, 14, 3),
+        vec![
+            conv3(16, Same, Relu),
+            conv3(16, Valid, Relu),
+            max_pool([2, 2], [2, 2], Valid),
+            conv3(32, Valid, Relu),
+            max_pool([2, 2], [2, 2], Valid),
+            flatten(),
+            dense(3, Linear),
+        ],
+    ));
+    cases.push(Case::new(
+        "a pool and another user",
+        image(6, 6, 16),
+        vec![
+            conv3(16, Valid, Relu),
+            concat(vec![
+                vec![max_pool([2, 2], [2, 2], Valid)],
+                vec![average_pool([2, 2], [2, 2], Valid)],
+            ]),
+            flatten(),
+            dense(3, Linear),
+        ],
+    ));
+    cases.push(Case::new(
+        "a pool in a branch, its convolution outside",
+        image(6, 6, 16),
+        vec![
+            conv3(16, Valid, Relu),
+            concat(vec![
+                vec![max_pool([2, 2], [2, 2], Valid)],
+                vec![max_pool([2, 2], [2, 2], Valid), conv3(16, Same, Relu)],
+            ]),
+            flatten(),
+            dense(3, Linear),
+        ],
+    ));
+    cases.push(Case::new(
+        "the same input for two",
+        image(6, 6, 3),
+        vec![
+            conv3(16, Same, Tanh),
+            concat(vec![
+                vec![conv3(16, Valid, Relu), max_pool([2, 2], [2, 2], Valid)],
+                vec![conv3(32, Valid, Relu), max_pool([2, 2], [2, 2], Valid)],
+            ]),
+            flatten(),
+            dense(3, Linear),
+        ],
+    ));
     check_all(cases);
 }
 

@@ -16,17 +16,20 @@ fn mask(rate: f32, seed: u64, step: u64, shard: usize) -> Vec<f32> {
     let layers = [dropout(rate), dense(1, Linear)];
     let network = Network::new(&layers, Shape::Vector(WIDTH)).expect("the layers fit");
     let sgd = Sgd { learning_rate: 1.0, momentum: 0.5, nesterov: false, weight_decay: 0.0 };
-    let mut trainer = Trainer::new(network, Settings {
-        seed,
-        batch: 3,
-        shards: 3,
-        threads: 2,
-        loss: Loss::Mse,
-        label_smoothing: 0.0,
-        optimizer: Optimizer::Sgd(sgd),
-        clip_norm: None,
-        isa: Some(Isa::detect()),
-    });
+    let mut trainer = Trainer::new(
+        network,
+        Settings {
+            seed,
+            batch: 3,
+            shards: 3,
+            threads: 2,
+            loss: Loss::Mse,
+            label_smoothing: 0.0,
+            optimizer: Optimizer::Sgd(sgd),
+            clip_norm: None,
+            isa: Some(Isa::detect()),
+        },
+    );
     let (parameters, slot) = (vec![0.0; WIDTH + 1], vec![0.0; WIDTH + 1]);
     let start = Weights { parameters, state: vec![], optimizer: vec![slot] };
     trainer.restore(&start).expect("the weights fit");
@@ -92,17 +95,20 @@ fn layers_draw_on_their_own() {
     let layers = [dropout(0.5), dropout(0.5), dense(1, Linear)];
     let network = Network::new(&layers, Shape::Vector(WIDTH)).expect("the layers fit");
     let sgd = Sgd { momentum: 0.5, ..Sgd::default() };
-    let mut trainer = Trainer::new(network, Settings {
-        seed: 1,
-        batch: 2,
-        shards: 1,
-        threads: 1,
-        loss: Loss::Mse,
-        label_smoothing: 0.0,
-        optimizer: Optimizer::Sgd(sgd),
-        clip_norm: None,
-        isa: None,
-    });
+    let mut trainer = Trainer::new(
+        network,
+        Settings {
+            seed: 1,
+            batch: 2,
+            shards: 1,
+            threads: 1,
+            loss: Loss::Mse,
+            label_smoothing: 0.0,
+            optimizer: Optimizer::Sgd(sgd),
+            clip_norm: None,
+            isa: None,
+        },
+    );
     let inputs = [vec![1.0; WIDTH], vec![0.0; WIDTH]].concat();
     let examples = Examples { inputs: &inputs, targets: Targets::Values(&[900.0, 0.0]) };
     trainer.step(0, 0.0, examples).expect("the step is finite");
@@ -116,17 +122,20 @@ fn examples_draw_on_their_own() {
     let both = |inputs: [f32; 2]| {
         let layers = [dropout(0.5), dense(1, Linear)];
         let network = Network::new(&layers, Shape::Vector(WIDTH)).expect("the layers fit");
-        let mut trainer = Trainer::new(network, Settings {
-            seed: 1,
-            batch: 2,
-            shards: 1,
-            threads: 1,
-            loss: Loss::Mse,
-            label_smoothing: 0.0,
-            optimizer: Optimizer::Sgd(Sgd { momentum: 0.5, ..Sgd::default() }),
-            clip_norm: None,
-            isa: None,
-        });
+        let mut trainer = Trainer::new(
+            network,
+            Settings {
+                seed: 1,
+                batch: 2,
+                shards: 1,
+                threads: 1,
+                loss: Loss::Mse,
+                label_smoothing: 0.0,
+                optimizer: Optimizer::Sgd(Sgd { momentum: 0.5, ..Sgd::default() }),
+                clip_norm: None,
+                isa: None,
+            },
+        );
         let inputs: Vec<f32> = inputs.iter().flat_map(|v| vec![*v; WIDTH]).collect();
         let examples = Examples { inputs: &inputs, targets: Targets::Values(&[900.0, 900.0]) };
         trainer.step(0, 0.0, examples).expect("the step is finite");
@@ -141,21 +150,25 @@ fn examples_draw_on_their_own() {
 fn inference_drops_nothing() {
     let run = |layers: &[_]| {
         let network = Network::new(layers, Shape::Vector(9)).expect("the layers fit");
-        let mut trainer = Trainer::new(network, Settings {
-            seed: 4,
-            batch: 1,
-            shards: 1,
-            threads: 1,
-            loss: Loss::Mse,
-            label_smoothing: 0.0,
-            optimizer: Optimizer::Sgd(Sgd::default()),
-            clip_norm: None,
-            isa: None,
-        });
+        let mut trainer = Trainer::new(
+            network,
+            Settings {
+                seed: 4,
+                batch: 1,
+                shards: 1,
+                threads: 1,
+                loss: Loss::Mse,
+                label_smoothing: 0.0,
+                optimizer: Optimizer::Sgd(Sgd::default()),
+                clip_norm: None,
+                isa: None,
+            },
+        );
         let mut outputs = [0.0; 8];
         trainer.predict(&values(1, 18), &mut outputs);
         outputs
     };
-    let with = [dropout(0.7), dense(7, Relu), dropout(0.7), dropout(0.2), dense(4, Linear), dropout(0.4)];
+    let with =
+        [dropout(0.7), dense(7, Relu), dropout(0.7), dropout(0.2), dense(4, Linear), dropout(0.4)];
     assert_eq!(run(&with), run(&[dense(7, Relu), dense(4, Linear)]));
 }

@@ -21,14 +21,16 @@ fn dense_layers() {
         let Layer::Dense(plain) = dense(units, Tanh) else { unreachable!("just made") };
         let bare = Layer::Dense(Dense { use_bias: false, ..plain });
         [
-            Case::new(format!("{inputs}-{units}-3"), vector(inputs), vec![
-                dense(units, Relu),
-                dense(3, Linear),
-            ]),
-            Case::new(format!("{inputs}-{units}-3 without bias"), vector(inputs), vec![
-                bare,
-                dense(3, Linear),
-            ])
+            Case::new(
+                format!("{inputs}-{units}-3"),
+                vector(inputs),
+                vec![dense(units, Relu), dense(3, Linear)],
+            ),
+            Case::new(
+                format!("{inputs}-{units}-3 without bias"),
+                vector(inputs),
+                vec![bare, dense(3, Linear)],
+            )
             .examples(7),
         ]
     }));
@@ -41,31 +43,31 @@ fn activations() {
         let input = image(5, 4, 3);
         let own = Layer::Conv2D(Conv2D { activation: f, ..conv(6, [2, 2]) });
         [
-            Case::new(format!("{f:?} of a dense layer"), vector(9), vec![
-                dense(11, f),
-                dense(4, Linear),
-            ]),
-            Case::new(format!("{f:?} of a convolution"), input, vec![
-                own,
-                flatten(),
-                dense(4, Linear),
-            ]),
-            Case::new(format!("{f:?} on its own, twice"), input, vec![
-                conv3(7, Same, Linear),
-                act(f),
-                act(f),
-                flatten(),
-                dense(4, Linear),
-            ]),
-            Case::new(format!("{f:?} of the input"), input, vec![
-                act(f),
-                flatten(),
-                dense(4, Linear),
-            ]),
-            Case::new(format!("{f:?} at the end, mse"), vector(9), vec![
-                dense(8, Tanh),
-                dense(4, f),
-            ])
+            Case::new(
+                format!("{f:?} of a dense layer"),
+                vector(9),
+                vec![dense(11, f), dense(4, Linear)],
+            ),
+            Case::new(
+                format!("{f:?} of a convolution"),
+                input,
+                vec![own, flatten(), dense(4, Linear)],
+            ),
+            Case::new(
+                format!("{f:?} on its own, twice"),
+                input,
+                vec![conv3(7, Same, Linear), act(f), act(f), flatten(), dense(4, Linear)],
+            ),
+            Case::new(
+                format!("{f:?} of the input"),
+                input,
+                vec![act(f), flatten(), dense(4, Linear)],
+            ),
+            Case::new(
+                format!("{f:?} at the end, mse"),
+                vector(9),
+                vec![dense(8, Tanh), dense(4, f)],
+            )
             .loss(Loss::Mse),
         ]
     }));
@@ -74,9 +76,8 @@ fn activations() {
 #[test]
 fn losses() {
     let net = |units| vec![dense(12, Tanh), dense(units, Linear)];
-    let case = |name: &str, units, loss| {
-        Case::new(name, vector(6), net(units)).examples(9).loss(loss)
-    };
+    let case =
+        |name: &str, units, loss| Case::new(name, vector(6), net(units)).examples(9).loss(loss);
     let numbers = |mut case: Case, units: usize| {
         case.name.push_str(" of numbers");
         case.wanted = Wanted::Values(values(5, case.examples * units));
@@ -133,27 +134,31 @@ fn pools() {
                 ("average", average_pool(size, strides, padding)),
             ] {
                 let filters = [4, 16, 19][i % 3];
-                let layers =
-                    vec![conv3(filters, Same, Tanh), pool, flatten(), dense(3, Linear)];
+                let layers = vec![conv3(filters, Same, Tanh), pool, flatten(), dense(3, Linear)];
                 cases.push(Case::new(format!("{kind} {name}"), input, layers));
             }
         }
     }
-    cases.push(Case::new("global", image(5, 3, 7), vec![
-        conv3(18, Same, Relu),
-        global(),
-        dense(3, Linear),
-    ]));
-    cases.push(Case::new("pools of the input", image(7, 7, 5), vec![
-        max_pool([2, 2], [2, 2], Same),
-        average_pool([2, 2], [1, 1], Valid),
-        global(),
-        dense(3, Linear),
-    ]));
-    cases.push(Case::new("global at the end", image(6, 6, 3), vec![
-        conv3(4, Valid, Relu),
-        global(),
-    ]));
+    cases.push(Case::new(
+        "global",
+        image(5, 3, 7),
+        vec![conv3(18, Same, Relu), global(), dense(3, Linear)],
+    ));
+    cases.push(Case::new(
+        "pools of the input",
+        image(7, 7, 5),
+        vec![
+            max_pool([2, 2], [2, 2], Same),
+            average_pool([2, 2], [1, 1], Valid),
+            global(),
+            dense(3, Linear),
+        ],
+    ));
+    cases.push(Case::new(
+        "global at the end",
+        image(6, 6, 3),
+        vec![conv3(4, Valid, Relu), global()],
+    ));
     check_all(cases);
 }
 
@@ -172,20 +177,23 @@ fn batch_normalisation() {
         case("of a vector", vector(6), vec![batch_norm()]),
         case("of an image, relu", image(4, 5, 3), vec![batch_norm(), act(Relu), flatten()]),
         case("after relu", image(6, 6, 2), vec![conv3(5, Same, Relu), batch_norm(), flatten()]),
-        case("after a pool", image(6, 6, 3), vec![
-            conv3(16, Same, Relu),
-            max_pool([2, 2], [2, 2], Valid),
-            batch_norm(),
-            flatten(),
-        ]),
+        case(
+            "after a pool",
+            image(6, 6, 3),
+            vec![conv3(16, Same, Relu), max_pool([2, 2], [2, 2], Valid), batch_norm(), flatten()],
+        ),
         case("twice", image(5, 5, 3), vec![plain(4, Same), batch_norm(), batch_norm(), flatten()]),
         case("then tanh", image(5, 5, 3), vec![plain(4, Valid), batch_norm(), act(Tanh), global()]),
-        case("used twice", image(5, 5, 3), vec![
-            plain(16, Same),
-            batch_norm(),
-            concat(vec![vec![act(Relu)], vec![conv3(16, Same, Linear)], vec![]]),
-            global(),
-        ]),
+        case(
+            "used twice",
+            image(5, 5, 3),
+            vec![
+                plain(16, Same),
+                batch_norm(),
+                concat(vec![vec![act(Relu)], vec![conv3(16, Same, Linear)], vec![]]),
+                global(),
+            ],
+        ),
     ];
     for (filters, padding) in [(4, Valid), (16, Same), (32, Valid), (17, Same)] {
         let name = format!("{filters} filters, {padding:?}");
@@ -201,19 +209,16 @@ fn batch_normalisation() {
         let own = conv(6, [3, 3]);
         Layer::Conv2D(Conv2D { groups: 6, padding: Same, activation, use_bias: false, ..own })
     };
-    cases.push(case("depthwise", image(5, 5, 6), vec![
-        depthwise(Linear),
-        batch_norm(),
-        act(Relu),
-        depthwise(Linear),
-        batch_norm(),
-        global(),
-    ]));
-    let mut empty = case("more shards than examples", vector(4), vec![
-        dense(6, Linear),
-        batch_norm(),
-        act(Relu),
-    ]);
+    cases.push(case(
+        "depthwise",
+        image(5, 5, 6),
+        vec![depthwise(Linear), batch_norm(), act(Relu), depthwise(Linear), batch_norm(), global()],
+    ));
+    let mut empty = case(
+        "more shards than examples",
+        vector(4),
+        vec![dense(6, Linear), batch_norm(), act(Relu)],
+    );
     (empty.examples, empty.shards) = (3, 5);
     cases.push(empty);
     check_all(cases);
@@ -223,29 +228,39 @@ fn batch_normalisation() {
 fn layer_normalisation() {
     check_all([
         Case::new("of a vector", vector(9), vec![layer_norm(), dense(3, Linear)]),
-        Case::new("after dense", vector(9), vec![dense(20, Linear), layer_norm(), dense(3, Linear)]),
+        Case::new(
+            "after dense",
+            vector(9),
+            vec![dense(20, Linear), layer_norm(), dense(3, Linear)],
+        ),
         Case::new("of an image", image(4, 3, 5), vec![layer_norm(), flatten(), dense(3, Linear)]),
-        Case::new("after conv", image(5, 5, 3), vec![
-            conv3(16, Same, Relu),
-            layer_norm(),
-            conv3(16, Valid, Gelu),
-            layer_norm(),
-            flatten(),
-            dense(3, Linear),
-        ]),
-        Case::new("one channel", image(4, 4, 1), vec![
-            conv3(1, Same, Linear),
-            layer_norm(),
-            flatten(),
-            layer_norm(),
-            dense(3, Linear),
-        ]),
-        Case::new("in a residual", vector(8), vec![
-            dense(8, Relu),
-            residual(vec![layer_norm(), dense(8, Gelu)], vec![], Linear),
-            layer_norm(),
-            dense(3, Linear),
-        ]),
+        Case::new(
+            "after conv",
+            image(5, 5, 3),
+            vec![
+                conv3(16, Same, Relu),
+                layer_norm(),
+                conv3(16, Valid, Gelu),
+                layer_norm(),
+                flatten(),
+                dense(3, Linear),
+            ],
+        ),
+        Case::new(
+            "one channel",
+            image(4, 4, 1),
+            vec![conv3(1, Same, Linear), layer_norm(), flatten(), layer_norm(), dense(3, Linear)],
+        ),
+        Case::new(
+            "in a residual",
+            vector(8),
+            vec![
+                dense(8, Relu),
+                residual(vec![layer_norm(), dense(8, Gelu)], vec![], Linear),
+                layer_norm(),
+                dense(3, Linear),
+            ],
+        ),
     ]);
 }
 
@@ -270,28 +285,40 @@ fn dropout_of_nothing() {
 fn parameterless_beginnings() {
     check_all([
         Case::new("flatten", image(4, 4, 3), vec![flatten(), dense(3, Relu), dense(2, Linear)]),
-        Case::new("pool, tanh", image(6, 6, 3), vec![
-            max_pool([2, 2], [2, 2], Valid),
-            act(Tanh),
-            conv3(5, Valid, Relu),
-            flatten(),
-            dense(3, Linear),
-        ]),
-        Case::new("concat of pools", image(6, 6, 3), vec![
-            concat(vec![
-                vec![max_pool([2, 2], [2, 2], Valid)],
-                vec![average_pool([2, 2], [2, 2], Valid), act(Relu)],
-            ]),
-            conv3(16, Valid, Relu),
-            flatten(),
-            dense(3, Linear),
-        ]),
-        Case::new("concat of a pass-through and a convolution", image(5, 5, 3), vec![
-            concat(vec![vec![], vec![conv3(4, Same, Relu)]]),
-            conv3(5, Valid, Relu),
-            global(),
-            dense(3, Linear),
-        ]),
+        Case::new(
+            "pool, tanh",
+            image(6, 6, 3),
+            vec![
+                max_pool([2, 2], [2, 2], Valid),
+                act(Tanh),
+                conv3(5, Valid, Relu),
+                flatten(),
+                dense(3, Linear),
+            ],
+        ),
+        Case::new(
+            "concat of pools",
+            image(6, 6, 3),
+            vec![
+                concat(vec![
+                    vec![max_pool([2, 2], [2, 2], Valid)],
+                    vec![average_pool([2, 2], [2, 2], Valid), act(Relu)],
+                ]),
+                conv3(16, Valid, Relu),
+                flatten(),
+                dense(3, Linear),
+            ],
+        ),
+        Case::new(
+            "concat of a pass-through and a convolution",
+            image(5, 5, 3),
+            vec![
+                concat(vec![vec![], vec![conv3(4, Same, Relu)]]),
+                conv3(5, Valid, Relu),
+                global(),
+                dense(3, Linear),
+            ],
+        ),
         Case::new("softmax", vector(6), vec![act(Softmax), dense(3, Linear)]),
     ]);
 }
@@ -299,20 +326,29 @@ fn parameterless_beginnings() {
 #[test]
 fn a_residual_without_parameters_comes_first() {
     check_all([
-        Case::new("of a vector", vector(6), vec![
-            residual(vec![act(Tanh)], vec![], Linear),
-            dense(3, Linear),
-        ]),
-        Case::new("of an image, relu", image(5, 5, 3), vec![
-            scaled_residual(vec![average_pool([3, 3], [1, 1], Same)], vec![], 0.5),
-            conv3(4, Valid, Relu),
-            global(),
-            dense(3, Linear),
-        ]),
-        Case::new("whose one branch has parameters", image(5, 5, 3), vec![
-            residual(vec![conv3(3, Same, Linear)], vec![act(Tanh)], Relu),
-            global(),
-            dense(3, Linear),
-        ]),
+        Case::new(
+            "of a vector",
+            vector(6),
+            vec![residual(vec![act(Tanh)], vec![], Linear), dense(3, Linear)],
+        ),
+        Case::new(
+            "of an image, relu",
+            image(5, 5, 3),
+            vec![
+                scaled_residual(vec![average_pool([3, 3], [1, 1], Same)], vec![], 0.5),
+                conv3(4, Valid, Relu),
+                global(),
+                dense(3, Linear),
+            ],
+        ),
+        Case::new(
+            "whose one branch has parameters",
+            image(5, 5, 3),
+            vec![
+                residual(vec![conv3(3, Same, Linear)], vec![act(Tanh)], Relu),
+                global(),
+                dense(3, Linear),
+            ],
+        ),
     ]);
 }

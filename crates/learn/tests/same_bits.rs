@@ -92,7 +92,8 @@ impl Trace {
         }
         let step = self.results.iter().zip(&other.results).position(|(a, b)| a != b);
         let tensor = self.weights.iter().zip(&other.weights).position(|(a, b)| a != b);
-        let count = |i: usize| self.weights[i].iter().zip(&other.weights[i]).filter(|(a, b)| a != b);
+        let count =
+            |i: usize| self.weights[i].iter().zip(&other.weights[i]).filter(|(a, b)| a != b);
         Some(format!(
             "results differ first at step {step:?}, weights first at buffer {tensor:?} ({:?} \
              numbers), predictions {}",
@@ -156,7 +157,8 @@ fn runs() -> Vec<(&'static str, Run)> {
         dense(17, Sigmoid),
         dense(3, Softmax),
     ];
-    let wide = vec![dense(300, Relu), dropout(0.2), dense(70, Gelu), batch_norm(), dense(3, Linear)];
+    let wide =
+        vec![dense(300, Relu), dropout(0.2), dense(70, Gelu), batch_norm(), dense(3, Linear)];
     let adam = Adam { learning_rate: 0.01, weight_decay: 0.01, ..Adam::default() };
     let rmsprop = Rmsprop { momentum: 0.5, ..Rmsprop::default() };
     vec![

@@ -1,7 +1,7 @@
 //! The engine against the reference: predictions, loss, running averages, and the gradient against
 //! finite differences.
 
-use super::loss::{loss, scored};
+use super::loss::{Wanted, loss, scored};
 use super::{Moments, Values, forward};
 use crate::support::{classes, draws, uneven_weights, values};
 use planaria_learn::{Examples, Isa, Kind, Network, Settings, Targets, Trainer, Weights};
@@ -16,13 +16,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 const WORK_MAX: usize = 100_000_000;
 /// Widths of differences, tried in order: a narrower one steps less often over a kink.
 const WIDTHS: [f64; 3] = [1e-6, 1e-7, 1e-8];
-
-/// Targets of a case.
-#[derive(Clone)]
-pub enum Wanted {
-    Classes(Vec<u32>),
-    Values(Vec<f32>),
-}
+/// Nearer than this to a kink, f32 may be on its other side.
+const MARGIN_MIN: f64 = 2e-6;
 
 /// A network, some examples and a loss.
 #[derive(Clone)]
@@ -42,7 +37,7 @@ pub struct Case {
 impl Case {
     /// Cross-entropy over the outputs on three examples, one shard.
     pub fn new(name: impl Into<String>, input: Shape, layers: Vec<Layer>) -> Self {
-        let mut case = Self {
+        let case = Self {
             name: name.into(),
             layers,
             input,
@@ -54,8 +49,7 @@ impl Case {
             seed: 7,
             isa: None,
         };
-        case = case.examples(3);
-        case
+        case.examples(3)
     }
 
     pub fn examples(mut self, examples: usize) -> Self {
@@ -102,7 +96,6 @@ pub fn check_all(cases: impl IntoIterator<Item = Case>) {
     let mut failed = vec![];
     for case in cases {
         let name = case.name.clone();
-        if std::env::var("TRACE").is_ok() { eprintln!("{name}"); }
         match catch_unwind(AssertUnwindSafe(|| check(&case))) {
             Ok(found) if found.is_empty() => {}
             Ok(found) => failed.push(format!("{name}:\n    {}", found.join("\n    "))),
@@ -112,8 +105,21 @@ pub fn check_all(cases: impl IntoIterator<Item = Case>) {
     assert!(failed.is_empty(), "{} cases failed\n{}", failed.len(), failed.join("\n"));
 }
 
-/// What is wrong with the engine in this case.
+/// What is wrong with the engine in this case. Where f32 and f64 may stand on different sides of a
+/// kink, other numbers are drawn.
 fn check(case: &Case) -> Vec<String> {
+    let (mut found, mut margin) = attempt(case);
+    for seed in 1..4 {
+        if found.is_empty() || margin > MARGIN_MIN {
+            break;
+        }
+        (found, margin) = attempt(&Case { seed: case.seed + 10_000 * seed, ..case.clone() });
+    }
+    found
+}
+
+/// What is wrong, and how near a value came to a kink.
+fn attempt(case: &Case) -> (Vec<String>, f64) {
     let mut trainer = case.trainer();
     let before = uneven_weights(trainer.network(), &case.settings().optimizer, case.seed);
     trainer.restore(&before).expect("the weights fit");
@@ -128,7 +134,7 @@ fn check(case: &Case) -> Vec<String> {
     let after = trainer.weights();
     let reference = Reference::new(case, &inputs);
     let wide: Vec<f64> = before.parameters.iter().map(|v| f64::from(*v)).collect();
-    let (expected, moments, work) = reference.loss(&wide);
+    let Outcome { loss: expected, moments, margin, work } = reference.outcome(&wide);
     let loss = result.loss_sum / case.examples as f64;
     if !near(loss, expected, 1e-5, 1e-6) {
         found.push(format!("loss {loss}, expected {expected}"));
@@ -142,7 +148,17 @@ fn check(case: &Case) -> Vec<String> {
         }
     }
     found.extend(predictions(case, &mut trainer, &after, &inputs, "after the step"));
-    found
+    (found, margin)
+}
+
+/// What the reference makes of some parameters.
+struct Outcome {
+    /// Mean over the examples.
+    loss: f64,
+    /// Of the normalised channels.
+    moments: Vec<Moments>,
+    margin: f64,
+    work: usize,
 }
 
 /// The loss as a function of the parameters.
@@ -165,25 +181,26 @@ impl<'a> Reference<'a> {
         Self { case, layers: scored(&case.layers, case.loss), shards }
     }
 
-    /// Mean loss over the examples, moments of the normalised channels, and the work done.
-    fn loss(&self, parameters: &[f64]) -> (f64, Vec<Moments>, usize) {
-        let (case, mut sum, mut work) = (self.case, 0.0, 0);
-        let mut moments: Vec<Moments> = vec![];
+    fn outcome(&self, parameters: &[f64]) -> Outcome {
+        let case = self.case;
+        let mut all = Outcome { loss: 0.0, moments: vec![], margin: 1.0, work: 0 };
         for (first, shard) in &self.shards {
             let (output, pass) = forward(&self.layers, shard.clone(), parameters, None);
-            work += pass.work + shard.data.len();
-            moments.resize(pass.moments.len(), Moments::default());
-            for (all, own) in moments.iter_mut().zip(&pass.moments) {
+            all.work += pass.work + shard.data.len();
+            all.margin = all.margin.min(pass.margin);
+            all.moments.resize(pass.moments.len(), Moments::default());
+            for (all, own) in all.moments.iter_mut().zip(&pass.moments) {
                 all.count += own.count;
                 all.sum += own.sum;
                 all.square += own.square;
             }
             for (i, row) in output.data.chunks_exact(output.shape.len()).enumerate() {
                 let smoothing = f64::from(case.label_smoothing);
-                sum += loss(case.loss, smoothing, row, &case.wanted, first + i);
+                all.loss += loss(case.loss, smoothing, row, &case.wanted, first + i);
             }
         }
-        (sum / case.examples as f64, moments, work)
+        all.loss /= case.examples as f64;
+        all
     }
 
     /// Derivative along `direction` by central differences of this width.
@@ -193,7 +210,7 @@ impl<'a> Reference<'a> {
             for (i, d) in direction {
                 moved[*i] = parameters[*i] + side * d;
             }
-            self.loss(&moved).0
+            self.outcome(&moved).loss
         };
         (at(width) - at(-width)) / (2.0 * width)
     }
@@ -216,8 +233,7 @@ fn predictions(
     let wide = |v: &[f32]| v.iter().map(|v| f64::from(*v)).collect::<Vec<f64>>();
     let x = Values { examples: case.examples, shape: case.input, data: wide(inputs) };
     let (parameters, state) = (wide(&weights.parameters), wide(&weights.state));
-    let (expected, _) =
-        forward(&scored(&case.layers, case.loss), x, &parameters, Some(&state));
+    let (expected, _) = forward(&scored(&case.layers, case.loss), x, &parameters, Some(&state));
     let size = expected.data.iter().fold(0f64, |m, v| m.max(v.abs()));
     let pairs = outputs.iter().zip(&expected.data).enumerate();
     let mut wrong =
@@ -288,7 +304,8 @@ fn gradients(
     let mut found = vec![];
     for tensor in tensors {
         let (range, own) = (tensor.range.clone(), &gradient[tensor.range.clone()]);
-        let floor = 2e-5 * largest(own) + 3e-6 * overall + 1e-8;
+        // A gradient that is zero by cancellation is as good as the numbers that cancel.
+        let floor = 2e-5 * largest(own) + 1e-5 * overall + 1e-8;
         let compare = |direction: &[(usize, f64)], floor: f64| {
             let engine: f64 = direction.iter().map(|(i, d)| f64::from(gradient[*i]) * d).sum();
             let mut slopes = vec![];
@@ -304,7 +321,9 @@ fn gradients(
         let singles: Vec<usize> = if own.len() <= singles_max {
             range.clone().collect()
         } else {
-            (0..singles_max).map(|_| range.start + stream.below(own.len() as u64) as usize).collect()
+            (0..singles_max)
+                .map(|_| range.start + stream.below(own.len() as u64) as usize)
+                .collect()
         };
         for i in singles {
             if let Some(text) = compare(&[(i, 1.0)], floor) {

@@ -1,9 +1,17 @@
 //! Losses from their definitions.
 
-use super::check::Wanted;
 use planaria_recipe::Layer;
 use planaria_recipe::model::Activation;
 use planaria_recipe::train::Loss;
+
+/// Targets of a case.
+#[derive(Clone)]
+pub enum Wanted {
+    /// One class per example.
+    Classes(Vec<u32>),
+    /// As many values per example as there are outputs.
+    Values(Vec<f32>),
+}
 
 /// The layers without a last activation that the loss computes itself.
 pub fn scored(layers: &[Layer], loss: Loss) -> Vec<Layer> {

@@ -6,11 +6,10 @@
 mod check;
 mod loss;
 
-pub use check::{Case, Wanted, check_all};
+pub use check::{Case, check_all};
+pub use loss::Wanted;
 
-use planaria_recipe::model::{
-    Activation, BatchNormalization, Concat, Conv2D, Dense, Residual,
-};
+use planaria_recipe::model::{Activation, BatchNormalization, Concat, Conv2D, Dense, Residual};
 use planaria_recipe::shape::{self, Window};
 use planaria_recipe::{Layer, Shape};
 
@@ -39,6 +38,8 @@ pub struct Pass<'a> {
     state_at: usize,
     /// Of each normalised channel, in plan order.
     pub moments: Vec<Moments>,
+    /// How near any value came to a kink: to zero below relu, to the next largest in a max pool.
+    pub margin: f64,
     /// Multiply-adds done, to tell what a pass costs.
     pub work: usize,
 }
@@ -50,7 +51,8 @@ pub fn forward<'a>(
     parameters: &'a [f64],
     state: Option<&'a [f64]>,
 ) -> (Values, Pass<'a>) {
-    let mut pass = Pass { parameters, state, at: 0, state_at: 0, moments: vec![], work: 0 };
+    let moments = vec![];
+    let mut pass = Pass { parameters, state, at: 0, state_at: 0, moments, margin: 1.0, work: 0 };
     let output = pass.list(layers, &input);
     assert_eq!(pass.at, parameters.len(), "the reference takes every parameter");
     (output, pass)
@@ -73,7 +75,11 @@ impl Pass<'_> {
             Layer::Conv2D(c) => self.conv(c, x, shape),
             Layer::MaxPooling2D(p) => {
                 let window = shape::pool_window(p, x.shape).expect("the window fits");
-                pool(&window, x, shape, |seen| seen.iter().fold(f64::MIN, |a, b| a.max(*b)))
+                pool(&window, x, shape, |seen| {
+                    let top = seen.iter().fold(f64::MIN, |a, b| a.max(*b));
+                    seen.iter().for_each(|v| self.note(top - v));
+                    top
+                })
             }
             Layer::AveragePooling2D(p) => {
                 let window = shape::pool_window(p, x.shape).expect("the window fits");
@@ -91,9 +97,23 @@ impl Pass<'_> {
                 assert!(d.rate == 0.0 || self.state.is_some(), "random layers have no reference");
                 x.clone()
             }
-            Layer::Activation(f) => activate(*f, x.clone()),
+            Layer::Activation(f) => self.activate(*f, x.clone()),
             Layer::Residual(r) => self.residual(r, x),
             Layer::Concat(c) => self.concat(c, x, shape),
+        }
+    }
+
+    fn activate(&mut self, f: Activation, x: Values) -> Values {
+        if matches!(f, Activation::Relu | Activation::LeakyRelu) {
+            x.data.iter().for_each(|v| self.note(v.abs()));
+        }
+        activate(f, x)
+    }
+
+    /// Notes a distance from a kink; what is exactly on it stays there.
+    fn note(&mut self, distance: f64) {
+        if distance > 0.0 {
+            self.margin = self.margin.min(distance);
         }
     }
 
@@ -111,7 +131,7 @@ impl Pass<'_> {
         }
         self.work += kernel.len() * x.examples;
         let shape = Shape::Vector(d.units);
-        activate(d.activation, Values { examples: x.examples, shape, data })
+        self.activate(d.activation, Values { examples: x.examples, shape, data })
     }
 
     fn conv(&mut self, c: &Conv2D, x: &Values, shape: Shape) -> Values {
@@ -139,7 +159,7 @@ impl Pass<'_> {
             });
         }
         self.work += kernel.len() * shape.pixels() * x.examples;
-        activate(c.activation, Values { examples: x.examples, shape, data })
+        self.activate(c.activation, Values { examples: x.examples, shape, data })
     }
 
     fn batch_norm(&mut self, b: &BatchNormalization, x: &Values) -> Values {
@@ -175,7 +195,7 @@ impl Pass<'_> {
         for (v, s) in sum.data.iter_mut().zip(&shortcut.data) {
             *v = *v * f64::from(r.scale) + s;
         }
-        activate(r.activation, sum)
+        self.activate(r.activation, sum)
     }
 
     fn concat(&mut self, c: &Concat, x: &Values, shape: Shape) -> Values {
@@ -212,7 +232,7 @@ fn for_each_window(w: &Window, shape: Shape, mut f: impl FnMut(&[(usize, usize)]
     }
 }
 
-fn pool(window: &Window, x: &Values, shape: Shape, f: impl Fn(&[f64]) -> f64) -> Values {
+fn pool(window: &Window, x: &Values, shape: Shape, mut f: impl FnMut(&[f64]) -> f64) -> Values {
     let channels = x.shape.channels();
     let mut data = vec![];
     for image in x.data.chunks_exact(x.shape.len()) {
