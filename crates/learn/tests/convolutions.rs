@@ -163,7 +163,7 @@ fn gradients_through_relu_and_a_2x2_pool() {
     for (i, size) in
         [[4, 4], [6, 6], [5, 5], [7, 8], [8, 7], [9, 12], [14, 5]].into_iter().enumerate()
     {
-        for (channels, filters) in [(16, 16), (32, 48), (48, 32)] {
+        for (channels, filters) in [(16, 16), (32, 48), (48, 32), (16, 64)] {
             let make = Layer::Conv2D(Conv2D { activation: Tanh, ..conv(channels, [1, 1]) });
             let under = Conv2D { activation: Relu, use_bias: i != 2, ..conv(filters, [3, 3]) };
             let mut layers = vec![

@@ -36,6 +36,28 @@ fn dense_layers() {
     }));
 }
 
+/// Sizes at which matrix products are cut into blocks or copied first.
+#[test]
+fn wide_dense_layers() {
+    check_all([
+        Case::new("1024 inputs", vector(1024), vec![dense(16, Relu), dense(3, Linear)]).examples(6),
+        Case::new(
+            "1024 units",
+            vector(5),
+            vec![dense(1024, Relu), dense(17, Tanh), dense(3, Linear)],
+        )
+        .examples(6),
+        Case::new("more examples than inputs", vector(2), vec![dense(4, Gelu), dense(2, Linear)])
+            .examples(150),
+        Case::new(
+            "more examples than a block",
+            vector(33),
+            vec![dense(9, Relu), batch_norm(), dense(2, Linear)],
+        )
+        .examples(300),
+    ]);
+}
+
 #[test]
 fn activations() {
     let all = [Linear, Relu, LeakyRelu, Gelu, Sigmoid, Tanh, Softmax];

@@ -4,7 +4,7 @@
 mod reference;
 mod support;
 
-use planaria_learn::{Examples, Isa, Network, Targets, Trainer, Weights};
+use planaria_learn::{Examples, Isa, Network, Trainer, Weights};
 use planaria_numerics::random::Stream;
 use planaria_recipe::model::{Activation, Conv2D, Size2};
 use planaria_recipe::shape::{after_all, conv_window};
@@ -48,11 +48,8 @@ fn train(case: &Case, isa: Isa, threads: usize) -> (Weights, Vec<f32>) {
     let mut trainer = Trainer::new(network, settings);
     for step in 0..2 {
         let inputs = values(step, case.examples * case.input.len());
-        let targets = match &case.wanted {
-            Wanted::Classes(c) => Targets::Classes(c),
-            Wanted::Values(v) => Targets::Values(v),
-        };
-        trainer.step(step, 0.01, Examples { inputs: &inputs, targets }).expect("finite");
+        let examples = Examples { inputs: &inputs, targets: case.targets() };
+        trainer.step(step, 0.01, examples).expect("the step is finite");
     }
     let mut outputs = vec![0.0; case.examples * trainer.network().output().len()];
     trainer.predict(&values(9, case.examples * case.input.len()), &mut outputs);
