@@ -95,6 +95,5 @@ fn a_linear_model_is_neither_lost_nor_enough() {
         best == Some(test.class(id) as usize)
     });
     let accuracy = right.count() as f64 / test.len() as f64;
-    println!("linear model: {accuracy}");
     assert!((0.75..0.95).contains(&accuracy), "{accuracy}");
 }

@@ -12,7 +12,6 @@ use planaria_recipe::sections::{Augment, Normalize};
 use planaria_recipe::shape::Shape;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 fn loader(n: u64, augment: &Augment) -> Loader {
     let part = Part::whole(Arc::new(Digits::new(5, 0, n)));
@@ -84,9 +83,8 @@ fn dropping_stops_the_thread() {
     );
     let mut reader = reader.unwrap();
     reader.next().unwrap().unwrap();
-    let start = Instant::now();
+    // Joins the thread, which has an endless schedule: returning is the proof.
     drop(reader);
-    assert!(start.elapsed() < Duration::from_secs(1));
     let empty = Schedule { batch: 0, epochs: 0..1, step: 0 };
     assert!(Reader::start(loader(10, &Augment::default()), empty).is_err());
 }

@@ -1,7 +1,11 @@
 //! Steps or images per second of nets A, B and C, as one line of JSON.
 //!
 //! `engine_bench --net C --mode train --threads 1 --shards 1 --seconds 2 [--isa avx2] [--batch 128]`
-#![expect(clippy::disallowed_methods, clippy::disallowed_macros, reason = "a benchmark measures and prints")]
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_macros,
+    reason = "a benchmark measures and prints"
+)]
 
 use planaria_learn::{Examples, Isa, Network, Settings, Targets, Trainer};
 use planaria_numerics::random::{Purpose, Stream};

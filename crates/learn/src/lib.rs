@@ -4,18 +4,18 @@
 //! loss) on flat buffers. Never reads files, prints, or asks the clock.
 //!
 //! # Layout
-//! - [`network`]: layers to a graph and a plan of the flat buffers
-//! - [`program`]: graph to a schedule of kernels on placed memory
+//! - `network`: layers to a graph and a plan of the flat buffers
+//! - `program`: graph to a schedule of kernels on placed memory
 //! - [`kernels`]: the arithmetic, compiled for each instruction set
-//! - [`engine`]: runs programs on threads, a shard per thread, and steps the optimizer
-//! - [`loss`]: losses and their gradients
+//! - `engine`: runs programs on threads, a shard per thread, and steps the optimizer
+//! - `loss`: losses and their gradients
 
-pub mod engine;
+mod engine;
 mod error;
 pub mod kernels;
-pub mod loss;
-pub mod network;
-pub mod program;
+mod loss;
+mod network;
+mod program;
 
 pub use engine::trainer::{Examples, Settings, StepResult, Trainer, Weights};
 pub use error::Error;

@@ -116,7 +116,12 @@ impl Objective {
     }
 
     /// Whether the outputs say what the target says; `None` where there is no right or wrong.
-    pub fn is_correct(&self, outputs: &[f32], targets: Targets<'_>, example: usize) -> Option<bool> {
+    pub fn is_correct(
+        &self,
+        outputs: &[f32],
+        targets: Targets<'_>,
+        example: usize,
+    ) -> Option<bool> {
         let Targets::Classes(classes) = targets else { return None };
         self.class(outputs).map(|c| c == classes[example])
     }

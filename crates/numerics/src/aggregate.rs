@@ -30,7 +30,7 @@ pub fn tree_fold<T>(items: &mut [T], mut merge: impl FnMut(&mut T, &mut T)) {
 }
 
 /// out = the tree sum of `shard(v)[range]` over all shards, times `scale`. `scratch` is reused
-/// between calls. Returns the sum of squares of the result, in f64, in order.
+/// between calls. Returns the sum of [`squares`] of the result.
 pub fn tree_sum<'a>(
     shards: usize,
     shard: impl Fn(usize) -> &'a [f32],
@@ -38,15 +38,27 @@ pub fn tree_sum<'a>(
     out: &mut [f32],
     scratch: &mut Vec<f32>,
 ) -> f64 {
-    let len = out.len();
-    scratch.resize(len * usize::BITS as usize, 0.0);
+    let levels = shards.next_power_of_two().ilog2() as usize;
+    scratch.resize(out.len() * levels, 0.0);
     sum_subtree(0, shards, &shard, out, scratch);
-    let mut squares = 0f64;
-    for v in out.iter_mut() {
-        *v *= scale;
-        squares += f64::from(*v) * f64::from(*v);
+    out.iter_mut().for_each(|v| *v *= scale);
+    squares(out)
+}
+
+/// Sum of squares in f64: eight interleaved chains, added up in order.
+pub fn squares(values: &[f32]) -> f64 {
+    let mut chains = [0f64; 8];
+    let chunks = values.chunks_exact(8);
+    let rest = chunks.remainder();
+    for chunk in chunks {
+        for (sum, v) in chains.iter_mut().zip(chunk) {
+            *sum += f64::from(*v) * f64::from(*v);
+        }
     }
-    squares
+    for (sum, v) in chains.iter_mut().zip(rest) {
+        *sum += f64::from(*v) * f64::from(*v);
+    }
+    chains.iter().sum()
 }
 
 fn sum_subtree<'a>(

@@ -134,9 +134,7 @@ mod tests {
 
     #[test]
     fn every_optimizer_finds_the_minimum() {
-        let sgd = |momentum, nesterov| {
-            Optimizer::Sgd(Sgd { momentum, nesterov, ..Sgd::default() })
-        };
+        let sgd = |momentum, nesterov| Optimizer::Sgd(Sgd { momentum, nesterov, ..Sgd::default() });
         for optimizer in [
             sgd(0.0, false),
             sgd(0.9, false),

@@ -1,2 +1,19 @@
-//! The binary.
-fn main() {}
+//! The `planaria` binary: arguments to a command to an exit code.
+
+use clap::Parser;
+use planaria::cli::Cli;
+use planaria::clock::Stopwatch;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let process = Stopwatch::start();
+    match planaria::commands::run(Cli::parse(), process) {
+        Ok(None) => ExitCode::SUCCESS,
+        Ok(Some(exit)) => ExitCode::from(exit as u8),
+        Err(failure) => {
+            // With stderr closed there is nobody left to tell.
+            let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{failure}\n"));
+            ExitCode::from(failure.exit as u8)
+        }
+    }
+}

@@ -12,7 +12,7 @@ use std::{
 /// Who may use whom, in the order data flows; a crate may use anything named after its own name.
 const ARROWS: &[(&str, &[&str])] = &[
     ("planaria-recipe", &[]),
-    ("planaria-numerics", &[]),
+    ("planaria-numerics", &["planaria-recipe"]),
     ("planaria-learn", &["planaria-recipe", "planaria-numerics"]),
     ("planaria-data", &["planaria-recipe", "planaria-numerics"]),
     ("planaria", &["planaria-recipe", "planaria-numerics", "planaria-learn", "planaria-data"]),

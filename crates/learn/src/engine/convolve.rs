@@ -37,12 +37,13 @@ impl Convolver<'_> {
         unsafe {
             match conv.method {
                 Method::Winograd => {
+                    let (v, m) = ws.tiles();
                     let shape = Winograd {
                         grid: conv.grid(),
                         input_channels: conv.input[2],
                         output_channels: conv.filters,
-                        v: ws.v.as_mut_ptr(),
-                        m: ws.m.as_mut_ptr(),
+                        v,
+                        m,
                     };
                     winograd::convolve(isa, shape, x, weights, y, Epilogue { bias, plus, relu });
                 }
@@ -131,12 +132,13 @@ impl Convolver<'_> {
         unsafe {
             match conv.method {
                 Method::Winograd => {
+                    let (v, m) = ws.tiles();
                     let shape = Winograd {
                         grid: conv.gradient_grid(),
                         input_channels: conv.filters,
                         output_channels: conv.input[2],
-                        v: ws.v.as_mut_ptr(),
-                        m: ws.m.as_mut_ptr(),
+                        v,
+                        m,
                     };
                     let plus = if add { dx.cast_const() } else { null() };
                     let epilogue = Epilogue { bias: null(), plus, relu: false };
@@ -230,8 +232,7 @@ impl Convolver<'_> {
         }
         let [h, w, channels] = conv.input;
         let (_, padded_w) = conv.padded();
-        let depth =
-            if conv.method == Method::Depthwise { channels } else { conv.depth() };
+        let depth = if conv.method == Method::Depthwise { channels } else { conv.depth() };
         let inner = (conv.window.pad_top * padded_w + conv.window.pad_left) * depth;
         // SAFETY: sizes are the plan's.
         unsafe {
@@ -270,12 +271,13 @@ fn offset(p: *const f32, by: usize) -> Option<*const f32> {
 }
 
 fn gather_shape(conv: &Conv, ws: &mut Workspace) -> Winograd {
+    let (v, m) = ws.gathering();
     Winograd {
         grid: conv.grid(),
         input_channels: conv.input[2],
         output_channels: conv.filters,
-        v: ws.gather_v.as_mut_ptr(),
-        m: ws.gather_m.as_mut_ptr(),
+        v,
+        m,
     }
 }
 

@@ -39,7 +39,12 @@ pub fn backward(norm: &Norm, state: &mut NormState, parameters: &[f32], gradient
 }
 
 /// Scale and shift from the running averages, for inference.
-pub fn from_running(compiled: &Compiled, norms: &mut [NormState], parameters: &[f32], state: &[f32]) {
+pub fn from_running(
+    compiled: &Compiled,
+    norms: &mut [NormState],
+    parameters: &[f32],
+    state: &[f32],
+) {
     for (norm, n) in compiled.norms.iter().zip(norms) {
         for c in 0..norm.channels() {
             let (mean, inverse) = running(norm, state, c);

@@ -8,9 +8,9 @@ use super::normalise;
 use super::workspace::Workspace;
 use crate::kernels::gemm::{self, Product};
 use crate::kernels::norm::{self, Addend, Pixels, Reduce};
+use crate::kernels::pooled::{self, Pooled};
 use crate::kernels::simd::{Isa, LANES};
 use crate::kernels::tile::Start;
-use crate::kernels::pooled::{self, Pooled};
 use crate::kernels::{pointwise, pool};
 use crate::loss::{Objective, Targets};
 use crate::program::conv::{Conv, transpose};
@@ -209,14 +209,22 @@ impl<'r> Run<'r, '_, '_> {
                     let dw = self.ws.gathered.as_mut_ptr();
                     let scratch = self.ws.packing.as_mut_ptr();
                     let shape = pooled_shape(c);
-                    pooled::weight_gradient(self.shard.isa, shape, x, g, which, dw, db, scratch);
+                    pooled::weight_gradient(self.shard.isa, shape, x, g, which, (dw, db), scratch);
                 }
                 Operation::PooledInput { conv, g, which, dx } => {
                     let c = self.convolver(conv).conv;
                     let weights = self.shard.packed[c.backward.clone()].as_ptr();
                     let (g, which, dx) = (self.at(g, i), self.at(which, i).cast(), self.at(dx, i));
                     let shape = pooled_shape(c);
-                    pooled::input_gradient(self.shard.isa, shape, g, which, weights, dx, c.input[0]);
+                    pooled::input_gradient(
+                        self.shard.isa,
+                        shape,
+                        g,
+                        which,
+                        weights,
+                        dx,
+                        c.input[0],
+                    );
                 }
                 _ => unreachable!("`image` sends convolutions here"),
             }
@@ -274,12 +282,7 @@ impl<'r> Run<'r, '_, '_> {
 
     fn reduce(&mut self, norm: usize, z: *const f32) -> Reduce {
         let n = &mut self.ws.norms[norm];
-        Reduce {
-            z,
-            mean: n.mean.as_ptr(),
-            sum: n.sum.as_mut_ptr(),
-            product: n.square.as_mut_ptr(),
-        }
+        Reduce { z, mean: n.mean.as_ptr(), sum: n.sum.as_mut_ptr(), product: n.square.as_mut_ptr() }
     }
 
     unsafe fn image_pool(&mut self, operation: &Operation, i: usize) {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 
 /// Turns of a waiting loop before the processor is given away.
-const SPINS: u32 = 20_000;
+const SPINS: u32 = 5_000;
 
 /// A job: called on every thread with the thread's number.
 type Job = &'static (dyn Fn(usize) + Sync);
@@ -72,7 +72,8 @@ impl Crew {
         let job: Job = unsafe { std::mem::transmute(borrowed) };
         self.shared.running.store(self.shared.threads - 1, Ordering::Relaxed);
         {
-            let mut post = self.shared.post.lock().expect("no thread panics while it holds the post");
+            let mut post =
+                self.shared.post.lock().expect("no thread panics while it holds the post");
             *post = (post.0 + 1, Some(job));
             self.shared.number.store(post.0 as usize, Ordering::Release);
         }

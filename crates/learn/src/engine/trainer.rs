@@ -440,19 +440,15 @@ fn compute_shard(shard: &Shard<'_>, ws: &mut Workspace, out: &mut ShardBuffers) 
         out.gradients.fill(0.0);
     }
     out.stats.fill(0.0);
-    let mut results = Results {
-        gradients: &mut out.gradients,
-        stats: &mut out.stats,
-        score: Score::default(),
-    };
+    let mut results =
+        Results { gradients: &mut out.gradients, stats: &mut out.stats, score: Score::default() };
     run(shard, &shard.compiled.training, ws, &mut results);
     out.score = results.score;
 }
 
 fn predict_chunk(shard: &Shard<'_>, ws: &mut Workspace, out: &mut [f32]) {
     let program = &shard.compiled.inference;
-    let mut results =
-        Results { gradients: &mut [], stats: &mut [], score: Score::default() };
+    let mut results = Results { gradients: &mut [], stats: &mut [], score: Score::default() };
     run(shard, program, ws, &mut results);
     super::shard::copy_output(shard, program, ws, out);
 }

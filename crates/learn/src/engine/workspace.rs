@@ -13,14 +13,9 @@ pub struct Workspace {
     pub arena: Buffer,
     /// Tensors of one image.
     pub scratch: Buffer,
-    /// Transformed input tiles.
-    pub v: Buffer,
-    /// Transformed output tiles.
-    pub m: Buffer,
-    /// Gathered input tiles of a weight gradient.
-    pub gather_v: Buffer,
-    /// Gathered gradient tiles of a weight gradient.
-    pub gather_m: Buffer,
+    /// Four equal parts: transformed input and output tiles of a convolution, then gathered input
+    /// and gradient tiles of a weight gradient. Together, so that they share a huge page.
+    tiles: Buffer,
     /// Weight gradient in the transformed domain, zero between stages.
     pub gathered: Buffer,
     /// Tiles gathered.
@@ -87,12 +82,11 @@ impl Workspace {
     /// Room for `capacity` examples of `program`.
     pub fn new(compiled: &Compiled, program: &Program, capacity: usize) -> Self {
         let winograd = compiled.convs.iter().filter(|c| c.method == Method::Winograd);
-        let (mut v, mut m, mut gathered) = (0, 0, 0);
+        let (mut tiles, mut gathered) = (0, 0);
         for c in winograd {
             let (ci, co) = (c.input[2], c.filters);
             // The input gradient goes the other way through the same scratch.
-            let widest = winograd::planes_len(ci.max(co));
-            (v, m) = (widest.max(v), widest.max(m));
+            tiles = winograd::planes_len(ci.max(co)).max(tiles);
             gathered = gathered.max(16 * ci * co);
         }
         for c in compiled.convs.iter().filter(|c| c.suits_pooled_gradient()) {
@@ -111,10 +105,7 @@ impl Workspace {
             capacity,
             arena: Buffer::new(program.arena_len * capacity),
             scratch: Buffer::new(program.scratch_len),
-            v: Buffer::new(v),
-            m: Buffer::new(m),
-            gather_v: Buffer::new(v),
-            gather_m: Buffer::new(m),
+            tiles: Buffer::new(4 * tiles),
             gathered: Buffer::new(gathered),
             waiting: 0,
             packing: Buffer::new(packing),
@@ -126,5 +117,19 @@ impl Workspace {
                 .collect(),
             norms: compiled.norms.iter().map(|n| NormState::new(n.channels())).collect(),
         }
+    }
+
+    /// Scratch for a convolution's transformed input and output tiles.
+    pub fn tiles(&mut self) -> (*mut f32, *mut f32) {
+        let quarter = self.tiles.len() / 4;
+        let (v, m) = self.tiles.split_at_mut(quarter);
+        (v.as_mut_ptr(), m.as_mut_ptr())
+    }
+
+    /// Where a weight gradient's input and gradient tiles gather.
+    pub fn gathering(&mut self) -> (*mut f32, *mut f32) {
+        let quarter = self.tiles.len() / 4;
+        let (v, m) = self.tiles[2 * quarter..].split_at_mut(quarter);
+        (v.as_mut_ptr(), m.as_mut_ptr())
     }
 }

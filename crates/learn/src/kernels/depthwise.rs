@@ -125,8 +125,7 @@ unsafe fn input_gradient_body<S: Simd>(
                         for kx in 0..s.kernel.1 {
                             let p = dx.add(s.at(oy, ox, ky, kx) + c);
                             let w = weights.add((ky * s.kernel.1 + kx) * s.channels + c);
-                            let sum =
-                                S::fma(v, get::<S, TAIL>(w, lanes), get::<S, TAIL>(p, lanes));
+                            let sum = S::fma(v, get::<S, TAIL>(w, lanes), get::<S, TAIL>(p, lanes));
                             put::<S, TAIL>(p, sum, lanes);
                         }
                     }

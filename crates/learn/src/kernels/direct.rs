@@ -72,7 +72,7 @@ unsafe fn convolve_body<S: Simd>(
     };
     let bands = Bands { count: s.out_h, a_step: s.step_y, c_step: s.out_row };
     // SAFETY: forwarded to the caller.
-    unsafe { multiply::<S, false>(panel, s.out_w, s.channels, bands) }
+    unsafe { multiply::<S, 0>(panel, s.out_w, s.channels, bands) }
 }
 
 kernel! {
@@ -106,7 +106,7 @@ unsafe fn weight_gradient_body<S: Simd>(s: Direct, gradient: *const f32, weights
                 finish: Finish::Add,
                 relu: false,
             };
-            multiply::<S, true>(panel, s.run, s.channels, ONE);
+            multiply::<S, 1>(panel, s.run, s.channels, ONE);
         }
     }
 }

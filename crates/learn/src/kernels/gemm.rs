@@ -107,7 +107,7 @@ unsafe fn along<S: Simd>(p: Product) {
             }
             k += len;
             t.relu = p.relu && k == p.k;
-            multiply::<S, false>(t, p.m, p.n, ONE);
+            multiply::<S, 0>(t, p.m, p.n, ONE);
             if k == p.k {
                 return;
             }
@@ -134,7 +134,7 @@ unsafe fn across<S: Simd>(p: Product) {
                 relu: p.relu,
                 ..panel(&p)
             };
-            multiply::<S, true>(t, rows, p.n, ONE);
+            multiply::<S, 1>(t, rows, p.n, ONE);
         }
     }
 }

@@ -3,6 +3,11 @@
 //! Lanes run across channels. Sums over one image run in f32 over a few interleaved chains of
 //! pixels; images are added in f64.
 
+#![expect(
+    clippy::needless_range_loop,
+    reason = "index loops over register arrays read as the maths"
+)]
+
 use super::simd::{LANES, Simd, kernel};
 
 /// An image as a list of pixels.
@@ -14,7 +19,7 @@ pub struct Pixels {
     pub channels: usize,
 }
 
-/// Calls `$f::<S, TAIL>(channel, lanes)` for each block of 16 channels.
+/// Passes over all channels block by block of 16; a last block may be part.
 macro_rules! blocks {
     ($channels:expr, |$c:ident, $lanes:ident, $tail:ident| $body:block) => {{
         let full = $channels / LANES * LANES;
@@ -31,6 +36,42 @@ macro_rules! blocks {
     }};
 }
 pub(crate) use blocks;
+
+/// Passes over all channels in groups of `NC` blocks of 16 (4, 2 or 1), so that a pixel's lines are
+/// read together; a last block may be part.
+macro_rules! groups {
+    ($channels:expr, |$c:ident, $lanes:ident, $nc:ident, $tail:ident| $body:block) => {{
+        let full = $channels / LANES;
+        let mut block = 0;
+        while block + 4 <= full {
+            const $nc: usize = 4;
+            const $tail: bool = false;
+            let ($c, $lanes) = (block * LANES, LANES);
+            $body
+            block += 4;
+        }
+        while block + 2 <= full {
+            const $nc: usize = 2;
+            const $tail: bool = false;
+            let ($c, $lanes) = (block * LANES, LANES);
+            $body
+            block += 2;
+        }
+        while block < full {
+            const $nc: usize = 1;
+            const $tail: bool = false;
+            let ($c, $lanes) = (block * LANES, LANES);
+            $body
+            block += 1;
+        }
+        if full * LANES < $channels {
+            const $nc: usize = 1;
+            const $tail: bool = true;
+            let ($c, $lanes) = (full * LANES, $channels - full * LANES);
+            $body
+        }
+    }};
+}
 
 /// Loads 16 lanes, or the first `lanes` of them.
 #[inline(always)]
@@ -154,7 +195,7 @@ unsafe fn get_any<S: Simd>(p: *const f32, lanes: usize) -> S::V {
     unsafe { if lanes == LANES { S::load(p) } else { S::load_part(p, lanes) } }
 }
 
-/// y = f(offset, z · scale + shift, lanes) for every pixel, block by block of channels.
+/// y = f(offset, z · scale + shift, lanes) for every pixel.
 #[inline(always)]
 unsafe fn each<S: Simd>(
     pixels: Pixels,
@@ -164,18 +205,36 @@ unsafe fn each<S: Simd>(
     y: *mut f32,
     f: impl Fn(usize, S::V, usize) -> S::V,
 ) {
-    blocks!(pixels.channels, |c, lanes, TAIL| {
-        // SAFETY: channels c..c+lanes of every pixel.
+    groups!(pixels.channels, |c, lanes, NC, TAIL| {
+        // SAFETY: NC blocks of channels from c of every pixel.
         unsafe {
-            let s = get::<S, TAIL>(scale.add(c), lanes);
-            let t = get::<S, TAIL>(shift.add(c), lanes);
+            let s = constants::<S, NC, TAIL>(scale.add(c), lanes);
+            let t = constants::<S, NC, TAIL>(shift.add(c), lanes);
             for i in 0..pixels.count {
-                let at = i * pixels.channels + c;
-                let v = S::fma(get::<S, TAIL>(z.add(at), lanes), s, t);
-                put::<S, TAIL>(y.add(at), f(at, v, lanes), lanes);
+                for b in 0..NC {
+                    let at = i * pixels.channels + c + b * LANES;
+                    let v = S::fma(get::<S, TAIL>(z.add(at), lanes), s[b], t[b]);
+                    put::<S, TAIL>(y.add(at), f(at, v, lanes), lanes);
+                }
             }
         }
     });
+}
+
+/// Values of `NC` blocks of channels.
+#[inline(always)]
+unsafe fn constants<S: Simd, const NC: usize, const TAIL: bool>(
+    p: *const f32,
+    lanes: usize,
+) -> [S::V; NC] {
+    // SAFETY: forwarded to the caller.
+    unsafe {
+        let mut values = [S::zero(); NC];
+        for (b, v) in values.iter_mut().enumerate() {
+            *v = get::<S, TAIL>(p.add(b * LANES), lanes);
+        }
+        values
+    }
 }
 
 /// A normalised tensor whose backward sums are wanted.
@@ -227,12 +286,12 @@ unsafe fn reduce_kind<S: Simd, const MASK: bool, const TWO: bool>(
     first: Reduce,
     second: Reduce,
 ) {
-    blocks!(pixels.channels, |c, lanes, TAIL| {
-        // SAFETY: channels c..c+lanes of every pixel.
+    groups!(pixels.channels, |c, lanes, NC, TAIL| {
+        // SAFETY: NC blocks of channels from c of every pixel.
         unsafe {
-            let m1 = get::<S, TAIL>(first.mean.add(c), lanes);
-            let m2 = get::<S, TAIL>(second.mean.add(c), lanes);
-            let zero = [S::zero(); 2];
+            let m1 = constants::<S, NC, TAIL>(first.mean.add(c), lanes);
+            let m2 = constants::<S, NC, TAIL>(second.mean.add(c), lanes);
+            let zero = [[S::zero(); NC]; 2];
             let (mut sum, mut p1, mut p2) = (zero, zero, zero);
             let mut i = 0;
             while i < pixels.count {
@@ -240,28 +299,33 @@ unsafe fn reduce_kind<S: Simd, const MASK: bool, const TWO: bool>(
                     if i + u == pixels.count {
                         break;
                     }
-                    let at = (i + u) * pixels.channels + c;
-                    let mut v = get::<S, TAIL>(g.add(at), lanes);
-                    if MASK {
-                        v = S::keep_positive(get::<S, TAIL>(y.add(at), lanes), v);
-                        put::<S, TAIL>(g.add(at), v, lanes);
-                    }
-                    sum[u] = S::add(sum[u], v);
-                    let z = get::<S, TAIL>(first.z.add(at), lanes);
-                    p1[u] = S::fma(v, S::sub(z, m1), p1[u]);
-                    if TWO {
-                        let z = get::<S, TAIL>(second.z.add(at), lanes);
-                        p2[u] = S::fma(v, S::sub(z, m2), p2[u]);
+                    for b in 0..NC {
+                        let at = (i + u) * pixels.channels + c + b * LANES;
+                        let mut v = get::<S, TAIL>(g.add(at), lanes);
+                        if MASK {
+                            v = S::keep_positive(get::<S, TAIL>(y.add(at), lanes), v);
+                            put::<S, TAIL>(g.add(at), v, lanes);
+                        }
+                        sum[u][b] = S::add(sum[u][b], v);
+                        let z = get::<S, TAIL>(first.z.add(at), lanes);
+                        p1[u][b] = S::fma(v, S::sub(z, m1[b]), p1[u][b]);
+                        if TWO {
+                            let z = get::<S, TAIL>(second.z.add(at), lanes);
+                            p2[u][b] = S::fma(v, S::sub(z, m2[b]), p2[u][b]);
+                        }
                     }
                 }
                 i += 2;
             }
-            let total = S::add(sum[0], sum[1]);
-            add_to_f64::<S>(first.sum.add(c), total, lanes);
-            add_to_f64::<S>(first.product.add(c), S::add(p1[0], p1[1]), lanes);
-            if TWO {
-                add_to_f64::<S>(second.sum.add(c), total, lanes);
-                add_to_f64::<S>(second.product.add(c), S::add(p2[0], p2[1]), lanes);
+            for b in 0..NC {
+                let at = c + b * LANES;
+                let total = S::add(sum[0][b], sum[1][b]);
+                add_to_f64::<S>(first.sum.add(at), total, lanes);
+                add_to_f64::<S>(first.product.add(at), S::add(p1[0][b], p1[1][b]), lanes);
+                if TWO {
+                    add_to_f64::<S>(second.sum.add(at), total, lanes);
+                    add_to_f64::<S>(second.product.add(at), S::add(p2[0][b], p2[1][b]), lanes);
+                }
             }
         }
     });
@@ -283,19 +347,19 @@ unsafe fn input_gradient_body<S: Simd>(
     (a, b, k): (*const f32, *const f32, *const f32),
     dz: *mut f32,
 ) {
-    blocks!(pixels.channels, |c, lanes, TAIL| {
-        // SAFETY: channels c..c+lanes of every pixel.
+    groups!(pixels.channels, |c, lanes, NC, TAIL| {
+        // SAFETY: NC blocks of channels from c of every pixel.
         unsafe {
-            let (a, b, k) = (
-                get::<S, TAIL>(a.add(c), lanes),
-                get::<S, TAIL>(b.add(c), lanes),
-                get::<S, TAIL>(k.add(c), lanes),
-            );
+            let a = constants::<S, NC, TAIL>(a.add(c), lanes);
+            let b = constants::<S, NC, TAIL>(b.add(c), lanes);
+            let k = constants::<S, NC, TAIL>(k.add(c), lanes);
             for i in 0..pixels.count {
-                let at = i * pixels.channels + c;
-                let z = get::<S, TAIL>(z.add(at), lanes);
-                let v = S::fma(get::<S, TAIL>(g.add(at), lanes), a, S::fma(z, b, k));
-                put::<S, TAIL>(dz.add(at), v, lanes);
+                for j in 0..NC {
+                    let at = i * pixels.channels + c + j * LANES;
+                    let z = S::fma(get::<S, TAIL>(z.add(at), lanes), b[j], k[j]);
+                    let v = S::fma(get::<S, TAIL>(g.add(at), lanes), a[j], z);
+                    put::<S, TAIL>(dz.add(at), v, lanes);
+                }
             }
         }
     });

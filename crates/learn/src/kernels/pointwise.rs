@@ -163,8 +163,7 @@ pub fn layer_norm_gradient(
             sum += d;
             product += d * f64::from(normal);
         }
-        let (sum, product) =
-            ((sum / channels as f64) as f32, (product / channels as f64) as f32);
+        let (sum, product) = ((sum / channels as f64) as f32, (product / channels as f64) as f32);
         for c in 0..channels {
             let normal = (x[c] - mean) * inverse;
             dx[c] = inverse * (g[c] * gamma[c] - sum - normal * product);

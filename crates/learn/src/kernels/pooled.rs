@@ -32,12 +32,12 @@ pub fn scratch_len(out_w: usize) -> usize {
 }
 
 kernel! {
-    /// Adds one image to the weight gradient `dw` `[filter][tap][channel]` and to the bias gradient
-    /// `db` (may be null): per filter, bands of 3 rows of windows, windows in raster order.
+    /// Adds one image to `gradients`: of the weights, `[filter][tap][channel]`, and of the bias (may
+    /// be null). Per filter, bands of 3 rows of windows, windows in raster order.
     ///
     /// # Safety
     /// Pointers hold what `shape` says; `g` is zero where relu cut; `scratch` as [`scratch_len`].
-    pub fn weight_gradient(shape: Pooled, x: *const f32, g: *const f32, which: *const u8, dw: *mut f32, db: *mut f32, scratch: *mut f32) = weight_gradient_body
+    pub fn weight_gradient(shape: Pooled, x: *const f32, g: *const f32, which: *const u8, gradients: (*mut f32, *mut f32), scratch: *mut f32) = weight_gradient_body
 }
 
 #[inline(always)]
@@ -46,8 +46,7 @@ unsafe fn weight_gradient_body<S: Simd>(
     x: *const f32,
     g: *const f32,
     which: *const u8,
-    dw: *mut f32,
-    db: *mut f32,
+    (dw, db): (*mut f32, *mut f32),
     scratch: *mut f32,
 ) {
     let row = s.width * s.channels;
@@ -67,8 +66,7 @@ unsafe fn weight_gradient_body<S: Simd>(
                         let v = *g.add(at);
                         let corner = 2 * y * row + 2 * ox * s.channels;
                         *values.add(n) = v;
-                        *places.add(n) =
-                            (corner + offsets[usize::from(*which.add(at) & 3)]) as u32;
+                        *places.add(n) = (corner + offsets[usize::from(*which.add(at) & 3)]) as u32;
                         sum += v;
                         n += usize::from(v != 0.0);
                     }
@@ -216,11 +214,7 @@ struct Entries {
 impl Entries {
     #[inline(always)]
     fn new() -> Self {
-        Self {
-            values: [[0.0; CHUNK + LANES]; 4],
-            filters: [[0; CHUNK + LANES]; 4],
-            n: [0; 4],
-        }
+        Self { values: [[0.0; CHUNK + LANES]; 4], filters: [[0; CHUNK + LANES]; 4], n: [0; 4] }
     }
 }
 

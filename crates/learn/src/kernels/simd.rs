@@ -61,8 +61,11 @@ pub const LANES: usize = 16;
 /// Sixteen f32 side by side.
 ///
 /// # Safety
+/// An implementation's methods do what their texts say, lane by lane, rounded once.
+///
 /// Every method may only be called on a processor that has the instruction set, with pointers
 /// valid for the lanes they touch.
+#[expect(clippy::missing_safety_doc, reason = "the trait's text covers all methods")]
 pub unsafe trait Simd: Copy {
     /// The vector.
     type V: Copy;
@@ -146,7 +149,10 @@ mod x86 {
     }
 
     // SAFETY: each method is one instruction of the sets `Isa::detect` asks for.
-    #[expect(clippy::undocumented_unsafe_blocks, reason = "the trait's contract covers all of them")]
+    #[expect(
+        clippy::undocumented_unsafe_blocks,
+        reason = "the trait's contract covers all of them"
+    )]
     unsafe impl Simd for Avx512 {
         type V = __m512;
         const WIDE: bool = true;
@@ -248,7 +254,10 @@ mod x86 {
     }
 
     // SAFETY: each method is instructions of the sets `Isa::detect` asks for.
-    #[expect(clippy::undocumented_unsafe_blocks, reason = "the trait's contract covers all of them")]
+    #[expect(
+        clippy::undocumented_unsafe_blocks,
+        reason = "the trait's contract covers all of them"
+    )]
     unsafe impl Simd for Avx2 {
         type V = [__m256; 2];
         const WIDE: bool = false;

@@ -4,6 +4,11 @@
 //! Each output is one chain of fused multiply-adds over k in ascending order, whatever the tile's
 //! size, so blocking never changes bits.
 
+#![expect(
+    clippy::needless_range_loop,
+    reason = "index loops over register arrays read as the maths"
+)]
+
 use super::simd::{LANES, Simd};
 
 /// What the sum starts from.
@@ -124,38 +129,37 @@ pub struct Bands {
 /// One band.
 pub const ONE: Bands = Bands { count: 1, a_step: 0, c_step: 0 };
 
-/// All `m` rows and `n` columns of every band. `CONTIGUOUS` promises `a_row == 1`. Column blocks
+/// All `m` rows and `n` columns of every band. `STEP` is `a_row` where it is known (1: A is read
+/// across, its terms `a_col` apart; else terms lie side by side), 0 where it is not. Column blocks
 /// are the outer loop, so that their part of B stays in the cache over all bands.
+///
+/// # Safety
+/// The processor has `S`; the panel's pointers hold what its numbers say, for every band.
 #[inline(always)]
-pub unsafe fn multiply<S: Simd, const CONTIGUOUS: bool>(
-    panel: Panel,
-    m: usize,
-    n: usize,
-    bands: Bands,
-) {
+pub unsafe fn multiply<S: Simd, const STEP: usize>(panel: Panel, m: usize, n: usize, bands: Bands) {
     let full = n / LANES;
     let mut block = 0;
     // SAFETY: forwarded to the caller.
     unsafe {
         if S::WIDE {
             while block + 2 <= full {
-                columns::<S, 2, CONTIGUOUS, false>(panel.right(block), m, LANES, bands);
+                columns::<S, 2, STEP, false>(panel.right(block), m, LANES, bands);
                 block += 2;
             }
         }
         while block < full {
-            columns::<S, 1, CONTIGUOUS, false>(panel.right(block), m, LANES, bands);
+            columns::<S, 1, STEP, false>(panel.right(block), m, LANES, bands);
             block += 1;
         }
         if n > full * LANES {
-            columns::<S, 1, CONTIGUOUS, true>(panel.right(block), m, n - full * LANES, bands);
+            columns::<S, 1, STEP, true>(panel.right(block), m, n - full * LANES, bands);
         }
     }
 }
 
 /// All bands of `NB` column blocks.
 #[inline(always)]
-unsafe fn columns<S: Simd, const NB: usize, const CONTIGUOUS: bool, const TAIL: bool>(
+unsafe fn columns<S: Simd, const NB: usize, const STEP: usize, const TAIL: bool>(
     panel: Panel,
     m: usize,
     lanes: usize,
@@ -165,14 +169,14 @@ unsafe fn columns<S: Simd, const NB: usize, const CONTIGUOUS: bool, const TAIL: 
         // SAFETY: forwarded to the caller.
         unsafe {
             let panel = panel.shift(band * bands.a_step, band * bands.c_step);
-            rows::<S, NB, CONTIGUOUS, TAIL>(panel, m, lanes);
+            rows::<S, NB, STEP, TAIL>(panel, m, lanes);
         }
     }
 }
 
 /// All rows of one band.
 #[inline(always)]
-unsafe fn rows<S: Simd, const NB: usize, const CONTIGUOUS: bool, const TAIL: bool>(
+unsafe fn rows<S: Simd, const NB: usize, const STEP: usize, const TAIL: bool>(
     panel: Panel,
     m: usize,
     lanes: usize,
@@ -180,22 +184,29 @@ unsafe fn rows<S: Simd, const NB: usize, const CONTIGUOUS: bool, const TAIL: boo
     let mut row = 0;
     // SAFETY: forwarded to the caller.
     unsafe {
+        if S::WIDE && NB == 1 && STEP > 1 {
+            // Known steps need no register each, so that twice the rows fit.
+            while row + 16 <= m {
+                tile::<S, 16, NB, STEP, TAIL>(panel.down(row), lanes);
+                row += 16;
+            }
+        }
         if S::WIDE {
             while row + 8 <= m {
-                tile::<S, 8, NB, CONTIGUOUS, TAIL>(panel.down(row), lanes);
+                tile::<S, 8, NB, STEP, TAIL>(panel.down(row), lanes);
                 row += 8;
             }
         }
         while row + 4 <= m {
-            tile::<S, 4, NB, CONTIGUOUS, TAIL>(panel.down(row), lanes);
+            tile::<S, 4, NB, STEP, TAIL>(panel.down(row), lanes);
             row += 4;
         }
         if row + 2 <= m {
-            tile::<S, 2, NB, CONTIGUOUS, TAIL>(panel.down(row), lanes);
+            tile::<S, 2, NB, STEP, TAIL>(panel.down(row), lanes);
             row += 2;
         }
         if row < m {
-            tile::<S, 1, NB, CONTIGUOUS, TAIL>(panel.down(row), lanes);
+            tile::<S, 1, NB, STEP, TAIL>(panel.down(row), lanes);
         }
     }
 }
@@ -207,13 +218,7 @@ unsafe fn get<S: Simd, const TAIL: bool>(p: *const f32, lanes: usize) -> S::V {
 }
 
 #[inline(always)]
-unsafe fn tile<
-    S: Simd,
-    const MR: usize,
-    const NB: usize,
-    const CONTIGUOUS: bool,
-    const TAIL: bool,
->(
+unsafe fn tile<S: Simd, const MR: usize, const NB: usize, const STEP: usize, const TAIL: bool>(
     t: Panel,
     lanes: usize,
 ) {
@@ -247,13 +252,13 @@ unsafe fn tile<
                     *v = get::<S, TAIL>(b.wrapping_add(j * t.b_block), lanes);
                 }
                 for r in 0..MR {
-                    let step = if CONTIGUOUS { 1 } else { t.a_row };
+                    let step = if STEP == 0 { t.a_row } else { STEP };
                     let x = S::splat(*a.wrapping_add(r * step));
                     for j in 0..NB {
                         acc[r][j] = S::fma(x, w[j], acc[r][j]);
                     }
                 }
-                a = a.wrapping_add(if CONTIGUOUS { t.a_col } else { 1 });
+                a = a.wrapping_add(if STEP == 1 { t.a_col } else { 1 });
                 b = b.wrapping_add(t.b_row);
             }
         }

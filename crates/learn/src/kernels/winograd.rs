@@ -6,6 +6,11 @@
 //! `[tile][channel]`, each a cache line longer than needed, because planes a power of two apart
 //! would share cache sets. Channels are multiples of 16.
 
+#![expect(
+    clippy::needless_range_loop,
+    reason = "index loops over register arrays read as the maths"
+)]
+
 use super::simd::{LANES, Simd, kernel};
 use super::tile::{Finish, ONE, Panel, Start, multiply};
 
@@ -116,7 +121,11 @@ unsafe fn convolve_body<S: Simd>(
                     finish: Finish::Store,
                     relu: false,
                 };
-                multiply::<S, false>(panel, count, co, ONE);
+                if ci == LANES {
+                    multiply::<S, LANES>(panel, count, co, ONE);
+                } else {
+                    multiply::<S, 0>(panel, count, co, ONE);
+                }
             }
             transform_outputs::<S>(&s.grid, co, s.m, first, count, out, epilogue);
         }
@@ -134,68 +143,82 @@ unsafe fn transform_inputs<S: Simd>(
     v: *mut f32,
 ) {
     let across = grid.across();
-    let (mut ty, mut tx) = (first / across, first % across);
-    for t in 0..count {
+    let mut t = 0;
+    while t < count {
+        let (ty, tx) = ((first + t) / across, (first + t) % across);
+        let run = (count - t).min(across - tx);
         let y = (2 * ty) as isize - grid.pad_top as isize;
         let x = (2 * tx) as isize - grid.pad_left as isize;
-        let inside = y >= 0
-            && x >= 0
-            && y + 4 <= grid.height as isize
-            && x + 4 <= grid.width as isize;
-        // SAFETY: `inside` tiles lie within the image; the others check each pixel.
+        // SAFETY: rows are checked here, columns as they come.
         unsafe {
             let out = v.add(t * channels);
-            if inside {
-                input_tile::<S, true>(grid, channels, image, (y, x), out);
+            if y >= 0 && y + 4 <= grid.height as isize {
+                input_row::<S, true>(grid, channels, image, (y, x), run, out);
             } else {
-                input_tile::<S, false>(grid, channels, image, (y, x), out);
+                input_row::<S, false>(grid, channels, image, (y, x), run, out);
             }
         }
-        tx += 1;
-        if tx == across {
-            (ty, tx) = (ty + 1, 0);
-        }
+        t += run;
     }
 }
 
+/// A run of tiles side by side. Neighbours share two of their four columns.
 #[inline(always)]
-unsafe fn input_tile<S: Simd, const INSIDE: bool>(
+unsafe fn input_row<S: Simd, const INSIDE: bool>(
     grid: &Grid,
     channels: usize,
     image: *const f32,
     (y, x): (isize, isize),
+    run: usize,
     out: *mut f32,
 ) {
     let plane = plane(channels);
-    let row = grid.width * channels;
-    let corner =
-        image.wrapping_offset(y * row as isize + x * channels as isize);
-    let rows: [bool; 4] = [0, 1, 2, 3].map(|i| y + i >= 0 && y + i < grid.height as isize);
-    let cols: [bool; 4] = [0, 1, 2, 3].map(|j| x + j >= 0 && x + j < grid.width as isize);
     for c in (0..channels).step_by(LANES) {
         // SAFETY: only pixels within the image are loaded.
         unsafe {
-            let mut w = [[S::zero(); 4]; 4];
-            for j in 0..4 {
-                let mut d = [S::zero(); 4];
+            let from = image.wrapping_add(c);
+            let mut a = input_column::<S, INSIDE>(grid, channels, from, (y, x));
+            let mut b = input_column::<S, INSIDE>(grid, channels, from, (y, x + 1));
+            for t in 0..run {
+                let right = x + 2 * t as isize + 2;
+                let e = input_column::<S, INSIDE>(grid, channels, from, (y, right));
+                let f = input_column::<S, INSIDE>(grid, channels, from, (y, right + 1));
                 for i in 0..4 {
-                    if INSIDE || (rows[i] && cols[j]) {
-                        d[i] = S::load(corner.wrapping_add(i * row + j * channels + c));
-                    }
+                    let q = out.add(t * channels + c + 4 * i * plane);
+                    S::store(q, S::sub(a[i], e[i]));
+                    S::store(q.add(plane), S::add(b[i], e[i]));
+                    S::store(q.add(2 * plane), S::sub(e[i], b[i]));
+                    S::store(q.add(3 * plane), S::sub(b[i], f[i]));
                 }
-                w[0][j] = S::sub(d[0], d[2]);
-                w[1][j] = S::add(d[1], d[2]);
-                w[2][j] = S::sub(d[2], d[1]);
-                w[3][j] = S::sub(d[1], d[3]);
-            }
-            for (i, w) in w.iter().enumerate() {
-                let q = out.add(4 * i * plane + c);
-                S::store(q, S::sub(w[0], w[2]));
-                S::store(q.add(plane), S::add(w[1], w[2]));
-                S::store(q.add(2 * plane), S::sub(w[2], w[1]));
-                S::store(q.add(3 * plane), S::sub(w[1], w[3]));
+                (a, b) = (e, f);
             }
         }
+    }
+}
+
+/// Bᵀ of one column of four pixels.
+#[inline(always)]
+unsafe fn input_column<S: Simd, const INSIDE: bool>(
+    grid: &Grid,
+    channels: usize,
+    image: *const f32,
+    (y, x): (isize, isize),
+) -> [S::V; 4] {
+    // SAFETY: only pixels within the image are loaded.
+    unsafe {
+        let mut d = [S::zero(); 4];
+        if x < 0 || x >= grid.width as isize {
+            return d;
+        }
+        let row = (grid.width * channels) as isize;
+        let p = image.wrapping_offset(y * row + x * channels as isize);
+        for (i, d) in d.iter_mut().enumerate() {
+            let i = i as isize;
+            if INSIDE || (y + i >= 0 && y + i < grid.height as isize) {
+                *d = S::load(p.wrapping_offset(i * row));
+            }
+        }
+        [S::sub(d[0], d[2]), S::add(d[1], d[2]), S::sub(d[2], d[1]), S::sub(d[1], d[3])]
     }
 }
 
@@ -229,10 +252,7 @@ unsafe fn transform_outputs<S: Simd>(
                 }
                 let bias = if e.bias.is_null() { S::zero() } else { S::load(e.bias.add(c)) };
                 for (i, a) in a.iter().enumerate().take(rows) {
-                    let y = [
-                        S::add(a[0], S::add(a[1], a[2])),
-                        S::sub(S::sub(a[1], a[2]), a[3]),
-                    ];
+                    let y = [S::add(a[0], S::add(a[1], a[2])), S::sub(S::sub(a[1], a[2]), a[3])];
                     for (j, y) in y.into_iter().enumerate().take(cols) {
                         let at = ((2 * ty + i) * grid.out_w + 2 * tx + j) * channels + c;
                         let mut v = S::add(y, bias);
@@ -367,7 +387,7 @@ unsafe fn add_group<S: Simd>(s: &Winograd, du: *mut f32, count: usize) {
                 finish: Finish::Add,
                 relu: false,
             };
-            multiply::<S, true>(panel, ci, co, ONE);
+            multiply::<S, 1>(panel, ci, co, ONE);
         }
     }
 }

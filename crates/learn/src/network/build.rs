@@ -74,7 +74,9 @@ impl Builder {
             Layer::MaxPooling2D(p) => {
                 let window = pool_window(p, input).map_err(Error::Shape)?;
                 if window.kernel_h * window.kernel_w > 256 {
-                    return Err(Error::Shape("MaxPooling2D windows have at most 256 pixels".into()));
+                    return Err(Error::Shape(
+                        "MaxPooling2D windows have at most 256 pixels".into(),
+                    ));
                 }
                 self.node(Op::MaxPool(window), vec![x], shape)
             }

@@ -183,14 +183,6 @@ impl Network {
         }
     }
 
-    /// The batch normalisations, in plan order.
-    pub(crate) fn batch_norms(&self) -> impl Iterator<Item = &BatchNorm> {
-        self.nodes.iter().filter_map(|n| match &n.op {
-            Op::BatchNorm(b) => Some(b),
-            _ => None,
-        })
-    }
-
     /// Starting parameters and state, drawn from the seed.
     pub fn initialise(&self, seed: u64) -> (Vec<f32>, Vec<f32>) {
         initialise::values(self, seed)

@@ -121,10 +121,7 @@ impl Conv {
     /// Rows and columns of the padded input.
     pub fn padded(&self) -> (usize, usize) {
         let w = &self.window;
-        (
-            self.input[0] + w.pad_top + w.pad_bottom,
-            self.input[1] + w.pad_left + w.pad_right,
-        )
+        (self.input[0] + w.pad_top + w.pad_bottom, self.input[1] + w.pad_left + w.pad_right)
     }
 
     /// Length of the padded copy of the input; 0 when the input serves as it is.
@@ -199,11 +196,6 @@ impl Conv {
             && self.groups == 1
             && self.input[2].is_multiple_of(LANES)
             && self.filters.is_multiple_of(LANES)
-    }
-
-    /// Multiply-adds of one forward pass of one image.
-    pub fn multiply_adds(&self) -> usize {
-        self.window.out_h * self.window.out_w * self.kernel.len()
     }
 
     fn forward_len(&self) -> usize {

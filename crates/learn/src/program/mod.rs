@@ -13,7 +13,6 @@ mod operation;
 mod schedule;
 mod training;
 
-pub use fuse::{Unit, fuse};
 pub use operation::{Bias, NormAddend, Operation, Slot};
 pub use schedule::{Finish, Place, Stage};
 
@@ -152,7 +151,7 @@ pub fn compile(network: &Network, loss: Loss) -> Compiled {
             _ => {}
         }
     }
-    let units = fuse(network, scored);
+    let units = fuse::fuse(network, scored);
     for conv in training::pooled_convs(network, &index, &convs, &units).into_values() {
         convs[conv].pooled = true;
     }

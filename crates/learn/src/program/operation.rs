@@ -35,7 +35,6 @@ pub enum NormAddend {
 
 /// One operation. Those up to `Concat…` work image by image, the last ones on the whole shard.
 #[derive(Debug, Clone)]
-#[expect(missing_docs, reason = "fields are the operands the variant's text names")]
 pub enum Operation {
     /// y = relu?(x ∗ weights + bias + plus)
     Conv { conv: usize, x: Slot, bias: Bias, plus: Option<Slot>, relu: bool, y: Slot },

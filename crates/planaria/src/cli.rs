@@ -1,0 +1,170 @@
+//! The command line: what can be asked, and how it is explained.
+//!
+//! Owns names, defaults and help texts. Never does anything.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    done
+  1    failed: the training, the data or the disk
+  2    something to mend in the command, the recipe or a file
+  130  interrupted by Ctrl-C or SIGTERM, after saving
+
+Data goes to stdout, everything else to stderr.";
+
+/// Trains neural networks on whatever machines can be had, and loses nothing.
+#[derive(Debug, Parser)]
+#[command(name = "planaria", version, after_help = EXIT_CODES, propagate_version = true)]
+pub struct Cli {
+    /// Say nothing on stderr but errors.
+    #[arg(long, short, global = true)]
+    pub quiet: bool,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Train the network of a recipe.
+    #[command(after_help = "\
+Examples:
+  planaria train examples/digits.yaml
+  planaria train mnist.yaml --set train.epochs=3 --set train.optimizer.sgd.learning_rate=0.1
+  planaria train mnist.yaml --json > report.json
+
+Everything goes to a folder `runs/<name>-<timestamp>/`: the resolved recipe, metrics, TensorBoard
+events, checkpoints, the model (the last weights; the best are in `checkpoints/best`) and a report.
+Ctrl-C saves and stops; `planaria resume` goes on with the same bits.")]
+    Train(Train),
+    /// Go on with a run that was interrupted.
+    #[command(after_help = "\
+Examples:
+  planaria resume runs/digits-20250131-120000
+  planaria resume digits-20250131-120000
+
+The run goes on from `checkpoints/last` and ends with the same weights as if it had never stopped.")]
+    Resume(Resume),
+    /// Score a trained network on some data.
+    #[command(after_help = "\
+Examples:
+  planaria evaluate runs/mnist-20250131-120000 --data data/mnist
+  planaria evaluate mnist-20250131-120000 --data data/mnist --checkpoint best --json
+
+In a folder that holds both, the test files are taken.")]
+    Evaluate(Evaluate),
+    /// Show what a recipe would do, without doing it.
+    #[command(after_help = "\
+Examples:
+  planaria plan examples/digits.yaml
+  planaria plan mnist.yaml --set model.preset=resnet20 --json")]
+    Plan(Plan),
+    /// Print the JSON Schema of recipes, for editors.
+    #[command(after_help = "\
+Example:
+  planaria schema > recipe.schema.json")]
+    Schema,
+}
+
+/// A recipe and changes to it.
+#[derive(Debug, Args)]
+pub struct RecipeArgs {
+    /// The recipe file.
+    pub recipe: PathBuf,
+    /// Override a key of the recipe, such as `train.epochs=3`; can be repeated.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub sets: Vec<String>,
+}
+
+/// Options of `train`.
+#[derive(Debug, Args)]
+pub struct Train {
+    /// The recipe.
+    #[command(flatten)]
+    pub recipe: RecipeArgs,
+    /// Print the report as one JSON document on stdout.
+    #[arg(long)]
+    pub json: bool,
+    /// Threads that compute; one per core when left out. The result does not depend on it.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
+}
+
+/// Options of `resume`.
+#[derive(Debug, Args)]
+pub struct Resume {
+    /// The run's folder, or its name under `runs/`.
+    pub run: String,
+    /// Print the report as one JSON document on stdout.
+    #[arg(long)]
+    pub json: bool,
+    /// Threads that compute; as in the recipe when left out. The result does not depend on it.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
+}
+
+/// Options of `evaluate`.
+#[derive(Debug, Args)]
+pub struct Evaluate {
+    /// The run's folder, or its name under `runs/`.
+    pub run: String,
+    /// `digits`, or a file or folder of examples.
+    #[arg(long, value_name = "PATH")]
+    pub data: String,
+    /// Which weights to score.
+    #[arg(long, value_enum, default_value_t = Which::Model)]
+    pub checkpoint: Which,
+    /// Print the scores as one JSON document.
+    #[arg(long)]
+    pub json: bool,
+    /// Threads that compute; one per core when left out.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
+}
+
+/// Which weights of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Which {
+    /// `model.safetensors`, the last weights.
+    Model,
+    /// `checkpoints/last`.
+    Last,
+    /// `checkpoints/best`.
+    Best,
+}
+
+impl Which {
+    /// As written on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Model => "model",
+            Self::Last => "last",
+            Self::Best => "best",
+        }
+    }
+}
+
+/// Options of `plan`.
+#[derive(Debug, Args)]
+pub struct Plan {
+    /// The recipe.
+    #[command(flatten)]
+    pub recipe: RecipeArgs,
+    /// Print the plan as one JSON document.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

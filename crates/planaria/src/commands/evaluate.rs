@@ -1,0 +1,177 @@
+//! `planaria evaluate`: scores a saved network on some data.
+
+use crate::cli::{self, Which};
+use crate::clock::Stopwatch;
+use crate::commands::{print, threads};
+use crate::failure::{Context, Failure, Result};
+use crate::run_dir::model_file::{Description, read_tensors};
+use crate::run_dir::shelf::Shelf;
+use crate::run_dir::{find, run_id};
+use crate::traces::number::{grouped, percent, short};
+use crate::traces::report::weights_sha256;
+use crate::traces::scores::Scores;
+use crate::training::evaluation::{evaluate, failure};
+use planaria_data::{Part, Role, Target, open_part};
+use planaria_learn::{Network, Settings, Trainer};
+use planaria_recipe::train::Optimizer;
+use serde_json::{Value, json};
+use std::fmt::Write;
+use std::path::Path;
+
+/// Scores and prints.
+pub fn run(options: &cli::Evaluate) -> Result<()> {
+    let folder = find(&options.run)?;
+    let description = describe(&folder)?;
+    let threads = threads(options.threads, 0);
+    let mut trainer = load(&folder, &description, options.checkpoint, threads)?;
+    let part = open_part(&options.data, description.format, Role::Test, description.seed)
+        .map_err(failure)?;
+    let outputs = trainer.network().output().len();
+    fits(&description, &part, &options.data, outputs)?;
+    let clock = Stopwatch::start();
+    let classes = description.classes.len();
+    let scores = evaluate(&mut trainer, &part, &description.normalize, classes)?
+        .ok_or_else(|| Failure::failed("interrupted"))?;
+    let seconds = clock.seconds();
+    if !options.json {
+        return print(&table(&scores, &description.classes));
+    }
+    let mut document = figures(&scores, &description.classes);
+    document["run_id"] = json!(run_id(&folder));
+    document["checkpoint"] = json!(options.checkpoint.name());
+    document["data"] = json!(options.data);
+    document["seconds"] = json!(seconds);
+    document["examples_per_second"] = json!(scores.examples() as f64 / seconds);
+    document["engine"] = json!(trainer.engine());
+    document["threads"] = json!(trainer.threads());
+    document["weights_sha256"] = json!(weights_sha256(trainer.parameters(), trainer.state()));
+    print(&format!("{document:#}\n"))
+}
+
+fn describe(folder: &Path) -> Result<Description> {
+    let path = folder.join("model.yaml");
+    let text = std::fs::read_to_string(&path).map_err(|e| {
+        Failure::user(format!("cannot read `{}`: {e}", path.display())).hint(
+            "a model is written when a run ends or is interrupted; finish it with `planaria resume`",
+        )
+    })?;
+    Description::from_yaml(&text)
+        .map_err(|why| Failure::user(format!("`{}`: {why}", path.display())))
+}
+
+/// The network with the weights asked for.
+fn load(folder: &Path, description: &Description, which: Which, threads: usize) -> Result<Trainer> {
+    let shape = description.shape().map_err(Failure::user)?;
+    let network = Network::new(&description.layers, shape).map_err(Failure::user)?;
+    let (parameters, state) = match which {
+        Which::Model => {
+            let path = folder.join("model.safetensors");
+            let bytes =
+                std::fs::read(&path).context(|| format!("cannot read `{}`", path.display()))?;
+            read_tensors(&bytes, &network)
+                .map_err(|why| Failure::user(format!("`{}`: {why}", path.display())))?
+        }
+        Which::Last | Which::Best => {
+            let weights = Shelf::new(folder.join("checkpoints"), 1).named(which.name())?.weights;
+            (weights.parameters, weights.state)
+        }
+    };
+    let settings = Settings {
+        seed: description.seed,
+        batch: 1,
+        shards: 1,
+        threads,
+        loss: description.loss,
+        label_smoothing: description.label_smoothing,
+        optimizer: Optimizer::default(),
+        clip_norm: None,
+        isa: None,
+    };
+    let mut trainer = Trainer::new(network, settings);
+    let mut weights = trainer.weights();
+    weights.parameters = parameters;
+    weights.state = state;
+    trainer
+        .restore(&weights)
+        .map_err(|e| Failure::user(format!("the weights do not fit `model.yaml`: {e}")))?;
+    Ok(trainer)
+}
+
+/// Whether the network can be asked about these examples.
+fn fits(description: &Description, part: &Part, name: &str, outputs: usize) -> Result<()> {
+    let source = part.source();
+    let shape = description.shape().map_err(Failure::user)?;
+    if source.shape() != shape {
+        return Err(Failure::user(format!(
+            "`{name}` holds examples of {}, but the network takes {shape}",
+            source.shape()
+        )));
+    }
+    let known = description.classes.len();
+    match source.target() {
+        Target::Class { classes } if known > 0 && classes > known => Err(Failure::user(format!(
+            "`{name}` has class label {}, but the network knows labels 0 to {}",
+            classes - 1,
+            known - 1
+        ))),
+        Target::Class { .. } if known == 0 && outputs != 1 => Err(Failure::user(format!(
+            "`{name}` has classes, but the network predicts {outputs} numbers"
+        ))),
+        Target::Values { width } if known > 0 || width != outputs => Err(Failure::user(format!(
+            "`{name}` has {width} numbers as targets, but the network predicts {}",
+            if known > 0 { "classes".into() } else { outputs.to_string() }
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn figures(scores: &Scores, classes: &[String]) -> Value {
+    let means = scores.macro_average();
+    let regression = classes.is_empty();
+    json!({
+        "examples": scores.examples(),
+        "loss": scores.loss(),
+        "accuracy": scores.accuracy(),
+        "precision": means.map(|m| m.precision),
+        "recall": means.map(|m| m.recall),
+        "f1": means.map(|m| m.f1),
+        "mse": scores.mse().filter(|_| regression),
+        "mae": scores.mae().filter(|_| regression),
+        "per_class": scores.per_class(classes),
+        "confusion": scores.confusion(),
+    })
+}
+
+fn table(scores: &Scores, classes: &[String]) -> String {
+    let mut text = format!("examples   {}\n", grouped(scores.examples()));
+    let mut add = |label: &str, value: Option<String>| {
+        if let Some(value) = value {
+            let _ = writeln!(text, "{label:<11}{value}");
+        }
+    };
+    add("loss", scores.loss().map(short));
+    add("accuracy", scores.accuracy().map(percent));
+    if classes.is_empty() {
+        add("mse", scores.mse().map(short));
+        add("mae", scores.mae().map(short));
+        return text;
+    }
+    let means = scores.macro_average();
+    add("precision", means.map(|m| percent(m.precision)));
+    add("recall", means.map(|m| percent(m.recall)));
+    add("f1", means.map(|m| percent(m.f1)));
+    let width = classes.iter().map(|c| c.chars().count()).max().unwrap_or(0).max(5);
+    let _ = writeln!(text, "\n{:<width$}  precision   recall       f1  examples", "class");
+    for class in scores.per_class(classes) {
+        let _ = writeln!(
+            text,
+            "{:<width$}  {:>9}  {:>7}  {:>7}  {:>8}",
+            class.class,
+            percent(class.precision),
+            percent(class.recall),
+            percent(class.f1),
+            grouped(class.support)
+        );
+    }
+    text
+}

@@ -1,0 +1,93 @@
+//! One file per command.
+//!
+//! A command checks its input, calls the library and prints. Shared here: data for a recipe,
+//! stdout, threads.
+
+pub mod evaluate;
+pub mod plan;
+pub mod resume;
+pub mod schema;
+pub mod train;
+
+use crate::cli::{Cli, Command};
+use crate::clock::Stopwatch;
+use crate::failure::{Context, Exit, Failure, Result};
+use crate::progress::Style;
+use planaria_data::{DataSet, Error, Facts, Kind};
+use planaria_recipe::{DataFacts, Diagnostics, Finding};
+use std::io::{ErrorKind, Write};
+
+/// Runs a command; its success may still be an exit code of its own.
+pub fn run(cli: Cli, process: Stopwatch) -> Result<Option<Exit>> {
+    let style = Style::of_stderr(cli.quiet);
+    match cli.command {
+        Command::Train(options) => train::run(&options, style, process),
+        Command::Resume(options) => resume::run(&options, style, process),
+        Command::Evaluate(options) => evaluate::run(&options).map(|()| None),
+        Command::Plan(options) => plan::run(&options).map(|()| None),
+        Command::Schema => schema::run().map(|()| None),
+    }
+}
+
+/// Writes data to stdout. A reader that went away, as `head` does, is no failure.
+pub(crate) fn print(text: &str) -> Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(()),
+        written => written.context(|| "cannot write to stdout".into()),
+    }
+}
+
+/// The number of threads asked for, or one per core.
+pub(crate) fn threads(asked: Option<u16>, recipe: usize) -> usize {
+    match (asked, recipe) {
+        (Some(threads), _) => usize::from(threads),
+        (None, 0) => std::thread::available_parallelism().map_or(1, usize::from),
+        (None, threads) => threads,
+    }
+}
+
+/// What the recipe checker needs to know of opened data.
+pub(crate) fn data_facts(facts: &Facts) -> DataFacts {
+    DataFacts {
+        input: facts.input,
+        classes: facts.classes(),
+        examples: usize::try_from(facts.train).unwrap_or(usize::MAX),
+    }
+}
+
+/// Keeps what opening the data gave while the recipe is still being checked.
+#[derive(Debug, Default)]
+pub(crate) struct Survey {
+    pub data: Option<DataSet>,
+    broken: Option<Failure>,
+}
+
+impl Survey {
+    /// Facts of opened data, or a mistake at the key that named it.
+    pub fn take(&mut self, opened: Result<DataSet, Error>) -> Result<DataFacts, Vec<Finding>> {
+        let facts = finding(opened, &mut self.broken).map(|data| self.data.insert(data))?;
+        Ok(data_facts(&facts.facts))
+    }
+
+    /// The failure to report: one of the machine comes before mistakes in the recipe.
+    pub fn failure(self, diagnostics: &Diagnostics) -> Failure {
+        self.broken.unwrap_or_else(|| Failure::user(diagnostics))
+    }
+}
+
+/// Turns an error of the user's data into a mistake in the recipe, and keeps any other in `broken`.
+pub(crate) fn finding<T>(
+    result: Result<T, Error>,
+    broken: &mut Option<Failure>,
+) -> Result<T, Vec<Finding>> {
+    result.map_err(|error| match error.kind() {
+        Kind::FixInput => {
+            vec![Finding::new(error.key().unwrap_or("data.train"), error.to_string())]
+        }
+        Kind::Retry => {
+            *broken = Some(Failure::failed(error));
+            Vec::new()
+        }
+    })
+}

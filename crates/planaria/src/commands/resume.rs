@@ -1,0 +1,76 @@
+//! `planaria resume`: goes on with a run from its last whole checkpoint.
+
+use crate::cli;
+use crate::clock::Stopwatch;
+use crate::commands::train::conclude;
+use crate::commands::{Survey, print, threads};
+use crate::failure::{Context, Exit, Failure, Result};
+use crate::progress::{Progress, Style};
+use crate::run_dir::RunDir;
+use crate::run_dir::checkpoint::Checkpoint;
+use crate::traces::number::grouped;
+use crate::traces::report::{Outcome, Report};
+use crate::training::interrupt;
+use crate::training::run_loop::{Job, Session};
+use planaria_recipe::{Plan, Source};
+
+/// Goes on, prints, and says what to exit with.
+pub fn run(options: &cli::Resume, style: Style, process: Stopwatch) -> Result<Option<Exit>> {
+    let run = RunDir::open(&options.run)?;
+    let mut progress = Progress::new(style);
+    if let Some(report) = finished(&run) {
+        progress.note(&format!(
+            "run {} has {} after {} steps; nothing is left to do",
+            run.path().display(),
+            report.outcome.text(),
+            grouped(report.steps)
+        ));
+        return if options.json { print(&report.to_json()).map(|()| None) } else { Ok(None) };
+    }
+    let path = run.file("recipe.yaml");
+    let recipe_text =
+        std::fs::read_to_string(&path).context(|| format!("cannot read `{}`", path.display()))?;
+    let mut survey = Survey::default();
+    let name = path.display().to_string();
+    let planned = Source::parse_and_plan(&name, recipe_text.as_bytes(), &[], |recipe| {
+        survey.take(planaria_data::open(&recipe.data, recipe.seed))
+    });
+    let plan = match planned {
+        Ok((_, plan)) => plan,
+        Err(mistakes) => return Err(survey.failure(&mistakes)),
+    };
+    let data = survey.data.expect("a plan is made from opened data");
+    let checkpoint = checkpoint(&run, &plan, &mut progress)?;
+    interrupt::listen();
+    let threads = threads(options.threads, plan.recipe.pool.threads);
+    let job = Job { plan, data, run, recipe_text, threads, style, process };
+    conclude(Session::new(job, checkpoint)?.run()?, options.json, style)
+}
+
+/// Where the run goes on; nothing if it stopped before its first checkpoint.
+fn checkpoint(run: &RunDir, plan: &Plan, progress: &mut Progress) -> Result<Option<Checkpoint>> {
+    let path = run.path().display();
+    let Some(found) = run.shelf(plan.recipe.output.keep).newest()? else {
+        progress.note(&format!("run {path} has no checkpoint yet and starts from step 0"));
+        return Ok(None);
+    };
+    for damaged in &found.damaged {
+        progress.note(&format!("warning: {damaged}"));
+    }
+    let state = &found.checkpoint.state;
+    if state.epoch > plan.recipe.train.epochs as u64 {
+        return Err(Failure::failed(format!(
+            "checkpoint `{}` is beyond the end of the run",
+            found.path.display()
+        )));
+    }
+    progress.note(&format!("run {path} goes on after step {}", grouped(state.step)));
+    Ok(Some(found.checkpoint))
+}
+
+/// The report of a run that has come to its end.
+fn finished(run: &RunDir) -> Option<Report> {
+    let report: Report =
+        serde_json::from_slice(&std::fs::read(run.file("report.json")).ok()?).ok()?;
+    matches!(report.outcome, Outcome::Completed | Outcome::StoppedEarly).then_some(report)
+}

@@ -1,0 +1,9 @@
+//! `planaria schema`: the JSON Schema of recipes.
+
+use crate::commands::print;
+use crate::failure::Result;
+
+/// Prints it.
+pub fn run() -> Result<()> {
+    print(&format!("{:#}\n", planaria_recipe::schema()))
+}

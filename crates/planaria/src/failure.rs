@@ -1,0 +1,77 @@
+//! Why a command ended badly, and the exit code that follows from it.
+//!
+//! Owns the exit codes. Never prints; `main` does.
+
+use std::fmt::Display;
+
+/// Exit codes, as documented in `planaria --help`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// The work failed: the disk, the data or the training itself.
+    Failed = 1,
+    /// The user must change the command, the recipe or a file.
+    User = 2,
+    /// Stopped by Ctrl-C or SIGTERM after saving.
+    Interrupted = 130,
+}
+
+/// A message for the user, an optional hint, and the exit code.
+#[derive(Debug)]
+pub struct Failure {
+    /// What the process exits with.
+    pub exit: Exit,
+    /// What failed, with its value and place.
+    pub message: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+}
+
+/// What fallible commands return.
+pub type Result<T, E = Failure> = std::result::Result<T, E>;
+
+impl Failure {
+    /// The user must change something.
+    pub fn user(message: impl Display) -> Self {
+        Self { exit: Exit::User, message: message.to_string(), hint: None }
+    }
+
+    /// The world did not co-operate.
+    pub fn failed(message: impl Display) -> Self {
+        Self { exit: Exit::Failed, message: message.to_string(), hint: None }
+    }
+
+    /// Adds what to do about it.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Display) -> Self {
+        self.hint = Some(hint.to_string());
+        self
+    }
+}
+
+impl Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Diagnostics of the recipe checker come ready-made and already say `error:`.
+        if !self.message.starts_with("error") {
+            write!(f, "error: ")?;
+        }
+        write!(f, "{}", self.message.trim_end())?;
+        match &self.hint {
+            Some(hint) => write!(f, "\n\nhint: {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// Says which file or action an I/O error belongs to.
+pub trait Context<T> {
+    /// `what` reads like "cannot write `path`".
+    fn context(self, what: impl FnOnce() -> String) -> Result<T>;
+}
+
+impl<T> Context<T> for std::io::Result<T> {
+    fn context(self, what: impl FnOnce() -> String) -> Result<T> {
+        self.map_err(|e| Failure::failed(format!("{}: {e}", what())))
+    }
+}

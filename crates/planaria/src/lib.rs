@@ -1,0 +1,20 @@
+//! The `planaria` command and the library behind it.
+//!
+//! Owns the commands, the training loop, everything a run leaves behind, and all printing. Never
+//! computes a gradient, reads an example or checks a recipe itself: the other crates do.
+//!
+//! # Layout
+//! - [`cli`]: arguments; [`commands`]: one file per command
+//! - [`training`]: the run loop and its decisions
+//! - [`run_dir`]: the run's folder, checkpoints, metrics, the model's files
+//! - [`traces`]: reports, TensorBoard, the HTML page; [`progress`]: talk on stderr
+//! - [`clock`]: the only place that asks the time; [`failure`]: exit codes
+
+pub mod cli;
+pub mod clock;
+pub mod commands;
+pub mod failure;
+pub mod progress;
+pub mod run_dir;
+pub mod traces;
+pub mod training;

@@ -1,0 +1,193 @@
+//! The folder that holds everything one run leaves behind.
+//!
+//! Owns the names inside it, who may write there (one process at a time) and how runs are found.
+//! Never decides what is written, or when.
+//!
+//! # Layout
+//! - [`durable`]: files that survive a power cut
+//! - [`metrics`]: `metrics.jsonl`, the figures along the way
+//! - [`checkpoint`]: one checkpoint as bytes; [`shelf`]: the folder of them
+//! - [`model_file`], [`safetensors`]: the trained network
+
+pub mod checkpoint;
+pub mod durable;
+pub mod metrics;
+pub mod model_file;
+pub mod safetensors;
+pub mod shelf;
+
+use crate::clock;
+use crate::failure::{Context, Failure, Result};
+use std::fs::{self, File, TryLockError};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// Folder that runs are looked for in when only an id is given.
+const DEFAULT_RUNS: &str = "runs";
+/// Runs that may start in the same second under the same name.
+const SAME_SECOND_MAX: u32 = 1000;
+
+/// A run's folder, locked for this process while the value lives.
+#[derive(Debug)]
+pub struct RunDir {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl RunDir {
+    /// Makes `runs/<name>-<timestamp>` under `runs`; the folder's creation decides who owns a name.
+    pub fn create(runs: &Path, name: &str, unix_seconds: u64) -> Result<Self> {
+        fs::create_dir_all(runs).context(|| format!("cannot create `{}`", runs.display()))?;
+        let base = format!("{}-{}", plain_name(name), clock::stamp(unix_seconds));
+        for attempt in 1..=SAME_SECOND_MAX {
+            let id = if attempt == 1 { base.clone() } else { format!("{base}-{attempt}") };
+            let path = runs.join(id);
+            match fs::create_dir(&path) {
+                Ok(()) => {
+                    for folder in ["checkpoints", "tensorboard"] {
+                        fs::create_dir(path.join(folder))
+                            .context(|| format!("cannot create `{}`", path.display()))?;
+                    }
+                    return Self::lock(path);
+                }
+                Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+                Err(e) => {
+                    return Err(Failure::failed(format!(
+                        "cannot create `{}`: {e}",
+                        path.display()
+                    )));
+                }
+            }
+        }
+        Err(Failure::failed(format!("{SAME_SECOND_MAX} runs named `{base}` exist already")))
+    }
+
+    /// Opens the run named by a path or by its id under `runs/`, for writing.
+    pub fn open(run: &str) -> Result<Self> {
+        Self::lock(find(run)?)
+    }
+
+    fn lock(path: PathBuf) -> Result<Self> {
+        let name = path.join(".lock");
+        let lock = File::create(&name).context(|| format!("cannot open `{}`", name.display()))?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Self { path, _lock: lock }),
+            Err(TryLockError::WouldBlock) => Err(Failure::user(format!(
+                "run `{}` is in use by another planaria process",
+                path.display()
+            ))
+            .hint("wait for it to end, or stop it with Ctrl-C")),
+            Err(TryLockError::Error(e)) => {
+                Err(Failure::failed(format!("cannot lock `{}`: {e}", name.display())))
+            }
+        }
+    }
+
+    /// The folder's last name.
+    pub fn id(&self) -> String {
+        run_id(&self.path)
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A file in it.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Writes a file in it, all or nothing.
+    pub fn write(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        let path = self.file(name);
+        durable::write(&path, bytes).context(|| format!("cannot write `{}`", path.display()))
+    }
+
+    /// The checkpoints in it.
+    pub fn shelf(&self, keep: usize) -> shelf::Shelf {
+        shelf::Shelf::new(self.path.join("checkpoints"), keep)
+    }
+}
+
+/// The folder of the run named by a path or by its id under `runs/`.
+pub fn find(run: &str) -> Result<PathBuf> {
+    let candidates = [PathBuf::from(run), Path::new(DEFAULT_RUNS).join(run)];
+    let Some(path) = candidates.iter().find(|p| p.is_dir()) else {
+        return Err(Failure::user(format!("there is no run `{run}`")).hint(nearby(&candidates)));
+    };
+    if path.join("recipe.yaml").is_file() {
+        return Ok(path.clone());
+    }
+    Err(Failure::user(format!("`{}` is not a run: it has no `recipe.yaml`", path.display()))
+        .hint("name a folder that `planaria train` made, such as `runs/digits-20250131-120000`"))
+}
+
+/// The last name of a run's folder.
+pub fn run_id(path: &Path) -> String {
+    let full = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    full.file_name().map_or_else(|| "run".into(), |n| n.to_string_lossy().into_owned())
+}
+
+fn nearby(candidates: &[PathBuf]) -> String {
+    let mut ids: Vec<String> = fs::read_dir(DEFAULT_RUNS)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|e| e.path().join("recipe.yaml").is_file())
+        .map(|e| e.file_name().to_string_lossy().into_owned())
+        .collect();
+    ids.sort_by_key(|id| std::cmp::Reverse(id.clone()));
+    ids.truncate(5);
+    if ids.is_empty() {
+        let looked: Vec<_> = candidates.iter().map(|p| format!("`{}`", p.display())).collect();
+        return format!("looked at {}", looked.join(" and "));
+    }
+    format!("runs here: {}", ids.join(", "))
+}
+
+/// A recipe's name as part of a folder's name.
+fn plain_name(name: &str) -> String {
+    let plain: String = name
+        .chars()
+        .take(100)
+        .map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' })
+        .collect();
+    let plain = plain.trim_start_matches(['.', '-']);
+    if plain.is_empty() { "run".into() } else { plain.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_of_one_second_get_names_of_their_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let a = RunDir::create(dir.path(), "net", 0).unwrap();
+        let b = RunDir::create(dir.path(), "net", 0).unwrap();
+        assert_eq!(a.id(), "net-19700101-000000");
+        assert_eq!(b.id(), "net-19700101-000000-2");
+    }
+
+    #[test]
+    fn a_run_has_one_owner() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = RunDir::create(dir.path(), "net", 0).unwrap();
+        run.write("recipe.yaml", b"name: net\n").unwrap();
+        let path = run.path().to_str().unwrap().to_owned();
+        let refused = RunDir::open(&path).unwrap_err();
+        assert!(refused.message.contains("in use by another"), "{refused}");
+        drop(run);
+        RunDir::open(&path).unwrap();
+    }
+
+    #[test]
+    fn names_stay_inside_the_folder() {
+        for (name, expect) in
+            [("a b/c", "a-b-c"), ("../x", "x"), ("", "run"), ("ünï", "n-"), ("ok_1.2", "ok_1.2")]
+        {
+            assert_eq!(plain_name(name), expect);
+        }
+    }
+}

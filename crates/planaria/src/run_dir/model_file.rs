@@ -1,0 +1,241 @@
+//! The trained network as files: weights in `model.safetensors`, everything else that is needed
+//! to use them in `model.yaml`.
+//!
+//! Owns `model.yaml`: one `key: value` per line and one layer per line, every value written as
+//! JSON, which is YAML as well. Never computes anything.
+
+use crate::run_dir::safetensors::{self, Tensor, Tensors};
+use planaria_learn::{Kind, Network};
+use planaria_recipe::sections::{Format, Normalize};
+use planaria_recipe::train::Loss;
+use planaria_recipe::{Layer, Plan, Shape};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::fmt::Write;
+
+const VERSION: u32 = 1;
+
+/// All that is needed to use the weights.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Description {
+    /// Version of this file.
+    pub version: u32,
+    /// The recipe's name.
+    pub name: String,
+    /// The recipe's seed, which also draws `digits`.
+    pub seed: u64,
+    /// Sides of one example: height, width, channels, or the length of a vector.
+    pub input: Vec<usize>,
+    /// Names of the classes; none for regression.
+    pub classes: Vec<String>,
+    /// How values are scaled before the first layer.
+    pub normalize: Normalize,
+    /// Format of the files trained on.
+    pub format: Format,
+    /// What was minimised.
+    pub loss: Loss,
+    /// Share of the target that was spread over the classes.
+    pub label_smoothing: f32,
+    /// The layers.
+    pub layers: Vec<Layer>,
+}
+
+impl Description {
+    /// Of the network a plan trains.
+    pub fn new(plan: &Plan, classes: Vec<String>) -> Self {
+        let recipe = &plan.recipe;
+        Self {
+            version: VERSION,
+            name: recipe.name.clone(),
+            seed: recipe.seed,
+            input: match plan.input {
+                Shape::Image { height, width, channels } => vec![height, width, channels],
+                Shape::Vector(length) => vec![length],
+            },
+            classes,
+            normalize: recipe.data.normalize.clone(),
+            format: recipe.data.format,
+            loss: recipe.train.loss,
+            label_smoothing: recipe.train.label_smoothing,
+            layers: recipe.model.layers.clone().unwrap_or_default(),
+        }
+    }
+
+    /// Shape of one example.
+    pub fn shape(&self) -> Result<Shape, String> {
+        match *self.input {
+            [height, width, channels] => Ok(Shape::Image { height, width, channels }),
+            [length] => Ok(Shape::Vector(length)),
+            _ => Err(format!("`input` has {} sides, not 1 or 3", self.input.len())),
+        }
+    }
+
+    /// `model.yaml`.
+    pub fn to_yaml(&self) -> String {
+        let mut text = String::from("# The network whose weights are in model.safetensors.\n");
+        // Through text, because single-precision numbers are shortest there.
+        let fields = serde_json::to_string(self)
+            .and_then(|text| serde_json::from_str::<Map<String, Value>>(&text))
+            .expect("a description has string keys only");
+        let layers = |text: &mut String| {
+            for layer in &self.layers {
+                let layer = serde_json::to_string(layer).expect("a layer has string keys only");
+                let _ = writeln!(text, "  - {layer}");
+            }
+        };
+        // Keys in the order of the type, whatever the map's.
+        for key in KEYS {
+            match *key {
+                "layers" => {
+                    text.push_str("layers:\n");
+                    layers(&mut text);
+                }
+                key => {
+                    let _ = writeln!(text, "{key}: {}", fields[key]);
+                }
+            }
+        }
+        text
+    }
+
+    /// Reads `model.yaml` back; says what is wrong with it, and where.
+    pub fn from_yaml(text: &str) -> Result<Self, String> {
+        let mut fields = Map::new();
+        let mut layers: Vec<Layer> = Vec::new();
+        for (number, line) in (1..).zip(text.lines()) {
+            let at = |why: String| format!("line {number}: {why}");
+            if line.trim().is_empty() || line.starts_with('#') || line.trim_end() == "layers:" {
+                continue;
+            }
+            if let Some(layer) = line.trim_start().strip_prefix("- ") {
+                layers.push(json(layer).map_err(at)?);
+                continue;
+            }
+            let (key, value) =
+                line.split_once(": ").ok_or_else(|| at(format!("`{line}` has no `: `")))?;
+            fields.insert(key.to_owned(), json(value).map_err(at)?);
+        }
+        let layers = serde_json::to_string(&layers).and_then(|text| serde_json::from_str(&text));
+        fields.insert("layers".into(), layers.expect("layers were just read"));
+        let description: Self =
+            serde_json::from_value(Value::Object(fields)).map_err(|e| e.to_string())?;
+        if description.version != VERSION {
+            return Err(format!(
+                "it has version {}; this planaria reads version {VERSION}",
+                description.version
+            ));
+        }
+        description.shape()?;
+        Ok(description)
+    }
+
+    /// `model.safetensors`.
+    pub fn tensors(
+        &self,
+        network: &Network,
+        parameters: &[f32],
+        state: &[f32],
+        run_id: &str,
+    ) -> Vec<u8> {
+        let tensors: Vec<_> = network
+            .tensors()
+            .iter()
+            .map(|tensor| {
+                let values = match tensor.kind {
+                    Kind::Parameter => parameters,
+                    Kind::State => state,
+                };
+                Tensor {
+                    name: &tensor.name,
+                    shape: &tensor.shape,
+                    values: &values[tensor.range.clone()],
+                }
+            })
+            .collect();
+        let version = concat!("planaria ", env!("CARGO_PKG_VERSION"));
+        safetensors::encode(&tensors, &[("producer", version), ("run_id", run_id)])
+    }
+}
+
+const KEYS: &[&str] = &[
+    "version",
+    "name",
+    "seed",
+    "input",
+    "classes",
+    "normalize",
+    "format",
+    "loss",
+    "label_smoothing",
+    "layers",
+];
+
+/// Parameters and state of `network` from the bytes of `model.safetensors`.
+pub fn read_tensors(bytes: &[u8], network: &Network) -> Result<(Vec<f32>, Vec<f32>), String> {
+    let tensors = Tensors::decode(bytes)?;
+    let mut parameters = vec![0.0; network.parameter_count()];
+    let mut state = vec![0.0; network.state_count()];
+    for tensor in network.tensors() {
+        let values = tensors.get(&tensor.name, &tensor.shape)?;
+        let into = match tensor.kind {
+            Kind::Parameter => &mut parameters,
+            Kind::State => &mut state,
+        };
+        into[tensor.range.clone()].copy_from_slice(&values);
+    }
+    Ok((parameters, state))
+}
+
+fn json<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    serde_json::from_str(text).map_err(|e| format!("`{text}` cannot be read: {e}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use planaria_recipe::{DataFacts, Source};
+
+    fn sample() -> Description {
+        let text = "{name: tiny, data: {train: digits, normalize: {mean: [0.1307]}}, \
+                    model: {preset: resnet20}}";
+        let source = Source::parse("tiny.yaml", text.as_bytes(), &[]).unwrap();
+        let input = Shape::Image { height: 28, width: 28, channels: 1 };
+        let facts = DataFacts { input, classes: Some(10), examples: 100 };
+        let plan = source.plan(&facts).unwrap();
+        Description::new(&plan, vec!["a \"quoted\": # name".into(), "ü".into()])
+    }
+
+    #[test]
+    fn reading_after_writing_is_the_same() {
+        let description = sample();
+        let text = description.to_yaml();
+        assert_eq!(Description::from_yaml(&text).unwrap(), description, "{text}");
+        assert!(text.contains("mean\":[0.1307]"), "numbers stay short: {text}");
+    }
+
+    #[test]
+    fn every_field_has_its_key() {
+        let Value::Object(fields) = serde_json::to_value(sample()).unwrap() else { panic!() };
+        let mut keys: Vec<&str> = KEYS.to_vec();
+        keys.sort_unstable();
+        let mut names: Vec<&str> = fields.keys().map(String::as_str).collect();
+        names.sort_unstable();
+        assert_eq!(keys, names);
+    }
+
+    #[test]
+    fn mistakes_are_named_with_their_line() {
+        let text = sample().to_yaml();
+        let check = |text: String, expect: &str| {
+            let why = Description::from_yaml(&text).unwrap_err();
+            assert!(why.contains(expect), "{why}");
+        };
+        check(text.replace("seed: 0", "seed: zero"), "line 4: `zero`");
+        check(text.replace("version: 1", "version: 7"), "version 7");
+        check(text.replace("input: [28,28,1]", "input: [28,28]"), "2 sides");
+        check(text.replace("seed: 0\n", ""), "missing field `seed`");
+        check(text.replace("seed: 0\n", "seed\n"), "has no `: `");
+    }
+}

@@ -1,0 +1,163 @@
+//! The safetensors format: named little-endian f32 tensors in one file.
+//!
+//! Owns the bytes (<https://huggingface.co/docs/safetensors>): a u64 length, a JSON header with
+//! type, shape and place of every tensor, then the values. Never touches files.
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// Longest header read, as in the reference implementation.
+const HEADER_BYTES_MAX: usize = 100_000_000;
+
+/// A tensor to write.
+#[derive(Debug)]
+pub struct Tensor<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its sides.
+    pub shape: &'a [usize],
+    /// Its values, last side innermost.
+    pub values: &'a [f32],
+}
+
+/// Tensors read from a file.
+#[derive(Debug)]
+pub struct Tensors<'a> {
+    places: BTreeMap<String, Place>,
+    values: &'a [u8],
+}
+
+#[derive(Debug, Deserialize)]
+struct Place {
+    dtype: String,
+    shape: Vec<usize>,
+    data_offsets: (usize, usize),
+}
+
+/// The file's bytes.
+pub fn encode(tensors: &[Tensor<'_>], metadata: &[(&str, &str)]) -> Vec<u8> {
+    let metadata: Map<String, Value> =
+        metadata.iter().map(|(k, v)| ((*k).to_owned(), json!(v))).collect();
+    let mut header = Map::from_iter([("__metadata__".to_owned(), Value::Object(metadata))]);
+    let mut at = 0;
+    for tensor in tensors {
+        let end = at + 4 * tensor.values.len();
+        header.insert(
+            tensor.name.to_owned(),
+            json!({"dtype": "F32", "shape": tensor.shape, "data_offsets": [at, end]}),
+        );
+        at = end;
+    }
+    let mut header = Value::Object(header).to_string();
+    // Spaces up to a multiple of eight keep the values aligned.
+    header.extend(std::iter::repeat_n(' ', header.len().wrapping_neg() % 8));
+    let mut bytes = Vec::with_capacity(8 + header.len() + at);
+    bytes.extend_from_slice(&(header.len() as u64).to_le_bytes());
+    bytes.extend_from_slice(header.as_bytes());
+    for tensor in tensors {
+        bytes.extend(tensor.values.iter().flat_map(|v| v.to_le_bytes()));
+    }
+    bytes
+}
+
+impl<'a> Tensors<'a> {
+    /// Reads the header; says what is wrong with the bytes.
+    pub fn decode(bytes: &'a [u8]) -> Result<Self, String> {
+        let (length, rest) = bytes.split_first_chunk::<8>().ok_or("it is shorter than 8 bytes")?;
+        let length = usize::try_from(u64::from_le_bytes(*length))
+            .ok()
+            .filter(|n| *n <= HEADER_BYTES_MAX.min(rest.len()))
+            .ok_or("its header is longer than the file")?;
+        let (header, values) = rest.split_at(length);
+        let mut header: Map<String, Value> =
+            serde_json::from_slice(header).map_err(|e| format!("its header is not JSON: {e}"))?;
+        header.remove("__metadata__");
+        let mut places = BTreeMap::new();
+        for (name, place) in header {
+            let place: Place =
+                serde_json::from_value(place).map_err(|e| format!("tensor `{name}`: {e}"))?;
+            place.check(values.len()).map_err(|why| format!("tensor `{name}` {why}"))?;
+            places.insert(name, place);
+        }
+        Ok(Self { places, values })
+    }
+
+    /// The values of a tensor, which must have this shape.
+    pub fn get(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, String> {
+        let place = self.places.get(name).ok_or_else(|| format!("it has no tensor `{name}`"))?;
+        if place.shape != shape {
+            return Err(format!(
+                "tensor `{name}` has shape {:?}, but the network needs {shape:?}",
+                place.shape
+            ));
+        }
+        let (start, end) = place.data_offsets;
+        let values = self.values[start..end].as_chunks::<4>().0;
+        Ok(values.iter().map(|b| f32::from_le_bytes(*b)).collect())
+    }
+}
+
+impl Place {
+    fn check(&self, values_bytes: usize) -> Result<(), String> {
+        if self.dtype != "F32" {
+            return Err(format!("has type {}, not F32", self.dtype));
+        }
+        let (start, end) = self.data_offsets;
+        if start > end || end > values_bytes {
+            return Err("lies beyond the end of the file".into());
+        }
+        let bytes = self.shape.iter().try_fold(4usize, |n, side| n.checked_mul(*side));
+        if bytes != Some(end - start) {
+            return Err(format!("has shape {:?} but {} bytes", self.shape, end - start));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn decode_after_encode_is_the_same() {
+        let kernel: Vec<f32> = (0..6).map(|v| v as f32 / 3.0).collect();
+        let bytes = encode(
+            &[
+                Tensor { name: "z/kernel", shape: &[2, 3], values: &kernel },
+                Tensor { name: "a/bias", shape: &[1], values: &[-0.0] },
+            ],
+            &[("format", "pt")],
+        );
+        let header = u64::from_le_bytes(bytes[..8].try_into().unwrap());
+        assert_eq!(header % 8, 0);
+        let tensors = Tensors::decode(&bytes).unwrap();
+        assert_eq!(tensors.get("z/kernel", &[2, 3]).unwrap(), kernel);
+        assert_eq!(tensors.get("a/bias", &[1]).unwrap()[0].to_bits(), (-0.0f32).to_bits());
+        assert!(tensors.get("a/bias", &[2]).unwrap_err().contains("has shape [1]"));
+        assert!(tensors.get("b", &[2]).unwrap_err().contains("no tensor `b`"));
+        for cut in 0..bytes.len() {
+            assert!(Tensors::decode(&bytes[..cut]).is_err(), "cut at {cut}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_bytes_never_panic(
+            shape in proptest::collection::vec(any::<usize>(), 0..4),
+            offsets: (usize, usize),
+            rest in proptest::collection::vec(any::<u8>(), 0..64),
+        ) {
+            let header = json!({"a": {"dtype": "F32", "shape": shape, "data_offsets": offsets}});
+            let header = header.to_string();
+            let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+            bytes.extend_from_slice(header.as_bytes());
+            bytes.extend_from_slice(&rest);
+            if let Ok(tensors) = Tensors::decode(&bytes) {
+                let _ = tensors.get("a", &shape);
+            }
+            let _ = Tensors::decode(&rest);
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! Curves as inline SVG.
+//!
+//! Owns axes, ticks and scales. Colours come from the page's style sheet by class name. Never
+//! knows what is drawn.
+
+use crate::traces::number::{grouped, short};
+use std::fmt::Write;
+
+const WIDTH: f64 = 360.0;
+const HEIGHT: f64 = 210.0;
+const LEFT: f64 = 46.0;
+const RIGHT: f64 = 8.0;
+const TOP: f64 = 8.0;
+const BOTTOM: f64 = 24.0;
+/// Points drawn per curve; more cannot be told apart at this width.
+const POINTS_MAX: usize = 400;
+/// Means drawn over a noisy curve.
+const MEANS_MAX: usize = 60;
+
+/// A named curve.
+#[derive(Debug)]
+pub struct Curve {
+    /// Its name in the legend.
+    pub name: &'static str,
+    /// Its class in the style sheet.
+    pub class: &'static str,
+    /// Whether points are marked.
+    pub dots: bool,
+    /// Whether values are noisy, so that means are drawn over them.
+    pub noisy: bool,
+    /// Steps and values, by step.
+    pub points: Vec<(u64, f64)>,
+}
+
+/// How values are placed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scale {
+    /// Evenly.
+    Linear,
+    /// From zero, evenly.
+    FromZero,
+    /// By their logarithm where they are positive and span much.
+    Logarithmic,
+}
+
+/// The figure, or nothing where no curve has a point.
+pub fn figure(title: &str, curves: &[Curve], scale: Scale, tick: fn(f64) -> String) -> String {
+    let values = || curves.iter().flat_map(|c| &c.points).map(|p| p.1);
+    let Some(axis) = Axis::new(values(), scale) else { return String::new() };
+    let last_step = curves.iter().flat_map(|c| &c.points).map(|p| p.0).max().unwrap_or(0).max(1);
+    let x = |step: u64| LEFT + (WIDTH - LEFT - RIGHT) * step as f64 / last_step as f64;
+    let mut svg = String::new();
+    let _ = write!(
+        svg,
+        "<figure><figcaption><span>{title}</span>{}</figcaption>\
+         <svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{title} by step\">",
+        legend(curves)
+    );
+    for value in axis.ticks() {
+        let (y, right) = (axis.y(value), WIDTH - RIGHT);
+        let _ = write!(
+            svg,
+            "<path class=\"grid\" d=\"M{LEFT} {y:.1}H{right}\"/>\
+             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+            LEFT - 5.0,
+            y + 3.5,
+            tick(value)
+        );
+    }
+    for step in whole_ticks(last_step) {
+        let anchor = if step == 0 { "start" } else { "middle" };
+        let _ = write!(
+            svg,
+            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{}</text>",
+            x(step),
+            HEIGHT - 8.0,
+            grouped(step)
+        );
+    }
+    for curve in curves {
+        draw(&mut svg, curve, &x, &axis);
+    }
+    svg.push_str("</svg></figure>\n");
+    svg
+}
+
+fn legend(curves: &[Curve]) -> String {
+    if curves.len() < 2 {
+        return String::new();
+    }
+    curves
+        .iter()
+        .filter(|c| !c.points.is_empty())
+        .map(|c| format!("<span class=\"key {}\">{}</span>", c.class, c.name))
+        .collect()
+}
+
+fn draw(svg: &mut String, curve: &Curve, x: &dyn Fn(u64) -> f64, axis: &Axis) {
+    let class = curve.class;
+    let count = if curve.noisy { MEANS_MAX } else { POINTS_MAX };
+    let means = means(&curve.points, count);
+    if means.len() < curve.points.len() {
+        let points = path(&thinned(&curve.points), x, axis);
+        let _ = write!(svg, "<path class=\"curve faint {class}\" d=\"{points}\"/>");
+    }
+    if means.len() > 1 {
+        let _ = write!(svg, "<path class=\"curve {class}\" d=\"{}\"/>", path(&means, x, axis));
+    }
+    if !curve.dots && curve.points.len() > 1 {
+        return;
+    }
+    let _ = write!(svg, "<g class=\"dots {class}\">");
+    for (step, value) in thinned(&curve.points) {
+        let _ = write!(
+            svg,
+            "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"2.6\"><title>step {}: {}</title></circle>",
+            x(step),
+            axis.y(value),
+            grouped(step),
+            short(value)
+        );
+    }
+    svg.push_str("</g>");
+}
+
+fn path(points: &[(u64, f64)], x: &dyn Fn(u64) -> f64, axis: &Axis) -> String {
+    let mut path = String::new();
+    for (step, value) in points {
+        let letter = if path.is_empty() { 'M' } else { 'L' };
+        let _ = write!(path, "{letter}{:.1} {:.1}", x(*step), axis.y(*value));
+    }
+    path
+}
+
+/// Every n-th point, the last among them.
+fn thinned(points: &[(u64, f64)]) -> Vec<(u64, f64)> {
+    let stride = points.len().div_ceil(POINTS_MAX).max(1);
+    let last = points.len().saturating_sub(1);
+    let kept = points.iter().enumerate().filter(|(i, _)| (last - i).is_multiple_of(stride));
+    kept.map(|(_, point)| *point).collect()
+}
+
+/// Means of runs of neighbours, at most `count`, each in the middle of its run.
+fn means(points: &[(u64, f64)], count: usize) -> Vec<(u64, f64)> {
+    points
+        .chunks(points.len().div_ceil(count).max(1))
+        .map(|run| {
+            let mean = run.iter().map(|p| p.1).sum::<f64>() / run.len() as f64;
+            (run[run.len() / 2].0, mean)
+        })
+        .collect()
+}
+
+/// The vertical axis.
+struct Axis {
+    low: f64,
+    high: f64,
+    logarithmic: bool,
+}
+
+impl Axis {
+    fn new(values: impl Iterator<Item = f64> + Clone, scale: Scale) -> Option<Self> {
+        let finite = values.filter(|v| v.is_finite());
+        let low = finite.clone().fold(f64::INFINITY, f64::min);
+        let high = finite.fold(f64::NEG_INFINITY, f64::max);
+        if low > high {
+            return None;
+        }
+        let logarithmic = scale == Scale::Logarithmic && low > 0.0 && high / low > 20.0;
+        if logarithmic {
+            return Some(Self { low: libm::log(low), high: libm::log(high), logarithmic });
+        }
+        let low = if scale == Scale::FromZero { low.min(0.0) } else { low };
+        let room = if high > low { 0.04 * (high - low) } else { 0.05 * high.abs().max(1e-9) };
+        let bottom = if scale == Scale::FromZero || low == 0.0 { low } else { low - room };
+        Some(Self { low: bottom, high: high + room, logarithmic })
+    }
+
+    fn y(&self, value: f64) -> f64 {
+        let value = if self.logarithmic { libm::log(value.max(f64::MIN_POSITIVE)) } else { value };
+        let share = (value - self.low) / (self.high - self.low);
+        HEIGHT - BOTTOM - share.clamp(0.0, 1.0) * (HEIGHT - TOP - BOTTOM)
+    }
+
+    fn ticks(&self) -> Vec<f64> {
+        if !self.logarithmic {
+            return nice_ticks(self.low, self.high, 5);
+        }
+        let decades = |factors: &[f64]| {
+            let mut ticks = Vec::new();
+            let first = (self.low / std::f64::consts::LN_10).floor() as i32;
+            let last = (self.high / std::f64::consts::LN_10).ceil() as i32;
+            for exponent in first..=last {
+                for factor in factors {
+                    let tick = factor * libm::pow(10.0, f64::from(exponent));
+                    if (self.low..=self.high).contains(&libm::log(tick)) {
+                        ticks.push(tick);
+                    }
+                }
+            }
+            ticks
+        };
+        let few = decades(&[1.0, 2.0, 5.0]);
+        if few.len() <= 7 { few } else { decades(&[1.0]) }
+    }
+}
+
+/// Round numbers from `low` to `high`, about `count` of them (Heckbert, "Nice numbers for graph
+/// labels", Graphics Gems 1990).
+fn nice_ticks(low: f64, high: f64, count: usize) -> Vec<f64> {
+    let rough = (high - low) / count as f64;
+    if !(rough.is_finite() && rough > 0.0) {
+        return vec![low];
+    }
+    let power = libm::pow(10.0, libm::log10(rough).floor());
+    let step = match rough / power {
+        f if f < 1.5 => power,
+        f if f < 3.5 => 2.0 * power,
+        f if f < 7.5 => 5.0 * power,
+        _ => 10.0 * power,
+    };
+    let first = (low / step).ceil() as i64;
+    let last = (high / step).floor() as i64;
+    (first..=last).take(20).map(|i| i as f64 * step).collect()
+}
+
+fn whole_ticks(last: u64) -> Vec<u64> {
+    let mut ticks: Vec<u64> =
+        nice_ticks(0.0, last as f64, 4).into_iter().map(|t| t.round() as u64).collect();
+    ticks.dedup();
+    ticks.retain(|t| (*t as f64) < 0.96 * last as f64 || *t == 0);
+    ticks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn curve(points: &[(u64, f64)]) -> Curve {
+        Curve { name: "train", class: "train", dots: true, noisy: true, points: points.to_vec() }
+    }
+
+    #[test]
+    fn ticks_are_round() {
+        let texts = |low, high| nice_ticks(low, high, 5).into_iter().map(short).collect::<Vec<_>>();
+        assert_eq!(texts(0.0, 1.0), ["0", "0.2", "0.4", "0.6", "0.8", "1"]);
+        assert_eq!(texts(0.93, 0.99), ["0.93", "0.94", "0.95", "0.96", "0.97", "0.98", "0.99"]);
+        assert_eq!(nice_ticks(3.0, 3.0, 5), [3.0]);
+    }
+
+    #[test]
+    fn odd_curves_do_not_break_the_figure() {
+        assert_eq!(figure("loss", &[curve(&[])], Scale::Linear, short), "");
+        assert_eq!(figure("loss", &[curve(&[(1, f64::NAN)])], Scale::Linear, short), "");
+        for points in [&[(0, 0.0)][..], &[(1, 5.0), (2, 5.0)], &[(1, 1e-9), (u64::MAX, 1e30)]] {
+            for scale in [Scale::Linear, Scale::FromZero, Scale::Logarithmic] {
+                let svg = figure("loss", &[curve(points)], scale, short);
+                assert!(svg.contains("</svg>") && !svg.contains("NaN"), "{svg}");
+            }
+        }
+    }
+
+    #[test]
+    fn long_curves_are_thinned() {
+        let points: Vec<_> = (0..100_000).map(|i| (i, i as f64)).collect();
+        let svg = figure("loss", &[curve(&points)], Scale::Linear, short);
+        assert!(svg.len() < 100_000, "{} bytes", svg.len());
+    }
+}

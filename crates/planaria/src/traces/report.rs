@@ -1,0 +1,340 @@
+//! `report.json`: everything about a run in one document.
+//!
+//! Owns the document's fields and how they follow from the run's state and scores. Never draws
+//! and never writes files.
+
+use crate::run_dir::metrics::{Line, Span};
+use crate::traces::scores::{ClassScores, Scores};
+use crate::training::state::{State, finite};
+use crate::training::watch::Rule;
+use planaria_recipe::train::Monitor;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+/// Epochs listed in `curves`; longer runs are thinned evenly.
+const CURVE_POINTS_MAX: usize = 1000;
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// All epochs were done.
+    Completed,
+    /// Ctrl-C or SIGTERM; `planaria resume` goes on.
+    Interrupted,
+    /// Early stopping ended it.
+    StoppedEarly,
+    /// Training failed.
+    Failed,
+}
+
+impl Outcome {
+    /// As a person reads it.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::Interrupted => "interrupted",
+            Self::StoppedEarly => "stopped early",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// The document.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// Name of the run's folder.
+    pub run_id: String,
+    /// The recipe's name.
+    pub recipe: String,
+    /// Version that wrote this.
+    pub planaria_version: String,
+    /// When the last session began, UTC.
+    pub started: String,
+    /// How the run ended.
+    pub outcome: Outcome,
+    /// Why, where the outcome does not say it all.
+    pub reason: Option<String>,
+    /// How shards work together.
+    pub method: String,
+    /// Whether the same recipe gives the same bits on any machine.
+    pub bits_promised: bool,
+    /// Seed everything random followed from.
+    pub seed: u64,
+    /// Engine and instruction set.
+    pub engine: String,
+    /// Threads of the last session.
+    pub threads: usize,
+    /// Shards of each batch.
+    pub shards: usize,
+    /// Examples per step.
+    pub batch: usize,
+    /// Trained numbers.
+    pub parameters: usize,
+    /// Steps done.
+    pub steps: u64,
+    /// Whole epochs done.
+    pub epochs: u64,
+    /// Training examples seen, each counted every time.
+    pub examples: u64,
+    /// Times the run was taken up again.
+    pub resumes: u64,
+    /// Seconds of everything, pauses left out.
+    pub seconds_total: f64,
+    /// Seconds of taking steps, without validation and writing.
+    pub seconds_training: f64,
+    /// Seconds from the start of the process to the end of the first step.
+    pub seconds_to_first_step: Option<f64>,
+    /// Training speed.
+    pub examples_per_second: Option<f64>,
+    /// Training speed in steps.
+    pub steps_per_second: Option<f64>,
+    /// Largest resident memory of the process.
+    pub peak_memory_bytes: Option<u64>,
+    /// Part the figures below are of: `test`, else `validation`.
+    pub evaluated_on: Option<String>,
+    /// Examples of that part.
+    pub evaluated_examples: u64,
+    /// Mean loss.
+    pub loss: Option<f64>,
+    /// Share classified right; `null` for regression.
+    pub accuracy: Option<f64>,
+    /// Mean over classes.
+    pub precision: Option<f64>,
+    /// Mean over classes.
+    pub recall: Option<f64>,
+    /// Mean over classes.
+    pub f1: Option<f64>,
+    /// Mean squared error of regression.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mse: Option<f64>,
+    /// Mean absolute error of regression.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mae: Option<f64>,
+    /// Figures of each class.
+    pub per_class: Vec<ClassScores>,
+    /// Rows are true classes, columns predicted ones.
+    pub confusion: Vec<Vec<u64>>,
+    /// The best epoch, which `checkpoints/best` holds.
+    pub best: Option<BestEpoch>,
+    /// SHA-256 over the little-endian f32 parameters in plan order, then batch-norm state.
+    pub weights_sha256: String,
+    /// Figures of each epoch.
+    pub curves: Vec<Line>,
+}
+
+/// The best epoch.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BestEpoch {
+    /// Figure it was chosen by.
+    pub monitor: Monitor,
+    /// Its value.
+    pub value: f64,
+    /// Its epoch, from 1.
+    pub epoch: u64,
+    /// Steps done by then.
+    pub step: u64,
+}
+
+/// What does not change while a run trains.
+#[derive(Debug, Clone)]
+pub struct Facts {
+    /// Name of the run's folder.
+    pub run_id: String,
+    /// The recipe's name.
+    pub recipe: String,
+    /// When this session began, UTC.
+    pub started: String,
+    /// The recipe's seed.
+    pub seed: u64,
+    /// Engine and instruction set.
+    pub engine: String,
+    /// Threads of this session.
+    pub threads: usize,
+    /// Shards of each batch.
+    pub shards: usize,
+    /// Examples per step.
+    pub batch: usize,
+    /// Trained numbers.
+    pub parameters: usize,
+    /// Names of the classes.
+    pub classes: Vec<String>,
+    /// What the best epoch is chosen by.
+    pub rule: Rule,
+}
+
+/// How a session ended, with what was measured at the end.
+#[derive(Debug)]
+pub struct Ending<'a> {
+    /// How.
+    pub outcome: Outcome,
+    /// Why.
+    pub reason: Option<String>,
+    /// Part and scores of the final weights.
+    pub scores: Option<(&'a str, &'a Scores)>,
+    /// Hash of the final weights.
+    pub weights_sha256: String,
+    /// Largest resident memory.
+    pub peak_memory_bytes: Option<u64>,
+}
+
+impl Report {
+    /// Puts the document together.
+    pub fn new(facts: &Facts, state: &State, lines: &[Line], ending: Ending<'_>) -> Self {
+        let scores = ending.scores.map(|(_, scores)| scores);
+        let means = scores.and_then(Scores::macro_average);
+        let classification = !facts.classes.is_empty();
+        Self {
+            run_id: facts.run_id.clone(),
+            recipe: facts.recipe.clone(),
+            planaria_version: env!("CARGO_PKG_VERSION").into(),
+            started: facts.started.clone(),
+            outcome: ending.outcome,
+            reason: ending.reason,
+            method: "sync".into(),
+            bits_promised: true,
+            seed: facts.seed,
+            engine: facts.engine.clone(),
+            threads: facts.threads,
+            shards: facts.shards,
+            batch: facts.batch,
+            parameters: facts.parameters,
+            steps: state.step,
+            epochs: state.epoch,
+            examples: state.examples,
+            resumes: state.resumes,
+            seconds_total: state.seconds_total,
+            seconds_training: state.seconds_training,
+            seconds_to_first_step: state.seconds_to_first_step,
+            examples_per_second: finite(state.examples as f64 / state.seconds_training),
+            steps_per_second: finite(state.step as f64 / state.seconds_training),
+            peak_memory_bytes: ending.peak_memory_bytes,
+            evaluated_on: ending.scores.map(|(part, _)| part.to_owned()),
+            evaluated_examples: scores.map_or(0, Scores::examples),
+            loss: scores.and_then(Scores::loss),
+            accuracy: scores.and_then(Scores::accuracy),
+            precision: means.map(|m| m.precision),
+            recall: means.map(|m| m.recall),
+            f1: means.map(|m| m.f1),
+            mse: scores.filter(|_| !classification).and_then(Scores::mse),
+            mae: scores.filter(|_| !classification).and_then(Scores::mae),
+            per_class: scores.map_or_else(Vec::new, |s| s.per_class(&facts.classes)),
+            confusion: scores.map_or_else(Vec::new, |s| s.confusion().to_vec()),
+            best: state.watch.best.map(|best| BestEpoch {
+                monitor: facts.rule.monitor,
+                value: best.value,
+                epoch: best.epoch,
+                step: best.step,
+            }),
+            weights_sha256: ending.weights_sha256,
+            curves: curves(lines),
+        }
+    }
+
+    /// The document as text.
+    pub fn to_json(&self) -> String {
+        let mut text = serde_json::to_string_pretty(self).expect("a report has string keys only");
+        text.push('\n');
+        text
+    }
+}
+
+/// Hex SHA-256 over the little-endian f32 parameters in plan order, then the state.
+pub fn weights_sha256(parameters: &[f32], state: &[f32]) -> String {
+    let mut hash = Sha256::new();
+    let mut block = Vec::with_capacity(4 * 1024);
+    for values in [parameters, state] {
+        for chunk in values.chunks(1024) {
+            block.clear();
+            block.extend(chunk.iter().flat_map(|v| v.to_le_bytes()));
+            hash.update(&block);
+        }
+    }
+    hex(&hash.finalize())
+}
+
+/// Hex SHA-256 of some bytes.
+pub fn sha256(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
+}
+
+/// Largest resident memory of this process, where the system tells.
+pub fn peak_memory_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|l| l.starts_with("VmHWM:"))?;
+    line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib * 1024)
+}
+
+fn curves(lines: &[Line]) -> Vec<Line> {
+    let epochs: Vec<&Line> = lines.iter().filter(|l| l.span == Span::Epoch).collect();
+    let stride = epochs.len().div_ceil(CURVE_POINTS_MAX).max(1);
+    let last = epochs.len().saturating_sub(1);
+    let kept = epochs.iter().enumerate().filter(|(i, _)| (last - i).is_multiple_of(stride));
+    kept.map(|(_, line)| (*line).clone()).collect()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::run_dir::metrics::tests::line;
+    use planaria_learn::Targets;
+
+    pub(crate) fn sample() -> Report {
+        let mut scores = Scores::new(2, 2);
+        scores.count(&[1.0, 0.0, 0.0, 1.0, 1.0, 0.0], Targets::Classes(&[0, 1, 1]), 1.5);
+        let facts = Facts {
+            run_id: "net-1".into(),
+            recipe: "net <b>".into(),
+            started: "2025-01-01T00:00:00Z".into(),
+            seed: 7,
+            engine: "cpu-portable".into(),
+            threads: 2,
+            shards: 8,
+            batch: 32,
+            parameters: 1234,
+            classes: vec!["cat & dog".into(), "1".into()],
+            rule: Rule::new(None, true),
+        };
+        let mut state = State { step: 20, epoch: 2, examples: 640, ..State::default() };
+        state.seconds_training = 2.0;
+        state.seconds_total = 3.0;
+        let lines = [line(Span::Steps, 5, 1), line(Span::Epoch, 10, 1), line(Span::Epoch, 20, 2)];
+        let ending = Ending {
+            outcome: Outcome::Completed,
+            reason: None,
+            scores: Some(("test", &scores)),
+            weights_sha256: weights_sha256(&[1.0], &[]),
+            peak_memory_bytes: peak_memory_bytes(),
+        };
+        Report::new(&facts, &state, &lines, ending)
+    }
+
+    #[test]
+    fn the_document_reads_back_and_has_every_promised_field() {
+        let report = sample();
+        let text = report.to_json();
+        assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), report);
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        for field in "run_id outcome method bits_promised steps epochs examples seconds_total \
+                      seconds_training examples_per_second steps_per_second loss accuracy \
+                      precision recall f1 per_class confusion weights_sha256 seed engine threads"
+            .split_whitespace()
+        {
+            assert!(!value[field].is_null(), "{field} is missing");
+        }
+        assert_eq!(value["examples_per_second"], 320.0);
+        assert_eq!(value["outcome"], "completed");
+        assert_eq!(value["curves"].as_array().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn weights_are_hashed_as_little_endian_bytes() {
+        // printf '\0\0\x80\x3f\0\0\0\x40' | sha256sum
+        assert_eq!(weights_sha256(&[1.0], &[2.0]), sha256(&[0, 0, 0x80, 0x3f, 0, 0, 0, 0x40]));
+        assert_eq!(sha256(b"abc")[..16], *"ba7816bf8f01cfea");
+    }
+}

@@ -1,0 +1,177 @@
+//! Stop and go on, by the real binary: the same bits as if nothing had happened.
+
+mod binary;
+
+use binary::{Place, talk};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// Long enough to be stopped in the middle.
+const LONG: [&str; 4] = ["--set", "train.epochs=12", "--set", "data.examples=1500"];
+
+#[test]
+fn stop_and_resume_give_the_weights_of_an_unbroken_run() {
+    let place = Place::new();
+    let unbroken = place.json(&[&["train", "tiny.yaml", "--json"], &LONG[..]].concat(), 0);
+    fs::remove_dir_all(place.path().join("runs")).unwrap();
+
+    let child = start(&place, &[]);
+    wait_for_steps(&place, 5);
+    signal(&child, "INT");
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", talk(&output));
+    let said = talk(&output);
+    assert!(said.contains("interrupted at step") && said.contains("planaria resume "), "{said}");
+
+    let run = place.only_run();
+    let stopped: Value = read_json(&run.join("report.json"));
+    assert_eq!(stopped["outcome"], "interrupted");
+    assert!(stopped["steps"].as_u64() < unbroken["steps"].as_u64(), "{}", stopped["steps"]);
+
+    let resumed = place.json(&["resume", run.to_str().unwrap(), "--json"], 0);
+    for field in ["weights_sha256", "steps", "epochs", "examples", "loss", "confusion", "best"] {
+        assert_eq!(resumed[field], unbroken[field], "{field}");
+    }
+    assert_eq!((&resumed["outcome"], &resumed["resumes"]), (&"completed".into(), &1.into()));
+    no_step_twice(&run);
+}
+
+#[test]
+fn every_step_is_a_place_to_go_on_from() {
+    let place = Place::new();
+    let sets = ["--set", "output={checkpoint_steps: 1, keep: 100}"];
+    let unbroken = place.json(&[&["train", "tiny.yaml", "--json"], &sets[..]].concat(), 0);
+    let run = place.only_run();
+    let report = run.join("report.json");
+    let lines = fs::read_to_string(run.join("metrics.jsonl")).unwrap().lines().count();
+    let shelf = run.join("checkpoints");
+    // From the end to the start: each time the newest checkpoint goes, and the run forgets its end.
+    for step in (1..unbroken["steps"].as_u64().unwrap()).rev() {
+        fs::remove_file(&report).unwrap();
+        let kept = shelf.join(format!("step-{step:010}"));
+        fs::rename(&kept, shelf.join("last")).unwrap();
+        let resumed = place.json(&["resume", run.to_str().unwrap(), "--json"], 0);
+        for field in ["weights_sha256", "steps", "examples", "loss", "confusion", "best"] {
+            assert_eq!(resumed[field], unbroken[field], "{field} after step {step}");
+        }
+        let now = fs::read_to_string(run.join("metrics.jsonl")).unwrap().lines().count();
+        assert_eq!(now, lines, "lines of metrics after step {step}");
+    }
+    no_step_twice(&run);
+}
+
+#[test]
+fn kill_nine_loses_nothing_but_the_steps_since_the_checkpoint() {
+    let place = Place::new();
+    let unbroken = place.json(&[&["train", "tiny.yaml", "--json"], &LONG[..]].concat(), 0);
+    fs::remove_dir_all(place.path().join("runs")).unwrap();
+
+    let child = start(&place, &["--set", "output.checkpoint_steps=7"]);
+    wait_for_steps(&place, 20);
+    signal(&child, "KILL");
+    assert_eq!(child.wait_with_output().unwrap().status.code(), None);
+
+    // The newest checkpoint is damaged as well: the one before it serves.
+    let run = place.only_run();
+    let last = run.join("checkpoints/last");
+    let mut bytes = fs::read(&last).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0x10;
+    fs::write(&last, bytes).unwrap();
+
+    let output = place.run(&["resume", run.to_str().unwrap(), "--json", "--threads", "1"]);
+    let said = talk(&output);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("checkpoints/last` is damaged"), "{said}");
+    let resumed: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(resumed["weights_sha256"], unbroken["weights_sha256"]);
+    no_step_twice(&run);
+}
+
+#[test]
+fn a_run_killed_before_its_first_checkpoint_starts_again() {
+    let place = Place::new();
+    let report = place.json(&["train", "tiny.yaml", "--json"], 0);
+    let run = place.only_run();
+    for entry in fs::read_dir(run.join("checkpoints")).unwrap() {
+        fs::remove_file(entry.unwrap().path()).unwrap();
+    }
+    fs::remove_file(run.join("report.json")).unwrap();
+    let again = place.json(&["resume", run.to_str().unwrap(), "--json"], 0);
+    assert_eq!(again["weights_sha256"], report["weights_sha256"]);
+    no_step_twice(&run);
+}
+
+#[test]
+fn a_finished_run_says_so() {
+    let place = Place::new();
+    let report = place.json(&["train", "tiny.yaml", "--json", "--set", "train.epochs=1"], 0);
+    let run = place.only_run();
+    let again = place.json(&["resume", run.to_str().unwrap(), "--json"], 0);
+    assert_eq!(report, again);
+    let output = place.run(&["resume", report["run_id"].as_str().unwrap()]);
+    assert!(output.status.success() && talk(&output).contains("nothing is left to do"));
+}
+
+#[test]
+fn one_process_per_run_and_only_its_own_recipe() {
+    let place = Place::new();
+    let child = start(&place, &["--set", "train.epochs=10000"]);
+    wait_for_steps(&place, 2);
+    let run = place.only_run();
+    let refused = place.run(&["resume", run.to_str().unwrap()]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(talk(&refused).contains("in use by another planaria process"), "{}", talk(&refused));
+    signal(&child, "TERM");
+    assert_eq!(child.wait_with_output().unwrap().status.code(), Some(130));
+
+    let recipe = run.join("recipe.yaml");
+    let text = fs::read_to_string(&recipe).unwrap();
+    fs::write(&recipe, text.replace("learning_rate: 0.05", "learning_rate: 0.06")).unwrap();
+    let refused = place.run(&["resume", run.to_str().unwrap()]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(talk(&refused).contains("was changed after the run began"), "{}", talk(&refused));
+}
+
+fn start(place: &Place, more: &[&str]) -> Child {
+    let arguments = [&["train", "tiny.yaml"], &LONG[..], more].concat();
+    place.command(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// Waits until the run has written so many lines of metrics.
+#[expect(clippy::disallowed_methods, reason = "another process is waited for, by what it writes")]
+fn wait_for_steps(place: &Place, steps: usize) {
+    for _ in 0..3000 {
+        std::thread::sleep(Duration::from_millis(10));
+        let Ok(mut runs) = fs::read_dir(place.path().join("runs")) else { continue };
+        let Some(Ok(run)) = runs.next() else { continue };
+        let text = fs::read_to_string(run.path().join("metrics.jsonl")).unwrap_or_default();
+        if text.lines().count() >= steps {
+            return;
+        }
+    }
+    panic!("the run wrote no {steps} lines in 30 s");
+}
+
+fn signal(child: &Child, name: &str) {
+    let sent = Command::new("kill").args(["-s", name, &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+}
+
+fn no_step_twice(run: &Path) {
+    let text = fs::read_to_string(run.join("metrics.jsonl")).unwrap();
+    let mut last = (0, 0);
+    for line in text.lines() {
+        let line: Value = serde_json::from_str(line).unwrap();
+        let place = (line["step"].as_u64().unwrap(), u8::from(line["span"] == "epoch"));
+        assert!(place > last, "{place:?} after {last:?}");
+        last = place;
+    }
+}
+
+fn read_json(path: &Path) -> Value {
+    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
+}

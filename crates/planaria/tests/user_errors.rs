@@ -1,0 +1,96 @@
+//! Mistakes of the user: exit code 2, a message that helps, never a backtrace.
+
+mod binary;
+
+use binary::{Place, talk};
+use std::fs;
+use std::io::Read;
+use std::process::Stdio;
+
+#[track_caller]
+fn refused(place: &Place, arguments: &[&str], expect: &str) {
+    let output = place.run(arguments);
+    let said = talk(&output);
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+    assert!(said.contains(expect), "{arguments:?} should mention {expect:?}: {said}");
+    assert!(said.contains("error") && !said.contains("panicked"), "{said}");
+    assert!(output.stdout.is_empty(), "stdout is for data");
+}
+
+#[test]
+fn mistakes_are_named() {
+    let place = Place::new();
+    fs::write(place.path().join("empty.yaml"), "").unwrap();
+    fs::create_dir(place.path().join("folder")).unwrap();
+    let train = |set: &'static str| ["train", "tiny.yaml", "--set", set];
+    refused(&place, &["train"], "RECIPE");
+    refused(&place, &["frobnicate"], "unrecognized subcommand");
+    refused(&place, &["train", "missing.yaml"], "missing.yaml");
+    refused(&place, &["train", "empty.yaml"], "empty");
+    refused(&place, &["plan", "empty.yaml"], "empty");
+    refused(&place, &["train", "tiny.yaml", "--threads", "0"], "--threads");
+    refused(&place, &train("train.epoch=3"), "epochs");
+    refused(&place, &train("train.epochs=many"), "train.epochs");
+    refused(&place, &train("data.train=no/such/file"), "no/such/file");
+    refused(&place, &train("data.train=folder"), "folder");
+    refused(&place, &train("model.layers.0.Conv2D.kernel_size=99"), "does not fit");
+    refused(&place, &train("model.layers.5.Dense.units=3"), "units");
+    refused(&place, &["resume", "no-such-run"], "there is no run `no-such-run`");
+    refused(&place, &["resume", "folder"], "is not a run");
+    refused(&place, &["evaluate", "no-such-run", "--data", "digits"], "there is no run");
+    assert!(!place.path().join("runs").exists(), "a refused recipe leaves nothing behind");
+}
+
+#[test]
+fn a_network_is_not_asked_what_it_cannot_answer() {
+    let place = Place::new();
+    let trained = place.run(&["train", "tiny.yaml", "--set", "train.epochs=1"]);
+    assert!(trained.status.success(), "{}", talk(&trained));
+    let run = place.only_run();
+    let run = run.to_str().unwrap();
+    refused(&place, &["evaluate", run, "--data", "no/such/data"], "no/such/data");
+
+    // One CIFAR-10 record: 32×32×3, label 3.
+    let mut record = vec![0u8; 3073];
+    record[0] = 3;
+    fs::write(place.path().join("test_batch.bin"), record).unwrap();
+    refused(
+        &place,
+        &["evaluate", run, "--data", "test_batch.bin"],
+        "holds examples of 32×32×3, but the network takes 28×28×1",
+    );
+
+    fs::write(format!("{run}/model.yaml"), "version: 1\nname: 3,\n").unwrap();
+    refused(&place, &["evaluate", run, "--data", "digits"], "line 2");
+}
+
+#[test]
+fn help_version_schema_and_plan_print_data() {
+    let place = Place::new();
+    for (arguments, expect) in [
+        (&["--help"][..], "130"),
+        (&["train", "--help"], "--set train.epochs=3"),
+        (&["--version"], env!("CARGO_PKG_VERSION")),
+        (&["schema"], "\"$schema\""),
+        (&["plan", "tiny.yaml"], "Conv2D"),
+    ] {
+        let output = place.run(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", talk(&output));
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.contains(expect), "{arguments:?}: {text}");
+    }
+    let plan = place.json(&["plan", "tiny.yaml", "--json"], 0);
+    assert_eq!((&plan["data"]["train"], &plan["data"]["test"]), (&420.into(), &120.into()));
+    assert!(!place.path().join("runs").exists());
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let place = Place::new();
+    let mut child =
+        place.command(&["schema"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut first = [0];
+    child.stdout.take().unwrap().read_exact(&mut first).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", talk(&output));
+}
