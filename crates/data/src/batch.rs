@@ -3,10 +3,11 @@
 use crate::augment::Augmenter;
 use crate::digest::Digest;
 use crate::error::Error;
-use crate::order::{Permutation, epoch_order, shard_range};
+use crate::order::{Permutation, epoch_order};
 use crate::part::Part;
 use crate::scale::Scale;
 use crate::source::Target;
+use planaria_numerics::aggregate::shard_range;
 use planaria_recipe::sections::{Augment, Normalize};
 use std::ops::Range;
 

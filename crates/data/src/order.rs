@@ -88,12 +88,6 @@ pub fn batch_range(n: u64, batch: usize, step: u64) -> Range<u64> {
     start..start.saturating_add(batch as u64).min(n)
 }
 
-/// Positions in a batch of `n` that shard `v` of `shards` holds; it may be empty.
-pub fn shard_range(n: usize, shards: usize, v: usize) -> Range<usize> {
-    let cut = |v: usize| (v as u128 * n as u128 / shards as u128) as usize;
-    cut(v)..cut(v + 1)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -108,18 +102,6 @@ mod tests {
                 let x = order.at(i) as usize;
                 prop_assert!(!std::mem::replace(&mut seen[x], true));
             }
-        }
-
-        #[test]
-        fn shards_tile_the_batch(n in 0usize..5000, shards in 1usize..100) {
-            let mut next = 0;
-            for v in 0..shards {
-                let range = shard_range(n, shards, v);
-                prop_assert_eq!(range.start, next);
-                prop_assert!(range.len() <= n / shards + 1);
-                next = range.end;
-            }
-            prop_assert_eq!(next, n);
         }
 
         #[test]

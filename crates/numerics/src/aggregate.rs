@@ -110,6 +110,7 @@ mod tests {
             for v in 0..shards {
                 let r = shard_range(n, shards, v);
                 assert_eq!(r.start, next);
+                assert!(r.len() <= n.div_ceil(shards));
                 next = r.end;
             }
             assert_eq!(next, n);

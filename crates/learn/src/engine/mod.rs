@@ -2,7 +2,11 @@
 
 pub mod convolve;
 pub mod normalise;
+pub mod packing;
+pub mod parts;
+pub mod predictor;
 pub mod shard;
 pub mod threads;
 pub mod trainer;
+mod whole_shard;
 pub mod workspace;

@@ -6,11 +6,9 @@
 use super::convolve::Convolver;
 use super::normalise;
 use super::workspace::Workspace;
-use crate::kernels::gemm::{self, Product};
 use crate::kernels::norm::{self, Addend, Pixels, Reduce};
 use crate::kernels::pooled::{self, Pooled};
 use crate::kernels::simd::{Isa, LANES};
-use crate::kernels::tile::Start;
 use crate::kernels::{pointwise, pool};
 use crate::loss::{Objective, Targets};
 use crate::program::conv::{Conv, transpose};
@@ -69,11 +67,11 @@ pub fn run(shard: &Shard<'_>, program: &Program, ws: &mut Workspace, results: &m
     }
 }
 
-struct Run<'r, 's, 'g> {
-    shard: &'r Shard<'s>,
+pub(super) struct Run<'r, 's, 'g> {
+    pub(super) shard: &'r Shard<'s>,
     program: &'r Program,
-    ws: &'r mut Workspace,
-    results: &'r mut Results<'g>,
+    pub(super) ws: &'r mut Workspace,
+    pub(super) results: &'r mut Results<'g>,
 }
 
 impl<'r> Run<'r, '_, '_> {
@@ -102,14 +100,14 @@ impl<'r> Run<'r, '_, '_> {
     }
 
     /// Distance between a slot's images.
-    fn stride(&self, slot: Slot) -> usize {
+    pub(super) fn stride(&self, slot: Slot) -> usize {
         match self.program.places[slot.0] {
             Place::Input => self.size(slot).len(),
             _ => self.size(slot).len().next_multiple_of(LANES),
         }
     }
 
-    fn at(&mut self, slot: Slot, image: usize) -> *mut f32 {
+    pub(super) fn at(&mut self, slot: Slot, image: usize) -> *mut f32 {
         match self.program.places[slot.0] {
             Place::Input => {
                 let from = image * self.size(slot).len();
@@ -126,7 +124,7 @@ impl<'r> Run<'r, '_, '_> {
     }
 
     /// One image of a slot.
-    unsafe fn slice<'s>(&mut self, slot: Slot, image: usize) -> &'s mut [f32] {
+    pub(super) unsafe fn slice<'s>(&mut self, slot: Slot, image: usize) -> &'s mut [f32] {
         let len = self.size(slot).len();
         // SAFETY: the place holds the image; operations name distinct slots where it matters.
         unsafe { std::slice::from_raw_parts_mut(self.at(slot, image), len) }
@@ -149,7 +147,7 @@ impl<'r> Run<'r, '_, '_> {
     }
 
     /// Start of a range of the gradients.
-    fn gradient(&mut self, range: &Range<usize>) -> *mut f32 {
+    pub(super) fn gradient(&mut self, range: &Range<usize>) -> *mut f32 {
         self.results.gradients[range.clone()].as_mut_ptr()
     }
 
@@ -389,103 +387,6 @@ impl<'r> Run<'r, '_, '_> {
                 }
                 _ => unreachable!("the other operations are told apart before"),
             }
-        }
-    }
-
-    /// One operation on the whole shard.
-    unsafe fn whole(&mut self, operation: &Operation) {
-        if self.shard.examples == 0 {
-            return;
-        }
-        // SAFETY: see `stage`.
-        unsafe {
-            match *operation {
-                Operation::Dense { dense, x, relu, y } => self.dense(dense, x, relu, y),
-                Operation::DenseGradient { dense, x, g, dx } => {
-                    self.dense_gradient(dense, x, g, dx);
-                }
-                Operation::Loss { outputs, g } => {
-                    for i in 0..self.shard.examples {
-                        let (outputs, g) = (self.slice(outputs, i), self.slice(g, i));
-                        let (objective, targets) = (self.shard.objective, self.shard.targets);
-                        self.results.score.loss += objective.evaluate(outputs, targets, i, g);
-                        let correct = objective.is_correct(outputs, targets, i);
-                        self.results.score.correct += u64::from(correct == Some(true));
-                    }
-                }
-                _ => unreachable!("the others work image by image"),
-            }
-        }
-    }
-
-    unsafe fn dense(&mut self, dense: usize, x: Slot, relu: bool, y: Slot) {
-        let d = &self.shard.compiled.denses[dense];
-        let bias = d.bias.as_ref().map(|b| self.shard.parameters[b.clone()].as_ptr());
-        let product = Product {
-            m: self.shard.examples,
-            n: d.units,
-            k: d.inputs,
-            a: self.at(x, 0),
-            a_row: self.stride(x),
-            a_col: 1,
-            b: self.shard.parameters[d.kernel.clone()].as_ptr(),
-            b_row: d.units,
-            b_block: LANES,
-            c: self.at(y, 0),
-            c_row: self.stride(y),
-            start: bias.map_or(Start::Zero, Start::Bias),
-            relu,
-            scratch: self.ws.packing.as_mut_ptr(),
-        };
-        // SAFETY: see `stage`; slots of whole-shard operations hold all examples.
-        unsafe { gemm::product(self.shard.isa, product) };
-    }
-
-    unsafe fn dense_gradient(&mut self, dense: usize, x: Slot, g: Slot, dx: Option<Slot>) {
-        let d = &self.shard.compiled.denses[dense];
-        let n = self.shard.examples;
-        // SAFETY: see `dense`.
-        unsafe {
-            if let Some(bias) = &d.bias {
-                let pixels = Pixels { count: 1, channels: d.units };
-                let db = self.gradient(bias);
-                for i in 0..n {
-                    norm::channel_sums(self.shard.isa, pixels, self.at(g, i), db);
-                }
-            }
-            let weights = Product {
-                m: d.inputs,
-                n: d.units,
-                k: n,
-                a: self.at(x, 0),
-                a_row: 1,
-                a_col: self.stride(x),
-                b: self.at(g, 0),
-                b_row: self.stride(g),
-                b_block: LANES,
-                c: self.gradient(&d.kernel),
-                c_row: d.units,
-                start: Start::Zero,
-                relu: false,
-                scratch: self.ws.packing.as_mut_ptr(),
-            };
-            gemm::product(self.shard.isa, weights);
-            let Some(dx) = dx else { return };
-            let input = Product {
-                m: n,
-                n: d.inputs,
-                k: d.units,
-                a: self.at(g, 0),
-                a_row: self.stride(g),
-                a_col: 1,
-                b: self.shard.packed[d.backward.clone()].as_ptr(),
-                b_row: LANES,
-                b_block: d.units * LANES,
-                c: self.at(dx, 0),
-                c_row: self.stride(dx),
-                ..weights
-            };
-            gemm::product(self.shard.isa, input);
         }
     }
 

@@ -5,12 +5,14 @@
 //! the shards' fixed tree and updated. Which thread does what never matters to the result.
 
 use super::normalise;
+use super::packing::Packing;
+use super::parts::{Parts, draw};
+use super::predictor::Predictor;
 use super::shard::{Draw, Results, Score, Shard, run};
 use super::threads::{Crew, Meeting};
 use super::workspace::Workspace;
 use crate::Error;
 use crate::kernels::buffer::Buffer;
-use crate::kernels::direct;
 use crate::kernels::simd::Isa;
 use crate::loss::{Objective, Targets};
 use crate::network::Network;
@@ -18,8 +20,7 @@ use crate::program::{Compiled, compile};
 use planaria_numerics::aggregate::{self, BLOCK, shard_range};
 use planaria_numerics::optimizer;
 use planaria_recipe::train::{Loss, Optimizer};
-use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 
 /// Some examples, one after another.
 #[derive(Debug, Clone, Copy)]
@@ -77,9 +78,6 @@ pub struct Weights {
     pub optimizer: Vec<Vec<f32>>,
 }
 
-/// Examples that inference takes at once; chosen for the cache, not part of the arithmetic.
-const PREDICT_CHUNK: usize = 32;
-
 /// Trains one network on several threads.
 pub struct Trainer {
     network: Network,
@@ -94,7 +92,7 @@ pub struct Trainer {
     shards: Vec<ShardBuffers>,
     gradient: Buffer,
     workspaces: Vec<Workspace>,
-    predictor: Option<Predictor>,
+    predictor: Predictor,
 }
 
 /// What one shard writes.
@@ -104,21 +102,14 @@ struct ShardBuffers {
     score: Score,
 }
 
-/// Weights prepared for inference, kept until the next step.
-struct Predictor {
-    fresh: bool,
-    parameters: Vec<f32>,
-    packed: Buffer,
-    folded: Vec<Vec<f32>>,
-    workspaces: Vec<Workspace>,
-}
-
 impl Trainer {
     /// Initialised from the seed.
     pub fn new(network: Network, settings: Settings) -> Self {
         let compiled = compile(&network, settings.loss);
         let threads = settings.threads.clamp(1, 1024);
         let capacity = settings.batch.div_ceil(settings.shards);
+        let objective =
+            Objective { loss: settings.loss, label_smoothing: settings.label_smoothing };
         let (parameters, state) = network.initialise(settings.seed);
         let count = parameters.len();
         let shards = (0..settings.shards)
@@ -140,7 +131,7 @@ impl Trainer {
             workspaces: (0..threads.min(settings.shards))
                 .map(|_| Workspace::new(&compiled, &compiled.training, capacity))
                 .collect(),
-            predictor: None,
+            predictor: Predictor::new(objective),
             network,
             settings,
             compiled,
@@ -207,7 +198,7 @@ impl Trainer {
         for (own, saved) in self.slots.iter_mut().zip(&weights.optimizer) {
             own.copy_from_slice(saved);
         }
-        self.forget_prediction();
+        self.predictor.forget();
         Ok(())
     }
 
@@ -223,7 +214,7 @@ impl Trainer {
     ) -> Result<StepResult, Error> {
         let examples = batch.inputs.len() / self.network.input().len();
         assert!(examples <= self.settings.batch, "a batch has at most `batch` examples");
-        self.forget_prediction();
+        self.predictor.forget();
         let fused = self.settings.clip_norm.is_none();
         let squares = self.compute(step, learning_rate, batch, examples, fused);
         let result = self.result(examples, &squares);
@@ -287,7 +278,7 @@ impl Trainer {
             // SAFETY: between meetings each part is written by the one thread that drew its number,
             // and parts that others read are not written.
             unsafe {
-                while let Some(task) = draw(&next_pack, packing.tasks.len()) {
+                while let Some(task) = draw(&next_pack, packing.len()) {
                     packing.run(task, isa, compiled, parameters.all(), &packed);
                 }
                 meeting.wait(threads);
@@ -359,76 +350,12 @@ impl Trainer {
         normalise::update_running(compiled, &self.shards[0].stats, &mut self.state);
     }
 
-    fn forget_prediction(&mut self) {
-        if let Some(p) = &mut self.predictor {
-            p.fresh = false;
-        }
-    }
-
     /// Outputs of any number of examples (logits, where the loss takes logits).
     pub fn predict(&mut self, inputs: &[f32], outputs: &mut [f32]) {
-        self.prepare_prediction();
-        let (stride, units) = (self.network.input().len(), self.network.output().len());
-        let examples = inputs.len() / stride;
-        assert_eq!(outputs.len(), examples * units, "room for every output");
-        let p = self.predictor.as_mut().expect("prepared above");
-        let next = AtomicUsize::new(0);
-        let workspaces = Parts::new(&mut p.workspaces, 1);
-        let results = Parts::new(outputs, PREDICT_CHUNK * units);
-        let chunks = examples.div_ceil(PREDICT_CHUNK);
-        let base = Shard {
-            isa: self.isa,
-            compiled: &self.compiled,
-            parameters: &p.parameters,
-            packed: &p.packed,
-            folded: &p.folded,
-            inputs: &[],
-            examples: 0,
-            targets: Targets::Classes(&[]),
-            objective: Objective { loss: self.settings.loss, label_smoothing: 0.0 },
-            draw: Draw::default(),
-        };
-        self.crew.run(|thread| {
-            // SAFETY: each thread has its workspace, each chunk of outputs is drawn once.
-            unsafe {
-                let ws = &mut workspaces.part(thread)[0];
-                while let Some(chunk) = draw(&next, chunks) {
-                    let out = results.part(chunk);
-                    let (from, n) = (chunk * PREDICT_CHUNK, out.len() / units);
-                    let inputs = &inputs[from * stride..(from + n) * stride];
-                    predict_chunk(&Shard { inputs, examples: n, ..base }, ws, out);
-                }
-            }
-        });
-    }
-
-    fn prepare_prediction(&mut self) {
-        let compiled = &self.compiled;
-        let threads = self.crew.threads();
-        let p = self.predictor.get_or_insert_with(|| Predictor {
-            fresh: false,
-            parameters: vec![],
-            packed: Buffer::new(compiled.packed_len),
-            folded: vec![vec![]; compiled.convs.len()],
-            workspaces: (0..threads)
-                .map(|_| Workspace::new(compiled, &compiled.inference, PREDICT_CHUNK))
-                .collect(),
-        });
-        if p.fresh {
-            return;
-        }
-        p.parameters = self.parameters.to_vec();
-        fold_norms(compiled, &mut p.parameters, &self.state, &mut p.folded);
-        let packing = Packing::new(compiled);
-        let packed = Parts::new(&mut p.packed, 1);
-        for task in 0..packing.tasks.len() {
-            // SAFETY: one thread.
-            unsafe { packing.run(task, self.isa, compiled, &p.parameters, &packed) };
-        }
-        for ws in &mut p.workspaces {
-            normalise::from_running(compiled, &mut ws.norms, &self.parameters, &self.state);
-        }
-        p.fresh = true;
+        let weights = (&*self.parameters, self.state.as_slice());
+        self.predictor.prepare(&self.compiled, self.isa, self.crew.threads(), weights);
+        let (units, crew) = (self.network.output().len(), &self.crew);
+        self.predictor.run(&self.compiled, self.isa, crew, inputs, units, outputs);
     }
 }
 
@@ -444,148 +371,4 @@ fn compute_shard(shard: &Shard<'_>, ws: &mut Workspace, out: &mut ShardBuffers) 
         Results { gradients: &mut out.gradients, stats: &mut out.stats, score: Score::default() };
     run(shard, &shard.compiled.training, ws, &mut results);
     out.score = results.score;
-}
-
-fn predict_chunk(shard: &Shard<'_>, ws: &mut Workspace, out: &mut [f32]) {
-    let program = &shard.compiled.inference;
-    let mut results = Results { gradients: &mut [], stats: &mut [], score: Score::default() };
-    run(shard, program, ws, &mut results);
-    super::shard::copy_output(shard, program, ws, out);
-}
-
-/// Scales the weights of folded convolutions by their normalisation and computes their biases.
-fn fold_norms(compiled: &Compiled, parameters: &mut [f32], state: &[f32], biases: &mut [Vec<f32>]) {
-    for (conv, norm) in &compiled.folds {
-        let (conv, bias) = (&compiled.convs[*conv], &mut biases[*conv]);
-        let norm = &compiled.norms[*norm];
-        let mut scales = vec![0f32; conv.filters];
-        bias.resize(conv.filters, 0.0);
-        for c in 0..conv.filters {
-            let (mean, inverse) = normalise::running(norm, state, c);
-            let scale = f64::from(parameters[norm.plan.gamma.start + c]) * inverse;
-            let own = conv.bias.as_ref().map_or(0.0, |b| f64::from(parameters[b.start + c]));
-            let beta = f64::from(parameters[norm.plan.beta.start + c]);
-            bias[c] = ((own - mean) * scale + beta) as f32;
-            scales[c] = scale as f32;
-        }
-        for row in parameters[conv.kernel.clone()].chunks_exact_mut(conv.filters) {
-            row.iter_mut().zip(&scales).for_each(|(w, s)| *w *= s);
-        }
-    }
-}
-
-/// Packing weights, cut into tasks for the threads.
-struct Packing {
-    tasks: Vec<PackTask>,
-}
-
-enum PackTask {
-    Conv(usize),
-    /// Input blocks `from..to` of a dense layer.
-    Dense(usize, usize, usize),
-}
-
-impl Packing {
-    /// Blocks of 16 inputs per task.
-    const DENSE_BLOCKS: usize = 16;
-
-    fn new(compiled: &Compiled) -> Self {
-        let mut tasks: Vec<_> = (0..compiled.convs.len()).map(PackTask::Conv).collect();
-        for (i, d) in compiled.denses.iter().enumerate() {
-            if d.backward.is_empty() {
-                continue;
-            }
-            let blocks = d.inputs.div_ceil(16);
-            for from in (0..blocks).step_by(Self::DENSE_BLOCKS) {
-                tasks.push(PackTask::Dense(i, from, (from + Self::DENSE_BLOCKS).min(blocks)));
-            }
-        }
-        Self { tasks }
-    }
-
-    /// # Safety
-    /// No task runs twice at once.
-    unsafe fn run(
-        &self,
-        task: usize,
-        isa: Isa,
-        compiled: &Compiled,
-        parameters: &[f32],
-        packed: &Parts<'_, f32>,
-    ) {
-        match self.tasks[task] {
-            PackTask::Conv(c) => {
-                let conv = &compiled.convs[c];
-                // SAFETY: packs of different convolutions lie apart.
-                let (forward, backward) = unsafe {
-                    (packed.range(conv.forward.clone()), packed.range(conv.backward.clone()))
-                };
-                conv.pack(isa, parameters, forward, backward);
-            }
-            PackTask::Dense(d, from, to) => {
-                let dense = &compiled.denses[d];
-                let block = 16 * dense.units;
-                let start = dense.backward.start;
-                // SAFETY: packs of different blocks lie apart.
-                let out = unsafe { packed.range(start + from * block..start + to * block) };
-                let kernel = &parameters[dense.kernel.clone()];
-                let rows = &kernel[from * block..(to * block).min(kernel.len())];
-                let columns = rows.len() / dense.units;
-                direct::pack(dense.units, columns, |o, i| rows[i * dense.units + o], out);
-            }
-        }
-    }
-}
-
-/// Draws the next number below `limit`.
-fn draw(next: &AtomicUsize, limit: usize) -> Option<usize> {
-    let n = next.fetch_add(1, Ordering::Relaxed);
-    (n < limit).then_some(n)
-}
-
-/// A slice whose parts are written by different threads.
-struct Parts<'a, T> {
-    cells: &'a [UnsafeCell<T>],
-    size: usize,
-}
-
-// SAFETY: parts are handed out by unsafe functions whose callers keep threads apart.
-unsafe impl<T: Send> Sync for Parts<'_, T> {}
-
-impl<'a, T> Parts<'a, T> {
-    fn new(slice: &'a mut [T], size: usize) -> Self {
-        // SAFETY: UnsafeCell<T> has T's layout, and the slice is borrowed mutably.
-        let cells = unsafe { &*(std::ptr::from_mut(slice) as *const [UnsafeCell<T>]) };
-        Self { cells, size: size.max(1) }
-    }
-
-    fn len(&self) -> usize {
-        self.cells.len().div_ceil(self.size)
-    }
-
-    /// # Safety
-    /// Nobody writes meanwhile.
-    unsafe fn all(&self) -> &[T] {
-        // SAFETY: as the caller promises.
-        unsafe { &*(std::ptr::from_ref(self.cells) as *const [T]) }
-    }
-
-    /// # Safety
-    /// Nobody else uses part `index` meanwhile.
-    #[expect(clippy::mut_from_ref, reason = "the caller keeps threads apart")]
-    unsafe fn part(&self, index: usize) -> &mut [T] {
-        let from = index * self.size;
-        let to = (from + self.size).min(self.cells.len());
-        // SAFETY: as the caller promises.
-        unsafe { self.range(from..to) }
-    }
-
-    /// # Safety
-    /// Nobody else uses the range meanwhile.
-    #[expect(clippy::mut_from_ref, reason = "the caller keeps threads apart")]
-    unsafe fn range(&self, range: std::ops::Range<usize>) -> &mut [T] {
-        let cells = &self.cells[range];
-        // SAFETY: UnsafeCell allows writing through a shared reference; the caller keeps others off.
-        unsafe { std::slice::from_raw_parts_mut(cells.as_ptr().cast_mut().cast(), cells.len()) }
-    }
 }

@@ -3,11 +3,6 @@
 //! Lanes run across channels. Sums over one image run in f32 over a few interleaved chains of
 //! pixels; images are added in f64.
 
-#![expect(
-    clippy::needless_range_loop,
-    reason = "index loops over register arrays read as the maths"
-)]
-
 use super::simd::{LANES, Simd, kernel};
 
 /// An image as a list of pixels.

@@ -1,0 +1,148 @@
+//! Inference: normalisations folded into the convolutions below them, examples in small chunks.
+
+use super::normalise;
+use super::packing::Packing;
+use super::parts::{Parts, draw};
+use super::shard::{Draw, Results, Score, Shard, copy_output, run};
+use super::threads::Crew;
+use super::workspace::Workspace;
+use crate::kernels::buffer::Buffer;
+use crate::kernels::simd::Isa;
+use crate::loss::{Objective, Targets};
+use crate::program::Compiled;
+use std::sync::atomic::AtomicUsize;
+
+/// Examples taken at once; chosen for the cache, not part of the arithmetic.
+const CHUNK: usize = 32;
+
+/// Weights prepared for inference, kept until they are forgotten.
+pub struct Predictor {
+    objective: Objective,
+    fresh: bool,
+    parameters: Vec<f32>,
+    packed: Buffer,
+    folded: Vec<Vec<f32>>,
+    workspaces: Vec<Workspace>,
+}
+
+impl Predictor {
+    /// Nothing prepared yet.
+    pub fn new(objective: Objective) -> Self {
+        Self {
+            objective,
+            fresh: false,
+            parameters: vec![],
+            packed: Buffer::new(0),
+            folded: vec![],
+            workspaces: vec![],
+        }
+    }
+
+    /// The weights have changed.
+    pub fn forget(&mut self) {
+        self.fresh = false;
+    }
+
+    /// Folds and packs the weights, unless that is done.
+    pub fn prepare(
+        &mut self,
+        compiled: &Compiled,
+        isa: Isa,
+        threads: usize,
+        (parameters, state): (&[f32], &[f32]),
+    ) {
+        if self.fresh {
+            return;
+        }
+        while self.workspaces.len() < threads {
+            self.workspaces.push(Workspace::new(compiled, &compiled.inference, CHUNK));
+        }
+        self.parameters = parameters.to_vec();
+        self.folded = vec![vec![]; compiled.convs.len()];
+        if self.packed.len() != compiled.packed_len {
+            self.packed = Buffer::new(compiled.packed_len);
+        }
+        fold_norms(compiled, &mut self.parameters, state, &mut self.folded);
+        let packing = Packing::new(compiled);
+        let packed = Parts::new(&mut self.packed, 1);
+        for task in 0..packing.len() {
+            // SAFETY: one thread.
+            unsafe { packing.run(task, isa, compiled, &self.parameters, &packed) };
+        }
+        for ws in &mut self.workspaces {
+            normalise::from_running(compiled, &mut ws.norms, parameters, state);
+        }
+        self.fresh = true;
+    }
+
+    /// Outputs (`units` each) of examples; after [`Self::prepare`].
+    pub fn run(
+        &mut self,
+        compiled: &Compiled,
+        isa: Isa,
+        crew: &Crew,
+        inputs: &[f32],
+        units: usize,
+        outputs: &mut [f32],
+    ) {
+        let stride = compiled.inference.sizes[0].len();
+        let examples = inputs.len() / stride;
+        assert_eq!(outputs.len(), examples * units, "room for every output");
+        let next = AtomicUsize::new(0);
+        let chunks = examples.div_ceil(CHUNK);
+        let results = Parts::new(outputs, CHUNK * units);
+        let workspaces = Parts::new(&mut self.workspaces, 1);
+        let base = Shard {
+            isa,
+            compiled,
+            parameters: &self.parameters,
+            packed: &self.packed,
+            folded: &self.folded,
+            inputs: &[],
+            examples: 0,
+            targets: Targets::Classes(&[]),
+            objective: self.objective,
+            draw: Draw::default(),
+        };
+        crew.run(|thread| {
+            // SAFETY: each thread has its workspace, each chunk of outputs is drawn once.
+            unsafe {
+                let ws = &mut workspaces.part(thread)[0];
+                while let Some(chunk) = draw(&next, chunks) {
+                    let out = results.part(chunk);
+                    let (from, n) = (chunk * CHUNK, out.len() / units);
+                    let inputs = &inputs[from * stride..(from + n) * stride];
+                    predict_chunk(&Shard { inputs, examples: n, ..base }, ws, out);
+                }
+            }
+        });
+    }
+}
+
+fn predict_chunk(shard: &Shard<'_>, ws: &mut Workspace, out: &mut [f32]) {
+    let program = &shard.compiled.inference;
+    let mut results = Results { gradients: &mut [], stats: &mut [], score: Score::default() };
+    run(shard, program, ws, &mut results);
+    copy_output(shard, program, ws, out);
+}
+
+/// Scales the weights of folded convolutions by their normalisation and computes their biases.
+fn fold_norms(compiled: &Compiled, parameters: &mut [f32], state: &[f32], biases: &mut [Vec<f32>]) {
+    for (conv, norm) in &compiled.folds {
+        let (conv, bias) = (&compiled.convs[*conv], &mut biases[*conv]);
+        let norm = &compiled.norms[*norm];
+        let mut scales = vec![0f32; conv.filters];
+        bias.resize(conv.filters, 0.0);
+        for c in 0..conv.filters {
+            let (mean, inverse) = normalise::running(norm, state, c);
+            let scale = f64::from(parameters[norm.plan.gamma.start + c]) * inverse;
+            let own = conv.bias.as_ref().map_or(0.0, |b| f64::from(parameters[b.start + c]));
+            let beta = f64::from(parameters[norm.plan.beta.start + c]);
+            bias[c] = ((own - mean) * scale + beta) as f32;
+            scales[c] = scale as f32;
+        }
+        for row in parameters[conv.kernel.clone()].chunks_exact_mut(conv.filters) {
+            row.iter_mut().zip(&scales).for_each(|(w, s)| *w *= s);
+        }
+    }
+}
