@@ -1,14 +1,11 @@
 //! Convolutions of every geometry and by every method against the f64 reference and its finite
 //! differences. A convolution stands behind another one, so that its input gradient shows too.
 
-mod reference;
-mod support;
-
+use crate::naive::{Case, check_all};
+use crate::support::*;
 use planaria_learn::Isa;
 use planaria_recipe::Layer;
 use planaria_recipe::model::{Activation, Conv2D, Padding, Size2};
-use reference::{Case, check_all};
-use support::*;
 
 /// `Conv2D` between a 1×1 convolution that makes its channels and a dense layer.
 fn between(size: [usize; 2], channels: usize, middle: Conv2D) -> Case {

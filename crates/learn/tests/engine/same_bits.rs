@@ -1,13 +1,11 @@
 //! Parameters, state and predictions have the same bits whatever computes them: instruction sets,
 //! numbers of threads, with and without a stop in between.
 
-mod support;
-
+use crate::support::*;
 use planaria_learn::{Examples, Isa, Network, Settings, StepResult, Targets, Trainer, Weights};
 use planaria_recipe::model::{Conv2D, Size2};
 use planaria_recipe::train::{Adam, Loss, Optimizer, Rmsprop, Sgd};
 use planaria_recipe::{Layer, Shape};
-use support::*;
 
 const BATCH: usize = 21;
 /// Uneven shards, full ones, and fewer examples than shards.

@@ -1,5 +1,4 @@
 //! Layers in few words, and numbers drawn for tests.
-#![allow(dead_code, unused_imports, reason = "each test file uses its own part")]
 
 use planaria_learn::{Kind, Network, Weights};
 use planaria_numerics::optimizer;

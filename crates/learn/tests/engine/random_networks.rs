@@ -1,17 +1,14 @@
 //! Random small networks against the f64 reference and its finite differences, and their bits on
 //! every instruction set. A failure names its seed; `PLANARIA_SEEDS=from..to` tries others.
 
-mod reference;
-mod support;
-
+use crate::naive::{Case, Wanted, check_all};
+use crate::support::*;
 use planaria_learn::{Examples, Isa, Network, Trainer, Weights};
 use planaria_numerics::random::Stream;
 use planaria_recipe::model::{Activation, Conv2D, Size2};
 use planaria_recipe::shape::{after_all, conv_window};
 use planaria_recipe::train::{Adam, Loss, Optimizer};
 use planaria_recipe::{Layer, Shape};
-use reference::{Case, Wanted, check_all};
-use support::*;
 
 /// Seeds to try, given how many there are by default.
 fn seeds(count: u64) -> std::ops::Range<u64> {

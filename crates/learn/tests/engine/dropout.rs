@@ -1,12 +1,10 @@
 //! Dropout: how much is zeroed, and what the masks depend on. Seen from outside: under one dense
 //! layer with kernel 1 the gradient of each weight is its dropped input.
 
-mod support;
-
+use crate::support::*;
 use planaria_learn::{Examples, Isa, Network, Settings, Targets, Trainer, Weights};
 use planaria_recipe::Shape;
 use planaria_recipe::train::{Loss, Optimizer, Sgd};
-use support::*;
 
 const WIDTH: usize = 4_001;
 

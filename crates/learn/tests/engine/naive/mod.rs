@@ -2,7 +2,6 @@
 //!
 //! Shares no code with the engine but the recipe's shapes. Never computes a gradient: tests take
 //! differences of the loss.
-#![allow(dead_code, unused_imports, reason = "each test file uses its own part")]
 
 mod check;
 mod loss;

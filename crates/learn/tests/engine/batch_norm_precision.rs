@@ -1,13 +1,11 @@
 //! Batch normalisation of values whose mean is large beside their deviation: the variance must not
 //! drown in the rounding of squares.
 
-mod support;
-
+use crate::support::*;
 use planaria_learn::{Examples, Network, Settings, Targets, Trainer};
 use planaria_recipe::model::BatchNormalization;
 use planaria_recipe::train::{Loss, Optimizer, Sgd};
 use planaria_recipe::{Layer, Shape};
-use support::*;
 
 /// (Running mean, running variance, wanted mean, wanted variance) of channel 0 after one step on
 /// values of offset ± spread, with nothing kept of what was before.

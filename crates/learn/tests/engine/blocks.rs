@@ -1,12 +1,9 @@
 //! Residual and concat blocks against the f64 reference and its finite differences.
 
-mod reference;
-mod support;
-
+use crate::naive::{Case, check_all};
+use crate::support::*;
 use planaria_recipe::Layer;
 use planaria_recipe::model::{Conv2D, Padding, Size2};
-use reference::{Case, check_all};
-use support::*;
 
 /// A convolution without bias or activation, as residual networks have them.
 fn bare(filters: usize, kernel: usize, stride: usize, padding: Padding) -> Layer {

@@ -1,14 +1,11 @@
 //! Every layer and loss: the engine's predictions, loss and gradient against a plain f64 reference
 //! and its finite differences.
 
-mod reference;
-mod support;
-
+use crate::naive::{Case, Wanted, check_all};
+use crate::support::*;
 use planaria_recipe::model::{Conv2D, Dense};
 use planaria_recipe::train::Loss;
 use planaria_recipe::{Layer, Shape};
-use reference::{Case, Wanted, check_all};
-use support::*;
 
 fn vector(n: usize) -> Shape {
     Shape::Vector(n)
