@@ -38,11 +38,15 @@ pub fn tree_sum<'a>(
     out: &mut [f32],
     scratch: &mut Vec<f32>,
 ) -> f64 {
-    let levels = shards.next_power_of_two().ilog2() as usize;
-    scratch.resize(out.len() * levels, 0.0);
+    scratch.resize(tree_scratch(out.len(), shards), 0.0);
     sum_subtree(0, shards, &shard, out, scratch);
     out.iter_mut().for_each(|v| *v *= scale);
     squares(out)
+}
+
+/// Length of [`tree_sum`]'s scratch.
+pub fn tree_scratch(len: usize, shards: usize) -> usize {
+    len * shards.next_power_of_two().ilog2() as usize
 }
 
 /// Sum of squares in f64: eight interleaved chains, added up in order.

@@ -6,6 +6,9 @@
 
 use planaria_recipe::train::{Adam, Optimizer, Rmsprop, Sgd};
 
+/// Most slots an optimizer keeps.
+pub const SLOTS_MAX: usize = 2;
+
 /// Slots of numbers an optimizer keeps per parameter.
 pub fn slots(optimizer: &Optimizer) -> usize {
     match optimizer {

@@ -51,6 +51,7 @@ impl Packing {
         compiled: &Compiled,
         parameters: &[f32],
         packed: &Parts<'_, f32>,
+        scratch: &mut Vec<f32>,
     ) {
         match self.tasks[task] {
             PackTask::Conv(c) => {
@@ -59,7 +60,7 @@ impl Packing {
                 let (forward, backward) = unsafe {
                     (packed.range(conv.forward.clone()), packed.range(conv.backward.clone()))
                 };
-                conv.pack(isa, parameters, forward, backward);
+                conv.pack(isa, parameters, (forward, backward), scratch);
             }
             PackTask::Dense(d, from, to) => {
                 let dense = &compiled.denses[d];

@@ -65,9 +65,10 @@ impl Predictor {
         fold_norms(compiled, &mut self.parameters, state, &mut self.folded);
         let packing = Packing::new(compiled);
         let packed = Parts::new(&mut self.packed, 1);
+        let mut scratch = vec![];
         for task in 0..packing.len() {
             // SAFETY: one thread.
-            unsafe { packing.run(task, isa, compiled, &self.parameters, &packed) };
+            unsafe { packing.run(task, isa, compiled, &self.parameters, &packed, &mut scratch) };
         }
         for ws in &mut self.workspaces {
             normalise::from_running(compiled, &mut ws.norms, parameters, state);

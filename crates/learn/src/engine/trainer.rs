@@ -92,7 +92,29 @@ pub struct Trainer {
     shards: Vec<ShardBuffers>,
     gradient: Buffer,
     workspaces: Vec<Workspace>,
+    threads: Vec<ThreadScratch>,
+    packing: Packing,
+    /// Sum of squares of each block's gradient.
+    squares: Vec<f64>,
+    scores: Vec<Score>,
     predictor: Predictor,
+}
+
+/// What a thread needs besides a workspace.
+struct ThreadScratch {
+    /// Of packing.
+    pack: Vec<f32>,
+    /// Of summing over shards.
+    sum: Vec<f32>,
+}
+
+impl ThreadScratch {
+    /// With room for whatever work the thread may draw.
+    fn new(compiled: &Compiled, shards: usize) -> Self {
+        let kernel = compiled.convs.iter().map(|c| c.kernel.len()).max().unwrap_or(0);
+        let sum = aggregate::tree_scratch(BLOCK, shards);
+        Self { pack: Vec::with_capacity(kernel), sum: Vec::with_capacity(sum) }
+    }
 }
 
 /// What one shard writes.
@@ -131,6 +153,10 @@ impl Trainer {
             workspaces: (0..threads.min(settings.shards))
                 .map(|_| Workspace::new(&compiled, &compiled.training, capacity))
                 .collect(),
+            threads: (0..threads).map(|_| ThreadScratch::new(&compiled, settings.shards)).collect(),
+            packing: Packing::new(&compiled),
+            squares: vec![0.0; count.div_ceil(BLOCK)],
+            scores: vec![Score::default(); settings.shards],
             predictor: Predictor::new(objective),
             network,
             settings,
@@ -216,8 +242,8 @@ impl Trainer {
         assert!(examples <= self.settings.batch, "a batch has at most `batch` examples");
         self.predictor.forget();
         let fused = self.settings.clip_norm.is_none();
-        let squares = self.compute(step, learning_rate, batch, examples, fused);
-        let result = self.result(examples, &squares);
+        self.compute(step, learning_rate, batch, examples, fused);
+        let result = self.result(examples);
         let not_finite = |what, value| Error::NotFinite { what, value, step };
         if !result.loss_sum.is_finite() {
             return Err(not_finite("the loss", result.loss_sum));
@@ -233,9 +259,10 @@ impl Trainer {
         Ok(result)
     }
 
-    fn result(&self, examples: usize, squares: &[f64]) -> StepResult {
-        let mut scores: Vec<Score> = self.shards.iter().map(|s| s.score).collect();
-        aggregate::tree_fold(&mut scores, |a, b| {
+    fn result(&mut self, examples: usize) -> StepResult {
+        let scores = &mut self.scores;
+        scores.iter_mut().zip(&self.shards).for_each(|(score, shard)| *score = shard.score);
+        aggregate::tree_fold(scores, |a, b| {
             a.loss += b.loss;
             a.correct += b.correct;
         });
@@ -243,12 +270,12 @@ impl Trainer {
             loss_sum: scores[0].loss,
             correct: scores[0].correct,
             examples: examples as u64,
-            gradient_norm: squares.iter().sum::<f64>().sqrt(),
+            gradient_norm: self.squares.iter().sum::<f64>().sqrt(),
         }
     }
 
     /// Packs, computes shards and sums them; with `fused` updates parameters in the same pass,
-    /// unless a shard's loss is not finite. Returns the sum of squares of each block's gradient.
+    /// unless a shard's loss is not finite.
     fn compute(
         &mut self,
         step: u64,
@@ -256,19 +283,19 @@ impl Trainer {
         batch: Examples<'_>,
         examples: usize,
         fused: bool,
-    ) -> Vec<f64> {
+    ) {
         let blocks = self.parameters.len().div_ceil(BLOCK);
         let scale = 1.0 / examples.max(1) as f32;
         let threads = self.crew.threads();
         let (meeting, next_pack, next_shard, next_block) =
             (Meeting::default(), AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
-        let mut squares = vec![0f64; blocks];
-        let packing = Packing::new(&self.compiled);
+        let packing = &self.packing;
         let objective = self.objective();
         let parameters = Parts::new(&mut self.parameters, BLOCK);
         let gradient = Parts::new(&mut self.gradient, BLOCK);
-        let slots: Vec<_> = self.slots.iter_mut().map(|s| Parts::new(s, BLOCK)).collect();
-        let square_cells = Parts::new(&mut squares, 1);
+        let slots = SlotParts::new(&mut self.slots);
+        let squares = Parts::new(&mut self.squares, 1);
+        let scratches = Parts::new(&mut self.threads, 1);
         let packed = Parts::new(&mut self.packed, 1);
         let shards = Parts::new(&mut self.shards, 1);
         let workspaces = Parts::new(&mut self.workspaces, 1);
@@ -278,8 +305,10 @@ impl Trainer {
             // SAFETY: between meetings each part is written by the one thread that drew its number,
             // and parts that others read are not written.
             unsafe {
+                let scratch = &mut scratches.part(thread)[0];
                 while let Some(task) = draw(&next_pack, packing.len()) {
-                    packing.run(task, isa, compiled, parameters.all(), &packed);
+                    let pack = &mut scratch.pack;
+                    packing.run(task, isa, compiled, parameters.all(), &packed, pack);
                 }
                 meeting.wait(threads);
                 if thread < workspaces.len() {
@@ -303,38 +332,36 @@ impl Trainer {
                 }
                 meeting.wait(threads);
                 let finite = shards.all().iter().all(|s| s.score.loss.is_finite());
-                let mut scratch = vec![];
                 while let Some(block) = draw(&next_block, blocks) {
                     let from = block * BLOCK;
                     let sum = gradient.part(block);
                     let to = from + sum.len();
                     let shard = |v: usize| &shards.all()[v].gradients[from..to];
                     let square =
-                        aggregate::tree_sum(settings.shards, shard, scale, sum, &mut scratch);
-                    square_cells.part(block)[0] = square;
+                        aggregate::tree_sum(settings.shards, shard, scale, sum, &mut scratch.sum);
+                    squares.part(block)[0] = square;
                     if fused && finite && square.is_finite() {
-                        let mut slots: Vec<&mut [f32]> =
-                            slots.iter().map(|s| s.part(block)).collect();
                         let p = parameters.part(block);
                         let o = &settings.optimizer;
-                        optimizer::update(o, step, learning_rate, p, sum, &mut slots);
+                        slots.with(block, |s| optimizer::update(o, step, learning_rate, p, sum, s));
                     }
                 }
             }
         });
-        squares
     }
 
     /// Updates parameters from the summed gradient, scaled by `factor`.
     fn update(&mut self, step: u64, learning_rate: f32, factor: f32) {
-        let len = self.parameters.len();
-        for r in aggregate::blocks(len) {
+        let slots = SlotParts::new(&mut self.slots);
+        for (block, r) in aggregate::blocks(self.parameters.len()).enumerate() {
             let g = &mut self.gradient[r.clone()];
             g.iter_mut().for_each(|g| *g *= factor);
-            let mut slots: Vec<&mut [f32]> =
-                self.slots.iter_mut().map(|s| &mut s[r.clone()]).collect();
-            let p = &mut self.parameters[r.clone()];
-            optimizer::update(&self.settings.optimizer, step, learning_rate, p, g, &mut slots);
+            let p = &mut self.parameters[r];
+            let o = &self.settings.optimizer;
+            // SAFETY: one thread.
+            unsafe {
+                slots.with(block, |s| optimizer::update(o, step, learning_rate, p, g, s));
+            }
         }
     }
 
@@ -356,6 +383,32 @@ impl Trainer {
         self.predictor.prepare(&self.compiled, self.isa, self.crew.threads(), weights);
         let (units, crew) = (self.network.output().len(), &self.crew);
         self.predictor.run(&self.compiled, self.isa, crew, inputs, units, outputs);
+    }
+}
+
+/// The optimizer's slots, cut into blocks.
+struct SlotParts<'a> {
+    parts: [Option<Parts<'a, f32>>; optimizer::SLOTS_MAX],
+}
+
+impl<'a> SlotParts<'a> {
+    fn new(slots: &'a mut [Buffer]) -> Self {
+        let mut slots = slots.iter_mut();
+        Self { parts: std::array::from_fn(|_| slots.next().map(|s| Parts::new(s, BLOCK))) }
+    }
+
+    /// Calls `f` with one block of each slot.
+    ///
+    /// # Safety
+    /// Nobody else uses the block meanwhile.
+    unsafe fn with(&self, block: usize, f: impl FnOnce(&mut [&mut [f32]])) {
+        let count = self.parts.iter().flatten().count();
+        // SAFETY: as the caller promises.
+        let mut views = self.parts.each_ref().map(|p| match p {
+            Some(p) => unsafe { p.part(block) },
+            None => &mut [],
+        });
+        f(&mut views[..count]);
     }
 }
 

@@ -262,9 +262,15 @@ impl Conv {
         covered < self.input[0] * self.input[1]
     }
 
-    /// Packs this convolution's weights for both passes into `packed`, which holds
-    /// `forward.start..` of the whole buffer.
-    pub fn pack(&self, isa: Isa, parameters: &[f32], forward: &mut [f32], backward: &mut [f32]) {
+    /// Packs this convolution's weights for the forward and the backward pass; `scratch` is reused
+    /// between calls.
+    pub fn pack(
+        &self,
+        isa: Isa,
+        parameters: &[f32],
+        (forward, backward): (&mut [f32], &mut [f32]),
+        scratch: &mut Vec<f32>,
+    ) {
         let weights = &parameters[self.kernel.clone()];
         if self.pooled && !backward.is_empty() {
             pooled::pack(weights, self.input[2], self.filters, &mut backward[..weights.len()]);
@@ -272,12 +278,19 @@ impl Conv {
         let backward = if self.pooled { &mut [] } else { backward };
         match self.method {
             Method::Depthwise => {}
-            Method::Winograd => self.pack_winograd(isa, weights, forward, backward),
+            Method::Winograd => self.pack_winograd(isa, weights, forward, backward, scratch),
             Method::Direct => self.pack_direct(weights, forward, backward),
         }
     }
 
-    fn pack_winograd(&self, isa: Isa, weights: &[f32], forward: &mut [f32], backward: &mut [f32]) {
+    fn pack_winograd(
+        &self,
+        isa: Isa,
+        weights: &[f32],
+        forward: &mut [f32],
+        backward: &mut [f32],
+        turned: &mut Vec<f32>,
+    ) {
         let (ci, co) = (self.input[2], self.filters);
         // SAFETY: the lengths are those `forward_len` and `backward_len` took.
         unsafe {
@@ -286,7 +299,7 @@ impl Conv {
         if backward.is_empty() {
             return;
         }
-        let mut turned = vec![0.0; 9 * ci * co];
+        turned.resize(9 * ci * co, 0.0);
         for (tap, out) in turned.chunks_exact_mut(ci * co).enumerate() {
             transpose(&weights[(8 - tap) * ci * co..][..ci * co], co, out);
         }
