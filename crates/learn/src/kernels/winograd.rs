@@ -103,7 +103,6 @@ unsafe fn convolve_body<S: Simd>(
         // SAFETY: tiles first..first+count of the grid; scratch holds a group.
         unsafe {
             transform_inputs::<S>(&s.grid, ci, input, first, count, s.v);
-            prefetch_outputs::<S>(&s.grid, co, out, first, count);
             for xi in 0..16 {
                 let panel = Panel {
                     a: s.v.add(xi * plane(ci)),
@@ -130,24 +129,6 @@ unsafe fn convolve_body<S: Simd>(
             }
             transform_outputs::<S>(&s.grid, co, s.m, first, count, out, epilogue);
         }
-    }
-}
-
-/// Asks for the rows that tiles `first..first+count` will write, while the sums run.
-#[inline(always)]
-unsafe fn prefetch_outputs<S: Simd>(
-    grid: &Grid,
-    channels: usize,
-    out: *const f32,
-    first: usize,
-    count: usize,
-) {
-    let across = grid.across();
-    let row = |ty: usize| (2 * ty).min(grid.out_h) * grid.out_w * channels;
-    let (from, to) = (row(first / across), row((first + count).div_ceil(across)));
-    for at in (from..to.min(from + 4 * GROUP * channels)).step_by(LANES) {
-        // SAFETY: a hint, whatever the address.
-        unsafe { S::prefetch(out.wrapping_add(at)) };
     }
 }
 
