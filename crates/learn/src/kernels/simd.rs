@@ -123,6 +123,13 @@ pub unsafe trait Simd: Copy {
         n
     }
 
+    /// Asks for the cache line at `p`, to be read soon. Any address will do.
+    #[inline(always)]
+    unsafe fn prefetch(_p: *const f32) {}
+    /// Asks for the cache line at `p`, to be written soon. Any address will do.
+    #[inline(always)]
+    unsafe fn prefetch_write(_p: *const f32) {}
+
     /// All lanes zero.
     #[inline(always)]
     unsafe fn zero() -> Self::V {
@@ -229,6 +236,14 @@ mod x86 {
             }
         }
         #[inline(always)]
+        unsafe fn prefetch(p: *const f32) {
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+        }
+        #[inline(always)]
+        unsafe fn prefetch_write(p: *const f32) {
+            unsafe { _mm_prefetch::<_MM_HINT_ET0>(p.cast()) }
+        }
+        #[inline(always)]
         unsafe fn store_bytes(p: *mut u8, v: __m512, n: usize) {
             unsafe {
                 _mm512_mask_cvtepi32_storeu_epi8(p.cast(), mask(n), _mm512_cvtps_epi32(v));
@@ -330,6 +345,14 @@ mod x86 {
                     _mm256_blendv_ps(y[1], x[1], _mm256_cmp_ps::<_CMP_GT_OQ>(a[1], b[1])),
                 ]
             }
+        }
+        #[inline(always)]
+        unsafe fn prefetch(p: *const f32) {
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+        }
+        #[inline(always)]
+        unsafe fn prefetch_write(p: *const f32) {
+            unsafe { _mm_prefetch::<_MM_HINT_ET0>(p.cast()) }
         }
         #[inline(always)]
         unsafe fn store_bytes(p: *mut u8, v: Self::V, n: usize) {
