@@ -4,10 +4,29 @@ use std::cell::UnsafeCell;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Draws the next number below `limit`.
-pub fn draw(next: &AtomicUsize, limit: usize) -> Option<usize> {
-    let n = next.fetch_add(1, Ordering::Relaxed);
-    (n < limit).then_some(n)
+/// Numbered pieces of work that threads share. A thread takes its own share first, the same pieces
+/// every time, because their memory is in its cache; then what others have not come to yet.
+pub struct Claims {
+    /// The round in which each piece was last taken.
+    taken: Vec<AtomicUsize>,
+}
+
+impl Claims {
+    /// `count` pieces of work, rounds counted from 1.
+    pub fn new(count: usize) -> Self {
+        Self { taken: (0..count).map(|_| AtomicUsize::new(0)).collect() }
+    }
+
+    /// Calls `work` for each piece that `thread` of `threads` gets in this round.
+    pub fn share(&self, round: usize, thread: usize, threads: usize, mut work: impl FnMut(usize)) {
+        let count = self.taken.len();
+        let own = thread * count / threads;
+        for piece in (own..count).chain(0..own) {
+            if self.taken[piece].swap(round, Ordering::Relaxed) != round {
+                work(piece);
+            }
+        }
+    }
 }
 
 /// A slice whose parts are written by different threads.

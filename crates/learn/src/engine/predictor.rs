@@ -2,7 +2,7 @@
 
 use super::normalise;
 use super::packing::Packing;
-use super::parts::{Parts, draw};
+use super::parts::{Claims, Parts};
 use super::shard::{Draw, Results, Score, Shard, copy_output, run};
 use super::threads::Crew;
 use super::workspace::Workspace;
@@ -10,7 +10,6 @@ use crate::kernels::buffer::Buffer;
 use crate::kernels::simd::Isa;
 use crate::loss::{Objective, Targets};
 use crate::program::Compiled;
-use std::sync::atomic::AtomicUsize;
 
 /// Examples taken at once; chosen for the cache, not part of the arithmetic.
 const CHUNK: usize = 32;
@@ -89,8 +88,7 @@ impl Predictor {
         let stride = compiled.inference.sizes[0].len();
         let examples = inputs.len() / stride;
         assert_eq!(outputs.len(), examples * units, "room for every output");
-        let next = AtomicUsize::new(0);
-        let chunks = examples.div_ceil(CHUNK);
+        let chunks = Claims::new(examples.div_ceil(CHUNK));
         let results = Parts::new(outputs, CHUNK * units);
         let workspaces = Parts::new(&mut self.workspaces, 1);
         let base = Shard {
@@ -106,16 +104,15 @@ impl Predictor {
             draw: Draw::default(),
         };
         crew.run(|thread| {
-            // SAFETY: each thread has its workspace, each chunk of outputs is drawn once.
-            unsafe {
-                let ws = &mut workspaces.part(thread)[0];
-                while let Some(chunk) = draw(&next, chunks) {
-                    let out = results.part(chunk);
-                    let (from, n) = (chunk * CHUNK, out.len() / units);
-                    let inputs = &inputs[from * stride..(from + n) * stride];
-                    predict_chunk(&Shard { inputs, examples: n, ..base }, ws, out);
-                }
-            }
+            // SAFETY: each thread has its workspace.
+            let ws = unsafe { &mut workspaces.part(thread)[0] };
+            chunks.share(1, thread, crew.threads(), |chunk| {
+                // SAFETY: each chunk of outputs is taken once.
+                let out = unsafe { results.part(chunk) };
+                let (from, n) = (chunk * CHUNK, out.len() / units);
+                let inputs = &inputs[from * stride..(from + n) * stride];
+                predict_chunk(&Shard { inputs, examples: n, ..base }, ws, out);
+            });
         });
     }
 }

@@ -6,7 +6,7 @@
 
 use super::normalise;
 use super::packing::Packing;
-use super::parts::{Parts, draw};
+use super::parts::{Claims, Parts};
 use super::predictor::Predictor;
 use super::shard::{Draw, Results, Score, Shard, run};
 use super::threads::{Crew, Meeting};
@@ -20,7 +20,6 @@ use crate::program::{Compiled, compile};
 use planaria_numerics::aggregate::{self, BLOCK, shard_range};
 use planaria_numerics::optimizer;
 use planaria_recipe::train::{Loss, Optimizer};
-use std::sync::atomic::AtomicUsize;
 
 /// Some examples, one after another.
 #[derive(Debug, Clone, Copy)]
@@ -94,6 +93,9 @@ pub struct Trainer {
     workspaces: Vec<Workspace>,
     threads: Vec<ThreadScratch>,
     packing: Packing,
+    /// Packing, shards and blocks, taken anew each round.
+    claims: [Claims; 3],
+    round: usize,
     /// Sum of squares of each block's gradient.
     squares: Vec<f64>,
     scores: Vec<Score>,
@@ -134,6 +136,7 @@ impl Trainer {
             Objective { loss: settings.loss, label_smoothing: settings.label_smoothing };
         let (parameters, state) = network.initialise(settings.seed);
         let count = parameters.len();
+        let packing = Packing::new(&compiled);
         let shards = (0..settings.shards)
             .map(|_| ShardBuffers {
                 gradients: Buffer::new(count),
@@ -154,7 +157,9 @@ impl Trainer {
                 .map(|_| Workspace::new(&compiled, &compiled.training, capacity))
                 .collect(),
             threads: (0..threads).map(|_| ThreadScratch::new(&compiled, settings.shards)).collect(),
-            packing: Packing::new(&compiled),
+            claims: [packing.len(), settings.shards, count.div_ceil(BLOCK)].map(Claims::new),
+            round: 0,
+            packing,
             squares: vec![0.0; count.div_ceil(BLOCK)],
             scores: vec![Score::default(); settings.shards],
             predictor: Predictor::new(objective),
@@ -284,12 +289,11 @@ impl Trainer {
         examples: usize,
         fused: bool,
     ) {
-        let blocks = self.parameters.len().div_ceil(BLOCK);
+        self.round += 1;
+        let (round, threads) = (self.round, self.crew.threads());
+        let [packs, shard_claims, blocks] = &self.claims;
         let scale = 1.0 / examples.max(1) as f32;
-        let threads = self.crew.threads();
-        let (meeting, next_pack, next_shard, next_block) =
-            (Meeting::default(), AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
-        let packing = &self.packing;
+        let meeting = Meeting::default();
         let objective = self.objective();
         let parameters = Parts::new(&mut self.parameters, BLOCK);
         let gradient = Parts::new(&mut self.gradient, BLOCK);
@@ -300,53 +304,50 @@ impl Trainer {
         let shards = Parts::new(&mut self.shards, 1);
         let workspaces = Parts::new(&mut self.workspaces, 1);
         let (compiled, settings, isa) = (&self.compiled, &self.settings, self.isa);
-        let (stride, units) = (self.network.input().len(), self.network.output().len());
+        let (packing, network) = (&self.packing, &self.network);
+        let (stride, units) = (network.input().len(), network.output().len());
         self.crew.run(|thread| {
-            // SAFETY: between meetings each part is written by the one thread that drew its number,
-            // and parts that others read are not written.
-            unsafe {
-                let scratch = &mut scratches.part(thread)[0];
-                while let Some(task) = draw(&next_pack, packing.len()) {
-                    let pack = &mut scratch.pack;
-                    packing.run(task, isa, compiled, parameters.all(), &packed, pack);
-                }
-                meeting.wait(threads);
-                if thread < workspaces.len() {
-                    let ws = &mut workspaces.part(thread)[0];
-                    while let Some(v) = draw(&next_shard, settings.shards) {
-                        let range = shard_range(examples, settings.shards, v);
-                        let shard = Shard {
-                            isa,
-                            compiled,
-                            parameters: parameters.all(),
-                            packed: packed.all(),
-                            folded: &[],
-                            inputs: &batch.inputs[range.start * stride..range.end * stride],
-                            examples: range.len(),
-                            targets: batch.targets.part(range.start, range.end, units),
-                            objective,
-                            draw: Draw { seed: settings.seed, step, shard: v as u32 },
-                        };
-                        compute_shard(&shard, ws, &mut shards.part(v)[0]);
-                    }
-                }
-                meeting.wait(threads);
-                let finite = shards.all().iter().all(|s| s.score.loss.is_finite());
-                while let Some(block) = draw(&next_block, blocks) {
-                    let from = block * BLOCK;
-                    let sum = gradient.part(block);
-                    let to = from + sum.len();
-                    let shard = |v: usize| &shards.all()[v].gradients[from..to];
-                    let square =
-                        aggregate::tree_sum(settings.shards, shard, scale, sum, &mut scratch.sum);
-                    squares.part(block)[0] = square;
-                    if fused && finite && square.is_finite() {
-                        let p = parameters.part(block);
-                        let o = &settings.optimizer;
-                        slots.with(block, |s| optimizer::update(o, step, learning_rate, p, sum, s));
-                    }
-                }
+            // SAFETY (all of this closure): between meetings each part is written by the one thread
+            // that took its number, and parts that others read are not written.
+            let scratch = unsafe { &mut scratches.part(thread)[0] };
+            packs.share(round, thread, threads, |task| unsafe {
+                packing.run(task, isa, compiled, parameters.all(), &packed, &mut scratch.pack);
+            });
+            meeting.wait(threads);
+            if thread < workspaces.len() {
+                let ws = unsafe { &mut workspaces.part(thread)[0] };
+                shard_claims.share(round, thread, workspaces.len(), |v| {
+                    let range = shard_range(examples, settings.shards, v);
+                    let shard = Shard {
+                        isa,
+                        compiled,
+                        parameters: unsafe { parameters.all() },
+                        packed: unsafe { packed.all() },
+                        folded: &[],
+                        inputs: &batch.inputs[range.start * stride..range.end * stride],
+                        examples: range.len(),
+                        targets: batch.targets.part(range.start, range.end, units),
+                        objective,
+                        draw: Draw { seed: settings.seed, step, shard: v as u32 },
+                    };
+                    compute_shard(&shard, ws, unsafe { &mut shards.part(v)[0] });
+                });
             }
+            meeting.wait(threads);
+            let done = unsafe { shards.all() };
+            let finite = done.iter().all(|s| s.score.loss.is_finite());
+            blocks.share(round, thread, threads, |block| unsafe {
+                let (from, sum) = (block * BLOCK, gradient.part(block));
+                let to = from + sum.len();
+                let shard = |v: usize| &done[v].gradients[from..to];
+                let scratch = &mut scratch.sum;
+                let square = aggregate::tree_sum(settings.shards, shard, scale, sum, scratch);
+                squares.part(block)[0] = square;
+                if fused && finite && square.is_finite() {
+                    let (p, o) = (parameters.part(block), &settings.optimizer);
+                    slots.with(block, |s| optimizer::update(o, step, learning_rate, p, sum, s));
+                }
+            });
         });
     }
 
