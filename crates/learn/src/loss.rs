@@ -99,9 +99,7 @@ impl Objective {
 
     fn cross_entropy(&self, outputs: &[f32], target: Target<'_>, gradient: &mut [f32]) -> f64 {
         let units = outputs.len();
-        softmax(outputs, gradient);
-        let top = outputs.iter().fold(f32::NEG_INFINITY, |m, v| if *v > m { *v } else { m });
-        let sum = outputs.iter().fold(0f32, |s, v| s + libm::expf(v - top));
+        let (top, sum) = softmax(outputs, gradient);
         let log_sum = libm::logf(sum) + top;
         let spread = self.label_smoothing / units as f32;
         let mut loss = 0f64;

@@ -29,8 +29,8 @@ pub fn tree_fold<T>(items: &mut [T], mut merge: impl FnMut(&mut T, &mut T)) {
     }
 }
 
-/// out = the tree sum of `shard(v)[range]` over all shards, times `scale`. `scratch` is reused
-/// between calls. Returns the sum of [`squares`] of the result.
+/// out = the tree sum of `shard(v)` over all shards, times `scale`. `scratch` is reused between
+/// calls. Returns the sum of [`squares`] of the result.
 pub fn tree_sum<'a>(
     shards: usize,
     shard: impl Fn(usize) -> &'a [f32],
@@ -39,8 +39,16 @@ pub fn tree_sum<'a>(
     scratch: &mut Vec<f32>,
 ) -> f64 {
     scratch.resize(tree_scratch(out.len(), shards), 0.0);
-    sum_subtree(0, shards, &shard, out, scratch);
-    out.iter_mut().for_each(|v| *v *= scale);
+    match shards {
+        1 => copy_scaled(shard(0), scale, out),
+        _ => {
+            let (left, right) = split_tree(shards);
+            sum_subtree(0, left, &shard, out, scratch);
+            let (rest, scratch) = scratch.split_at_mut(out.len());
+            sum_subtree(left, right, &shard, rest, scratch);
+            add_scaled(rest, scale, out);
+        }
+    }
     squares(out)
 }
 
@@ -49,20 +57,10 @@ pub fn tree_scratch(len: usize, shards: usize) -> usize {
     len * shards.next_power_of_two().ilog2() as usize
 }
 
-/// Sum of squares in f64: eight interleaved chains, added up in order.
-pub fn squares(values: &[f32]) -> f64 {
-    let mut chains = [0f64; 8];
-    let chunks = values.chunks_exact(8);
-    let rest = chunks.remainder();
-    for chunk in chunks {
-        for (sum, v) in chains.iter_mut().zip(chunk) {
-            *sum += f64::from(*v) * f64::from(*v);
-        }
-    }
-    for (sum, v) in chains.iter_mut().zip(rest) {
-        *sum += f64::from(*v) * f64::from(*v);
-    }
-    chains.iter().sum()
+/// A tree of `count` ≥ 2 is its largest aligned subtree and the rest.
+fn split_tree(count: usize) -> (usize, usize) {
+    let left = count.next_power_of_two() / 2;
+    (left, count - left)
 }
 
 fn sum_subtree<'a>(
@@ -72,28 +70,61 @@ fn sum_subtree<'a>(
     out: &mut [f32],
     scratch: &mut [f32],
 ) {
-    let add = |out: &mut [f32], other: &[f32]| {
-        for (o, v) in out.iter_mut().zip(other) {
-            *o += v;
-        }
-    };
     match count {
-        0 => out.fill(0.0),
         1 => out.copy_from_slice(shard(first)),
-        2 => {
-            for ((o, a), b) in out.iter_mut().zip(shard(first)).zip(shard(first + 1)) {
-                *o = a + b;
+        2 => add(shard(first), shard(first + 1), out),
+        _ => {
+            let (left, right) = split_tree(count);
+            sum_subtree(first, left, shard, out, scratch);
+            let (rest, scratch) = scratch.split_at_mut(out.len());
+            sum_subtree(first + left, right, shard, rest, scratch);
+            add_scaled(rest, 1.0, out);
+        }
+    }
+}
+
+widest! {
+    /// out = a + b
+    fn add(a: &[f32], b: &[f32], out: &mut [f32]) {
+        for ((o, a), b) in out.iter_mut().zip(a).zip(b) {
+            *o = a + b;
+        }
+    }
+}
+
+widest! {
+    /// out = (out + a) · scale
+    fn add_scaled(a: &[f32], scale: f32, out: &mut [f32]) {
+        for (o, a) in out.iter_mut().zip(a) {
+            *o = (*o + a) * scale;
+        }
+    }
+}
+
+widest! {
+    /// out = a · scale
+    fn copy_scaled(a: &[f32], scale: f32, out: &mut [f32]) {
+        for (o, a) in out.iter_mut().zip(a) {
+            *o = a * scale;
+        }
+    }
+}
+
+widest! {
+    /// Sum of squares in f64: eight interleaved chains, added up in order.
+    pub fn squares(values: &[f32]) -> f64 {
+        let mut chains = [0f64; 8];
+        let chunks = values.chunks_exact(8);
+        let rest = chunks.remainder();
+        for chunk in chunks {
+            for (sum, v) in chains.iter_mut().zip(chunk) {
+                *sum += f64::from(*v) * f64::from(*v);
             }
         }
-        _ => {
-            // The largest aligned subtree, then the rest.
-            let half = (count / 2 + count % 2).next_power_of_two();
-            let half = if half >= count { half / 2 } else { half };
-            sum_subtree(first, half, shard, out, scratch);
-            let (rest, scratch) = scratch.split_at_mut(out.len());
-            sum_subtree(first + half, count - half, shard, rest, scratch);
-            add(out, rest);
+        for (sum, v) in chains.iter_mut().zip(rest) {
+            *sum += f64::from(*v) * f64::from(*v);
         }
+        chains.iter().sum()
     }
 }
 

@@ -8,6 +8,10 @@
 //! - [`aggregate`]: shards' sums in their fixed tree, norms by blocks
 //! - [`optimizer`]: how parameters follow gradients
 //! - [`schedule`]: the learning rate of each step
+//! - `widest`: the same loops compiled for wider vectors
+
+#[macro_use]
+mod widest;
 
 pub mod aggregate;
 pub mod optimizer;

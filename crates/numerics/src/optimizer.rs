@@ -51,19 +51,23 @@ pub fn update(
     }
 }
 
-fn sgd(o: &Sgd, rate: f32, parameters: &mut [f32], gradients: &[f32]) {
-    for (p, g) in parameters.iter_mut().zip(gradients) {
-        let g = g + o.weight_decay * *p;
-        *p -= rate * g;
+widest! {
+    fn sgd(o: &Sgd, rate: f32, parameters: &mut [f32], gradients: &[f32]) {
+        for (p, g) in parameters.iter_mut().zip(gradients) {
+            let g = g + o.weight_decay * *p;
+            *p -= rate * g;
+        }
     }
 }
 
-/// v ← momentum · v + g; p ← p − rate · v (nesterov: p − rate · (g + momentum · v)).
-fn momentum(o: &Sgd, rate: f32, parameters: &mut [f32], gradients: &[f32], v: &mut [f32]) {
-    for ((p, g), v) in parameters.iter_mut().zip(gradients).zip(v) {
-        let g = g + o.weight_decay * *p;
-        *v = o.momentum * *v + g;
-        *p -= rate * if o.nesterov { g + o.momentum * *v } else { *v };
+widest! {
+    /// v ← momentum · v + g; p ← p − rate · v (nesterov: p − rate · (g + momentum · v)).
+    fn momentum(o: &Sgd, rate: f32, parameters: &mut [f32], gradients: &[f32], v: &mut [f32]) {
+        for ((p, g), v) in parameters.iter_mut().zip(gradients).zip(v) {
+            let g = g + o.weight_decay * *p;
+            *v = o.momentum * *v + g;
+            *p -= rate * if o.nesterov { g + o.momentum * *v } else { *v };
+        }
     }
 }
 

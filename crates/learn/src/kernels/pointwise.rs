@@ -80,8 +80,9 @@ pub fn sigmoid(x: f32) -> f32 {
     }
 }
 
-/// Exponentials of x, scaled to sum to one.
-pub fn softmax(x: &[f32], y: &mut [f32]) {
+/// Exponentials of x, scaled to sum to one. Returns the largest x, and what the exponentials of the
+/// distances from it summed to.
+pub fn softmax(x: &[f32], y: &mut [f32]) -> (f32, f32) {
     let top = x.iter().fold(f32::NEG_INFINITY, |m, v| if *v > m { *v } else { m });
     let mut sum = 0f32;
     for (y, x) in y.iter_mut().zip(x) {
@@ -91,6 +92,7 @@ pub fn softmax(x: &[f32], y: &mut [f32]) {
     for y in y.iter_mut() {
         *y /= sum;
     }
+    (top, sum)
 }
 
 /// Cuts the gradient where y is not positive, in place.
