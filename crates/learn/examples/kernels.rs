@@ -155,9 +155,9 @@ impl Bench {
     fn winograd(&self, size: usize, input: usize, output: usize, pad: usize) {
         let wide = size + 2 - 2 * pad;
         let (x, mut y) = (ones(IMAGES * wide * wide * input), ones(IMAGES * size * size * output));
-        let (mut u, mut dw) = (Buffer::new(16 * input * output), Buffer::new(9 * input * output));
+        let (mut u, mut dw) = (Buffer::new(36 * input * output), Buffer::new(9 * input * output));
         let (mut v, mut m) =
-            (Buffer::new(winograd::planes_len(input)), Buffer::new(winograd::planes_len(output)));
+            (Buffer::new(36 * winograd::plane(input)), Buffer::new(36 * winograd::plane(output)));
         let shape = Winograd {
             grid: Grid {
                 height: wide,

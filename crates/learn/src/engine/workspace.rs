@@ -1,7 +1,8 @@
 //! What one thread works in: arena, scratch and sums. Made once, used for every shard.
 
 use crate::kernels::buffer::Buffer;
-use crate::kernels::{gemm, pooled, winograd};
+use crate::kernels::winograd::{self, CONVOLUTION_ELEMENTS, WEIGHT_ELEMENTS};
+use crate::kernels::{gemm, pooled};
 use crate::program::conv::Method;
 use crate::program::{Compiled, Program};
 
@@ -13,9 +14,11 @@ pub struct Workspace {
     pub arena: Buffer,
     /// Tensors of one image.
     pub scratch: Buffer,
-    /// Four equal parts: transformed input and output tiles of a convolution, then gathered input
-    /// and gradient tiles of a weight gradient. Together, so that they share a huge page.
+    /// Transformed input and output tiles of a convolution, then gathered input and gradient tiles
+    /// of a weight gradient. Together, so that they share a huge page.
     tiles: Buffer,
+    /// Length of a plane of tiles.
+    plane: usize,
     /// Weight gradient in the transformed domain, zero between stages.
     pub gathered: Buffer,
     /// Tiles gathered.
@@ -85,12 +88,12 @@ impl Workspace {
     /// Room for `capacity` examples of `program`.
     pub fn new(compiled: &Compiled, program: &Program, capacity: usize) -> Self {
         let winograd = compiled.convs.iter().filter(|c| c.method == Method::Winograd);
-        let (mut tiles, mut gathered) = (0, 0);
+        let (mut plane, mut gathered) = (0, 0);
         for c in winograd {
             let (ci, co) = (c.input[2], c.filters);
             // The input gradient goes the other way through the same scratch.
-            tiles = winograd::planes_len(ci.max(co)).max(tiles);
-            gathered = gathered.max(16 * ci * co);
+            plane = winograd::plane(ci.max(co)).max(plane);
+            gathered = gathered.max(winograd::WEIGHT_ELEMENTS * ci * co);
         }
         for c in compiled.convs.iter().filter(|c| c.suits_pooled_gradient()) {
             gathered = gathered.max(c.kernel.len());
@@ -108,7 +111,8 @@ impl Workspace {
             capacity,
             arena: Buffer::new(program.arena_len * capacity),
             scratch: Buffer::new(program.scratch_len),
-            tiles: Buffer::new(4 * tiles),
+            tiles: Buffer::new(2 * plane * (CONVOLUTION_ELEMENTS + WEIGHT_ELEMENTS)),
+            plane,
             gathered: Buffer::new(gathered),
             waiting: 0,
             packing: Buffer::new(packing),
@@ -124,15 +128,14 @@ impl Workspace {
 
     /// Scratch for a convolution's transformed input and output tiles.
     pub fn tiles(&mut self) -> (*mut f32, *mut f32) {
-        let quarter = self.tiles.len() / 4;
-        let (v, m) = self.tiles.split_at_mut(quarter);
+        let (v, m) = self.tiles.split_at_mut(self.plane * CONVOLUTION_ELEMENTS);
         (v.as_mut_ptr(), m.as_mut_ptr())
     }
 
     /// Where a weight gradient's input and gradient tiles gather.
     pub fn gathering(&mut self) -> (*mut f32, *mut f32) {
-        let quarter = self.tiles.len() / 4;
-        let (v, m) = self.tiles[2 * quarter..].split_at_mut(quarter);
+        let from = 2 * self.plane * CONVOLUTION_ELEMENTS;
+        let (v, m) = self.tiles[from..].split_at_mut(self.plane * WEIGHT_ELEMENTS);
         (v.as_mut_ptr(), m.as_mut_ptr())
     }
 }

@@ -41,7 +41,7 @@ pub struct Conv {
 /// How a convolution is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
-    /// Winograd's 2×2 tiles.
+    /// Winograd's tiles.
     Winograd,
     /// One filter per channel.
     Depthwise,
@@ -200,7 +200,7 @@ impl Conv {
 
     fn forward_len(&self) -> usize {
         match self.method {
-            Method::Winograd => 16 * self.input[2] * self.filters,
+            Method::Winograd => winograd::CONVOLUTION_ELEMENTS * self.input[2] * self.filters,
             Method::Depthwise => 0,
             Method::Direct => self.groups * self.forward_group_len(),
         }
@@ -214,7 +214,7 @@ impl Conv {
 
     fn backward_len(&self) -> usize {
         match self.method {
-            Method::Winograd => 16 * self.input[2] * self.filters,
+            Method::Winograd => winograd::CONVOLUTION_ELEMENTS * self.input[2] * self.filters,
             Method::Depthwise => 0,
             Method::Direct => self.groups * self.backward_group_len(),
         }
@@ -347,6 +347,7 @@ fn choose(w: &Window, groups: usize, channels: usize, filters: usize) -> Method 
         && square(w.kernel_h, w.kernel_w, 3)
         && square(w.stride_h, w.stride_w, 1)
         && small_pad
+        && w.out_h.min(w.out_w) >= 3
         && channels.is_multiple_of(LANES)
         && filters.is_multiple_of(LANES)
     {
