@@ -17,7 +17,10 @@ mod loss;
 mod network;
 mod program;
 
-pub use engine::trainer::{Examples, Settings, StepResult, Trainer, Weights};
+pub use engine::shard::{Draw, Score};
+pub use engine::trainer::{Settings, StepResult, Trainer, Weights};
+pub use engine::workspace::Workspace;
+pub use engine::{Engine, Examples, ShardGradient};
 pub use error::Error;
 pub use kernels::simd::Isa;
 pub use loss::{Objective, Targets};

@@ -1,12 +1,146 @@
 //! Runs programs: one thread computes one shard, many threads many shards side by side.
+//!
+//! [`Engine`] is the seam: what a worker on any machine computes for a shard, on flat buffers.
+//! [`trainer::Trainer`] is one process' way of using it.
 
-pub mod convolve;
-pub mod normalise;
-pub mod packing;
-pub mod parts;
-pub mod predictor;
+mod convolve;
+mod normalise;
+mod packing;
+mod parts;
+mod predictor;
 pub mod shard;
-pub mod threads;
+mod threads;
 pub mod trainer;
 mod whole_shard;
 pub mod workspace;
+
+use crate::kernels::buffer::Buffer;
+use crate::kernels::simd::Isa;
+use crate::loss::{Objective, Targets};
+use crate::network::Network;
+use crate::program::{Compiled, compile};
+use packing::Packing;
+use parts::Parts;
+use shard::{Draw, Results, Score, Shard, run};
+use std::ops::Range;
+use workspace::Workspace;
+
+/// Some examples, one after another.
+#[derive(Debug, Clone, Copy)]
+pub struct Examples<'a> {
+    /// As many values per example as the network's input has, channels innermost.
+    pub inputs: &'a [f32],
+    /// What they should give.
+    pub targets: Targets<'a>,
+}
+
+/// A network compiled for this machine.
+pub struct Engine {
+    network: Network,
+    objective: Objective,
+    compiled: Compiled,
+    isa: Isa,
+}
+
+/// What one shard gives: all that leaves the thread or machine that computed it.
+pub struct ShardGradient {
+    /// Sum of the gradient over the examples, flat.
+    pub gradients: Buffer,
+    /// Count, mean and M2 of each normalised channel.
+    pub stats: Vec<f32>,
+    /// Loss and right answers.
+    pub score: Score,
+}
+
+impl Engine {
+    /// Compiles `network`; takes the fastest instruction set there is when `isa` is left out.
+    pub fn new(network: Network, objective: Objective, isa: Option<Isa>) -> Self {
+        let compiled = compile(&network, objective.loss);
+        Self { network, objective, compiled, isa: isa.unwrap_or_else(Isa::detect) }
+    }
+
+    /// Name of the engine and instruction set, such as `cpu-avx512`.
+    pub fn name(&self) -> &'static str {
+        self.isa.name()
+    }
+
+    /// Memory for one thread to compute shards of up to `examples` examples.
+    pub fn workspace(&self, examples: usize) -> Workspace {
+        Workspace::new(&self.compiled, &self.compiled.training, examples)
+    }
+
+    /// Packs parameters for the kernels; once per step serves all shards.
+    pub fn pack(&self, parameters: &[f32], packed: &mut Buffer) {
+        if packed.len() != self.compiled.packed_len {
+            *packed = Buffer::new(self.compiled.packed_len);
+        }
+        let packing = Packing::new(&self.compiled);
+        let packed = Parts::new(packed, 1);
+        let mut scratch = vec![];
+        for task in 0..packing.len() {
+            // SAFETY: one thread.
+            unsafe {
+                packing.run(task, self.isa, &self.compiled, parameters, &packed, &mut scratch);
+            }
+        }
+    }
+
+    /// Room for what a shard gives.
+    pub fn shard_gradient(&self) -> ShardGradient {
+        ShardGradient {
+            gradients: Buffer::new(self.network.parameter_count()),
+            stats: vec![0.0; self.network.stats_count()],
+            score: Score::default(),
+        }
+    }
+
+    /// Examples `range` of a batch.
+    pub fn part<'a>(&self, batch: Examples<'a>, range: Range<usize>) -> Examples<'a> {
+        let (stride, units) = (self.network.input().len(), self.network.output().len());
+        Examples {
+            inputs: &batch.inputs[range.start * stride..range.end * stride],
+            targets: batch.targets.part(range.start, range.end, units),
+        }
+    }
+
+    /// Gradient of one shard: the sum over its examples, with statistics and score.
+    ///
+    /// `weights` are flat parameters and the same packed; nothing else is read, and nothing but
+    /// `ws` and `out` is written, so that any thread or machine computes the same.
+    pub fn gradient(
+        &self,
+        ws: &mut Workspace,
+        (parameters, packed): (&[f32], &[f32]),
+        examples: Examples<'_>,
+        draw: Draw,
+        out: &mut ShardGradient,
+    ) {
+        let count = examples.inputs.len() / self.network.input().len();
+        for range in &self.compiled.cleared {
+            out.gradients[range.clone()].fill(0.0);
+        }
+        if count == 0 {
+            out.gradients.fill(0.0);
+        }
+        out.stats.fill(0.0);
+        let shard = Shard {
+            isa: self.isa,
+            compiled: &self.compiled,
+            parameters,
+            packed,
+            folded: &[],
+            inputs: examples.inputs,
+            examples: count,
+            targets: examples.targets,
+            objective: self.objective,
+            draw,
+        };
+        let mut results = Results {
+            gradients: &mut out.gradients,
+            stats: &mut out.stats,
+            score: Score::default(),
+        };
+        run(&shard, &self.compiled.training, ws, &mut results);
+        out.score = results.score;
+    }
+}

@@ -1,14 +1,13 @@
 //! Inference: normalisations folded into the convolutions below them, examples in small chunks.
 
+use super::Engine;
 use super::normalise;
-use super::packing::Packing;
 use super::parts::{Claims, Parts};
 use super::shard::{Draw, Results, Score, Shard, copy_output, run};
 use super::threads::Crew;
 use super::workspace::Workspace;
 use crate::kernels::buffer::Buffer;
-use crate::kernels::simd::Isa;
-use crate::loss::{Objective, Targets};
+use crate::loss::Targets;
 use crate::program::Compiled;
 
 /// Examples taken at once; chosen for the cache, not part of the arithmetic.
@@ -16,7 +15,6 @@ const CHUNK: usize = 32;
 
 /// Weights prepared for inference, kept until they are forgotten.
 pub struct Predictor {
-    objective: Objective,
     fresh: bool,
     parameters: Vec<f32>,
     packed: Buffer,
@@ -26,9 +24,8 @@ pub struct Predictor {
 
 impl Predictor {
     /// Nothing prepared yet.
-    pub fn new(objective: Objective) -> Self {
+    pub fn new() -> Self {
         Self {
-            objective,
             fresh: false,
             parameters: vec![],
             packed: Buffer::new(0),
@@ -45,62 +42,45 @@ impl Predictor {
     /// Folds and packs the weights, unless that is done.
     pub fn prepare(
         &mut self,
-        compiled: &Compiled,
-        isa: Isa,
+        engine: &Engine,
         threads: usize,
         (parameters, state): (&[f32], &[f32]),
     ) {
         if self.fresh {
             return;
         }
+        let compiled = &engine.compiled;
         while self.workspaces.len() < threads {
             self.workspaces.push(Workspace::new(compiled, &compiled.inference, CHUNK));
         }
         self.parameters = parameters.to_vec();
         self.folded = vec![vec![]; compiled.convs.len()];
-        if self.packed.len() != compiled.packed_len {
-            self.packed = Buffer::new(compiled.packed_len);
-        }
         fold_norms(compiled, &mut self.parameters, state, &mut self.folded);
-        let packing = Packing::new(compiled);
-        let packed = Parts::new(&mut self.packed, 1);
-        let mut scratch = vec![];
-        for task in 0..packing.len() {
-            // SAFETY: one thread.
-            unsafe { packing.run(task, isa, compiled, &self.parameters, &packed, &mut scratch) };
-        }
+        engine.pack(&self.parameters, &mut self.packed);
         for ws in &mut self.workspaces {
             normalise::from_running(compiled, &mut ws.norms, parameters, state);
         }
         self.fresh = true;
     }
 
-    /// Outputs (`units` each) of examples; after [`Self::prepare`].
-    pub fn run(
-        &mut self,
-        compiled: &Compiled,
-        isa: Isa,
-        crew: &Crew,
-        inputs: &[f32],
-        units: usize,
-        outputs: &mut [f32],
-    ) {
-        let stride = compiled.inference.sizes[0].len();
+    /// Outputs of examples; after [`Self::prepare`].
+    pub fn run(&mut self, engine: &Engine, crew: &Crew, inputs: &[f32], outputs: &mut [f32]) {
+        let (stride, units) = (engine.network.input().len(), engine.network.output().len());
         let examples = inputs.len() / stride;
         assert_eq!(outputs.len(), examples * units, "room for every output");
         let chunks = Claims::new(examples.div_ceil(CHUNK));
         let results = Parts::new(outputs, CHUNK * units);
         let workspaces = Parts::new(&mut self.workspaces, 1);
         let base = Shard {
-            isa,
-            compiled,
+            isa: engine.isa,
+            compiled: &engine.compiled,
             parameters: &self.parameters,
             packed: &self.packed,
             folded: &self.folded,
             inputs: &[],
             examples: 0,
             targets: Targets::Classes(&[]),
-            objective: self.objective,
+            objective: engine.objective,
             draw: Draw::default(),
         };
         crew.run(|thread| {

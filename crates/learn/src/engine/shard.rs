@@ -38,15 +38,20 @@ pub struct Shard<'a> {
 /// What a shard's random numbers depend on.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Draw {
+    /// The recipe's seed.
     pub seed: u64,
+    /// Step, counted over the whole run.
     pub step: u64,
+    /// Number of the shard.
     pub shard: u32,
 }
 
 /// What a shard gives back besides gradients.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Score {
+    /// Sum of the loss over the examples.
     pub loss: f64,
+    /// Examples whose class was right.
     pub correct: u64,
 }
 

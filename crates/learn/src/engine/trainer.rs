@@ -8,27 +8,19 @@ use super::normalise;
 use super::packing::Packing;
 use super::parts::{Claims, Parts};
 use super::predictor::Predictor;
-use super::shard::{Draw, Results, Score, Shard, run};
+use super::shard::{Draw, Score};
 use super::threads::{Crew, Meeting};
 use super::workspace::Workspace;
+use super::{Engine, Examples, ShardGradient};
 use crate::Error;
 use crate::kernels::buffer::Buffer;
 use crate::kernels::simd::Isa;
-use crate::loss::{Objective, Targets};
+use crate::loss::Objective;
 use crate::network::Network;
-use crate::program::{Compiled, compile};
+use crate::program::Compiled;
 use planaria_numerics::aggregate::{self, BLOCK, shard_range};
 use planaria_numerics::optimizer;
 use planaria_recipe::train::{Loss, Optimizer};
-
-/// Some examples, one after another.
-#[derive(Debug, Clone, Copy)]
-pub struct Examples<'a> {
-    /// As many values per example as the network's input has, channels innermost.
-    pub inputs: &'a [f32],
-    /// What they should give.
-    pub targets: Targets<'a>,
-}
 
 /// How a network is trained.
 #[derive(Debug, Clone)]
@@ -79,16 +71,14 @@ pub struct Weights {
 
 /// Trains one network on several threads.
 pub struct Trainer {
-    network: Network,
+    engine: Engine,
     settings: Settings,
-    compiled: Compiled,
-    isa: Isa,
     crew: Crew,
     parameters: Buffer,
     state: Vec<f32>,
     slots: Vec<Buffer>,
     packed: Buffer,
-    shards: Vec<ShardBuffers>,
+    shards: Vec<ShardGradient>,
     gradient: Buffer,
     workspaces: Vec<Workspace>,
     threads: Vec<ThreadScratch>,
@@ -119,64 +109,50 @@ impl ThreadScratch {
     }
 }
 
-/// What one shard writes.
-struct ShardBuffers {
-    gradients: Buffer,
-    stats: Vec<f32>,
-    score: Score,
-}
-
 impl Trainer {
     /// Initialised from the seed.
     pub fn new(network: Network, settings: Settings) -> Self {
-        let compiled = compile(&network, settings.loss);
-        let threads = settings.threads.clamp(1, 1024);
-        let capacity = settings.batch.div_ceil(settings.shards);
         let objective =
             Objective { loss: settings.loss, label_smoothing: settings.label_smoothing };
-        let (parameters, state) = network.initialise(settings.seed);
+        let engine = Engine::new(network, objective, settings.isa);
+        let threads = settings.threads.clamp(1, 1024);
+        let capacity = settings.batch.div_ceil(settings.shards);
+        let (parameters, state) = engine.network.initialise(settings.seed);
         let count = parameters.len();
-        let packing = Packing::new(&compiled);
-        let shards = (0..settings.shards)
-            .map(|_| ShardBuffers {
-                gradients: Buffer::new(count),
-                stats: vec![0.0; network.stats_count()],
-                score: Score::default(),
-            })
-            .collect();
+        let packing = Packing::new(&engine.compiled);
         Self {
-            isa: settings.isa.unwrap_or_else(Isa::detect),
             crew: Crew::new(threads),
             parameters: parameters.as_slice().into(),
             state,
             slots: (0..optimizer::slots(&settings.optimizer)).map(|_| Buffer::new(count)).collect(),
-            packed: Buffer::new(compiled.packed_len),
-            shards,
+            packed: Buffer::new(engine.compiled.packed_len),
+            shards: (0..settings.shards).map(|_| engine.shard_gradient()).collect(),
             gradient: Buffer::new(count),
             workspaces: (0..threads.min(settings.shards))
-                .map(|_| Workspace::new(&compiled, &compiled.training, capacity))
+                .map(|_| engine.workspace(capacity))
                 .collect(),
-            threads: (0..threads).map(|_| ThreadScratch::new(&compiled, settings.shards)).collect(),
+            threads: (0..threads)
+                .map(|_| ThreadScratch::new(&engine.compiled, settings.shards))
+                .collect(),
             claims: [packing.len(), settings.shards, count.div_ceil(BLOCK)].map(Claims::new),
             round: 0,
             packing,
             squares: vec![0.0; count.div_ceil(BLOCK)],
             scores: vec![Score::default(); settings.shards],
-            predictor: Predictor::new(objective),
-            network,
+            predictor: Predictor::new(),
+            engine,
             settings,
-            compiled,
         }
     }
 
     /// The network.
     pub fn network(&self) -> &Network {
-        &self.network
+        &self.engine.network
     }
 
     /// Name of the engine and instruction set, such as `cpu-avx512`.
     pub fn engine(&self) -> &'static str {
-        self.isa.name()
+        self.engine.name()
     }
 
     /// Threads that compute.
@@ -186,7 +162,7 @@ impl Trainer {
 
     /// The loss and its constants.
     pub fn objective(&self) -> Objective {
-        Objective { loss: self.settings.loss, label_smoothing: self.settings.label_smoothing }
+        self.engine.objective
     }
 
     /// The flat parameters.
@@ -243,7 +219,7 @@ impl Trainer {
         learning_rate: f32,
         batch: Examples<'_>,
     ) -> Result<StepResult, Error> {
-        let examples = batch.inputs.len() / self.network.input().len();
+        let examples = batch.inputs.len() / self.engine.network.input().len();
         assert!(examples <= self.settings.batch, "a batch has at most `batch` examples");
         self.predictor.forget();
         let fused = self.settings.clip_norm.is_none();
@@ -294,7 +270,6 @@ impl Trainer {
         let [packs, shard_claims, blocks] = &self.claims;
         let scale = 1.0 / examples.max(1) as f32;
         let meeting = Meeting::default();
-        let objective = self.objective();
         let parameters = Parts::new(&mut self.parameters, BLOCK);
         let gradient = Parts::new(&mut self.gradient, BLOCK);
         let slots = SlotParts::new(&mut self.slots);
@@ -303,14 +278,13 @@ impl Trainer {
         let packed = Parts::new(&mut self.packed, 1);
         let shards = Parts::new(&mut self.shards, 1);
         let workspaces = Parts::new(&mut self.workspaces, 1);
-        let (compiled, settings, isa) = (&self.compiled, &self.settings, self.isa);
-        let (packing, network) = (&self.packing, &self.network);
-        let (stride, units) = (network.input().len(), network.output().len());
+        let (engine, settings, packing) = (&self.engine, &self.settings, &self.packing);
         self.crew.run(|thread| {
             // SAFETY (all of this closure): between meetings each part is written by the one thread
             // that took its number, and parts that others read are not written.
             let scratch = unsafe { &mut scratches.part(thread)[0] };
             packs.share(round, thread, threads, |task| unsafe {
+                let (isa, compiled) = (engine.isa, &engine.compiled);
                 packing.run(task, isa, compiled, parameters.all(), &packed, &mut scratch.pack);
             });
             meeting.wait(threads);
@@ -318,19 +292,13 @@ impl Trainer {
                 let ws = unsafe { &mut workspaces.part(thread)[0] };
                 shard_claims.share(round, thread, workspaces.len(), |v| {
                     let range = shard_range(examples, settings.shards, v);
-                    let shard = Shard {
-                        isa,
-                        compiled,
-                        parameters: unsafe { parameters.all() },
-                        packed: unsafe { packed.all() },
-                        folded: &[],
-                        inputs: &batch.inputs[range.start * stride..range.end * stride],
-                        examples: range.len(),
-                        targets: batch.targets.part(range.start, range.end, units),
-                        objective,
-                        draw: Draw { seed: settings.seed, step, shard: v as u32 },
-                    };
-                    compute_shard(&shard, ws, unsafe { &mut shards.part(v)[0] });
+                    let examples = engine.part(batch, range);
+                    let draw = Draw { seed: settings.seed, step, shard: v as u32 };
+                    // SAFETY: as above.
+                    unsafe {
+                        let weights = (parameters.all(), packed.all());
+                        engine.gradient(ws, weights, examples, draw, &mut shards.part(v)[0]);
+                    }
                 });
             }
             meeting.wait(threads);
@@ -371,7 +339,7 @@ impl Trainer {
         if self.state.is_empty() {
             return;
         }
-        let compiled = &self.compiled;
+        let compiled = &self.engine.compiled;
         aggregate::tree_fold(&mut self.shards, |a, b| {
             normalise::merge_stats(compiled, &mut a.stats, &b.stats);
         });
@@ -381,9 +349,8 @@ impl Trainer {
     /// Outputs of any number of examples (logits, where the loss takes logits).
     pub fn predict(&mut self, inputs: &[f32], outputs: &mut [f32]) {
         let weights = (&*self.parameters, self.state.as_slice());
-        self.predictor.prepare(&self.compiled, self.isa, self.crew.threads(), weights);
-        let (units, crew) = (self.network.output().len(), &self.crew);
-        self.predictor.run(&self.compiled, self.isa, crew, inputs, units, outputs);
+        self.predictor.prepare(&self.engine, self.crew.threads(), weights);
+        self.predictor.run(&self.engine, &self.crew, inputs, outputs);
     }
 }
 
@@ -411,18 +378,4 @@ impl<'a> SlotParts<'a> {
         });
         f(&mut views[..count]);
     }
-}
-
-fn compute_shard(shard: &Shard<'_>, ws: &mut Workspace, out: &mut ShardBuffers) {
-    for range in &shard.compiled.cleared {
-        out.gradients[range.clone()].fill(0.0);
-    }
-    if shard.examples == 0 {
-        out.gradients.fill(0.0);
-    }
-    out.stats.fill(0.0);
-    let mut results =
-        Results { gradients: &mut out.gradients, stats: &mut out.stats, score: Score::default() };
-    run(shard, &shard.compiled.training, ws, &mut results);
-    out.score = results.score;
 }
