@@ -136,6 +136,44 @@ fn one_process_per_run_and_only_its_own_recipe() {
     assert!(talk(&refused).contains("was changed after the run began"), "{}", talk(&refused));
 }
 
+#[test]
+fn other_data_is_refused_by_its_file() {
+    let place = Place::new();
+    let idx = |dimensions: &[u32], values: Vec<u8>| {
+        let sizes = dimensions.iter().flat_map(|d| d.to_be_bytes());
+        [0, 0, 8, dimensions.len() as u8]
+            .into_iter()
+            .chain(sizes)
+            .chain(values)
+            .collect::<Vec<u8>>()
+    };
+    let images = place.path().join("train-images-idx3-ubyte");
+    let content = idx(&[40, 4, 4], (0..640).map(|i| (i % 251) as u8).collect());
+    fs::write(&images, &content).unwrap();
+    let labels = idx(&[40], (0..40).map(|i| i % 10).collect());
+    fs::write(place.path().join("train-labels-idx1-ubyte"), labels).unwrap();
+    let recipe = "{name: net, data: {train: ., validation: null, test: null}, \
+                  model: {layers: [Flatten, {Dense: {units: 10}}]}, train: {epochs: 2, batch: 8}}";
+    fs::write(place.path().join("net.yaml"), recipe).unwrap();
+    let report = place.json(&["train", "net.yaml", "--json"], 0);
+    let run = place.only_run();
+    let run = run.to_str().unwrap();
+    fs::remove_file(format!("{run}/report.json")).unwrap();
+
+    let mut flipped = content.clone();
+    flipped[300] ^= 1;
+    fs::write(&images, flipped).unwrap();
+    let refused = place.run(&["resume", run]);
+    assert_eq!(refused.status.code(), Some(2), "{}", talk(&refused));
+    assert!(talk(&refused).contains("train-images-idx3-ubyte` was changed"), "{}", talk(&refused));
+
+    fs::write(&images, content).unwrap();
+    assert_eq!(
+        place.json(&["resume", run, "--json"], 0)["weights_sha256"],
+        report["weights_sha256"]
+    );
+}
+
 fn start(place: &Place, more: &[&str]) -> Child {
     let arguments = [&["train", "tiny.yaml"], &LONG[..], more].concat();
     place.command(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()

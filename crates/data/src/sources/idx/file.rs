@@ -16,6 +16,17 @@ pub struct Header {
     pub dimensions: Vec<u32>,
 }
 
+/// A whole file.
+#[derive(Debug)]
+pub struct File {
+    /// Its first bytes.
+    pub header: Header,
+    /// All others.
+    pub values: Values,
+    /// A mark of all its bytes.
+    pub mark: u128,
+}
+
 /// A file's values.
 #[derive(Debug, PartialEq)]
 pub enum Values {
@@ -76,7 +87,7 @@ pub fn header(path: &Path) -> Result<Header, Error> {
 }
 
 /// Reads a whole file.
-pub fn read(path: &Path) -> Result<(Header, Values), Error> {
+pub fn read(path: &Path) -> Result<File, Error> {
     let mut stream = Stream::open(path)?;
     let header = read_header(path, &mut stream)?;
     let (records, record_bytes) = (header.records(), header.record_bytes());
@@ -94,7 +105,7 @@ pub fn read(path: &Path) -> Result<(Header, Values), Error> {
         return Err(Error::corrupt(path, message));
     }
     let values = convert(path, &header, raw)?;
-    Ok((header, values))
+    Ok(File { header, values, mark: stream.mark() })
 }
 
 fn read_header(path: &Path, stream: &mut Stream) -> Result<Header, Error> {
