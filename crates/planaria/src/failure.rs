@@ -13,6 +13,8 @@ pub enum Exit {
     User = 2,
     /// Stopped by Ctrl-C or SIGTERM after saving.
     Interrupted = 130,
+    /// Stopped at once, by a second Ctrl-C or before the first step; nothing was saved.
+    Unsaved = 131,
 }
 
 /// A message for the user, an optional hint, and the exit code.

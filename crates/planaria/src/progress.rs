@@ -6,11 +6,15 @@
 
 use crate::traces::number::{clock, grouped, loss};
 use std::io::{IsTerminal, Write};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
 
 /// Seconds between redraws of a live line.
 const REDRAW_SECONDS: f64 = 0.1;
 /// Seconds between plain lines.
 const PLAIN_SECONDS: f64 = 10.0;
+/// How long something may take before it is said what is waited for.
+const MOMENT: Duration = Duration::from_millis(400);
 /// Columns assumed where the terminal does not tell.
 const COLUMNS_DEFAULT: usize = 80;
 
@@ -117,8 +121,26 @@ impl Drop for Progress {
     }
 }
 
+/// Does `work`, and says `text` if it takes longer than a moment.
+pub fn patiently<T>(style: Style, text: &str, work: impl FnOnce() -> T) -> T {
+    if style == Style::Quiet {
+        return work();
+    }
+    let (done, waiting) = channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            if waiting.recv_timeout(MOMENT) == Err(RecvTimeoutError::Timeout) {
+                say(&format!("{text}\n"));
+            }
+        });
+        let result = work();
+        drop(done);
+        result
+    })
+}
+
 /// Writes to stderr, whatever becomes of it.
-fn say(text: &str) {
+pub(crate) fn say(text: &str) {
     let mut stderr = std::io::stderr().lock();
     let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
 }

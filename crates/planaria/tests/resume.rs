@@ -137,6 +137,30 @@ fn one_process_per_run_and_only_its_own_recipe() {
 }
 
 #[test]
+fn an_ignored_signal_stays_ignored_and_a_first_one_is_answered() {
+    let place = Place::new();
+    let arguments = [&["train", "tiny.yaml"], &LONG[..], &["--set", "train.epochs=10000"]].concat();
+    let binary = place.command(&arguments);
+    let mut child = Command::new("sh")
+        .args(["-c", "trap '' HUP; exec \"$0\" \"$@\""])
+        .arg(binary.get_program())
+        .args(binary.get_args())
+        .current_dir(place.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    wait_for_steps(&place, 2);
+    signal(&child, "HUP");
+    wait_for_steps(&place, 6);
+    assert!(child.try_wait().unwrap().is_none(), "nohup's process was stopped");
+    signal(&child, "INT");
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", talk(&output));
+    assert!(talk(&output).contains("Ctrl-C again quits without saving"), "{}", talk(&output));
+}
+
+#[test]
 fn other_data_is_refused_by_its_file() {
     let place = Place::new();
     let idx = |dimensions: &[u32], values: Vec<u8>| {

@@ -12,9 +12,9 @@ pub mod train;
 use crate::cli::{Cli, Command};
 use crate::clock::Stopwatch;
 use crate::failure::{Context, Exit, Failure, Result};
-use crate::progress::Style;
+use crate::progress::{Style, patiently};
 use planaria_data::{DataSet, Error, Facts, Kind};
-use planaria_recipe::{DataFacts, Diagnostics, Finding};
+use planaria_recipe::{DataFacts, Diagnostics, Finding, Recipe};
 use std::io::{ErrorKind, Write};
 
 /// Runs a command; its success may still be an exit code of its own.
@@ -64,8 +64,10 @@ pub(crate) struct Survey {
 }
 
 impl Survey {
-    /// Facts of opened data, or a mistake at the key that named it.
-    pub fn take(&mut self, opened: Result<DataSet, Error>) -> Result<DataFacts, Vec<Finding>> {
+    /// Opens the data of a recipe: facts of it, or a mistake at the key that named it.
+    pub fn open(&mut self, recipe: &Recipe, style: Style) -> Result<DataFacts, Vec<Finding>> {
+        let text = format!("reading {}", recipe.data.train);
+        let opened = patiently(style, &text, || planaria_data::open(&recipe.data, recipe.seed));
         let facts = finding(opened, &mut self.broken).map(|data| self.data.insert(data))?;
         Ok(data_facts(&facts.facts))
     }

@@ -27,13 +27,14 @@ pub fn run(options: &cli::Resume, style: Style, process: Stopwatch) -> Result<Op
         ));
         return if options.json { print(&report.to_json()).map(|()| None) } else { Ok(None) };
     }
+    interrupt::listen(style);
     let path = run.file("recipe.yaml");
     let recipe_text =
         std::fs::read_to_string(&path).context(|| format!("cannot read `{}`", path.display()))?;
     let mut survey = Survey::default();
     let name = path.display().to_string();
     let planned = Source::parse_and_plan(&name, recipe_text.as_bytes(), &[], |recipe| {
-        survey.take(planaria_data::open(&recipe.data, recipe.seed))
+        survey.open(recipe, style)
     });
     let plan = match planned {
         Ok((_, plan)) => plan,
@@ -41,7 +42,7 @@ pub fn run(options: &cli::Resume, style: Style, process: Stopwatch) -> Result<Op
     };
     let data = survey.data.expect("a plan is made from opened data");
     let checkpoint = checkpoint(&run, &plan, &mut progress)?;
-    interrupt::listen();
+    interrupt::begin(run.path());
     let threads = threads(options.threads, plan.recipe.pool.threads);
     let job = Job { plan, data, run, recipe_text, threads, style, process };
     conclude(Session::new(job, checkpoint)?.run()?, options.json, style)

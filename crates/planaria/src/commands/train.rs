@@ -16,9 +16,10 @@ use std::path::Path;
 
 /// Trains, prints, and says what to exit with.
 pub fn run(options: &cli::Train, style: Style, process: Stopwatch) -> Result<Option<Exit>> {
+    interrupt::listen(style);
     let mut survey = Survey::default();
     let planned = Source::load_and_plan(&options.recipe.recipe, &options.recipe.sets, |recipe| {
-        survey.take(planaria_data::open(&recipe.data, recipe.seed))
+        survey.open(recipe, style)
     });
     let plan = match planned {
         Ok((_, plan)) => plan,
@@ -29,7 +30,7 @@ pub fn run(options: &cli::Train, style: Style, process: Stopwatch) -> Result<Opt
     let now = clock::unix_seconds() as u64;
     let run = RunDir::create(Path::new(&plan.recipe.output.dir), &plan.recipe.name, now)?;
     run.write("recipe.yaml", recipe_text.as_bytes())?;
-    interrupt::listen();
+    interrupt::begin(run.path());
     Progress::new(style).note(&format!(
         "run {}: {} examples, {} parameters",
         run.path().display(),
