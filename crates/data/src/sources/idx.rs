@@ -123,6 +123,7 @@ impl Source for Idx {
 pub fn peek(pair: &Pair) -> Result<(Summary, Vec<DataFile>), Error> {
     let labels = Labels::read(pair)?;
     let header = file::header(&pair.images)?;
+    file::check_length(&pair.images, &header)?;
     Ok((summarise(pair, &header, &labels)?, data_files(pair, [None; 2])?))
 }
 
