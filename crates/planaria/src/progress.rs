@@ -4,6 +4,7 @@
 //! now and then. Figures and time come from the caller. Never writes to stdout, and never fails:
 //! a closed stderr does not stop a run.
 
+use crate::failure::plain;
 use crate::traces::number::{clock, grouped, loss};
 use std::io::{IsTerminal, Write};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -103,7 +104,7 @@ impl Progress {
     pub fn note(&mut self, text: &str) {
         if self.style != Style::Quiet {
             self.clear();
-            say(&format!("{text}\n"));
+            say(&format!("{}\n", plain(text)));
         }
     }
 
@@ -130,7 +131,7 @@ pub fn patiently<T>(style: Style, text: &str, work: impl FnOnce() -> T) -> T {
     std::thread::scope(|scope| {
         scope.spawn(move || {
             if waiting.recv_timeout(MOMENT) == Err(RecvTimeoutError::Timeout) {
-                say(&format!("{text}\n"));
+                say(&format!("{}\n", plain(text)));
             }
         });
         let result = work();

@@ -14,8 +14,9 @@ use crate::clock::Stopwatch;
 use crate::failure::{Context, Exit, Failure, Result};
 use crate::progress::{Style, patiently};
 use planaria_data::{DataSet, Error, Facts, Kind};
-use planaria_recipe::{DataFacts, Diagnostics, Finding, Recipe};
+use planaria_recipe::{DataFacts, Diagnostics, Finding, Plan, Recipe, Source};
 use std::io::{ErrorKind, Write};
+use std::path::Path;
 
 /// Runs a command; its success may still be an exit code of its own.
 pub fn run(cli: Cli, process: Stopwatch) -> Result<Option<Exit>> {
@@ -23,7 +24,7 @@ pub fn run(cli: Cli, process: Stopwatch) -> Result<Option<Exit>> {
     match cli.command {
         Command::Train(options) => train::run(&options, style, process),
         Command::Resume(options) => resume::run(&options, style, process),
-        Command::Evaluate(options) => evaluate::run(&options).map(|()| None),
+        Command::Evaluate(options) => evaluate::run(&options, style).map(|()| None),
         Command::Plan(options) => plan::run(&options).map(|()| None),
         Command::Schema => schema::run().map(|()| None),
     }
@@ -36,6 +37,11 @@ pub(crate) fn print(text: &str) -> Result<()> {
         Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(()),
         written => written.context(|| "cannot write to stdout".into()),
     }
+}
+
+/// Threads that compute shards; more than there are shards would only wait.
+pub(crate) fn training_threads(asked: Option<u16>, plan: &Plan) -> usize {
+    threads(asked, plan.recipe.pool.threads).min(plan.recipe.train.shards).max(1)
 }
 
 /// The number of threads asked for, or one per core.
@@ -78,6 +84,16 @@ impl Survey {
     }
 }
 
+/// Refuses an `output.dir` that cannot hold runs.
+pub(crate) fn check_output(source: &Source) -> Result<()> {
+    let dir = &source.recipe().output.dir;
+    let in_the_way = Path::new(dir).ancestors().find(|p| p.exists()).filter(|p| p.is_file());
+    let Some(file) = in_the_way else { return Ok(()) };
+    let message = format!("`{}` is a file, where a folder for runs is needed", file.display());
+    let hint = "name another folder, such as `dir: runs`";
+    Err(Failure::user(source.diagnose("output.dir", message, Some(hint))))
+}
+
 /// Turns an error of the user's data into a mistake in the recipe, and keeps any other in `broken`.
 pub(crate) fn finding<T>(
     result: Result<T, Error>,
@@ -85,11 +101,25 @@ pub(crate) fn finding<T>(
 ) -> Result<T, Vec<Finding>> {
     result.map_err(|error| match error.kind() {
         Kind::FixInput => {
-            vec![Finding::new(error.key().unwrap_or("data.train"), error.to_string())]
+            let mut finding = Finding::new(error.key().unwrap_or("data.train"), error.to_string());
+            finding.hint = whereabouts(&error);
+            vec![finding]
         }
         Kind::Retry => {
             *broken = Some(Failure::failed(error));
             Vec::new()
         }
     })
+}
+
+/// Where a relative path that leads nowhere was looked for.
+fn whereabouts(error: &Error) -> Option<String> {
+    match error {
+        Error::At { cause, .. } => whereabouts(cause),
+        Error::Missing { path, .. } if path.is_relative() && !path.exists() => {
+            let here = std::env::current_dir().ok()?;
+            Some(format!("relative paths start at the current directory, `{}`", here.display()))
+        }
+        _ => None,
+    }
 }

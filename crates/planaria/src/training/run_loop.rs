@@ -155,7 +155,7 @@ impl Session {
         let result = self
             .trainer
             .step(self.state.step, rate, examples)
-            .map_err(|e| self.not_finite(&e.to_string(), rate))?;
+            .map_err(|e| self.not_finite(&e, rate))?;
         self.validation = None;
         reader.recycle(batch);
         self.state.count(&result, watch.seconds());
@@ -252,7 +252,12 @@ impl Session {
         )
     }
 
-    fn not_finite(&self, error: &str, rate: f32) -> Failure {
+    fn not_finite(&self, error: &planaria_learn::Error, rate: f32) -> Failure {
+        // Steps count from 1 for people, and from 0 in the engine.
+        let what = match error {
+            planaria_learn::Error::NotFinite { what, value, .. } => format!("{what} is {value}"),
+            other => other.to_string(),
+        };
         let saved = match self.shelf.newest() {
             Ok(Some(found)) => format!(
                 "; step {} is kept in `{}`",
@@ -261,7 +266,7 @@ impl Session {
             ),
             _ => String::new(),
         };
-        Failure::failed(format!("training failed at step {}: {error}", self.state.step + 1)).hint(
+        Failure::failed(format!("training failed at step {}: {what}", self.state.step + 1)).hint(
             format!(
                 "lower the learning rate (it was {rate}), add `warmup_steps` or set `clip_norm`{saved}"
             ),
