@@ -90,6 +90,24 @@ pub fn peek(data: &Data, seed: u64) -> Result<Facts, Error> {
     Layout::find(data, seed)?.cut(data, Found::peek).map(|(_, facts)| facts)
 }
 
+/// Every path of a recipe that leads nowhere, where opening it tells the first alone.
+pub fn missing(data: &Data, seed: u64) -> Vec<Error> {
+    let path = |part: &Option<sections::Part>| match part {
+        Some(sections::Part::Path(text)) => Some(text.clone()),
+        _ => None,
+    };
+    let parts = [
+        (Some(data.train.clone()), Role::Train),
+        (path(&data.validation), Role::Validation),
+        (path(&data.test), Role::Test),
+    ];
+    let look = |(text, role): (Option<String>, Role)| {
+        let found = find_one(&text?, data.format, role, seed, None);
+        found.err().map(|error| error.at(key(role)))
+    };
+    parts.into_iter().filter_map(look).collect()
+}
+
 /// Opens one path (or `digits`) on its own, whole, such as for judging a saved model.
 pub fn open_part(text: &str, format: Format, role: Role, seed: u64) -> Result<Part, Error> {
     find_one(text, format, role, seed, None)?.open().map(Part::whole)

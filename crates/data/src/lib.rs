@@ -59,7 +59,7 @@ pub mod source;
 pub mod sources;
 
 pub use batch::{Batch, Loader, Targets};
-pub use dataset::{DataSet, Facts, Mark, open, open_part, peek};
+pub use dataset::{DataSet, Facts, Mark, missing, open, open_part, peek};
 pub use digest::Digest;
 pub use error::{Error, Kind};
 pub use part::Part;

@@ -42,6 +42,10 @@ fn mistakes_are_named() {
     refused(&place, &["plan", "tiny.yaml", "--set", "output.dir=tiny.yaml"], "--set output.dir");
     refused(&place, &train("data.train=no/such/file"), "start at the current directory");
     refused(&place, &train("data.train=\"no\\e[31mred\""), "`no·[31mred`");
+    let nowhere = train("data={train: no1, validation: no2, test: no3}");
+    for said in ["no1", "no2", "no3", "3 mistakes"] {
+        refused(&place, &nowhere, said);
+    }
     let large = "model={layers: [Flatten, {Dense: {units: 1000000}}, {Dense: {units: 10}}]}";
     let limited = "train={shards: 1000, batch: 1000, optimizer: adam}";
     refused(&place, &["train", "tiny.yaml", "--set", large, "--set", limited], "of memory, but");

@@ -74,7 +74,7 @@ impl Survey {
     pub fn open(&mut self, recipe: &Recipe, style: Style) -> Result<DataFacts, Vec<Finding>> {
         let text = format!("reading {}", recipe.data.train);
         let opened = patiently(style, &text, || planaria_data::open(&recipe.data, recipe.seed));
-        let facts = finding(opened, &mut self.broken).map(|data| self.data.insert(data))?;
+        let facts = finding(opened, recipe, &mut self.broken).map(|data| self.data.insert(data))?;
         Ok(data_facts(&facts.facts))
     }
 
@@ -97,19 +97,26 @@ pub(crate) fn check_output(source: &Source) -> Result<()> {
 /// Turns an error of the user's data into a mistake in the recipe, and keeps any other in `broken`.
 pub(crate) fn finding<T>(
     result: Result<T, Error>,
+    recipe: &Recipe,
     broken: &mut Option<Failure>,
 ) -> Result<T, Vec<Finding>> {
     result.map_err(|error| match error.kind() {
         Kind::FixInput => {
-            let mut finding = Finding::new(error.key().unwrap_or("data.train"), error.to_string());
-            finding.hint = whereabouts(&error);
-            vec![finding]
+            let missing = planaria_data::missing(&recipe.data, recipe.seed);
+            let errors = if missing.is_empty() { vec![error] } else { missing };
+            errors.iter().map(mistake).collect()
         }
         Kind::Retry => {
             *broken = Some(Failure::failed(error));
             Vec::new()
         }
     })
+}
+
+fn mistake(error: &Error) -> Finding {
+    let mut finding = Finding::new(error.key().unwrap_or("data.train"), error.to_string());
+    finding.hint = whereabouts(error);
+    finding
 }
 
 /// Where a relative path that leads nowhere was looked for.

@@ -16,7 +16,7 @@ use std::fmt::Write;
 pub fn run(options: &cli::Plan) -> Result<()> {
     let (mut broken, mut facts) = (None, None);
     let planned = Source::load_and_plan(&options.recipe.recipe, &options.recipe.sets, |recipe| {
-        let seen = finding(peek(&recipe.data, recipe.seed), &mut broken)?;
+        let seen = finding(peek(&recipe.data, recipe.seed), recipe, &mut broken)?;
         Ok(data_facts(facts.insert(seen)))
     });
     let (source, plan) =
