@@ -69,13 +69,14 @@ pub struct View {
 pub struct Progress {
     style: Style,
     drawn_at: Option<f64>,
-    line_shown: bool,
+    /// Characters of the live line on the screen.
+    shown: usize,
 }
 
 impl Progress {
     /// Nothing said yet.
     pub fn new(style: Style) -> Self {
-        Self { style, drawn_at: None, line_shown: false }
+        Self { style, drawn_at: None, shown: 0 }
     }
 
     /// Shows where the run is; `now` is in seconds of any clock that does not go back.
@@ -93,8 +94,10 @@ impl Progress {
         }
         self.drawn_at = Some(now);
         if self.style == Style::Live {
-            say(&format!("\r\x1b[2K{}", fit(view, columns())));
-            self.line_shown = true;
+            let columns = columns();
+            let line = fit(view, columns);
+            say(&format!("{}{line}", erase(self.shown, columns)));
+            self.shown = line.chars().count();
         } else {
             say(&format!("{}\n", fit(view, usize::MAX)));
         }
@@ -110,8 +113,9 @@ impl Progress {
 
     /// Takes the live line away.
     pub fn clear(&mut self) {
-        if std::mem::take(&mut self.line_shown) {
-            say("\r\x1b[2K");
+        match std::mem::take(&mut self.shown) {
+            0 => {}
+            shown => say(&erase(shown, columns())),
         }
     }
 }
@@ -119,6 +123,14 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         self.clear();
+    }
+}
+
+/// What takes a live line away. In a terminal that was made narrower it has run over several rows.
+fn erase(shown: usize, columns: usize) -> String {
+    match shown.saturating_sub(1) / columns.max(1) {
+        0 => "\r\x1b[2K".into(),
+        above => format!("\r\x1b[{above}A\x1b[J"),
     }
 }
 
@@ -176,6 +188,13 @@ fn fit(view: &View, columns: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_is_erased_with_all_its_rows() {
+        assert_eq!(erase(70, 80), "\r\x1b[2K");
+        assert_eq!(erase(70, 30), "\r\x1b[2A\x1b[J");
+        assert_eq!(erase(0, 0), "\r\x1b[2K");
+    }
 
     #[test]
     fn a_line_fits_its_terminal() {
