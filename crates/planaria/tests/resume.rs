@@ -99,7 +99,10 @@ fn a_run_killed_before_its_first_checkpoint_starts_again() {
     for entry in fs::read_dir(run.join("checkpoints")).unwrap() {
         fs::remove_file(entry.unwrap().path()).unwrap();
     }
-    fs::remove_file(run.join("report.json")).unwrap();
+    for file in ["report.json", "metrics.jsonl"] {
+        fs::remove_file(run.join(file)).unwrap();
+    }
+    fs::remove_dir_all(run.join("tensorboard")).unwrap();
     let again = place.json(&["resume", run.to_str().unwrap(), "--json"], 0);
     assert_eq!(again["weights_sha256"], report["weights_sha256"]);
     no_step_twice(&run);
@@ -196,6 +199,9 @@ fn other_data_is_refused_by_its_file() {
         place.json(&["resume", run, "--json"], 0)["weights_sha256"],
         report["weights_sha256"]
     );
+    // The folder has no test files.
+    let scores = place.json(&["evaluate", run, "--data", ".", "--json"], 0);
+    assert_eq!(scores["examples"], 40);
 }
 
 fn start(place: &Place, more: &[&str]) -> Child {
