@@ -27,6 +27,8 @@ pub struct DataSet {
     pub test: Option<Part>,
     /// What all of it has in common.
     pub facts: Facts,
+    /// By which it is known again; the seed and counts are the recipe's.
+    pub marks: Vec<Mark>,
 }
 
 /// What can be told of the data without reading the inputs.
@@ -44,6 +46,15 @@ pub struct Facts {
     pub test: u64,
     /// The files that are read.
     pub files: Vec<DataFile>,
+}
+
+/// What tells whether data is the same as before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mark {
+    /// A file, or `digits`.
+    pub name: String,
+    /// Its content; for digits, how they are drawn.
+    pub content: String,
 }
 
 impl Facts {
@@ -66,15 +77,35 @@ pub fn open(data: &Data, seed: u64) -> Result<DataSet, Error> {
     let own = |found: &Option<(Found, Role)>| {
         found.as_ref().map(|(f, _)| Part::whole(lookup(&sources, f).clone()))
     };
+    let marks = sources.iter().flat_map(|(f, s)| marks(f, s.as_ref())).collect();
     let (own_validation, own_test) = (own(&plan.validation), own(&plan.test));
     let source = sources.swap_remove(0).1;
     let (train, validation, test) = cut.apply(source, seed);
-    Ok(DataSet { train, validation: validation.or(own_validation), test: test.or(own_test), facts })
+    let (validation, test) = (validation.or(own_validation), test.or(own_test));
+    Ok(DataSet { train, validation, test, facts, marks })
 }
 
 /// Looks at the data of a recipe: headers, labels and sizes, never the inputs.
 pub fn peek(data: &Data, seed: u64) -> Result<Facts, Error> {
     Layout::find(data, seed)?.cut(data, Found::peek).map(|(_, facts)| facts)
+}
+
+/// Every path of a recipe that leads nowhere, where opening it tells the first alone.
+pub fn missing(data: &Data, seed: u64) -> Vec<Error> {
+    let path = |part: &Option<sections::Part>| match part {
+        Some(sections::Part::Path(text)) => Some(text.clone()),
+        _ => None,
+    };
+    let parts = [
+        (Some(data.train.clone()), Role::Train),
+        (path(&data.validation), Role::Validation),
+        (path(&data.test), Role::Test),
+    ];
+    let look = |(text, role): (Option<String>, Role)| {
+        let found = find_one(&text?, data.format, role, seed, None);
+        found.err().map(|error| error.at(key(role)))
+    };
+    parts.into_iter().filter_map(look).collect()
 }
 
 /// Opens one path (or `digits`) on its own, whole, such as for judging a saved model.
@@ -252,8 +283,20 @@ fn summarise(source: &dyn Source) -> Summary {
         len: source.len(),
         shape: source.shape(),
         target: source.target(),
-        files: source.files().to_vec(),
+        files: source.files().iter().map(|f| DataFile { mark: None, ..f.clone() }).collect(),
     }
+}
+
+fn marks(found: &Found, source: &dyn Source) -> Vec<Mark> {
+    if let Found::Digits(..) = found {
+        let content = format!("version {}", digits::VERSION);
+        return vec![Mark { name: DIGITS.into(), content }];
+    }
+    let mark = |file: &DataFile| Mark {
+        name: file.path.display().to_string(),
+        content: format!("{:032x}", file.mark.unwrap_or(0)),
+    };
+    source.files().iter().map(mark).collect()
 }
 
 fn lookup<'a, T>(list: &'a [(Found, T)], found: &Found) -> &'a T {

@@ -6,6 +6,7 @@
 
 mod xz;
 
+use crate::content::Content;
 use crate::error::Error;
 use crate::source::DataFile;
 use flate2::bufread::MultiGzDecoder;
@@ -26,6 +27,7 @@ const LISTED_MAX: usize = 8;
 pub struct Stream {
     path: PathBuf,
     bytes: Box<dyn Read + Send>,
+    content: Content,
 }
 
 /// How a file is packed.
@@ -47,7 +49,7 @@ impl Stream {
                 Box::new(lzma_rust2::XzReader::new_mem_limit(file, true, XZ_MEMORY_KIB_MAX))
             }
         };
-        Ok(Self { path: path.into(), bytes })
+        Ok(Self { path: path.into(), bytes, content: Content::new() })
     }
 
     /// Fills `out` as far as the file goes and says how far that is; `place` names where a failure
@@ -66,6 +68,7 @@ impl Stream {
                 Err(e) => return Err(self.failure(e, &place(filled))),
             }
         }
+        self.content.add(&out[..filled]);
         Ok(filled)
     }
 
@@ -77,7 +80,10 @@ impl Stream {
         let _ = out.try_reserve_exact(likely as usize);
         let result = (&mut self.bytes).take(len).read_to_end(&mut out);
         match result {
-            Ok(_) => Ok(out),
+            Ok(_) => {
+                self.content.add(&out);
+                Ok(out)
+            }
             Err(e) => Err(self.failure(e, &place(out.len()))),
         }
     }
@@ -85,6 +91,11 @@ impl Stream {
     /// Whether the file ends here. Reading on to the end also checks the checksums of packed files.
     pub fn ended(&mut self) -> Result<bool, Error> {
         Ok(self.fill(&mut [0], |_| "after the last record".into())? == 0)
+    }
+
+    /// A mark of what was read so far.
+    pub fn mark(&self) -> u128 {
+        self.content.mark()
     }
 
     /// A failure to unpack is the file's fault unless the system says that it is its own.
@@ -110,9 +121,9 @@ pub fn stated_bytes(path: &Path) -> Result<Option<u64>, Error> {
     }
 }
 
-/// The file with its stored size.
-pub fn data_file(path: &Path) -> Result<DataFile, Error> {
-    Ok(DataFile { path: path.into(), bytes: size(path)? })
+/// The file with its stored size and, once it was read, the mark of its content.
+pub fn data_file(path: &Path, mark: Option<u128>) -> Result<DataFile, Error> {
+    Ok(DataFile { path: path.into(), bytes: size(path)?, mark })
 }
 
 /// Names in a folder, sorted; names that are not UTF-8 are no data of ours.

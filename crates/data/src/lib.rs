@@ -12,6 +12,7 @@
 //! - [`scale`] and [`augment`]: what happens to the values of an example.
 //! - [`batch`]: [`Loader`] fills a [`Batch`] for any places of any epoch.
 //! - [`reader`]: [`Reader`] fills them ahead of use, on its own thread.
+//! - `content`: marks of files, by which a resumed run knows its data again.
 //! - [`digest`]: an order-free digest of example ids, for exactly-once accounting.
 //!
 //! ```
@@ -44,6 +45,7 @@
 
 pub mod augment;
 pub mod batch;
+mod content;
 pub mod dataset;
 pub mod digest;
 pub mod error;
@@ -57,7 +59,7 @@ pub mod source;
 pub mod sources;
 
 pub use batch::{Batch, Loader, Targets};
-pub use dataset::{DataSet, Facts, open, open_part, peek};
+pub use dataset::{DataSet, Facts, Mark, missing, open, open_part, peek};
 pub use digest::Digest;
 pub use error::{Error, Kind};
 pub use part::Part;

@@ -70,4 +70,6 @@ pub struct DataFile {
     pub path: PathBuf,
     /// Its size as stored.
     pub bytes: u64,
+    /// A mark of its unpacked content, once that was read.
+    pub mark: Option<u128>,
 }

@@ -88,7 +88,7 @@ impl Found {
                 len: cifar10::count(paths)?,
                 shape: cifar10::SHAPE,
                 target: Target::Class { classes: 10 },
-                files: paths.iter().map(|p| files::data_file(p)).collect::<Result<_, _>>()?,
+                files: paths.iter().map(|p| files::data_file(p, None)).collect::<Result<_, _>>()?,
             },
         })
     }

@@ -307,3 +307,11 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn looking_sees_a_plain_file_that_is_cut_short() {
+    let whole = images(8);
+    let files = folder(&[(IMAGES, &whole[..whole.len() - 3]), (LABELS, &labels(8))]);
+    let error = peek(&data(files.path()), 1).unwrap_err();
+    assert!(error.to_string().contains("record 7 of 8 is cut short (3 of 6 bytes)"), "{error}");
+}

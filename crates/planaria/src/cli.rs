@@ -10,7 +10,8 @@ Exit codes:
   0    done
   1    failed: the training, the data or the disk
   2    something to mend in the command, the recipe or a file
-  130  interrupted by Ctrl-C or SIGTERM, after saving
+  130  interrupted by Ctrl-C, SIGTERM or SIGHUP, after saving
+  131  stopped at once, without saving: a second Ctrl-C, or one before the first step
 
 Data goes to stdout, everything else to stderr.";
 
@@ -54,13 +55,13 @@ Examples:
   planaria evaluate runs/mnist-20250131-120000 --data data/mnist
   planaria evaluate mnist-20250131-120000 --data data/mnist --checkpoint best --json
 
-In a folder that holds both, the test files are taken.")]
+In a folder that holds both, the test files are taken, not those for training.")]
     Evaluate(Evaluate),
     /// Show what a recipe would do, without doing it.
     #[command(after_help = "\
 Examples:
   planaria plan examples/digits.yaml
-  planaria plan mnist.yaml --set model.preset=resnet20 --json")]
+  planaria plan mnist.yaml --set 'model={preset: resnet20}' --json")]
     Plan(Plan),
     /// Print the JSON Schema of recipes, for editors.
     #[command(after_help = "\

@@ -3,6 +3,7 @@
 //! Owns the exit codes. Never prints; `main` does.
 
 use std::fmt::Display;
+use std::io::ErrorKind;
 
 /// Exit codes, as documented in `planaria --help`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,6 +14,8 @@ pub enum Exit {
     User = 2,
     /// Stopped by Ctrl-C or SIGTERM after saving.
     Interrupted = 130,
+    /// Stopped at once, by a second Ctrl-C or before the first step; nothing was saved.
+    Unsaved = 131,
 }
 
 /// A message for the user, an optional hint, and the exit code.
@@ -54,15 +57,20 @@ impl Display for Failure {
         if !self.message.starts_with("error") {
             write!(f, "error: ")?;
         }
-        write!(f, "{}", self.message.trim_end())?;
+        write!(f, "{}", plain(self.message.trim_end()))?;
         match &self.hint {
-            Some(hint) => write!(f, "\n\nhint: {hint}"),
+            Some(hint) => write!(f, "\n\nhint: {}", plain(hint)),
             None => Ok(()),
         }
     }
 }
 
 impl std::error::Error for Failure {}
+
+/// Without control characters but line ends: a name cannot steer the terminal.
+pub(crate) fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && c != '\n' { '·' } else { c }).collect()
+}
 
 /// Says which file or action an I/O error belongs to.
 pub trait Context<T> {
@@ -72,6 +80,25 @@ pub trait Context<T> {
 
 impl<T> Context<T> for std::io::Result<T> {
     fn context(self, what: impl FnOnce() -> String) -> Result<T> {
-        self.map_err(|e| Failure::failed(format!("{}: {e}", what())))
+        self.map_err(|e| {
+            let failure = Failure::failed(format!("{}: {e}", what()));
+            match e.kind() {
+                ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+                    failure.hint("free some space, then go on with `planaria resume RUN`")
+                }
+                _ => failure,
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_cannot_steer_the_terminal() {
+        let failure = Failure::user("`\x1b[31mred` does not exist").hint("a\x07b\nc");
+        assert_eq!(failure.to_string(), "error: `·[31mred` does not exist\n\nhint: a·b\nc");
     }
 }

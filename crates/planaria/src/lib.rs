@@ -9,11 +9,13 @@
 //! - [`run_dir`]: the run's folder, checkpoints, metrics, the model's files
 //! - [`traces`]: reports, TensorBoard, the HTML page; [`progress`]: talk on stderr
 //! - [`clock`]: the only place that asks the time; [`failure`]: exit codes
+//! - [`memory`]: whether training will fit
 
 pub mod cli;
 pub mod clock;
 pub mod commands;
 pub mod failure;
+pub mod memory;
 pub mod progress;
 pub mod run_dir;
 pub mod traces;

@@ -4,13 +4,18 @@
 //! now and then. Figures and time come from the caller. Never writes to stdout, and never fails:
 //! a closed stderr does not stop a run.
 
+use crate::failure::plain;
 use crate::traces::number::{clock, grouped, loss};
 use std::io::{IsTerminal, Write};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
 
 /// Seconds between redraws of a live line.
 const REDRAW_SECONDS: f64 = 0.1;
 /// Seconds between plain lines.
 const PLAIN_SECONDS: f64 = 10.0;
+/// How long something may take before it is said what is waited for.
+const MOMENT: Duration = Duration::from_millis(400);
 /// Columns assumed where the terminal does not tell.
 const COLUMNS_DEFAULT: usize = 80;
 
@@ -64,13 +69,14 @@ pub struct View {
 pub struct Progress {
     style: Style,
     drawn_at: Option<f64>,
-    line_shown: bool,
+    /// Characters of the live line on the screen.
+    shown: usize,
 }
 
 impl Progress {
     /// Nothing said yet.
     pub fn new(style: Style) -> Self {
-        Self { style, drawn_at: None, line_shown: false }
+        Self { style, drawn_at: None, shown: 0 }
     }
 
     /// Shows where the run is; `now` is in seconds of any clock that does not go back.
@@ -88,8 +94,10 @@ impl Progress {
         }
         self.drawn_at = Some(now);
         if self.style == Style::Live {
-            say(&format!("\r\x1b[2K{}", fit(view, columns())));
-            self.line_shown = true;
+            let columns = columns();
+            let line = fit(view, columns);
+            say(&format!("{}{line}", erase(self.shown, columns)));
+            self.shown = line.chars().count();
         } else {
             say(&format!("{}\n", fit(view, usize::MAX)));
         }
@@ -99,14 +107,15 @@ impl Progress {
     pub fn note(&mut self, text: &str) {
         if self.style != Style::Quiet {
             self.clear();
-            say(&format!("{text}\n"));
+            say(&format!("{}\n", plain(text)));
         }
     }
 
     /// Takes the live line away.
     pub fn clear(&mut self) {
-        if std::mem::take(&mut self.line_shown) {
-            say("\r\x1b[2K");
+        match std::mem::take(&mut self.shown) {
+            0 => {}
+            shown => say(&erase(shown, columns())),
         }
     }
 }
@@ -117,8 +126,34 @@ impl Drop for Progress {
     }
 }
 
+/// What takes a live line away. In a terminal that was made narrower it has run over several rows.
+fn erase(shown: usize, columns: usize) -> String {
+    match shown.saturating_sub(1) / columns.max(1) {
+        0 => "\r\x1b[2K".into(),
+        above => format!("\r\x1b[{above}A\x1b[J"),
+    }
+}
+
+/// Does `work`, and says `text` if it takes longer than a moment.
+pub fn patiently<T>(style: Style, text: &str, work: impl FnOnce() -> T) -> T {
+    if style == Style::Quiet {
+        return work();
+    }
+    let (done, waiting) = channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            if waiting.recv_timeout(MOMENT) == Err(RecvTimeoutError::Timeout) {
+                say(&format!("{}\n", plain(text)));
+            }
+        });
+        let result = work();
+        drop(done);
+        result
+    })
+}
+
 /// Writes to stderr, whatever becomes of it.
-fn say(text: &str) {
+pub(crate) fn say(text: &str) {
     let mut stderr = std::io::stderr().lock();
     let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
 }
@@ -153,6 +188,13 @@ fn fit(view: &View, columns: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_is_erased_with_all_its_rows() {
+        assert_eq!(erase(70, 80), "\r\x1b[2K");
+        assert_eq!(erase(70, 30), "\r\x1b[2A\x1b[J");
+        assert_eq!(erase(0, 0), "\r\x1b[2K");
+    }
 
     #[test]
     fn a_line_fits_its_terminal() {

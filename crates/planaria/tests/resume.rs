@@ -99,7 +99,10 @@ fn a_run_killed_before_its_first_checkpoint_starts_again() {
     for entry in fs::read_dir(run.join("checkpoints")).unwrap() {
         fs::remove_file(entry.unwrap().path()).unwrap();
     }
-    fs::remove_file(run.join("report.json")).unwrap();
+    for file in ["report.json", "metrics.jsonl"] {
+        fs::remove_file(run.join(file)).unwrap();
+    }
+    fs::remove_dir_all(run.join("tensorboard")).unwrap();
     let again = place.json(&["resume", run.to_str().unwrap(), "--json"], 0);
     assert_eq!(again["weights_sha256"], report["weights_sha256"]);
     no_step_twice(&run);
@@ -134,6 +137,71 @@ fn one_process_per_run_and_only_its_own_recipe() {
     let refused = place.run(&["resume", run.to_str().unwrap()]);
     assert_eq!(refused.status.code(), Some(2));
     assert!(talk(&refused).contains("was changed after the run began"), "{}", talk(&refused));
+}
+
+#[test]
+fn an_ignored_signal_stays_ignored_and_a_first_one_is_answered() {
+    let place = Place::new();
+    let arguments = [&["train", "tiny.yaml"], &LONG[..], &["--set", "train.epochs=10000"]].concat();
+    let binary = place.command(&arguments);
+    let mut child = Command::new("sh")
+        .args(["-c", "trap '' HUP; exec \"$0\" \"$@\""])
+        .arg(binary.get_program())
+        .args(binary.get_args())
+        .current_dir(place.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    wait_for_steps(&place, 2);
+    signal(&child, "HUP");
+    wait_for_steps(&place, 6);
+    assert!(child.try_wait().unwrap().is_none(), "nohup's process was stopped");
+    signal(&child, "INT");
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", talk(&output));
+    assert!(talk(&output).contains("Ctrl-C again quits without saving"), "{}", talk(&output));
+}
+
+#[test]
+fn other_data_is_refused_by_its_file() {
+    let place = Place::new();
+    let idx = |dimensions: &[u32], values: Vec<u8>| {
+        let sizes = dimensions.iter().flat_map(|d| d.to_be_bytes());
+        [0, 0, 8, dimensions.len() as u8]
+            .into_iter()
+            .chain(sizes)
+            .chain(values)
+            .collect::<Vec<u8>>()
+    };
+    let images = place.path().join("train-images-idx3-ubyte");
+    let content = idx(&[40, 4, 4], (0..640).map(|i| (i % 251) as u8).collect());
+    fs::write(&images, &content).unwrap();
+    let labels = idx(&[40], (0..40).map(|i| i % 10).collect());
+    fs::write(place.path().join("train-labels-idx1-ubyte"), labels).unwrap();
+    let recipe = "{name: net, data: {train: ., validation: null, test: null}, \
+                  model: {layers: [Flatten, {Dense: {units: 10}}]}, train: {epochs: 2, batch: 8}}";
+    fs::write(place.path().join("net.yaml"), recipe).unwrap();
+    let report = place.json(&["train", "net.yaml", "--json"], 0);
+    let run = place.only_run();
+    let run = run.to_str().unwrap();
+    fs::remove_file(format!("{run}/report.json")).unwrap();
+
+    let mut flipped = content.clone();
+    flipped[300] ^= 1;
+    fs::write(&images, flipped).unwrap();
+    let refused = place.run(&["resume", run]);
+    assert_eq!(refused.status.code(), Some(2), "{}", talk(&refused));
+    assert!(talk(&refused).contains("train-images-idx3-ubyte` was changed"), "{}", talk(&refused));
+
+    fs::write(&images, content).unwrap();
+    assert_eq!(
+        place.json(&["resume", run, "--json"], 0)["weights_sha256"],
+        report["weights_sha256"]
+    );
+    // The folder has no test files.
+    let scores = place.json(&["evaluate", run, "--data", ".", "--json"], 0);
+    assert_eq!(scores["examples"], 40);
 }
 
 fn start(place: &Place, more: &[&str]) -> Child {

@@ -92,7 +92,7 @@ fn early_stopping_ends_a_run() {
     );
     assert_eq!(report["outcome"], "stopped_early");
     assert_eq!(report["epochs"], 3);
-    assert!(report["reason"].as_str().unwrap().contains("has not improved for 2 epochs"));
+    assert!(report["reason"].as_str().unwrap().contains(" for 2 epochs; best "));
 }
 
 #[test]

@@ -37,6 +37,18 @@ fn mistakes_are_named() {
     refused(&place, &train("model.layers.5.Dense.units=3"), "units");
     refused(&place, &["resume", "no-such-run"], "there is no run `no-such-run`");
     refused(&place, &["resume", "folder"], "is not a run");
+    refused(&place, &["resume", "tiny.yaml"], "`tiny.yaml` is a file");
+    refused(&place, &train("output.dir=tiny.yaml"), "is a file, where a folder");
+    refused(&place, &["plan", "tiny.yaml", "--set", "output.dir=tiny.yaml"], "--set output.dir");
+    refused(&place, &train("data.train=no/such/file"), "start at the current directory");
+    refused(&place, &train("data.train=\"no\\e[31mred\""), "`no·[31mred`");
+    let nowhere = train("data={train: no1, validation: no2, test: no3}");
+    for said in ["no1", "no2", "no3", "3 mistakes"] {
+        refused(&place, &nowhere, said);
+    }
+    let large = "model={layers: [Flatten, {Dense: {units: 1000000}}, {Dense: {units: 10}}]}";
+    let limited = "train={shards: 1000, batch: 1000, optimizer: adam}";
+    refused(&place, &["train", "tiny.yaml", "--set", large, "--set", limited], "of memory, but");
     refused(&place, &["evaluate", "no-such-run", "--data", "digits"], "there is no run");
     assert!(!place.path().join("runs").exists(), "a refused recipe leaves nothing behind");
 }
@@ -80,6 +92,8 @@ fn help_version_schema_and_plan_print_data() {
         assert!(text.contains(expect), "{arguments:?}: {text}");
     }
     let plan = place.json(&["plan", "tiny.yaml", "--json"], 0);
+    assert_eq!(plan["recipe"]["train"]["optimizer"]["sgd"]["learning_rate"], 0.05);
+    assert!(plan["memory_bytes"].as_u64() > Some(100_000));
     assert_eq!((&plan["data"]["train"], &plan["data"]["test"]), (&420.into(), &120.into()));
     assert!(!place.path().join("runs").exists());
 }

@@ -10,7 +10,7 @@
 use crate::diagnostic::{Mistake, Span, quoted};
 use crate::node::{Entry, Kind, Node, title};
 use crate::suggest;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 /// Mistakes after which the rest of a file is not looked at.
 const MISTAKES_MAX: usize = 1000;
@@ -104,7 +104,8 @@ impl<'s> Checker<'s> {
                 Some(value) => {
                     object.insert(entry.key.clone(), value);
                 }
-                None => sound &= !required.contains(&entry.key.as_str()),
+                None if !required.contains(&entry.key.as_str()) => {}
+                None => sound &= self.stand_in(&entry.key, &mut object),
             }
             self.path.pop();
         }
@@ -112,7 +113,7 @@ impl<'s> Checker<'s> {
             if entries.iter().any(|e| e.key == name) {
                 continue;
             }
-            sound = false;
+            sound &= self.stand_in(name, &mut object);
             // A mistyped key is one mistake, not two.
             let mistyped = |e: &Entry| {
                 !known.contains(&e.key.as_str()) && suggest::nearest(&e.key, &known) == Some(name)
@@ -122,6 +123,22 @@ impl<'s> Checker<'s> {
             }
         }
         sound.then_some(Value::Object(object))
+    }
+
+    /// Puts something harmless where a required value is unsound, so that the rest of the recipe is
+    /// still looked at; the mistake itself is reported in any case.
+    fn stand_in(&self, name: &str, object: &mut Map<String, Value>) -> bool {
+        let path: Vec<&str> = self.path.iter().map(String::as_str).collect();
+        // While a value is checked its own name is the end of the path.
+        let value = match (path.as_slice(), name) {
+            (["name"] | [], "name") => json!("unnamed"),
+            (["data"] | [], "data") => json!({ "train": "" }),
+            (["model"] | [], "model") => json!({}),
+            (["data", "train"] | ["data"], "train") => json!(""),
+            _ => return false,
+        };
+        object.insert(name.to_owned(), value);
+        true
     }
 
     fn array(&mut self, node: &Node, items: &[Node], schema: &'s Value) -> Option<Value> {

@@ -47,7 +47,7 @@ pub(crate) fn check(recipe: &Recipe, facts: &DataFacts, cut: bool) -> Result<Pla
 
 fn layers(model: &Model, facts: &DataFacts) -> Option<Vec<Layer>> {
     match (&model.layers, model.preset) {
-        (Some(layers), None) => Some(layers.clone()),
+        (Some(layers), None) if !layers.is_empty() => Some(layers.clone()),
         (None, Some(preset)) => Some(presets::expand(preset, facts.classes.unwrap_or(1).max(1))),
         _ => None,
     }

@@ -76,6 +76,25 @@ impl Node {
         span
     }
 
+    /// The value at a dotted path.
+    pub fn find(&self, path: &str) -> Option<&Node> {
+        path.split('.').try_fold(self, |node, segment| match &node.kind {
+            Kind::Seq(items) => items.get(segment.parse::<usize>().ok()?),
+            _ => node.get(segment),
+        })
+    }
+
+    /// Place of the first value in here that came from a `--set`.
+    pub fn overridden(&self) -> Option<Span> {
+        match &self.kind {
+            Kind::Map(entries) => entries.iter().find_map(|e| {
+                e.value.overridden().or_else(|| (e.key_span.text > 0).then_some(e.key_span))
+            }),
+            Kind::Seq(items) => items.iter().find_map(Node::overridden),
+            _ => (self.span.text > 0).then_some(self.span),
+        }
+    }
+
     /// The value in a message, as in "but is …".
     pub fn describe(&self) -> String {
         match &self.kind {

@@ -203,15 +203,20 @@ impl fmt::Display for Plan {
         }
         writeln!(f, "test        {}", part(recipe.data.test.as_ref()))?;
         writeln!(f, "validation  {}", part(recipe.data.validation.as_ref()))?;
-        writeln!(f, "output      {}/{}-<time>/", recipe.output.dir, recipe.name)?;
+        writeln!(
+            f,
+            "output      {}/{}-<time>/",
+            crate::diagnostic::plain(&recipe.output.dir),
+            recipe.name
+        )?;
         writeln!(f)?;
         self.table(f)?;
         writeln!(f)?;
         writeln!(
             f,
-            "training    {} epochs of {} steps, batch {}",
-            grouped(train.epochs as u64),
-            grouped(self.steps_per_epoch as u64),
+            "training    {} of {}, batch {}",
+            counted(train.epochs, "epoch"),
+            counted(self.steps_per_epoch, "step"),
             train.batch
         )?;
         writeln!(f, "shards      {}", shard_text(&self.shards))?;
@@ -282,6 +287,11 @@ fn shard_text(shards: &[usize]) -> String {
     let high = shards.iter().max().copied().unwrap_or(0);
     let each = if low == high { format!("{low}") } else { format!("{low} or {high}") };
     format!("{} with {each} examples each", shards.len())
+}
+
+/// `1 epoch`, `1,200 steps`.
+fn counted(n: usize, what: &str) -> String {
+    format!("{} {what}{}", grouped(n as u64), if n == 1 { "" } else { "s" })
 }
 
 /// Digits in groups of three.

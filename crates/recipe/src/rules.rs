@@ -17,13 +17,32 @@ pub(crate) fn check(recipe: &Recipe, tree: &Node) -> Vec<Finding> {
     let mut found = Vec::new();
     name(&recipe.name, &mut found);
     pool(recipe, &mut found);
-    data(&recipe.data, &mut found);
+    data(&recipe.data, tree, &mut found);
     model(recipe, tree, &mut found);
     train(recipe, &mut found);
     if recipe.output.dir.is_empty() {
         found.push(Finding::new("output.dir", "`output.dir` is empty").hint("write `dir: runs`"));
     }
     found
+}
+
+/// The recipe as its data can be looked at: without held-out parts that were found unsound, so that
+/// no mistake is reported twice and the shapes are still checked. Nothing without training data.
+pub(crate) fn without_unsound_parts(recipe: &Recipe) -> Option<Recipe> {
+    let mut recipe = recipe.clone();
+    let data = &mut recipe.data;
+    for part in [&mut data.test, &mut data.validation] {
+        part.take_if(|part| match part {
+            Part::Share(share) => !(*share > 0.0 && *share < 1.0),
+            Part::Path(path) => path.is_empty(),
+        });
+    }
+    if let (Some(Part::Share(test)), Some(Part::Share(validation))) = (&data.test, &data.validation)
+        && test + validation >= 1.0
+    {
+        (data.test, data.validation) = (None, None);
+    }
+    (!data.train.is_empty()).then_some(recipe)
 }
 
 fn name(name: &str, found: &mut Vec<Finding>) {
@@ -58,8 +77,10 @@ fn pool(recipe: &Recipe, found: &mut Vec<Finding>) {
     }
 }
 
-fn data(data: &Data, found: &mut Vec<Finding>) {
-    if data.train.is_empty() {
+fn data(data: &Data, tree: &Node, found: &mut Vec<Finding>) {
+    // What was not written has been missed already.
+    let written = tree.get("data").and_then(|data| data.get("train"));
+    if written.is_some_and(|train| train.kind == Kind::Str(String::new())) {
         found.push(
             Finding::new("data.train", "`data.train` is empty").hint("write `digits` or a path"),
         );
@@ -127,12 +148,13 @@ fn model(recipe: &Recipe, tree: &Node, found: &mut Vec<Finding>) {
     let model = tree.get("model");
     let written =
         |key: &str| model.and_then(|m| m.get(key)).is_some_and(|node| node.kind != Kind::Null);
+    let is_mapping = model.is_some_and(|m| matches!(m.kind, Kind::Map(_)));
     match (written("layers"), written("preset")) {
         (true, true) => found.push(
             Finding::new("model.preset", "`model` has both `layers` and `preset`")
-                .hint("keep one of them"),
+                .hint("keep one of them, such as by `--set 'model={preset: resnet20}'`"),
         ),
-        (false, false) => found.push(
+        (false, false) if is_mapping => found.push(
             Finding::new("model", "`model` has neither `layers` nor `preset`")
                 .hint("list its `layers:`, or write `preset: mlp`"),
         ),

@@ -4,7 +4,7 @@
 //! to the current directory, not to the recipe.
 
 use crate::check;
-use crate::diagnostic::{Diagnostics, Finding, Mistake, Span, Texts};
+use crate::diagnostic::{Diagnostics, Finding, Mistake, Span, Texts, plain};
 use crate::network::{self, DataFacts};
 use crate::node::{Kind, Node};
 use crate::plan::Plan;
@@ -57,13 +57,14 @@ impl Source {
         survey: impl FnOnce(&Recipe) -> Result<DataFacts, Vec<Finding>>,
     ) -> Result<(Self, Plan), Diagnostics> {
         let mut draft = Draft::new(file, bytes, sets);
-        let plan = draft.recipe.clone().and_then(|recipe| {
-            let outcome = match survey(&recipe) {
-                Ok(facts) => network::check(&recipe, &facts, draft.layers_cut),
-                Err(findings) => Err(findings),
-            };
-            outcome.map_err(|findings| draft.add(findings)).ok()
-        });
+        let plan =
+            draft.recipe.as_ref().and_then(rules::without_unsound_parts).and_then(|recipe| {
+                let outcome = match survey(&recipe) {
+                    Ok(facts) => network::check(&recipe, &facts, draft.layers_cut),
+                    Err(findings) => Err(findings),
+                };
+                outcome.map_err(|findings| draft.add(findings)).ok()
+            });
         let texts = draft.texts.clone();
         let source = draft.into_source()?;
         // Without mistakes the network check has made a plan.
@@ -172,7 +173,10 @@ impl Draft {
 }
 
 fn locate(tree: &Node, finding: Finding) -> Mistake {
-    Mistake::new(tree.place_of(&finding.key), finding.message, finding.hint)
+    // A layer that does not fit because of a `--set` in it is that argument's mistake.
+    let set = tree.find(&finding.key).filter(|_| finding.key.starts_with("model.layers."));
+    let span = set.and_then(Node::overridden).unwrap_or_else(|| tree.place_of(&finding.key));
+    Mistake::new(span, plain(&finding.message), finding.hint.map(|hint| plain(&hint)))
 }
 
 /// Reads at most the bound, however long the file claims to be.

@@ -248,11 +248,11 @@ fn values_together() {
     );
     check_section(
         "model: {preset: mlp, layers: [Flatten]}",
-        "1:17 `model` has both `layers` and `preset` // keep one of them",
+        "1:17 `model` has both `layers` and `preset` // keep one of them, such as by `--set 'model={preset: resnet20}'`",
     );
     check_section(
         "model: {layers: []}",
-        "1:9 `model.layers` is empty // add a layer such as `- {Dense: {units: 10}}`\n1:9 the network ends in 28×28×1, but a loss needs a vector // end with `GlobalAveragePooling2D`, or `Flatten` and `Dense`",
+        "1:9 `model.layers` is empty // add a layer such as `- {Dense: {units: 10}}`",
     );
     check_section(
         "data: {train: digits, test: 0.5, validation: 0.5}",

@@ -38,13 +38,16 @@ pub struct Cifar10 {
 struct Records {
     labels: Vec<u8>,
     pixels: Vec<u8>,
+    /// Of the file's content.
+    mark: u128,
 }
 
 impl Cifar10 {
     /// Reads the files that [`locate`] found, with a thread for each core.
     pub fn open(paths: &[PathBuf]) -> Result<Self, Error> {
-        let files = paths.iter().map(|p| files::data_file(p)).collect::<Result<_, _>>()?;
         let batches = read_all(paths)?;
+        let file = |(path, batch): (&PathBuf, &Records)| files::data_file(path, Some(batch.mark));
+        let files = paths.iter().zip(&batches).map(file).collect::<Result<_, _>>()?;
         let mut starts = Vec::with_capacity(batches.len());
         let mut len = 0;
         for batch in &batches {
@@ -190,7 +193,7 @@ fn read(path: &Path) -> Result<Records, Error> {
         let filled = stream.fill(&mut record, |_| format!("record {number}{total}"))?;
         match filled {
             0 if number == 0 => return Err(Error::corrupt(path, "it holds no records")),
-            0 => return Ok(records),
+            0 => return Ok(Records { mark: stream.mark(), ..records }),
             RECORD => take(path, &mut records, &record)?,
             n => {
                 return Err(Error::corrupt(

@@ -17,6 +17,8 @@ use planaria_numerics::random::{Purpose, Stream};
 use planaria_recipe::shape::Shape;
 use std::sync::OnceLock;
 
+/// Raised when the same seed and id give another image; a resumed run must draw the same.
+pub const VERSION: u32 = 1;
 /// Examples drawn when `data.examples` does not say.
 pub const EXAMPLES: u64 = 60_000;
 

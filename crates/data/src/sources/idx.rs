@@ -14,7 +14,7 @@ use crate::files;
 use crate::memory::prefetch;
 use crate::scale::Scale;
 use crate::source::{DataFile, Source, Target};
-use file::{Header, Values};
+use file::{File, Header, Values};
 use planaria_recipe::shape::Shape;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -55,10 +55,11 @@ impl Idx {
     /// Reads both files.
     pub fn open(pair: &Pair) -> Result<Self, Error> {
         let labels = Labels::read(pair)?;
-        let (header, inputs) = file::read(&pair.images)?;
+        let File { header, values: inputs, mark } = file::read(&pair.images)?;
         let summary = summarise(pair, &header, &labels)?;
+        let files = data_files(pair, [Some(mark), Some(labels.mark)])?;
         let Labels { classes, values, .. } = labels;
-        Ok(Self { summary, inputs, classes, values, files: data_files(pair)? })
+        Ok(Self { summary, inputs, classes, values, files })
     }
 
     fn row(&self, id: u64) -> Range<usize> {
@@ -122,7 +123,8 @@ impl Source for Idx {
 pub fn peek(pair: &Pair) -> Result<(Summary, Vec<DataFile>), Error> {
     let labels = Labels::read(pair)?;
     let header = file::header(&pair.images)?;
-    Ok((summarise(pair, &header, &labels)?, data_files(pair)?))
+    file::check_length(&pair.images, &header)?;
+    Ok((summarise(pair, &header, &labels)?, data_files(pair, [None; 2])?))
 }
 
 /// Whether a file begins as idx files do.
@@ -135,13 +137,14 @@ struct Labels {
     header: Header,
     classes: Vec<u32>,
     values: Vec<f32>,
+    mark: u128,
 }
 
 impl Labels {
     fn read(pair: &Pair) -> Result<Self, Error> {
         let path = &pair.labels;
-        let (header, content) = file::read(path)?;
-        let mut labels = Self { header, classes: Vec::new(), values: Vec::new() };
+        let File { header, values: content, mark } = file::read(path)?;
+        let mut labels = Self { header, classes: Vec::new(), values: Vec::new(), mark };
         let dimensions = labels.header.dimensions.len();
         match content {
             Values::Floats { values, integers: false } if dimensions <= 2 => labels.values = values,
@@ -203,6 +206,7 @@ fn image(height: u32, width: u32, channels: u32) -> Shape {
     Shape::Image { height: height as usize, width: width as usize, channels: channels as usize }
 }
 
-fn data_files(pair: &Pair) -> Result<Vec<DataFile>, Error> {
-    Ok(vec![files::data_file(&pair.images)?, files::data_file(&pair.labels)?])
+fn data_files(pair: &Pair, marks: [Option<u128>; 2]) -> Result<Vec<DataFile>, Error> {
+    let [images, labels] = marks;
+    Ok(vec![files::data_file(&pair.images, images)?, files::data_file(&pair.labels, labels)?])
 }

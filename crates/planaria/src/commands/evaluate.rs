@@ -4,11 +4,12 @@ use crate::cli::{self, Which};
 use crate::clock::Stopwatch;
 use crate::commands::{print, threads};
 use crate::failure::{Context, Failure, Result};
+use crate::progress::{Progress, Style, patiently};
 use crate::run_dir::model_file::{Description, read_tensors};
 use crate::run_dir::shelf::Shelf;
 use crate::run_dir::{find, run_id};
 use crate::traces::number::{grouped, percent, short};
-use crate::traces::report::weights_sha256;
+use crate::traces::report::{Outcome, Report, weights_sha256};
 use crate::traces::scores::Scores;
 use crate::training::evaluation::{evaluate, failure};
 use planaria_data::{Part, Role, Target, open_part};
@@ -19,13 +20,12 @@ use std::fmt::Write;
 use std::path::Path;
 
 /// Scores and prints.
-pub fn run(options: &cli::Evaluate) -> Result<()> {
+pub fn run(options: &cli::Evaluate, style: Style) -> Result<()> {
     let folder = find(&options.run)?;
     let description = describe(&folder)?;
     let threads = threads(options.threads, 0);
     let mut trainer = load(&folder, &description, options.checkpoint, threads)?;
-    let part = open_part(&options.data, description.format, Role::Test, description.seed)
-        .map_err(failure)?;
+    let part = examples(options, &description, style)?;
     let outputs = trainer.network().output().len();
     fits(&description, &part, &options.data, outputs)?;
     let clock = Stopwatch::start();
@@ -51,12 +51,46 @@ pub fn run(options: &cli::Evaluate) -> Result<()> {
 fn describe(folder: &Path) -> Result<Description> {
     let path = folder.join("model.yaml");
     let text = std::fs::read_to_string(&path).map_err(|e| {
-        Failure::user(format!("cannot read `{}`: {e}", path.display())).hint(
-            "a model is written when a run ends or is interrupted; finish it with `planaria resume`",
-        )
+        Failure::user(format!("cannot read `{}`: {e}", path.display())).hint(no_model(folder))
     })?;
     Description::from_yaml(&text)
         .map_err(|why| Failure::user(format!("`{}`: {why}", path.display())))
+}
+
+/// Why a run has no model, and what to do about it.
+fn no_model(folder: &Path) -> String {
+    let report = std::fs::read(folder.join("report.json")).ok();
+    let report = report.and_then(|bytes| serde_json::from_slice::<Report>(&bytes).ok());
+    match report.filter(|report| report.outcome == Outcome::Failed) {
+        Some(report) => format!(
+            "the run failed ({}); mend the recipe and train again",
+            report.reason.as_deref().unwrap_or("it does not say why")
+        ),
+        None => "a model is written when a run ends or is interrupted; finish it with `planaria \
+                 resume`"
+            .into(),
+    }
+}
+
+/// The examples to score: the test files of a folder, else those for training.
+fn examples(options: &cli::Evaluate, description: &Description, style: Style) -> Result<Part> {
+    let open = |role| open_part(&options.data, description.format, role, description.seed);
+    let text = format!("reading {}", options.data);
+    let opened = patiently(style, &text, || match open(Role::Test) {
+        Err(planaria_data::Error::Missing { .. }) if Path::new(&options.data).is_dir() => {
+            // Where neither is there, what is missing is the test files.
+            open(Role::Train)
+                .map(|part| (part, true))
+                .or_else(|_| open(Role::Test).map(|part| (part, false)))
+        }
+        part => part.map(|part| (part, false)),
+    });
+    let (part, training) = opened.map_err(failure)?;
+    if training {
+        Progress::new(style)
+            .note(&format!("`{}` has no test files; its training files are scored", options.data));
+    }
+    Ok(part)
 }
 
 /// The network with the weights asked for.
@@ -76,6 +110,10 @@ fn load(folder: &Path, description: &Description, which: Which, threads: usize) 
             (weights.parameters, weights.state)
         }
     };
+    if let Some(value) = parameters.iter().chain(&state).find(|v| !v.is_finite()) {
+        let message = format!("the weights of `{}` hold {value}", run_id(folder));
+        return Err(Failure::failed(message).hint("training ran away; lower its learning rate"));
+    }
     let settings = Settings {
         seed: description.seed,
         batch: 1,

@@ -12,10 +12,11 @@ pub mod train;
 use crate::cli::{Cli, Command};
 use crate::clock::Stopwatch;
 use crate::failure::{Context, Exit, Failure, Result};
-use crate::progress::Style;
+use crate::progress::{Style, patiently};
 use planaria_data::{DataSet, Error, Facts, Kind};
-use planaria_recipe::{DataFacts, Diagnostics, Finding};
+use planaria_recipe::{DataFacts, Diagnostics, Finding, Plan, Recipe, Source};
 use std::io::{ErrorKind, Write};
+use std::path::Path;
 
 /// Runs a command; its success may still be an exit code of its own.
 pub fn run(cli: Cli, process: Stopwatch) -> Result<Option<Exit>> {
@@ -23,7 +24,7 @@ pub fn run(cli: Cli, process: Stopwatch) -> Result<Option<Exit>> {
     match cli.command {
         Command::Train(options) => train::run(&options, style, process),
         Command::Resume(options) => resume::run(&options, style, process),
-        Command::Evaluate(options) => evaluate::run(&options).map(|()| None),
+        Command::Evaluate(options) => evaluate::run(&options, style).map(|()| None),
         Command::Plan(options) => plan::run(&options).map(|()| None),
         Command::Schema => schema::run().map(|()| None),
     }
@@ -36,6 +37,11 @@ pub(crate) fn print(text: &str) -> Result<()> {
         Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(()),
         written => written.context(|| "cannot write to stdout".into()),
     }
+}
+
+/// Threads that compute shards; more than there are shards would only wait.
+pub(crate) fn training_threads(asked: Option<u16>, plan: &Plan) -> usize {
+    threads(asked, plan.recipe.pool.threads).min(plan.recipe.train.shards).max(1)
 }
 
 /// The number of threads asked for, or one per core.
@@ -64,9 +70,11 @@ pub(crate) struct Survey {
 }
 
 impl Survey {
-    /// Facts of opened data, or a mistake at the key that named it.
-    pub fn take(&mut self, opened: Result<DataSet, Error>) -> Result<DataFacts, Vec<Finding>> {
-        let facts = finding(opened, &mut self.broken).map(|data| self.data.insert(data))?;
+    /// Opens the data of a recipe: facts of it, or a mistake at the key that named it.
+    pub fn open(&mut self, recipe: &Recipe, style: Style) -> Result<DataFacts, Vec<Finding>> {
+        let text = format!("reading {}", recipe.data.train);
+        let opened = patiently(style, &text, || planaria_data::open(&recipe.data, recipe.seed));
+        let facts = finding(opened, recipe, &mut self.broken).map(|data| self.data.insert(data))?;
         Ok(data_facts(&facts.facts))
     }
 
@@ -76,18 +84,49 @@ impl Survey {
     }
 }
 
+/// Refuses an `output.dir` that cannot hold runs.
+pub(crate) fn check_output(source: &Source) -> Result<()> {
+    let dir = &source.recipe().output.dir;
+    let in_the_way = Path::new(dir).ancestors().find(|p| p.exists()).filter(|p| p.is_file());
+    let Some(file) = in_the_way else { return Ok(()) };
+    let message = format!("`{}` is a file, where a folder for runs is needed", file.display());
+    let hint = "name another folder, such as `dir: runs`";
+    Err(Failure::user(source.diagnose("output.dir", message, Some(hint))))
+}
+
 /// Turns an error of the user's data into a mistake in the recipe, and keeps any other in `broken`.
 pub(crate) fn finding<T>(
     result: Result<T, Error>,
+    recipe: &Recipe,
     broken: &mut Option<Failure>,
 ) -> Result<T, Vec<Finding>> {
     result.map_err(|error| match error.kind() {
         Kind::FixInput => {
-            vec![Finding::new(error.key().unwrap_or("data.train"), error.to_string())]
+            let missing = planaria_data::missing(&recipe.data, recipe.seed);
+            let errors = if missing.is_empty() { vec![error] } else { missing };
+            errors.iter().map(mistake).collect()
         }
         Kind::Retry => {
             *broken = Some(Failure::failed(error));
             Vec::new()
         }
     })
+}
+
+fn mistake(error: &Error) -> Finding {
+    let mut finding = Finding::new(error.key().unwrap_or("data.train"), error.to_string());
+    finding.hint = whereabouts(error);
+    finding
+}
+
+/// Where a relative path that leads nowhere was looked for.
+fn whereabouts(error: &Error) -> Option<String> {
+    match error {
+        Error::At { cause, .. } => whereabouts(cause),
+        Error::Missing { path, .. } if path.is_relative() && !path.exists() => {
+            let here = std::env::current_dir().ok()?;
+            Some(format!("relative paths start at the current directory, `{}`", here.display()))
+        }
+        _ => None,
+    }
 }

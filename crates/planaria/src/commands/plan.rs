@@ -3,8 +3,9 @@
 //! Looks at headers and labels of the data only. Never writes a file.
 
 use crate::cli;
-use crate::commands::{data_facts, finding, print};
+use crate::commands::{check_output, data_facts, finding, print, training_threads};
 use crate::failure::{Failure, Result};
+use crate::memory;
 use crate::traces::number::{bytes, grouped};
 use planaria_data::{Facts, peek};
 use planaria_recipe::Source;
@@ -15,16 +16,22 @@ use std::fmt::Write;
 pub fn run(options: &cli::Plan) -> Result<()> {
     let (mut broken, mut facts) = (None, None);
     let planned = Source::load_and_plan(&options.recipe.recipe, &options.recipe.sets, |recipe| {
-        let seen = finding(peek(&recipe.data, recipe.seed), &mut broken)?;
+        let seen = finding(peek(&recipe.data, recipe.seed), recipe, &mut broken)?;
         Ok(data_facts(facts.insert(seen)))
     });
-    let (_, plan) =
+    let (source, plan) =
         planned.map_err(|mistakes| broken.unwrap_or_else(|| Failure::user(&mistakes)))?;
     let facts = facts.expect("a plan is made from the data's facts");
+    check_output(&source)?;
+    let memory_bytes = memory::estimate_bytes(&plan, training_threads(None, &plan));
     if !options.json {
-        return print(&format!("{plan}{}", data_text(&facts)));
+        let memory = format!("memory      about {} for training\n", bytes(memory_bytes));
+        return print(&format!("{plan}{memory}{}", data_text(&facts)));
     }
-    let mut document = serde_json::to_value(&plan).expect("a plan has string keys only");
+    // By way of text: a single-precision number in a `Value` would show the digits of a double.
+    let text = serde_json::to_string(&plan).expect("a plan has string keys only");
+    let mut document: Value = serde_json::from_str(&text).expect("it was just written");
+    document["memory_bytes"] = json!(memory_bytes);
     document["data"] = data_json(&facts);
     print(&format!("{document:#}\n"))
 }

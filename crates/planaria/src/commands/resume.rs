@@ -3,8 +3,9 @@
 use crate::cli;
 use crate::clock::Stopwatch;
 use crate::commands::train::conclude;
-use crate::commands::{Survey, print, threads};
+use crate::commands::{Survey, print, training_threads};
 use crate::failure::{Context, Exit, Failure, Result};
+use crate::memory;
 use crate::progress::{Progress, Style};
 use crate::run_dir::RunDir;
 use crate::run_dir::checkpoint::Checkpoint;
@@ -27,32 +28,39 @@ pub fn run(options: &cli::Resume, style: Style, process: Stopwatch) -> Result<Op
         ));
         return if options.json { print(&report.to_json()).map(|()| None) } else { Ok(None) };
     }
+    interrupt::listen(style);
     let path = run.file("recipe.yaml");
     let recipe_text =
         std::fs::read_to_string(&path).context(|| format!("cannot read `{}`", path.display()))?;
     let mut survey = Survey::default();
     let name = path.display().to_string();
     let planned = Source::parse_and_plan(&name, recipe_text.as_bytes(), &[], |recipe| {
-        survey.take(planaria_data::open(&recipe.data, recipe.seed))
+        survey.open(recipe, style)
     });
     let plan = match planned {
         Ok((_, plan)) => plan,
         Err(mistakes) => return Err(survey.failure(&mistakes)),
     };
     let data = survey.data.expect("a plan is made from opened data");
-    let checkpoint = checkpoint(&run, &plan, &mut progress)?;
-    interrupt::listen();
-    let threads = threads(options.threads, plan.recipe.pool.threads);
+    let (checkpoint, word) = checkpoint(&run, &plan, &mut progress)?;
+    interrupt::begin(run.path());
+    let threads = training_threads(options.threads, &plan);
+    memory::check(&plan, threads)?;
     let job = Job { plan, data, run, recipe_text, threads, style, process };
-    conclude(Session::new(job, checkpoint)?.run()?, options.json, style)
+    let session = Session::new(job, checkpoint)?;
+    progress.note(&word);
+    conclude(session.run()?, options.json, style)
 }
 
-/// Where the run goes on; nothing if it stopped before its first checkpoint.
-fn checkpoint(run: &RunDir, plan: &Plan, progress: &mut Progress) -> Result<Option<Checkpoint>> {
+/// Where the run goes on (nothing if it stopped before its first checkpoint), and that in words.
+fn checkpoint(
+    run: &RunDir,
+    plan: &Plan,
+    progress: &mut Progress,
+) -> Result<(Option<Checkpoint>, String)> {
     let path = run.path().display();
     let Some(found) = run.shelf(plan.recipe.output.keep).newest()? else {
-        progress.note(&format!("run {path} has no checkpoint yet and starts from step 0"));
-        return Ok(None);
+        return Ok((None, format!("run {path} has no checkpoint yet and starts from step 0")));
     };
     for damaged in &found.damaged {
         progress.note(&format!("warning: {damaged}"));
@@ -64,8 +72,8 @@ fn checkpoint(run: &RunDir, plan: &Plan, progress: &mut Progress) -> Result<Opti
             found.path.display()
         )));
     }
-    progress.note(&format!("run {path} goes on after step {}", grouped(state.step)));
-    Ok(Some(found.checkpoint))
+    let word = format!("run {path} goes on after step {}", grouped(state.step));
+    Ok((Some(found.checkpoint), word))
 }
 
 /// The report of a run that has come to its end.

@@ -2,11 +2,12 @@
 
 use crate::cli;
 use crate::clock::{self, Stopwatch};
-use crate::commands::{Survey, print, threads};
+use crate::commands::{Survey, check_output, print, training_threads};
 use crate::failure::{Exit, Result};
+use crate::memory;
 use crate::progress::{Progress, Style};
 use crate::run_dir::RunDir;
-use crate::traces::number::{duration, grouped, percent, short};
+use crate::traces::number::{counted, duration, grouped, percent, short};
 use crate::traces::report::{Outcome, Report};
 use crate::training::ending::Finished;
 use crate::training::interrupt;
@@ -16,27 +17,30 @@ use std::path::Path;
 
 /// Trains, prints, and says what to exit with.
 pub fn run(options: &cli::Train, style: Style, process: Stopwatch) -> Result<Option<Exit>> {
+    interrupt::listen(style);
     let mut survey = Survey::default();
     let planned = Source::load_and_plan(&options.recipe.recipe, &options.recipe.sets, |recipe| {
-        survey.take(planaria_data::open(&recipe.data, recipe.seed))
+        survey.open(recipe, style)
     });
-    let plan = match planned {
-        Ok((_, plan)) => plan,
+    let (source, plan) = match planned {
+        Ok(planned) => planned,
         Err(mistakes) => return Err(survey.failure(&mistakes)),
     };
     let data = survey.data.expect("a plan is made from opened data");
+    check_output(&source)?;
+    let threads = training_threads(options.threads, &plan);
+    memory::check(&plan, threads)?;
     let recipe_text = to_yaml(&plan.recipe);
     let now = clock::unix_seconds() as u64;
     let run = RunDir::create(Path::new(&plan.recipe.output.dir), &plan.recipe.name, now)?;
     run.write("recipe.yaml", recipe_text.as_bytes())?;
-    interrupt::listen();
+    interrupt::begin(run.path());
     Progress::new(style).note(&format!(
         "run {}: {} examples, {} parameters",
         run.path().display(),
         grouped(data.train.len()),
         grouped(plan.parameters)
     ));
-    let threads = threads(options.threads, plan.recipe.pool.threads);
     let job = Job { plan, data, run, recipe_text, threads, style, process };
     conclude(Session::new(job, None)?.run()?, options.json, style)
 }
@@ -61,10 +65,10 @@ fn summary(report: &Report, path: &Path) -> String {
         return format!("interrupted at step {step}; go on with: planaria resume {path}");
     }
     let mut text = format!(
-        "{}: {} epochs, {} steps in {}",
+        "{}: {}, {} in {}",
         report.outcome.text(),
-        report.epochs,
-        grouped(report.steps),
+        counted(report.epochs, "epoch"),
+        counted(report.steps, "step"),
         duration(report.seconds_training)
     );
     if let Some(speed) = report.examples_per_second {

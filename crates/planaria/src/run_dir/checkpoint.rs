@@ -1,12 +1,12 @@
 //! One checkpoint as bytes: all that a run needs to go on with the same bits.
 //!
-//! Owns the format, version 1:
+//! Owns the format, version 2:
 //!
 //! ```text
 //! magic      8 bytes  PLANARIA
-//! version    u32      1
+//! version    u32      2
 //! length     u32      of the header
-//! header     JSON     recipe hash, run state, lengths of the buffers below
+//! header     JSON     recipe hash, marks of the data, run state, lengths of the buffers below
 //! buffers    f32      parameters, state, each optimizer buffer
 //! trailer    32 bytes SHA-256 of everything before
 //! ```
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 const MAGIC: &[u8; 8] = b"PLANARIA";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const PREFIX_BYTES: usize = 16;
 const TRAILER_BYTES: usize = 32;
 
@@ -28,6 +28,8 @@ const TRAILER_BYTES: usize = 32;
 pub struct Checkpoint {
     /// SHA-256 of the run's `recipe.yaml`.
     pub recipe_sha256: String,
+    /// What the data was: names (of files) and marks of their content.
+    pub data: Vec<(String, String)>,
     /// How far the run has come.
     pub state: State,
     /// All that training changes.
@@ -37,6 +39,7 @@ pub struct Checkpoint {
 #[derive(Serialize, Deserialize)]
 struct Header {
     recipe_sha256: String,
+    data: Vec<(String, String)>,
     run: State,
     parameters: usize,
     state: usize,
@@ -49,6 +52,7 @@ impl Checkpoint {
         let weights = &self.weights;
         let header = serde_json::to_vec(&Header {
             recipe_sha256: self.recipe_sha256.clone(),
+            data: self.data.clone(),
             run: self.state.clone(),
             parameters: weights.parameters.len(),
             state: weights.state.len(),
@@ -60,7 +64,7 @@ impl Checkpoint {
             Vec::with_capacity(PREFIX_BYTES + header.len() + 4 * values + TRAILER_BYTES);
         bytes.extend_from_slice(MAGIC);
         bytes.extend_from_slice(&VERSION.to_le_bytes());
-        let header_bytes = u32::try_from(header.len()).expect("a header is a few hundred bytes");
+        let header_bytes = u32::try_from(header.len()).expect("a header is a few kilobytes");
         bytes.extend_from_slice(&header_bytes.to_le_bytes());
         bytes.extend_from_slice(&header);
         for buffer in buffers(weights) {
@@ -95,7 +99,8 @@ impl Checkpoint {
             state: take(header.state),
             optimizer: header.optimizer.iter().map(|n| take(*n)).collect(),
         };
-        Ok(Self { recipe_sha256: header.recipe_sha256, state: header.run, weights })
+        let Header { recipe_sha256, data, run: state, .. } = header;
+        Ok(Self { recipe_sha256, data, state, weights })
     }
 }
 
@@ -136,6 +141,7 @@ pub(crate) mod tests {
     pub(crate) fn sample(step: u64) -> Checkpoint {
         Checkpoint {
             recipe_sha256: "ab".repeat(32),
+            data: vec![("a/train-images".into(), "01".repeat(16))],
             state: State { step, epoch: 2, batch: 7, seconds_total: 0.1 + 0.2, ..State::default() },
             weights: Weights {
                 parameters: vec![1.5, -0.0, f32::MIN_POSITIVE / 2.0, step as f32],
@@ -169,6 +175,7 @@ pub(crate) mod tests {
             // Bytes are compared because NaN is unequal to itself.
             prop_assert_eq!(back.encode(), bytes);
             prop_assert_eq!(back.state, checkpoint.state);
+            prop_assert_eq!(back.data, checkpoint.data);
         }
 
         #[test]
@@ -194,7 +201,7 @@ pub(crate) mod tests {
     #[test]
     fn lengths_that_overflow_are_refused() {
         let header = format!(
-            r#"{{"recipe_sha256":"","run":{},"parameters":{},"state":{},"optimizer":[2]}}"#,
+            r#"{{"recipe_sha256":"","data":[],"run":{},"parameters":{},"state":{},"optimizer":[2]}}"#,
             serde_json::to_string(&State::default()).unwrap(),
             usize::MAX,
             usize::MAX / 2,

@@ -114,6 +114,10 @@ impl RunDir {
 pub fn find(run: &str) -> Result<PathBuf> {
     let candidates = [PathBuf::from(run), Path::new(DEFAULT_RUNS).join(run)];
     let Some(path) = candidates.iter().find(|p| p.is_dir()) else {
+        if candidates[0].exists() {
+            return Err(Failure::user(format!("`{run}` is a file, not the folder of a run"))
+                .hint(nearby(&candidates)));
+        }
         return Err(Failure::user(format!("there is no run `{run}`")).hint(nearby(&candidates)));
     };
     if path.join("recipe.yaml").is_file() {

@@ -14,6 +14,8 @@ const TOP: f64 = 8.0;
 const BOTTOM: f64 = 24.0;
 /// Points drawn per curve; more cannot be told apart at this width.
 const POINTS_MAX: usize = 400;
+/// Ticks that fit beside each other on a logarithmic axis.
+const TICKS_MAX: usize = 7;
 /// Means drawn over a noisy curve.
 const MEANS_MAX: usize = 60;
 
@@ -201,7 +203,12 @@ impl Axis {
             ticks
         };
         let few = decades(&[1.0, 2.0, 5.0]);
-        if few.len() <= 7 { few } else { decades(&[1.0]) }
+        if few.len() <= TICKS_MAX {
+            return few;
+        }
+        let powers = decades(&[1.0]);
+        let stride = powers.len().div_ceil(TICKS_MAX).max(1);
+        powers.into_iter().step_by(stride).collect()
     }
 }
 
@@ -258,6 +265,14 @@ mod tests {
                 assert!(svg.contains("</svg>") && !svg.contains("NaN"), "{svg}");
             }
         }
+    }
+
+    #[test]
+    fn a_loss_that_ran_away_has_few_ticks() {
+        let values = [1.0, 1e30].into_iter();
+        let ticks = Axis::new(values, Scale::Logarithmic).unwrap().ticks();
+        let texts: Vec<String> = ticks.into_iter().map(short).collect();
+        assert_eq!(texts, ["1", "100000", "1e10", "1e15", "1e20", "1e25", "1e30"]);
     }
 
     #[test]

@@ -13,6 +13,11 @@ pub fn grouped(n: u64) -> String {
     text
 }
 
+/// `1 epoch`, `1,200 steps`.
+pub fn counted(n: u64, what: &str) -> String {
+    format!("{} {what}{}", grouped(n), if n == 1 { "" } else { "s" })
+}
+
 /// `0:42`, `1:02:03`.
 pub fn clock(seconds: f64) -> String {
     let s = seconds.clamp(0.0, 1e9).round() as u64;
@@ -62,7 +67,9 @@ pub fn short(value: f64) -> String {
         return "0".into();
     }
     if !(1e-4..1e7).contains(&size) {
-        return format!("{value:.2e}");
+        let text = format!("{value:.2e}");
+        let (digits, power) = text.split_once('e').expect("written with a power of ten");
+        return format!("{}e{power}", digits.trim_end_matches('0').trim_end_matches('.'));
     }
     let decimals = (3 - libm::log10(size).floor() as i32).clamp(0, 7) as usize;
     let text = format!("{value:.decimals$}");
@@ -76,13 +83,14 @@ mod tests {
     #[test]
     fn numbers_read_well() {
         assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!([1, 2000].map(|n| counted(n, "step")), ["1 step", "2,000 steps"]);
         assert_eq!([0.4, 42.0, 3723.0].map(clock), ["0:00", "0:42", "1:02:03"]);
         assert_eq!([0.01234, 5.04, 245.0].map(duration), ["0.012 s", "5.0 s", "4:05 min"]);
         assert_eq!([999, 1500, 2_340_000_000].map(bytes), ["999 B", "1.5 kB", "2.3 GB"]);
         assert_eq!([0.12341, 5e30].map(loss), ["0.1234", "5.00e30"]);
         assert_eq!(
-            [0.0, 0.07, 1.0, 123.456, 0.00001, 12345.6, 2.312585].map(short),
-            ["0", "0.07", "1", "123.5", "1.00e-5", "12346", "2.313"]
+            [0.0, 0.07, 1.0, 123.456, 0.00001, 12345.6, 2.312585, 1e21, 1.5e30].map(short),
+            ["0", "0.07", "1", "123.5", "1e-5", "12346", "2.313", "1e21", "1.5e30"]
         );
     }
 }

@@ -21,6 +21,7 @@ impl EventFile {
     /// which may go beyond the step resumed from, are removed.
     pub fn create(folder: &Path, unix_seconds: f64, lines: &[Line]) -> Result<Self> {
         let start = || -> std::io::Result<(PathBuf, File)> {
+            fs::create_dir_all(folder)?;
             for entry in fs::read_dir(folder)? {
                 let entry = entry?;
                 if entry.file_name().to_string_lossy().contains("tfevents") {

@@ -1,24 +1,73 @@
-//! Ctrl-C and SIGTERM: the first asks for a clean stop, the second ends the process at once.
+//! Ctrl-C, SIGTERM and SIGHUP: the first asks for a clean stop, the second ends the process at once.
 //!
-//! Owns the signal handler. Never saves anything; the run loop looks at the flag after each step.
+//! Owns the signal handler and what it says. A signal that was ignored when the process began, as
+//! under `nohup` or for a script's background job, stays ignored. Never saves anything; the run loop
+//! looks at the flag after each step.
 
 use crate::failure::Exit;
+use crate::progress::{Style, say};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static ASKED: AtomicBool = AtomicBool::new(false);
+static RUN: OnceLock<PathBuf> = OnceLock::new();
 
-/// Starts listening. Called once, by commands that have something to save.
-pub fn listen() {
-    let listening = ctrlc::set_handler(|| {
-        if ASKED.swap(true, Ordering::SeqCst) {
-            std::process::exit(Exit::Interrupted as i32);
-        }
-    });
+/// Starts listening. Called once, by commands that will have something to save.
+pub fn listen(style: Style) {
+    let ignored = ignored_signals();
     // Without a handler Ctrl-C still ends the process; only the clean stop is lost.
-    drop(listening);
+    drop(ctrlc::set_handler(move || act(style)));
+    ignore_again(ignored);
+}
+
+/// From here on there is a run to save.
+pub fn begin(run: &Path) {
+    // A process has one run.
+    let _ = RUN.set(run.to_path_buf());
 }
 
 /// Whether a stop was asked for.
 pub fn asked() -> bool {
     ASKED.load(Ordering::Relaxed)
+}
+
+/// What a signal leads to; runs on a thread of its own.
+fn act(style: Style) {
+    let line = if style == Style::Live { "\r\x1b[2K" } else { "" };
+    match (RUN.get(), ASKED.swap(true, Ordering::SeqCst)) {
+        (None, _) => {
+            say(&format!("{line}stopped before the first step; nothing was left behind\n"))
+        }
+        (Some(_), false) => {
+            if style != Style::Quiet {
+                say(&format!(
+                    "{line}finishing this step, then saving; Ctrl-C again quits without saving\n"
+                ));
+            }
+            return;
+        }
+        (Some(run), true) => say(&format!(
+            "{line}quit without saving; planaria resume {} goes on from the last checkpoint\n",
+            run.display()
+        )),
+    }
+    std::process::exit(Exit::Unsaved as i32);
+}
+
+/// Signals that the process was started with as ignored, one bit each, where the system tells.
+fn ignored_signals() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+/// The handler takes all three signals; those that were ignored before go back to that.
+fn ignore_again(ignored: u64) {
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        if ignored & 1 << (signal - 1) != 0 {
+            // SAFETY: SIG_IGN is a valid disposition of these signals and runs no code of ours.
+            unsafe { libc::signal(signal, libc::SIG_IGN) };
+        }
+    }
 }

@@ -155,7 +155,7 @@ impl Session {
         let result = self
             .trainer
             .step(self.state.step, rate, examples)
-            .map_err(|e| self.not_finite(&e.to_string(), rate))?;
+            .map_err(|e| self.not_finite(&e, rate))?;
         self.validation = None;
         reader.recycle(batch);
         self.state.count(&result, watch.seconds());
@@ -223,6 +223,7 @@ impl Session {
         self.state.seconds_total = self.total.seconds();
         let checkpoint = Checkpoint {
             recipe_sha256: self.recipe_sha256.clone(),
+            data: data_marks(&self.job),
             state: self.state.clone(),
             weights: self.trainer.weights(),
         };
@@ -251,7 +252,12 @@ impl Session {
         )
     }
 
-    fn not_finite(&self, error: &str, rate: f32) -> Failure {
+    fn not_finite(&self, error: &planaria_learn::Error, rate: f32) -> Failure {
+        // Steps count from 1 for people, and from 0 in the engine.
+        let what = match error {
+            planaria_learn::Error::NotFinite { what, value, .. } => format!("{what} is {value}"),
+            other => other.to_string(),
+        };
         let saved = match self.shelf.newest() {
             Ok(Some(found)) => format!(
                 "; step {} is kept in `{}`",
@@ -260,7 +266,7 @@ impl Session {
             ),
             _ => String::new(),
         };
-        Failure::failed(format!("training failed at step {}: {error}", self.state.step + 1)).hint(
+        Failure::failed(format!("training failed at step {}: {what}", self.state.step + 1)).hint(
             format!(
                 "lower the learning rate (it was {rate}), add `warmup_steps` or set `clip_norm`{saved}"
             ),
@@ -279,11 +285,26 @@ fn same_run(job: &Job, checkpoint: &Checkpoint, recipe_sha256: &str) -> Result<(
             job.data.train.len(),
             checkpoint.state.examples_per_epoch
         )
+    } else if let Some(name) = changed_data(&checkpoint.data, &data_marks(job)) {
+        format!("the content of `{name}` was changed after the run began")
     } else {
         return Ok(());
     };
     Err(Failure::user(changed)
         .hint("put it back as it was, or start a new run with `planaria train`"))
+}
+
+/// What tells this run's data from other data.
+fn data_marks(job: &Job) -> Vec<(String, String)> {
+    job.data.marks.iter().map(|mark| (mark.name.clone(), mark.content.clone())).collect()
+}
+
+/// The first piece of data that is not what it was. Only content counts: files may have moved.
+fn changed_data(before: &[(String, String)], now: &[(String, String)]) -> Option<String> {
+    let pairs = before.iter().zip(now);
+    let changed = pairs.clone().find(|((_, a), (_, b))| a != b).map(|(_, (name, _))| name);
+    let extra = now.get(before.len()).or(before.get(now.len())).map(|(name, _)| name);
+    changed.or(extra).cloned()
 }
 
 /// The network of a plan, ready to train.

@@ -90,9 +90,13 @@ impl Watch {
                 Monitor::Accuracy => "accuracy",
             };
             let epochs = if patience == 1 { "epoch" } else { "epochs" };
+            let by = match rule.min_delta {
+                delta if delta > 0.0 => format!(" by more than {}", rule.min_delta as f32),
+                _ => String::new(),
+            };
             match self.best {
                 Some(b) => format!(
-                    "{what} has not improved for {patience} {epochs}; best {:.4} in epoch {}",
+                    "{what} has not improved{by} for {patience} {epochs}; best {:.4} in epoch {}",
                     b.value, b.epoch
                 ),
                 None => format!("{what} was never a number in {patience} {epochs}"),

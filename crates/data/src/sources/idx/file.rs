@@ -2,7 +2,7 @@
 //! big-endian 32-bit numbers, then the values, big-endian, in row-major order.
 
 use crate::error::Error;
-use crate::files::{SOURCE_BYTES_MAX, Stream};
+use crate::files::{SOURCE_BYTES_MAX, Stream, stated_bytes};
 use std::path::Path;
 
 /// Most dimensions that any supported content has.
@@ -14,6 +14,17 @@ pub struct Header {
     kind: Kind,
     /// Sizes; the first is the number of records.
     pub dimensions: Vec<u32>,
+}
+
+/// A whole file.
+#[derive(Debug)]
+pub struct File {
+    /// Its first bytes.
+    pub header: Header,
+    /// All others.
+    pub values: Values,
+    /// A mark of all its bytes.
+    pub mark: u128,
 }
 
 /// A file's values.
@@ -75,8 +86,22 @@ pub fn header(path: &Path) -> Result<Header, Error> {
     read_header(path, &mut Stream::open(path)?)
 }
 
+/// Whether a file whose unpacked size is known without unpacking holds what its header states.
+pub fn check_length(path: &Path, header: &Header) -> Result<(), Error> {
+    let Some(bytes) = stated_bytes(path)? else { return Ok(()) };
+    let (records, record_bytes) = (header.records(), header.record_bytes());
+    let values = bytes.saturating_sub(4 + 4 * header.dimensions.len() as u64);
+    let (whole, part) = (values / record_bytes, values % record_bytes);
+    if whole < records {
+        let message =
+            format!("record {whole} of {records} is cut short ({part} of {record_bytes} bytes)");
+        return Err(Error::corrupt(path, message));
+    }
+    Ok(())
+}
+
 /// Reads a whole file.
-pub fn read(path: &Path) -> Result<(Header, Values), Error> {
+pub fn read(path: &Path) -> Result<File, Error> {
     let mut stream = Stream::open(path)?;
     let header = read_header(path, &mut stream)?;
     let (records, record_bytes) = (header.records(), header.record_bytes());
@@ -94,7 +119,7 @@ pub fn read(path: &Path) -> Result<(Header, Values), Error> {
         return Err(Error::corrupt(path, message));
     }
     let values = convert(path, &header, raw)?;
-    Ok((header, values))
+    Ok(File { header, values, mark: stream.mark() })
 }
 
 fn read_header(path: &Path, stream: &mut Stream) -> Result<Header, Error> {

@@ -1,0 +1,91 @@
+//! How much memory training will take, and how much there is.
+//!
+//! An estimate, so that a network that cannot fit is refused before it is begun instead of being
+//! killed on the way. Never allocates anything itself.
+
+use crate::failure::{Failure, Result};
+use crate::traces::number::bytes;
+use planaria_numerics::optimizer::slots;
+use planaria_recipe::Plan;
+use std::fs::read_to_string;
+
+const FLOAT_BYTES: u64 = 4;
+
+/// About the most memory that training takes at once, without the data.
+///
+/// For each parameter: itself, packed once more for the kernels, the gradient's sum, one gradient
+/// for each shard, the optimizer's slots; while a checkpoint is written, parameters and slots twice
+/// more (a copy, and as bytes). For each thread: every layer's output for one shard, and the two
+/// largest once more for the gradients that go back through them.
+pub fn estimate_bytes(plan: &Plan, threads: usize) -> u64 {
+    let train = &plan.recipe.train;
+    let kept = 1 + slots(&train.optimizer) as u64;
+    let copies = 3 * kept + 2 + train.shards as u64;
+    let outputs = || plan.layers.iter().map(|row| row.output.len() as u64);
+    let largest = outputs().max().unwrap_or(0);
+    let example = outputs().fold(largest.saturating_mul(2), u64::saturating_add);
+    let shard = plan.shards.iter().max().copied().unwrap_or(0) as u64;
+    let busy = threads.min(train.shards).max(1) as u64;
+    let activations = example.saturating_mul(shard).saturating_mul(busy);
+    let parameters = plan.parameters.saturating_add(plan.state).saturating_mul(copies);
+    parameters.saturating_add(activations).saturating_mul(FLOAT_BYTES)
+}
+
+/// Refuses a plan that does not fit.
+pub fn check(plan: &Plan, threads: usize) -> Result<()> {
+    match available_bytes() {
+        Some(available) => fits(estimate_bytes(plan, threads), available),
+        None => Ok(()),
+    }
+}
+
+fn fits(needed: u64, available: u64) -> Result<()> {
+    if needed <= available {
+        return Ok(());
+    }
+    Err(Failure::user(format!(
+        "training takes about {} of memory, but {} is available",
+        bytes(needed),
+        bytes(available)
+    ))
+    .hint("lower `train.batch`, `train.shards` or `--threads`, or make the network smaller"))
+}
+
+/// What the system would still give this process, where it tells.
+fn available_bytes() -> Option<u64> {
+    let text = |path: &str| read_to_string(path).unwrap_or_default();
+    let machine = field(&text("/proc/meminfo"), "MemAvailable:", 1024).map(|free| {
+        free.saturating_add(field(&text("/proc/meminfo"), "SwapFree:", 1024).unwrap_or(0))
+    });
+    let limit = field(&text("/proc/self/limits"), "Max address space", 1);
+    let used = field(&text("/proc/self/status"), "VmSize:", 1024).unwrap_or(0);
+    let own = limit.map(|limit| limit.saturating_sub(used));
+    machine.into_iter().chain(own).min()
+}
+
+/// The first number after a label; nothing where there is a word (`unlimited`) instead.
+fn field(text: &str, label: &str, unit_bytes: u64) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(label))?;
+    let number: u64 = line.split_whitespace().next()?.parse().ok()?;
+    number.checked_mul(unit_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_read() {
+        let limits = "Max cpu time    unlimited  unlimited  seconds\nMax address space   4096  8192  bytes\n";
+        assert_eq!(field(limits, "Max address space", 1), Some(4096));
+        assert_eq!(field(limits, "Max cpu time", 1), None);
+        assert_eq!(field("MemAvailable:   12 kB\n", "MemAvailable:", 1024), Some(12_288));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_with_both_figures() {
+        assert!(fits(10, 10).is_ok());
+        let refused = fits(12_000_000_000, 1_000_000_000).unwrap_err().to_string();
+        assert!(refused.contains("about 12.0 GB of memory, but 1.0 GB is available"), "{refused}");
+    }
+}
