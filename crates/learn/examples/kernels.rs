@@ -9,10 +9,12 @@ use planaria_learn::Isa;
 use planaria_learn::kernels::buffer::Buffer;
 use planaria_learn::kernels::direct::{self, Direct};
 use planaria_learn::kernels::gemm::{self, Product};
+use planaria_learn::kernels::limit;
 use planaria_learn::kernels::norm::{self, Addend, Pixels, Reduce};
 use planaria_learn::kernels::pooled::{self, Pooled};
 use planaria_learn::kernels::tile::{Finish, Start};
 use planaria_learn::kernels::winograd::{self, Epilogue, Grid, Winograd};
+use std::hint::black_box;
 use std::ptr::null;
 use std::time::Instant;
 
@@ -66,14 +68,17 @@ fn best(mut f: impl FnMut()) -> f64 {
     best
 }
 
-/// A product small enough to stay in the nearest cache, with long sums.
+/// Fused multiply-adds on registers alone.
 fn limit(isa: Isa) -> f64 {
-    let (m, n, k) = (8, 32, 192);
-    let (a, b, mut c) = (ones(m * k), ones(k * n), Buffer::new(m * n));
-    let p = product(m, n, k, &a, &b, &mut c, &mut Buffer::new(0));
-    // SAFETY: the buffers have the product's sizes.
-    let t = best(|| (0..100).for_each(|_| unsafe { gemm::product(isa, p) }));
-    200.0 * (m * n * k) as f64 / t / 1e9
+    let (mut operations, mut total) = (0.0, 0.0);
+    let t = best(|| {
+        // SAFETY: `isa` is one the processor has.
+        let (count, value) = unsafe { limit::multiply_adds(isa, 100_000, black_box(0.5)) };
+        operations = count;
+        total += value;
+    });
+    assert!(total > 0.0, "the sums are used");
+    operations / t / 1e9
 }
 
 fn ones(len: usize) -> Buffer {

@@ -7,6 +7,7 @@ pub mod buffer;
 pub mod depthwise;
 pub mod direct;
 pub mod gemm;
+pub mod limit;
 pub mod norm;
 pub mod pointwise;
 pub mod pool;
