@@ -4,7 +4,7 @@ use super::conv::{Conv, Method};
 use super::fuse::{Plus, Unit};
 use super::operation::{Bias, INPUT, NormAddend, Operation, Slot};
 use super::schedule::schedule;
-use super::training::{pool, size};
+use super::training::{plain, pool, size};
 use super::{Index, Program, Size};
 use crate::network::{Network, NodeId, Op};
 use std::collections::{BTreeMap, BTreeSet};
@@ -155,18 +155,6 @@ impl Lower<'_> {
                 let which = Slot(self.sizes.len() - 1);
                 Operation::MaxPool { pool: pool(self.network, node, *w), x, y, which }
             }
-            Op::AveragePool(w) => {
-                Operation::AveragePool { pool: pool(self.network, node, *w), x, y }
-            }
-            Op::GlobalAverage => Operation::GlobalAverage { x, y },
-            Op::LayerNorm { gamma, beta, epsilon } => Operation::LayerNorm {
-                gamma: gamma.clone(),
-                beta: beta.clone(),
-                epsilon: *epsilon,
-                x,
-                y,
-            },
-            Op::Activate(f) => Operation::Activate { f: *f, x, y },
             Op::Concat => {
                 let mut to_at = 0;
                 for input in &n.inputs {
@@ -179,7 +167,7 @@ impl Lower<'_> {
                 }
                 return;
             }
-            _ => unreachable!("fused units cover the other operations"),
+            _ => plain(self.network, node, x, y),
         };
         self.operations.push(operation);
     }

@@ -57,6 +57,23 @@ pub fn pooled_convs(
     found
 }
 
+/// The forward operation of a node that is the same in training and inference.
+pub fn plain(network: &Network, node: NodeId, x: Slot, y: Slot) -> Operation {
+    match &network.nodes[node].op {
+        Op::AveragePool(w) => Operation::AveragePool { pool: pool(network, node, *w), x, y },
+        Op::GlobalAverage => Operation::GlobalAverage { x, y },
+        Op::LayerNorm { gamma, beta, epsilon } => Operation::LayerNorm {
+            gamma: gamma.clone(),
+            beta: beta.clone(),
+            epsilon: *epsilon,
+            x,
+            y,
+        },
+        Op::Activate(f) => Operation::Activate { f: *f, x, y },
+        _ => unreachable!("units and lowerings cover the other operations"),
+    }
+}
+
 /// The pool a node describes.
 pub fn pool(network: &Network, node: NodeId, window: Window) -> Pool {
     match network.nodes[network.nodes[node].inputs[0]].shape {
@@ -189,21 +206,9 @@ impl<'a> Lower<'a> {
                 self.which.insert(node, which);
                 Operation::MaxPool { pool: pool(self.network, node, *w), x, y, which }
             }
-            Op::AveragePool(w) => {
-                Operation::AveragePool { pool: pool(self.network, node, *w), x, y }
-            }
-            Op::GlobalAverage => Operation::GlobalAverage { x, y },
-            Op::LayerNorm { gamma, beta, epsilon } => Operation::LayerNorm {
-                gamma: gamma.clone(),
-                beta: beta.clone(),
-                epsilon: *epsilon,
-                x,
-                y,
-            },
             Op::Dropout { rate } => Operation::Dropout { layer: node, rate: *rate, x, y },
-            Op::Activate(f) => Operation::Activate { f: *f, x, y },
             Op::Concat => return self.forward_concat(node, y),
-            _ => unreachable!("fused units cover the other operations"),
+            _ => plain(self.network, node, x, y),
         };
         self.emit(operation);
     }
