@@ -1,7 +1,7 @@
 //! Depthwise convolution of one padded image: one filter per channel, lanes across channels.
 
-use super::norm::{blocks, get, put};
-use super::simd::{LANES, Simd, kernel};
+use super::norm::blocks;
+use super::simd::{LANES, Simd, get, kernel, put};
 
 /// A depthwise convolution.
 #[derive(Clone, Copy)]

@@ -3,7 +3,7 @@
 //! Lanes run across channels. Sums over one image run in f32 over a few interleaved chains of
 //! pixels; images are added in f64.
 
-use super::simd::{LANES, Simd, kernel};
+use super::simd::{LANES, Simd, get, kernel, put};
 
 /// An image as a list of pixels.
 #[derive(Clone, Copy)]
@@ -66,20 +66,6 @@ macro_rules! groups {
             $body
         }
     }};
-}
-
-/// Loads 16 lanes, or the first `lanes` of them.
-#[inline(always)]
-pub(crate) unsafe fn get<S: Simd, const TAIL: bool>(p: *const f32, lanes: usize) -> S::V {
-    // SAFETY: forwarded to the caller.
-    unsafe { if TAIL { S::load_part(p, lanes) } else { S::load(p) } }
-}
-
-/// Stores 16 lanes, or the first `lanes` of them.
-#[inline(always)]
-pub(crate) unsafe fn put<S: Simd, const TAIL: bool>(p: *mut f32, v: S::V, lanes: usize) {
-    // SAFETY: forwarded to the caller.
-    unsafe { if TAIL { S::store_part(p, v, lanes) } else { S::store(p, v) } }
 }
 
 #[inline(always)]

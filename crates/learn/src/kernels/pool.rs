@@ -1,7 +1,7 @@
 //! Pooling of one image. Lanes run across channels; windows in raster order.
 
-use super::norm::{blocks, get, put};
-use super::simd::{LANES, Simd, kernel};
+use super::norm::blocks;
+use super::simd::{LANES, Simd, get, kernel, put};
 use planaria_recipe::shape::Window;
 
 /// A pool over one image.

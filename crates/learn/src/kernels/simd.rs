@@ -444,6 +444,20 @@ unsafe impl Simd for Portable {
     }
 }
 
+/// Loads 16 lanes, or the first `lanes` of them.
+#[inline(always)]
+pub(crate) unsafe fn get<S: Simd, const TAIL: bool>(p: *const f32, lanes: usize) -> S::V {
+    // SAFETY: forwarded to the caller.
+    unsafe { if TAIL { S::load_part(p, lanes) } else { S::load(p) } }
+}
+
+/// Stores 16 lanes, or the first `lanes` of them.
+#[inline(always)]
+pub(crate) unsafe fn put<S: Simd, const TAIL: bool>(p: *mut f32, v: S::V, lanes: usize) {
+    // SAFETY: forwarded to the caller.
+    unsafe { if TAIL { S::store_part(p, v, lanes) } else { S::store(p, v) } }
+}
+
 /// Declares a kernel: a function that takes the instruction set first and runs the generic body
 /// compiled for it.
 macro_rules! kernel {

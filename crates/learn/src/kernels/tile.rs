@@ -9,7 +9,7 @@
     reason = "index loops over register arrays read as the maths"
 )]
 
-use super::simd::{LANES, Simd};
+use super::simd::{LANES, Simd, get, put};
 
 /// What the sum starts from.
 #[derive(Clone, Copy)]
@@ -212,12 +212,6 @@ unsafe fn rows<S: Simd, const NB: usize, const STEP: usize, const TAIL: bool>(
 }
 
 #[inline(always)]
-unsafe fn get<S: Simd, const TAIL: bool>(p: *const f32, lanes: usize) -> S::V {
-    // SAFETY: forwarded to the caller.
-    unsafe { if TAIL { S::load_part(p, lanes) } else { S::load(p) } }
-}
-
-#[inline(always)]
 unsafe fn tile<S: Simd, const MR: usize, const NB: usize, const STEP: usize, const TAIL: bool>(
     t: Panel,
     lanes: usize,
@@ -292,7 +286,7 @@ unsafe fn finish<S: Simd, const MR: usize, const NB: usize, const TAIL: bool>(
         for r in 0..MR {
             for b in 0..NB {
                 let at = t.c.add(r * t.c_row + b * LANES);
-                if TAIL { S::store_part(at, acc[r][b], lanes) } else { S::store(at, acc[r][b]) }
+                put::<S, TAIL>(at, acc[r][b], lanes);
             }
         }
     }
