@@ -1,13 +1,13 @@
 //! Batches, and how they are filled: any run of places of any epoch, in any order, on any machine.
 
 use crate::augment::Augmenter;
-use crate::digest::Digest;
 use crate::error::Error;
 use crate::order::{Permutation, epoch_order};
 use crate::part::Part;
 use crate::scale::Scale;
 use crate::source::Target;
 use planaria_numerics::aggregate::shard_range;
+use planaria_numerics::digest::Digest;
 use planaria_recipe::sections::{Augment, Normalize};
 use std::ops::Range;
 

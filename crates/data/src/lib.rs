@@ -13,7 +13,6 @@
 //! - [`batch`]: [`Loader`] fills a [`Batch`] for any places of any epoch.
 //! - [`reader`]: [`Reader`] fills them ahead of use, on its own thread.
 //! - `content`: marks of files, by which a resumed run knows its data again.
-//! - [`digest`]: an order-free digest of example ids, for exactly-once accounting.
 //!
 //! ```
 //! use planaria_data::{Loader, Reader, Schedule, open};
@@ -47,7 +46,6 @@ pub mod augment;
 pub mod batch;
 mod content;
 pub mod dataset;
-pub mod digest;
 pub mod error;
 mod files;
 mod memory;
@@ -60,7 +58,6 @@ pub mod sources;
 
 pub use batch::{Batch, Loader, Targets};
 pub use dataset::{DataSet, Facts, Mark, missing, open, open_part, peek};
-pub use digest::Digest;
 pub use error::{Error, Kind};
 pub use part::Part;
 pub use reader::{Reader, Schedule};

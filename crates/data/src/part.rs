@@ -6,10 +6,10 @@
 //! is in one part at most, and a larger validation share keeps what a smaller one held. Otherwise a
 //! part holds its source as it is.
 
-use crate::digest::Digest;
 use crate::error::Error;
 use crate::order::Permutation;
 use crate::source::Source;
+use planaria_numerics::digest::Digest;
 use planaria_numerics::random::{Purpose, Stream};
 use std::ops::Range;
 use std::sync::Arc;

@@ -5,9 +5,8 @@ mod support;
 use planaria_data::order::{batch_range, batches};
 use planaria_data::scale::Scale;
 use planaria_data::sources::digits::Digits;
-use planaria_data::{
-    Batch, DataFile, Digest, Error, Loader, Part, Reader, Schedule, Source, Target, open,
-};
+use planaria_data::{Batch, DataFile, Error, Loader, Part, Reader, Schedule, Source, Target, open};
+use planaria_numerics::digest::Digest;
 use planaria_recipe::sections::{Augment, Normalize};
 use planaria_recipe::shape::Shape;
 use std::collections::BTreeSet;

@@ -6,6 +6,7 @@
 //! # Layout
 //! - [`random`]: the counter-based generator that everything random draws from
 //! - [`aggregate`]: shards' sums in their fixed tree, norms by blocks
+//! - [`digest`]: an order-free digest of example ids, for exactly-once accounting
 //! - [`optimizer`]: how parameters follow gradients
 //! - [`schedule`]: the learning rate of each step
 //! - `widest`: the same loops compiled for wider vectors
@@ -14,6 +15,7 @@
 mod widest;
 
 pub mod aggregate;
+pub mod digest;
 pub mod optimizer;
 pub mod random;
 pub mod schedule;

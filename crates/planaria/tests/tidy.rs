@@ -15,7 +15,35 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("planaria-numerics", &["planaria-recipe"]),
     ("planaria-learn", &["planaria-recipe", "planaria-numerics"]),
     ("planaria-data", &["planaria-recipe", "planaria-numerics"]),
-    ("planaria", &["planaria-recipe", "planaria-numerics", "planaria-learn", "planaria-data"]),
+    ("planaria-protocol", &["planaria-recipe", "planaria-numerics"]),
+    ("planaria-fleet", &["planaria-recipe", "planaria-protocol"]),
+    (
+        "planaria-coordinator",
+        &["planaria-recipe", "planaria-numerics", "planaria-learn", "planaria-protocol"],
+    ),
+    (
+        "planaria-worker",
+        &[
+            "planaria-recipe",
+            "planaria-numerics",
+            "planaria-learn",
+            "planaria-data",
+            "planaria-protocol",
+        ],
+    ),
+    (
+        "planaria",
+        &[
+            "planaria-recipe",
+            "planaria-numerics",
+            "planaria-learn",
+            "planaria-data",
+            "planaria-protocol",
+            "planaria-fleet",
+            "planaria-coordinator",
+            "planaria-worker",
+        ],
+    ),
 ];
 
 /// A file past about 500 lines wants two names; past this it does not get in.

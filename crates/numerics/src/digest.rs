@@ -1,6 +1,8 @@
 //! An order-free digest of example ids, for exactly-once accounting: whoever read what, in whatever
 //! order, the sums over an epoch must equal the part's.
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 /// Count and 128-bit sum of the mixed ids; equal for the same ids read the same number of times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Digest {
@@ -40,6 +42,39 @@ impl FromIterator<u64> for Digest {
 impl std::fmt::Display for Digest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{:032x}", self.count, self.sum)
+    }
+}
+
+impl std::str::FromStr for Digest {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("`{text}` is not a digest");
+        let (count, sum) = text.split_once(':').ok_or_else(wrong)?;
+        let count = count.parse().map_err(|_| wrong())?;
+        let sum = u128::from_str_radix(sum, 16).map_err(|_| wrong())?;
+        Ok(Self { count, sum })
+    }
+}
+
+/// Text for people's formats, which have no numbers of 128 bits; two numbers elsewhere.
+impl Serialize for Digest {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if serializer.is_human_readable() {
+            return serializer.collect_str(self);
+        }
+        (self.count, self.sum).serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Digest {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        if deserializer.is_human_readable() {
+            let text = String::deserialize(deserializer)?;
+            return text.parse().map_err(serde::de::Error::custom);
+        }
+        let (count, sum) = <(u64, u128)>::deserialize(deserializer)?;
+        Ok(Self { count, sum })
     }
 }
 
@@ -86,6 +121,9 @@ mod tests {
     #[test]
     fn it_never_changes() {
         // Workers of different builds compare digests.
-        assert_eq!((0..3).collect::<Digest>().to_string(), "3:0a830c0420b7813fe2e04bd2bcb74237");
+        let digest: Digest = (0..3).collect();
+        assert_eq!(digest.to_string(), "3:0a830c0420b7813fe2e04bd2bcb74237");
+        assert_eq!(digest.to_string().parse(), Ok(digest));
+        assert!("3:xyz".parse::<Digest>().is_err());
     }
 }

@@ -1,0 +1,217 @@
+//! What happens in a run, in the order in which it was decided.
+//!
+//! `events.jsonl` keeps every [`Event`], one JSON object per line; progress, status, metrics and
+//! the report are projections of it. A [`Pulse`] is where a run is at a moment; it is shown and
+//! forgotten.
+
+use crate::message::{HeldOut, Share};
+use planaria_numerics::digest::Digest;
+use serde::{Deserialize, Serialize};
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    /// Seconds since the run began, pauses left out.
+    pub seconds: f64,
+    /// Seconds since 1970.
+    pub unix_seconds: f64,
+    /// How many times the run was started or taken up again, from 1.
+    pub generation: u64,
+    /// What happened.
+    #[serde(flatten)]
+    pub what: What,
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum What {
+    /// A session began.
+    Started(Started),
+    /// A process is ready.
+    Joined {
+        /// Which: `worker-0`.
+        agent: String,
+        /// Its process.
+        pid: u32,
+        /// Engine and instruction set, of a worker.
+        engine: Option<String>,
+        /// Threads that compute, of a worker.
+        threads: Option<u32>,
+    },
+    /// A process was lost.
+    Lost {
+        /// Which.
+        agent: String,
+        /// How that was seen.
+        reason: String,
+    },
+    /// The shards were dealt out anew.
+    Dealt {
+        /// First step of the new shares.
+        step: u64,
+        /// Who computes which shards.
+        shares: Vec<Share>,
+        /// Why.
+        reason: String,
+    },
+    /// Some steps were committed.
+    Steps(Figures),
+    /// An epoch was done.
+    Epoch {
+        /// Its figures.
+        #[serde(flatten)]
+        figures: Figures,
+        /// Mean loss on the validation part.
+        validation_loss: Option<f64>,
+        /// Accuracy on the validation part.
+        validation_accuracy: Option<f64>,
+        /// The examples that were read in it.
+        read: Digest,
+        /// Whether these were all examples, each once.
+        exact: bool,
+    },
+    /// A checkpoint is whole on the disk.
+    Saved {
+        /// Steps done.
+        step: u64,
+        /// Whether it is the best epoch so far.
+        is_best: bool,
+        /// Its folder.
+        folder: String,
+        /// Why it was written.
+        reason: String,
+    },
+    /// The final weights were scored.
+    Scored {
+        /// On which part.
+        part: HeldOut,
+        /// Examples of it.
+        examples: u64,
+        /// Mean loss.
+        loss: Option<f64>,
+        /// Accuracy.
+        accuracy: Option<f64>,
+    },
+    /// A stop was asked for.
+    Stopping {
+        /// By whom or why.
+        reason: String,
+    },
+    /// The session ended.
+    Ended {
+        /// `completed`, `interrupted`, `stopped_early` or `failed`.
+        outcome: String,
+        /// Why, where the outcome does not say it all.
+        reason: Option<String>,
+        /// Steps done.
+        step: u64,
+        /// SHA-256 of the weights, of a run that has come to its end.
+        weights_sha256: Option<String>,
+    },
+}
+
+/// What does not change in a session.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Started {
+    /// Name of the run's folder.
+    pub run_id: String,
+    /// The recipe's name.
+    pub recipe: String,
+    /// Version of planaria.
+    pub version: String,
+    /// SHA-256 of the resolved recipe.
+    pub recipe_sha256: String,
+    /// Steps that were done before.
+    pub step: u64,
+    /// Epochs in all.
+    pub epochs: u64,
+    /// Steps in one of them.
+    pub steps_per_epoch: u64,
+    /// Training examples in an epoch.
+    pub examples: u64,
+    /// Trained numbers.
+    pub parameters: u64,
+    /// Whether examples have classes.
+    pub classification: bool,
+    /// Worker processes; 0 where the run is one process.
+    pub workers: u32,
+    /// Server processes.
+    pub servers: u32,
+    /// Shards of each batch.
+    pub shards: u32,
+    /// Examples per step.
+    pub batch: u64,
+}
+
+/// Figures of some steps.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    /// Steps done.
+    pub step: u64,
+    /// Epoch the last step belongs to, from 1.
+    pub epoch: u64,
+    /// Mean training loss.
+    pub loss: Option<f64>,
+    /// Share of training examples classified right, as they were seen; of classification.
+    pub accuracy: Option<f64>,
+    /// Learning rate of the last step.
+    pub learning_rate: f32,
+    /// Training speed.
+    pub examples_per_second: Option<f64>,
+    /// Seconds of taking these steps.
+    pub training_seconds: f64,
+}
+
+/// Where a run is at a moment.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Pulse {
+    /// What the run is doing: `training`, `validating`, `waiting for 1 of 3 workers`.
+    pub phase: String,
+    /// Seconds since the run began, pauses left out.
+    pub seconds: f64,
+    /// Epoch under way, from 1.
+    pub epoch: u64,
+    /// Steps done.
+    pub step: u64,
+    /// Mean loss of the epoch so far.
+    pub loss: Option<f64>,
+    /// Accuracy of the epoch so far, of classification.
+    pub accuracy: Option<f64>,
+    /// Training speed of the last moments.
+    pub examples_per_second: Option<f64>,
+    /// Time to the end of the run.
+    pub seconds_left: Option<f64>,
+    /// Every worker.
+    pub workers: Vec<WorkerPulse>,
+    /// Every server.
+    pub servers: Vec<ServerPulse>,
+}
+
+/// Where a worker is at a moment.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct WorkerPulse {
+    /// Number.
+    pub worker: u32,
+    /// `computing`, `starting`, `standby`, `evaluating`, `lost`.
+    pub state: String,
+    /// Its shards.
+    pub shards: u32,
+    /// Examples per second while it computes.
+    pub examples_per_second: Option<f64>,
+    /// Share of the time that it computes.
+    pub busy: Option<f64>,
+}
+
+/// Where a server is at a moment.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct ServerPulse {
+    /// Number.
+    pub server: u32,
+    /// `serving`, `starting`, `saving`, `lost`.
+    pub state: String,
+    /// Share of a core that it uses.
+    pub busy: Option<f64>,
+    /// Bytes per second, both ways.
+    pub bytes_per_second: Option<f64>,
+}
