@@ -240,11 +240,11 @@ pub enum FromServer {
     },
     /// What it did since the last such message.
     Load {
-        /// Seconds its threads computed (not waited).
+        /// Since when.
+        seconds: f64,
+        /// Processor time in them.
         busy_seconds: f64,
-        /// Bytes received.
-        bytes_in: u64,
-        /// Bytes sent.
+        /// Bytes sent to workers.
         bytes_out: u64,
     },
     /// Its part of a checkpoint is on the disk.
@@ -272,8 +272,13 @@ pub enum FromServer {
 /// From a worker to a server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Push {
-    /// Send me the parameters after `step` steps (server 0: the state too).
+    /// Send me the parameters after `step` steps.
     Pull {
+        /// Steps done.
+        step: u64,
+    },
+    /// Send me the state after `step` steps (asked of server 0).
+    State {
         /// Steps done.
         step: u64,
     },

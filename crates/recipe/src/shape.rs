@@ -3,9 +3,10 @@
 //! The engine compiles from the same functions, so the plan that is printed is the plan that runs.
 
 use crate::model::{Concat, Conv2D, Layer, Padding, Pooling2D, Residual, Size2};
+use serde::{Deserialize, Serialize};
 
 /// Shape of one example.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Shape {
     /// Height, width, channels.
     Image {

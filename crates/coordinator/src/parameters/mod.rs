@@ -1,0 +1,16 @@
+//! A server: some blocks of the parameters, their optimizer, and the state.
+//!
+//! Owns a range of blocks for the length of a run: gathers gradients, finishes the tree over
+//! shards, updates, hands the new blocks out, and writes its part of a checkpoint. Never decides
+//! when a step counts; the coordinator commits.
+//!
+//! # Layout
+//! - [`chunk`]: a few blocks with their inputs and two slots, the unit that threads work on
+//! - [`store`]: all chunks of a server, and which step is being gathered
+//! - [`tally`]: what is not gradients: scores, digests, batch-norm statistics (server 0)
+//! - [`serve`]: links to the coordinator and the workers
+
+pub mod chunk;
+pub mod serve;
+pub mod store;
+pub mod tally;

@@ -1,0 +1,80 @@
+//! What a process is told when it is started: one line of JSON on its standard input.
+//!
+//! The pipe stays open for the life of the process that started it; its end ends the process. So
+//! the secret is in no argument, environment or file that others can read.
+
+use crate::state::State;
+use planaria_numerics::digest::Digest;
+use planaria_recipe::Recipe;
+use planaria_recipe::shape::Shape;
+use serde::{Deserialize, Serialize};
+
+/// What every process of a run is told.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Launch {
+    /// The run's secret, in hexadecimal.
+    pub secret: String,
+    /// How many times the run was started or taken up again, from 1.
+    pub generation: u64,
+    /// Which build all processes must be.
+    pub build: String,
+    /// Where the coordinator listens; nothing for the coordinator itself.
+    pub coordinator: Option<String>,
+    /// The resolved recipe.
+    pub recipe: Recipe,
+    /// What is known of its data and network.
+    pub facts: Facts,
+    /// Processes of the run.
+    pub size: Size,
+    /// For the coordinator.
+    pub course: Option<CourseLaunch>,
+}
+
+/// What is known of a run's data and network.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Facts {
+    /// Shape of one example.
+    pub input: Shape,
+    /// Classes told apart; 0 for regression.
+    pub classes: u32,
+    /// Training examples.
+    pub examples: u64,
+    /// Digest of their ids, which each epoch's must equal.
+    pub digest: Digest,
+    /// Examples held out for validation.
+    pub validation: u64,
+    /// Examples held out for the final test.
+    pub test: u64,
+    /// Trained numbers.
+    pub parameters: u64,
+    /// Names and marks of the data's content.
+    pub marks: Vec<(String, String)>,
+}
+
+/// How many processes, and what each has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Size {
+    /// Workers.
+    pub workers: u32,
+    /// Servers.
+    pub servers: u32,
+    /// Threads of each worker.
+    pub threads: u32,
+}
+
+/// What the coordinator is told besides.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CourseLaunch {
+    /// The run's folder.
+    pub run_dir: String,
+    /// Its name.
+    pub run_id: String,
+    /// The recipe as it is in the run's folder.
+    pub recipe_text: String,
+    /// How far the run has come.
+    pub state: State,
+    /// Folder of the checkpoint it goes on from.
+    pub checkpoint: Option<String>,
+    /// Seconds since the command was given.
+    pub seconds_since_command: f64,
+}
