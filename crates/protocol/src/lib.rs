@@ -9,9 +9,27 @@
 //! - [`launch`]: what a process is told when it is started
 //! - [`clock`]: time, as it is passed in
 //! - [`state`]: how far a run has come, as checkpoints keep it
+//! - [`link`]: two processes that talk; [`listen`]: who may
+//! - [`frame`], [`auth`], [`transport`]: what a link is made of, from its bytes down to the socket
+//! - [`secret`], [`bytes`], [`error`]: what all of these use
 
+pub mod auth;
+pub mod bytes;
 pub mod clock;
+pub mod error;
 pub mod event;
+pub mod frame;
 pub mod launch;
+pub mod link;
+pub mod listen;
 pub mod message;
+mod pen;
+mod receiver;
+pub mod secret;
+mod sender;
 pub mod state;
+pub mod transport;
+
+pub use error::Error;
+pub use link::{Incoming, Receiver, Sender, accept, connect};
+pub use secret::Secret;

@@ -1,0 +1,129 @@
+//! Both ends show that they know the run's secret, before anything is said.
+//!
+//! Client and server send each a hello (`PLNR`, version, 32 random bytes), then each a code over
+//! both hellos under the secret, the client first. A stranger learns the version and a random
+//! number. A recording is of no use: the random numbers are new each time. Neither code can be sent
+//! back as the other: each is made for its side.
+
+use crate::error::Error;
+use crate::message::VERSION;
+use crate::secret::{Secret, random};
+use crate::transport::Transport;
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+use std::io::ErrorKind;
+use std::time::Duration;
+
+/// How long it may take in all.
+pub const LIMIT: Duration = Duration::from_millis(TICK.as_millis() as u64 * TICKS as u64);
+
+// Each read takes at most a tick and costs one, so whoever feeds single bytes gains no time.
+const TICK: Duration = Duration::from_millis(100);
+const TICKS: u32 = 50;
+
+const MAGIC: [u8; 4] = *b"PLNR";
+const HELLO_BYTES: usize = 38;
+
+type Hello = [u8; HELLO_BYTES];
+
+/// The end that connected.
+pub fn client(stream: &mut dyn Transport, secret: &Secret) -> Result<(), Error> {
+    let mut ticks = begin(stream)?;
+    let ours = hello()?;
+    write(stream, &ours)?;
+    let mut theirs = [0; HELLO_BYTES];
+    read(stream, &mut theirs, &mut ticks, "its hello")?;
+    check(&theirs)?;
+    write(stream, &code(secret, CLIENT, &ours, &theirs).finalize().into_bytes())?;
+    let mut answer = [0; 32];
+    read(stream, &mut answer, &mut ticks, "its proof of the secret")?;
+    verify(code(secret, SERVER, &ours, &theirs), &answer)
+}
+
+/// The end that was connected to.
+pub fn server(stream: &mut dyn Transport, secret: &Secret) -> Result<(), Error> {
+    let mut ticks = begin(stream)?;
+    let mut theirs = [0; HELLO_BYTES];
+    read(stream, &mut theirs, &mut ticks, "its hello")?;
+    // Answered even where the version is another, so that both ends can name both.
+    let known = check(&theirs);
+    if let Err(error @ Error::Stranger(_)) = known {
+        return Err(error);
+    }
+    let ours = hello()?;
+    write(stream, &ours)?;
+    known?;
+    let mut proof = [0; 32];
+    read(stream, &mut proof, &mut ticks, "its proof of the secret")?;
+    verify(code(secret, CLIENT, &theirs, &ours), &proof)?;
+    write(stream, &code(secret, SERVER, &theirs, &ours).finalize().into_bytes())
+}
+
+const CLIENT: &[u8] = b"planaria client";
+const SERVER: &[u8] = b"planaria server";
+
+fn hello() -> Result<Hello, Error> {
+    let mut hello = [0; HELLO_BYTES];
+    hello[..4].copy_from_slice(&MAGIC);
+    hello[4..6].copy_from_slice(&VERSION.to_le_bytes());
+    hello[6..].copy_from_slice(&random()?);
+    Ok(hello)
+}
+
+fn check(hello: &Hello) -> Result<(), Error> {
+    let [a, b, c, d, v0, v1, ..] = *hello;
+    if [a, b, c, d] != MAGIC {
+        return Err(Error::Stranger([a, b, c, d]));
+    }
+    match u16::from_le_bytes([v0, v1]) {
+        VERSION => Ok(()),
+        theirs => Err(Error::Version { ours: VERSION, theirs }),
+    }
+}
+
+fn code(secret: &Secret, side: &[u8], client: &Hello, server: &Hello) -> Hmac<Sha256> {
+    Hmac::new_from_slice(secret.key())
+        .expect("a key of any length will do")
+        .chain_update(side)
+        .chain_update(client)
+        .chain_update(server)
+}
+
+/// Takes the same time wherever the two differ.
+fn verify(expected: Hmac<Sha256>, found: &[u8; 32]) -> Result<(), Error> {
+    expected.verify_slice(found).map_err(|_| Error::WrongSecret)
+}
+
+fn begin(stream: &dyn Transport) -> Result<u32, Error> {
+    stream.set_timeout(Some(TICK)).map_err(Error::io("setting a time-out"))?;
+    Ok(TICKS)
+}
+
+fn write(stream: &mut dyn Transport, bytes: &[u8]) -> Result<(), Error> {
+    // A new connection takes these few bytes at once.
+    stream.write_all(bytes).map_err(Error::io("writing to the other end"))
+}
+
+fn read(
+    stream: &mut dyn Transport,
+    mut into: &mut [u8],
+    ticks: &mut u32,
+    what: &'static str,
+) -> Result<(), Error> {
+    while !into.is_empty() {
+        let Some(left) = ticks.checked_sub(1) else {
+            return Err(Error::TooLate { what, within: LIMIT });
+        };
+        *ticks = left;
+        match stream.read(into) {
+            Ok(0) => return Err(Error::HungUp(what)),
+            Ok(n) => into = &mut into[n..],
+            Err(error) => match error.kind() {
+                ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted => {}
+                ErrorKind::ConnectionReset => return Err(Error::HungUp(what)),
+                _ => return Err(Error::io("reading from the other end")(error)),
+            },
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,152 @@
+//! What can go wrong between two processes. Fragments in lower case: what failed, which value,
+//! where.
+
+use std::time::Duration;
+
+/// Why a link could not be made, or cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The system refused.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+    /// An address could not be reached.
+    #[error("connecting to {address}: {why}")]
+    Connect {
+        /// The address.
+        address: String,
+        /// The system's answer.
+        why: String,
+    },
+    /// The system has no random bytes.
+    #[error("drawing random bytes: {0}")]
+    Random(getrandom::Error),
+    /// A secret is 64 hexadecimal digits.
+    #[error("secret is not 64 hexadecimal digits, but {0} bytes of something else")]
+    SecretText(usize),
+    /// Whoever is at the other end does not speak this.
+    #[error("the other end does not speak planaria: its first bytes are {0:02x?}")]
+    Stranger([u8; 4]),
+    /// The other end speaks another version.
+    #[error("the other end speaks version {theirs} of the protocol, this one version {ours}")]
+    Version {
+        /// Of this build.
+        ours: u16,
+        /// Of the other.
+        theirs: u16,
+    },
+    /// The other end does not know the run's secret.
+    #[error("the other end does not know the run's secret")]
+    WrongSecret,
+    /// The other end hung up while the secret was checked.
+    #[error("the other end hung up during {0}; it may not know the run's secret")]
+    HungUp(&'static str),
+    /// Nothing, or too little, came in time.
+    #[error("{what} was not there within {within:?}")]
+    TooLate {
+        /// What was waited for.
+        what: &'static str,
+        /// How long.
+        within: Duration,
+    },
+    /// A frame does not begin with the magic number.
+    #[error("frame begins with {0:#06x} instead of {expected:#06x}", expected = crate::frame::MAGIC)]
+    Magic(u16),
+    /// A frame of an unknown kind.
+    #[error("frame is of kind {0}, and only 0 is known")]
+    Kind(u16),
+    /// A message is longer than the bound.
+    #[error("control message of {bytes} bytes, at most {most} allowed", most = crate::frame::CONTROL_BYTES)]
+    ControlTooLong {
+        /// Its length.
+        bytes: u64,
+    },
+    /// Bulk is longer than the bound.
+    #[error("bulk of {bytes} bytes, at most {most} allowed")]
+    BulkTooLong {
+        /// Its length.
+        bytes: u64,
+        /// The bound.
+        most: u64,
+    },
+    /// A frame of another session of the run.
+    #[error("frame of generation {found} on a link of generation {expected}")]
+    Generation {
+        /// The frame's.
+        found: u64,
+        /// The link's.
+        expected: u64,
+    },
+    /// A frame was lost, repeated or moved.
+    #[error("frame has number {found} where {expected} is next")]
+    Sequence {
+        /// The frame's.
+        found: u64,
+        /// The next.
+        expected: u64,
+    },
+    /// The bytes are not a message of the expected type.
+    #[error("control message of {bytes} bytes cannot be read: {source}")]
+    Undecodable {
+        /// Its length.
+        bytes: usize,
+        /// The reader's finding.
+        source: postcard::Error,
+    },
+    /// A message is followed by bytes that belong to nothing.
+    #[error("control message of {bytes} bytes has {trailing} left over at its end")]
+    Trailing {
+        /// Its length.
+        bytes: usize,
+        /// Of these left over.
+        trailing: usize,
+    },
+    /// A message cannot be written as bytes.
+    #[error("writing a control message: {0}")]
+    Unencodable(postcard::Error),
+    /// The next message was asked for while bulk of the last one is unread.
+    #[error("{bytes} bytes of bulk are still unread")]
+    BulkLeft {
+        /// Left.
+        bytes: usize,
+    },
+    /// More bulk was asked for than there is.
+    #[error("{asked} bytes of bulk asked for where {left} are left")]
+    BulkShort {
+        /// Asked for.
+        asked: usize,
+        /// Left.
+        left: usize,
+    },
+    /// The peer hung up in the middle of a frame.
+    #[error("the other end hung up in the middle of {0}")]
+    Cut(&'static str),
+    /// The peer takes nothing.
+    #[error("the other end has taken nothing for {within:?}; {queued} bytes wait for it")]
+    Stalled {
+        /// How long.
+        within: Duration,
+        /// Bytes that wait.
+        queued: usize,
+    },
+    /// The link was closed at this end.
+    #[error("the link is closed")]
+    Closed,
+    /// The link had failed before.
+    #[error("the link has failed: {0}")]
+    Broken(String),
+    /// A link began with something other than `Join`.
+    #[error("the other end hung up instead of joining")]
+    NotJoined,
+}
+
+impl Error {
+    /// The system's refusal of `what`.
+    pub(crate) fn io(what: &'static str) -> impl Fn(std::io::Error) -> Self {
+        move |source| Self::Io { what, source }
+    }
+}

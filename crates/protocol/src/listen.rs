@@ -1,0 +1,178 @@
+//! Who may talk: takes connections in and lets those through that know the secret.
+//!
+//! Owns the listening thread and the few short-lived ones that check who is there. Strangers cost
+//! one of [`UNKNOWN`] places for at most a few seconds and leave one line. Never decides what a
+//! peer is for.
+
+use crate::auth;
+use crate::error::Error;
+use crate::link::{self, Receiver, Sender};
+use crate::message::Join;
+use crate::secret::Secret;
+use std::io::{self, ErrorKind, PipeReader, PipeWriter};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{Builder, JoinHandle};
+
+/// Connections at a time that have not shown yet who they are.
+pub const UNKNOWN: usize = 64;
+
+/// How long to leave the system alone when it cannot take a connection (too many open files).
+const PAUSE_MS: i32 = 100;
+
+/// A listening thread; it ends when this is dropped.
+pub struct Listening {
+    address: SocketAddr,
+    stopped: Arc<AtomicBool>,
+    /// Its end is the thread's.
+    wake: Option<PipeWriter>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Takes connections in, on a thread of its own.
+///
+/// `on_link` is called for each peer that knows the secret and has joined, on a thread that is the
+/// callee's for as long as it likes (to read the link, say). `on_refused` is given one reason for
+/// each connection that was not let in.
+pub fn serve(
+    listener: TcpListener,
+    secret: Secret,
+    generation: u64,
+    on_link: impl Fn(Join, Sender, Receiver) + Send + Sync + 'static,
+    on_refused: impl Fn(String) + Send + Sync + 'static,
+) -> Result<Listening, Error> {
+    let address = listener.local_addr().map_err(Error::io("asking for the own address"))?;
+    listener.set_nonblocking(true).map_err(Error::io("listening without waiting"))?;
+    let (end, wake) = io::pipe().map_err(Error::io("making a pipe"))?;
+    let stopped = Arc::new(AtomicBool::new(false));
+    let door = Arc::new(Door {
+        secret,
+        generation,
+        stopped: stopped.clone(),
+        unknown: AtomicUsize::new(0),
+        on_link: Box::new(on_link),
+        on_refused: Box::new(on_refused),
+    });
+    let thread = Builder::new()
+        .name("listener".to_string())
+        .spawn(move || door.keep(&listener, &end))
+        .map_err(Error::io("starting a thread"))?;
+    Ok(Listening { address, stopped, wake: Some(wake), thread: Some(thread) })
+}
+
+impl Listening {
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Ends the listening; no peer is let in after this. Links that were made go on.
+    pub fn stop(&mut self) {
+        self.stopped.store(true, Ordering::SeqCst);
+        drop(self.wake.take());
+        if let Some(thread) = self.thread.take() {
+            // It has no result, and its panic has been shown.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+struct Door {
+    secret: Secret,
+    generation: u64,
+    stopped: Arc<AtomicBool>,
+    unknown: AtomicUsize,
+    on_link: Box<dyn Fn(Join, Sender, Receiver) + Send + Sync>,
+    on_refused: Box<dyn Fn(String) + Send + Sync>,
+}
+
+/// One of the places for those who are not known yet.
+struct Place(Arc<Door>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.unknown.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Door {
+    fn keep(self: &Arc<Self>, listener: &TcpListener, end: &PipeReader) {
+        loop {
+            if let Err(error) = wait(&[end.as_raw_fd(), listener.as_raw_fd()], -1) {
+                return (self.on_refused)(format!("listening has ended: {error}"));
+            }
+            if self.stopped.load(Ordering::SeqCst) {
+                return;
+            }
+            match listener.accept() {
+                Ok((stream, from)) => self.open(stream, from),
+                Err(error) => match error.kind() {
+                    ErrorKind::WouldBlock
+                    | ErrorKind::Interrupted
+                    | ErrorKind::ConnectionAborted => {}
+                    _ => {
+                        (self.on_refused)(format!("taking a connection in: {error}"));
+                        // The connection still waits, so listening on would come back at once.
+                        let _ = wait(&[end.as_raw_fd()], PAUSE_MS);
+                    }
+                },
+            }
+        }
+    }
+
+    /// Checks who it is on a thread of its own, so that a silent stranger keeps nobody waiting.
+    fn open(self: &Arc<Self>, stream: TcpStream, from: SocketAddr) {
+        let place = Place(self.clone());
+        if self.unknown.fetch_add(1, Ordering::SeqCst) >= UNKNOWN {
+            let reason = format!("{from}: {UNKNOWN} connections are being checked already");
+            return (self.on_refused)(reason);
+        }
+        let check = Builder::new().name("doorkeeper".to_string());
+        let checked = check.spawn(move || {
+            let door = place.0.clone();
+            let result = door.check(stream);
+            drop(place);
+            match result {
+                Ok(_) if door.stopped.load(Ordering::SeqCst) => {}
+                Ok((join, sender, receiver)) => (door.on_link)(join, sender, receiver),
+                Err(error) => (door.on_refused)(format!("{from}: {error}")),
+            }
+        });
+        if let Err(error) = checked {
+            (self.on_refused)(format!("{from}: starting a thread: {error}"));
+        }
+    }
+
+    fn check(&self, stream: TcpStream) -> Result<(Join, Sender, Receiver), Error> {
+        // What a listener hands on may inherit its being without waiting.
+        stream.set_nonblocking(false).map_err(Error::io("setting up a connection"))?;
+        let (sender, mut receiver) = link::accept(stream, &self.secret, self.generation)?;
+        receiver.set_timeout(Some(auth::LIMIT))?;
+        let Some(first) = receiver.receive::<Join>()? else { return Err(Error::NotJoined) };
+        receiver.skip_bulk()?;
+        receiver.set_timeout(None)?;
+        Ok((first.message, sender, receiver))
+    }
+}
+
+/// Waits until one of the descriptors has something, or for so many milliseconds (-1: for ever).
+fn wait(descriptors: &[i32], milliseconds: i32) -> io::Result<()> {
+    let mut polled = [libc::pollfd { fd: -1, events: libc::POLLIN, revents: 0 }; 2];
+    for (entry, &fd) in polled.iter_mut().zip(descriptors) {
+        entry.fd = fd;
+    }
+    // SAFETY: the array lives through the call and its length is given; -1 entries are skipped.
+    let found = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as _, milliseconds) };
+    match io::Error::last_os_error() {
+        error if found < 0 && error.kind() != ErrorKind::Interrupted => Err(error),
+        _ => Ok(()),
+    }
+}

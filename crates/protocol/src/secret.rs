@@ -1,0 +1,63 @@
+//! The secret that the processes of a run share.
+//!
+//! Owns its 32 bytes and how they are handed over a pipe. Never shows them by accident: `Debug`
+//! prints nothing and there is no `Display`.
+
+use crate::error::Error;
+
+/// 32 random bytes that only the processes of one run know.
+#[derive(Clone)]
+pub struct Secret([u8; 32]);
+
+impl Secret {
+    /// A new one.
+    pub fn random() -> Result<Self, Error> {
+        Ok(Self(random()?))
+    }
+
+    /// For the pipe to another process of the run.
+    pub fn to_hex(&self) -> String {
+        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// From the pipe.
+    pub fn from_hex(text: &str) -> Result<Self, Error> {
+        let digits = text.trim_end().as_bytes();
+        let wrong = || Error::SecretText(digits.len());
+        let value = |digit: u8| (digit as char).to_digit(16).ok_or_else(wrong);
+        if digits.len() != 64 {
+            return Err(wrong());
+        }
+        let mut secret = Self([0; 32]);
+        for (byte, pair) in secret.0.iter_mut().zip(digits.chunks_exact(2)) {
+            *byte = (value(pair[0])? << 4 | value(pair[1])?) as u8;
+        }
+        Ok(secret)
+    }
+
+    /// The key of a message's code.
+    pub(crate) fn key(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+impl Drop for Secret {
+    fn drop(&mut self) {
+        self.0.fill(0);
+        // Else the compiler may see that nobody reads the zeros and leave them out.
+        std::hint::black_box(&mut self.0);
+    }
+}
+
+/// Bytes that nobody can guess.
+pub(crate) fn random() -> Result<[u8; 32], Error> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes).map_err(Error::Random)?;
+    Ok(bytes)
+}

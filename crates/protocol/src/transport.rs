@@ -1,0 +1,132 @@
+//! What carries bytes in order between two processes: TCP now, TLS over it later.
+//!
+//! Owns the system calls. Never knows what the bytes mean.
+
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long [`Writing::write_patiently`] waits for room.
+pub const PATIENCE: Duration = Duration::from_millis(100);
+
+/// A connection on which nothing has been said yet; the check of the secret reads and writes it.
+pub trait Transport: Read + Write + Send {
+    /// Bounds every read and write from now on.
+    fn set_timeout(&self, timeout: Option<Duration>) -> io::Result<()>;
+
+    /// Takes it apart, for one reading and one writing thread and anyone who wants to end it.
+    fn split(self: Box<Self>) -> io::Result<Halves>;
+}
+
+/// The parts of a connection.
+pub struct Halves {
+    /// Bytes out.
+    pub writing: Box<dyn Writing>,
+    /// Bytes in.
+    pub reading: Box<dyn Reading>,
+    /// The end of it.
+    pub closing: Box<dyn Closing>,
+}
+
+/// The half that writes. `Ok(0)` means that there was no room.
+pub trait Writing: Send {
+    /// Writes what fits at once.
+    fn write_now(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize>;
+
+    /// Writes all, or what fits by the time that there was no room for [`PATIENCE`].
+    fn write_patiently(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize>;
+}
+
+/// The half that reads. `Ok(0)` means that the peer has hung up.
+pub trait Reading: Send {
+    /// Waits for some bytes and puts them into the parts in order.
+    fn read(&mut self, parts: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
+
+    /// Bounds every read from now on.
+    fn set_timeout(&mut self, timeout: Option<Duration>) -> io::Result<()>;
+}
+
+/// Ends a connection while others read and write it.
+pub trait Closing: Send + Sync {
+    /// Whoever reads or writes in this direction finds its end.
+    fn shutdown(&self, how: Shutdown);
+}
+
+impl Transport for TcpStream {
+    fn set_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.set_read_timeout(timeout)?;
+        self.set_write_timeout(timeout)
+    }
+
+    fn split(self: Box<Self>) -> io::Result<Halves> {
+        self.set_nodelay(true)?;
+        self.set_nonblocking(false)?;
+        self.set_read_timeout(None)?;
+        self.set_write_timeout(Some(PATIENCE))?;
+        let stream = Arc::new(*self);
+        Ok(Halves {
+            writing: Box::new(Tcp(stream.clone())),
+            reading: Box::new(Tcp(stream.clone())),
+            closing: Box::new(Tcp(stream)),
+        })
+    }
+}
+
+struct Tcp(Arc<TcpStream>);
+
+impl Writing for Tcp {
+    fn write_now(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.send(parts, libc::MSG_DONTWAIT)
+    }
+
+    fn write_patiently(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.send(parts, 0)
+    }
+}
+
+impl Tcp {
+    fn send(&self, parts: &[IoSlice<'_>], flags: i32) -> io::Result<usize> {
+        // SAFETY: all zeros is a message header without address, parts and ancillary data.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        message.msg_iov = parts.as_ptr().cast_mut().cast();
+        message.msg_iovlen = parts.len() as _;
+        loop {
+            // SAFETY: the standard library lays an `IoSlice` out as an `iovec`; the slices live
+            // through the call, which only reads them.
+            let sent =
+                unsafe { libc::sendmsg(self.0.as_raw_fd(), &message, flags | libc::MSG_NOSIGNAL) };
+            match usize::try_from(sent) {
+                Ok(sent) => return Ok(sent),
+                Err(_) => match io::Error::last_os_error() {
+                    error if error.kind() == io::ErrorKind::Interrupted => {}
+                    error if error.kind() == io::ErrorKind::WouldBlock => return Ok(0),
+                    error => return Err(error),
+                },
+            }
+        }
+    }
+}
+
+impl Reading for Tcp {
+    fn read(&mut self, parts: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        loop {
+            match (&*self.0).read_vectored(parts) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => return result,
+            }
+        }
+    }
+
+    fn set_timeout(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        self.0.set_read_timeout(timeout)
+    }
+}
+
+impl Closing for Tcp {
+    fn shutdown(&self, how: Shutdown) {
+        // It fails where the peer has ended the connection, and then it is what it should be.
+        let _ = self.0.shutdown(how);
+    }
+}
