@@ -301,15 +301,15 @@ mod tests {
 
     #[test]
     fn the_fewest_segments_cover_a_run() {
-        let found = |shards, run| -> Vec<_> {
-            segments(shards, run).into_iter().map(Segment::range).collect()
+        let counts = |shards, run: Range<usize>| -> Vec<usize> {
+            segments(shards, run).into_iter().map(|s| s.count).collect()
         };
-        assert_eq!(found(8, 0..8), [0..8]);
-        assert_eq!(found(8, 1..8), [1..2, 2..4, 4..8]);
-        assert_eq!(found(8, 3..7), [3..4, 4..6, 6..7]);
-        assert_eq!(found(5, 0..5), [0..5]);
-        assert_eq!(found(7, 2..7), [2..4, 4..7]);
-        assert_eq!(found(7, 3..3), []);
+        assert_eq!(counts(8, 0..8), [8]);
+        assert_eq!(counts(8, 1..8), [1, 2, 4]);
+        assert_eq!(counts(8, 3..7), [1, 2, 1]);
+        assert_eq!(counts(5, 0..5), [5]);
+        assert_eq!(counts(7, 2..7), [2, 3]);
+        assert_eq!(counts(7, 3..3), [0; 0]);
     }
 
     #[test]
