@@ -9,6 +9,7 @@
 //! - [`kernels`]: the arithmetic, compiled for each instruction set
 //! - `engine`: runs programs on threads, a shard per thread, and steps the optimizer
 //! - `loss`: losses and their gradients
+//! - [`scores`]: how good outputs are
 
 mod engine;
 mod error;
@@ -16,8 +17,11 @@ pub mod kernels;
 mod loss;
 mod network;
 mod program;
+pub mod scores;
 
+pub use engine::runner::{Ready, Runner};
 pub use engine::shard::{Draw, Score};
+pub use engine::statistics::Statistics;
 pub use engine::trainer::{Settings, StepResult, Trainer, Weights};
 pub use engine::workspace::Workspace;
 pub use engine::{Engine, Examples, ShardGradient};
@@ -25,3 +29,4 @@ pub use error::Error;
 pub use kernels::simd::Isa;
 pub use loss::{Objective, Targets};
 pub use network::{Kind, Network, Tensor};
+pub use scores::Scores;

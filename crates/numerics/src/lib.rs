@@ -5,7 +5,8 @@
 //!
 //! # Layout
 //! - [`random`]: the counter-based generator that everything random draws from
-//! - [`aggregate`]: shards' sums in their fixed tree, norms by blocks
+//! - [`aggregate`]: shards of a batch, blocks of parameters, norms by blocks
+//! - [`tree`]: shards' sums in their fixed tree, whole or from segments
 //! - [`digest`]: an order-free digest of example ids, for exactly-once accounting
 //! - [`optimizer`]: how parameters follow gradients
 //! - [`schedule`]: the learning rate of each step
@@ -19,3 +20,4 @@ pub mod digest;
 pub mod optimizer;
 pub mod random;
 pub mod schedule;
+pub mod tree;

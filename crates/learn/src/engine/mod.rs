@@ -1,14 +1,16 @@
 //! Runs programs: one thread computes one shard, many threads many shards side by side.
 //!
 //! [`Engine`] is the seam: what a worker on any machine computes for a shard, on flat buffers.
-//! [`trainer::Trainer`] is one process' way of using it.
+//! [`trainer::Trainer`] is one process' way of using it, [`runner::Runner`] a worker's among others.
 
 mod convolve;
 mod normalise;
 mod packing;
 mod parts;
 mod predictor;
+pub mod runner;
 pub mod shard;
+pub mod statistics;
 mod threads;
 pub mod trainer;
 mod whole_shard;
@@ -115,12 +117,54 @@ impl Engine {
         draw: Draw,
         out: &mut ShardGradient,
     ) {
+        self.gradient_by_stage(ws, (parameters, packed), examples, draw, out, |_, _| {});
+    }
+
+    /// [`Self::gradient`]; calls `done` after each stage of the pass with the stage's number and the
+    /// gradients as they stand.
+    pub fn gradient_by_stage(
+        &self,
+        ws: &mut Workspace,
+        weights: (&[f32], &[f32]),
+        examples: Examples<'_>,
+        draw: Draw,
+        out: &mut ShardGradient,
+        mut done: impl FnMut(usize, &[f32]),
+    ) {
+        let gradients = Parts::new(&mut out.gradients, 1);
+        let all = gradients.view(0..gradients.len());
+        let mut results = Results { gradients, stats: &mut out.stats, score: Score::default() };
+        // SAFETY: one thread, which does not write while `done` runs.
+        self.run_shard(ws, weights, examples, draw, &mut results, |stage| unsafe {
+            done(stage, all.all());
+        });
+        out.score = results.score;
+    }
+
+    /// The blocks of gradients (see [`planaria_numerics::aggregate::BLOCK`]) that are final once
+    /// each stage of [`Self::gradient`] is done.
+    pub fn finals(&self) -> &[Vec<Range<usize>>] {
+        &self.compiled.finals
+    }
+
+    fn run_shard(
+        &self,
+        ws: &mut Workspace,
+        (parameters, packed): (&[f32], &[f32]),
+        examples: Examples<'_>,
+        draw: Draw,
+        out: &mut Results<'_>,
+        done: impl FnMut(usize),
+    ) {
         let count = examples.inputs.len() / self.network.input().len();
-        for range in &self.compiled.cleared {
-            out.gradients[range.clone()].fill(0.0);
-        }
+        let clear = |range| {
+            // SAFETY: no stage is done, so that nothing is final and all is this thread's.
+            unsafe { out.gradients.range(range) }.fill(0.0);
+        };
         if count == 0 {
-            out.gradients.fill(0.0);
+            clear(0..self.network.parameter_count());
+        } else {
+            self.compiled.cleared.iter().cloned().for_each(clear);
         }
         out.stats.fill(0.0);
         let shard = Shard {
@@ -135,12 +179,6 @@ impl Engine {
             objective: self.objective,
             draw,
         };
-        let mut results = Results {
-            gradients: &mut out.gradients,
-            stats: &mut out.stats,
-            score: Score::default(),
-        };
-        run(&shard, &self.compiled.training, ws, &mut results);
-        out.score = results.score;
+        run(&shard, &self.compiled.training, ws, out, done);
     }
 }

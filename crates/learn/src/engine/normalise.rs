@@ -23,13 +23,18 @@ pub fn forward(norm: &Norm, state: &mut NormState, parameters: &[f32], stats: &m
 }
 
 /// Parameter gradients, and the coefficients of dz = a·g + b·z + c.
-pub fn backward(norm: &Norm, state: &mut NormState, parameters: &[f32], gradients: &mut [f32]) {
+pub fn backward(
+    norm: &Norm,
+    state: &mut NormState,
+    parameters: &[f32],
+    (dgamma, dbeta): (&mut [f32], &mut [f32]),
+) {
     for c in 0..norm.channels() {
         let inverse = f64::from(state.inverse[c]);
         let mean = f64::from(state.mean[c]);
         let slope = state.square[c] * inverse;
-        gradients[norm.plan.gamma.start + c] = slope as f32;
-        gradients[norm.plan.beta.start + c] = state.sum[c] as f32;
+        dgamma[c] = slope as f32;
+        dbeta[c] = state.sum[c] as f32;
         let k = f64::from(parameters[norm.plan.gamma.start + c]) * inverse;
         let (m1, m2) = (state.sum[c] / state.count, slope / state.count);
         state.a[c] = k as f32;
@@ -72,44 +77,4 @@ fn set_affine(
     let scale = f64::from(parameters[norm.plan.gamma.start + c]) * inverse;
     state.scale[c] = scale as f32;
     state.shift[c] = (f64::from(parameters[norm.plan.beta.start + c]) - mean * scale) as f32;
-}
-
-/// Merges statistics b into a (Chan, Golub and LeVeque 1979), channel by channel.
-pub fn merge_stats(compiled: &Compiled, a: &mut [f32], b: &[f32]) {
-    for norm in &compiled.norms {
-        let channels = norm.channels();
-        for c in norm.stats..norm.stats + channels {
-            let (na, nb) = (f64::from(a[c]), f64::from(b[c]));
-            if nb == 0.0 {
-                continue;
-            }
-            let (mean, m2) = (c + channels, c + 2 * channels);
-            let n = na + nb;
-            let delta = f64::from(b[mean]) - f64::from(a[mean]);
-            a[c] = n as f32;
-            a[mean] = (f64::from(a[mean]) + delta * nb / n) as f32;
-            a[m2] = (f64::from(a[m2]) + f64::from(b[m2]) + delta * delta * na * nb / n) as f32;
-        }
-    }
-}
-
-/// Moves the running averages towards the step's statistics. The variance is the unbiased one.
-pub fn update_running(compiled: &Compiled, stats: &[f32], state: &mut [f32]) {
-    for norm in &compiled.norms {
-        let (channels, keep) = (norm.channels(), f64::from(norm.plan.momentum));
-        for c in 0..channels {
-            let count = f64::from(stats[norm.stats + c]);
-            if count == 0.0 {
-                continue;
-            }
-            let mean = f64::from(stats[norm.stats + channels + c]);
-            let m2 = f64::from(stats[norm.stats + 2 * channels + c]);
-            let variance = m2 / (count - 1.0).max(1.0);
-            let mut moved = |at: usize, to: f64| {
-                state[at] = (keep * f64::from(state[at]) + (1.0 - keep) * to) as f32;
-            };
-            moved(norm.plan.mean.start + c, mean);
-            moved(norm.plan.variance.start + c, variance);
-        }
-    }
 }

@@ -19,13 +19,28 @@ impl Claims {
 
     /// Calls `work` for each piece that `thread` of `threads` gets in this round.
     pub fn share(&self, round: usize, thread: usize, threads: usize, mut work: impl FnMut(usize)) {
-        let count = self.taken.len();
+        self.share_first(self.taken.len(), round, (thread, threads), &mut work);
+    }
+
+    /// [`Self::share`] of the first `count` pieces alone.
+    pub fn share_first(
+        &self,
+        count: usize,
+        round: usize,
+        (thread, threads): (usize, usize),
+        mut work: impl FnMut(usize),
+    ) {
         let own = thread * count / threads;
         for piece in (own..count).chain(0..own) {
-            if self.taken[piece].swap(round, Ordering::Relaxed) != round {
+            if self.take(round, piece) {
                 work(piece);
             }
         }
+    }
+
+    /// Whether the piece is the caller's in this round: the first who asks gets it.
+    pub fn take(&self, round: usize, piece: usize) -> bool {
+        self.taken[piece].swap(round, Ordering::Relaxed) != round
     }
 }
 
@@ -58,6 +73,21 @@ impl<'a, T> Parts<'a, T> {
     pub unsafe fn all(&self) -> &[T] {
         // SAFETY: as the caller promises.
         unsafe { &*(std::ptr::from_ref(self.cells) as *const [T]) }
+    }
+
+    /// A range of the slice as a slice of its own.
+    pub fn view(&self, range: Range<usize>) -> Parts<'a, T> {
+        Parts { cells: &self.cells[range], size: self.size }
+    }
+
+    /// Any range, to read.
+    ///
+    /// # Safety
+    /// Nobody writes to the range meanwhile.
+    pub unsafe fn read(&self, range: Range<usize>) -> &'a [T] {
+        let cells = &self.cells[range];
+        // SAFETY: UnsafeCell<T> has T's layout; the caller keeps writers off.
+        unsafe { std::slice::from_raw_parts(cells.as_ptr().cast(), cells.len()) }
     }
 
     /// One part.

@@ -3,7 +3,7 @@
 use super::Engine;
 use super::normalise;
 use super::parts::{Claims, Parts};
-use super::shard::{Draw, Results, Score, Shard, copy_output, run};
+use super::shard::{Draw, Results, Shard, copy_output, run};
 use super::threads::Crew;
 use super::workspace::Workspace;
 use crate::kernels::buffer::Buffer;
@@ -99,8 +99,7 @@ impl Predictor {
 
 fn predict_chunk(shard: &Shard<'_>, ws: &mut Workspace, out: &mut [f32]) {
     let program = &shard.compiled.inference;
-    let mut results = Results { gradients: &mut [], stats: &mut [], score: Score::default() };
-    run(shard, program, ws, &mut results);
+    run(shard, program, ws, &mut Results::none(), |_| {});
     copy_output(shard, program, ws, out);
 }
 

@@ -5,6 +5,7 @@
 
 use super::convolve::Convolver;
 use super::normalise;
+use super::parts::Parts;
 use super::workspace::Workspace;
 use crate::kernels::norm::{self, Addend, Pixels, Reduce};
 use crate::kernels::pooled::{self, Pooled};
@@ -57,18 +58,34 @@ pub struct Score {
 
 /// What a program writes.
 pub struct Results<'a> {
-    pub gradients: &'a mut [f32],
+    /// Others may read and write ranges that are final (see `Compiled::finals`), so that no
+    /// reference to the whole is made while a program runs.
+    pub gradients: Parts<'a, f32>,
     pub stats: &'a mut [f32],
     pub score: Score,
 }
 
-/// Runs all stages.
-pub fn run(shard: &Shard<'_>, program: &Program, ws: &mut Workspace, results: &mut Results<'_>) {
+impl Results<'_> {
+    /// Of a program that writes none.
+    pub fn none() -> Self {
+        Self { gradients: Parts::new(&mut [], 1), stats: &mut [], score: Score::default() }
+    }
+}
+
+/// Runs all stages; calls `done` with the number of each when it is done.
+pub fn run(
+    shard: &Shard<'_>,
+    program: &Program,
+    ws: &mut Workspace,
+    results: &mut Results<'_>,
+    mut done: impl FnMut(usize),
+) {
     assert!(shard.examples <= ws.capacity, "workspace holds the shard");
     assert!(shard.inputs.len() >= shard.examples * program.sizes[0].len());
     let mut run = Run { shard, program, ws, results };
-    for stage in &program.stages {
+    for (number, stage) in program.stages.iter().enumerate() {
         run.stage(stage);
+        done(number);
     }
 }
 
@@ -153,7 +170,8 @@ impl<'r> Run<'r, '_, '_> {
 
     /// Start of a range of the gradients.
     pub(super) fn gradient(&mut self, range: &Range<usize>) -> *mut f32 {
-        self.results.gradients[range.clone()].as_mut_ptr()
+        // SAFETY: the running stage writes it, so it is not final, and this thread's alone.
+        unsafe { self.results.gradients.range(range.clone()) }.as_mut_ptr()
     }
 
     /// One operation on one image.
@@ -365,7 +383,7 @@ impl<'r> Run<'r, '_, '_> {
                 Operation::LayerNormInput { ref gamma, ref beta, epsilon, x, g, dx } => {
                     let (x, g, dx) = (self.slice(x, i), self.slice(g, i), self.slice(dx, i));
                     let weights = &self.shard.parameters[gamma.clone()];
-                    let grads = &mut self.results.gradients[gamma.start..beta.end];
+                    let grads = self.results.gradients.range(gamma.start..beta.end);
                     let grads = grads.split_at_mut(gamma.len());
                     pointwise::layer_norm_gradient(x, weights, epsilon, g, dx, grads);
                 }
@@ -407,7 +425,10 @@ impl<'r> Run<'r, '_, '_> {
             }
             Finish::NormBackward(n) => {
                 let norm = &self.shard.compiled.norms[n];
-                let (state, gradients) = (&mut self.ws.norms[n], &mut *self.results.gradients);
+                let (state, all) = (&mut self.ws.norms[n], &self.results.gradients);
+                let (gamma, beta) = (norm.plan.gamma.clone(), norm.plan.beta.clone());
+                // SAFETY: as in `gradient`; the two lie apart.
+                let gradients = unsafe { (all.range(gamma), all.range(beta)) };
                 normalise::backward(norm, state, self.shard.parameters, gradients);
             }
             Finish::Weights(conv) => {
@@ -415,7 +436,8 @@ impl<'r> Run<'r, '_, '_> {
                 let dw = self.gradient(&c.conv.kernel);
                 if c.conv.pooled {
                     let turned = &mut self.ws.gathered[..c.conv.kernel.len()];
-                    let dw = &mut self.results.gradients[c.conv.kernel.clone()];
+                    // SAFETY: as in `gradient`.
+                    let dw = unsafe { self.results.gradients.range(c.conv.kernel.clone()) };
                     transpose(turned, turned.len() / c.conv.filters, dw);
                     turned.fill(0.0);
                 } else {
@@ -440,7 +462,7 @@ fn pooled_shape(conv: &Conv) -> Pooled {
 /// Copies the result of a program, whatever its place, into rows without gaps.
 pub fn copy_output(shard: &Shard<'_>, program: &Program, ws: &mut Workspace, out: &mut [f32]) {
     let units = program.sizes[program.output.0].len();
-    let mut results = Results { gradients: &mut [], stats: &mut [], score: Score::default() };
+    let mut results = Results::none();
     let mut run = Run { shard, program, ws, results: &mut results };
     for (i, row) in out.chunks_exact_mut(units).enumerate() {
         // SAFETY: the output's place holds all images.

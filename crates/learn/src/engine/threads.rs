@@ -152,7 +152,8 @@ impl Meeting {
     }
 }
 
-fn wait_until(done: impl Fn() -> bool) {
+/// Returns once `done`.
+pub fn wait_until(done: impl Fn() -> bool) {
     let mut turns = 0;
     while !done() {
         if turns < SPINS {

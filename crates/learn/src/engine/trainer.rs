@@ -4,22 +4,21 @@
 //! shards are computed into gradient buffers of their own, and blocks of parameters are summed over
 //! the shards' fixed tree and updated. Which thread does what never matters to the result.
 
-use super::normalise;
 use super::packing::Packing;
 use super::parts::{Claims, Parts};
 use super::predictor::Predictor;
 use super::shard::{Draw, Score};
+use super::statistics::Statistics;
 use super::threads::{Crew, Meeting};
-use super::workspace::Workspace;
+use super::workspace::{ThreadScratch, Workspace};
 use super::{Engine, Examples, ShardGradient};
 use crate::Error;
 use crate::kernels::buffer::Buffer;
 use crate::kernels::simd::Isa;
 use crate::loss::Objective;
 use crate::network::Network;
-use crate::program::Compiled;
 use planaria_numerics::aggregate::{self, BLOCK, shard_range};
-use planaria_numerics::optimizer;
+use planaria_numerics::{optimizer, tree};
 use planaria_recipe::train::{Loss, Optimizer};
 
 /// How a network is trained.
@@ -89,24 +88,8 @@ pub struct Trainer {
     /// Sum of squares of each block's gradient.
     squares: Vec<f64>,
     scores: Vec<Score>,
+    statistics: Statistics,
     predictor: Predictor,
-}
-
-/// What a thread needs besides a workspace.
-struct ThreadScratch {
-    /// Of packing.
-    pack: Vec<f32>,
-    /// Of summing over shards.
-    sum: Vec<f32>,
-}
-
-impl ThreadScratch {
-    /// With room for whatever work the thread may draw.
-    fn new(compiled: &Compiled, shards: usize) -> Self {
-        let kernel = compiled.convs.iter().map(|c| c.kernel.len()).max().unwrap_or(0);
-        let sum = aggregate::tree_scratch(BLOCK, shards);
-        Self { pack: Vec::with_capacity(kernel), sum: Vec::with_capacity(sum) }
-    }
 }
 
 impl Trainer {
@@ -139,6 +122,7 @@ impl Trainer {
             packing,
             squares: vec![0.0; count.div_ceil(BLOCK)],
             scores: vec![Score::default(); settings.shards],
+            statistics: Statistics::new(&engine.network),
             predictor: Predictor::new(),
             engine,
             settings,
@@ -243,7 +227,7 @@ impl Trainer {
     fn result(&mut self, examples: usize) -> StepResult {
         let scores = &mut self.scores;
         scores.iter_mut().zip(&self.shards).for_each(|(score, shard)| *score = shard.score);
-        aggregate::tree_fold(scores, |a, b| {
+        tree::tree_fold(scores, |a, b| {
             a.loss += b.loss;
             a.correct += b.correct;
         });
@@ -309,7 +293,7 @@ impl Trainer {
                 let to = from + sum.len();
                 let shard = |v: usize| &done[v].gradients[from..to];
                 let scratch = &mut scratch.sum;
-                let square = aggregate::tree_sum(settings.shards, shard, scale, sum, scratch);
+                let square = tree::tree_sum(settings.shards, shard, scale, sum, scratch);
                 squares.part(block)[0] = square;
                 if fused && finite && square.is_finite() {
                     let (p, o) = (parameters.part(block), &settings.optimizer);
@@ -339,11 +323,9 @@ impl Trainer {
         if self.state.is_empty() {
             return;
         }
-        let compiled = &self.engine.compiled;
-        aggregate::tree_fold(&mut self.shards, |a, b| {
-            normalise::merge_stats(compiled, &mut a.stats, &b.stats);
-        });
-        normalise::update_running(compiled, &self.shards[0].stats, &mut self.state);
+        let statistics = &self.statistics;
+        tree::tree_fold(&mut self.shards, |a, b| statistics.merge(&mut a.stats, &b.stats));
+        statistics.update_running(&self.shards[0].stats, &mut self.state);
     }
 
     /// Outputs of any number of examples (logits, where the loss takes logits).

@@ -5,6 +5,8 @@ use crate::kernels::winograd::{self, CONVOLUTION_ELEMENTS, WEIGHT_ELEMENTS};
 use crate::kernels::{gemm, pooled};
 use crate::program::conv::Method;
 use crate::program::{Compiled, Program};
+use planaria_numerics::aggregate::BLOCK;
+use planaria_numerics::tree::tree_scratch;
 
 /// One thread's memory.
 pub struct Workspace {
@@ -81,6 +83,23 @@ impl NormState {
     pub fn clear(&mut self) {
         self.sum.fill(0.0);
         self.square.fill(0.0);
+    }
+}
+
+/// What a thread needs besides a workspace.
+pub struct ThreadScratch {
+    /// Of packing.
+    pub pack: Vec<f32>,
+    /// Of summing over shards.
+    pub sum: Vec<f32>,
+}
+
+impl ThreadScratch {
+    /// With room for whatever work the thread may draw.
+    pub fn new(compiled: &Compiled, shards: usize) -> Self {
+        let kernel = compiled.convs.iter().map(|c| c.kernel.len()).max().unwrap_or(0);
+        let sum = tree_scratch(BLOCK, shards);
+        Self { pack: Vec::with_capacity(kernel), sum: Vec::with_capacity(sum) }
     }
 }
 

@@ -7,6 +7,7 @@
 //! the arena. Everything is placed before the first step; nothing is allocated inside one.
 
 pub mod conv;
+pub mod finals;
 mod fuse;
 mod inference;
 mod operation;
@@ -47,6 +48,12 @@ pub struct Norm {
 }
 
 impl Norm {
+    /// From where the network has its numbers.
+    pub fn new(plan: &BatchNorm) -> Self {
+        // State holds mean and variance, statistics a count besides.
+        Self { plan: plan.clone(), stats: plan.mean.start / 2 * 3 }
+    }
+
     /// Number of channels.
     pub fn channels(&self) -> usize {
         self.plan.gamma.len()
@@ -105,6 +112,8 @@ pub struct Compiled {
     pub folds: Vec<(usize, usize)>,
     /// Parameter ranges whose gradient is summed up and so starts from zero.
     pub cleared: Vec<Range<usize>>,
+    /// The blocks of gradients that are final after each stage of `training`.
+    pub finals: finals::Finals,
 }
 
 /// Where each node's plan is found.
@@ -145,8 +154,7 @@ pub fn compile(network: &Network, loss: Loss) -> Compiled {
             }
             Op::BatchNorm(plan) => {
                 index.norm[id] = Some(norms.len());
-                // State holds mean and variance, statistics a count besides.
-                norms.push(Norm { plan: plan.clone(), stats: plan.mean.start / 2 * 3 });
+                norms.push(Norm::new(plan));
             }
             _ => {}
         }
@@ -158,7 +166,10 @@ pub fn compile(network: &Network, loss: Loss) -> Compiled {
     let training = training::lower(network, &index, &convs, &units, scored);
     let (inference, folds) = inference::lower(network, &index, &convs, &units, scored);
     let cleared = cleared_ranges(network, &denses);
-    Compiled { convs, denses, norms, packed_len: packed, training, inference, folds, cleared }
+    let planned = (convs.as_slice(), denses.as_slice(), norms.as_slice());
+    let finals = finals::after_stages(&training.stages, planned, network.parameter_count());
+    let packed_len = packed;
+    Compiled { convs, denses, norms, packed_len, training, inference, folds, cleared, finals }
 }
 
 fn trained_nodes(network: &Network) -> Vec<bool> {

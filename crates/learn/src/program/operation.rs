@@ -1,5 +1,7 @@
 //! The operations a program is made of.
 
+use super::Dense;
+use super::conv::Conv;
 use crate::kernels::pool::Pool;
 use planaria_recipe::model::Activation;
 use std::ops::Range;
@@ -144,6 +146,22 @@ impl Operation {
             Self::Dense { x, y, .. } => vec![*x, *y],
             Self::DenseGradient { x, g, dx, .. } => [*x, *g].into_iter().chain(*dx).collect(),
             Self::Loss { outputs, g } => vec![*outputs, *g],
+        }
+    }
+
+    /// The parameters whose gradient it writes or adds to.
+    pub fn writes(&self, convs: &[Conv], denses: &[Dense]) -> Vec<Range<usize>> {
+        match self {
+            Self::ConvWeights { conv, .. } => vec![convs[*conv].kernel.clone()],
+            // The kernel's follows from `Finish::Weights`.
+            Self::PooledWeights { conv, .. } => convs[*conv].bias.iter().cloned().collect(),
+            Self::BiasSum { bias, .. } => vec![bias.clone()],
+            Self::LayerNormInput { gamma, beta, .. } => vec![gamma.clone(), beta.clone()],
+            Self::DenseGradient { dense, .. } => {
+                let d = &denses[*dense];
+                std::iter::once(&d.kernel).chain(&d.bias).cloned().collect()
+            }
+            _ => vec![],
         }
     }
 

@@ -1,9 +1,11 @@
 //! Operations to stages, and every tensor to its place.
 
+use super::conv::Conv;
 use super::operation::{INPUT, Operation, Slot};
-use super::{Program, Size};
+use super::{Norm, Program, Size};
 use crate::kernels::simd::LANES;
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 /// Operations run image by image, or one operation on the whole shard.
 #[derive(Debug)]
@@ -25,6 +27,19 @@ pub enum Finish {
     NormBackward(usize),
     /// Weight gradient of a convolution from gathered tiles.
     Weights(usize),
+}
+
+impl Finish {
+    /// The parameters whose gradient it writes.
+    pub fn writes(self, convs: &[Conv], norms: &[Norm]) -> Vec<Range<usize>> {
+        match self {
+            Self::Norm(_) => vec![],
+            Self::NormBackward(n) => {
+                vec![norms[n].plan.gamma.clone(), norms[n].plan.beta.clone()]
+            }
+            Self::Weights(conv) => vec![convs[conv].kernel.clone()],
+        }
+    }
 }
 
 /// Where a slot lies.

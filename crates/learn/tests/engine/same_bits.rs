@@ -9,17 +9,22 @@ use planaria_recipe::{Layer, Shape};
 
 const BATCH: usize = 21;
 /// Uneven shards, full ones, and fewer examples than shards.
-const SIZES: [usize; 4] = [BATCH, 16, 3, 18];
+pub const SIZES: [usize; 4] = [BATCH, 16, 3, 18];
 
 #[derive(Clone)]
-struct Run {
-    layers: Vec<Layer>,
-    input: Shape,
-    settings: Settings,
+pub struct Run {
+    pub layers: Vec<Layer>,
+    pub input: Shape,
+    pub settings: Settings,
 }
 
 impl Run {
-    fn new(input: Shape, layers: Vec<Layer>, optimizer: Optimizer, clip_norm: Option<f32>) -> Self {
+    pub fn new(
+        input: Shape,
+        layers: Vec<Layer>,
+        optimizer: Optimizer,
+        clip_norm: Option<f32>,
+    ) -> Self {
         let settings = Settings {
             seed: 11,
             batch: BATCH,
@@ -34,15 +39,19 @@ impl Run {
         Self { layers, input, settings }
     }
 
-    fn trainer(&self) -> Trainer {
+    pub fn trainer(&self) -> Trainer {
         let network = Network::new(&self.layers, self.input).expect("the layers fit");
         Trainer::new(network, self.settings.clone())
     }
 
-    fn step(&self, trainer: &mut Trainer, step: usize) -> StepResult {
+    /// Inputs and classes of a step.
+    pub fn batch(&self, step: usize) -> (Vec<f32>, Vec<u32>) {
         let n = SIZES[step];
-        let inputs = values(step as u64, n * self.input.len());
-        let classes = classes(step as u64 + 50, n, 3);
+        (values(step as u64, n * self.input.len()), classes(step as u64 + 50, n, 3))
+    }
+
+    pub fn step(&self, trainer: &mut Trainer, step: usize) -> StepResult {
+        let (inputs, classes) = self.batch(step);
         let examples = Examples { inputs: &inputs, targets: Targets::Classes(&classes) };
         trainer.step(step as u64, 0.05, examples).expect("the step is finite")
     }
@@ -101,22 +110,22 @@ impl Trace {
     }
 }
 
-fn bits(values: &[f32]) -> Vec<u32> {
+pub fn bits(values: &[f32]) -> Vec<u32> {
     assert!(values.iter().all(|v| v.is_finite()), "numbers stay finite");
     values.iter().map(|v| v.to_bits()).collect()
 }
 
-fn sgd() -> Optimizer {
+pub fn sgd() -> Optimizer {
     let decay = 1e-3;
     Optimizer::Sgd(Sgd { learning_rate: 0.05, momentum: 0.9, nesterov: true, weight_decay: decay })
 }
 
-fn bare(filters: usize, kernel: [usize; 2], stride: usize) -> Layer {
+pub fn bare(filters: usize, kernel: [usize; 2], stride: usize) -> Layer {
     let strides = Size2::Square(stride);
     Layer::Conv2D(Conv2D { strides, padding: Same, use_bias: false, ..conv(filters, kernel) })
 }
 
-fn runs() -> Vec<(&'static str, Run)> {
+pub fn runs() -> Vec<(&'static str, Run)> {
     let basic = |n, stride| {
         vec![bare(n, [3, 3], stride), batch_norm(), act(Relu), bare(n, [3, 3], 1), batch_norm()]
     };

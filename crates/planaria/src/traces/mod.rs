@@ -1,10 +1,9 @@
 //! What a run shows of itself: figures for machines (JSON, TensorBoard) and for people (HTML).
 //!
-//! Owns how figures are computed from counts and how they are written down. Never trains, and
+//! Owns how figures are written down. Never trains, and
 //! never decides when to write.
 //!
 //! # Layout
-//! - [`scores`]: outputs and targets to accuracy, confusion, precision, recall
 //! - [`report`]: `report.json`; [`html`], [`chart`]: the same as a page
 //! - [`tensorboard`]: event files
 //! - [`number`]: numbers as people read them
@@ -13,5 +12,4 @@ pub mod chart;
 pub mod html;
 pub mod number;
 pub mod report;
-pub mod scores;
 pub mod tensorboard;

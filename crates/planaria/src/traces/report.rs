@@ -4,9 +4,10 @@
 //! and never writes files.
 
 use crate::run_dir::metrics::{Line, Span};
-use crate::traces::scores::{ClassScores, Scores};
 use crate::training::state::{State, finite};
 use crate::training::watch::Rule;
+use planaria_learn::Scores;
+use planaria_learn::scores::ClassScores;
 use planaria_recipe::train::Monitor;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};

@@ -8,8 +8,8 @@ use crate::failure::{Failure, Result};
 use crate::run_dir::model_file::Description;
 use crate::traces::html;
 use crate::traces::report::{Ending, Facts, Outcome, Report, peak_memory_bytes, weights_sha256};
-use crate::traces::scores::Scores;
 use crate::training::run_loop::{End, Session};
+use planaria_learn::Scores;
 
 /// A session's result.
 #[derive(Debug)]

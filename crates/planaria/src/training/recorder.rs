@@ -9,9 +9,9 @@ use crate::progress::{Progress, View};
 use crate::run_dir::RunDir;
 use crate::run_dir::metrics::{Line, Metrics, Span};
 use crate::traces::number::{duration, grouped, loss};
-use crate::traces::scores::Scores;
 use crate::traces::tensorboard::EventFile;
 use crate::training::state::{State, Tally};
+use planaria_learn::Scores;
 
 /// Lines of metrics by steps in a whole run, about.
 const STEP_LINES: u64 = 400;

@@ -1,22 +1,24 @@
 //! How good outputs are: accuracy, the confusion matrix and what follows from it, or errors of
 //! regression.
 //!
-//! Counts exactly and adds in the order of the examples, so the figures do not depend on batches
-//! or threads. Never runs a network.
+//! Counts exactly. Sums are made over each batch from zero and then added up in the order of the
+//! batches, so that batches may be counted apart, by anyone, and added. Never runs a network.
 
-use crate::training::state::finite;
-use planaria_learn::Targets;
+use crate::loss::Targets;
 use serde::{Deserialize, Serialize};
 
 /// Counts over some examples.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Scores {
     outputs: usize,
     examples: u64,
+    #[serde(with = "bits")]
     loss_sum: f64,
     /// Rows are true classes, columns predicted ones; empty for regression.
     confusion: Vec<Vec<u64>>,
+    #[serde(with = "bits")]
     squared_sum: f64,
+    #[serde(with = "bits")]
     absolute_sum: f64,
     values: u64,
 }
@@ -61,7 +63,7 @@ impl Scores {
         }
     }
 
-    /// Counts some examples: their outputs, targets and the sum of their losses.
+    /// Counts a batch: its examples' outputs, targets and the sum of their losses.
     pub fn count(&mut self, outputs: &[f32], targets: Targets<'_>, loss_sum: f64) {
         self.loss_sum += loss_sum;
         self.examples += (outputs.len() / self.outputs.max(1)) as u64;
@@ -80,12 +82,32 @@ impl Scores {
     }
 
     fn count_errors(&mut self, outputs: &[f32], values: impl Iterator<Item = f32>) {
+        let (mut squared, mut absolute) = (0.0, 0.0);
         for (output, value) in outputs.iter().zip(values) {
             let error = f64::from(*output) - f64::from(value);
-            self.squared_sum += error * error;
-            self.absolute_sum += error.abs();
+            squared += error * error;
+            absolute += error.abs();
             self.values += 1;
         }
+        self.squared_sum += squared;
+        self.absolute_sum += absolute;
+    }
+
+    /// Adds what was counted apart. Adding batches one by one in their order gives the same bits as
+    /// counting them in that order.
+    pub fn add(&mut self, other: &Self) {
+        assert!(
+            self.outputs == other.outputs && self.confusion.len() == other.confusion.len(),
+            "scores are of the same outputs and classes"
+        );
+        self.examples += other.examples;
+        self.loss_sum += other.loss_sum;
+        for (own, other) in self.confusion.iter_mut().zip(&other.confusion) {
+            own.iter_mut().zip(other).for_each(|(a, b)| *a += b);
+        }
+        self.squared_sum += other.squared_sum;
+        self.absolute_sum += other.absolute_sum;
+        self.values += other.values;
     }
 
     /// Examples counted.
@@ -176,6 +198,26 @@ fn predicted(row: &[f32]) -> usize {
     best
 }
 
+/// The value, unless it is infinite or not a number.
+fn finite(value: f64) -> Option<f64> {
+    value.is_finite().then_some(value)
+}
+
+/// A sum as the hexadecimal digits of its bits: JSON holds neither NaN nor infinity, and a loss
+/// that is not finite must be seen as such.
+mod bits {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+
+    pub fn serialize<S: Serializer>(value: &f64, to: S) -> Result<S::Ok, S::Error> {
+        format!("{:016x}", value.to_bits()).serialize(to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+        let digits = String::deserialize(from)?;
+        u64::from_str_radix(&digits, 16).map(f64::from_bits).map_err(D::Error::custom)
+    }
+}
+
 fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
@@ -198,6 +240,50 @@ mod tests {
         assert_eq!((classes[2].f1, classes[2].support), (0.0, 0));
         let means = scores.macro_average().unwrap();
         assert!((means.f1 - (0.5 + 2.0 / 3.0) / 2.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn batches_counted_apart_and_added_have_the_same_bits() {
+        let value = |i: usize| (i * 7919 % 1000) as f32 / 777.0;
+        let mut counted = Scores::new(1, 0);
+        let mut added = Scores::new(1, 0);
+        for batch in 0..7 {
+            let outputs: Vec<f32> = (0..50).map(|i| value(50 * batch + i)).collect();
+            let targets: Vec<f32> = (0..50).map(|i| value(911 * batch + 3 * i)).collect();
+            let loss = f64::from(value(batch)) / 3.0;
+            counted.count(&outputs, Targets::Values(&targets), loss);
+            let mut own = Scores::new(1, 0);
+            own.count(&outputs, Targets::Values(&targets), loss);
+            let json = serde_json::to_string(&own).unwrap();
+            added.add(&serde_json::from_str(&json).unwrap());
+        }
+        assert_eq!(counted.squared_sum.to_bits(), added.squared_sum.to_bits());
+        assert_eq!(counted.absolute_sum.to_bits(), added.absolute_sum.to_bits());
+        assert_eq!(counted, added);
+
+        let (mut counted, mut added) = (Scores::new(2, 2), Scores::new(2, 2));
+        for classes in [[0, 1], [1, 1]] {
+            counted.count(&[3.0, 1.0, 0.0, 1.0], Targets::Classes(&classes), 0.1);
+            let mut own = Scores::new(2, 2);
+            own.count(&[3.0, 1.0, 0.0, 1.0], Targets::Classes(&classes), 0.1);
+            added.add(&own);
+        }
+        assert_eq!(counted, added);
+        assert_eq!(added.confusion(), [[1, 0], [1, 2]]);
+    }
+
+    #[test]
+    fn a_loss_that_is_not_finite_is_still_so_elsewhere() {
+        for sum in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -0.0, 1e-310, 0.1 + 0.2] {
+            let mut scores = Scores::new(1, 2);
+            scores.count(&[1.0], Targets::Classes(&[0]), sum);
+            let json = serde_json::to_string(&scores).unwrap();
+            let back: Scores = serde_json::from_str(&json).unwrap();
+            assert_eq!(back.loss_sum.to_bits(), scores.loss_sum.to_bits(), "{json}");
+            assert_eq!(back.loss().is_some(), sum.is_finite());
+        }
+        let broken = r#"{"outputs":1,"examples":0,"loss_sum":"x"}"#;
+        assert!(serde_json::from_str::<Scores>(broken).is_err());
     }
 
     #[test]
