@@ -12,10 +12,13 @@
 //! - [`link`]: two processes that talk; [`listen`]: who may
 //! - [`frame`], [`auth`], [`transport`]: what a link is made of, from its bytes down to the socket
 //! - [`secret`], [`bytes`], [`error`]: what all of these use
+//! - [`checkpoint`]: parts, manifests and the folder of them; [`durable`]: files that survive
 
 pub mod auth;
 pub mod bytes;
+pub mod checkpoint;
 pub mod clock;
+pub mod durable;
 pub mod error;
 pub mod event;
 pub mod frame;

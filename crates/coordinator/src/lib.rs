@@ -1,0 +1,12 @@
+//! What a run does next, and why; and its parameters.
+//!
+//! Owns the decisions of a run and the processes that carry them out: the coordinator and the
+//! servers. Never computes a gradient, never prints, and never asks the clock.
+//!
+//! # Layout
+//! - [`decide`]: the decisions, as pure functions of what has happened
+//! - [`serve`]: the coordinator, a thin shell around them
+//! - [`parameters`]: a server
+
+pub mod decide;
+pub mod parameters;

@@ -1,0 +1,238 @@
+//! One part of a checkpoint: a range of the parameters and what goes with it.
+//!
+//! ```text
+//! magic      8 bytes  PLANARIA
+//! version    u32      3
+//! length     u32      of the header
+//! header     JSON     step, range of parameters, slots, length of the state
+//! buffers    f32      parameters, each slot of the optimizer, state (of part 0)
+//! trailer    32 bytes SHA-256 of everything before
+//! ```
+//!
+//! All numbers are little-endian. Owns these bytes; they are written and read in blocks, so that no
+//! second copy of the weights is ever in memory. Never knows which parts belong together.
+
+use super::manifest::Part;
+use super::{FORMAT, MAGIC, Weights, hex};
+use crate::durable;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::ops::Range;
+use std::path::Path;
+
+const PREFIX_BYTES: usize = 16;
+const TRAILER_BYTES: usize = 32;
+/// A header has five numbers.
+const HEADER_BYTES_MAX: usize = 1024;
+/// Values converted at a time.
+const BLOCK: usize = 16 * 1024;
+
+/// What a part is to hold.
+#[derive(Debug, Clone, Copy)]
+pub struct PartView<'a> {
+    /// Steps done.
+    pub step: u64,
+    /// Number of the first parameter.
+    pub start: u64,
+    /// The parameters from there on.
+    pub parameters: &'a [f32],
+    /// The same range of each of the optimizer's slots.
+    pub slots: &'a [&'a [f32]],
+    /// The whole state in part 0, and nothing in the others.
+    pub state: &'a [f32],
+}
+
+/// A part that is on the disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartInfo {
+    /// Its name in the folder.
+    pub file: String,
+    /// SHA-256 of the whole file, as `sha256sum` prints it.
+    pub sha256: String,
+    /// Its length.
+    pub bytes: u64,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Header {
+    step: u64,
+    start: u64,
+    end: u64,
+    slots: u32,
+    state: u64,
+}
+
+/// Writes part `index` into a checkpoint's folder. The names in the folder are made to last when
+/// the manifest is written.
+pub fn write_part(folder: &Path, index: u32, view: &PartView<'_>) -> io::Result<PartInfo> {
+    let count = view.parameters.len();
+    if view.slots.iter().any(|slot| slot.len() != count) {
+        return Err(io::Error::other("a slot of the optimizer is not as long as the parameters"));
+    }
+    let header = Header {
+        step: view.step,
+        start: view.start,
+        end: view.start + count as u64,
+        slots: view.slots.len() as u32,
+        state: view.state.len() as u64,
+    };
+    let header = serde_json::to_vec(&header).expect("a header has string keys only");
+    let file = format!("part-{index}");
+    let (sha256, bytes) = durable::put_with(&folder.join(&file), |file| {
+        let mut out = Output { file, hash: Sha256::new(), bytes: 0, block: Vec::new() };
+        out.bytes(MAGIC)?;
+        out.bytes(&FORMAT.to_le_bytes())?;
+        out.bytes(&(header.len() as u32).to_le_bytes())?;
+        out.bytes(&header)?;
+        out.values(view.parameters)?;
+        for slot in view.slots {
+            out.values(slot)?;
+        }
+        out.values(view.state)?;
+        let trailer = out.hash.clone().finalize();
+        out.bytes(&trailer)?;
+        Ok((hex(&out.hash.finalize()), out.bytes))
+    })?;
+    Ok(PartInfo { file, sha256, bytes })
+}
+
+/// A file and the hash of what went into it.
+struct Output<'a> {
+    file: &'a mut File,
+    hash: Sha256,
+    bytes: u64,
+    block: Vec<u8>,
+}
+
+impl Output<'_> {
+    fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.hash.update(bytes);
+        self.bytes += bytes.len() as u64;
+        self.file.write_all(bytes)
+    }
+
+    fn values(&mut self, values: &[f32]) -> io::Result<()> {
+        let mut block = std::mem::take(&mut self.block);
+        for chunk in values.chunks(BLOCK) {
+            block.clear();
+            block.extend(chunk.iter().flat_map(|v| v.to_le_bytes()));
+            self.bytes(&block)?;
+        }
+        self.block = block;
+        Ok(())
+    }
+}
+
+/// What the manifest says of a part, and what of it is asked for.
+pub(super) struct Wanted {
+    pub step: u64,
+    pub slots: u32,
+    pub state: u64,
+    /// Parameters to keep, counted over all parts.
+    pub range: Range<u64>,
+    pub with_state: bool,
+}
+
+/// Reads and compares a part; adds what is wanted of it to `into`.
+pub(super) fn read(
+    folder: &Path,
+    part: &Part,
+    wanted: &Wanted,
+    into: &mut Weights,
+) -> Result<(), String> {
+    let unreadable = |e: io::Error| match e.kind() {
+        io::ErrorKind::NotFound => "is missing".to_owned(),
+        io::ErrorKind::UnexpectedEof => "is cut short".to_owned(),
+        _ => format!("cannot be read: {e}"),
+    };
+    let mut file = File::open(folder.join(&part.info.file)).map_err(unreadable)?;
+    let length = file.metadata().map_err(unreadable)?.len();
+    if length != part.info.bytes {
+        return Err(format!("has {length} bytes instead of {}", part.info.bytes));
+    }
+    let mut input = Input { file: &mut file, hash: Sha256::new(), block: Vec::new() };
+    let prefix = input.bytes(PREFIX_BYTES).map_err(unreadable)?;
+    if &prefix[..8] != MAGIC {
+        return Err("is not a part of a planaria checkpoint".into());
+    }
+    let u32_at = |at: usize| u32::from_le_bytes(prefix[at..at + 4].try_into().expect("4 bytes"));
+    let (version, header_bytes) = (u32_at(8), u32_at(12) as usize);
+    if version != FORMAT {
+        return Err(format!("has format version {version}, not {FORMAT}"));
+    }
+    if header_bytes > HEADER_BYTES_MAX {
+        return Err(format!("has a header of {header_bytes} bytes"));
+    }
+    let header: Header = serde_json::from_slice(input.bytes(header_bytes).map_err(unreadable)?)
+        .map_err(|e| format!("has a header that is not valid: {e}"))?;
+    let expected = Header {
+        step: wanted.step,
+        start: part.start,
+        end: part.end,
+        slots: wanted.slots,
+        state: wanted.state,
+    };
+    if header != expected {
+        return Err(format!("holds {header:?}, but the manifest names {expected:?}"));
+    }
+    // Before anything is allocated by what a header says: the file really has these values.
+    let fixed = (PREFIX_BYTES + header_bytes + TRAILER_BYTES) as u64;
+    if buffer_bytes(&header).and_then(|n| n.checked_add(fixed)) != Some(length) {
+        return Err("does not have the length that its header names".into());
+    }
+    let count = part.end - part.start;
+    let keep = |at: u64| at.clamp(part.start, part.end) - part.start;
+    let keep = keep(wanted.range.start)..keep(wanted.range.end);
+    input.values(count, keep.clone(), &mut into.parameters).map_err(unreadable)?;
+    for slot in &mut into.optimizer {
+        input.values(count, keep.clone(), slot).map_err(unreadable)?;
+    }
+    let keep = if wanted.with_state { 0..header.state } else { 0..0 };
+    input.values(header.state, keep, &mut into.state).map_err(unreadable)?;
+    let body = input.hash.clone().finalize();
+    let trailer = input.bytes(TRAILER_BYTES).map_err(unreadable)?;
+    if trailer != body.as_slice() || hex(&input.hash.finalize()) != part.info.sha256 {
+        return Err("does not match its SHA-256: bytes were changed".into());
+    }
+    Ok(())
+}
+
+/// Bytes of the buffers that a header names, unless they are more than can be.
+fn buffer_bytes(header: &Header) -> Option<u64> {
+    let count = header.end.checked_sub(header.start)?;
+    let values = count.checked_mul(u64::from(header.slots) + 1)?.checked_add(header.state)?;
+    values.checked_mul(4)
+}
+
+/// A file and the hash of what came out of it.
+struct Input<'a> {
+    file: &'a mut File,
+    hash: Sha256,
+    block: Vec<u8>,
+}
+
+impl Input<'_> {
+    fn bytes(&mut self, count: usize) -> io::Result<&[u8]> {
+        self.block.resize(count, 0);
+        self.file.read_exact(&mut self.block)?;
+        self.hash.update(&self.block);
+        Ok(&self.block)
+    }
+
+    /// Reads `count` values and adds those of `keep` to `into`.
+    fn values(&mut self, count: u64, keep: Range<u64>, into: &mut Vec<f32>) -> io::Result<()> {
+        into.reserve_exact((keep.end - keep.start) as usize);
+        let mut at = 0;
+        while at < count {
+            let here = (count - at).min(BLOCK as u64);
+            let values = self.bytes(4 * here as usize)?.as_chunks::<4>().0;
+            let inside = |place: u64| (place.clamp(at, at + here) - at) as usize;
+            let kept = &values[inside(keep.start)..inside(keep.end)];
+            into.extend(kept.iter().map(|b| f32::from_le_bytes(*b)));
+            at += here;
+        }
+        Ok(())
+    }
+}

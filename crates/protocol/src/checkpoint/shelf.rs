@@ -1,0 +1,197 @@
+//! The folder of checkpoints: `last`, `best` and the newest few by step.
+//!
+//! Owns which checkpoints exist and which one a run goes on from. A checkpoint is written once, as
+//! `step-<n>`; `last` and `best` are links to one. A step that is saved again, as after a stop
+//! before validation, gets a folder of its own (`step-<n>-2`), so that what `last` leads to is
+//! whole at every moment. Never looks inside the weights.
+
+use super::manifest::{FILE, Manifest};
+use super::{Checkpoint, Unreadable, read, verify};
+use crate::durable;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Folders that one step may have: one that is being written, and those that `last` and `best`
+/// lead to; more are not waited for.
+const SAME_STEP_MAX: u32 = 9;
+
+/// A folder of checkpoints.
+#[derive(Debug, Clone)]
+pub struct Shelf {
+    folder: PathBuf,
+    keep: usize,
+}
+
+/// A checkpoint and the damaged ones that were passed over to find it.
+#[derive(Debug)]
+pub struct Found<T> {
+    /// The newest checkpoint that is whole.
+    pub checkpoint: T,
+    /// Where it was.
+    pub path: PathBuf,
+    /// One sentence for each damaged one.
+    pub damaged: Vec<String>,
+}
+
+impl Shelf {
+    /// The shelf in `folder`, which keeps `keep` checkpoints besides the best.
+    pub fn new(folder: PathBuf, keep: usize) -> Self {
+        Self { folder, keep: keep.max(1) }
+    }
+
+    /// An empty folder for the parts of a checkpoint; what an unfinished one left there is gone.
+    pub fn begin(&self, step: u64) -> io::Result<PathBuf> {
+        let plain = self.folder.join(format!("step-{step:010}"));
+        let more = (2..=SAME_STEP_MAX).map(|n| self.folder.join(format!("step-{step:010}-{n}")));
+        for path in [plain].into_iter().chain(more) {
+            if is_whole(&path) || path.is_file() {
+                continue;
+            }
+            remove(&path)?;
+            fs::create_dir(&path)?;
+            return Ok(path);
+        }
+        Err(io::Error::other(format!("step {step} has too many checkpoints")))
+    }
+
+    /// The parts in `folder`, which [`Shelf::begin`] gave, are all there: makes them a checkpoint,
+    /// `last`, and `best` too if it is, and lets go of the oldest. Checkpoints finish in the order
+    /// in which they began.
+    pub fn finish(&self, folder: &Path, manifest: &Manifest, is_best: bool) -> io::Result<()> {
+        manifest.write(folder)?;
+        let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        durable::link(name, &self.folder.join("last"))?;
+        if is_best {
+            durable::link(name, &self.folder.join("best"))?;
+        }
+        // Nothing older goes before the new names last.
+        durable::sync_folder(&self.folder)?;
+        self.prune(manifest.step)
+    }
+
+    /// Lets go of what is neither among the newest few nor linked to. A checkpoint of a later step
+    /// is left from before a resume; it goes when it is reached.
+    fn prune(&self, step: u64) -> io::Result<()> {
+        let linked = |name: &str| durable::linked(&self.folder.join(name));
+        let (last, best) = (linked("last"), linked("best"));
+        let mut kept = 0;
+        for (at, name, path) in self.steps()? {
+            let whole = is_whole(&path);
+            let held = [&last, &best].into_iter().any(|link| link.as_ref() == Some(&name));
+            let again = at == step && last.as_ref() != Some(&name);
+            kept += usize::from(whole && !again);
+            let surplus = again || !whole || kept > self.keep;
+            if at <= step && surplus && !held {
+                remove(&path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The newest whole checkpoint: `last`, else the newest by step; nothing if none was written.
+    pub fn newest(&self) -> Result<Option<Found<Checkpoint>>, Unreadable> {
+        self.find(read)
+    }
+
+    /// The manifest of the newest whole checkpoint, whose parts were compared and not kept.
+    pub fn newest_manifest(&self) -> Result<Option<Found<Manifest>>, Unreadable> {
+        self.find(verify)
+    }
+
+    /// The checkpoint of one name (`last`, `best`).
+    pub fn named(&self, name: &str) -> Result<Checkpoint, Unreadable> {
+        let path = self.folder.join(name);
+        at_its_name(&path, read(&self.resolve(&path)))
+    }
+
+    fn find<T>(
+        &self,
+        load: impl Fn(&Path) -> Result<T, Unreadable>,
+    ) -> Result<Option<Found<T>>, Unreadable> {
+        let steps = self
+            .steps()
+            .map_err(|error| Unreadable::Folder { path: self.folder.clone(), error })?;
+        let mut candidates = vec![self.folder.join("last")];
+        candidates.extend(steps.into_iter().map(|(_, _, path)| path));
+        candidates.push(self.folder.join("best"));
+        let (mut damaged, mut seen) = (Vec::new(), Vec::new());
+        for path in candidates {
+            let target = self.resolve(&path);
+            // Links lead to folders that have names of their own.
+            let place = target.canonicalize().unwrap_or_else(|_| target.clone());
+            if seen.contains(&place) {
+                continue;
+            }
+            seen.push(place);
+            match at_its_name(&path, load(&target)) {
+                Ok(checkpoint) => return Ok(Some(Found { checkpoint, path, damaged })),
+                // What was never finished is not a loss; what a link leads to was finished.
+                Err(Unreadable::Missing(_)) if path.is_symlink() => {
+                    damaged.push(format!("checkpoint `{}` leads nowhere", path.display()));
+                }
+                Err(Unreadable::Missing(_)) => {}
+                Err(error @ Unreadable::Damaged { .. }) => damaged.push(error.to_string()),
+                Err(other) => return Err(other),
+            }
+        }
+        if damaged.is_empty() { Ok(None) } else { Err(Unreadable::NoneWhole(damaged)) }
+    }
+
+    /// What a file that stands in for a link leads to; the system follows real links by itself.
+    fn resolve(&self, path: &Path) -> PathBuf {
+        let name = if path.is_file() { durable::linked(path) } else { None };
+        name.filter(|name| step_of(name).is_some())
+            .map_or_else(|| path.to_path_buf(), |name| self.folder.join(name))
+    }
+
+    /// Step, name and path of every checkpoint, whole or not, newest first.
+    fn steps(&self) -> io::Result<Vec<(u64, String, PathBuf)>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&self.folder)? {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            found.extend(step_of(&name).map(|step| (step, name, entry.path())));
+        }
+        found.sort_by(|a, b| b.cmp(a));
+        Ok(found)
+    }
+}
+
+/// The step in `step-<n>` or `step-<n>-<k>`.
+fn step_of(name: &str) -> Option<u64> {
+    let rest = name.strip_prefix("step-")?;
+    let (step, again) = rest.split_once('-').unwrap_or((rest, "2"));
+    again.parse::<u32>().ok()?;
+    step.parse().ok()
+}
+
+fn is_whole(path: &Path) -> bool {
+    path.join(FILE).is_file()
+}
+
+/// Removes a checkpoint, whole or not; from the first moment on it is none.
+fn remove(path: &Path) -> io::Result<()> {
+    if !path.is_dir() {
+        return match fs::remove_file(path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+            _ => Ok(()),
+        };
+    }
+    match fs::remove_file(path.join(FILE)) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    fs::remove_dir_all(path)
+}
+
+/// Errors name what was asked for.
+fn at_its_name<T>(path: &Path, result: Result<T, Unreadable>) -> Result<T, Unreadable> {
+    let name = || path.to_path_buf();
+    result.map_err(|error| match error {
+        Unreadable::Missing(_) => Unreadable::Missing(name()),
+        Unreadable::Damaged { why, .. } => Unreadable::Damaged { path: name(), why },
+        Unreadable::OtherFormat { found, .. } => Unreadable::OtherFormat { path: name(), found },
+        other => other,
+    })
+}

@@ -1,0 +1,128 @@
+//! Files that are either wholly there or not at all, also after a power cut.
+//!
+//! Owns temporary names, syncing and renaming. Never knows what is in a file.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// Longest file that may stand in for a link.
+const LINK_BYTES_MAX: u64 = 255;
+
+/// Writes `bytes` to `path`: temporary name, sync, rename, sync of the folder.
+pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    put(path, bytes)?;
+    sync_folder_of(path)
+}
+
+/// Like [`write()`], without the sync of the folder: after a power cut the name may be missing or
+/// old, but never half a file.
+pub fn put(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    put_with(path, |file| file.write_all(bytes))
+}
+
+/// Like [`put`], for what is written bit by bit.
+pub fn put_with<T>(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<T>) -> io::Result<T> {
+    let temporary = temporary_name(path);
+    let written = File::create(&temporary).and_then(|mut file| {
+        let filled = fill(&mut file)?;
+        file.sync_all()?;
+        fs::rename(&temporary, path)?;
+        Ok(filled)
+    });
+    written.inspect_err(|_| {
+        // The error in hand matters more than one from cleaning up.
+        let _ = fs::remove_file(&temporary);
+    })
+}
+
+/// Makes `path` a link to `target`, a name in the same folder, replacing what was there without a
+/// moment in between. Leaves the sync of the folder to the caller.
+pub fn link(target: &str, path: &Path) -> io::Result<()> {
+    let temporary = temporary_name(path);
+    match fs::remove_file(&temporary) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    if symlink(target, &temporary).is_err() {
+        // Some file systems have no links: a file that holds the name stands in.
+        return put(path, target.as_bytes());
+    }
+    fs::rename(&temporary, path)
+}
+
+#[cfg(unix)]
+fn symlink(target: &str, path: &Path) -> io::Result<()> {
+    std::os::unix::fs::symlink(target, path)
+}
+
+#[cfg(not(unix))]
+fn symlink(_: &str, _: &Path) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// What a [`link()`] leads to; nothing where `path` is not one.
+pub fn linked(path: &Path) -> Option<String> {
+    if let Ok(target) = fs::read_link(path) {
+        return target.to_str().map(str::to_owned);
+    }
+    let short = fs::metadata(path).is_ok_and(|m| m.is_file() && m.len() <= LINK_BYTES_MAX);
+    if short { fs::read_to_string(path).ok() } else { None }
+}
+
+/// Makes the names in a file's folder survive a power cut.
+pub fn sync_folder_of(path: &Path) -> io::Result<()> {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => sync_folder(folder),
+        _ => sync_folder(Path::new(".")),
+    }
+}
+
+/// Makes the names in a folder survive a power cut.
+pub fn sync_folder(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+fn temporary_name(path: &Path) -> PathBuf {
+    let mut name = std::ffi::OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(".tmp");
+    path.with_file_name(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_write_leaves_the_old_file_and_no_rubbish() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        write(&path, b"old").unwrap();
+        let failed: io::Result<()> = put_with(&path, |file| {
+            file.write_all(b"ne")?;
+            Err(io::Error::other("disk full"))
+        });
+        assert!(failed.is_err());
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_link_replaces_and_can_be_repeated() {
+        let dir = tempfile::tempdir().unwrap();
+        let last = dir.path().join("last");
+        write(&dir.path().join("a"), b"1").unwrap();
+        write(&dir.path().join("b"), b"2").unwrap();
+        assert_eq!(linked(&last), None);
+        for name in ["a", "b", "b"] {
+            link(name, &last).unwrap();
+            assert_eq!(linked(&last).as_deref(), Some(name));
+        }
+        assert_eq!(fs::read(&last).unwrap(), b"2");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3);
+        fs::remove_file(&last).unwrap();
+        put(&last, b"a").unwrap();
+        assert_eq!(linked(&last).as_deref(), Some("a"), "a file stands in");
+    }
+}
