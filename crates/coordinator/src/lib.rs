@@ -6,7 +6,10 @@
 //! # Layout
 //! - [`decide`]: the decisions, as pure functions of what has happened
 //! - [`serve`]: the coordinator, a thin shell around them
+//! - [`journal`]: `events.jsonl`
 //! - [`parameters`]: a server
 
 pub mod decide;
+pub mod journal;
 pub mod parameters;
+pub mod serve;

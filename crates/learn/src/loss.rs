@@ -62,6 +62,13 @@ pub struct Objective {
 }
 
 impl Objective {
+    /// Sum of the losses of some examples, in their order. `scratch` has room for one example's
+    /// outputs.
+    pub fn sum(&self, outputs: &[f32], targets: Targets<'_>, scratch: &mut [f32]) -> f64 {
+        let rows = outputs.chunks_exact(scratch.len()).enumerate();
+        rows.fold(0.0, |sum, (example, row)| sum + self.evaluate(row, targets, example, scratch))
+    }
+
     /// Loss of example number `example`; the gradient by each output goes to `gradient`.
     pub fn evaluate(
         &self,

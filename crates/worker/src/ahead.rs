@@ -46,10 +46,9 @@ pub struct Cut {
 
 /// Reads ahead.
 pub struct Ahead {
-    wanted: Option<Sender<(Steps, Range<usize>)>>,
+    wanted: Sender<(Steps, Range<usize>)>,
     ready: Receiver<Result<Portion, Error>>,
     used: SyncSender<Portion>,
-    thread: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Ahead {
@@ -86,13 +85,14 @@ impl Ahead {
                 }
             }
         };
-        let thread = std::thread::Builder::new().name("read-ahead".into()).spawn(read)?;
-        Ok(Self { wanted: Some(wanted), ready, used, thread: Some(thread) })
+        // It ends when nobody wants or takes anything any more.
+        std::thread::Builder::new().name("read-ahead".into()).spawn(read)?;
+        Ok(Self { wanted, ready, used })
     }
 
     /// Where leases are announced, from another thread.
     pub fn announcer(&self) -> Sender<(Steps, Range<usize>)> {
-        self.wanted.clone().expect("the channel is open until the end")
+        self.wanted.clone()
     }
 
     /// The next portion announced; nothing if reading has broken down.

@@ -181,7 +181,9 @@ impl Writer {
         let blocks = first_block..end.div_ceil(BLOCK);
         let own = self.blocks.contains(&blocks.start) && blocks.end <= self.blocks.end;
         if !own || !whole || !bytes.is_multiple_of(4) {
-            return Err(wrong(format!("{bytes} bytes from block {first_block} on are not its own")));
+            return Err(wrong(format!(
+                "{bytes} bytes from block {first_block} on are not its own"
+            )));
         }
         if self.step != step {
             self.step = step;
@@ -226,7 +228,13 @@ impl Writer {
 mod tests {
     use super::*;
 
-    fn fill(writer: &mut Writer, step: u64, block: usize, value: f32, len: usize) -> Result<(), Broken> {
+    fn fill(
+        writer: &mut Writer,
+        step: u64,
+        block: usize,
+        value: f32,
+        len: usize,
+    ) -> Result<(), Broken> {
         writer.fill(step, block, len * 4, |values| {
             values.fill(value);
             Ok(())

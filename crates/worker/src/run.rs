@@ -16,7 +16,7 @@ use planaria_protocol::link::{self, Receiver, Sender};
 use planaria_protocol::message::{
     Agent, FromWorker, HeldOut, Join, Pull, Push, Shelf, Steps, ToWorker, Trouble,
 };
-use planaria_protocol::secret::Secret;
+use planaria_protocol::{Error, Secret};
 use std::ops::Range;
 use std::sync::mpsc::{Receiver as Orders, Sender as Announcer, channel};
 use std::sync::{Arc, Condvar, Mutex};
@@ -133,7 +133,10 @@ fn same_data(launch: &Launch, data: &DataSet) -> Result<(), Trouble> {
         return Ok(());
     }
     Err(Trouble {
-        message: format!("the data in `{}` is not what the run began with", launch.recipe.data.train),
+        message: format!(
+            "the data in `{}` is not what the run began with",
+            launch.recipe.data.train
+        ),
         hint: Some("put it back as it was, or start a new run".into()),
         fix_input: true,
     })
@@ -244,7 +247,11 @@ impl Bench {
 }
 
 impl StateBox {
-    fn put(&self, step: u64, read: impl FnOnce(&mut Vec<f32>) -> Result<(), link::Error>) -> Result<(), link::Error> {
+    fn put(
+        &self,
+        step: u64,
+        read: impl FnOnce(&mut Vec<f32>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let mut state = self.state.lock().expect("no thread panics with the state");
         read(&mut state.1)?;
         state.0 = Some(step);
@@ -318,7 +325,8 @@ fn connect(
         let (board, state, server) = (board.clone(), state.clone(), shelf.server);
         let fill = move || {
             let ended = fill(receiver, writer, &state);
-            let why = ended.err().map_or_else(|| "went away".into(), |e| format!("was lost: {}", e.0));
+            let why =
+                ended.err().map_or_else(|| "went away".into(), |e| format!("was lost: {}", e.0));
             board.close(&format!("server-{server} {why}"));
         };
         std::thread::Builder::new()
@@ -339,8 +347,8 @@ impl From<Broken> for Unfilled {
     }
 }
 
-impl From<link::Error> for Unfilled {
-    fn from(error: link::Error) -> Self {
+impl From<Error> for Unfilled {
+    fn from(error: Error) -> Self {
         Self(error.to_string())
     }
 }
@@ -367,7 +375,7 @@ fn listen(
     mut orders: Receiver,
     announcer: Announcer<(Steps, Range<usize>)>,
     board: Arc<Board>,
-) -> Result<Orders<Result<ToWorker, link::Error>>, Trouble> {
+) -> Result<Orders<Result<ToWorker, Error>>, Trouble> {
     // The coordinator leases a round or two ahead, which bounds what can wait here.
     let (pass, passed) = channel();
     let read = move || {

@@ -6,8 +6,8 @@ use planaria_learn::{Examples, Ready, Runner, Targets};
 use planaria_numerics::aggregate::BLOCK;
 use planaria_numerics::digest::Digest;
 use planaria_protocol::bytes;
-use planaria_protocol::link::{Error, Sender};
 use planaria_protocol::message::{Push, Shelf};
+use planaria_protocol::{Error, Sender};
 use std::sync::Mutex;
 
 /// The servers, in the order of their blocks.
@@ -49,7 +49,7 @@ impl Servers {
                 shards: ready.segment.count as u32,
                 first_block: at as u32,
             };
-            sender.send_with(&message, bytes::of(now))?;
+            sender.send_with(&message, bytes::as_bytes(now))?;
             (at, values) = (end, rest);
         }
         Ok(())
@@ -74,7 +74,8 @@ pub fn compute(
 ) -> Result<(), Error> {
     let step = portion.step;
     let failed: Mutex<Option<Error>> = Mutex::new(None);
-    let batch = Examples { inputs: &portion.batch.inputs, targets: targets(&portion.batch.targets) };
+    let batch =
+        Examples { inputs: &portion.batch.inputs, targets: targets(&portion.batch.targets) };
     let push = |ready: Ready<'_>| {
         if let Err(e) = servers.push(step, &ready) {
             failed.lock().expect("no thread panics with the failure").get_or_insert(e);
@@ -90,7 +91,7 @@ pub fn compute(
         let read: Digest = ids.iter().copied().collect();
         let (loss_sum, correct) = (score.loss, score.correct);
         let message = Push::Shard { step, shard: shard as u32, loss_sum, correct, read };
-        servers.first().send_with(&message, bytes::of(stats))?;
+        servers.first().send_with(&message, bytes::as_bytes(stats))?;
     }
     Ok(())
 }

@@ -12,10 +12,10 @@ use super::scoring::Scoring;
 use planaria_learn::Scores;
 use planaria_numerics::aggregate::{clip_factor, shard_range};
 use planaria_protocol::event::{Pulse, What};
+use planaria_protocol::message::Share;
 use planaria_protocol::message::{
     Agent, FromServer, FromWorker, HeldOut, Shelf, Steps, ToServer, ToWorker, Trouble,
 };
-use planaria_protocol::message::Share;
 use planaria_protocol::state::State;
 use std::borrow::Cow;
 use std::time::Duration;
@@ -411,7 +411,10 @@ impl Cluster {
         };
         self.check_finite("the gradient's norm", norm)?;
         let factor = clip_factor(norm, limit);
-        for server in (0..self.config.servers).filter(|s| !blocks_of(&self.config, *s).is_empty()) {
+        for server in 0..self.config.servers {
+            if blocks_of(&self.config, server).is_empty() {
+                continue;
+            }
             let clip = ToServer::Clip { step, factor };
             self.decide(Action::ToServer(server, clip), "every block is summed");
         }
@@ -683,7 +686,7 @@ impl Cluster {
     }
 
     /// Seconds of the run, pauses left out.
-    fn seconds(&self, now: Duration) -> f64 {
+    pub fn seconds(&self, now: Duration) -> f64 {
         self.before + now.as_secs_f64()
     }
 

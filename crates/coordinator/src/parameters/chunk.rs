@@ -5,8 +5,8 @@
 
 use planaria_learn::kernels::buffer::Buffer;
 use planaria_numerics::aggregate::{self, BLOCK};
-use planaria_numerics::tree::{self, Segment};
 use planaria_numerics::optimizer;
+use planaria_numerics::tree::{self, Segment};
 use planaria_recipe::train::Optimizer;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard};
@@ -174,8 +174,7 @@ impl Values {
                 &input[range.clone()]
             };
             let out = &mut gradient[range.clone()];
-            *square =
-                tree::tree_sum_segments(shards, segments, values, scale, out, scratch);
+            *square = tree::tree_sum_segments(shards, segments, values, scale, out, scratch);
         }
     }
 

@@ -12,10 +12,8 @@ use planaria_protocol::checkpoint::{self, PartView};
 use planaria_protocol::clock::Clock;
 use planaria_protocol::launch::Launch;
 use planaria_protocol::link::{self, Receiver, Sender};
-use planaria_protocol::message::{
-    Agent, FromServer, Join, Pull, Push, ToServer, Trouble,
-};
-use planaria_protocol::{bytes, listen, secret::Secret};
+use planaria_protocol::message::{Agent, FromServer, Join, Pull, Push, ToServer, Trouble};
+use planaria_protocol::{Error, Secret, bytes, listen};
 use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::ops::Range;
@@ -45,11 +43,13 @@ struct Held {
     store: Store,
     /// Server 0's.
     tally: Option<Mutex<Tally>>,
+    /// Values of a shard's statistics.
+    statistics: usize,
 }
 
 /// Serves until the coordinator says that the run is over.
 pub fn run(launch: &Launch, index: u32, clock: &dyn Clock, log: Log) -> Result<(), Trouble> {
-    let secret: Secret = launch.secret.parse().map_err(trouble)?;
+    let secret = Secret::from_hex(&launch.secret).map_err(trouble)?;
     let address = launch.coordinator.as_deref().unwrap_or_default();
     let listener = TcpListener::bind(("127.0.0.1", 0))
         .map_err(|e| trouble(format!("cannot listen on 127.0.0.1: {e}")))?;
@@ -146,15 +146,18 @@ impl Server {
                 (parameters[range.clone()].to_vec(), vec![vec![0.0; range.len()]; slots], state)
             }
             Some(folder) => {
+                let range = range.start as u64..range.end as u64;
                 let saved = checkpoint::read_range(Path::new(folder), range).map_err(trouble)?;
-                (saved.parameters, saved.optimizer, saved.state)
+                let weights = saved.weights;
+                (weights.parameters, weights.optimizer, weights.state)
             }
         };
         let store = Store::new(settings, step, &parameters, &slots);
         let statistics = Statistics::new(&network);
+        let values = statistics.len();
         let tally = (self.index == 0)
             .then(|| Mutex::new(Tally::new(recipe.train.shards, statistics, state)));
-        if self.held.set(Held { store, tally }).is_err() {
+        if self.held.set(Held { store, tally, statistics: values }).is_err() {
             return Err(trouble("the coordinator began twice"));
         }
         Ok(())
@@ -174,36 +177,34 @@ impl Server {
         sender.close();
     }
 
-    fn serve(
-        &self,
-        worker: u32,
-        sender: &Sender,
-        receiver: &mut Receiver,
-    ) -> Result<(), Trouble> {
+    fn serve(&self, worker: u32, sender: &Sender, receiver: &mut Receiver) -> Result<(), Trouble> {
         let held = self.held()?;
+        // A shard's statistics are read before the tally is taken, so that a slow link keeps
+        // nobody else from counting.
+        let mut stats = vec![0.0; held.statistics];
         while let Some(incoming) = receiver.receive::<Push>().map_err(trouble)? {
             match incoming.message {
                 Push::Pull { step } => held.store.parameters(step, |block, values| {
                     let first_block = block as u32;
                     sender
-                        .send_with(&Pull::Parameters { step, first_block }, bytes::of(values))
+                        .send_with(&Pull::Parameters { step, first_block }, bytes::as_bytes(values))
                         .map_err(trouble)
                 })?,
                 Push::State { step } => {
                     let tally = held.tally()?.lock().expect("no thread panics with the tally");
-                    let state = bytes::of(tally.state(step));
+                    let state = bytes::as_bytes(tally.state(step));
                     sender.send_with(&Pull::State { step }, state).map_err(trouble)?;
                 }
                 Push::Gradient { step, first_shard, shards, first_block } => {
-                    let segment =
-                        Segment { first: first_shard as usize, count: shards as usize };
+                    let segment = Segment { first: first_shard as usize, count: shards as usize };
                     let place = (first_block as usize, incoming.bulk_bytes);
                     self.gradient(worker, receiver, (step, segment), place)
                         .map_err(|e| trouble(format!("cannot take its gradient: {e}")))?;
                 }
                 Push::Shard { step, shard, loss_sum, correct, read } => {
                     let counted = Counted { loss_sum, correct, read };
-                    self.count(receiver, (step, shard), counted, incoming.bulk_bytes)?;
+                    let bulk = (stats.as_mut_slice(), incoming.bulk_bytes);
+                    self.count(receiver, (step, shard), counted, bulk)?;
                 }
             }
         }
@@ -216,7 +217,7 @@ impl Server {
         receiver: &mut Receiver,
         (step, segment): (u64, Segment),
         place: (usize, usize),
-    ) -> Result<(), Refused<link::Error>> {
+    ) -> Result<(), Refused<Error>> {
         let store = &self.held.get().ok_or(Refused::Closed)?.store;
         let Some(round) = store.enter(step)? else {
             // Its step is over: counted already, by whoever sent it first.
@@ -227,13 +228,13 @@ impl Server {
             &round,
             (step, index),
             place,
-            |values| receiver.read_bulk(bytes::of_mut(values)),
+            |values| receiver.read_bulk(bytes::as_bytes_mut(values)),
             |block, values| self.hand_out(&round, step, block, values),
         )?;
         self.report(step, progress).map_err(Refused::Read)
     }
 
-    fn report(&self, step: u64, progress: Progress) -> Result<(), link::Error> {
+    fn report(&self, step: u64, progress: Progress) -> Result<(), Error> {
         let message = match progress {
             Progress::Gathering => return Ok(()),
             Progress::Summed => FromServer::Summed { step },
@@ -244,7 +245,7 @@ impl Server {
         if let Some(held) = self.held.get() {
             held.store.squares(&mut squares);
         }
-        self.coordinator.send_with(&message, bytes::of(&squares))
+        self.coordinator.send_with(&message, bytes::as_bytes(&squares))
     }
 
     /// Sends new parameters to everyone who needs them.
@@ -253,13 +254,13 @@ impl Server {
         let links = self.links();
         for sender in round.workers.iter().filter_map(|worker| links.get(worker)) {
             // A worker that cannot be reached is noticed by the one who reads its link.
-            let _ = sender.send_with(&message, bytes::of(values));
+            let _ = sender.send_with(&message, bytes::as_bytes(values));
         }
     }
 
     fn clip(&self, step: u64, factor: f32) -> Result<(), Trouble> {
         let store = &self.held()?.store;
-        let round = match store.enter::<link::Error>(step) {
+        let round = match store.enter::<Error>(step) {
             Ok(Some(round)) => round,
             _ => return Err(trouble(format!("step {step} was clipped out of turn"))),
         };
@@ -272,23 +273,20 @@ impl Server {
         receiver: &mut Receiver,
         (step, shard): (u64, u32),
         counted: Counted,
-        bulk: usize,
+        (stats, bulk): (&mut [f32], usize),
     ) -> Result<(), Trouble> {
         let held = self.held()?;
-        let entered = held.store.enter::<link::Error>(step).map_err(trouble)?;
+        let entered = held.store.enter::<Error>(step).map_err(trouble)?;
         let known = (shard as usize) < held.store.settings().train.shards;
         if entered.is_none() || !known {
             return receiver.skip_bulk().map_err(trouble);
         }
+        if stats.len() * 4 != bulk {
+            return Err(trouble(format!("{bulk} bytes of statistics are not {}", stats.len())));
+        }
+        receiver.read_bulk(bytes::as_bytes_mut(stats)).map_err(trouble)?;
         let mut tally = held.tally()?.lock().expect("no thread panics with the tally");
-        let complete = tally
-            .count(step, shard as usize, counted, |stats| {
-                if stats.len() * 4 != bulk {
-                    return Err(trouble(format!("{bulk} bytes of statistics are not {}", stats.len())));
-                }
-                receiver.read_bulk(bytes::of_mut(stats)).map_err(trouble)
-            })?;
-        if !complete {
+        if !tally.count(step, shard as usize, counted, stats) {
             return Ok(());
         }
         let Counted { loss_sum, correct, read } = tally.finish(step);
@@ -308,14 +306,14 @@ impl Server {
             }
             None => Vec::new(),
         };
-        let (range, coordinator, index) =
-            (held.store.settings().range(), self.coordinator.clone(), self.index);
+        let start = held.store.settings().range().start as u64;
+        let (coordinator, index) = (self.coordinator.clone(), self.index);
         let write = move || {
             let view = PartView {
                 step,
-                range,
+                start,
                 parameters: &parameters,
-                optimizer: &optimizer.iter().map(Vec::as_slice).collect::<Vec<_>>(),
+                slots: &optimizer.iter().map(Vec::as_slice).collect::<Vec<_>>(),
                 state: &state,
             };
             let message = match checkpoint::write_part(Path::new(&folder), index, &view) {

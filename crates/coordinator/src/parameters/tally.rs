@@ -4,8 +4,8 @@
 //! Owns the network's state. Never sees a gradient.
 
 use planaria_learn::Statistics;
-use planaria_numerics::aggregate;
 use planaria_numerics::digest::Digest;
+use planaria_numerics::tree;
 
 /// One shard's part of a step.
 #[derive(Debug, Clone, Default)]
@@ -56,31 +56,25 @@ impl Tally {
         &self.states[step as usize % 2]
     }
 
-    /// Takes in a shard of a step: `read` fills its statistics. Says whether the step is complete;
+    /// Takes in a shard of a step, with its statistics. Says whether the step is complete with it;
     /// a shard that was counted already is left alone.
-    pub fn count<E>(
-        &mut self,
-        step: u64,
-        shard: usize,
-        counted: Counted,
-        read: impl FnOnce(&mut [f32]) -> Result<(), E>,
-    ) -> Result<bool, E> {
+    pub fn count(&mut self, step: u64, shard: usize, counted: Counted, stats: &[f32]) -> bool {
         let count = &mut self.shards[shard];
         if count.after == step + 1 {
-            return Ok(false);
+            return false;
         }
-        read(&mut count.stats)?;
+        count.stats.copy_from_slice(stats);
         let Counted { loss_sum, correct, read } = counted;
         count.after = step + 1;
         (count.loss_sum, count.correct, count.read) = (loss_sum, correct, read);
         self.missing -= 1;
-        Ok(self.missing == 0)
+        self.missing == 0
     }
 
     /// Adds up a complete step and makes the state after it.
     pub fn finish(&mut self, step: u64) -> Counted {
         let statistics = &self.statistics;
-        aggregate::tree_fold(&mut self.shards, |a, b| {
+        tree::tree_fold(&mut self.shards, |a, b| {
             a.loss_sum += b.loss_sum;
             a.correct += b.correct;
             a.read = a.read.combine(b.read);

@@ -20,6 +20,12 @@ unsafe impl Send for Buffer {}
 // SAFETY: as above.
 unsafe impl Sync for Buffer {}
 
+impl std::fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Buffer({})", self.len())
+    }
+}
+
 impl Buffer {
     /// `len` zeros.
     pub fn new(len: usize) -> Self {

@@ -1,0 +1,341 @@
+//! The coordinator: a thin shell around [`decide::cluster`](crate::decide::cluster).
+//!
+//! One thread decides; threads that read links pass it what was said, and everything it decides is
+//! sent, written or recorded from here. Never decides anything itself.
+
+use crate::decide::cluster::{Action, Cluster, Decision, Input, Over, Saving};
+use crate::journal::Journal;
+use planaria_learn::Scores;
+use planaria_protocol::bytes;
+use planaria_protocol::checkpoint::{Manifest, Part, PartInfo, Shelf};
+use planaria_protocol::clock::Clock;
+use planaria_protocol::event::What;
+use planaria_protocol::link::{Receiver, Sender};
+use planaria_protocol::message::{
+    Agent, FromConsole, FromServer, FromWorker, Join, ToConsole, ToServer, Trouble,
+};
+use planaria_protocol::{Error, Secret, listen};
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver as Inbox, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::Duration;
+
+/// Messages that may wait for the deciding thread.
+const INBOX_MAX: usize = 1024;
+/// Time between pulses to whoever watches.
+const PULSE_EVERY: Duration = Duration::from_millis(100);
+/// How long a last word may take.
+const FAREWELL: Duration = Duration::from_secs(5);
+/// Largest score of a batch, in bytes.
+const SCORES_BYTES_MAX: usize = 64 << 20;
+
+/// Where log lines go.
+pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// What a coordinator works with.
+pub struct Shell {
+    /// Decides.
+    pub cluster: Cluster,
+    /// Where it listens.
+    pub listener: TcpListener,
+    /// Who knows it may join.
+    pub secret: Secret,
+    /// Of this session.
+    pub generation: u64,
+    /// `events.jsonl`.
+    pub journal: Journal,
+    /// The run's checkpoints.
+    pub shelf: Shelf,
+    /// What every manifest says alike: everything but step, state and parts.
+    pub manifest: Manifest,
+    /// By server: first parameter and the one after the last.
+    pub ranges: Vec<(u64, u64)>,
+    /// Tells the time; zero is when the coordinator began.
+    pub clock: Arc<dyn Clock>,
+    /// Where log lines go.
+    pub log: Log,
+}
+
+/// What reaches the deciding thread.
+enum Mail {
+    Linked(Join, Sender),
+    Said(Input),
+    Watch(u64),
+    Gone(Agent, u64, String),
+}
+
+/// Decides until the run is over.
+pub fn run(mut shell: Shell, started: What) -> Result<Over, Trouble> {
+    let (post, inbox) = sync_channel(INBOX_MAX);
+    let (posting, log) = (post.clone(), shell.log.clone());
+    let listener = shell.listener.try_clone().map_err(trouble)?;
+    let listening = listen::serve(
+        listener,
+        shell.secret.clone(),
+        shell.generation,
+        move |join, sender, receiver| read_link(&posting, join, sender, receiver),
+        move |reason| log(&format!("refused a connection: {reason}")),
+    )
+    .map_err(trouble)?;
+    let mut desk = Desk { links: BTreeMap::new(), consoles: BTreeMap::new(), post, folder: None };
+    desk.record(&mut shell, started)?;
+    let over = desk.work(&mut shell, &inbox);
+    drop(listening);
+    desk.say_goodbye();
+    over
+}
+
+/// Reads a link on the thread that was given for it.
+fn read_link(post: &SyncSender<Mail>, join: Join, sender: Sender, mut receiver: Receiver) {
+    static CONSOLES: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+    let agent = join.agent;
+    let console = CONSOLES.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    if post
+        .send(Mail::Linked(
+            Join { pid: if agent == Agent::Console { console as u32 } else { join.pid }, ..join },
+            sender,
+        ))
+        .is_err()
+    {
+        return;
+    }
+    let ended = match agent {
+        Agent::Worker(worker) => read_worker(post, worker, &mut receiver),
+        Agent::Server(server) => read_server(post, server, &mut receiver),
+        Agent::Console => read_console(post, console, &mut receiver),
+        Agent::Coordinator => Ok(()),
+    };
+    let how = ended.err().map_or_else(|| "it went away".to_owned(), |e| e.to_string());
+    // After the end nobody listens.
+    let _ = post.send(Mail::Gone(agent, console, how));
+}
+
+fn read_worker(post: &SyncSender<Mail>, worker: u32, link: &mut Receiver) -> Result<(), Error> {
+    while let Some(incoming) = link.receive::<FromWorker>()? {
+        let input = match incoming.message {
+            FromWorker::Evaluated { part, batch } => {
+                let bulk = link.bulk_vec(SCORES_BYTES_MAX)?;
+                match serde_json::from_slice::<Scores>(&bulk) {
+                    Ok(scores) => Input::Scored(part, batch, scores),
+                    Err(e) => {
+                        let message = format!("its scores cannot be read: {e}");
+                        let trouble = Trouble { message, hint: None, fix_input: false };
+                        Input::Worker(worker, FromWorker::Failed(trouble))
+                    }
+                }
+            }
+            said => Input::Worker(worker, said),
+        };
+        if post.send(Mail::Said(input)).is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn read_server(post: &SyncSender<Mail>, server: u32, link: &mut Receiver) -> Result<(), Error> {
+    while let Some(incoming) = link.receive::<FromServer>()? {
+        let mut squares = vec![0f64; incoming.bulk_bytes / 8];
+        link.read_bulk(bytes::as_bytes_mut(&mut squares))?;
+        if post.send(Mail::Said(Input::Server(server, incoming.message, squares))).is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn read_console(post: &SyncSender<Mail>, console: u64, link: &mut Receiver) -> Result<(), Error> {
+    while let Some(incoming) = link.receive::<FromConsole>()? {
+        let mail = match incoming.message {
+            FromConsole::Watch => Mail::Watch(console),
+            FromConsole::Stop { reason } => Mail::Said(Input::Stop(reason)),
+            FromConsole::Ended { agent, how } => Mail::Said(Input::Left { agent, how }),
+        };
+        if post.send(mail).is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Everyone the coordinator talks to.
+struct Desk {
+    links: BTreeMap<Agent, Sender>,
+    /// Consoles, and whether they watch.
+    consoles: BTreeMap<u64, (Sender, bool)>,
+    post: SyncSender<Mail>,
+    /// Of the checkpoint being written.
+    folder: Option<PathBuf>,
+}
+
+impl Desk {
+    fn work(&mut self, shell: &mut Shell, inbox: &Inbox<Mail>) -> Result<Over, Trouble> {
+        let mut pulsed = shell.clock.now();
+        loop {
+            let mail = match inbox.recv_timeout(PULSE_EVERY) {
+                Ok(mail) => Some(mail),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return Err(trouble("nobody is left")),
+            };
+            let now = shell.clock.now();
+            let decisions = match mail.and_then(|mail| self.open(mail)) {
+                Some(input) => shell.cluster.step(now, input),
+                None => Vec::new(),
+            };
+            for decision in decisions {
+                if let Some(over) = self.act(shell, decision)? {
+                    return Ok(over);
+                }
+            }
+            if now.saturating_sub(pulsed) >= PULSE_EVERY {
+                pulsed = now;
+                self.pulse(shell, now);
+            }
+        }
+    }
+
+    /// What a piece of mail means for the run, if anything.
+    fn open(&mut self, mail: Mail) -> Option<Input> {
+        match mail {
+            Mail::Said(input) => Some(input),
+            Mail::Watch(console) => {
+                if let Some((_, watches)) = self.consoles.get_mut(&console) {
+                    *watches = true;
+                }
+                None
+            }
+            Mail::Linked(Join { agent: Agent::Console, pid, .. }, sender) => {
+                self.consoles.insert(u64::from(pid), (sender, false));
+                None
+            }
+            Mail::Linked(join, sender) => {
+                let Join { agent, build, pid, address } = join;
+                self.links.entry(agent).or_insert(sender);
+                Some(Input::Joined { agent, pid, build, address })
+            }
+            Mail::Gone(Agent::Console, console, _) => {
+                self.consoles.remove(&console);
+                None
+            }
+            Mail::Gone(agent, _, how) => {
+                self.links.remove(&agent);
+                Some(Input::Left { agent, how })
+            }
+        }
+    }
+
+    fn act(&mut self, shell: &mut Shell, decision: Decision) -> Result<Option<Over>, Trouble> {
+        match decision.action {
+            // Whoever cannot be reached is reported by the thread that reads its link.
+            Action::ToWorker(worker, message) => {
+                if let Some(link) = self.links.get(&Agent::Worker(worker)) {
+                    let _ = link.send(&message);
+                }
+            }
+            Action::ToServer(server, message) => self.tell_server(server, &message),
+            Action::Record(what) => self.record(shell, what)?,
+            Action::Save(step) => {
+                (shell.log)(&format!("saving step {step}: {}", decision.reason));
+                match shell.shelf.begin(step) {
+                    Ok(folder) => {
+                        let text = folder.display().to_string();
+                        for server in 0..shell.ranges.len() as u32 {
+                            let save = ToServer::Save { step, folder: text.clone() };
+                            self.tell_server(server, &save);
+                        }
+                        self.folder = Some(folder);
+                    }
+                    Err(e) => {
+                        self.written(Err(format!("cannot make a checkpoint of step {step}: {e}")))
+                    }
+                }
+            }
+            Action::WriteManifest(saving) => self.write_manifest(shell, &saving),
+            Action::End(over) => return Ok(Some(*over)),
+        }
+        Ok(None)
+    }
+
+    fn tell_server(&self, server: u32, message: &ToServer) {
+        if let Some(link) = self.links.get(&Agent::Server(server)) {
+            let _ = link.send(message);
+        }
+    }
+
+    /// Writes the manifest on a thread of its own: the disk may take longer than a step.
+    fn write_manifest(&mut self, shell: &Shell, saving: &Saving) {
+        let Some(folder) = self.folder.take() else { return };
+        let parts = saving.parts.iter().zip(&shell.ranges).map(|(part, (start, end))| {
+            let (file, sha256, bytes) = part.clone().expect("every part is there");
+            Part { info: PartInfo { file, sha256, bytes }, start: *start, end: *end }
+        });
+        let manifest = Manifest {
+            step: saving.state.step,
+            state: saving.state.clone(),
+            parts: parts.collect(),
+            ..shell.manifest.clone()
+        };
+        let (shelf, is_best, post) = (shell.shelf.clone(), saving.is_best, self.post.clone());
+        let write = move || {
+            let name = folder.display().to_string();
+            let written = shelf
+                .finish(&folder, &manifest, is_best)
+                .map(|()| name.clone())
+                .map_err(|e| format!("cannot write checkpoint `{name}`: {e}"));
+            // After the end nobody listens.
+            let _ = post.send(Mail::Said(Input::ManifestWritten(written)));
+        };
+        let thread = std::thread::Builder::new().name("manifest".into()).spawn(write);
+        if let Err(e) = thread {
+            self.written(Err(format!("cannot start a thread: {e}")));
+        }
+    }
+
+    fn written(&self, result: Result<String, String>) {
+        // The deciding thread empties the box; a full one must not stop it.
+        let _ = self.post.try_send(Mail::Said(Input::ManifestWritten(result)));
+    }
+
+    fn record(&mut self, shell: &mut Shell, what: What) -> Result<(), Trouble> {
+        let seconds = shell.cluster.seconds(shell.clock.now());
+        let event = shell
+            .journal
+            .record(seconds, shell.clock.unix_seconds(), what)
+            .map_err(|e| trouble(format!("cannot write events.jsonl: {e}")))?;
+        let bulk = serde_json::to_vec(&event).map_err(trouble)?;
+        self.show(&ToConsole::Event, &bulk);
+        Ok(())
+    }
+
+    fn pulse(&mut self, shell: &Shell, now: Duration) {
+        if self.consoles.values().any(|(_, watches)| *watches)
+            && let Ok(bulk) = serde_json::to_vec(&shell.cluster.pulse(now))
+        {
+            self.show(&ToConsole::Pulse, &bulk);
+        }
+    }
+
+    fn show(&mut self, message: &ToConsole, bulk: &[u8]) {
+        self.consoles.retain(|_, (sender, watches)| {
+            // A console that does not read is let go rather than waited for.
+            !*watches
+                || (sender.bytes_waiting() < (1 << 20) && sender.send_with(message, bulk).is_ok())
+        });
+    }
+
+    fn say_goodbye(&mut self) {
+        for (sender, _) in self.consoles.values() {
+            let _ = sender.send(&ToConsole::Finish);
+            let _ = sender.flush_and_close(FAREWELL);
+        }
+        for sender in self.links.values() {
+            let _ = sender.flush_and_close(FAREWELL);
+        }
+    }
+}
+
+fn trouble(what: impl std::fmt::Display) -> Trouble {
+    Trouble { message: what.to_string(), hint: None, fix_input: false }
+}

@@ -1,0 +1,29 @@
+//! Running processes for a plan, and none left behind.
+//!
+//! Owns the processes that were started for a run. Never knows what they say to each other.
+//!
+//! # Layout
+//! - [`local`]: processes on this machine
+
+pub mod local;
+
+/// Why a process could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Its log cannot be written.
+    #[error("cannot write the log `{path}`: {why}")]
+    Log {
+        /// Where it should be.
+        path: String,
+        /// Why not.
+        why: std::io::Error,
+    },
+    /// The system did not start it.
+    #[error("cannot start {agent}: {why}")]
+    Start {
+        /// Which.
+        agent: planaria_protocol::message::Agent,
+        /// Why not.
+        why: std::io::Error,
+    },
+}
