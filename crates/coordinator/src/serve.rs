@@ -3,7 +3,7 @@
 //! One thread decides; threads that read links pass it what was said, and everything it decides is
 //! sent, written or recorded from here. Never decides anything itself.
 
-use crate::decide::cluster::{Action, Cluster, Decision, Input, Over, Saving};
+use crate::decide::cluster::{Action, Cluster, Decision, Input, Saving};
 use crate::journal::Journal;
 use planaria_learn::Scores;
 use planaria_protocol::bytes;
@@ -30,6 +30,9 @@ const PULSE_EVERY: Duration = Duration::from_millis(100);
 const FAREWELL: Duration = Duration::from_secs(5);
 /// Largest score of a batch, in bytes.
 const SCORES_BYTES_MAX: usize = 64 << 20;
+
+/// Events that are kept for whoever begins to watch; a run has about a thousand.
+const EVENTS_MAX: usize = 100_000;
 
 /// Where log lines go.
 pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
@@ -67,7 +70,7 @@ enum Mail {
 }
 
 /// Decides until the run is over.
-pub fn run(mut shell: Shell, started: What) -> Result<Over, Trouble> {
+pub fn run(mut shell: Shell, started: What) -> Result<(), Trouble> {
     let (post, inbox) = sync_channel(INBOX_MAX);
     let (posting, log) = (post.clone(), shell.log.clone());
     let listener = shell.listener.try_clone().map_err(trouble)?;
@@ -79,7 +82,13 @@ pub fn run(mut shell: Shell, started: What) -> Result<Over, Trouble> {
         move |reason| log(&format!("refused a connection: {reason}")),
     )
     .map_err(trouble)?;
-    let mut desk = Desk { links: BTreeMap::new(), consoles: BTreeMap::new(), post, folder: None };
+    let mut desk = Desk {
+        links: BTreeMap::new(),
+        consoles: BTreeMap::new(),
+        post,
+        folder: None,
+        events: Vec::new(),
+    };
     desk.record(&mut shell, started)?;
     let over = desk.work(&mut shell, &inbox);
     drop(listening);
@@ -168,10 +177,12 @@ struct Desk {
     post: SyncSender<Mail>,
     /// Of the checkpoint being written.
     folder: Option<PathBuf>,
+    /// This session's events so far, for whoever begins to watch.
+    events: Vec<Vec<u8>>,
 }
 
 impl Desk {
-    fn work(&mut self, shell: &mut Shell, inbox: &Inbox<Mail>) -> Result<Over, Trouble> {
+    fn work(&mut self, shell: &mut Shell, inbox: &Inbox<Mail>) -> Result<(), Trouble> {
         let mut pulsed = shell.clock.now();
         loop {
             let mail = match inbox.recv_timeout(PULSE_EVERY) {
@@ -185,8 +196,8 @@ impl Desk {
                 None => Vec::new(),
             };
             for decision in decisions {
-                if let Some(over) = self.act(shell, decision)? {
-                    return Ok(over);
+                if self.act(shell, decision)? {
+                    return Ok(());
                 }
             }
             if now.saturating_sub(pulsed) >= PULSE_EVERY {
@@ -201,8 +212,11 @@ impl Desk {
         match mail {
             Mail::Said(input) => Some(input),
             Mail::Watch(console) => {
-                if let Some((_, watches)) = self.consoles.get_mut(&console) {
+                if let Some((sender, watches)) = self.consoles.get_mut(&console) {
                     *watches = true;
+                    // A console that cannot be reached is let go with the next event.
+                    let _ =
+                        self.events.iter().try_for_each(|e| sender.send_with(&ToConsole::Event, e));
                 }
                 None
             }
@@ -226,7 +240,7 @@ impl Desk {
         }
     }
 
-    fn act(&mut self, shell: &mut Shell, decision: Decision) -> Result<Option<Over>, Trouble> {
+    fn act(&mut self, shell: &mut Shell, decision: Decision) -> Result<bool, Trouble> {
         match decision.action {
             // Whoever cannot be reached is reported by the thread that reads its link.
             Action::ToWorker(worker, message) => {
@@ -253,9 +267,9 @@ impl Desk {
                 }
             }
             Action::WriteManifest(saving) => self.write_manifest(shell, &saving),
-            Action::End(over) => return Ok(Some(*over)),
+            Action::End => return Ok(true),
         }
-        Ok(None)
+        Ok(false)
     }
 
     fn tell_server(&self, server: u32, message: &ToServer) {
@@ -306,6 +320,8 @@ impl Desk {
             .map_err(|e| trouble(format!("cannot write events.jsonl: {e}")))?;
         let bulk = serde_json::to_vec(&event).map_err(trouble)?;
         self.show(&ToConsole::Event, &bulk);
+        self.events.push(bulk);
+        self.events.truncate(EVENTS_MAX);
         Ok(())
     }
 

@@ -34,6 +34,34 @@ impl Stopwatch {
     }
 }
 
+/// The system's clock, zero when it was started.
+#[derive(Debug, Clone, Copy)]
+pub struct SystemClock(Stopwatch);
+
+impl SystemClock {
+    /// Starts at zero.
+    pub fn start() -> Self {
+        Self(Stopwatch::start())
+    }
+}
+
+impl planaria_protocol::clock::Clock for SystemClock {
+    fn now(&self) -> Duration {
+        self.0.elapsed()
+    }
+
+    fn unix_seconds(&self) -> f64 {
+        unix_seconds()
+    }
+
+    fn cpu(&self) -> Duration {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the call only writes to `time`.
+        unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
+        Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec.max(0) as u32)
+    }
+}
+
 /// Seconds since 1970, UTC.
 #[expect(clippy::disallowed_methods, reason = "the clock module asks the system")]
 pub fn unix_seconds() -> f64 {

@@ -4,7 +4,8 @@
 //! the report are projections of it. A [`Pulse`] is where a run is at a moment; it is shown and
 //! forgotten.
 
-use crate::message::{HeldOut, Share};
+use crate::message::{HeldOut, Share, Trouble};
+use crate::state::State;
 use planaria_numerics::digest::Digest;
 use serde::{Deserialize, Serialize};
 
@@ -92,6 +93,9 @@ pub enum What {
         loss: Option<f64>,
         /// Accuracy.
         accuracy: Option<f64>,
+        /// All scores, as `planaria_learn::Scores` writes them.
+        #[serde(default)]
+        scores: serde_json::Value,
     },
     /// A stop was asked for.
     Stopping {
@@ -106,8 +110,15 @@ pub enum What {
         reason: Option<String>,
         /// Steps done.
         step: u64,
-        /// SHA-256 of the weights, of a run that has come to its end.
+        /// SHA-256 of the weights, where the one who ended the run holds them.
+        #[serde(default)]
         weights_sha256: Option<String>,
+        /// What failed, and what to do about it.
+        #[serde(default)]
+        trouble: Option<Trouble>,
+        /// How far the run had come.
+        #[serde(default)]
+        state: Option<Box<State>>,
     },
 }
 

@@ -71,6 +71,8 @@ pub struct CourseLaunch {
     pub run_id: String,
     /// The recipe as it is in the run's folder.
     pub recipe_text: String,
+    /// SHA-256 of that.
+    pub recipe_sha256: String,
     /// How far the run has come.
     pub state: State,
     /// Folder of the checkpoint it goes on from.

@@ -65,15 +65,13 @@ fn name(name: &str, found: &mut Vec<Finding>) {
 }
 
 fn pool(recipe: &Recipe, found: &mut Vec<Finding>) {
-    let workers = recipe.pool.workers;
-    if workers > 1 {
+    let pool = &recipe.pool;
+    if pool.workers > 1 && pool.servers == Some(0) {
         let message = format!(
-            "`pool.workers` asks for {workers} workers, but this version trains in one process"
+            "`pool.servers` is 0, but {} workers need one to hold the parameters",
+            pool.workers
         );
-        found.push(
-            Finding::new("pool.workers", message)
-                .hint("set `workers: 1`; `threads` spreads the work over this machine's cores"),
-        );
+        found.push(Finding::new("pool.servers", message).hint("set `servers: 1`, or leave it out"));
     }
 }
 

@@ -35,17 +35,36 @@ pub struct Recipe {
 pub struct Pool {
     /// Where machines come from.
     pub provider: Provider,
-    /// Worker processes. This version trains in one process: 1.
+    /// Worker processes, which compute shards. One worker without a server trains inside the command.
+    /// The result never depends on it.
     #[schemars(range(min = 1, max = 4096))]
     pub workers: usize,
-    /// Threads that compute shards side by side; 0 takes one per core. The result never depends on it.
+    /// Server processes, which hold the parameters: 1 where there are several workers, else 0. The
+    /// result never depends on it.
+    #[schemars(range(min = 0, max = 256))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub servers: Option<usize>,
+    /// Threads of each worker that compute shards side by side; 0 shares the cores out. The result
+    /// never depends on it.
     #[schemars(range(min = 0, max = 1024))]
     pub threads: usize,
 }
 
 impl Default for Pool {
     fn default() -> Self {
-        Self { provider: Provider::Local, workers: 1, threads: 0 }
+        Self { provider: Provider::Local, workers: 1, servers: None, threads: 0 }
+    }
+}
+
+impl Pool {
+    /// Server processes, spelled out.
+    pub fn server_count(&self) -> usize {
+        self.servers.unwrap_or(usize::from(self.workers > 1))
+    }
+
+    /// Whether the command trains by itself, without other processes.
+    pub fn is_one_process(&self) -> bool {
+        self.workers == 1 && self.server_count() == 0
     }
 }
 

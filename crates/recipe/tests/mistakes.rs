@@ -267,8 +267,8 @@ fn values_together() {
         "1:35 `data.normalize.mean` has 2 numbers, but the data has 1 channels // give one for all, or one for each\n1:49 `data.normalize.std` has 2 numbers, but the data has 1 channels // give one for all, or one for each\n1:60 `data.normalize.std` must be above 0, but is 0.0 // values are divided by it",
     );
     check_section(
-        "pool: {workers: 8}",
-        "1:17 `pool.workers` asks for 8 workers, but this version trains in one process // set `workers: 1`; `threads` spreads the work over this machine's cores",
+        "pool: {workers: 8, servers: 0}",
+        "1:29 `pool.servers` is 0, but 8 workers need one to hold the parameters // set `servers: 1`, or leave it out",
     );
     check_section(
         "train: {loss: mse, label_smoothing: 0.1}",

@@ -43,8 +43,6 @@ pub struct Config {
     pub blocks: u32,
     /// Examples of a batch.
     pub batch: u64,
-    /// Training examples in an epoch.
-    pub examples: u64,
     /// Largest norm of the gradient.
     pub clip_norm: Option<f32>,
     /// Batches to score after an epoch, and at the end.
@@ -102,7 +100,7 @@ pub enum Action {
     /// Write a checkpoint's manifest.
     WriteManifest(Box<Saving>),
     /// The run is over.
-    End(Box<Over>),
+    End,
 }
 
 /// An action and why.
@@ -125,17 +123,6 @@ pub struct Saving {
     pub reason: String,
     /// By server: file, SHA-256 and length.
     pub parts: Vec<Option<(String, String, u64)>>,
-}
-
-/// How a session ended.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Over {
-    /// Well, and how.
-    pub end: Result<End, Trouble>,
-    /// Scores of the last weights that were scored, and on which part.
-    pub scores: Option<(HeldOut, Scores)>,
-    /// How far it came.
-    pub state: State,
 }
 
 /// What the run is doing.
@@ -434,6 +421,8 @@ impl Cluster {
             self.decide(Action::ToServer(server, commit), "every server has applied the step");
         }
         self.gather.clear();
+        // Scores are of weights that are no longer the last.
+        self.scores = None;
         let seconds = now.saturating_sub(self.stepped).as_secs_f64();
         self.stepped = now;
         let typical = self.step_seconds.get_or_insert(seconds);
@@ -644,20 +633,22 @@ impl Cluster {
                 examples: scores.examples(),
                 loss: scores.loss(),
                 accuracy: scores.accuracy(),
+                scores: serde_json::to_value(scores).unwrap_or_default(),
             };
             self.record(scored, "the last weights are scored");
         }
-        self.over(outcome, reason, Ok(end));
+        self.over(outcome, reason, None);
     }
 
     fn fail(&mut self, trouble: Trouble) {
-        self.over("failed", Some(trouble.message.clone()), Err(trouble));
+        self.over("failed", Some(trouble.message.clone()), Some(trouble));
     }
 
-    fn over(&mut self, outcome: &str, reason: Option<String>, end: Result<End, Trouble>) {
+    fn over(&mut self, outcome: &str, reason: Option<String>, trouble: Option<Trouble>) {
         self.phase = Phase::Over;
-        let (outcome, step) = (outcome.to_owned(), self.course.state().step);
-        let ended = What::Ended { outcome, reason, step, weights_sha256: None };
+        let (outcome, state) = (outcome.to_owned(), self.course.state().clone());
+        let (step, state) = (state.step, Some(Box::new(state)));
+        let ended = What::Ended { outcome, reason, step, weights_sha256: None, trouble, state };
         self.record(ended, "nothing is left to do");
         for worker in 0..self.config.workers {
             self.decide(Action::ToWorker(worker, ToWorker::Finish), "the run is over");
@@ -665,8 +656,7 @@ impl Cluster {
         for server in 0..self.config.servers {
             self.decide(Action::ToServer(server, ToServer::Finish), "the run is over");
         }
-        let (scores, state) = (self.scores.take(), self.course.state().clone());
-        self.decide(Action::End(Box::new(Over { end, scores, state })), "the run is over");
+        self.decide(Action::End, "the run is over");
     }
 
     fn check_finite(&self, what: &str, value: f64) -> Result<(), Trouble> {

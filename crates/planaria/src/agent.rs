@@ -1,0 +1,205 @@
+//! `planaria agent …`: a process of a run, started by the command that the user gave.
+//!
+//! Owns what an agent has in common: it reads its orders from standard input, ends when that ends,
+//! and logs to standard error, which is a file. The work is in the coordinator's and the worker's
+//! crates.
+
+use crate::cli;
+use crate::clock::{self, SystemClock};
+use crate::failure::{Context, Exit, Failure, Result};
+use crate::progress::say;
+use planaria_coordinator::decide::cluster::{Cluster, Config};
+use planaria_coordinator::decide::course::{Course, Setup};
+use planaria_coordinator::decide::watch::Rule;
+use planaria_coordinator::journal::Journal;
+use planaria_coordinator::{parameters, serve};
+use planaria_learn::Network;
+use planaria_numerics::aggregate::{BLOCK, shard_range};
+use planaria_numerics::optimizer;
+use planaria_protocol::Secret;
+use planaria_protocol::checkpoint::{FORMAT, Manifest, Mark, Shelf};
+use planaria_protocol::clock::Clock;
+use planaria_protocol::event::{Started, What};
+use planaria_protocol::launch::{CourseLaunch, Launch};
+use planaria_protocol::message::{EVALUATION_BATCH, Trouble};
+use std::io::{BufRead, Read, Write};
+use std::net::TcpListener;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Longest orders, in bytes; a recipe is a few thousand.
+const ORDERS_BYTES_MAX: u64 = 64 << 20;
+
+/// Runs an agent to its end.
+pub fn run(role: &cli::Role) -> Result<Option<Exit>> {
+    let launch = orders()?;
+    let ended = match role {
+        cli::Role::Coordinator { .. } => coordinate(launch),
+        cli::Role::Server { index, .. } => {
+            parameters::serve::run(&launch, *index, &SystemClock::start(), Arc::new(log))
+        }
+        cli::Role::Worker { index, .. } => {
+            planaria_worker::run::run(&launch, *index, &SystemClock::start())
+        }
+    };
+    ended.map(|()| None).map_err(failure)
+}
+
+/// A process' trouble as this one's failure.
+pub fn failure(trouble: Trouble) -> Failure {
+    let failure =
+        if trouble.fix_input { Failure::user(trouble.message) } else { Failure::failed(trouble.message) };
+    match trouble.hint {
+        Some(hint) => failure.hint(hint),
+        None => failure,
+    }
+}
+
+/// Reads the orders, and watches the pipe they came through: its end is this process' end, however
+/// the one that started it has ended.
+fn orders() -> Result<Launch> {
+    let mut line = Vec::new();
+    std::io::stdin()
+        .lock()
+        .take(ORDERS_BYTES_MAX)
+        .read_until(b'\n', &mut line)
+        .context(|| "cannot read orders from standard input".into())?;
+    let launch = serde_json::from_slice(&line).map_err(|e| {
+        Failure::user(format!("standard input holds no orders: {e}"))
+            .hint("`planaria agent` is started by `planaria train`")
+    })?;
+    let watch = || {
+        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+        // SAFETY: ends the process without running anything more of it: whatever it is in the
+        // middle of, nobody waits for it any longer.
+        unsafe { libc::_exit(Exit::Failed as i32) };
+    };
+    std::thread::Builder::new()
+        .name("pipe".into())
+        .spawn(watch)
+        .context(|| "cannot start a thread".into())?;
+    Ok(launch)
+}
+
+/// One line in the agent's log.
+fn log(text: &str) {
+    say(&format!("{} {text}\n", clock::iso8601(clock::unix_seconds() as u64)));
+}
+
+fn coordinate(launch: Launch) -> Result<(), Trouble> {
+    let listener = TcpListener::bind(("127.0.0.1", 0))
+        .map_err(|e| trouble(format!("cannot listen on 127.0.0.1: {e}")))?;
+    let address = listener.local_addr().map_err(trouble)?;
+    let told = writeln!(std::io::stdout(), "{address}").and_then(|()| std::io::stdout().flush());
+    told.map_err(|e| trouble(format!("cannot say where it listens: {e}")))?;
+    let course = launch.course.clone().ok_or_else(|| trouble("there is no course"))?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
+    let layers = launch.recipe.model.layers.as_deref().unwrap_or_default();
+    let network = Network::new(layers, launch.facts.input).map_err(trouble)?;
+    let (config, ranges) = config(&launch, &course);
+    let setup = setup(&launch);
+    let started = started(&launch, &course, &setup);
+    let before = course.state.seconds_total + course.seconds_since_command;
+    let run_dir = Path::new(&course.run_dir);
+    let journal = Journal::open(&run_dir.join("events.jsonl"), launch.generation)
+        .map_err(|e| trouble(format!("cannot write `{}/events.jsonl`: {e}", course.run_dir)))?;
+    let shell = serve::Shell {
+        cluster: Cluster::new(config, Course::new(setup, course.state.clone()), before),
+        listener,
+        secret: Secret::from_hex(&launch.secret).map_err(trouble)?,
+        generation: launch.generation,
+        journal,
+        shelf: Shelf::new(run_dir.join("checkpoints"), launch.recipe.output.keep),
+        manifest: manifest(&launch, &course, &network),
+        ranges,
+        clock,
+        log: Arc::new(log),
+    };
+    serve::run(shell, What::Started(started)).map(drop)
+}
+
+/// The shape of the cluster, and the parameters of each server.
+fn config(launch: &Launch, course: &CourseLaunch) -> (Config, Vec<(u64, u64)>) {
+    let (recipe, facts, size) = (&launch.recipe, &launch.facts, launch.size);
+    let parameters = facts.parameters;
+    let blocks = parameters.div_ceil(BLOCK as u64);
+    let ranges = (0..size.servers as usize).map(|server| {
+        let range = shard_range(blocks as usize, size.servers as usize, server);
+        let end = |block: usize| (block as u64 * BLOCK as u64).min(parameters);
+        (end(range.start), end(range.end))
+    });
+    let batches = |examples: u64| examples.div_ceil(EVALUATION_BATCH as u64);
+    let config = Config {
+        workers: size.workers,
+        servers: size.servers,
+        shards: recipe.train.shards as u32,
+        blocks: blocks as u32,
+        batch: recipe.train.batch as u64,
+        clip_norm: recipe.train.clip_norm,
+        held_out: [batches(facts.validation), batches(facts.test)],
+        checkpoint: course.checkpoint.clone(),
+        build: launch.build.clone(),
+    };
+    (config, ranges.collect())
+}
+
+fn setup(launch: &Launch) -> Setup {
+    let (recipe, facts) = (&launch.recipe, &launch.facts);
+    let classification = facts.classes > 0;
+    Setup {
+        epochs: recipe.train.epochs as u64,
+        steps_per_epoch: facts.examples.div_ceil(recipe.train.batch as u64),
+        classification,
+        has_validation: facts.validation > 0,
+        checkpoint_steps: recipe.output.checkpoint_steps,
+        rule: Rule::new(recipe.train.early_stopping.as_ref(), classification),
+        examples: facts.digest,
+        train: recipe.train.clone(),
+    }
+}
+
+fn started(launch: &Launch, course: &CourseLaunch, setup: &Setup) -> Started {
+    Started {
+        run_id: course.run_id.clone(),
+        recipe: launch.recipe.name.clone(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        recipe_sha256: course.recipe_sha256.clone(),
+        step: course.state.step,
+        epochs: setup.epochs,
+        steps_per_epoch: setup.steps_per_epoch,
+        examples: launch.facts.examples,
+        parameters: launch.facts.parameters,
+        classification: setup.classification,
+        workers: launch.size.workers,
+        servers: launch.size.servers,
+        shards: launch.recipe.train.shards as u32,
+        batch: launch.recipe.train.batch as u64,
+    }
+}
+
+/// What every manifest of this session says alike.
+fn manifest(launch: &Launch, course: &CourseLaunch, network: &Network) -> Manifest {
+    let mark = |(name, content): &(String, String)| Mark {
+        name: name.clone(),
+        content: content.clone(),
+    };
+    Manifest {
+        format: FORMAT,
+        planaria: env!("CARGO_PKG_VERSION").into(),
+        build: launch.build.clone(),
+        generation: launch.generation,
+        step: course.state.step,
+        recipe_sha256: course.recipe_sha256.clone(),
+        recipe: course.recipe_text.clone(),
+        data: launch.facts.marks.iter().map(mark).collect(),
+        state: course.state.clone(),
+        parameters: launch.facts.parameters,
+        state_values: network.state_count() as u64,
+        slots: optimizer::slots(&launch.recipe.train.optimizer) as u32,
+        parts: Vec::new(),
+    }
+}
+
+fn trouble(what: impl std::fmt::Display) -> Trouble {
+    Trouble { message: what.to_string(), hint: None, fix_input: false }
+}

@@ -1,0 +1,287 @@
+//! A run on many processes, seen from the command that started it.
+//!
+//! Owns the processes, the console that watches them, and what is written when they are done. All
+//! decisions are the coordinator's. Never trains.
+//!
+//! # Layout
+//! - [`launch`]: what the processes are told
+//! - [`console`]: the link to the coordinator
+//! - [`control`]: how other commands find a live run
+
+pub mod console;
+pub mod control;
+pub mod launch;
+
+use crate::agent::failure;
+use crate::failure::{Context, Failure, Result};
+use crate::progress::Progress;
+use crate::run_dir::{CHECKPOINTS, LOGS};
+use crate::training::ending::{self, Finished, Means, Results};
+use crate::training::interrupt;
+use crate::training::recorder::Recorder;
+use crate::training::run_loop::Job;
+use crate::traces::report::{Outcome, peak_memory_of_children};
+use console::{Console, News};
+use control::Control;
+use planaria_fleet::local::{Exit, Local};
+use planaria_learn::Scores;
+use planaria_protocol::Secret;
+use planaria_protocol::checkpoint::{self, Manifest};
+use planaria_protocol::event::{Event, What};
+use planaria_protocol::launch::{Launch, Size};
+use planaria_protocol::message::{Agent, HeldOut, Trouble};
+use planaria_protocol::state::State;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::ChildStdout;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+/// How long a coordinator may take to say where it listens.
+const COORDINATOR_START: Duration = Duration::from_secs(20);
+/// How often signals and ended processes are looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// How long processes may take to end by themselves when a run is over.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// Where a run goes on from.
+#[derive(Debug)]
+pub struct Origin {
+    /// The checkpoint's folder.
+    pub folder: PathBuf,
+    /// Its manifest, which fits this run.
+    pub manifest: Manifest,
+}
+
+/// Trains on many processes and writes what is left to write.
+pub fn run(job: Job, size: Size, origin: Option<Origin>) -> Result<Finished> {
+    let state = match &origin {
+        None => State { examples_per_epoch: job.data.train.len(), ..State::default() },
+        Some(origin) => {
+            let state = origin.manifest.state.clone();
+            State { resumes: state.resumes + 1, ..state }
+        }
+    };
+    let generation = launch::generation(&job.run, origin.as_ref())?;
+    let secret = Secret::random().map_err(Failure::failed)?;
+    let launch = launch::launch(&job, size, (&secret, generation), (&state, origin.as_ref()))?;
+    let progress = Progress::new(job.style);
+    let recorder = Recorder::open(&job.run, state.step, state.epoch, progress)?;
+    let mut watch = Watch { recorder, story: Story::new(state), job, generation };
+    let mut fleet = watch.fleet()?;
+    let trained = watch.train(&mut fleet, launch, &secret);
+    let exits = fleet.end(FAREWELL);
+    watch.finish(size, trained, &exits)
+}
+
+/// A run as its foreground sees it.
+struct Watch {
+    job: Job,
+    recorder: Recorder,
+    story: Story,
+    generation: u64,
+}
+
+/// What the events have told so far.
+struct Story {
+    state: State,
+    engine: String,
+    threads: u32,
+    scores: Option<(HeldOut, Scores)>,
+    ended: Option<(String, Option<String>, Option<Trouble>)>,
+}
+
+impl Story {
+    fn new(state: State) -> Self {
+        Self { state, engine: String::new(), threads: 0, scores: None, ended: None }
+    }
+
+    fn take(&mut self, event: &Event) {
+        match &event.what {
+            What::Joined { engine: Some(engine), threads, .. } => {
+                self.engine.clone_from(engine);
+                self.threads += threads.unwrap_or(0);
+            }
+            What::Scored { part, scores, .. } => {
+                let scores = serde_json::from_value(scores.clone()).ok();
+                self.scores = scores.map(|scores| (*part, scores));
+            }
+            What::Ended { outcome, reason, trouble, state, .. } => {
+                self.ended = Some((outcome.clone(), reason.clone(), trouble.clone()));
+                if let Some(state) = state {
+                    self.state = State { seconds_total: event.seconds, ..(**state).clone() };
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Watch {
+    fn fleet(&self) -> Result<Local> {
+        let logs = self.job.run.file(LOGS);
+        fs::create_dir_all(&logs).context(|| format!("cannot create `{}`", logs.display()))?;
+        // A run that is taken up again begins its logs anew: old ones speak of old processes.
+        let program = std::env::current_exe().context(|| "cannot find this program".into())?;
+        Ok(Local::new(&program, &logs))
+    }
+
+    /// Starts every process and watches until the run is over.
+    fn train(&mut self, fleet: &mut Local, mut launch: Launch, secret: &Secret) -> Result<()> {
+        let id = self.job.run.id();
+        let start = |fleet: &mut Local, agent, launch: &Launch| {
+            fleet.start(agent, &id, launch).map_err(Failure::failed)
+        };
+        let stdout = start(fleet, Agent::Coordinator, &launch)?;
+        let address = address(fleet, stdout)?;
+        launch.coordinator = Some(address.clone());
+        launch.course = None;
+        for server in 0..launch.size.servers {
+            start(fleet, Agent::Server(server), &launch)?;
+        }
+        for worker in 0..launch.size.workers {
+            start(fleet, Agent::Worker(worker), &launch)?;
+        }
+        let console = Console::connect(&address, secret, &launch)?;
+        let _control = Control::write(&self.job.run, &address, secret, &launch)?;
+        self.watch(fleet, &console)
+    }
+
+    fn watch(&mut self, fleet: &Local, console: &Console) -> Result<()> {
+        let mut asked = false;
+        loop {
+            match console.next(LOOK_EVERY) {
+                News::Event(event) => {
+                    self.story.take(&event);
+                    self.recorder.take(&event)?;
+                }
+                News::Pulse(pulse) => self.recorder.pulse(&pulse),
+                News::Nothing => {}
+                News::Finish => return Ok(()),
+                News::Gone(why) => {
+                    return Err(Failure::failed(format!("the coordinator was lost: {why}")));
+                }
+            }
+            if interrupt::asked() && !std::mem::replace(&mut asked, true) {
+                console.stop("a signal asked for it");
+            }
+            for exit in fleet.exits(Duration::ZERO) {
+                if !exit.is_well() && exit.agent != Agent::Coordinator {
+                    console.ended(exit.agent, &exit.how());
+                }
+            }
+        }
+    }
+
+    /// Writes the last files from what the events and the last checkpoint hold.
+    fn finish(self, size: Size, trained: Result<()>, exits: &[Exit]) -> Result<Finished> {
+        let (outcome, reason, failure) = self.outcome(trained, exits);
+        let Self { job, recorder, story, generation } = self;
+        let weights = match checkpoint::read(&job.run.file(CHECKPOINTS).join("last")) {
+            Ok(checkpoint) => checkpoint.weights,
+            // Without a checkpoint nothing was learned that could be kept.
+            Err(_) if outcome == Outcome::Failed || story.state.step == 0 => Default::default(),
+            Err(unreadable) => return Err(Failure::failed(unreadable)),
+        };
+        let means = Means {
+            engine: story.engine,
+            threads: story.threads as usize,
+            workers: size.workers,
+            servers: size.servers,
+            generation,
+        };
+        let facts = ending::facts(&job.plan, &job.run, &job.process, means)?;
+        let results = Results {
+            plan: &job.plan,
+            recipe_text: &job.recipe_text,
+            facts: &facts,
+            state: &story.state,
+            lines: recorder.lines(),
+            outcome,
+            reason,
+            scores: story.scores.as_ref().map(|(part, scores)| (*part, scores)),
+            parameters: &weights.parameters,
+            values: &weights.state,
+            peak_memory_bytes: peak_memory_of_children(),
+        };
+        let report = results.report();
+        let written = match story.state.step {
+            0 => Ok(()),
+            _ => results.write(&job.run, &report),
+        };
+        let path = job.run.path().to_path_buf();
+        match (written, failure) {
+            (Err(unwritten), None) => Err(unwritten),
+            (_, failure) => Ok(Finished { report, path, failure }),
+        }
+    }
+
+    fn outcome(
+        &self,
+        trained: Result<()>,
+        exits: &[Exit],
+    ) -> (Outcome, Option<String>, Option<Failure>) {
+        let failed = |failure: Failure| {
+            let reason = Some(failure.message.clone());
+            (Outcome::Failed, reason, Some(failure))
+        };
+        let said = self.story.ended.clone();
+        match (said, trained) {
+            (Some((_, _, Some(trouble))), _) => failed(self.explain(failure(trouble), exits)),
+            (Some((outcome, reason, None)), _) => {
+                let outcome = match outcome.as_str() {
+                    "completed" => Outcome::Completed,
+                    "stopped_early" => Outcome::StoppedEarly,
+                    _ => Outcome::Interrupted,
+                };
+                (outcome, reason, None)
+            }
+            (None, Err(failure)) => failed(self.explain(failure, exits)),
+            (None, Ok(())) => {
+                failed(self.explain(Failure::failed("the run ended without a word"), exits))
+            }
+        }
+    }
+
+    /// Says how the process that a failure names has ended, and where its log is.
+    fn explain(&self, failure: Failure, exits: &[Exit]) -> Failure {
+        let named = |exit: &&Exit| failure.message.contains(&exit.agent.to_string());
+        let killed = |exit: &&Exit| exit.status.code().is_none();
+        let Some(exit) = exits.iter().filter(|e| !e.is_well()).find(|e| named(e) || killed(e)) else {
+            return failure;
+        };
+        let log = self.job.run.file(LOGS).join(format!("{}.log", exit.agent));
+        let message = match exit.status.code() {
+            // It could still say what was wrong.
+            Some(_) => failure.message,
+            None => format!("{} (process {}) was lost: {}", exit.agent, exit.pid, exit.how()),
+        };
+        let hint = failure.hint.map_or_else(String::new, |hint| format!("{hint}; "));
+        Failure { message, hint: Some(format!("{hint}its log is `{}`", log.display())), ..failure }
+    }
+}
+
+/// Where the coordinator listens: the first line it says.
+fn address(fleet: &Local, stdout: Option<ChildStdout>) -> Result<String> {
+    let (pass, passed) = channel();
+    let read = move || {
+        let mut line = String::new();
+        let read = stdout.map(|out| BufReader::new(out).read_line(&mut line));
+        // The other side may have stopped waiting.
+        let _ = pass.send(matches!(read, Some(Ok(1..))).then_some(line));
+    };
+    std::thread::spawn(read);
+    match passed.recv_timeout(COORDINATOR_START) {
+        Ok(Some(line)) => Ok(line.trim().to_owned()),
+        Ok(None) => {
+            let exits = fleet.exits(Duration::from_secs(1));
+            let how = exits.first().map_or_else(|| "it is silent".into(), Exit::how);
+            Err(Failure::failed(format!("the coordinator did not start: {how}")))
+        }
+        Err(_) => Err(Failure::failed(format!(
+            "the coordinator did not start within {} s",
+            COORDINATOR_START.as_secs()
+        ))),
+    }
+}
