@@ -19,6 +19,7 @@ pub mod frame;
 pub mod link;
 pub mod listen;
 pub mod message;
+mod outbox;
 mod pen;
 mod receiver;
 pub mod secret;

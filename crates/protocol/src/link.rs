@@ -53,6 +53,6 @@ pub fn accept(
 fn split(stream: Box<dyn Transport>, generation: u64) -> Result<(Sender, Receiver), Error> {
     let halves = stream.split().map_err(Error::io("setting up a connection"))?;
     let sender = Sender::new(halves.writing, halves.closing, generation);
-    let receiver = Receiver::new(halves.reading, sender.shared(), generation);
+    let receiver = Receiver::new(halves.reading, sender.outbox(), generation);
     Ok((sender, receiver))
 }
