@@ -47,6 +47,7 @@ pub(crate) struct Outbox {
     bytes: AtomicU64,
 }
 
+#[derive(Default)]
 struct State {
     /// At home: nothing waits.
     pen: Option<Pen>,
@@ -56,6 +57,8 @@ struct State {
     queue: Vec<u8>,
     /// Bytes that were copied and are not written.
     queued: usize,
+    /// Bytes that a sender is writing without copying them.
+    in_hand: usize,
     /// Bytes written in all, to see progress.
     written: u64,
     /// The peer is behind, and nobody waits for it any more.
@@ -65,8 +68,9 @@ struct State {
     phase: Phase,
 }
 
-#[derive(Clone, PartialEq)]
+#[derive(Default, PartialEq)]
 enum Phase {
+    #[default]
     Open,
     /// No more frames; what waits is written.
     Ending,
@@ -82,17 +86,7 @@ impl Outbox {
         closing: Box<dyn Closing>,
         generation: u64,
     ) -> Self {
-        let state = State {
-            pen: Some(Pen::new(writing)),
-            handed: None,
-            queue: Vec::new(),
-            queued: 0,
-            written: 0,
-            is_slow: false,
-            sequence: 0,
-            has_writer: false,
-            phase: Phase::Open,
-        };
+        let state = State { pen: Some(Pen::new(writing)), ..State::default() };
         Self {
             state: Mutex::new(state),
             moved: Condvar::new(),
@@ -136,6 +130,7 @@ impl Outbox {
             return Ok(());
         }
         let pen = state.pen.take().expect("it was at home");
+        state.in_hand = pen.left() + bulk.len();
         drop(guard);
         self.write_here(pen, bulk)
     }
@@ -216,7 +211,7 @@ impl Outbox {
     /// The state, when a frame may be written or queued.
     fn wait_for_room(&self, bulk: usize) -> Result<MutexGuard<'_, State>, Error> {
         let mut state = self.lock();
-        let before_it = state.written + state.queued as u64;
+        let before_it = state.written + (state.queued + state.in_hand) as u64;
         loop {
             match &state.phase {
                 Phase::Open => {}
@@ -275,6 +270,7 @@ impl Outbox {
                 Ok(written) => {
                     silent = Duration::ZERO;
                     bulk = pen.advance(written, bulk);
+                    state.in_hand -= written;
                     state.written += written as u64;
                     self.moved.notify_all();
                 }
@@ -295,6 +291,7 @@ impl Outbox {
     /// Copies what the socket has not taken and leaves it to the writing thread.
     fn hand(self: &Arc<Self>, state: &mut State, mut pen: Pen, bulk: &[u8]) {
         state.is_slow = true;
+        state.in_hand = 0;
         pen.next.extend_from_slice(bulk);
         state.queued += pen.left();
         self.give(state, pen);
