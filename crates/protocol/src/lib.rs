@@ -26,6 +26,7 @@ pub mod launch;
 pub mod link;
 pub mod listen;
 pub mod message;
+mod outbox;
 mod pen;
 mod receiver;
 pub mod secret;

@@ -30,7 +30,7 @@ pub fn connect(
                 stream.set_nodelay(true).map_err(Error::io("sending without delay"))?;
                 let mut stream: Box<dyn Transport> = Box::new(stream);
                 auth::client(&mut *stream, secret)?;
-                return split(stream, generation);
+                return over(stream, generation);
             }
             Err(error) => why = error.to_string(),
         }
@@ -47,12 +47,13 @@ pub fn accept(
     stream.set_nodelay(true).map_err(Error::io("sending without delay"))?;
     let mut stream: Box<dyn Transport> = Box::new(stream);
     auth::server(&mut *stream, secret)?;
-    split(stream, generation)
+    over(stream, generation)
 }
 
-fn split(stream: Box<dyn Transport>, generation: u64) -> Result<(Sender, Receiver), Error> {
+/// Makes a link of a connection whose ends know each other already.
+pub fn over(stream: Box<dyn Transport>, generation: u64) -> Result<(Sender, Receiver), Error> {
     let halves = stream.split().map_err(Error::io("setting up a connection"))?;
     let sender = Sender::new(halves.writing, halves.closing, generation);
-    let receiver = Receiver::new(halves.reading, sender.shared(), generation);
+    let receiver = Receiver::new(halves.reading, sender.outbox(), generation);
     Ok((sender, receiver))
 }

@@ -9,6 +9,8 @@ use crate::error::Error;
 use crate::link::{self, Receiver, Sender};
 use crate::message::Join;
 use crate::secret::Secret;
+use crate::transport::wait;
+use libc::POLLIN;
 use std::io::{self, ErrorKind, PipeReader, PipeWriter};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
@@ -106,7 +108,9 @@ impl Drop for Place {
 impl Door {
     fn keep(self: &Arc<Self>, listener: &TcpListener, end: &PipeReader) {
         loop {
-            if let Err(error) = wait(&[end.as_raw_fd(), listener.as_raw_fd()], -1) {
+            if let Err(error) =
+                wait(&[(end.as_raw_fd(), POLLIN), (listener.as_raw_fd(), POLLIN)], -1)
+            {
                 return (self.on_refused)(format!("listening has ended: {error}"));
             }
             if self.stopped.load(Ordering::SeqCst) {
@@ -121,7 +125,7 @@ impl Door {
                     _ => {
                         (self.on_refused)(format!("taking a connection in: {error}"));
                         // The connection still waits, so listening on would come back at once.
-                        let _ = wait(&[end.as_raw_fd()], PAUSE_MS);
+                        let _ = wait(&[(end.as_raw_fd(), POLLIN)], PAUSE_MS);
                     }
                 },
             }
@@ -160,19 +164,5 @@ impl Door {
         receiver.skip_bulk()?;
         receiver.set_timeout(None)?;
         Ok((first.message, sender, receiver))
-    }
-}
-
-/// Waits until one of the descriptors has something, or for so many milliseconds (-1: for ever).
-fn wait(descriptors: &[i32], milliseconds: i32) -> io::Result<()> {
-    let mut polled = [libc::pollfd { fd: -1, events: libc::POLLIN, revents: 0 }; 2];
-    for (entry, &fd) in polled.iter_mut().zip(descriptors) {
-        entry.fd = fd;
-    }
-    // SAFETY: the array lives through the call and its length is given; -1 entries are skipped.
-    let found = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as _, milliseconds) };
-    match io::Error::last_os_error() {
-        error if found < 0 && error.kind() != ErrorKind::Interrupted => Err(error),
-        _ => Ok(()),
     }
 }

@@ -1,12 +1,13 @@
 //! The right to write to a link, with the bytes that come next.
 //!
-//! Owns the order of a frame's beginning and its bulk. Never waits longer than the transport's
-//! patience.
+//! Owns the order of a frame's beginning and its bulk. Never waits longer than it is
+//! told.
 
 use crate::transport::Writing;
 use std::io::{self, IoSlice};
+use std::time::Duration;
 
-/// Written at a time with patience, so that those who wait for room see it.
+/// Written at a time, so that those who wait for room see it.
 const CHUNK: usize = 1 << 20;
 
 /// A socket's writing half and what is to be written before anything else.
@@ -28,12 +29,12 @@ impl Pen {
         self.writing.write_now(&[IoSlice::new(own), IoSlice::new(bulk)])
     }
 
-    /// Writes some of its own bytes and then of `bulk`; 0 when there was no room for a while.
-    pub(crate) fn write_patiently(&mut self, bulk: &[u8]) -> io::Result<usize> {
+    /// Waits for room and writes some of its own bytes and then of `bulk`; 0 when there was no room.
+    pub(crate) fn write_within(&mut self, bulk: &[u8], within: Duration) -> io::Result<usize> {
         let own = &self.next[self.at..];
         let own = &own[..own.len().min(CHUNK)];
         let bulk = &bulk[..bulk.len().min(CHUNK - own.len())];
-        self.writing.write_patiently(&[IoSlice::new(own), IoSlice::new(bulk)])
+        self.writing.write_within(&[IoSlice::new(own), IoSlice::new(bulk)], within)
     }
 
     /// Counts `written` bytes and gives the bulk that is left.

@@ -6,7 +6,7 @@
 
 use crate::error::Error;
 use crate::frame::{self, HEADER_BYTES, Header};
-use crate::sender::Shared;
+use crate::outbox::Outbox;
 use crate::transport::Reading;
 use serde::de::DeserializeOwned;
 use std::io::IoSliceMut;
@@ -28,7 +28,7 @@ pub struct Incoming<M> {
 /// The end of a link that hears.
 pub struct Receiver {
     reading: Box<dyn Reading>,
-    shared: Arc<Shared>,
+    outbox: Arc<Outbox>,
     generation: u64,
     sequence: u64,
     /// `buffer[start..end]` was read ahead.
@@ -41,10 +41,10 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    pub(crate) fn new(reading: Box<dyn Reading>, shared: Arc<Shared>, generation: u64) -> Self {
+    pub(crate) fn new(reading: Box<dyn Reading>, outbox: Arc<Outbox>, generation: u64) -> Self {
         Self {
             reading,
-            shared,
+            outbox,
             generation,
             sequence: 0,
             buffer: vec![0; AHEAD],
@@ -107,7 +107,7 @@ impl Receiver {
         if self.bulk_left > 0 {
             return Err(Error::BulkLeft { bytes: self.bulk_left });
         }
-        if self.shared.is_closed() || !self.fill(HEADER_BYTES, "a header")? {
+        if self.outbox.is_closed() || !self.fill(HEADER_BYTES, "a header")? {
             return Ok(None);
         }
         let header = self.buffer[self.start..].first_chunk().expect("filled");
@@ -195,7 +195,7 @@ impl Receiver {
 
     fn usable(&self) -> Result<(), Error> {
         match self.failed {
-            true => Err(self.shared.why()),
+            true => Err(self.outbox.why()),
             false => Ok(()),
         }
     }
@@ -204,10 +204,10 @@ impl Receiver {
     fn note<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
         result.map_err(|error| {
             self.failed = true;
-            match self.shared.is_closed() {
+            match self.outbox.is_closed() {
                 true => Error::Closed,
                 false => {
-                    self.shared.fail(&error);
+                    self.outbox.fail(&error);
                     error
                 }
             }

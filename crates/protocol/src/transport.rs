@@ -8,9 +8,6 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long [`Writing::write_patiently`] waits for room.
-pub const PATIENCE: Duration = Duration::from_millis(100);
-
 /// A connection on which nothing has been said yet; the check of the secret reads and writes it.
 pub trait Transport: Read + Write + Send {
     /// Bounds every read and write from now on.
@@ -35,8 +32,8 @@ pub trait Writing: Send {
     /// Writes what fits at once.
     fn write_now(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize>;
 
-    /// Writes all, or what fits by the time that there was no room for [`PATIENCE`].
-    fn write_patiently(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize>;
+    /// Waits for room, at most so long, and writes what fits then.
+    fn write_within(&mut self, parts: &[IoSlice<'_>], within: Duration) -> io::Result<usize>;
 }
 
 /// The half that reads. `Ok(0)` means that the peer has hung up.
@@ -64,7 +61,7 @@ impl Transport for TcpStream {
         self.set_nodelay(true)?;
         self.set_nonblocking(false)?;
         self.set_read_timeout(None)?;
-        self.set_write_timeout(Some(PATIENCE))?;
+        self.set_write_timeout(None)?;
         let stream = Arc::new(*self);
         Ok(Halves {
             writing: Box::new(Tcp(stream.clone())),
@@ -78,25 +75,15 @@ struct Tcp(Arc<TcpStream>);
 
 impl Writing for Tcp {
     fn write_now(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.send(parts, libc::MSG_DONTWAIT)
-    }
-
-    fn write_patiently(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.send(parts, 0)
-    }
-}
-
-impl Tcp {
-    fn send(&self, parts: &[IoSlice<'_>], flags: i32) -> io::Result<usize> {
         // SAFETY: all zeros is a message header without address, parts and ancillary data.
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
         message.msg_iov = parts.as_ptr().cast_mut().cast();
         message.msg_iovlen = parts.len() as _;
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         loop {
             // SAFETY: the standard library lays an `IoSlice` out as an `iovec`; the slices live
             // through the call, which only reads them.
-            let sent =
-                unsafe { libc::sendmsg(self.0.as_raw_fd(), &message, flags | libc::MSG_NOSIGNAL) };
+            let sent = unsafe { libc::sendmsg(self.0.as_raw_fd(), &message, flags) };
             match usize::try_from(sent) {
                 Ok(sent) => return Ok(sent),
                 Err(_) => match io::Error::last_os_error() {
@@ -106,6 +93,27 @@ impl Tcp {
                 },
             }
         }
+    }
+
+    fn write_within(&mut self, parts: &[IoSlice<'_>], within: Duration) -> io::Result<usize> {
+        let milliseconds = i32::try_from(within.as_millis()).unwrap_or(i32::MAX);
+        wait(&[(self.0.as_raw_fd(), libc::POLLOUT)], milliseconds)?;
+        self.write_now(parts)
+    }
+}
+
+/// Waits until one of at most two descriptors has what is asked for, or for so many milliseconds
+/// (-1: for ever); a signal may end it early.
+pub(crate) fn wait(descriptors: &[(i32, i16)], milliseconds: i32) -> io::Result<()> {
+    let mut polled = [libc::pollfd { fd: -1, events: 0, revents: 0 }; 2];
+    for (entry, &(fd, events)) in polled.iter_mut().zip(descriptors) {
+        *entry = libc::pollfd { fd, events, revents: 0 };
+    }
+    // SAFETY: the array lives through the call and its length is given; -1 entries are skipped.
+    let found = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as _, milliseconds) };
+    match io::Error::last_os_error() {
+        error if found < 0 && error.kind() != io::ErrorKind::Interrupted => Err(error),
+        _ => Ok(()),
     }
 }
 

@@ -1,0 +1,122 @@
+//! Bytes per second of a link beside plain `write_all` and `read_exact` on loopback, and the time
+//! of a small round trip. Each figure is the median of several rounds, taken in turns.
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_macros,
+    reason = "a benchmark measures and prints"
+)]
+
+use planaria_protocol::message::Push;
+use planaria_protocol::{Receiver, Secret, Sender, accept, connect};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::thread;
+use std::time::Instant;
+
+const ROUNDS: usize = 15;
+
+fn main() {
+    println!("frame bytes   plain MB/s   link MB/s   ratio");
+    for bytes in [16 << 10, 64 << 10, 256 << 10, 400_000, 1 << 20, 4 << 20] {
+        // 100 MB, in whole frames.
+        let frames = 100_000_000 / bytes;
+        let ((mut to, mut from), (sender, mut receiver)) = (plain(), link().0);
+        let mut speeds = [Vec::new(), Vec::new()];
+        for _ in 0..ROUNDS {
+            let megabytes = (frames * bytes) as f64 / 1e6;
+            speeds[0].push(megabytes / plain_round(&mut to, &mut from, bytes, frames));
+            speeds[1].push(megabytes / link_round(&sender, &mut receiver, bytes, frames));
+        }
+        let [plain, link] = speeds.map(median);
+        println!("{bytes:11}   {plain:10.0}   {link:9.0}   {:5.2}", link / plain);
+    }
+    println!("small round trip: {:.1} µs", round_trip() * 1e6);
+}
+
+fn plain_round(to: &mut TcpStream, from: &mut TcpStream, bytes: usize, frames: usize) -> f64 {
+    let bulk = vec![1u8; bytes];
+    let mut into = vec![0u8; bytes];
+    thread::scope(|scope| {
+        let start = Instant::now();
+        scope.spawn(|| {
+            for _ in 0..frames {
+                to.write_all(&bulk).expect("written");
+            }
+        });
+        for _ in 0..frames {
+            from.read_exact(&mut into).expect("read");
+        }
+        start.elapsed().as_secs_f64()
+    })
+}
+
+fn link_round(sender: &Sender, receiver: &mut Receiver, bytes: usize, frames: usize) -> f64 {
+    let bulk = vec![1u8; bytes];
+    let mut into = vec![0u8; bytes];
+    thread::scope(|scope| {
+        let start = Instant::now();
+        scope.spawn(|| {
+            for step in 0..frames as u64 {
+                sender.send_with(&Push::Pull { step }, &bulk).expect("sent");
+            }
+        });
+        for _ in 0..frames {
+            receiver.receive::<Push>().expect("whole").expect("not the end");
+            receiver.read_bulk(&mut into).expect("read");
+        }
+        start.elapsed().as_secs_f64()
+    })
+}
+
+fn round_trip() -> f64 {
+    const TRIPS: u64 = 5000;
+    let ((there, mut here), (back, mut other)) = link().1;
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            while let Some(incoming) = other.receive::<Push>().expect("whole") {
+                back.send(&incoming.message).expect("sent");
+            }
+        });
+        let start = Instant::now();
+        for step in 0..TRIPS {
+            there.send(&Push::Pull { step }).expect("sent");
+            here.receive::<Push>().expect("whole").expect("not the end");
+        }
+        let seconds = start.elapsed().as_secs_f64() / TRIPS as f64;
+        there.close();
+        seconds
+    })
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn plain() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let to = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
+    let from = listener.accept().expect("accepted").0;
+    to.set_nodelay(true).expect("set");
+    (to, from)
+}
+
+type Ends = ((Sender, Receiver), (Sender, Receiver));
+
+/// One direction of a link, and both ends of another.
+fn link() -> ((Sender, Receiver), Ends) {
+    let make = || {
+        let secret = Secret::random().expect("random bytes");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("bound").to_string();
+        thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                accept(listener.accept().expect("a connection").0, &secret, 1).expect("accepted")
+            });
+            let one = connect(&address, &secret, 1).expect("connected");
+            (one, other.join().expect("accepted"))
+        })
+    };
+    let ((sender, _), (_, receiver)) = make();
+    ((sender, receiver), make())
+}

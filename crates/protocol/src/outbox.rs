@@ -1,0 +1,399 @@
+//! What a link's senders and its writing thread share: the pen, the queue, and how the link ended.
+//!
+//! Owns the order of frames among threads and the queue of what the peer has not taken. A frame
+//! goes straight from the caller's slices to the socket while the peer takes it. When the peer has
+//! taken nothing for [`GRACE`] it is *slow*: until it has caught up, frames are copied and a thread
+//! writes them. Never makes a caller wait for a slow peer, unless the queue is full.
+//!
+//! Whoever writes holds the [`Pen`]: the socket's writing half and the bytes that come next. While
+//! the pen is at home nothing waits; while it is away, frames line up in the queue.
+
+use crate::error::Error;
+use crate::frame;
+use crate::pen::Pen;
+use crate::transport::{Closing, Writing};
+use serde::Serialize;
+use std::net::Shutdown;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Duration;
+
+/// Most bytes that wait for a peer (and one control message more).
+pub(crate) const QUEUE_BYTES: usize = 64 << 20;
+
+/// How long a full queue may stand still.
+const STALL: Duration = Duration::from_secs(60);
+
+/// A peer that takes nothing for so long is slow.
+const GRACE: Duration = Duration::from_millis(2);
+
+/// How long the writing thread waits before it looks whether the link is still wanted.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Frames up to this are copied while others write, as long as no more than `QUEUE_SOFT` waits;
+/// longer ones are cheaper to write in turn than to copy (measured: `examples/link_bench.rs`).
+const COPY_BYTES: usize = 64 << 10;
+const QUEUE_SOFT: usize = 1 << 20;
+
+/// What all threads of a link share.
+pub(crate) struct Outbox {
+    state: Mutex<State>,
+    /// Something was written, or the link has ended.
+    moved: Condvar,
+    /// The writing thread has something to do.
+    work: Condvar,
+    closing: Box<dyn Closing>,
+    generation: u64,
+    bytes: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    /// At home: nothing waits.
+    pen: Option<Pen>,
+    /// For the writing thread.
+    handed: Option<Pen>,
+    /// Frames after what the pen has.
+    queue: Vec<u8>,
+    /// Bytes that were copied and are not written.
+    queued: usize,
+    /// Bytes that a sender is writing without copying them.
+    in_hand: usize,
+    /// Bytes written in all, to see progress.
+    written: u64,
+    /// The peer is behind, and nobody waits for it any more.
+    is_slow: bool,
+    sequence: u64,
+    has_writer: bool,
+    phase: Phase,
+}
+
+#[derive(Default, PartialEq)]
+enum Phase {
+    #[default]
+    Open,
+    /// No more frames; what waits is written.
+    Ending,
+    /// The peer hears the end; this end may still hear.
+    Ended,
+    Closed,
+    Failed(String),
+}
+
+impl Outbox {
+    pub(crate) fn new(
+        writing: Box<dyn Writing>,
+        closing: Box<dyn Closing>,
+        generation: u64,
+    ) -> Self {
+        let state = State { pen: Some(Pen::new(writing)), ..State::default() };
+        Self {
+            state: Mutex::new(state),
+            moved: Condvar::new(),
+            work: Condvar::new(),
+            closing,
+            generation,
+            bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// Sends a frame, or queues it.
+    pub(crate) fn send<M: Serialize>(
+        self: &Arc<Self>,
+        message: &M,
+        bulk: &[u8],
+    ) -> Result<(), Error> {
+        let mut guard = self.wait_for_room(bulk.len())?;
+        let state = &mut *guard;
+        let (generation, sequence) = (self.generation, state.sequence);
+        let Some(pen) = &mut state.pen else {
+            let before = state.queue.len();
+            frame::append(&mut state.queue, message, bulk.len(), generation, sequence)?;
+            state.queue.extend_from_slice(bulk);
+            let frame = state.queue.len() - before;
+            state.queued += frame;
+            state.sequence += 1;
+            self.bytes.fetch_add(frame as u64, Ordering::Relaxed);
+            return Ok(());
+        };
+        frame::append(&mut pen.next, message, bulk.len(), generation, sequence)?;
+        state.sequence += 1;
+        self.bytes.fetch_add((pen.next.len() + bulk.len()) as u64, Ordering::Relaxed);
+        let written = match pen.write_now(bulk) {
+            Ok(written) => written,
+            Err(source) => return Err(self.broke(state, source)),
+        };
+        let bulk = pen.advance(written, bulk);
+        state.written += written as u64;
+        if pen.left() == 0 && bulk.is_empty() {
+            pen.clear();
+            return Ok(());
+        }
+        let pen = state.pen.take().expect("it was at home");
+        state.in_hand = pen.left() + bulk.len();
+        drop(guard);
+        self.write_here(pen, bulk)
+    }
+
+    /// Waits until all is written, then tells the peer that no more comes.
+    pub(crate) fn flush(&self, timeout: Duration) -> Result<(), Error> {
+        let mut state = self.lock();
+        if state.phase == Phase::Open {
+            state.phase = Phase::Ending;
+        }
+        let waits = |state: &mut State| state.phase == Phase::Ending && state.pen.is_none();
+        let (mut state, _) = self
+            .moved
+            .wait_timeout_while(state, timeout, waits)
+            .expect("nobody panics while writing");
+        match &state.phase {
+            Phase::Ending if state.pen.is_some() => {
+                self.end(&mut state);
+                Ok(())
+            }
+            Phase::Open | Phase::Ending => {
+                let error = Error::Stalled { within: timeout, queued: state.queued };
+                self.over(&mut state, Phase::Failed(error.to_string()));
+                Err(error)
+            }
+            Phase::Ended => Ok(()),
+            Phase::Closed => Err(Error::Closed),
+            Phase::Failed(why) => Err(Error::Broken(why.clone())),
+        }
+    }
+
+    /// Ends the link at once.
+    pub(crate) fn close(&self) {
+        self.over(&mut self.lock(), Phase::Closed);
+    }
+
+    /// No more frames will come: what waits is written, then the peer hears the end.
+    pub(crate) fn let_go(&self) {
+        let mut state = self.lock();
+        if state.phase == Phase::Open {
+            state.phase = Phase::Ending;
+            if state.pen.is_some() {
+                self.end(&mut state);
+            }
+        }
+    }
+
+    pub(crate) fn bytes_sent(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn bytes_waiting(&self) -> usize {
+        self.lock().queued
+    }
+
+    /// Whether this end closed the link.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().phase == Phase::Closed
+    }
+
+    /// What ended the link, for those who ask after its end.
+    pub(crate) fn why(&self) -> Error {
+        match &self.lock().phase {
+            Phase::Failed(why) => Error::Broken(why.clone()),
+            _ => Error::Closed,
+        }
+    }
+
+    /// A fault on the reading side ends the link.
+    pub(crate) fn fail(&self, error: &Error) {
+        self.over(&mut self.lock(), Phase::Failed(error.to_string()));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nobody panics while writing")
+    }
+
+    /// The state, when a frame may be written or queued.
+    fn wait_for_room(&self, bulk: usize) -> Result<MutexGuard<'_, State>, Error> {
+        let mut state = self.lock();
+        let before_it = state.written + (state.queued + state.in_hand) as u64;
+        loop {
+            match &state.phase {
+                Phase::Open => {}
+                Phase::Failed(why) => return Err(Error::Broken(why.clone())),
+                Phase::Ending | Phase::Ended | Phase::Closed => return Err(Error::Closed),
+            }
+            let fits = state.queued + bulk <= QUEUE_BYTES;
+            let copied = state.is_slow
+                || state.written > before_it
+                || bulk <= COPY_BYTES && state.queued <= QUEUE_SOFT;
+            if state.pen.is_some() || fits && copied {
+                return Ok(state);
+            }
+            let within = if fits { GRACE } else { STALL };
+            let written = state.written;
+            let still = |state: &mut State| {
+                state.pen.is_none() && state.written == written && state.phase == Phase::Open
+            };
+            let (after, result) = self
+                .moved
+                .wait_timeout_while(state, within, still)
+                .expect("nobody panics while writing");
+            state = after;
+            if result.timed_out() && fits {
+                state.is_slow = true;
+            } else if result.timed_out() {
+                let error = Error::Stalled { within, queued: state.queued };
+                self.over(&mut state, Phase::Failed(error.to_string()));
+                return Err(error);
+            }
+        }
+    }
+
+    /// Writes the rest of a frame without copying it, as long as the peer takes it.
+    fn write_here(self: &Arc<Self>, mut pen: Pen, mut bulk: &[u8]) -> Result<(), Error> {
+        let mut silent = Duration::ZERO;
+        while pen.left() > 0 || !bulk.is_empty() {
+            let written = pen.write_within(bulk, GRACE);
+            let mut state = self.lock();
+            match written {
+                Ok(0) if matches!(state.phase, Phase::Closed | Phase::Failed(_)) => {
+                    return Err(Error::Closed);
+                }
+                Ok(0) if state.queued + bulk.len() <= QUEUE_BYTES => {
+                    self.hand(&mut state, pen, bulk);
+                    return Ok(());
+                }
+                Ok(0) => {
+                    silent += GRACE;
+                    if silent >= STALL {
+                        let error = Error::Stalled { within: STALL, queued: bulk.len() };
+                        self.over(&mut state, Phase::Failed(error.to_string()));
+                        return Err(error);
+                    }
+                }
+                Ok(written) => {
+                    silent = Duration::ZERO;
+                    bulk = pen.advance(written, bulk);
+                    state.in_hand -= written;
+                    state.written += written as u64;
+                    self.moved.notify_all();
+                }
+                Err(source) => return Err(self.broke(&mut state, source)),
+            }
+        }
+        pen.clear();
+        let mut state = self.lock();
+        if state.queue.is_empty() {
+            self.home(&mut state, pen);
+        } else {
+            std::mem::swap(&mut state.queue, &mut pen.next);
+            self.give(&mut state, pen);
+        }
+        Ok(())
+    }
+
+    /// Copies what the socket has not taken and leaves it to the writing thread.
+    fn hand(self: &Arc<Self>, state: &mut State, mut pen: Pen, bulk: &[u8]) {
+        state.is_slow = true;
+        state.in_hand = 0;
+        pen.next.extend_from_slice(bulk);
+        state.queued += pen.left();
+        self.give(state, pen);
+    }
+
+    fn give(self: &Arc<Self>, state: &mut State, pen: Pen) {
+        state.handed = Some(pen);
+        if state.has_writer {
+            self.work.notify_one();
+            return;
+        }
+        let outbox = self.clone();
+        let thread = std::thread::Builder::new().name("link writer".to_string());
+        match thread.spawn(move || outbox.write_on()) {
+            Ok(_) => state.has_writer = true,
+            Err(error) => self.over(state, Phase::Failed(format!("starting a thread: {error}"))),
+        }
+    }
+
+    /// The writing thread: until the link has ended.
+    fn write_on(&self) {
+        loop {
+            let idle = |state: &mut State| {
+                state.handed.is_none() && matches!(state.phase, Phase::Open | Phase::Ending)
+            };
+            let mut state =
+                self.work.wait_while(self.lock(), idle).expect("nobody panics while writing");
+            let Some(pen) = state.handed.take() else { return };
+            drop(state);
+            self.drain(pen);
+        }
+    }
+
+    /// Writes all that waits.
+    fn drain(&self, mut pen: Pen) {
+        let mut silent = Duration::ZERO;
+        loop {
+            let written = pen.write_within(&[], PATIENCE);
+            let mut state = self.lock();
+            match written {
+                Ok(_) if matches!(state.phase, Phase::Closed | Phase::Failed(_)) => return,
+                Ok(0) => {
+                    silent += PATIENCE;
+                    // Nobody else is left to see that the peer has stopped.
+                    if state.phase == Phase::Ending && silent >= STALL {
+                        let error = Error::Stalled { within: STALL, queued: state.queued };
+                        return self.over(&mut state, Phase::Failed(error.to_string()));
+                    }
+                    continue;
+                }
+                Ok(written) => {
+                    silent = Duration::ZERO;
+                    pen.advance(written, &[]);
+                    state.queued -= written;
+                    state.written += written as u64;
+                }
+                Err(source) => {
+                    self.broke(&mut state, source);
+                    return;
+                }
+            }
+            if pen.left() == 0 {
+                pen.clear();
+                if state.queue.is_empty() {
+                    return self.home(&mut state, pen);
+                }
+                std::mem::swap(&mut state.queue, &mut pen.next);
+            }
+            self.moved.notify_all();
+        }
+    }
+
+    fn home(&self, state: &mut State, pen: Pen) {
+        state.pen = Some(pen);
+        state.is_slow = false;
+        if state.phase == Phase::Ending {
+            self.end(state);
+        }
+        self.moved.notify_all();
+    }
+
+    /// Everything is written: tells the peer.
+    fn end(&self, state: &mut State) {
+        state.phase = Phase::Ended;
+        self.closing.shutdown(Shutdown::Write);
+        self.work.notify_all();
+        self.moved.notify_all();
+    }
+
+    /// Ends the link for this reason, unless it has ended for another.
+    fn over(&self, state: &mut State, phase: Phase) {
+        if !matches!(state.phase, Phase::Closed | Phase::Failed(_)) {
+            state.phase = phase;
+        }
+        self.closing.shutdown(Shutdown::Both);
+        self.work.notify_all();
+        self.moved.notify_all();
+    }
+
+    fn broke(&self, state: &mut State, source: std::io::Error) -> Error {
+        let error = Error::Io { what: "writing to the other end", source };
+        self.over(state, Phase::Failed(error.to_string()));
+        error
+    }
+}
