@@ -144,7 +144,8 @@ impl Runner {
     ///
     /// `ready` is called, from any of the threads and perhaps from several at once, once for each
     /// segment of the run and piece of the parameters, as soon as every shard of the run has passed
-    /// the piece. All calls have returned when this does.
+    /// the piece. All calls have returned when this does. It must not panic: the other threads would
+    /// wait for ever.
     pub fn compute(
         &mut self,
         step: u64,

@@ -6,6 +6,7 @@ use crate::same_bits::{Run, runs, sgd};
 use crate::support::*;
 use planaria_learn::{Draw, Engine, Examples, Network, Objective, Targets};
 use planaria_numerics::aggregate::BLOCK;
+use planaria_recipe::{Layer, Shape};
 
 /// Networks of every operation that writes gradients, with blocks that several layers share and
 /// layers of several blocks.
@@ -23,7 +24,23 @@ fn networks() -> Vec<(&'static str, Run)> {
         dense(3, Linear),
     ];
     let mixed = Run::new(image(10, 10, 3), layers, sgd(), None);
-    runs().into_iter().chain([("deep", deep()), ("mixed", mixed)]).collect()
+    // Biases and the like so long that they have blocks of their own: a whole one lies in any run
+    // of two blocks less one.
+    let long = 2 * BLOCK + 16;
+    let end = || vec![flatten(), dense(3, Linear)];
+    let bias = [vec![Layer::Conv2D(conv(long, [1, 1])), act(Tanh), global()], end()].concat();
+    let pooled = vec![conv3(long, Valid, Relu), max_pool([2, 2], [2, 2], Valid)];
+    let layer = [vec![dense(long, Linear), layer_norm()], end()[1..].to_vec()].concat();
+    let batch = [vec![dense(long, Linear), batch_norm()], end()[1..].to_vec()].concat();
+    let long = [
+        ("deep", deep()),
+        ("mixed", mixed),
+        ("long bias", Run::new(image(2, 2, 1), bias, sgd(), None)),
+        ("long pooled bias", Run::new(image(4, 4, 16), [pooled, end()].concat(), sgd(), None)),
+        ("long layer norm", Run::new(Shape::Vector(5), layer, sgd(), None)),
+        ("long batch norm", Run::new(Shape::Vector(5), batch, sgd(), None)),
+    ];
+    runs().into_iter().chain(long).collect()
 }
 
 #[test]
@@ -88,7 +105,7 @@ fn bits_of(values: &[f32]) -> Vec<u32> {
 fn blocks_become_final_as_early_as_they_can() {
     let network = Network::new(
         &[dense(64, Relu), dense(64, Relu), dense(64, Relu), dense(3, Linear)],
-        planaria_recipe::Shape::Vector(256),
+        Shape::Vector(256),
     )
     .expect("the layers fit");
     let objective =
