@@ -5,11 +5,14 @@
 //!
 //! # Layout
 //! - [`cli`]: arguments; [`commands`]: one file per command
-//! - [`training`]: the run loop and its decisions
+//! - [`training`]: a run in one process
 //! - [`run_dir`]: the run's folder, checkpoints, metrics, the model's files
 //! - [`traces`]: reports, TensorBoard, the HTML page; [`progress`]: talk on stderr
 //! - [`clock`]: the only place that asks the time; [`failure`]: exit codes
 //! - [`memory`]: whether training will fit
+
+/// Which build this is; processes of one run must be of the same.
+pub const BUILD: &str = env!("CARGO_PKG_VERSION");
 
 pub mod cli;
 pub mod clock;

@@ -3,8 +3,10 @@
 mod binary;
 
 use binary::{Place, talk};
+use planaria_protocol::event::{Event, What};
 use serde_json::Value;
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -48,11 +50,11 @@ fn every_step_is_a_place_to_go_on_from() {
     let report = run.join("report.json");
     let lines = fs::read_to_string(run.join("metrics.jsonl")).unwrap().lines().count();
     let shelf = run.join("checkpoints");
-    // From the end to the start: each time the newest checkpoint goes, and the run forgets its end.
+    // From the end to the start: each time the run forgets its end, and `last` is one before.
     for step in (1..unbroken["steps"].as_u64().unwrap()).rev() {
         fs::remove_file(&report).unwrap();
-        let kept = shelf.join(format!("step-{step:010}"));
-        fs::rename(&kept, shelf.join("last")).unwrap();
+        fs::remove_file(shelf.join("last")).unwrap();
+        symlink(format!("step-{step:010}"), shelf.join("last")).unwrap();
         let resumed = place.json(&["resume", run.to_str().unwrap(), "--json"], 0);
         for field in ["weights_sha256", "steps", "examples", "loss", "confusion", "best"] {
             assert_eq!(resumed[field], unbroken[field], "{field} after step {step}");
@@ -76,11 +78,7 @@ fn kill_nine_loses_nothing_but_the_steps_since_the_checkpoint() {
 
     // The newest checkpoint is damaged as well: the one before it serves.
     let run = place.only_run();
-    let last = run.join("checkpoints/last");
-    let mut bytes = fs::read(&last).unwrap();
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 0x10;
-    fs::write(&last, bytes).unwrap();
+    flip(&run.join("checkpoints/last/part-0"));
 
     let output = place.run(&["resume", run.to_str().unwrap(), "--json", "--threads", "1"]);
     let said = talk(&output);
@@ -92,13 +90,98 @@ fn kill_nine_loses_nothing_but_the_steps_since_the_checkpoint() {
 }
 
 #[test]
+fn a_flipped_byte_costs_one_checkpoint() {
+    let place = Place::new();
+    let unbroken = place.json(&["train", "tiny.yaml", "--json"], 0);
+    let run = place.only_run();
+    for file in ["part-0", "manifest.json"] {
+        fs::remove_file(run.join("report.json")).unwrap();
+        let last = run.join("checkpoints/last");
+        flip(&last.join(file));
+        let output = place.run(&["resume", run.to_str().unwrap(), "--json"]);
+        let said = talk(&output);
+        assert!(output.status.success(), "{said}");
+        assert!(said.contains(&format!("checkpoints/last` is damaged: `{file}` ")), "{said}");
+        assert!(said.contains("goes on after step 18"), "{said}");
+        let resumed: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(resumed["weights_sha256"], unbroken["weights_sha256"]);
+    }
+    // Where all are damaged nothing is made up.
+    fs::remove_file(run.join("report.json")).unwrap();
+    for step in fs::read_dir(run.join("checkpoints")).unwrap() {
+        let path = step.unwrap().path();
+        if !path.is_symlink() {
+            flip(&path.join("part-0"));
+        }
+    }
+    let refused = place.run(&["resume", run.to_str().unwrap()]);
+    assert_eq!(refused.status.code(), Some(1), "{}", talk(&refused));
+    assert!(talk(&refused).contains("no checkpoint is whole"), "{}", talk(&refused));
+}
+
+#[test]
+fn events_tell_all_sessions() {
+    let place = Place::new();
+    let child = start(&place, &["--set", "output.checkpoint_steps=5"]);
+    wait_for_steps(&place, 10);
+    signal(&child, "KILL");
+    child.wait_with_output().unwrap();
+    let run = place.only_run();
+    let path = run.join("events.jsonl");
+    // The crash may have torn a line.
+    let torn = [&fs::read(&path).unwrap()[..], b"{\"seconds\":1.5,\"ev"].concat();
+    fs::write(&path, &torn).unwrap();
+    let report = place.json(&["resume", run.to_str().unwrap(), "--json"], 0);
+    assert_eq!((&report["generation"], &report["resumes"]), (&2.into(), &1.into()));
+    assert_eq!(report["samples_exactly_once"], true);
+
+    assert!(fs::read(&path).unwrap().starts_with(&torn), "history is not written anew");
+    let events = planaria::run_dir::events::read(&path).unwrap();
+    let mut resumed_from = None;
+    for generation in [1, 2] {
+        let session: Vec<&Event> = events.iter().filter(|e| e.generation == generation).collect();
+        let What::Started(started) = &session[0].what else { panic!("{:?}", session[0]) };
+        assert_eq!(started.steps_per_epoch * started.epochs, report["steps"].as_u64().unwrap());
+        let (mut step, batches) = (started.step, started.steps_per_epoch);
+        for event in &session[1..] {
+            match &event.what {
+                What::Steps(figures) => {
+                    assert_eq!(figures.step, step + 1, "a line for every step of a small run");
+                    step = figures.step;
+                }
+                What::Epoch { figures, exact, .. } => {
+                    assert_eq!((figures.step, *exact), (figures.epoch * batches, true));
+                }
+                What::Saved { step: saved, reason, folder, .. } => {
+                    assert_eq!(*saved, step);
+                    assert!(step.is_multiple_of(5) || step.is_multiple_of(batches), "{reason}");
+                    assert!(folder.starts_with("checkpoints/step-"), "{folder}");
+                    resumed_from = Some(step).filter(|_| generation == 1).or(resumed_from);
+                }
+                What::Scored { examples, .. } => assert_eq!(Some(*examples), scored(&report)),
+                What::Ended { outcome, weights_sha256, step: last, .. } => {
+                    assert_eq!((outcome.as_str(), *last), ("completed", step));
+                    assert_eq!(weights_sha256.as_deref(), report["weights_sha256"].as_str());
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        if generation == 2 {
+            // The crash may have come between a checkpoint and its event.
+            assert!(Some(started.step) >= resumed_from, "{} {resumed_from:?}", started.step);
+            assert!(matches!(session.last().unwrap().what, What::Ended { .. }));
+        }
+    }
+    assert!(events.is_sorted_by_key(|e| e.generation));
+}
+
+#[test]
 fn a_run_killed_before_its_first_checkpoint_starts_again() {
     let place = Place::new();
     let report = place.json(&["train", "tiny.yaml", "--json"], 0);
     let run = place.only_run();
-    for entry in fs::read_dir(run.join("checkpoints")).unwrap() {
-        fs::remove_file(entry.unwrap().path()).unwrap();
-    }
+    fs::remove_dir_all(run.join("checkpoints")).unwrap();
+    fs::create_dir(run.join("checkpoints")).unwrap();
     for file in ["report.json", "metrics.jsonl"] {
         fs::remove_file(run.join(file)).unwrap();
     }
@@ -136,7 +219,9 @@ fn one_process_per_run_and_only_its_own_recipe() {
     fs::write(&recipe, text.replace("learning_rate: 0.05", "learning_rate: 0.06")).unwrap();
     let refused = place.run(&["resume", run.to_str().unwrap()]);
     assert_eq!(refused.status.code(), Some(2));
-    assert!(talk(&refused).contains("was changed after the run began"), "{}", talk(&refused));
+    let said = talk(&refused);
+    assert!(said.contains("was changed after the run began"), "{said}");
+    assert!(said.contains("`train.optimizer.sgd.learning_rate` was 0.05 and is 0.06"), "{said}");
 }
 
 #[test]
@@ -227,6 +312,18 @@ fn wait_for_steps(place: &Place, steps: usize) {
 fn signal(child: &Child, name: &str) {
     let sent = Command::new("kill").args(["-s", name, &child.id().to_string()]).status().unwrap();
     assert!(sent.success());
+}
+
+/// Changes a byte in the middle.
+fn flip(path: &Path) {
+    let mut bytes = fs::read(path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0x10;
+    fs::write(path, bytes).unwrap();
+}
+
+fn scored(report: &Value) -> Option<u64> {
+    report["evaluated_examples"].as_u64()
 }
 
 fn no_step_twice(run: &Path) {

@@ -30,8 +30,11 @@ fn a_run_leaves_everything_and_prints_one_document() {
         serde_json::from_slice(&fs::read(run.join("report.json")).unwrap()).unwrap();
     assert_eq!(written, report);
     for name in ["checkpoints/last", "checkpoints/best"] {
-        assert!(run.join(name).is_file(), "{name}");
+        assert!(run.join(name).join("manifest.json").is_file(), "{name}");
     }
+    assert_eq!(report["samples_exactly_once"], true);
+    assert_eq!((&report["generation"], &report["resumes"]), (&1.into(), &0.into()));
+    assert_eq!((&report["workers"], &report["servers"]), (&0.into(), &0.into()));
     let lines = metrics(&run);
     let epochs: Vec<&Value> = lines.iter().filter(|l| l["span"] == "epoch").collect();
     assert_eq!(epochs.len(), 3);

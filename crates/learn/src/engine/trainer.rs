@@ -159,6 +159,11 @@ impl Trainer {
         &self.state
     }
 
+    /// The optimizer's slots, each as long as the parameters.
+    pub fn slots(&self) -> impl Iterator<Item = &[f32]> {
+        self.slots.iter().map(|slot| &**slot)
+    }
+
     /// A copy of all that training changes.
     pub fn weights(&self) -> Weights {
         Weights {

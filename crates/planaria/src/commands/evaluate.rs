@@ -6,8 +6,7 @@ use crate::commands::{print, threads};
 use crate::failure::{Context, Failure, Result};
 use crate::progress::{Progress, Style, patiently};
 use crate::run_dir::model_file::{Description, read_tensors};
-use crate::run_dir::shelf::Shelf;
-use crate::run_dir::{find, run_id};
+use crate::run_dir::{find, run_id, shelf, unreadable};
 use crate::traces::number::{grouped, percent, short};
 use crate::traces::report::{Outcome, Report, weights_sha256};
 use crate::training::evaluation::{evaluate, failure};
@@ -105,7 +104,8 @@ fn load(folder: &Path, description: &Description, which: Which, threads: usize) 
                 .map_err(|why| Failure::user(format!("`{}`: {why}", path.display())))?
         }
         Which::Last | Which::Best => {
-            let weights = Shelf::new(folder.join("checkpoints"), 1).named(which.name())?.weights;
+            let named = shelf(folder, 1).named(which.name());
+            let weights = named.map_err(unreadable)?.weights;
             (weights.parameters, weights.state)
         }
     };

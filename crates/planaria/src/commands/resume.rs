@@ -7,12 +7,12 @@ use crate::commands::{Survey, print, training_threads};
 use crate::failure::{Context, Exit, Failure, Result};
 use crate::memory;
 use crate::progress::{Progress, Style};
-use crate::run_dir::RunDir;
-use crate::run_dir::checkpoint::Checkpoint;
+use crate::run_dir::{RunDir, unreadable};
 use crate::traces::number::grouped;
 use crate::traces::report::{Outcome, Report};
 use crate::training::interrupt;
 use crate::training::run_loop::{Job, Session};
+use planaria_protocol::checkpoint::Checkpoint;
 use planaria_recipe::{Plan, Source};
 
 /// Goes on, prints, and says what to exit with.
@@ -59,13 +59,14 @@ fn checkpoint(
     progress: &mut Progress,
 ) -> Result<(Option<Checkpoint>, String)> {
     let path = run.path().display();
-    let Some(found) = run.shelf(plan.recipe.output.keep).newest()? else {
+    let newest = run.shelf(plan.recipe.output.keep).newest();
+    let Some(found) = newest.map_err(unreadable)? else {
         return Ok((None, format!("run {path} has no checkpoint yet and starts from step 0")));
     };
     for damaged in &found.damaged {
         progress.note(&format!("warning: {damaged}"));
     }
-    let state = &found.checkpoint.state;
+    let state = &found.checkpoint.manifest.state;
     if state.epoch > plan.recipe.train.epochs as u64 {
         return Err(Failure::failed(format!(
             "checkpoint `{}` is beyond the end of the run",

@@ -3,7 +3,7 @@
 //! Owns the file and the lines read back from it. Never computes a figure.
 
 use crate::failure::{Context, Result};
-use crate::run_dir::durable;
+use planaria_protocol::durable;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;

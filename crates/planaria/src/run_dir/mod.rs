@@ -4,26 +4,27 @@
 //! Never decides what is written, or when.
 //!
 //! # Layout
-//! - [`durable`]: files that survive a power cut
+//! - [`events`]: `events.jsonl`, all that happened
 //! - [`metrics`]: `metrics.jsonl`, the figures along the way
-//! - [`checkpoint`]: one checkpoint as bytes; [`shelf`]: the folder of them
 //! - [`model_file`], [`safetensors`]: the trained network
 
-pub mod checkpoint;
-pub mod durable;
+pub mod events;
 pub mod metrics;
 pub mod model_file;
 pub mod safetensors;
-pub mod shelf;
 
 use crate::clock;
 use crate::failure::{Context, Failure, Result};
+use planaria_protocol::checkpoint::{Shelf, Unreadable};
+use planaria_protocol::durable;
 use std::fs::{self, File, TryLockError};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// Folder that runs are looked for in when only an id is given.
 const DEFAULT_RUNS: &str = "runs";
+/// Folder of a run's checkpoints.
+pub const CHECKPOINTS: &str = "checkpoints";
 /// Runs that may start in the same second under the same name.
 const SAME_SECOND_MAX: u32 = 1000;
 
@@ -44,7 +45,7 @@ impl RunDir {
             let path = runs.join(id);
             match fs::create_dir(&path) {
                 Ok(()) => {
-                    for folder in ["checkpoints", "tensorboard"] {
+                    for folder in [CHECKPOINTS, "tensorboard"] {
                         fs::create_dir(path.join(folder))
                             .context(|| format!("cannot create `{}`", path.display()))?;
                     }
@@ -105,8 +106,25 @@ impl RunDir {
     }
 
     /// The checkpoints in it.
-    pub fn shelf(&self, keep: usize) -> shelf::Shelf {
-        shelf::Shelf::new(self.path.join("checkpoints"), keep)
+    pub fn shelf(&self, keep: usize) -> Shelf {
+        shelf(&self.path, keep)
+    }
+}
+
+/// The checkpoints in a run's folder.
+pub fn shelf(run: &Path, keep: usize) -> Shelf {
+    Shelf::new(run.join(CHECKPOINTS), keep)
+}
+
+/// A checkpoint that cannot be used, with the exit code that follows from it.
+pub fn unreadable(error: Unreadable) -> Failure {
+    match error {
+        Unreadable::Missing(_) => Failure::user(error),
+        Unreadable::OtherFormat { .. } => Failure::user(error)
+            .hint("use the planaria that wrote it, or start a new run with `planaria train`"),
+        Unreadable::Damaged { .. } | Unreadable::NoneWhole(_) | Unreadable::Folder { .. } => {
+            Failure::failed(error)
+        }
     }
 }
 

@@ -5,7 +5,7 @@
 use crate::run_dir::metrics::{Line, Span};
 use crate::traces::chart::{Curve, Scale, figure};
 use crate::traces::number::{bytes, duration, grouped, percent, short};
-use crate::traces::report::{Outcome, Report};
+use crate::traces::report::Report;
 use planaria_recipe::train::Monitor;
 use std::fmt::Write;
 
@@ -58,12 +58,7 @@ fn escape(text: &str) -> String {
 }
 
 fn heading(html: &mut String, report: &Report) {
-    let class = match report.outcome {
-        Outcome::Completed => "completed",
-        Outcome::StoppedEarly => "stopped_early",
-        Outcome::Interrupted => "interrupted",
-        Outcome::Failed => "failed",
-    };
+    let class = report.outcome.name();
     let _ = write!(
         html,
         "<h1>{} <span class=\"badge {class}\">{}</span></h1>\n<p class=\"sub\">{} · {}</p>\n",
@@ -268,9 +263,18 @@ fn details(html: &mut String, report: &Report) {
         ("engine", format!("{}, {} threads", report.engine, report.threads)),
         ("seed", report.seed.to_string()),
         ("examples seen", grouped(report.examples)),
+        (
+            "each example once per epoch",
+            if report.samples_exactly_once { "yes, by count" } else { "no" }.into(),
+        ),
         ("total time", duration(report.seconds_total)),
     ];
     let mut add = |label, value: Option<String>| rows.extend(value.map(|value| (label, value)));
+    add(
+        "processes",
+        (report.workers > 0)
+            .then(|| format!("{} workers, {} servers", report.workers, report.servers)),
+    );
     add("first step after", report.seconds_to_first_step.map(duration));
     add("steps per second", report.steps_per_second.map(short));
     add("peak memory", report.peak_memory_bytes.map(bytes));
@@ -309,6 +313,7 @@ mod tests {
         for title in ["Loss", "Accuracy", "Examples per second", "Learning rate", "Confusion"] {
             assert!(html.contains(title), "{title} is missing");
         }
+        assert!(html.contains("<dt>each example once per epoch</dt><dd>yes, by count</dd>"));
         assert!(html.contains("1 for cat &amp; dog (1)"), "the commonest mistake is named");
     }
 

@@ -4,10 +4,9 @@
 //! and never writes files.
 
 use crate::run_dir::metrics::{Line, Span};
-use crate::training::state::{State, finite};
-use crate::training::watch::Rule;
-use planaria_learn::Scores;
-use planaria_learn::scores::ClassScores;
+use crate::traces::scores::{ClassScores, Scores};
+use planaria_coordinator::decide::watch::Rule;
+use planaria_protocol::state::{State, finite};
 use planaria_recipe::train::Monitor;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -30,6 +29,16 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// As documents name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::Interrupted => "interrupted",
+            Self::StoppedEarly => "stopped_early",
+            Self::Failed => "failed",
+        }
+    }
+
     /// As a person reads it.
     pub fn text(self) -> &'static str {
         match self {
@@ -78,8 +87,20 @@ pub struct Report {
     pub epochs: u64,
     /// Training examples seen, each counted every time.
     pub examples: u64,
+    /// Whether every epoch that is done read every training example exactly once, by count.
+    #[serde(default)]
+    pub samples_exactly_once: bool,
     /// Times the run was taken up again.
     pub resumes: u64,
+    /// How many times the run was started or taken up again, also where nothing came of it.
+    #[serde(default)]
+    pub generation: u64,
+    /// Worker processes of the last session; 0 where the run is one process.
+    #[serde(default)]
+    pub workers: u32,
+    /// Server processes of the last session.
+    #[serde(default)]
+    pub servers: u32,
     /// Seconds of everything, pauses left out.
     pub seconds_total: f64,
     /// Seconds of taking steps, without validation and writing.
@@ -158,6 +179,12 @@ pub struct Facts {
     pub batch: usize,
     /// Trained numbers.
     pub parameters: usize,
+    /// How many times the run was started or taken up again.
+    pub generation: u64,
+    /// Worker processes; 0 where the run is one process.
+    pub workers: u32,
+    /// Server processes.
+    pub servers: u32,
     /// Names of the classes.
     pub classes: Vec<String>,
     /// What the best epoch is chosen by.
@@ -203,7 +230,11 @@ impl Report {
             steps: state.step,
             epochs: state.epoch,
             examples: state.examples,
+            samples_exactly_once: state.exact_epochs == state.epoch,
             resumes: state.resumes,
+            generation: facts.generation,
+            workers: facts.workers,
+            servers: facts.servers,
             seconds_total: state.seconds_total,
             seconds_training: state.seconds_training,
             seconds_to_first_step: state.seconds_to_first_step,
@@ -297,10 +328,14 @@ pub(crate) mod tests {
             shards: 8,
             batch: 32,
             parameters: 1234,
+            generation: 1,
+            workers: 0,
+            servers: 0,
             classes: vec!["cat & dog".into(), "1".into()],
             rule: Rule::new(None, true),
         };
-        let mut state = State { step: 20, epoch: 2, examples: 640, ..State::default() };
+        let mut state =
+            State { step: 20, epoch: 2, examples: 640, exact_epochs: 2, ..State::default() };
         state.seconds_training = 2.0;
         state.seconds_total = 3.0;
         let lines = [line(Span::Steps, 5, 1), line(Span::Epoch, 10, 1), line(Span::Epoch, 20, 2)];
@@ -322,13 +357,15 @@ pub(crate) mod tests {
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         for field in "run_id outcome method bits_promised steps epochs examples seconds_total \
                       seconds_training examples_per_second steps_per_second loss accuracy \
-                      precision recall f1 per_class confusion weights_sha256 seed engine threads"
+                      precision recall f1 per_class confusion weights_sha256 seed engine threads \
+                      samples_exactly_once generation workers servers"
             .split_whitespace()
         {
             assert!(!value[field].is_null(), "{field} is missing");
         }
         assert_eq!(value["examples_per_second"], 320.0);
         assert_eq!(value["outcome"], "completed");
+        assert_eq!(value["samples_exactly_once"], true);
         assert_eq!(value["curves"].as_array().unwrap().len(), 2);
     }
 

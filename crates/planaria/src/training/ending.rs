@@ -1,15 +1,24 @@
 //! What is written when a session ends, however it ends: model, report, page.
 //!
 //! Owns the order in which the last files are written; the report comes last, so that its presence
-//! means the others are there. Never trains.
+//! means the others are there. [`Results`] needs no trainer: weights may come from anywhere. Never
+//! trains.
 
-use crate::clock;
+use crate::clock::{self, Stopwatch};
 use crate::failure::{Failure, Result};
+use crate::run_dir::RunDir;
+use crate::run_dir::metrics::Line;
 use crate::run_dir::model_file::Description;
 use crate::traces::html;
 use crate::traces::report::{Ending, Facts, Outcome, Report, peak_memory_bytes, weights_sha256};
-use crate::training::run_loop::{End, Session};
-use planaria_learn::Scores;
+use crate::traces::scores::Scores;
+use crate::training::run_loop::{Session, classes, network};
+use planaria_coordinator::decide::course::End;
+use planaria_coordinator::decide::watch::Rule;
+use planaria_protocol::event::What;
+use planaria_protocol::message::HeldOut;
+use planaria_protocol::state::State;
+use planaria_recipe::Plan;
 
 /// A session's result.
 #[derive(Debug)]
@@ -22,15 +31,114 @@ pub struct Finished {
     pub failure: Option<Failure>,
 }
 
-/// Writes the last files.
+/// All that the last files follow from.
+#[derive(Debug)]
+pub struct Results<'a> {
+    /// The checked recipe.
+    pub plan: &'a Plan,
+    /// The resolved recipe as it is in the run's folder.
+    pub recipe_text: &'a str,
+    /// What did not change while the run trained.
+    pub facts: &'a Facts,
+    /// How far the run has come.
+    pub state: &'a State,
+    /// All lines of metrics.
+    pub lines: &'a [Line],
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Why, where the outcome does not say it all.
+    pub reason: Option<String>,
+    /// Scores of the final weights.
+    pub scores: Option<(HeldOut, &'a Scores)>,
+    /// The flat parameters.
+    pub parameters: &'a [f32],
+    /// The network's flat state.
+    pub values: &'a [f32],
+    /// Largest resident memory.
+    pub peak_memory_bytes: Option<u64>,
+}
+
+impl Results<'_> {
+    /// The report.
+    pub fn report(&self) -> Report {
+        let ending = Ending {
+            outcome: self.outcome,
+            reason: self.reason.clone(),
+            scores: self.scores.map(|(part, scores)| (part_name(part), scores)),
+            weights_sha256: weights_sha256(self.parameters, self.values),
+            peak_memory_bytes: self.peak_memory_bytes,
+        };
+        Report::new(self.facts, self.state, self.lines, ending)
+    }
+
+    /// Writes the last files; `report` is [`Results::report`]'s.
+    pub fn write(&self, run: &RunDir, report: &Report) -> Result<()> {
+        if report.outcome != Outcome::Failed {
+            let description = Description::new(self.plan, self.facts.classes.clone());
+            let network = network(self.plan)?;
+            let tensors =
+                description.tensors(&network, self.parameters, self.values, &report.run_id);
+            run.write("model.safetensors", &tensors)?;
+            run.write("model.yaml", description.to_yaml().as_bytes())?;
+        }
+        let page = html::page(report, self.lines, self.recipe_text);
+        run.write("report.html", page.as_bytes())?;
+        run.write("report.json", report.to_json().as_bytes())
+    }
+}
+
+/// By what a session computed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Means {
+    /// Engine and instruction set.
+    pub engine: String,
+    /// Threads that compute, of all processes.
+    pub threads: usize,
+    /// Worker processes; 0 where the run is one process.
+    pub workers: u32,
+    /// Server processes.
+    pub servers: u32,
+    /// How many times the run was started or taken up again.
+    pub generation: u64,
+}
+
+/// What does not change in a session whose process began with `process`.
+pub fn facts(plan: &Plan, run: &RunDir, process: &Stopwatch, means: Means) -> Result<Facts> {
+    let (recipe, network) = (&plan.recipe, network(plan)?);
+    let classes = classes(plan, &network);
+    let started = (clock::unix_seconds() - process.seconds()).max(0.0);
+    Ok(Facts {
+        run_id: run.id(),
+        recipe: recipe.name.clone(),
+        started: clock::iso8601(started as u64),
+        seed: recipe.seed,
+        engine: means.engine,
+        threads: means.threads,
+        shards: recipe.train.shards,
+        batch: recipe.train.batch,
+        parameters: network.parameter_count(),
+        generation: means.generation,
+        workers: means.workers,
+        servers: means.servers,
+        // Classes have numbers for names until a format brings names along.
+        classes: (0..classes).map(|n| n.to_string()).collect(),
+        rule: Rule::new(recipe.train.early_stopping.as_ref(), classes > 0),
+    })
+}
+
+/// How a session ended, and why where that does not say it all.
+pub fn outcome(end: &Result<End>) -> (Outcome, Option<String>) {
+    match end {
+        Ok(End::Completed) => (Outcome::Completed, None),
+        Ok(End::StoppedEarly(reason)) => (Outcome::StoppedEarly, Some(reason.clone())),
+        Ok(End::Interrupted) => (Outcome::Interrupted, None),
+        Err(failure) => (Outcome::Failed, Some(failure.message.clone())),
+    }
+}
+
+/// Scores what is left to score, and writes the last files.
 pub fn finish(mut session: Session, end: Result<End>) -> Result<Finished> {
-    let (outcome, reason, failure) = match end {
-        Ok(End::Completed) => (Outcome::Completed, None, None),
-        Ok(End::StoppedEarly(reason)) => (Outcome::StoppedEarly, Some(reason), None),
-        Ok(End::Interrupted) => (Outcome::Interrupted, None, None),
-        Err(failure) => (Outcome::Failed, Some(failure.message.clone()), Some(failure)),
-    };
-    let before = clock::Stopwatch::start();
+    let (outcome, reason) = outcome(&end);
     let scored = match outcome {
         Outcome::Completed | Outcome::StoppedEarly => session.final_scores()?,
         Outcome::Interrupted | Outcome::Failed => session.validation.take().map(validated),
@@ -42,29 +150,50 @@ pub fn finish(mut session: Session, end: Result<End>) -> Result<Finished> {
         Some((part, Some(scores))) => (outcome, Some((part, scores))),
         None => (outcome, None),
     };
-    session.state.seconds_total += before.seconds();
-    let (parameters, state) = (session.trainer.parameters(), session.trainer.state());
-    let ending = Ending {
+    let means = Means {
+        engine: session.trainer.engine().to_owned(),
+        threads: session.trainer.threads(),
+        workers: 0,
+        servers: 0,
+        generation: session.journal.generation(),
+    };
+    let facts = facts(&session.job.plan, &session.job.run, &session.job.process, means)?;
+    let state = session.state();
+    let results = Results {
+        plan: &session.job.plan,
+        recipe_text: &session.job.recipe_text,
+        facts: &facts,
+        state: &state,
+        lines: session.recorder.lines(),
         outcome,
         reason,
         scores: scored.as_ref().map(|(part, scores)| (*part, scores)),
-        weights_sha256: weights_sha256(parameters, state),
+        parameters: session.trainer.parameters(),
+        values: session.trainer.state(),
         peak_memory_bytes: peak_memory_bytes(),
     };
-    let lines = session.recorder.lines();
-    let report = Report::new(&session.facts(), &session.state, lines, ending);
-    let written = session.write(&report);
+    let report = results.report();
+    let written = results.write(&session.job.run, &report);
+    let written = written.and_then(|()| session.conclude(&report, scored.as_ref()));
     let path = session.job.run.path().to_path_buf();
-    match (written, failure) {
-        (Err(unwritten), None) => Err(unwritten),
-        (_, failure) => Ok(Finished { report, path, failure }),
+    match (written, end) {
+        (Err(unwritten), Ok(_)) => Err(unwritten),
+        (_, end) => Ok(Finished { report, path, failure: end.err() }),
     }
 }
 
-type Scored = (&'static str, Option<Scores>);
+type Scored = (HeldOut, Option<Scores>);
 
 fn validated(scores: Scores) -> Scored {
-    ("validation", Some(scores))
+    (HeldOut::Validation, Some(scores))
+}
+
+/// As reports name a part.
+fn part_name(part: HeldOut) -> &'static str {
+    match part {
+        HeldOut::Validation => "validation",
+        HeldOut::Test => "test",
+    }
 }
 
 impl Session {
@@ -73,53 +202,34 @@ impl Session {
         let data = &self.job.data;
         if let Some(test) = data.test.clone() {
             self.recorder.note("evaluating on the test part");
-            return Ok(Some(("test", self.evaluate(&test)?)));
+            return Ok(Some((HeldOut::Test, self.evaluate(&test)?)));
         }
         if let Some(scores) = self.validation.take() {
             return Ok(Some(validated(scores)));
         }
         match data.validation.clone() {
-            Some(part) => Ok(Some(("validation", self.evaluate(&part)?))),
+            Some(part) => Ok(Some((HeldOut::Validation, self.evaluate(&part)?))),
             None => Ok(None),
         }
     }
 
-    fn facts(&self) -> Facts {
-        let recipe = self.recipe();
-        Facts {
-            run_id: self.job.run.id(),
-            recipe: recipe.name.clone(),
-            started: clock::iso8601(
-                (clock::unix_seconds() - self.job.process.seconds()).max(0.0) as u64
-            ),
-            seed: recipe.seed,
-            engine: self.trainer.engine().to_owned(),
-            threads: self.trainer.threads(),
-            shards: recipe.train.shards,
-            batch: recipe.train.batch,
-            parameters: self.trainer.network().parameter_count(),
-            classes: self.class_names(),
-            rule: self.rule.clone(),
+    /// The last events of a session.
+    fn conclude(&mut self, report: &Report, scored: Option<&(HeldOut, Scores)>) -> Result<()> {
+        if let Some((part, scores)) = scored {
+            self.emit(What::Scored {
+                part: *part,
+                examples: scores.examples(),
+                loss: scores.loss(),
+                accuracy: scores.accuracy(),
+            })?;
         }
-    }
-
-    /// Classes have numbers for names until a format brings names along.
-    fn class_names(&self) -> Vec<String> {
-        (0..self.classes()).map(|n| n.to_string()).collect()
-    }
-
-    fn write(&self, report: &Report) -> Result<()> {
-        let run = &self.job.run;
-        if report.outcome != Outcome::Failed {
-            let description = Description::new(&self.job.plan, self.class_names());
-            let network = self.trainer.network();
-            let (parameters, state) = (self.trainer.parameters(), self.trainer.state());
-            let tensors = description.tensors(network, parameters, state, &report.run_id);
-            run.write("model.safetensors", &tensors)?;
-            run.write("model.yaml", description.to_yaml().as_bytes())?;
-        }
-        let page = html::page(report, self.recorder.lines(), &self.job.recipe_text);
-        run.write("report.html", page.as_bytes())?;
-        run.write("report.json", report.to_json().as_bytes())
+        let over = matches!(report.outcome, Outcome::Completed | Outcome::StoppedEarly);
+        self.emit(What::Ended {
+            outcome: report.outcome.name().into(),
+            reason: report.reason.clone(),
+            step: report.steps,
+            weights_sha256: over.then(|| report.weights_sha256.clone()),
+        })?;
+        self.journal.sync()
     }
 }

@@ -3,14 +3,13 @@
 //! Reads ahead, predicts, counts. Never changes weights, and stops between batches when asked.
 
 use crate::failure::{Failure, Result};
+use crate::traces::scores::Scores;
 use crate::training::interrupt;
 use planaria_data::{Batch, Error, Kind, Loader, Part, Reader, Schedule};
-use planaria_learn::{Objective, Scores, Targets, Trainer};
+use planaria_learn::{Objective, Targets, Trainer};
+use planaria_protocol::message::EVALUATION_BATCH;
 use planaria_recipe::sections::Normalize;
 use planaria_recipe::train::Loss;
-
-/// Examples predicted at a time.
-const BATCH: usize = 256;
 
 /// Scores on `part`, or nothing if a stop was asked for on the way.
 pub fn evaluate(
@@ -20,7 +19,7 @@ pub fn evaluate(
     classes: usize,
 ) -> Result<Option<Scores>> {
     let loader = Loader::evaluation(part.clone(), normalize).map_err(failure)?;
-    let schedule = Schedule { batch: BATCH, epochs: 0..1, step: 0 };
+    let schedule = Schedule { batch: EVALUATION_BATCH, epochs: 0..1, step: 0 };
     let mut reader = Reader::start(loader, schedule).map_err(failure)?;
     let width = trainer.network().output().len();
     let mut scores = Scores::new(width, classes);

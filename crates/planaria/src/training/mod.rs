@@ -1,20 +1,21 @@
 //! From a checked recipe to a trained network.
 //!
-//! Owns the order of things in a run: steps, validation, checkpoints, the end. Never knows how
-//! files look inside or how text is laid out.
+//! Owns doing what the run's course asks for: steps, validation, checkpoints, the end. Never
+//! decides which of them comes next, and never knows how files look inside or how text is laid out.
 //!
 //! # Layout
-//! - [`run_loop`]: steps, epochs and checkpoints; [`ending`]: what is written when a session ends
-//! - [`recorder`]: figures to metrics, TensorBoard and the progress line
+//! - [`run_loop`]: a run in one process; [`ending`]: what is written when a session ends
+//! - [`identity`]: what must be the same for a run to go on
+//! - [`recorder`]: events to metrics, TensorBoard and stderr
 //! - [`evaluation`]: a network over a part of the data
-//! - [`state`]: how far a run has come
-//! - [`watch`]: the best epoch, and when to stop
 //! - [`interrupt`]: what Ctrl-C asks for
 
 pub mod ending;
 pub mod evaluation;
+pub mod identity;
 pub mod interrupt;
 pub mod recorder;
 pub mod run_loop;
-pub mod state;
-pub mod watch;
+
+// Scores, which are about to move to the engine's crate, look for it here.
+pub(crate) use planaria_protocol::state;

@@ -1,20 +1,16 @@
-//! Takes in what happens in a run and passes it on: metrics, TensorBoard, the progress line.
+//! Events to what is kept and shown of them: metrics, TensorBoard, lines on stderr.
 //!
-//! The run loop is the only source of events; everything shown comes through here, in order.
-//! Never decides anything.
+//! A projection: it takes in events in their order, wherever they were decided, and everything shown
+//! comes through here. Never decides anything, and never computes a figure.
 
-use crate::clock::{self, Stopwatch};
+use crate::clock;
 use crate::failure::Result;
 use crate::progress::{Progress, View};
 use crate::run_dir::RunDir;
 use crate::run_dir::metrics::{Line, Metrics, Span};
 use crate::traces::number::{duration, grouped, loss};
 use crate::traces::tensorboard::EventFile;
-use crate::training::state::{State, Tally};
-use planaria_learn::Scores;
-
-/// Lines of metrics by steps in a whole run, about.
-const STEP_LINES: u64 = 400;
+use planaria_protocol::event::{Event, Figures, Pulse, What};
 
 /// Where a run's figures go.
 #[derive(Debug)]
@@ -22,82 +18,65 @@ pub struct Recorder {
     metrics: Metrics,
     events: EventFile,
     progress: Progress,
-    session: Stopwatch,
-    steps_before: u64,
-    size: Size,
-}
-
-/// How long the run will be.
-#[derive(Debug, Clone, Copy)]
-pub struct Size {
-    /// Epochs in all.
-    pub epochs: u64,
-    /// Steps in one of them.
-    pub steps_per_epoch: u64,
-    /// Whether examples have classes.
-    pub classification: bool,
-}
-
-impl Size {
-    /// Steps in all.
-    pub fn steps(&self) -> u64 {
-        self.epochs * self.steps_per_epoch
-    }
-
-    /// Steps between lines of metrics: a function of the recipe, so a resumed run writes the same.
-    fn line_every(&self) -> u64 {
-        self.steps().div_ceil(STEP_LINES).max(1)
-    }
+    /// Epochs and steps in all, once the run has started.
+    epochs: u64,
+    steps: u64,
 }
 
 impl Recorder {
-    /// Opens the traces of a run as `state` left them.
-    pub fn open(run: &RunDir, state: &State, size: Size, progress: Progress) -> Result<Self> {
-        let metrics = Metrics::resume(&run.file("metrics.jsonl"), state.step, state.epoch)?;
+    /// Opens the traces of a run after `step` steps and `epochs` whole epochs.
+    pub fn open(run: &RunDir, step: u64, epochs: u64, progress: Progress) -> Result<Self> {
+        let metrics = Metrics::resume(&run.file("metrics.jsonl"), step, epochs)?;
         let events =
             EventFile::create(&run.file("tensorboard"), clock::unix_seconds(), metrics.lines())?;
-        let session = Stopwatch::start();
-        Ok(Self { metrics, events, progress, session, steps_before: state.step, size })
+        Ok(Self { metrics, events, progress, epochs: 0, steps: 0 })
     }
 
-    /// A step was done.
-    pub fn step(&mut self, state: &mut State, learning_rate: f32) -> Result<()> {
-        let now = self.session.seconds();
-        let done = state.step - self.steps_before;
-        let left = self.size.steps().saturating_sub(state.step);
+    /// Something happened.
+    pub fn take(&mut self, event: &Event) -> Result<()> {
+        match &event.what {
+            What::Started(started) => {
+                self.epochs = started.epochs;
+                self.steps = started.epochs * started.steps_per_epoch;
+                Ok(())
+            }
+            What::Steps(figures) => self.push(line(Span::Steps, event, figures)),
+            What::Epoch { figures, validation_loss, validation_accuracy, .. } => {
+                let mut line = line(Span::Epoch, event, figures);
+                line.validation_loss = *validation_loss;
+                line.validation_accuracy = *validation_accuracy;
+                self.progress.note(&epoch_text(&line, self.epochs, figures.training_seconds));
+                self.push(line)
+            }
+            What::Lost { agent, reason } => {
+                self.note(&format!("{agent} was lost: {reason}"));
+                Ok(())
+            }
+            // Signals are answered where they arrive, and the end is told with its report.
+            What::Joined { .. }
+            | What::Dealt { .. }
+            | What::Saved { .. }
+            | What::Scored { .. }
+            | What::Stopping { .. }
+            | What::Ended { .. } => Ok(()),
+        }
+    }
+
+    /// Shows where the run is.
+    pub fn pulse(&mut self, pulse: &Pulse) {
         self.progress.show(
-            now,
+            pulse.seconds,
             &View {
-                epoch: state.epoch + 1,
-                epochs: self.size.epochs,
-                step: state.step,
-                steps: self.size.steps(),
-                loss: state.this_epoch.loss(),
-                accuracy: self.accuracy(&state.this_epoch),
-                examples_per_second: state.this_epoch.speed(),
-                seconds_left: Some(now / done as f64 * left as f64),
+                epoch: pulse.epoch,
+                epochs: self.epochs,
+                step: pulse.step,
+                steps: self.steps,
+                loss: pulse.loss,
+                accuracy: pulse.accuracy,
+                examples_per_second: pulse.examples_per_second,
+                seconds_left: pulse.seconds_left,
             },
         );
-        if !state.step.is_multiple_of(self.size.line_every()) {
-            return Ok(());
-        }
-        let tally = std::mem::take(&mut state.since_line);
-        let line = self.line(Span::Steps, state, &tally, learning_rate);
-        self.push(line)
-    }
-
-    /// An epoch was done; `state` still counts it as under way.
-    pub fn epoch(
-        &mut self,
-        state: &State,
-        learning_rate: f32,
-        validation: Option<&Scores>,
-    ) -> Result<()> {
-        let mut line = self.line(Span::Epoch, state, &state.this_epoch, learning_rate);
-        line.validation_loss = validation.and_then(Scores::loss);
-        line.validation_accuracy = validation.and_then(Scores::accuracy);
-        self.progress.note(&epoch_text(&line, self.size.epochs, state.this_epoch.seconds));
-        self.push(line)
     }
 
     /// Something worth a line that stays.
@@ -119,25 +98,21 @@ impl Recorder {
         self.events.push(&line)?;
         self.metrics.push(line)
     }
+}
 
-    fn line(&self, span: Span, state: &State, tally: &Tally, learning_rate: f32) -> Line {
-        Line {
-            span,
-            step: state.step,
-            epoch: state.epoch + 1,
-            loss: tally.loss(),
-            accuracy: self.accuracy(tally),
-            learning_rate,
-            examples_per_second: tally.speed(),
-            seconds: state.seconds_total,
-            unix_seconds: clock::unix_seconds(),
-            validation_loss: None,
-            validation_accuracy: None,
-        }
-    }
-
-    fn accuracy(&self, tally: &Tally) -> Option<f64> {
-        tally.accuracy().filter(|_| self.size.classification)
+fn line(span: Span, event: &Event, figures: &Figures) -> Line {
+    Line {
+        span,
+        step: figures.step,
+        epoch: figures.epoch,
+        loss: figures.loss,
+        accuracy: figures.accuracy,
+        learning_rate: figures.learning_rate,
+        examples_per_second: figures.examples_per_second,
+        seconds: event.seconds,
+        unix_seconds: event.unix_seconds,
+        validation_loss: None,
+        validation_accuracy: None,
     }
 }
 

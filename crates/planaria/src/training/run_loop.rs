@@ -1,26 +1,33 @@
-//! The run loop: steps, epochs, validation, checkpoints.
+//! A run in one process: asks its course what comes next, does it, and says what came of it.
 //!
-//! One owner of the trainer and the run's state. It decides through [`watch`](super::watch) and
-//! tells [`Recorder`] what happened. Never formats anything.
+//! One owner of the trainer. All decisions are the [`Course`]'s; all that happens goes to the
+//! [`Journal`] and from there to the [`Recorder`]. Never formats anything.
 
-use crate::clock::Stopwatch;
-use crate::failure::{Failure, Result};
+use crate::clock::{self, Stopwatch};
+use crate::failure::{Context, Failure, Result};
 use crate::progress::{Progress, Style};
-use crate::run_dir::RunDir;
-use crate::run_dir::checkpoint::Checkpoint;
-use crate::run_dir::shelf::Shelf;
-use crate::traces::report::sha256;
+use crate::run_dir::events::{self, Journal};
+use crate::run_dir::{CHECKPOINTS, RunDir};
+use crate::traces::scores::Scores;
 use crate::training::evaluation::{class_count, evaluate, failure, targets};
-use crate::training::recorder::{Recorder, Size};
-use crate::training::state::State;
-use crate::training::watch::Rule;
+use crate::training::identity::{Identity, Lengths};
+use crate::training::recorder::Recorder;
 use crate::training::{ending, interrupt};
+use planaria_coordinator::decide::course::{Course, Done, End, Next, Setup};
+use planaria_coordinator::decide::watch::Rule;
 use planaria_data::{DataSet, Loader, Reader, Schedule};
-use planaria_learn::{Examples, Network, Scores, Settings, Trainer};
-use planaria_numerics::schedule;
-use planaria_recipe::train::Monitor;
+use planaria_learn::{Examples, Network, Settings, Trainer, Weights};
+use planaria_protocol::checkpoint::{Checkpoint, Part, PartView, Shelf, write_part};
+use planaria_protocol::event::{Started, What};
+use planaria_protocol::message::Steps;
+use planaria_protocol::state::State;
 use planaria_recipe::{Plan, Recipe};
+use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
+
+/// Seconds between pulses; nobody can read faster.
+const PULSE_SECONDS: f64 = 0.1;
 
 /// What a session of a run works on.
 #[derive(Debug)]
@@ -41,30 +48,20 @@ pub struct Job {
     pub process: Stopwatch,
 }
 
-/// Why the loop ended.
-#[derive(Debug, Clone, PartialEq)]
-pub enum End {
-    /// All epochs are done.
-    Completed,
-    /// Early stopping ended it, for this reason.
-    StoppedEarly(String),
-    /// A stop was asked for; everything is saved.
-    Interrupted,
-}
-
 /// A run under way.
 pub struct Session {
     pub(super) job: Job,
     pub(super) trainer: Trainer,
-    pub(super) state: State,
+    pub(super) course: Course,
     pub(super) recorder: Recorder,
-    pub(super) rule: Rule,
+    pub(super) journal: Journal,
     /// Scores of the epoch just done, until the weights change again.
     pub(super) validation: Option<Scores>,
-    size: Size,
+    identity: Identity,
     shelf: Shelf,
-    recipe_sha256: String,
     total: Stopwatch,
+    /// When the last pulse was shown.
+    pulse_at: f64,
 }
 
 impl Session {
@@ -72,162 +69,209 @@ impl Session {
     pub fn new(job: Job, checkpoint: Option<Checkpoint>) -> Result<Self> {
         let recipe = &job.plan.recipe;
         let mut trainer = trainer(&job.plan, job.threads)?;
-        let size = Size {
-            epochs: recipe.train.epochs as u64,
-            steps_per_epoch: job.data.train.len().div_ceil(recipe.train.batch as u64),
-            classification: class_count(
-                job.plan.classes,
-                recipe.train.loss,
-                trainer.network().output().len(),
-            ) > 0,
-        };
-        let recipe_sha256 = sha256(job.recipe_text.as_bytes());
-        let examples_per_epoch = job.data.train.len();
-        let state = match checkpoint {
-            None => State { examples_per_epoch, ..State::default() },
-            Some(checkpoint) => {
-                same_run(&job, &checkpoint, &recipe_sha256)?;
-                trainer.restore(&checkpoint.weights).map_err(|e| {
+        let recipe_file = job.run.file("recipe.yaml");
+        let identity = Identity::new(recipe_file, &job.recipe_text, recipe, &job.data);
+        let (state, generation) = match checkpoint {
+            None => {
+                let examples_per_epoch = job.data.train.len();
+                (State { examples_per_epoch, ..State::default() }, 0)
+            }
+            Some(Checkpoint { manifest, weights }) => {
+                identity.check(&manifest)?;
+                let weights = Weights {
+                    parameters: weights.parameters,
+                    state: weights.state,
+                    optimizer: weights.optimizer,
+                };
+                trainer.restore(&weights).map_err(|e| {
                     Failure::failed(format!("the checkpoint does not fit the network: {e}"))
                 })?;
-                State { resumes: checkpoint.state.resumes + 1, ..checkpoint.state }
+                let resumes = manifest.state.resumes + 1;
+                (State { resumes, ..manifest.state }, manifest.generation)
             }
         };
         let before = Duration::try_from_secs_f64(state.seconds_total).unwrap_or_default();
-        let recorder = Recorder::open(&job.run, &state, size, Progress::new(job.style))?;
+        let progress = Progress::new(job.style);
+        let setup = setup(&job.plan, &job.data, trainer.network());
         Ok(Self {
-            rule: Rule::new(recipe.train.early_stopping.as_ref(), size.classification),
+            recorder: Recorder::open(&job.run, state.step, state.epoch, progress)?,
+            journal: Journal::open(&job.run.file(events::FILE), generation)?,
             shelf: job.run.shelf(recipe.output.keep),
             total: Stopwatch::resume(before + job.process.elapsed()),
+            course: Course::new(setup, state),
             validation: None,
+            pulse_at: f64::NEG_INFINITY,
+            identity,
             job,
             trainer,
-            state,
-            recorder,
-            size,
-            recipe_sha256,
         })
     }
 
     /// Trains to the end and writes what is left to write.
     pub fn run(mut self) -> Result<ending::Finished> {
+        self.emit(What::Started(self.started()))?;
         let end = self.train();
-        self.state.seconds_total = self.total.seconds();
         ending::finish(self, end)
     }
 
-    fn train(&mut self) -> Result<End> {
-        if let Some(reason) = self.state.stopped.clone() {
-            return Ok(End::StoppedEarly(reason));
-        }
-        let mut reader = self.reader()?;
-        while self.state.epoch < self.size.epochs {
-            while self.state.batch < self.size.steps_per_epoch {
-                self.step(&mut reader)?;
-                let steps = self.recipe().output.checkpoint_steps;
-                let due = steps > 0 && self.state.step.is_multiple_of(steps);
-                if interrupt::asked() {
-                    self.save(false)?;
-                    return Ok(End::Interrupted);
-                }
-                // The end of the epoch writes one of its own.
-                if due && self.state.batch < self.size.steps_per_epoch {
-                    self.save(false)?;
-                }
-            }
-            if let Some(end) = self.end_epoch()? {
-                return Ok(end);
-            }
-        }
-        Ok(End::Completed)
+    /// Something happened.
+    pub(super) fn emit(&mut self, what: What) -> Result<()> {
+        let event = self.journal.append(self.total.seconds(), clock::unix_seconds(), what)?;
+        self.recorder.take(&event)
     }
 
-    fn step(&mut self, reader: &mut Reader) -> Result<()> {
+    fn train(&mut self) -> Result<End> {
+        let mut reader = None;
+        loop {
+            if interrupt::asked() && !self.course.stopping() {
+                self.course.stop();
+                self.emit(What::Stopping { reason: "a signal asked for it".into() })?;
+            }
+            match self.course.next() {
+                Next::Train(steps) => {
+                    let reader = match &mut reader {
+                        Some(reader) => reader,
+                        none => none.insert(self.reader()?),
+                    };
+                    self.take_steps(reader, &steps)?;
+                }
+                Next::Validate => self.validate()?,
+                Next::Save { is_best, reason } => self.save(is_best, reason)?,
+                Next::End(end) => return Ok(end),
+            }
+        }
+    }
+
+    /// Takes these steps, or as many as are taken before a stop is asked for.
+    fn take_steps(&mut self, reader: &mut Reader, steps: &Steps) -> Result<()> {
+        for step in steps.steps() {
+            self.step(reader, step)?;
+            if interrupt::asked() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, reader: &mut Reader, step: u64) -> Result<()> {
         let watch = Stopwatch::start();
         let batch = match reader.next() {
             Some(batch) => batch.map_err(failure)?,
             None => return Err(Failure::failed("the training data ended too soon")),
         };
-        debug_assert_eq!((batch.epoch, batch.step), (self.state.epoch, self.state.batch));
-        let rate = self.learning_rate(self.state.step);
+        let state = self.course.state();
+        debug_assert_eq!((batch.epoch, batch.step), (state.epoch, state.batch));
+        let rate = self.course.learning_rate(step);
         let examples = Examples { inputs: &batch.inputs, targets: targets(&batch) };
-        let result = self
-            .trainer
-            .step(self.state.step, rate, examples)
-            .map_err(|e| self.not_finite(&e, rate))?;
+        let result = self.trainer.step(step, rate, examples);
+        let result = result.map_err(|e| self.not_finite(&e, rate))?;
         self.validation = None;
+        let read = batch.digest();
         reader.recycle(batch);
-        self.state.count(&result, watch.seconds());
-        self.state.seconds_total = self.total.seconds();
-        let process = &self.job.process;
-        self.state.seconds_to_first_step.get_or_insert_with(|| process.seconds());
-        self.recorder.step(&mut self.state, rate)
+        let done = Done {
+            loss_sum: result.loss_sum,
+            correct: result.correct,
+            examples: result.examples,
+            seconds: watch.seconds(),
+            read,
+        };
+        let now = self.total.seconds();
+        if let Some(what) = self.course.stepped(now, &done) {
+            self.emit(what)?;
+        }
+        if now - self.pulse_at >= PULSE_SECONDS {
+            self.pulse_at = now;
+            self.recorder.pulse(&self.course.pulse("training", now));
+        }
+        Ok(())
     }
 
-    /// Validates, keeps the best, and says whether the run ends here.
-    fn end_epoch(&mut self) -> Result<Option<End>> {
-        let validation = match self.job.data.validation.clone() {
-            Some(part) => {
-                let scores = self.evaluate(&part)?;
-                if scores.is_none() {
-                    // Validation is done again on resume: the state still stands before it.
-                    self.save(false)?;
-                    return Ok(Some(End::Interrupted));
-                }
-                scores
-            }
+    /// Scores the validation part, where there is one. A stop on the way leaves the state before
+    /// it, so that a resumed run does it again.
+    fn validate(&mut self) -> Result<()> {
+        let scores = match self.job.data.validation.clone() {
+            Some(part) => match self.evaluate(&part)? {
+                Some(scores) => Some(scores),
+                None => return Ok(()),
+            },
             None => None,
         };
-        self.state.seconds_total = self.total.seconds();
-        let rate = self.learning_rate(self.state.step.saturating_sub(1));
-        self.recorder.epoch(&self.state, rate, validation.as_ref())?;
-        let figure = match (&validation, self.rule.monitor) {
-            (Some(scores), Monitor::Loss) => scores.loss(),
-            (Some(scores), Monitor::Accuracy) => scores.accuracy(),
-            (None, Monitor::Loss) => self.state.this_epoch.loss(),
-            (None, Monitor::Accuracy) => self.state.this_epoch.accuracy(),
-        };
-        self.validation = validation;
-        let (epoch, step) = (self.state.epoch + 1, self.state.step);
-        let verdict = self.state.watch.observe(&self.rule, figure, epoch, step);
-        self.state.end_epoch();
-        if self.state.epoch < self.size.epochs {
-            self.state.stopped = verdict.stop.clone();
-        }
-        self.save(verdict.is_best)?;
-        Ok(match (&self.state.stopped, interrupt::asked()) {
-            (Some(reason), _) => Some(End::StoppedEarly(reason.clone())),
-            (None, true) if self.state.epoch < self.size.epochs => Some(End::Interrupted),
-            _ => None,
-        })
+        let figures = scores.as_ref().map(|scores| (scores.loss(), scores.accuracy()));
+        self.validation = scores;
+        let what = self.course.validated(self.total.seconds(), figures);
+        self.emit(what)
     }
 
     pub(super) fn evaluate(&mut self, part: &planaria_data::Part) -> Result<Option<Scores>> {
-        let classes = self.classes();
-        evaluate(&mut self.trainer, part, &self.job.plan.recipe.data.normalize, classes)
+        let plan = &self.job.plan;
+        let classes = classes(plan, self.trainer.network());
+        evaluate(&mut self.trainer, part, &plan.recipe.data.normalize, classes)
+    }
+
+    fn save(&mut self, is_best: bool, reason: String) -> Result<()> {
+        self.recorder.sync()?;
+        self.journal.sync()?;
+        let step = self.course.state().step;
+        let folder = self.write_checkpoint(is_best).context(|| {
+            let shelf = self.job.run.file(CHECKPOINTS);
+            format!("cannot write a checkpoint of step {step} in `{}`", shelf.display())
+        })?;
+        self.course.saved();
+        let name = folder.file_name().unwrap_or_default().to_string_lossy();
+        let folder = format!("{CHECKPOINTS}/{name}");
+        self.emit(What::Saved { step, is_best, folder, reason })
+    }
+
+    fn write_checkpoint(&self, is_best: bool) -> io::Result<PathBuf> {
+        let state = self.state();
+        let folder = self.shelf.begin(state.step)?;
+        let slots: Vec<&[f32]> = self.trainer.slots().collect();
+        let view = PartView {
+            step: state.step,
+            start: 0,
+            parameters: self.trainer.parameters(),
+            slots: &slots,
+            state: self.trainer.state(),
+        };
+        let lengths = Lengths {
+            parameters: view.parameters.len() as u64,
+            state: view.state.len() as u64,
+            slots: slots.len() as u32,
+        };
+        let part = Part { info: write_part(&folder, 0, &view)?, start: 0, end: lengths.parameters };
+        let generation = self.journal.generation();
+        let manifest = self.identity.manifest(generation, state, lengths, vec![part]);
+        self.shelf.finish(&folder, &manifest, is_best)?;
+        Ok(folder)
+    }
+
+    /// How far the run has come, up to this moment.
+    pub(super) fn state(&self) -> State {
+        State { seconds_total: self.total.seconds(), ..self.course.state().clone() }
     }
 
     pub(super) fn recipe(&self) -> &Recipe {
         &self.job.plan.recipe
     }
 
-    /// Classes told apart; 0 for regression.
-    pub(super) fn classes(&self) -> usize {
-        let plan = &self.job.plan;
-        let outputs = self.trainer.network().output().len();
-        class_count(plan.classes, plan.recipe.train.loss, outputs)
-    }
-
-    fn save(&mut self, is_best: bool) -> Result<()> {
-        self.state.seconds_total = self.total.seconds();
-        let checkpoint = Checkpoint {
-            recipe_sha256: self.recipe_sha256.clone(),
-            data: data_marks(&self.job),
-            state: self.state.clone(),
-            weights: self.trainer.weights(),
-        };
-        self.recorder.sync()?;
-        self.shelf.add(&checkpoint, is_best)
+    fn started(&self) -> Started {
+        let (recipe, setup) = (self.recipe(), self.course.setup());
+        Started {
+            run_id: self.job.run.id(),
+            recipe: recipe.name.clone(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            recipe_sha256: self.identity.recipe_sha256.clone(),
+            step: self.course.state().step,
+            epochs: setup.epochs,
+            steps_per_epoch: setup.steps_per_epoch,
+            examples: self.job.data.train.len(),
+            parameters: self.trainer.parameters().len() as u64,
+            classification: setup.classification,
+            workers: 0,
+            servers: 0,
+            shards: recipe.train.shards as u32,
+            batch: recipe.train.batch as u64,
+        }
     }
 
     fn reader(&self) -> Result<Reader> {
@@ -235,20 +279,13 @@ impl Session {
         let data = &recipe.data;
         let part = self.job.data.train.clone();
         let loader = Loader::training(part, recipe.seed, &data.normalize, &data.augment);
+        let state = self.course.state();
         let schedule = Schedule {
             batch: recipe.train.batch,
-            epochs: self.state.epoch..self.size.epochs,
-            step: self.state.batch,
+            epochs: state.epoch..self.course.setup().epochs,
+            step: state.batch,
         };
         Reader::start(loader.map_err(failure)?, schedule).map_err(failure)
-    }
-
-    fn learning_rate(&self, step: u64) -> f32 {
-        let (steps_per_epoch, steps) = (self.size.steps_per_epoch, self.size.steps());
-        schedule::learning_rate(
-            &self.recipe().train,
-            schedule::Progress { step, steps_per_epoch, steps },
-        )
     }
 
     fn not_finite(&self, error: &planaria_learn::Error, rate: f32) -> Failure {
@@ -257,62 +294,51 @@ impl Session {
             planaria_learn::Error::NotFinite { what, value, .. } => format!("{what} is {value}"),
             other => other.to_string(),
         };
-        let saved = match self.shelf.newest() {
-            Ok(Some(found)) => format!(
-                "; step {} is kept in `{}`",
-                found.checkpoint.state.step,
-                found.path.display()
-            ),
+        let saved = match self.shelf.newest_manifest() {
+            Ok(Some(found)) => {
+                format!("; step {} is kept in `{}`", found.checkpoint.step, found.path.display())
+            }
             _ => String::new(),
         };
-        Failure::failed(format!("training failed at step {}: {what}", self.state.step + 1)).hint(
-            format!(
-                "lower the learning rate (it was {rate}), add `warmup_steps` or set `clip_norm`{saved}"
-            ),
-        )
+        let step = self.course.state().step + 1;
+        Failure::failed(format!("training failed at step {step}: {what}")).hint(format!(
+            "lower the learning rate (it was {rate}), add `warmup_steps` or set `clip_norm`{saved}"
+        ))
     }
 }
 
-/// Refuses to go on with another recipe or other data.
-fn same_run(job: &Job, checkpoint: &Checkpoint, recipe_sha256: &str) -> Result<()> {
-    let changed = if checkpoint.recipe_sha256 != recipe_sha256 {
-        format!("`{}` was changed after the run began", job.run.file("recipe.yaml").display())
-    } else if checkpoint.state.examples_per_epoch != job.data.train.len() {
-        format!(
-            "`{}` gives {} training examples, but the run began with {}",
-            job.plan.recipe.data.train,
-            job.data.train.len(),
-            checkpoint.state.examples_per_epoch
-        )
-    } else if let Some(name) = changed_data(&checkpoint.data, &data_marks(job)) {
-        format!("the content of `{name}` was changed after the run began")
-    } else {
-        return Ok(());
-    };
-    Err(Failure::user(changed)
-        .hint("put it back as it was, or start a new run with `planaria train`"))
+/// What the course of a run follows from.
+pub fn setup(plan: &Plan, data: &DataSet, network: &Network) -> Setup {
+    let recipe = &plan.recipe;
+    let classification = classes(plan, network) > 0;
+    Setup {
+        epochs: recipe.train.epochs as u64,
+        steps_per_epoch: data.train.len().div_ceil(recipe.train.batch as u64),
+        classification,
+        has_validation: data.validation.is_some(),
+        checkpoint_steps: recipe.output.checkpoint_steps,
+        rule: Rule::new(recipe.train.early_stopping.as_ref(), classification),
+        examples: data.train.digest(),
+        train: recipe.train.clone(),
+    }
 }
 
-/// What tells this run's data from other data.
-fn data_marks(job: &Job) -> Vec<(String, String)> {
-    job.data.marks.iter().map(|mark| (mark.name.clone(), mark.content.clone())).collect()
+/// Classes told apart; 0 for regression.
+pub fn classes(plan: &Plan, network: &Network) -> usize {
+    class_count(plan.classes, plan.recipe.train.loss, network.output().len())
 }
 
-/// The first piece of data that is not what it was. Only content counts: files may have moved.
-fn changed_data(before: &[(String, String)], now: &[(String, String)]) -> Option<String> {
-    let pairs = before.iter().zip(now);
-    let changed = pairs.clone().find(|((_, a), (_, b))| a != b).map(|(_, (name, _))| name);
-    let extra = now.get(before.len()).or(before.get(now.len())).map(|(name, _)| name);
-    changed.or(extra).cloned()
+/// The network of a plan.
+pub fn network(plan: &Plan) -> Result<Network> {
+    let layers = plan.recipe.model.layers.as_deref().unwrap_or_default();
+    Network::new(layers, plan.input).map_err(Failure::user)
 }
 
 /// The network of a plan, ready to train.
 pub fn trainer(plan: &Plan, threads: usize) -> Result<Trainer> {
     let recipe = &plan.recipe;
-    let layers = recipe.model.layers.as_deref().unwrap_or_default();
-    let network = Network::new(layers, plan.input).map_err(Failure::user)?;
     Ok(Trainer::new(
-        network,
+        network(plan)?,
         Settings {
             seed: recipe.seed,
             batch: recipe.train.batch,
