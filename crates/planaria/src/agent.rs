@@ -11,7 +11,7 @@ use crate::progress::say;
 use planaria_coordinator::decide::cluster::{Cluster, Config};
 use planaria_coordinator::decide::course::{Course, Setup};
 use planaria_coordinator::decide::watch::Rule;
-use planaria_coordinator::journal::Journal;
+use planaria_coordinator::journal::{self, Journal};
 use planaria_coordinator::{parameters, serve};
 use planaria_learn::Network;
 use planaria_numerics::aggregate::{BLOCK, shard_range};
@@ -47,8 +47,11 @@ pub fn run(role: &cli::Role) -> Result<Option<Exit>> {
 
 /// A process' trouble as this one's failure.
 pub fn failure(trouble: Trouble) -> Failure {
-    let failure =
-        if trouble.fix_input { Failure::user(trouble.message) } else { Failure::failed(trouble.message) };
+    let failure = if trouble.fix_input {
+        Failure::user(trouble.message)
+    } else {
+        Failure::failed(trouble.message)
+    };
     match trouble.hint {
         Some(hint) => failure.hint(hint),
         None => failure,
@@ -101,7 +104,7 @@ fn coordinate(launch: Launch) -> Result<(), Trouble> {
     let started = started(&launch, &course, &setup);
     let before = course.state.seconds_total + course.seconds_since_command;
     let run_dir = Path::new(&course.run_dir);
-    let journal = Journal::open(&run_dir.join("events.jsonl"), launch.generation)
+    let journal = Journal::open(&run_dir.join(journal::FILE), launch.generation)
         .map_err(|e| trouble(format!("cannot write `{}/events.jsonl`: {e}", course.run_dir)))?;
     let shell = serve::Shell {
         cluster: Cluster::new(config, Course::new(setup, course.state.clone()), before),
@@ -179,10 +182,8 @@ fn started(launch: &Launch, course: &CourseLaunch, setup: &Setup) -> Started {
 
 /// What every manifest of this session says alike.
 fn manifest(launch: &Launch, course: &CourseLaunch, network: &Network) -> Manifest {
-    let mark = |(name, content): &(String, String)| Mark {
-        name: name.clone(),
-        content: content.clone(),
-    };
+    let mark =
+        |(name, content): &(String, String)| Mark { name: name.clone(), content: content.clone() };
     Manifest {
         format: FORMAT,
         planaria: env!("CARGO_PKG_VERSION").into(),

@@ -68,6 +68,48 @@ Examples:
 Example:
   planaria schema > recipe.schema.json")]
     Schema,
+    /// A process of a run; started by `train` and `resume`.
+    #[command(hide = true, subcommand)]
+    Agent(Role),
+}
+
+/// Which process of a run.
+#[derive(Debug, Subcommand)]
+pub enum Role {
+    /// Decides.
+    Coordinator {
+        /// The run, for people who list processes.
+        run: String,
+    },
+    /// Holds parameters.
+    Server {
+        /// Number of the server.
+        index: u32,
+        /// The run, for people who list processes.
+        run: String,
+    },
+    /// Computes shards.
+    Worker {
+        /// Number of the worker.
+        index: u32,
+        /// The run, for people who list processes.
+        run: String,
+    },
+}
+
+/// How many processes; the result does not depend on it.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct Processes {
+    /// Worker processes; as in the recipe when left out. The result does not depend on it.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub workers: Option<u16>,
+    /// Server processes; as in the recipe when left out. The result does not depend on it.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(0..=256))]
+    pub servers: Option<u16>,
+    /// Threads of each process that computes; the cores are shared out when left out. The result
+    /// does not depend on it.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
 }
 
 /// A recipe and changes to it.
@@ -89,9 +131,9 @@ pub struct Train {
     /// Print the report as one JSON document on stdout.
     #[arg(long)]
     pub json: bool,
-    /// Threads that compute; one per core when left out. The result does not depend on it.
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub threads: Option<u16>,
+    /// How many processes.
+    #[command(flatten)]
+    pub processes: Processes,
 }
 
 /// Options of `resume`.
@@ -102,9 +144,9 @@ pub struct Resume {
     /// Print the report as one JSON document on stdout.
     #[arg(long)]
     pub json: bool,
-    /// Threads that compute; as in the recipe when left out. The result does not depend on it.
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub threads: Option<u16>,
+    /// How many processes.
+    #[command(flatten)]
+    pub processes: Processes,
 }
 
 /// Options of `evaluate`.

@@ -5,6 +5,7 @@
 //!
 //! # Layout
 //! - [`cli`]: arguments; [`commands`]: one file per command
+//! - [`cluster`]: a run on many processes; [`agent`]: one of them
 //! - [`training`]: a run in one process
 //! - [`run_dir`]: the run's folder, checkpoints, metrics, the model's files
 //! - [`traces`]: reports, TensorBoard, the HTML page; [`progress`]: talk on stderr
@@ -14,8 +15,10 @@
 /// Which build this is; processes of one run must be of the same.
 pub const BUILD: &str = env!("CARGO_PKG_VERSION");
 
+pub mod agent;
 pub mod cli;
 pub mod clock;
+pub mod cluster;
 pub mod commands;
 pub mod failure;
 pub mod memory;

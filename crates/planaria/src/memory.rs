@@ -21,22 +21,43 @@ pub fn estimate_bytes(plan: &Plan, threads: usize) -> u64 {
     let train = &plan.recipe.train;
     let kept = 1 + slots(&train.optimizer) as u64;
     let copies = 3 * kept + 2 + train.shards as u64;
-    let outputs = || plan.layers.iter().map(|row| row.output.len() as u64);
-    let largest = outputs().max().unwrap_or(0);
-    let example = outputs().fold(largest.saturating_mul(2), u64::saturating_add);
-    let shard = plan.shards.iter().max().copied().unwrap_or(0) as u64;
     let busy = threads.min(train.shards).max(1) as u64;
-    let activations = example.saturating_mul(shard).saturating_mul(busy);
+    let activations = activations(plan).saturating_mul(busy);
     let parameters = plan.parameters.saturating_add(plan.state).saturating_mul(copies);
     parameters.saturating_add(activations).saturating_mul(FLOAT_BYTES)
 }
 
+/// About the most memory that all processes of a cluster take together, without the data.
+///
+/// Servers hold parameters and slots twice (before and after a step), a copy of both while a
+/// checkpoint is written, and one gradient for each worker. A worker holds the parameters twice, packed
+/// once more, and one gradient for each of its shards.
+pub fn estimate_cluster_bytes(plan: &Plan, workers: usize, threads: usize) -> u64 {
+    let train = &plan.recipe.train;
+    let kept = 1 + slots(&train.optimizer) as u64;
+    let workers = workers.max(1) as u64;
+    let computing = workers.min(train.shards as u64);
+    let copies = 3 * kept + 1 + computing + 3 * workers + train.shards as u64;
+    let parameters = plan.parameters.saturating_add(plan.state).saturating_mul(copies);
+    let busy = computing.saturating_mul(threads as u64).min(train.shards as u64);
+    parameters.saturating_add(activations(plan).saturating_mul(busy)).saturating_mul(FLOAT_BYTES)
+}
+
 /// Refuses a plan that does not fit.
-pub fn check(plan: &Plan, threads: usize) -> Result<()> {
+pub fn check(needed: u64) -> Result<()> {
     match available_bytes() {
-        Some(available) => fits(estimate_bytes(plan, threads), available),
+        Some(available) => fits(needed, available),
         None => Ok(()),
     }
+}
+
+/// Values that one thread computes for one shard.
+fn activations(plan: &Plan) -> u64 {
+    let outputs = || plan.layers.iter().map(|row| row.output.len() as u64);
+    let largest = outputs().max().unwrap_or(0);
+    let example = outputs().fold(largest.saturating_mul(2), u64::saturating_add);
+    let shard = plan.shards.iter().max().copied().unwrap_or(0) as u64;
+    example.saturating_mul(shard)
 }
 
 fn fits(needed: u64, available: u64) -> Result<()> {

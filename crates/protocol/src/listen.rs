@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{Builder, JoinHandle};
 
 /// Connections at a time that have not shown yet who they are.
-pub const UNKNOWN: usize = 64;
+pub const UNKNOWN: usize = 256;
 
 /// How long to leave the system alone when it cannot take a connection (too many open files).
 const PAUSE_MS: i32 = 100;

@@ -474,16 +474,25 @@ impl Cluster {
                     self.finish(End::Interrupted);
                     return Ok(());
                 }
-                Next::End(end) if self.config.held_out[1] > 0 => {
-                    self.score(HeldOut::Test, Some(end), "the last step is committed");
-                    return Ok(());
-                }
                 Next::End(end) => {
-                    self.finish(end);
+                    match self.last_part() {
+                        Some(part) => self.score(part, Some(end), "the last step is committed"),
+                        None => self.finish(end),
+                    }
                     return Ok(());
                 }
             }
             self.stepped = now;
+        }
+    }
+
+    /// The part to score at the end, if the scores at hand are not of it.
+    fn last_part(&self) -> Option<HeldOut> {
+        let [validation, test] = self.config.held_out;
+        match (validation > 0, test > 0) {
+            (_, true) => Some(HeldOut::Test),
+            (true, false) if self.scores.is_none() => Some(HeldOut::Validation),
+            _ => None,
         }
     }
 

@@ -1,11 +1,11 @@
 //! What the processes of a run are told.
 
 use crate::cluster::Origin;
-use crate::failure::Result;
+use crate::failure::{Context, Result};
 use crate::run_dir::RunDir;
-use crate::run_dir::events;
-use crate::training::run_loop::{Job, classes, network};
 use crate::traces::report::sha256;
+use crate::training::run_loop::{Job, classes, network};
+use planaria_coordinator::journal;
 use planaria_protocol::Secret;
 use planaria_protocol::launch::{CourseLaunch, Facts, Launch, Size};
 use planaria_protocol::state::State;
@@ -16,8 +16,8 @@ pub const BUILD: &str = env!("PLANARIA_BUILD");
 /// The generation that a session begins: one more than any before.
 pub fn generation(run: &RunDir, origin: Option<&Origin>) -> Result<u64> {
     let saved = origin.map_or(0, |o| o.manifest.generation);
-    let told = events::read(&run.file(events::FILE))?.iter().map(|e| e.generation).max();
-    Ok(told.unwrap_or(0).max(saved) + 1)
+    let path = run.file(journal::FILE);
+    journal::next_generation(&path, saved).context(|| format!("cannot read `{}`", path.display()))
 }
 
 /// What the coordinator is told; the others are told the same without the course.

@@ -16,17 +16,18 @@ use crate::agent::failure;
 use crate::failure::{Context, Failure, Result};
 use crate::progress::Progress;
 use crate::run_dir::{CHECKPOINTS, LOGS};
+use crate::traces::report::{Outcome, peak_memory_of_children};
 use crate::training::ending::{self, Finished, Means, Results};
+use crate::training::identity::Identity;
 use crate::training::interrupt;
 use crate::training::recorder::Recorder;
 use crate::training::run_loop::Job;
-use crate::traces::report::{Outcome, peak_memory_of_children};
 use console::{Console, News};
 use control::Control;
 use planaria_fleet::local::{Exit, Local};
 use planaria_learn::Scores;
 use planaria_protocol::Secret;
-use planaria_protocol::checkpoint::{self, Manifest};
+use planaria_protocol::checkpoint::{self, Checkpoint, Found, Manifest};
 use planaria_protocol::event::{Event, What};
 use planaria_protocol::launch::{Launch, Size};
 use planaria_protocol::message::{Agent, HeldOut, Trouble};
@@ -45,17 +46,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// How long processes may take to end by themselves when a run is over.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// Where a run goes on from.
-#[derive(Debug)]
-pub struct Origin {
-    /// The checkpoint's folder.
-    pub folder: PathBuf,
-    /// Its manifest, which fits this run.
-    pub manifest: Manifest,
-}
-
 /// Trains on many processes and writes what is left to write.
-pub fn run(job: Job, size: Size, origin: Option<Origin>) -> Result<Finished> {
+pub fn run(job: Job, size: Size, found: Option<Found<Checkpoint>>) -> Result<Finished> {
+    let origin = found.map(|found| Origin::new(&job, found)).transpose()?;
     let state = match &origin {
         None => State { examples_per_epoch: job.data.train.len(), ..State::default() },
         Some(origin) => {
@@ -73,6 +66,30 @@ pub fn run(job: Job, size: Size, origin: Option<Origin>) -> Result<Finished> {
     let trained = watch.train(&mut fleet, launch, &secret);
     let exits = fleet.end(FAREWELL);
     watch.finish(size, trained, &exits)
+}
+
+/// Where a run goes on from.
+#[derive(Debug)]
+pub struct Origin {
+    /// The checkpoint's folder.
+    pub folder: PathBuf,
+    /// Its manifest, which fits this run.
+    pub manifest: Manifest,
+}
+
+impl Origin {
+    /// A checkpoint that was found, if it is of this run.
+    fn new(job: &Job, found: Found<Checkpoint>) -> Result<Self> {
+        let recipe_file = job.run.file("recipe.yaml");
+        let recipe = &job.plan.recipe;
+        let identity = Identity::new(recipe_file, &job.recipe_text, recipe, &job.data);
+        let manifest = found.checkpoint.manifest;
+        identity.check(&manifest)?;
+        // A name such as `last` may come to mean another checkpoint while the run goes on.
+        let folder = found.path.canonicalize();
+        let folder = folder.context(|| format!("cannot find `{}`", found.path.display()))?;
+        Ok(Self { folder, manifest })
+    }
 }
 
 /// A run as its foreground sees it.
@@ -248,7 +265,8 @@ impl Watch {
     fn explain(&self, failure: Failure, exits: &[Exit]) -> Failure {
         let named = |exit: &&Exit| failure.message.contains(&exit.agent.to_string());
         let killed = |exit: &&Exit| exit.status.code().is_none();
-        let Some(exit) = exits.iter().filter(|e| !e.is_well()).find(|e| named(e) || killed(e)) else {
+        let Some(exit) = exits.iter().filter(|e| !e.is_well()).find(|e| named(e) || killed(e))
+        else {
             return failure;
         };
         let log = self.job.run.file(LOGS).join(format!("{}.log", exit.agent));

@@ -9,11 +9,17 @@ pub mod resume;
 pub mod schema;
 pub mod train;
 
+use crate::agent;
 use crate::cli::{Cli, Command};
 use crate::clock::Stopwatch;
+use crate::cluster;
 use crate::failure::{Context, Exit, Failure, Result};
+use crate::memory;
 use crate::progress::{Style, patiently};
+use crate::training::run_loop::{Job, Session};
 use planaria_data::{DataSet, Error, Facts, Kind};
+use planaria_protocol::checkpoint::{Checkpoint, Found};
+use planaria_protocol::launch::Size;
 use planaria_recipe::{DataFacts, Diagnostics, Finding, Plan, Recipe, Source};
 use std::io::{ErrorKind, Write};
 use std::path::Path;
@@ -27,6 +33,7 @@ pub fn run(cli: Cli, process: Stopwatch) -> Result<Option<Exit>> {
         Command::Evaluate(options) => evaluate::run(&options, style).map(|()| None),
         Command::Plan(options) => plan::run(&options).map(|()| None),
         Command::Schema => schema::run().map(|()| None),
+        Command::Agent(role) => agent::run(&role),
     }
 }
 
@@ -42,6 +49,48 @@ pub(crate) fn print(text: &str) -> Result<()> {
 /// Threads that compute shards; more than there are shards would only wait.
 pub(crate) fn training_threads(asked: Option<u16>, plan: &Plan) -> usize {
     threads(asked, plan.recipe.pool.threads).min(plan.recipe.train.shards).max(1)
+}
+
+/// The processes of a run; nothing where the command trains by itself.
+pub(crate) fn cluster_size(asked: Option<u16>, plan: &Plan) -> Option<Size> {
+    let pool = &plan.recipe.pool;
+    if pool.is_one_process() {
+        return None;
+    }
+    let workers = pool.workers;
+    let threads = match threads(asked, pool.threads) {
+        // The cores are shared out unless a number was asked for.
+        cores if asked.is_none() && pool.threads == 0 => cores / workers,
+        threads => threads,
+    };
+    let shards = plan.recipe.train.shards.div_ceil(workers);
+    Some(Size {
+        workers: workers as u32,
+        servers: pool.server_count().max(1) as u32,
+        threads: threads.min(shards).max(1) as u32,
+    })
+}
+
+/// Trains on as many processes as the plan says, and prints how it ended.
+pub(crate) fn begin(
+    job: Job,
+    size: Option<Size>,
+    found: Option<Found<Checkpoint>>,
+    json: bool,
+) -> Result<Option<Exit>> {
+    let style = job.style;
+    let finished = match size {
+        None => {
+            memory::check(memory::estimate_bytes(&job.plan, job.threads))?;
+            Session::new(job, found.map(|found| found.checkpoint))?.run()?
+        }
+        Some(size) => {
+            let (workers, threads) = (size.workers as usize, size.threads as usize);
+            memory::check(memory::estimate_cluster_bytes(&job.plan, workers, threads))?;
+            cluster::run(job, size, found)?
+        }
+    };
+    train::conclude(finished, json, style)
 }
 
 /// The number of threads asked for, or one per core.

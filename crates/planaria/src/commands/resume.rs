@@ -2,17 +2,15 @@
 
 use crate::cli;
 use crate::clock::Stopwatch;
-use crate::commands::train::conclude;
-use crate::commands::{Survey, print, training_threads};
+use crate::commands::{Survey, begin, cluster_size, print, training_threads};
 use crate::failure::{Context, Exit, Failure, Result};
-use crate::memory;
 use crate::progress::{Progress, Style};
 use crate::run_dir::{RunDir, unreadable};
 use crate::traces::number::grouped;
 use crate::traces::report::{Outcome, Report};
 use crate::training::interrupt;
-use crate::training::run_loop::{Job, Session};
-use planaria_protocol::checkpoint::Checkpoint;
+use crate::training::run_loop::Job;
+use planaria_protocol::checkpoint::{Checkpoint, Found};
 use planaria_recipe::{Plan, Source};
 
 /// Goes on, prints, and says what to exit with.
@@ -37,19 +35,27 @@ pub fn run(options: &cli::Resume, style: Style, process: Stopwatch) -> Result<Op
     let planned = Source::parse_and_plan(&name, recipe_text.as_bytes(), &[], |recipe| {
         survey.open(recipe, style)
     });
-    let plan = match planned {
+    let mut plan = match planned {
         Ok((_, plan)) => plan,
         Err(mistakes) => return Err(survey.failure(&mistakes)),
     };
     let data = survey.data.expect("a plan is made from opened data");
-    let (checkpoint, word) = checkpoint(&run, &plan, &mut progress)?;
+    let (found, word) = checkpoint(&run, &plan, &mut progress)?;
+    // How many processes there are is no part of what is computed, so it may change.
+    let pool = &mut plan.recipe.pool;
+    if let Some(workers) = options.processes.workers {
+        pool.workers = workers.into();
+        pool.servers = None;
+    }
+    if let Some(servers) = options.processes.servers {
+        pool.servers = Some(servers.into());
+    }
     interrupt::begin(run.path());
-    let threads = training_threads(options.threads, &plan);
-    memory::check(&plan, threads)?;
-    let job = Job { plan, data, run, recipe_text, threads, style, process };
-    let session = Session::new(job, checkpoint)?;
     progress.note(&word);
-    conclude(session.run()?, options.json, style)
+    let asked = options.processes.threads;
+    let (threads, size) = (training_threads(asked, &plan), cluster_size(asked, &plan));
+    let job = Job { plan, data, run, recipe_text, threads, style, process };
+    begin(job, size, found, options.json)
 }
 
 /// Where the run goes on (nothing if it stopped before its first checkpoint), and that in words.
@@ -57,7 +63,7 @@ fn checkpoint(
     run: &RunDir,
     plan: &Plan,
     progress: &mut Progress,
-) -> Result<(Option<Checkpoint>, String)> {
+) -> Result<(Option<Found<Checkpoint>>, String)> {
     let path = run.path().display();
     let newest = run.shelf(plan.recipe.output.keep).newest();
     let Some(found) = newest.map_err(unreadable)? else {
@@ -74,7 +80,7 @@ fn checkpoint(
         )));
     }
     let word = format!("run {path} goes on after step {}", grouped(state.step));
-    Ok((Some(found.checkpoint), word))
+    Ok((Some(found), word))
 }
 
 /// The report of a run that has come to its end.

@@ -2,16 +2,15 @@
 
 use crate::cli;
 use crate::clock::{self, Stopwatch};
-use crate::commands::{Survey, check_output, print, training_threads};
+use crate::commands::{Survey, begin, check_output, cluster_size, print, training_threads};
 use crate::failure::{Exit, Result};
-use crate::memory;
 use crate::progress::{Progress, Style};
 use crate::run_dir::RunDir;
 use crate::traces::number::{counted, duration, grouped, percent, short};
 use crate::traces::report::{Outcome, Report};
 use crate::training::ending::Finished;
 use crate::training::interrupt;
-use crate::training::run_loop::{Job, Session};
+use crate::training::run_loop::Job;
 use planaria_recipe::{Source, to_yaml};
 use std::path::Path;
 
@@ -19,17 +18,17 @@ use std::path::Path;
 pub fn run(options: &cli::Train, style: Style, process: Stopwatch) -> Result<Option<Exit>> {
     interrupt::listen(style);
     let mut survey = Survey::default();
-    let planned = Source::load_and_plan(&options.recipe.recipe, &options.recipe.sets, |recipe| {
-        survey.open(recipe, style)
-    });
+    let sets = sets(options);
+    let planned =
+        Source::load_and_plan(&options.recipe.recipe, &sets, |recipe| survey.open(recipe, style));
     let (source, plan) = match planned {
         Ok(planned) => planned,
         Err(mistakes) => return Err(survey.failure(&mistakes)),
     };
     let data = survey.data.expect("a plan is made from opened data");
     check_output(&source)?;
-    let threads = training_threads(options.threads, &plan);
-    memory::check(&plan, threads)?;
+    let asked = options.processes.threads;
+    let (threads, size) = (training_threads(asked, &plan), cluster_size(asked, &plan));
     let recipe_text = to_yaml(&plan.recipe);
     let now = clock::unix_seconds() as u64;
     let run = RunDir::create(Path::new(&plan.recipe.output.dir), &plan.recipe.name, now)?;
@@ -42,7 +41,15 @@ pub fn run(options: &cli::Train, style: Style, process: Stopwatch) -> Result<Opt
         grouped(plan.parameters)
     ));
     let job = Job { plan, data, run, recipe_text, threads, style, process };
-    conclude(Session::new(job, None)?.run()?, options.json, style)
+    begin(job, size, None, options.json)
+}
+
+/// Changes to the recipe: those asked for by key, then those that have options of their own.
+fn sets(options: &cli::Train) -> Vec<String> {
+    let cli::Processes { workers, servers, .. } = options.processes;
+    let own = [("workers", workers), ("servers", servers)];
+    let own = own.iter().filter_map(|(key, n)| n.map(|n| format!("pool.{key}={n}")));
+    options.recipe.sets.iter().cloned().chain(own).collect()
 }
 
 /// Prints how a session ended.

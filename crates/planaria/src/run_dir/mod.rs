@@ -4,11 +4,9 @@
 //! Never decides what is written, or when.
 //!
 //! # Layout
-//! - [`events`]: `events.jsonl`, all that happened
 //! - [`metrics`]: `metrics.jsonl`, the figures along the way
 //! - [`model_file`], [`safetensors`]: the trained network
 
-pub mod events;
 pub mod metrics;
 pub mod model_file;
 pub mod safetensors;
@@ -25,6 +23,8 @@ use std::path::{Path, PathBuf};
 const DEFAULT_RUNS: &str = "runs";
 /// Folder of a run's checkpoints.
 pub const CHECKPOINTS: &str = "checkpoints";
+/// Folder of the logs of its processes.
+pub const LOGS: &str = "logs";
 /// Runs that may start in the same second under the same name.
 const SAME_SECOND_MAX: u32 = 1000;
 

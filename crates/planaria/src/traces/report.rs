@@ -4,12 +4,23 @@
 //! and never writes files.
 
 use crate::run_dir::metrics::{Line, Span};
-use crate::traces::scores::{ClassScores, Scores};
 use planaria_coordinator::decide::watch::Rule;
+use planaria_learn::Scores;
+use planaria_learn::scores::ClassScores;
 use planaria_protocol::state::{State, finite};
 use planaria_recipe::train::Monitor;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+
+/// Largest resident memory of a process that this one started and has waited for.
+pub fn peak_memory_of_children() -> Option<u64> {
+    // SAFETY: zeroed is a valid `rusage`, and the call only writes to it.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        (libc::getrusage(libc::RUSAGE_CHILDREN, &mut usage) == 0).then_some(usage)?
+    };
+    u64::try_from(usage.ru_maxrss).ok().map(|kilobytes| kilobytes * 1024)
+}
 
 /// Epochs listed in `curves`; longer runs are thinned evenly.
 const CURVE_POINTS_MAX: usize = 1000;

@@ -5,16 +5,16 @@
 //! trains.
 
 use crate::clock::{self, Stopwatch};
-use crate::failure::{Failure, Result};
+use crate::failure::{Context, Failure, Result};
 use crate::run_dir::RunDir;
 use crate::run_dir::metrics::Line;
 use crate::run_dir::model_file::Description;
 use crate::traces::html;
 use crate::traces::report::{Ending, Facts, Outcome, Report, peak_memory_bytes, weights_sha256};
-use crate::traces::scores::Scores;
-use crate::training::run_loop::{Session, classes, network};
+use crate::training::run_loop::{Session, classes, network, unwritten};
 use planaria_coordinator::decide::course::End;
 use planaria_coordinator::decide::watch::Rule;
+use planaria_learn::Scores;
 use planaria_protocol::event::What;
 use planaria_protocol::message::HeldOut;
 use planaria_protocol::state::State;
@@ -221,6 +221,7 @@ impl Session {
                 examples: scores.examples(),
                 loss: scores.loss(),
                 accuracy: scores.accuracy(),
+                scores: serde_json::to_value(scores).unwrap_or_default(),
             })?;
         }
         let over = matches!(report.outcome, Outcome::Completed | Outcome::StoppedEarly);
@@ -229,7 +230,9 @@ impl Session {
             reason: report.reason.clone(),
             step: report.steps,
             weights_sha256: over.then(|| report.weights_sha256.clone()),
+            trouble: None,
+            state: Some(Box::new(self.state())),
         })?;
-        self.journal.sync()
+        self.journal.sync().context(unwritten)
     }
 }

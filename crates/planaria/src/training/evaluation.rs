@@ -3,9 +3,9 @@
 //! Reads ahead, predicts, counts. Never changes weights, and stops between batches when asked.
 
 use crate::failure::{Failure, Result};
-use crate::traces::scores::Scores;
 use crate::training::interrupt;
 use planaria_data::{Batch, Error, Kind, Loader, Part, Reader, Schedule};
+use planaria_learn::Scores;
 use planaria_learn::{Objective, Targets, Trainer};
 use planaria_protocol::message::EVALUATION_BATCH;
 use planaria_recipe::sections::Normalize;

@@ -16,6 +16,3 @@ pub mod identity;
 pub mod interrupt;
 pub mod recorder;
 pub mod run_loop;
-
-// Scores, which are about to move to the engine's crate, look for it here.
-pub(crate) use planaria_protocol::state;

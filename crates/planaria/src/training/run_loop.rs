@@ -6,16 +6,16 @@
 use crate::clock::{self, Stopwatch};
 use crate::failure::{Context, Failure, Result};
 use crate::progress::{Progress, Style};
-use crate::run_dir::events::{self, Journal};
 use crate::run_dir::{CHECKPOINTS, RunDir};
-use crate::traces::scores::Scores;
 use crate::training::evaluation::{class_count, evaluate, failure, targets};
 use crate::training::identity::{Identity, Lengths};
 use crate::training::recorder::Recorder;
 use crate::training::{ending, interrupt};
 use planaria_coordinator::decide::course::{Course, Done, End, Next, Setup};
 use planaria_coordinator::decide::watch::Rule;
+use planaria_coordinator::journal::{self, Journal};
 use planaria_data::{DataSet, Loader, Reader, Schedule};
+use planaria_learn::Scores;
 use planaria_learn::{Examples, Network, Settings, Trainer, Weights};
 use planaria_protocol::checkpoint::{Checkpoint, Part, PartView, Shelf, write_part};
 use planaria_protocol::event::{Started, What};
@@ -95,7 +95,7 @@ impl Session {
         let setup = setup(&job.plan, &job.data, trainer.network());
         Ok(Self {
             recorder: Recorder::open(&job.run, state.step, state.epoch, progress)?,
-            journal: Journal::open(&job.run.file(events::FILE), generation)?,
+            journal: open_journal(&job.run, generation)?,
             shelf: job.run.shelf(recipe.output.keep),
             total: Stopwatch::resume(before + job.process.elapsed()),
             course: Course::new(setup, state),
@@ -116,7 +116,8 @@ impl Session {
 
     /// Something happened.
     pub(super) fn emit(&mut self, what: What) -> Result<()> {
-        let event = self.journal.append(self.total.seconds(), clock::unix_seconds(), what)?;
+        let (seconds, unix_seconds) = (self.total.seconds(), clock::unix_seconds());
+        let event = self.journal.record(seconds, unix_seconds, what).context(unwritten)?;
         self.recorder.take(&event)
     }
 
@@ -210,7 +211,7 @@ impl Session {
 
     fn save(&mut self, is_best: bool, reason: String) -> Result<()> {
         self.recorder.sync()?;
-        self.journal.sync()?;
+        self.journal.sync().context(unwritten)?;
         let step = self.course.state().step;
         let folder = self.write_checkpoint(is_best).context(|| {
             let shelf = self.job.run.file(CHECKPOINTS);
@@ -305,6 +306,17 @@ impl Session {
             "lower the learning rate (it was {rate}), add `warmup_steps` or set `clip_norm`{saved}"
         ))
     }
+}
+
+/// The run's events, open for those of a new generation; `before` is known to have been.
+fn open_journal(run: &RunDir, before: u64) -> Result<Journal> {
+    let path = run.file(journal::FILE);
+    let open = |generation| Journal::open(&path, generation);
+    journal::next_generation(&path, before).and_then(open).context(unwritten)
+}
+
+pub(super) fn unwritten() -> String {
+    format!("cannot write `{}`", journal::FILE)
 }
 
 /// What the course of a run follows from.
