@@ -170,17 +170,27 @@ impl Bench {
         links.coordinator.send(&ready).map_err(trouble)?;
         let orders = listen(orders, self.ahead.announcer(), board.clone())?;
         let mut pace = Pace { waited_since: clock.now(), ..Pace::default() };
+        // Steps whose parameters are here or on their way without having to be asked for.
+        let mut coming = step;
         for order in &orders {
             match order.map_err(trouble)? {
                 ToWorker::Lease { steps, shards } => {
                     let shards = shards.start as usize..shards.end as usize;
+                    if coming != steps.first_step {
+                        pull(&servers, steps.first_step)?;
+                    }
                     for step in steps.steps() {
                         self.step(&servers, &board, step, &shards, (clock, &mut pace))?;
                     }
-                    let report = pace.report(steps.steps().end);
+                    coming = steps.steps().end;
+                    let report = pace.report(coming);
                     links.coordinator.send(&report).map_err(trouble)?;
                 }
                 ToWorker::Evaluate { part, step, batches } => {
+                    // Who stood by has not been sent them.
+                    if std::mem::replace(&mut coming, step) != step {
+                        pull(&servers, step)?;
+                    }
                     self.evaluate(links, &servers, (&board, &state), (part, step, batches))?;
                     pace.waited_since = clock.now();
                 }
@@ -220,9 +230,6 @@ impl Bench {
         (board, state): (&Board, &StateBox),
         (part, step, batches): (HeldOut, u64, Range<u64>),
     ) -> Result<(), Trouble> {
-        if !board.has(step) {
-            pull(servers, step)?;
-        }
         servers.first().send(&Push::State { step }).map_err(trouble)?;
         let parameters = board.view(step).map_err(trouble)?;
         let state = state.wait(step, board)?;

@@ -184,13 +184,19 @@ impl Server {
         let mut stats = vec![0.0; held.statistics];
         while let Some(incoming) = receiver.receive::<Push>().map_err(trouble)? {
             match incoming.message {
-                Push::Pull { step } => held.store.parameters(step, |block, values| {
-                    let first_block = block as u32;
-                    sender
-                        .send_with(&Pull::Parameters { step, first_block }, bytes::as_bytes(values))
-                        .map_err(trouble)
-                })?,
+                Push::Pull { step } => {
+                    if !held.store.reach(step) {
+                        return Err(trouble(format!("parameters after step {step} are gone")));
+                    }
+                    held.store.parameters(step, |block, values| {
+                        let message = Pull::Parameters { step, first_block: block as u32 };
+                        sender.send_with(&message, bytes::as_bytes(values)).map_err(trouble)
+                    })?;
+                }
                 Push::State { step } => {
+                    if !held.store.reach(step) {
+                        return Err(trouble(format!("the state after step {step} is gone")));
+                    }
                     let tally = held.tally()?.lock().expect("no thread panics with the tally");
                     let state = bytes::as_bytes(tally.state(step));
                     sender.send_with(&Pull::State { step }, state).map_err(trouble)?;

@@ -233,6 +233,15 @@ impl Store {
         }
     }
 
+    /// Waits until so many steps are committed; false if more are, or never will be.
+    pub fn reach(&self, step: u64) -> bool {
+        let mut gate = self.gate();
+        while gate.step < step && !gate.closed {
+            gate = self.opened.wait(gate).expect("no thread panics at the gate");
+        }
+        gate.step == step
+    }
+
     /// Takes in blocks of a step's gradient from a worker's segment: `read` is called with one
     /// place after another to fill. `ready` is called with every chunk that is thereby updated: its
     /// first block and its new parameters.
