@@ -87,9 +87,10 @@ impl Manifest {
         let text = sealed(&text).map_err(|why| damaged(format!("`{FILE}` {why}")))?;
         let not_valid = |e: serde_json::Error| damaged(format!("`{FILE}` is not valid: {e}"));
         // The version first: another one has other fields.
-        let Version { format } = serde_json::from_str(text).map_err(not_valid)?;
-        if format != FORMAT {
-            return Err(Unreadable::OtherFormat { path: folder.to_path_buf(), found: format });
+        let Version { format: found, planaria } = serde_json::from_str(text).map_err(not_valid)?;
+        if found != FORMAT {
+            let path = folder.to_path_buf();
+            return Err(Unreadable::OtherFormat { path, found, planaria });
         }
         serde_json::from_str(text).map_err(not_valid)
     }
@@ -148,6 +149,7 @@ const SLOTS_MAX: u32 = 64;
 #[derive(Deserialize)]
 struct Version {
     format: u32,
+    planaria: Option<String>,
 }
 
 /// The text of a manifest whose seal is right.
@@ -168,7 +170,7 @@ fn not_a_folder(path: &Path) -> Unreadable {
     let read = File::open(path).and_then(|mut file| file.read_exact(&mut start));
     if read.is_ok() && &start[..8] == MAGIC {
         let found = u32::from_le_bytes(start[8..].try_into().expect("4 bytes"));
-        return Unreadable::OtherFormat { path: path.to_path_buf(), found };
+        return Unreadable::OtherFormat { path: path.to_path_buf(), found, planaria: None };
     }
     damaged(path)("it is a file, not a folder".into())
 }

@@ -1,7 +1,7 @@
 //! Checkpoints, format version 3: all that a run needs to go on with the same bits.
 //!
 //! A checkpoint is a folder: one or more [parts](part), each a range of the parameters with its
-//! slots of the optimizer, and a [manifest](manifest) that names them all and is written last. A
+//! slots of the optimizer, and a [manifest] that names them all and is written last. A
 //! folder without a manifest is not a checkpoint. Any number of readers can start from any number
 //! of parts. The [shelf](Shelf) is the folder of these folders.
 //!
@@ -63,14 +63,18 @@ pub enum Unreadable {
     },
     /// Another version wrote it.
     #[error(
-        "checkpoint `{}` has format version {found}; this planaria reads version {FORMAT}",
-        path.display()
+        "checkpoint `{}` has format version {found}, written by planaria {}; this planaria reads \
+         version {FORMAT}",
+        path.display(),
+        planaria.as_deref().unwrap_or("of an earlier version")
     )]
     OtherFormat {
         /// Where it is.
         path: PathBuf,
         /// Its version.
         found: u32,
+        /// The version of planaria that wrote it, where it says so.
+        planaria: Option<String>,
     },
     /// There are some, and all are damaged.
     #[error("no checkpoint is whole: {}", .0.join("; "))]

@@ -191,7 +191,9 @@ fn at_its_name<T>(path: &Path, result: Result<T, Unreadable>) -> Result<T, Unrea
     result.map_err(|error| match error {
         Unreadable::Missing(_) => Unreadable::Missing(name()),
         Unreadable::Damaged { why, .. } => Unreadable::Damaged { path: name(), why },
-        Unreadable::OtherFormat { found, .. } => Unreadable::OtherFormat { path: name(), found },
+        Unreadable::OtherFormat { found, planaria, .. } => {
+            Unreadable::OtherFormat { path: name(), found, planaria }
+        }
         other => other,
     })
 }
