@@ -21,7 +21,8 @@ import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402 (settings are read at import)
 from nets_tensorflow import Weights, logits  # noqa: E402
 
-# Tried on two cores: more steps do not help, one inter-op thread locks up, four are slower.
+# Best of single 2 s tries, machine busy (A: 10, 40; B: 1, 2, 5; C: 1, 2 steps per call; inter-op
+# threads 2, 4 on A; with 1 no answer came within 90 s). To be tried again on a quiet one.
 STEPS_PER_CALL = {"A": 10, "B": 5, "C": 1}
 INTER_OP_THREADS = 2
 
@@ -56,7 +57,7 @@ def coordinate(resolver):
     @tf.function
     def call():
         x, y = tf.constant(inputs), tf.constant(labels)  # part of the graph: on the worker
-        for _ in range(repeat):  # unrolled: a tf.range over two machines halves the speed
+        for _ in range(repeat):  # unrolled: tf.range was slower on A (145 to 350 steps/s)
             train_once(x, y)
 
     def take(steps):
