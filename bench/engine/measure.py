@@ -6,17 +6,12 @@ import resource
 import sys
 import time
 
+from nets import NETS
+
 WARM_UP_S = 1.0
 WARM_UP_STEPS_MIN = 3
 # After each sleep: caches and clock come back.
 WAKE_UP_S = 0.2
-
-# Network: examples per step, input shape (height, width, channels), unit of the figures.
-NETS = {
-    "A": (100, (28, 28, 1), "step"),
-    "B": (128, (28, 28, 1), "img"),
-    "C": (128, (32, 32, 3), "img"),
-}
 
 
 def arguments(variants):
