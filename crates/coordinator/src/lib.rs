@@ -6,7 +6,7 @@
 //! # Layout
 //! - [`decide`]: the decisions, as pure functions of what has happened
 //! - [`serve`]: the coordinator, a thin shell around them
-//! - [`journal`]: `events.jsonl`
+//! - [`journal`]: the file `events.jsonl`
 //! - [`parameters`]: a server
 
 pub mod decide;

@@ -13,7 +13,7 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -104,10 +104,7 @@ impl Local {
     pub fn exits(&self, wait: Duration) -> Vec<Exit> {
         let first = match wait.is_zero() {
             true => self.exits.try_recv().ok(),
-            false => match self.exits.recv_timeout(wait) {
-                Ok(exit) => Some(exit),
-                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
-            },
+            false => self.exits.recv_timeout(wait).ok(),
         };
         first.into_iter().chain(self.exits.try_iter()).collect()
     }

@@ -13,7 +13,7 @@
 //! - [`memory`]: whether training will fit
 
 /// Which build this is; processes of one run must be of the same.
-pub const BUILD: &str = env!("CARGO_PKG_VERSION");
+pub const BUILD: &str = env!("PLANARIA_BUILD");
 
 pub mod agent;
 pub mod cli;

@@ -66,7 +66,7 @@ fn frames_allocate_nothing() {
                         let parameters = Pull::Parameters { step, first_block: 0 };
                         sender.send_with(&parameters, &block).expect("sent");
                     }
-                    Push::Gradient { .. } => {}
+                    Push::State { .. } | Push::Gradient { .. } => {}
                 }
             }
         });

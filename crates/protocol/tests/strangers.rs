@@ -214,7 +214,7 @@ fn the_silent_and_the_slow_keep_nobody_waiting() {
 
     let crowd: Vec<TcpStream> = (0..UNKNOWN + 6).map(|_| house.stranger()).collect();
     for _ in 0..6 {
-        house.refuses(SOON, "64 connections are being checked already");
+        house.refuses(SOON, &format!("{UNKNOWN} connections are being checked already"));
     }
     drop(crowd);
     for _ in 0..UNKNOWN {

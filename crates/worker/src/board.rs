@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn blocks_of_others_halves_and_doubles_are_refused() {
         let board = Board::new(2 * BLOCK);
-        assert!(board.writers(&[0..1]).is_none());
+        assert!(board.writers(std::slice::from_ref(&(0..1))).is_none());
         assert!(board.writers(&[0..1, 0..2]).is_none());
         let mut writers = board.writers(&[0..1, 1..2]).unwrap();
         assert!(fill(&mut writers[0], 0, 1, 1.0, BLOCK).is_err());

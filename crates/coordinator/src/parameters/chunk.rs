@@ -108,11 +108,6 @@ impl Chunk {
         Self { len, arrivals, values: Mutex::new(values) }
     }
 
-    /// Parameters in it.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
     /// Blocks in it.
     pub fn blocks(&self) -> usize {
         self.len.div_ceil(BLOCK)

@@ -10,9 +10,6 @@ use planaria_protocol::Secret;
 use planaria_protocol::launch::{CourseLaunch, Facts, Launch, Size};
 use planaria_protocol::state::State;
 
-/// Names this build; see `build.rs`.
-pub const BUILD: &str = env!("PLANARIA_BUILD");
-
 /// The generation that a session begins: one more than any before.
 pub fn generation(run: &RunDir, origin: Option<&Origin>) -> Result<u64> {
     let saved = origin.map_or(0, |o| o.manifest.generation);
@@ -54,7 +51,7 @@ pub fn launch(
     Ok(Launch {
         secret: secret.to_hex(),
         generation,
-        build: BUILD.into(),
+        build: crate::BUILD.into(),
         coordinator: None,
         recipe: job.plan.recipe.clone(),
         facts,

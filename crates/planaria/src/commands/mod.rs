@@ -71,6 +71,16 @@ pub(crate) fn cluster_size(asked: Option<u16>, plan: &Plan) -> Option<Size> {
     })
 }
 
+/// About the most memory that all processes of a run take together.
+pub(crate) fn memory_bytes(plan: &Plan, threads: usize, size: Option<Size>) -> u64 {
+    match size {
+        None => memory::estimate_bytes(plan, threads),
+        Some(size) => {
+            memory::estimate_cluster_bytes(plan, size.workers as usize, size.threads as usize)
+        }
+    }
+}
+
 /// Trains on as many processes as the plan says, and prints how it ended.
 pub(crate) fn begin(
     job: Job,
@@ -80,15 +90,8 @@ pub(crate) fn begin(
 ) -> Result<Option<Exit>> {
     let style = job.style;
     let finished = match size {
-        None => {
-            memory::check(memory::estimate_bytes(&job.plan, job.threads))?;
-            Session::new(job, found.map(|found| found.checkpoint))?.run()?
-        }
-        Some(size) => {
-            let (workers, threads) = (size.workers as usize, size.threads as usize);
-            memory::check(memory::estimate_cluster_bytes(&job.plan, workers, threads))?;
-            cluster::run(job, size, found)?
-        }
+        None => Session::new(job, found.map(|found| found.checkpoint))?.run()?,
+        Some(size) => cluster::run(job, size, found)?,
     };
     train::conclude(finished, json, style)
 }

@@ -3,9 +3,10 @@
 //! Looks at headers and labels of the data only. Never writes a file.
 
 use crate::cli;
-use crate::commands::{check_output, cluster_size, data_facts, finding, print, training_threads};
+use crate::commands::{
+    check_output, cluster_size, data_facts, finding, memory_bytes, print, training_threads,
+};
 use crate::failure::{Failure, Result};
-use crate::memory;
 use crate::traces::number::{bytes, grouped};
 use planaria_data::{Facts, peek};
 use planaria_recipe::Source;
@@ -23,7 +24,8 @@ pub fn run(options: &cli::Plan) -> Result<()> {
         planned.map_err(|mistakes| broken.unwrap_or_else(|| Failure::user(&mistakes)))?;
     let facts = facts.expect("a plan is made from the data's facts");
     check_output(&source)?;
-    let memory_bytes = estimate(&plan);
+    let memory_bytes =
+        memory_bytes(&plan, training_threads(None, &plan), cluster_size(None, &plan));
     if !options.json {
         let memory = format!("memory      about {} for training\n", bytes(memory_bytes));
         return print(&format!("{plan}{memory}{}", data_text(&facts)));
@@ -62,14 +64,4 @@ fn data_json(facts: &Facts) -> Value {
         "test": facts.test,
         "files": files,
     })
-}
-
-/// Memory of all processes together.
-fn estimate(plan: &planaria_recipe::Plan) -> u64 {
-    match cluster_size(None, plan) {
-        None => memory::estimate_bytes(plan, training_threads(None, plan)),
-        Some(size) => {
-            memory::estimate_cluster_bytes(plan, size.workers as usize, size.threads as usize)
-        }
-    }
 }

@@ -2,8 +2,9 @@
 
 use crate::cli;
 use crate::clock::Stopwatch;
-use crate::commands::{Survey, begin, cluster_size, print, training_threads};
+use crate::commands::{Survey, begin, cluster_size, memory_bytes, print, training_threads};
 use crate::failure::{Context, Exit, Failure, Result};
+use crate::memory;
 use crate::progress::{Progress, Style};
 use crate::run_dir::{RunDir, unreadable};
 use crate::traces::number::grouped;
@@ -54,6 +55,7 @@ pub fn run(options: &cli::Resume, style: Style, process: Stopwatch) -> Result<Op
     progress.note(&word);
     let asked = options.processes.threads;
     let (threads, size) = (training_threads(asked, &plan), cluster_size(asked, &plan));
+    memory::check(memory_bytes(&plan, threads, size))?;
     let job = Job { plan, data, run, recipe_text, threads, style, process };
     begin(job, size, found, options.json)
 }

@@ -2,8 +2,11 @@
 
 use crate::cli;
 use crate::clock::{self, Stopwatch};
-use crate::commands::{Survey, begin, check_output, cluster_size, print, training_threads};
+use crate::commands::{
+    Survey, begin, check_output, cluster_size, memory_bytes, print, training_threads,
+};
 use crate::failure::{Exit, Result};
+use crate::memory;
 use crate::progress::{Progress, Style};
 use crate::run_dir::RunDir;
 use crate::traces::number::{counted, duration, grouped, percent, short};
@@ -29,6 +32,7 @@ pub fn run(options: &cli::Train, style: Style, process: Stopwatch) -> Result<Opt
     check_output(&source)?;
     let asked = options.processes.threads;
     let (threads, size) = (training_threads(asked, &plan), cluster_size(asked, &plan));
+    memory::check(memory_bytes(&plan, threads, size))?;
     let recipe_text = to_yaml(&plan.recipe);
     let now = clock::unix_seconds() as u64;
     let run = RunDir::create(Path::new(&plan.recipe.output.dir), &plan.recipe.name, now)?;

@@ -3,32 +3,30 @@
 //! A pure state machine. [`Cluster::step`] takes the time and what has happened, and returns what
 //! to do, each with its reason. The shell around it sends, writes and reports back. When anything
 //! is lost the run ends with one error that names it.
+//!
+//! # Layout
+//! - `joining`: who takes part; `training`: rounds, leases, commits; `scoring`: held-out parts;
+//!   `saving`: checkpoints
 
-use super::course::{Course, Done, End, Next};
-use super::deal::{deal, redeal};
+mod joining;
+mod saving;
+mod scoring;
+mod training;
+
+use super::course::{Course, End, Next};
 use super::gather::{Counted, Gather};
 use super::member::{Members, Standing};
 use super::scoring::Scoring;
 use planaria_learn::Scores;
-use planaria_numerics::aggregate::{clip_factor, shard_range};
+use planaria_numerics::aggregate::shard_range;
 use planaria_protocol::event::{Pulse, What};
 use planaria_protocol::message::Share;
 use planaria_protocol::message::{
-    Agent, FromServer, FromWorker, HeldOut, Shelf, Steps, ToServer, ToWorker, Trouble,
+    Agent, FromServer, FromWorker, HeldOut, Steps, ToServer, ToWorker, Trouble,
 };
 use planaria_protocol::state::State;
 use std::borrow::Cow;
 use std::time::Duration;
-
-/// How long a round should take: short enough to stop soon and to deal anew, long enough that
-/// nobody waits for leases.
-const ROUND_SECONDS: f64 = 0.05;
-/// Most steps of a round.
-const ROUND_STEPS_MAX: u64 = 256;
-/// Rounds that are leased at a time: the one under way and the next.
-const ROUNDS_AHEAD: usize = 2;
-/// Seconds between looks at whether the shards should be dealt anew.
-const REDEAL_SECONDS: f64 = 0.5;
 
 /// What does not change in a session.
 #[derive(Debug, Clone)]
@@ -236,50 +234,6 @@ impl Cluster {
         }
     }
 
-    fn joined(
-        &mut self,
-        agent: Agent,
-        pid: u32,
-        build: &str,
-        address: Option<String>,
-    ) -> Result<(), Trouble> {
-        if build != self.config.build {
-            let own = &self.config.build;
-            return Err(Trouble {
-                message: format!("{agent} runs build {build}, but the run began with {own}"),
-                hint: Some("the program was replaced while it started; start the run again".into()),
-                fix_input: true,
-            });
-        }
-        self.members.join(agent, pid, address).map_err(failed)?;
-        if matches!(agent, Agent::Server(_)) && self.members.servers_are(Standing::Joined) {
-            for server in 0..self.config.servers {
-                let blocks = blocks_of(&self.config, server);
-                let (checkpoint, step) = (self.config.checkpoint.clone(), self.course.state().step);
-                let begin = ToServer::Begin { blocks, checkpoint, step };
-                self.decide(Action::ToServer(server, begin), "every server has joined");
-            }
-        }
-        if let Agent::Worker(worker) = agent
-            && self.members.servers_are(Standing::Ready)
-        {
-            self.begin_worker(worker);
-        }
-        Ok(())
-    }
-
-    fn begin_worker(&mut self, worker: u32) {
-        let shelf = |server| Shelf {
-            server,
-            address: self.members.address(server),
-            blocks: blocks_of(&self.config, server),
-        };
-        let servers = (0..self.config.servers).map(shelf).collect();
-        let step = self.course.state().step;
-        let begin = ToWorker::Begin { servers, step };
-        self.decide(Action::ToWorker(worker, begin), "every server is ready");
-    }
-
     fn worker_said(&mut self, now: Duration, worker: u32, said: FromWorker) -> Result<(), Trouble> {
         match said {
             FromWorker::Ready { engine, threads } => {
@@ -312,16 +266,6 @@ impl Cluster {
             FromWorker::Evaluated { .. } => {}
         }
         Ok(())
-    }
-
-    fn begin_training(&mut self, now: Duration) -> Result<(), Trouble> {
-        let speeds: Vec<_> = (0..self.config.workers).map(|w| (w, 1.0)).collect();
-        self.shares = deal(self.config.shards, &speeds);
-        let step = self.course.state().step;
-        self.record_deal(step, "workers count as equally fast until they are measured".into());
-        self.phase = Phase::Training;
-        (self.stepped, self.redealt) = (now, now);
-        self.go_on(now)
     }
 
     fn server_said(
@@ -382,62 +326,6 @@ impl Cluster {
         Ok(())
     }
 
-    /// Messages of a step can only be of the one that is being gathered.
-    fn expect_step(&self, server: u32, step: u64) -> Result<(), Trouble> {
-        let own = self.course.state().step;
-        if step == own {
-            return Ok(());
-        }
-        Err(failed(format!("server-{server} speaks of step {step} while step {own} is gathered")))
-    }
-
-    /// Once all squares are there, lets every server update.
-    fn clip(&mut self, step: u64) -> Result<(), Trouble> {
-        let (Some(norm), Some(limit)) = (self.gather.norm(), self.config.clip_norm) else {
-            return Ok(());
-        };
-        self.check_finite("the gradient's norm", norm)?;
-        let factor = clip_factor(norm, limit);
-        for server in 0..self.config.servers {
-            if blocks_of(&self.config, server).is_empty() {
-                continue;
-            }
-            let clip = ToServer::Clip { step, factor };
-            self.decide(Action::ToServer(server, clip), "every block is summed");
-        }
-        Ok(())
-    }
-
-    /// Commits the step if everything is there.
-    fn commit(&mut self, now: Duration) -> Result<(), Trouble> {
-        let Some(counted) = self.gather.complete() else { return Ok(()) };
-        self.check_finite("the loss", counted.loss_sum)?;
-        if let Some(norm) = self.gather.norm() {
-            self.check_finite("the gradient's norm", norm)?;
-        }
-        let step = self.course.state().step;
-        for server in 0..self.config.servers {
-            let commit = ToServer::Commit { step };
-            self.decide(Action::ToServer(server, commit), "every server has applied the step");
-        }
-        self.gather.clear();
-        // Scores are of weights that are no longer the last.
-        self.scores = None;
-        let seconds = now.saturating_sub(self.stepped).as_secs_f64();
-        self.stepped = now;
-        let typical = self.step_seconds.get_or_insert(seconds);
-        *typical += 0.2 * (seconds - *typical);
-        let examples = counted.read.count;
-        let Counted { loss_sum, correct, read } = counted;
-        let done = Done { loss_sum, correct, examples, seconds, read };
-        if let Some(what) = self.course.stepped(self.seconds(now), &done) {
-            self.record(what, "a line is due");
-        }
-        let step = step + 1;
-        self.leased.retain(|round| round.steps().end > step);
-        self.go_on(now)
-    }
-
     /// Does what the course says next, as far as it can be done now.
     fn go_on(&mut self, now: Duration) -> Result<(), Trouble> {
         // A stop lets what is leased come to its end.
@@ -486,142 +374,6 @@ impl Cluster {
         }
     }
 
-    /// The part to score at the end, if the scores at hand are not of it.
-    fn last_part(&self) -> Option<HeldOut> {
-        let [validation, test] = self.config.held_out;
-        match (validation > 0, test > 0) {
-            (_, true) => Some(HeldOut::Test),
-            (true, false) if self.scores.is_none() => Some(HeldOut::Validation),
-            _ => None,
-        }
-    }
-
-    /// Leases rounds ahead, within what the course wants trained.
-    fn lease(&mut self, now: Duration) {
-        let Next::Train(segment) = self.course.next() else { return };
-        while self.leased.len() < ROUNDS_AHEAD {
-            let from = self.leased.last().map_or(segment.first_step, |r| r.steps().end);
-            let left = segment.steps().end.saturating_sub(from);
-            if left == 0 {
-                break;
-            }
-            self.maybe_redeal(now, from);
-            let first = segment.batches.start + (from - segment.first_step);
-            let batches = first..first + self.round_steps().min(left);
-            let round = Steps { epoch: segment.epoch, batches, first_step: from };
-            for server in 0..self.config.servers {
-                let (steps, shares) = (round.clone(), self.shares.clone());
-                let round = ToServer::Round { steps, shares };
-                self.decide(Action::ToServer(server, round), "the round before is under way");
-            }
-            for share in self.shares.clone().into_iter().filter(|s| !s.shards.is_empty()) {
-                let (steps, shards) = (round.clone(), share.shards);
-                let lease = ToWorker::Lease { steps, shards };
-                self.decide(Action::ToWorker(share.worker, lease), "the round before is under way");
-            }
-            self.leased.push(round);
-        }
-    }
-
-    fn round_steps(&self) -> u64 {
-        let fit = self.step_seconds.map_or(1.0, |seconds| ROUND_SECONDS / seconds);
-        (fit as u64).clamp(1, ROUND_STEPS_MAX)
-    }
-
-    fn maybe_redeal(&mut self, now: Duration, step: u64) {
-        if now.saturating_sub(self.redealt).as_secs_f64() < REDEAL_SECONDS {
-            return;
-        }
-        self.redealt = now;
-        let Some(speeds) = self.members.speeds() else { return };
-        if let Some((shares, reason)) = redeal(self.config.shards, &speeds, &self.shares) {
-            self.shares = shares;
-            self.record_deal(step, reason);
-        }
-    }
-
-    fn record_deal(&mut self, step: u64, reason: String) {
-        let shares = self.shares.clone();
-        self.record(What::Dealt { step, shares, reason: reason.clone() }, reason);
-    }
-
-    fn score(&mut self, part: HeldOut, end: Option<End>, why: &'static str) {
-        let batches = self.config.held_out[usize::from(part == HeldOut::Test)];
-        let scoring = Scoring::new(part, batches);
-        let step = self.course.state().step;
-        for (worker, batches) in (0..).zip(scoring.deal(self.config.workers as usize)) {
-            if !batches.is_empty() {
-                let evaluate = ToWorker::Evaluate { part, step, batches };
-                self.decide(Action::ToWorker(worker, evaluate), why);
-            }
-        }
-        self.phase = Phase::Scoring(scoring, end);
-    }
-
-    fn scored(
-        &mut self,
-        now: Duration,
-        part: HeldOut,
-        batch: u64,
-        scores: Scores,
-    ) -> Result<(), Trouble> {
-        let Phase::Scoring(scoring, end) = &mut self.phase else { return Ok(()) };
-        if scoring.part != part {
-            return Ok(());
-        }
-        let Some(scores) = scoring.take(batch, scores) else { return Ok(()) };
-        let end = end.take();
-        let figures = (scores.loss(), scores.accuracy());
-        self.scores = Some((part, scores));
-        match end {
-            Some(end) => self.finish(end),
-            None => {
-                self.phase = Phase::Training;
-                let what = self.course.validated(self.seconds(now), Some(figures));
-                self.record(what, "every batch of the validation part is scored");
-                self.go_on(now)?;
-                self.stepped = now;
-            }
-        }
-        Ok(())
-    }
-
-    fn save(&mut self, is_best: bool, reason: String) {
-        let state = self.course.state().clone();
-        let step = state.step;
-        let parts = vec![None; self.config.servers as usize];
-        self.saving = Some(Saving { state, is_best, reason: reason.clone(), parts });
-        self.course.saved();
-        self.decide(Action::Save(step), reason);
-    }
-
-    fn part_saved(&mut self, server: u32, step: u64, part: (String, String, u64)) {
-        let Some(saving) = self.saving.as_mut().filter(|s| s.state.step == step) else { return };
-        saving.parts[server as usize] = Some(part);
-        if saving.parts.iter().all(Option::is_some) {
-            let saving = Box::new(saving.clone());
-            self.decide(Action::WriteManifest(saving), "every part is on the disk");
-        }
-    }
-
-    fn manifest_written(
-        &mut self,
-        now: Duration,
-        written: Result<String, String>,
-    ) -> Result<(), Trouble> {
-        let folder = written.map_err(failed)?;
-        let Some(Saving { state, is_best, reason, .. }) = self.saving.take() else { return Ok(()) };
-        let saved = What::Saved { step: state.step, is_best, folder, reason };
-        self.record(saved, "its manifest is on the disk");
-        match &self.phase {
-            Phase::Ending(end) => self.end(end.clone()),
-            // Another checkpoint may have waited for this one.
-            Phase::Training if self.leased.is_empty() => self.go_on(now)?,
-            _ => {}
-        }
-        Ok(())
-    }
-
     /// Ends as soon as nothing is on its way to the disk.
     fn finish(&mut self, end: End) {
         match self.saving {
@@ -666,22 +418,6 @@ impl Cluster {
             self.decide(Action::ToServer(server, ToServer::Finish), "the run is over");
         }
         self.decide(Action::End, "the run is over");
-    }
-
-    fn check_finite(&self, what: &str, value: f64) -> Result<(), Trouble> {
-        if value.is_finite() {
-            return Ok(());
-        }
-        let step = self.course.state().step;
-        let rate = self.course.learning_rate(step);
-        Err(Trouble {
-            // Steps count from 1 for people.
-            message: format!("training failed at step {}: {what} is {value}", step + 1),
-            hint: Some(format!(
-                "lower the learning rate (it was {rate}), add `warmup_steps` or set `clip_norm`"
-            )),
-            fix_input: false,
-        })
     }
 
     /// Seconds of the run, pauses left out.

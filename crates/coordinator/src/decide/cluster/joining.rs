@@ -1,0 +1,51 @@
+//! Processes that join, and what they are told first.
+
+use super::{Action, Cluster, blocks_of, failed};
+use crate::decide::member::Standing;
+use planaria_protocol::message::{Agent, Shelf, ToServer, ToWorker, Trouble};
+
+impl Cluster {
+    pub(super) fn joined(
+        &mut self,
+        agent: Agent,
+        pid: u32,
+        build: &str,
+        address: Option<String>,
+    ) -> Result<(), Trouble> {
+        if build != self.config.build {
+            let own = &self.config.build;
+            return Err(Trouble {
+                message: format!("{agent} runs build {build}, but the run began with {own}"),
+                hint: Some("the program was replaced while it started; start the run again".into()),
+                fix_input: true,
+            });
+        }
+        self.members.join(agent, pid, address).map_err(failed)?;
+        if matches!(agent, Agent::Server(_)) && self.members.servers_are(Standing::Joined) {
+            for server in 0..self.config.servers {
+                let blocks = blocks_of(&self.config, server);
+                let (checkpoint, step) = (self.config.checkpoint.clone(), self.course.state().step);
+                let begin = ToServer::Begin { blocks, checkpoint, step };
+                self.decide(Action::ToServer(server, begin), "every server has joined");
+            }
+        }
+        if let Agent::Worker(worker) = agent
+            && self.members.servers_are(Standing::Ready)
+        {
+            self.begin_worker(worker);
+        }
+        Ok(())
+    }
+
+    pub(super) fn begin_worker(&mut self, worker: u32) {
+        let shelf = |server| Shelf {
+            server,
+            address: self.members.address(server),
+            blocks: blocks_of(&self.config, server),
+        };
+        let servers = (0..self.config.servers).map(shelf).collect();
+        let step = self.course.state().step;
+        let begin = ToWorker::Begin { servers, step };
+        self.decide(Action::ToWorker(worker, begin), "every server is ready");
+    }
+}
