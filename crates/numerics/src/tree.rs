@@ -165,8 +165,12 @@ fn sum_scaled<'a>(
         copy_scaled(sum, scale, out);
     } else {
         let (left, right) = halves(root);
-        sum_node(left, known, out, scratch);
-        add_node(right, known, scale, out, scratch);
+        if let (Some(a), Some(b)) = (known(left), known(right)) {
+            sum_of_two(a, b, scale, out);
+        } else {
+            sum_node(left, known, out, scratch);
+            add_node(right, known, scale, out, scratch);
+        }
     }
     squares(out)
 }
@@ -232,6 +236,15 @@ widest! {
     fn add(a: &[f32], b: &[f32], out: &mut [f32]) {
         for ((o, a), b) in out.iter_mut().zip(a).zip(b) {
             *o = a + b;
+        }
+    }
+}
+
+widest! {
+    /// out = (a + b) · scale
+    fn sum_of_two(a: &[f32], b: &[f32], scale: f32, out: &mut [f32]) {
+        for ((o, a), b) in out.iter_mut().zip(a).zip(b) {
+            *o = (a + b) * scale;
         }
     }
 }

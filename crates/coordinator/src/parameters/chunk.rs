@@ -11,9 +11,10 @@ use planaria_recipe::train::Optimizer;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard};
 
-/// Blocks per chunk: small enough that sending one hides behind summing the next, large enough that
-/// a frame's cost does not show.
-pub const CHUNK_BLOCKS: usize = 8;
+/// Blocks per chunk (512 KiB): small enough that sending one hides behind summing the next, large
+/// enough that waking threads for it does not show. Measured on network A of docs/benchmarks.md: 8
+/// blocks gave 0.75 times the steps of 28.
+pub const CHUNK_BLOCKS: usize = 32;
 
 /// Parameters per chunk.
 pub const CHUNK: usize = CHUNK_BLOCKS * BLOCK;
@@ -24,7 +25,7 @@ struct Arrival {
     /// The step it is of.
     step: u64,
     /// One bit for each block that is there.
-    blocks: u32,
+    blocks: u64,
     /// The blocks' values; with [`Values`] once they are all there.
     values: Option<Buffer>,
 }
@@ -138,7 +139,7 @@ impl Chunk {
             arrival.step = step;
             arrival.blocks = 0;
         }
-        let bits = ((1u32 << blocks.len()) - 1) << blocks.start;
+        let bits = ((1u64 << blocks.len()) - 1) << blocks.start;
         if arrival.blocks & bits != 0 {
             return Ok(Arrived::Twice);
         }
