@@ -112,7 +112,7 @@ impl Server {
                     if !self.held()?.store.commit(step) {
                         return Err(trouble(format!("step {step} was committed out of turn")));
                     }
-                    if let Some(report) = load.report(clock, &self.traffic()) {
+                    if let Some(report) = load.report(clock, || self.bytes_out()) {
                         self.tell(&report)?;
                     }
                 }
@@ -354,8 +354,8 @@ impl Server {
     }
 
     /// Bytes sent to the workers so far; what comes in is as much again.
-    fn traffic(&self) -> Vec<u64> {
-        self.links().values().map(Sender::bytes_sent).collect()
+    fn bytes_out(&self) -> u64 {
+        self.links().values().map(Sender::bytes_sent).sum()
     }
 
     fn close(&self) {
@@ -384,12 +384,12 @@ impl Load {
         Self { at: clock.now(), cpu: clock.cpu(), bytes_out: 0 }
     }
 
-    fn report(&mut self, clock: &dyn Clock, sent: &[u64]) -> Option<FromServer> {
+    fn report(&mut self, clock: &dyn Clock, sent: impl FnOnce() -> u64) -> Option<FromServer> {
         let now = clock.now();
         if now - self.at < LOAD_EVERY {
             return None;
         }
-        let (cpu, bytes_out): (Duration, u64) = (clock.cpu(), sent.iter().sum());
+        let (cpu, bytes_out) = (clock.cpu(), sent());
         let report = FromServer::Load {
             seconds: (now - self.at).as_secs_f64(),
             busy_seconds: (cpu - self.cpu).as_secs_f64(),

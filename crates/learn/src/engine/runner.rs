@@ -2,8 +2,9 @@
 //!
 //! While the last shards go through their backward pass, blocks of gradients become final one after
 //! another. When every shard of the run has passed some blocks, they are summed over each segment
-//! of the run (a node of the shards' tree) and handed out, while the pass goes on. Never finishes
-//! the tree, updates parameters or knows where gradients go.
+//! of the run (a node of the shards' tree) and handed out, while the pass goes on: by a thread of
+//! its own, the courier, so that computing need not wait for sending. Never finishes the tree,
+//! updates parameters or knows where gradients go.
 
 use super::packing::Packing;
 use super::parts::{Claims, Parts};
@@ -22,6 +23,7 @@ use planaria_numerics::aggregate::{BLOCK, shard_range};
 use planaria_numerics::tree::{Segment, each_segment, segment_sum_in_place};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex};
 
 /// Blocks handed out at a time, about: enough that a message costs little beside its content
 /// (256 KiB), few enough that threads share the summing of a large layer.
@@ -46,6 +48,8 @@ pub struct Runner {
     packed: Buffer,
     packing: Packing,
     pieces: Pieces,
+    /// Wakes the courier; nothing where all is handed out at the end of the pass.
+    bell: Option<Bell>,
     /// Packing, shards and pieces, taken anew each round.
     claims: [Claims; 3],
     round: usize,
@@ -70,6 +74,29 @@ struct Pieces {
     of_stage: Vec<Range<usize>>,
     /// Shards that have passed each stage.
     passed: Vec<AtomicUsize>,
+    /// The last stage after which something is final.
+    last: usize,
+}
+
+/// Wakes a thread that waits for shards to pass a stage.
+#[derive(Default)]
+struct Bell {
+    lock: Mutex<()>,
+    rung: Condvar,
+}
+
+impl Bell {
+    fn ring(&self) {
+        drop(self.lock.lock().expect("no thread panics with the bell"));
+        self.rung.notify_one();
+    }
+
+    fn wait_until(&self, done: impl Fn() -> bool) {
+        let mut lock = self.lock.lock().expect("no thread panics with the bell");
+        while !done() {
+            lock = self.rung.wait(lock).expect("no thread panics with the bell");
+        }
+    }
 }
 
 impl Pieces {
@@ -81,7 +108,13 @@ impl Pieces {
             of_stage.push(from..blocks.len());
         }
         let passed = of_stage.iter().map(|_| AtomicUsize::new(0)).collect();
-        Self { blocks, of_stage, passed }
+        let last = of_stage.iter().rposition(|pieces| !pieces.is_empty()).unwrap_or(0);
+        Self { blocks, of_stage, passed, last }
+    }
+
+    /// Whether something is final before the end of the pass.
+    fn come_early(&self) -> bool {
+        self.of_stage[..self.last].iter().any(|pieces| !pieces.is_empty())
     }
 }
 
@@ -95,15 +128,17 @@ impl Runner {
         let threads = settings.threads.clamp(1, 1024);
         let packing = Packing::new(&engine.compiled);
         let pieces = Pieces::new(&engine);
+        let bell = pieces.come_early().then(Bell::default);
         Self {
-            crew: Crew::new(threads),
+            crew: Crew::new(threads + usize::from(bell.is_some())),
             packed: Buffer::new(engine.compiled.packed_len),
             claims: [packing.len(), settings.shards, pieces.blocks.len()].map(Claims::new),
             packing,
             pieces,
+            bell,
             round: 0,
             workspaces: vec![],
-            threads: (0..threads)
+            threads: (0..=threads)
                 .map(|_| ThreadScratch::new(&engine.compiled, settings.shards))
                 .collect(),
             run: 0..0,
@@ -131,7 +166,7 @@ impl Runner {
 
     /// Threads that compute.
     pub fn threads(&self) -> usize {
-        self.crew.threads()
+        self.crew.threads() - usize::from(self.bell.is_some())
     }
 
     /// The loss and its constants.
@@ -170,7 +205,7 @@ impl Runner {
         let given = batch.inputs.len() / self.engine.network.input().len();
         assert_eq!(given, examples, "the examples of the run's shards");
 
-        let (round, threads) = (self.round, self.crew.threads());
+        let (round, threads) = (self.round, self.threads());
         let [packs, shards, pieces] = &self.claims;
         let packed = Parts::new(&mut self.packed, 1);
         let scratches = Parts::new(&mut self.threads, 1);
@@ -189,6 +224,7 @@ impl Runner {
             round,
             gradients: Parts::new(&mut self.gradients, self.stride),
             stride: self.stride,
+            bell: self.bell.as_ref(),
             ready,
         };
         let meeting = Meeting::default();
@@ -197,6 +233,9 @@ impl Runner {
             // SAFETY (all of this closure): each part is written by the one thread that took its
             // number; packed weights are read after a meeting; gradients are `Counter`'s matter.
             let scratch = unsafe { &mut scratches.part(thread)[0] };
+            if thread == threads {
+                return counter.carry(&mut scratch.sum);
+            }
             packs.share(round, thread, threads, |task| unsafe {
                 let (isa, compiled) = (engine.isa, &engine.compiled);
                 packing.run(task, isa, compiled, parameters, &packed, &mut scratch.pack);
@@ -240,7 +279,7 @@ impl Runner {
         self.segments.clear();
         self.segments.extend(each_segment(self.settings.shards, run.clone()));
         let capacity = self.settings.batch.div_ceil(self.settings.shards);
-        while self.workspaces.len() < self.crew.threads().min(run.len()) {
+        while self.workspaces.len() < self.threads().min(run.len()) {
             self.workspaces.push(self.engine.workspace(capacity));
         }
         if self.gradients.len() < run.len() * self.stride {
@@ -288,6 +327,7 @@ struct Counter<'a> {
     round: usize,
     gradients: Parts<'a, f32>,
     stride: usize,
+    bell: Option<&'a Bell>,
     ready: &'a (dyn Fn(Ready<'_>) + Sync),
 }
 
@@ -298,13 +338,27 @@ impl<'a> Counter<'a> {
         self.gradients.view(from + range.start..from + range.end)
     }
 
-    /// One more shard has passed the stage; the last one's thread hands its pieces out.
+    /// One more shard has passed the stage; with the last one its pieces are handed out, by the
+    /// courier while there is more to compute.
     fn passed(&self, stage: usize, scratch: &mut Vec<f32>) {
         if self.pieces.of_stage[stage].is_empty() {
             return;
         }
         let passed = self.pieces.passed[stage].fetch_add(1, Ordering::AcqRel) + 1;
         if passed == self.run.len() {
+            match self.bell {
+                Some(bell) if stage < self.pieces.last => bell.ring(),
+                _ => self.hand_out(stage, scratch),
+            }
+        }
+    }
+
+    /// Hands out what becomes ready before the end of the pass; the courier's part.
+    fn carry(&self, scratch: &mut Vec<f32>) {
+        let Some(bell) = self.bell else { return };
+        for stage in (0..self.pieces.last).filter(|s| !self.pieces.of_stage[*s].is_empty()) {
+            let passed = &self.pieces.passed[stage];
+            bell.wait_until(|| passed.load(Ordering::Acquire) == self.run.len());
             self.hand_out(stage, scratch);
         }
     }
