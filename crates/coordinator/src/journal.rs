@@ -44,6 +44,11 @@ impl Journal {
         Ok(event)
     }
 
+    /// The file, to be synced from another thread.
+    pub fn handle(&self) -> io::Result<File> {
+        self.file.try_clone()
+    }
+
     /// Makes the events so far survive a power cut.
     pub fn sync(&self) -> io::Result<()> {
         self.file.sync_data()

@@ -292,10 +292,13 @@ impl Desk {
             ..shell.manifest.clone()
         };
         let (shelf, is_best, post) = (shell.shelf.clone(), saving.is_best, self.post.clone());
+        let events = shell.journal.handle();
         let write = move || {
             let name = folder.display().to_string();
-            let written = shelf
-                .finish(&folder, &manifest, is_best)
+            // A checkpoint counts on the events before it.
+            let written = events
+                .and_then(|events| events.sync_data())
+                .and_then(|()| shelf.finish(&folder, &manifest, is_best))
                 .map(|()| name.clone())
                 .map_err(|e| format!("cannot write checkpoint `{name}`: {e}"));
             // After the end nobody listens.

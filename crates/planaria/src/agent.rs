@@ -102,7 +102,8 @@ fn coordinate(launch: Launch) -> Result<(), Trouble> {
     let (config, ranges) = config(&launch, &course);
     let setup = setup(&launch);
     let started = started(&launch, &course, &setup);
-    let before = course.state.seconds_total + course.seconds_since_command;
+    // Getting here is part of the run.
+    let before = course.state.seconds_total + (clock.unix_seconds() - course.commanded).max(0.0);
     let run_dir = Path::new(&course.run_dir);
     let journal = Journal::open(&run_dir.join(journal::FILE), launch.generation)
         .map_err(|e| trouble(format!("cannot write `{}/events.jsonl`: {e}", course.run_dir)))?;

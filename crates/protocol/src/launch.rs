@@ -77,6 +77,6 @@ pub struct CourseLaunch {
     pub state: State,
     /// Folder of the checkpoint it goes on from.
     pub checkpoint: Option<String>,
-    /// Seconds since the command was given.
-    pub seconds_since_command: f64,
+    /// When the command was given, in seconds since 1970.
+    pub commanded: f64,
 }

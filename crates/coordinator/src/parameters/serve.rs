@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 /// Least time between reports of a server's load.
@@ -32,7 +32,8 @@ struct Server {
     index: u32,
     log: Log,
     coordinator: Sender,
-    links: Mutex<BTreeMap<u32, Sender>>,
+    /// Shared, so that nobody holds the lock while sending.
+    links: Mutex<Arc<BTreeMap<u32, Sender>>>,
     held: OnceLock<Held>,
     /// Reused for the squares of a step.
     squares: Mutex<Vec<f64>>,
@@ -168,12 +169,12 @@ impl Server {
         let Agent::Worker(worker) = join.agent else {
             return (self.log)(&format!("refused a connection: {} is no worker", join.agent));
         };
-        self.links().insert(worker, sender.clone());
+        Arc::make_mut(&mut self.lock_links()).insert(worker, sender.clone());
         match self.serve(worker, sender, &mut receiver) {
             Ok(()) => {}
             Err(e) => (self.log)(&format!("worker-{worker}: {}", e.message)),
         }
-        self.links().remove(&worker);
+        Arc::make_mut(&mut self.lock_links()).remove(&worker);
         sender.close();
     }
 
@@ -345,7 +346,11 @@ impl Server {
         self.held.get().ok_or_else(|| trouble("the server has not begun"))
     }
 
-    fn links(&self) -> std::sync::MutexGuard<'_, BTreeMap<u32, Sender>> {
+    fn links(&self) -> Arc<BTreeMap<u32, Sender>> {
+        self.lock_links().clone()
+    }
+
+    fn lock_links(&self) -> MutexGuard<'_, Arc<BTreeMap<u32, Sender>>> {
         self.links.lock().expect("no thread panics with the links")
     }
 

@@ -1,5 +1,6 @@
 //! What the processes of a run are told.
 
+use crate::clock;
 use crate::cluster::Origin;
 use crate::failure::{Context, Result};
 use crate::run_dir::RunDir;
@@ -46,7 +47,7 @@ pub fn launch(
         recipe_sha256: sha256(job.recipe_text.as_bytes()),
         state: state.clone(),
         checkpoint: origin.map(|o| o.folder.display().to_string()),
-        seconds_since_command: job.process.seconds(),
+        commanded: clock::unix_seconds() - job.process.seconds(),
     };
     Ok(Launch {
         secret: secret.to_hex(),

@@ -223,8 +223,9 @@ impl Watch {
             peak_memory_bytes: peak_memory_of_children(),
         };
         let report = results.report();
-        let written = match story.state.step {
-            0 => Ok(()),
+        let written = match (outcome, story.state.step) {
+            // There is nothing to report of a run that was stopped before it began.
+            (Outcome::Interrupted, 0) => Ok(()),
             _ => results.write(&job.run, &report),
         };
         let path = job.run.path().to_path_buf();
