@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver as Inbox, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
@@ -63,22 +64,30 @@ pub struct Shell {
 
 /// What reaches the deciding thread.
 enum Mail {
-    Linked(Join, Sender),
+    /// Somebody has joined, over the link of this number.
+    Linked(u64, Join, Sender),
+    /// Somebody said something.
     Said(Input),
+    /// The console on this link wants to watch.
     Watch(u64),
-    Gone(Agent, u64, String),
+    /// This link has ended, and how.
+    Gone(u64, Agent, String),
 }
 
 /// Decides until the run is over.
 pub fn run(mut shell: Shell, started: What) -> Result<(), Trouble> {
     let (post, inbox) = sync_channel(INBOX_MAX);
     let (posting, log) = (post.clone(), shell.log.clone());
+    let links = AtomicU64::new(0);
     let listener = shell.listener.try_clone().map_err(trouble)?;
     let listening = listen::serve(
         listener,
         shell.secret.clone(),
         shell.generation,
-        move |join, sender, receiver| read_link(&posting, join, sender, receiver),
+        move |join, sender, receiver| {
+            let number = links.fetch_add(1, Ordering::Relaxed);
+            read_link(&posting, number, join, sender, receiver);
+        },
         move |reason| log(&format!("refused a connection: {reason}")),
     )
     .map_err(trouble)?;
@@ -96,29 +105,27 @@ pub fn run(mut shell: Shell, started: What) -> Result<(), Trouble> {
     over
 }
 
-/// Reads a link on the thread that was given for it.
-fn read_link(post: &SyncSender<Mail>, join: Join, sender: Sender, mut receiver: Receiver) {
-    static CONSOLES: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+/// Reads a link on the thread that was given for it; `number` tells consoles apart.
+fn read_link(
+    post: &SyncSender<Mail>,
+    number: u64,
+    join: Join,
+    sender: Sender,
+    mut receiver: Receiver,
+) {
     let agent = join.agent;
-    let console = CONSOLES.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    if post
-        .send(Mail::Linked(
-            Join { pid: if agent == Agent::Console { console as u32 } else { join.pid }, ..join },
-            sender,
-        ))
-        .is_err()
-    {
+    if post.send(Mail::Linked(number, join, sender)).is_err() {
         return;
     }
     let ended = match agent {
         Agent::Worker(worker) => read_worker(post, worker, &mut receiver),
         Agent::Server(server) => read_server(post, server, &mut receiver),
-        Agent::Console => read_console(post, console, &mut receiver),
+        Agent::Console => read_console(post, number, &mut receiver),
         Agent::Coordinator => Ok(()),
     };
     let how = ended.err().map_or_else(|| "it went away".to_owned(), |e| e.to_string());
     // After the end nobody listens.
-    let _ = post.send(Mail::Gone(agent, console, how));
+    let _ = post.send(Mail::Gone(number, agent, how));
 }
 
 fn read_worker(post: &SyncSender<Mail>, worker: u32, link: &mut Receiver) -> Result<(), Error> {
@@ -220,20 +227,20 @@ impl Desk {
                 }
                 None
             }
-            Mail::Linked(Join { agent: Agent::Console, pid, .. }, sender) => {
-                self.consoles.insert(u64::from(pid), (sender, false));
+            Mail::Linked(number, Join { agent: Agent::Console, .. }, sender) => {
+                self.consoles.insert(number, (sender, false));
                 None
             }
-            Mail::Linked(join, sender) => {
+            Mail::Linked(_, join, sender) => {
                 let Join { agent, build, pid, address } = join;
                 self.links.entry(agent).or_insert(sender);
                 Some(Input::Joined { agent, pid, build, address })
             }
-            Mail::Gone(Agent::Console, console, _) => {
-                self.consoles.remove(&console);
+            Mail::Gone(number, Agent::Console, _) => {
+                self.consoles.remove(&number);
                 None
             }
-            Mail::Gone(agent, _, how) => {
+            Mail::Gone(_, agent, how) => {
                 self.links.remove(&agent);
                 Some(Input::Left { agent, how })
             }
