@@ -38,15 +38,20 @@ impl Journal {
     /// Adds what happened, `seconds` into the run, and gives it back as the event it has become.
     pub fn record(&mut self, seconds: f64, unix_seconds: f64, what: What) -> io::Result<Event> {
         let event = Event { seconds, unix_seconds, generation: self.generation, what };
-        let mut line = serde_json::to_vec(&event)?;
-        line.push(b'\n');
-        self.file.write_all(&line)?;
+        self.write(&event)?;
         Ok(event)
     }
 
     /// The file, to be synced from another thread.
     pub fn handle(&self) -> io::Result<File> {
         self.file.try_clone()
+    }
+
+    /// Adds an event.
+    pub fn write(&mut self, event: &Event) -> io::Result<()> {
+        let mut line = serde_json::to_vec(event)?;
+        line.push(b'\n');
+        self.file.write_all(&line)
     }
 
     /// Makes the events so far survive a power cut.

@@ -9,10 +9,10 @@ use planaria_learn::Scores;
 use planaria_protocol::bytes;
 use planaria_protocol::checkpoint::{Manifest, Part, PartInfo, Shelf};
 use planaria_protocol::clock::Clock;
-use planaria_protocol::event::What;
+use planaria_protocol::event::{Event, What};
 use planaria_protocol::link::{Receiver, Sender};
 use planaria_protocol::message::{
-    Agent, FromConsole, FromServer, FromWorker, Join, ToConsole, ToServer, Trouble,
+    Agent, FromConsole, FromServer, FromWorker, Join, ToConsole, ToServer, Trouble, event_bulk,
 };
 use planaria_protocol::{Error, Secret, listen};
 use std::collections::BTreeMap;
@@ -97,9 +97,12 @@ pub fn run(mut shell: Shell, started: What) -> Result<(), Trouble> {
         post,
         folder: None,
         events: Vec::new(),
+        told_end: false,
     };
-    desk.record(&mut shell, started)?;
-    let over = desk.work(&mut shell, &inbox);
+    let over = desk.record(&mut shell, started).and_then(|()| desk.work(&mut shell, &inbox));
+    if let Err(trouble) = &over {
+        desk.tell_end(&shell, trouble);
+    }
     drop(listening);
     desk.say_goodbye();
     over
@@ -186,6 +189,8 @@ struct Desk {
     folder: Option<PathBuf>,
     /// This session's events so far, for whoever begins to watch.
     events: Vec<Vec<u8>>,
+    /// Whether those who watch know that the run is over.
+    told_end: bool,
 }
 
 impl Desk {
@@ -323,16 +328,35 @@ impl Desk {
     }
 
     fn record(&mut self, shell: &mut Shell, what: What) -> Result<(), Trouble> {
-        let seconds = shell.cluster.seconds(shell.clock.now());
-        let event = shell
-            .journal
-            .record(seconds, shell.clock.unix_seconds(), what)
-            .map_err(|e| trouble(format!("cannot write events.jsonl: {e}")))?;
-        let bulk = serde_json::to_vec(&event).map_err(trouble)?;
+        let event = event(shell, what);
+        let written = shell.journal.write(&event);
+        // Whoever watches is told even what the disk does not take.
+        self.tell(&event);
+        written.map_err(|e| trouble(format!("cannot write events.jsonl: {e}")))
+    }
+
+    fn tell(&mut self, event: &Event) {
+        self.told_end |= matches!(event.what, What::Ended { .. });
+        let bulk = event_bulk(event);
         self.show(&ToConsole::Event, &bulk);
         self.events.push(bulk);
         self.events.truncate(EVENTS_MAX);
-        Ok(())
+    }
+
+    /// Tells an end that the coordinator itself is the cause of, and that cannot be written down.
+    fn tell_end(&mut self, shell: &Shell, trouble: &Trouble) {
+        if self.told_end {
+            return;
+        }
+        let ended = What::Ended {
+            outcome: "failed".into(),
+            reason: Some(trouble.message.clone()),
+            step: shell.cluster.state().step,
+            weights_sha256: None,
+            trouble: Some(trouble.clone()),
+            state: Some(Box::new(shell.cluster.state().clone())),
+        };
+        self.tell(&event(shell, ended));
     }
 
     fn pulse(&mut self, shell: &Shell, now: Duration) {
@@ -359,6 +383,16 @@ impl Desk {
         for sender in self.links.values() {
             let _ = sender.flush_and_close(FAREWELL);
         }
+    }
+}
+
+/// What happens now, as an event.
+fn event(shell: &Shell, what: What) -> Event {
+    Event {
+        seconds: shell.cluster.seconds(shell.clock.now()),
+        unix_seconds: shell.clock.unix_seconds(),
+        generation: shell.generation,
+        what,
     }
 }
 

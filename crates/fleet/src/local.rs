@@ -115,7 +115,7 @@ impl Local {
     }
 
     /// Waits for all children to end by themselves, kills those that do not in time, and says how
-    /// each ended.
+    /// those ended that did.
     pub fn end(&mut self, patience: Duration) -> Vec<Exit> {
         let mut exits = Vec::new();
         while self.running() > 0 {
@@ -126,7 +126,6 @@ impl Local {
             exits.extend(more);
         }
         self.kill();
-        exits.extend(self.exits(Duration::ZERO));
         exits
     }
 

@@ -10,6 +10,21 @@ use planaria_protocol::message::{Push, Shelf};
 use planaria_protocol::{Error, Sender};
 use std::sync::Mutex;
 
+/// A server that could not be told.
+#[derive(Debug)]
+pub struct Unsent {
+    /// Which.
+    pub server: u32,
+    /// Why not.
+    pub why: Error,
+}
+
+impl std::fmt::Display for Unsent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "server-{} was lost: {}", self.server, self.why)
+    }
+}
+
 /// The servers, in the order of their blocks.
 pub struct Servers {
     shelves: Vec<Shelf>,
@@ -34,7 +49,7 @@ impl Servers {
     }
 
     /// Sends blocks to whoever holds them.
-    fn push(&self, step: u64, ready: &Ready<'_>) -> Result<(), Error> {
+    fn push(&self, step: u64, ready: &Ready<'_>) -> Result<(), Unsent> {
         let mut at = ready.blocks.start;
         let mut values = ready.values;
         for (shelf, sender) in self.shelves.iter().zip(&self.senders) {
@@ -49,7 +64,8 @@ impl Servers {
                 shards: ready.segment.count as u32,
                 first_block: at as u32,
             };
-            sender.send_with(&message, bytes::as_bytes(now))?;
+            let sent = sender.send_with(&message, bytes::as_bytes(now));
+            sent.map_err(|why| Unsent { server: shelf.server, why })?;
             (at, values) = (end, rest);
         }
         Ok(())
@@ -71,9 +87,9 @@ pub fn compute(
     parameters: &[f32],
     portion: &Portion,
     shards_in_step: usize,
-) -> Result<(), Error> {
+) -> Result<(), Unsent> {
     let step = portion.step;
-    let failed: Mutex<Option<Error>> = Mutex::new(None);
+    let failed: Mutex<Option<Unsent>> = Mutex::new(None);
     let batch =
         Examples { inputs: &portion.batch.inputs, targets: targets(&portion.batch.targets) };
     let push = |ready: Ready<'_>| {
@@ -91,7 +107,8 @@ pub fn compute(
         let read: Digest = ids.iter().copied().collect();
         let (loss_sum, correct) = (score.loss, score.correct);
         let message = Push::Shard { step, shard: shard as u32, loss_sum, correct, read };
-        servers.first().send_with(&message, bytes::as_bytes(stats))?;
+        let sent = servers.first().send_with(&message, bytes::as_bytes(stats));
+        sent.map_err(|why| Unsent { server: 0, why })?;
     }
     Ok(())
 }

@@ -15,6 +15,7 @@ use planaria_protocol::link::{self, Receiver, Sender};
 use planaria_protocol::message::{Agent, FromServer, Join, Pull, Push, ToServer, Trouble};
 use planaria_protocol::{Error, Secret, bytes, listen};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::net::TcpListener;
 use std::ops::Range;
 use std::path::Path;
@@ -169,7 +170,16 @@ impl Server {
         let Agent::Worker(worker) = join.agent else {
             return (self.log)(&format!("refused a connection: {} is no worker", join.agent));
         };
-        Arc::make_mut(&mut self.lock_links()).insert(worker, sender.clone());
+        match Arc::make_mut(&mut self.lock_links()).entry(worker) {
+            Entry::Vacant(place) => drop(place.insert(sender.clone())),
+            // The one that is there goes on; whoever comes second must not take its place.
+            Entry::Occupied(_) => {
+                sender.close();
+                return (self.log)(&format!(
+                    "refused a connection: worker-{worker} is here already"
+                ));
+            }
+        }
         match self.serve(worker, sender, &mut receiver) {
             Ok(()) => {}
             Err(e) => (self.log)(&format!("worker-{worker}: {}", e.message)),
@@ -211,7 +221,7 @@ impl Server {
                 Push::Shard { step, shard, loss_sum, correct, read } => {
                     let counted = Counted { loss_sum, correct, read };
                     let bulk = (stats.as_mut_slice(), incoming.bulk_bytes);
-                    self.count(receiver, (step, shard), counted, bulk)?;
+                    self.count((worker, receiver), (step, shard), counted, bulk)?;
                 }
             }
         }
@@ -277,16 +287,18 @@ impl Server {
 
     fn count(
         &self,
-        receiver: &mut Receiver,
+        (worker, receiver): (u32, &mut Receiver),
         (step, shard): (u64, u32),
         counted: Counted,
         (stats, bulk): (&mut [f32], usize),
     ) -> Result<(), Trouble> {
         let held = self.held()?;
-        let entered = held.store.enter::<Error>(step).map_err(trouble)?;
-        let known = (shard as usize) < held.store.settings().train.shards;
-        if entered.is_none() || !known {
+        let Some(round) = held.store.enter::<Error>(step).map_err(trouble)? else {
+            // Its step is over: counted already.
             return receiver.skip_bulk().map_err(trouble);
+        };
+        if round.owner(shard as usize) != Some(worker) {
+            return Err(trouble(format!("shard {shard} of step {step} is not this worker's")));
         }
         if stats.len() * 4 != bulk {
             return Err(trouble(format!("{bulk} bytes of statistics are not {}", stats.len())));

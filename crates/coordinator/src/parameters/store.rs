@@ -79,6 +79,12 @@ impl Round {
         (self.owners[at] == worker).then_some(at)
     }
 
+    /// The worker that computes a shard.
+    pub fn owner(&self, shard: usize) -> Option<u32> {
+        let at = self.segments.iter().position(|s| s.range().contains(&shard))?;
+        Some(self.owners[at])
+    }
+
     fn batch(&self, step: u64) -> u64 {
         self.steps.batches.start + (step - self.steps.first_step)
     }

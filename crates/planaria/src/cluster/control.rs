@@ -13,7 +13,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Name of the file in a run's folder.
-const FILE: &str = "control.json";
+pub const FILE: &str = "control.json";
 
 #[derive(Serialize, Deserialize)]
 struct Content {

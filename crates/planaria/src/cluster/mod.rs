@@ -13,6 +13,7 @@ pub mod control;
 pub mod launch;
 
 use crate::agent::failure;
+use crate::clock;
 use crate::failure::{Context, Failure, Result};
 use crate::progress::Progress;
 use crate::run_dir::{CHECKPOINTS, LOGS};
@@ -24,6 +25,7 @@ use crate::training::recorder::Recorder;
 use crate::training::run_loop::Job;
 use console::{Console, News};
 use control::Control;
+use planaria_coordinator::journal::{self, Journal};
 use planaria_fleet::local::{Exit, Local};
 use planaria_learn::Scores;
 use planaria_protocol::Secret;
@@ -61,11 +63,12 @@ pub fn run(job: Job, size: Size, found: Option<Found<Checkpoint>>) -> Result<Fin
     let launch = launch::launch(&job, size, (&secret, generation), (&state, origin.as_ref()))?;
     let progress = Progress::new(job.style);
     let recorder = Recorder::open(&job.run, state.step, state.epoch, progress)?;
-    let mut watch = Watch { recorder, story: Story::new(state), job, generation };
+    let story = Story::new(state);
+    let mut watch = Watch { recorder, story, job, generation, exits: Vec::new() };
     let mut fleet = watch.fleet()?;
     let trained = watch.train(&mut fleet, launch, &secret);
-    let exits = fleet.end(FAREWELL);
-    watch.finish(size, trained, &exits)
+    watch.exits.extend(fleet.end(FAREWELL));
+    watch.finish(size, trained)
 }
 
 /// Where a run goes on from.
@@ -98,6 +101,8 @@ struct Watch {
     recorder: Recorder,
     story: Story,
     generation: u64,
+    /// Processes that have ended, in that order.
+    exits: Vec<Exit>,
 }
 
 /// What the events have told so far.
@@ -145,7 +150,25 @@ impl Watch {
     }
 
     /// Starts every process and watches until the run is over.
-    fn train(&mut self, fleet: &mut Local, mut launch: Launch, secret: &Secret) -> Result<()> {
+    fn train(&mut self, fleet: &mut Local, launch: Launch, secret: &Secret) -> Result<()> {
+        let (console, _control) = match self.start(fleet, launch, secret) {
+            Ok(started) => started,
+            Err(failure) => {
+                self.exits.extend(fleet.exits(LOOK_EVERY));
+                // Those that did start wait for the others, and would for ever.
+                fleet.kill();
+                return Err(failure);
+            }
+        };
+        self.watch(fleet, &console)
+    }
+
+    fn start(
+        &mut self,
+        fleet: &mut Local,
+        mut launch: Launch,
+        secret: &Secret,
+    ) -> Result<(Console, Control)> {
         let id = self.job.run.id();
         let start = |fleet: &mut Local, agent, launch: &Launch| {
             fleet.start(agent, &id, launch).map_err(Failure::failed)
@@ -160,9 +183,12 @@ impl Watch {
         for worker in 0..launch.size.workers {
             start(fleet, Agent::Worker(worker), &launch)?;
         }
-        let console = Console::connect(&address, secret, &launch)?;
-        let _control = Control::write(&self.job.run, &address, secret, &launch)?;
-        self.watch(fleet, &console)
+        let console = Console::connect(&address, secret, &launch).map_err(|failure| Failure {
+            message: format!("the coordinator was lost: {}", failure.message),
+            ..failure
+        })?;
+        let control = Control::write(&self.job.run, &address, secret, &launch)?;
+        Ok((console, control))
     }
 
     fn watch(&mut self, fleet: &Local, console: &Console) -> Result<()> {
@@ -187,20 +213,29 @@ impl Watch {
                 if !exit.is_well() && exit.agent != Agent::Coordinator {
                     console.ended(exit.agent, &exit.how());
                 }
+                self.exits.push(exit);
             }
         }
     }
 
     /// Writes the last files from what the events and the last checkpoint hold.
-    fn finish(self, size: Size, trained: Result<()>, exits: &[Exit]) -> Result<Finished> {
-        let (outcome, reason, failure) = self.outcome(trained, exits);
-        let Self { job, recorder, story, generation } = self;
+    fn finish(self, size: Size, trained: Result<()>) -> Result<Finished> {
+        let (outcome, reason, failure) = self.outcome(trained);
+        let Self { job, recorder, mut story, generation, .. } = self;
         let weights = match checkpoint::read(&job.run.file(CHECKPOINTS).join("last")) {
-            Ok(checkpoint) => checkpoint.weights,
+            Ok(checkpoint) => {
+                if story.ended.is_none() {
+                    story.state = checkpoint.manifest.state;
+                }
+                checkpoint.weights
+            }
             // Without a checkpoint nothing was learned that could be kept.
             Err(_) if outcome == Outcome::Failed || story.state.step == 0 => Default::default(),
             Err(unreadable) => return Err(Failure::failed(unreadable)),
         };
+        if story.ended.is_none() {
+            conclude(&job, generation, &story.state, reason.clone());
+        }
         let means = Means {
             engine: story.engine,
             threads: story.threads as usize,
@@ -235,18 +270,14 @@ impl Watch {
         }
     }
 
-    fn outcome(
-        &self,
-        trained: Result<()>,
-        exits: &[Exit],
-    ) -> (Outcome, Option<String>, Option<Failure>) {
+    fn outcome(&self, trained: Result<()>) -> (Outcome, Option<String>, Option<Failure>) {
         let failed = |failure: Failure| {
             let reason = Some(failure.message.clone());
             (Outcome::Failed, reason, Some(failure))
         };
         let said = self.story.ended.clone();
         match (said, trained) {
-            (Some((_, _, Some(trouble))), _) => failed(self.explain(failure(trouble), exits)),
+            (Some((_, _, Some(trouble))), _) => failed(self.explain(failure(trouble))),
             (Some((outcome, reason, None)), _) => {
                 let outcome = match outcome.as_str() {
                     "completed" => Outcome::Completed,
@@ -255,19 +286,20 @@ impl Watch {
                 };
                 (outcome, reason, None)
             }
-            (None, Err(failure)) => failed(self.explain(failure, exits)),
+            (None, Err(failure)) => failed(self.explain(failure)),
             (None, Ok(())) => {
-                failed(self.explain(Failure::failed("the run ended without a word"), exits))
+                failed(self.explain(Failure::failed("the coordinator ended without a word")))
             }
         }
     }
 
     /// Says how the process that a failure names has ended, and where its log is.
-    fn explain(&self, failure: Failure, exits: &[Exit]) -> Failure {
-        let named = |exit: &&Exit| failure.message.contains(&exit.agent.to_string());
+    fn explain(&self, failure: Failure) -> Failure {
+        let named = |exit: &&Exit| names(&failure.message, &exit.agent.to_string());
         let killed = |exit: &&Exit| exit.status.code().is_none();
-        let Some(exit) = exits.iter().filter(|e| !e.is_well()).find(|e| named(e) || killed(e))
-        else {
+        // Whoever was killed is the cause; the others only noticed.
+        let unwell = || self.exits.iter().filter(|e| !e.is_well());
+        let Some(exit) = unwell().find(killed).or_else(|| unwell().find(named)) else {
             return failure;
         };
         let log = self.job.run.file(LOGS).join(format!("{}.log", exit.agent));
@@ -279,6 +311,30 @@ impl Watch {
         let hint = failure.hint.map_or_else(String::new, |hint| format!("{hint}; "));
         Failure { message, hint: Some(format!("{hint}its log is `{}`", log.display())), ..failure }
     }
+}
+
+/// Writes down that the session has failed, where the coordinator could not.
+fn conclude(job: &Job, generation: u64, state: &State, reason: Option<String>) {
+    let ended = What::Ended {
+        outcome: Outcome::Failed.name().into(),
+        reason,
+        step: state.step,
+        weights_sha256: None,
+        trouble: None,
+        state: Some(Box::new(state.clone())),
+    };
+    let seconds = state.seconds_total.max(job.process.seconds());
+    let written = Journal::open(&job.run.file(journal::FILE), generation)
+        .and_then(|mut journal| journal.record(seconds, clock::unix_seconds(), ended));
+    // The failure itself is told in any case, and it may be that nothing can be written.
+    drop(written);
+}
+
+/// Whether a message speaks of an agent: `worker-1` is not in `worker-12`.
+fn names(message: &str, agent: &str) -> bool {
+    message
+        .match_indices(agent)
+        .any(|(at, _)| !message[at + agent.len()..].starts_with(|next: char| next.is_ascii_digit()))
 }
 
 /// Where the coordinator listens: the first line it says.

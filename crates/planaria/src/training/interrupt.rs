@@ -4,6 +4,7 @@
 //! under `nohup` or for a script's background job, stays ignored. Never saves anything; the run loop
 //! looks at the flag after each step.
 
+use crate::cluster::control;
 use crate::failure::Exit;
 use crate::progress::{Style, say};
 use std::path::{Path, PathBuf};
@@ -47,10 +48,14 @@ fn act(style: Style) {
             }
             return;
         }
-        (Some(run), true) => say(&format!(
-            "{line}quit without saving; planaria resume {} goes on from the last checkpoint\n",
-            run.display()
-        )),
+        (Some(run), true) => {
+            // Only a run on many processes has one; it holds a secret that is of no more use.
+            let _ = std::fs::remove_file(run.join(control::FILE));
+            say(&format!(
+                "{line}quit without saving; planaria resume {} goes on from the last checkpoint\n",
+                run.display()
+            ));
+        }
     }
     std::process::exit(Exit::Unsaved as i32);
 }

@@ -420,6 +420,11 @@ impl Cluster {
         self.decide(Action::End, "the run is over");
     }
 
+    /// How far the run has come.
+    pub fn state(&self) -> &State {
+        self.course.state()
+    }
+
     /// Seconds of the run, pauses left out.
     pub fn seconds(&self, now: Duration) -> f64 {
         self.before + now.as_secs_f64()
