@@ -6,7 +6,8 @@
 
 use crate::cli;
 use crate::clock::{self, SystemClock};
-use crate::failure::{Context, Exit, Failure, Result};
+use crate::commands::print;
+use crate::failure::{Context, Exit, Failure, Result, plain};
 use crate::progress::say;
 use planaria_coordinator::decide::cluster::{Cluster, Config};
 use planaria_coordinator::decide::course::{Course, Setup};
@@ -30,19 +31,38 @@ use std::sync::Arc;
 /// Longest orders, in bytes; a recipe is a few thousand.
 const ORDERS_BYTES_MAX: u64 = 64 << 20;
 
-/// Runs an agent to its end.
+/// Runs an agent to its end. What went wrong is in its log.
 pub fn run(role: &cli::Role) -> Result<Option<Exit>> {
-    let launch = orders()?;
+    if matches!(role, cli::Role::Build) {
+        return print(&format!("{}\n", crate::BUILD)).map(|()| None);
+    }
+    let mut launch = orders()?;
+    log(&format!("started as process {}, build {}", std::process::id(), crate::BUILD));
+    let asked = std::mem::replace(&mut launch.build, crate::BUILD.into());
+    let (clock, log_lines) = (SystemClock::start(), Arc::new(log));
     let ended = match role {
+        cli::Role::Build => Ok(()),
+        cli::Role::Coordinator { .. } if asked != crate::BUILD => {
+            Err(trouble(format!("this is not the build that was asked for, {asked}")))
+        }
         cli::Role::Coordinator { .. } => coordinate(launch),
         cli::Role::Server { index, .. } => {
-            parameters::serve::run(&launch, *index, &SystemClock::start(), Arc::new(log))
+            parameters::serve::run(&launch, *index, &clock, log_lines)
         }
         cli::Role::Worker { index, .. } => {
-            planaria_worker::run::run(&launch, *index, &SystemClock::start())
+            planaria_worker::run::run(&launch, *index, &clock, log_lines)
         }
     };
-    ended.map(|()| None).map_err(failure)
+    match ended.map_err(failure) {
+        Ok(()) => {
+            log("ended: the run is over");
+            Ok(None)
+        }
+        Err(failure) => {
+            log(&format!("ended: {failure}"));
+            Ok(Some(failure.exit))
+        }
+    }
 }
 
 /// A process' trouble as this one's failure.
@@ -86,7 +106,9 @@ fn orders() -> Result<Launch> {
 
 /// One line in the agent's log.
 fn log(text: &str) {
-    say(&format!("{} {text}\n", clock::iso8601(clock::unix_seconds() as u64)));
+    // A line of the log is one line, whatever is said in it.
+    let text = plain(text).replace('\n', " ");
+    say(&format!("{} {text}\n", clock::iso8601_millis(clock::unix_seconds())));
 }
 
 fn coordinate(launch: Launch) -> Result<(), Trouble> {

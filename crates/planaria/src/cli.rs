@@ -76,6 +76,8 @@ Example:
 /// Which process of a run.
 #[derive(Debug, Subcommand)]
 pub enum Role {
+    /// Says which build this is, and nothing else.
+    Build,
     /// Decides.
     Coordinator {
         /// The run, for people who list processes.

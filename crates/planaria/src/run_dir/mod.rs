@@ -44,13 +44,7 @@ impl RunDir {
             let id = if attempt == 1 { base.clone() } else { format!("{base}-{attempt}") };
             let path = runs.join(id);
             match fs::create_dir(&path) {
-                Ok(()) => {
-                    for folder in [CHECKPOINTS, "tensorboard"] {
-                        fs::create_dir(path.join(folder))
-                            .context(|| format!("cannot create `{}`", path.display()))?;
-                    }
-                    return Self::lock(path);
-                }
+                Ok(()) => return Self::furnish(path),
                 Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
                 Err(e) => {
                     return Err(Failure::failed(format!(
@@ -61,6 +55,22 @@ impl RunDir {
             }
         }
         Err(Failure::failed(format!("{SAME_SECOND_MAX} runs named `{base}` exist already")))
+    }
+
+    /// Makes exactly this folder, which must not exist.
+    pub fn create_at(path: PathBuf) -> Result<Self> {
+        let made = path.parent().map_or(Ok(()), fs::create_dir_all);
+        made.and_then(|()| fs::create_dir(&path))
+            .context(|| format!("cannot create `{}`", path.display()))?;
+        Self::furnish(path)
+    }
+
+    fn furnish(path: PathBuf) -> Result<Self> {
+        for folder in [CHECKPOINTS, "tensorboard"] {
+            fs::create_dir(path.join(folder))
+                .context(|| format!("cannot create `{}`", path.display()))?;
+        }
+        Self::lock(path)
     }
 
     /// Opens the run named by a path or by its id under `runs/`, for writing.

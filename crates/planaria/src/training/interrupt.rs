@@ -7,11 +7,14 @@
 use crate::failure::Exit;
 use crate::progress::{Style, say};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// Why a run stops that was sent a signal.
+pub const REASON: &str = "a signal asked for it";
 
 static ASKED: AtomicBool = AtomicBool::new(false);
-static RUN: OnceLock<PathBuf> = OnceLock::new();
+static RUN: Mutex<Option<PathBuf>> = Mutex::new(None);
 
 /// Starts listening. Called once, by commands that will have something to save.
 pub fn listen(style: Style) {
@@ -23,8 +26,7 @@ pub fn listen(style: Style) {
 
 /// From here on there is a run to save.
 pub fn begin(run: &Path) {
-    // A process has one run.
-    let _ = RUN.set(run.to_path_buf());
+    *RUN.lock().unwrap_or_else(PoisonError::into_inner) = Some(run.to_path_buf());
 }
 
 /// Whether a stop was asked for.
@@ -34,21 +36,17 @@ pub fn asked() -> bool {
 
 /// What a signal leads to; runs on a thread of its own.
 fn act(style: Style) {
-    let line = if style == Style::Live { "\r\x1b[2K" } else { "" };
-    match (RUN.get(), ASKED.swap(true, Ordering::SeqCst)) {
-        (None, _) => {
-            say(&format!("{line}stopped before the first step; nothing was left behind\n"))
-        }
+    let run = RUN.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    match (run, ASKED.swap(true, Ordering::SeqCst)) {
+        (None, _) => say("stopped before the first step; nothing was left behind\n"),
         (Some(_), false) => {
             if style != Style::Quiet {
-                say(&format!(
-                    "{line}finishing this step, then saving; Ctrl-C again quits without saving\n"
-                ));
+                say("finishing this step, then saving; Ctrl-C again quits without saving\n");
             }
             return;
         }
         (Some(run), true) => say(&format!(
-            "{line}quit without saving; planaria resume {} goes on from the last checkpoint\n",
+            "quit without saving; planaria resume {} goes on from the last checkpoint\n",
             run.display()
         )),
     }
