@@ -5,6 +5,7 @@
 
 use crate::decide::cluster::{Action, Cluster, Decision, Input, Saving};
 use crate::journal::Journal;
+use crate::narrate;
 use planaria_learn::Scores;
 use planaria_protocol::bytes;
 use planaria_protocol::checkpoint::{Manifest, Part, PartInfo, Shelf};
@@ -89,7 +90,7 @@ pub fn run(mut shell: Shell, started: What) -> Result<(), Trouble> {
         folder: None,
         events: Vec::new(),
     };
-    desk.record(&mut shell, started)?;
+    desk.record(&mut shell, started, "the command asked for it")?;
     let over = desk.work(&mut shell, &inbox);
     drop(listening);
     desk.say_goodbye();
@@ -249,7 +250,7 @@ impl Desk {
                 }
             }
             Action::ToServer(server, message) => self.tell_server(server, &message),
-            Action::Record(what) => self.record(shell, what)?,
+            Action::Record(what) => self.record(shell, what, &decision.reason)?,
             Action::Save(step) => {
                 (shell.log)(&format!("saving step {step}: {}", decision.reason));
                 match shell.shelf.begin(step) {
@@ -312,7 +313,10 @@ impl Desk {
         let _ = self.post.try_send(Mail::Said(Input::ManifestWritten(result)));
     }
 
-    fn record(&mut self, shell: &mut Shell, what: What) -> Result<(), Trouble> {
+    fn record(&mut self, shell: &mut Shell, what: What, reason: &str) -> Result<(), Trouble> {
+        if let Some(line) = narrate::line(&what, reason) {
+            (shell.log)(&line);
+        }
         let seconds = shell.cluster.seconds(shell.clock.now());
         let event = shell
             .journal

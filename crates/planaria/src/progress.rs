@@ -81,7 +81,7 @@ impl Progress {
         self.drawn_at = Some(now);
         if self.style == Style::Live {
             let room = Room::of_stderr();
-            screen::draw(&picture::lines(frame, pulse, room), room);
+            screen::draw(picture::lines(frame, pulse, room), room);
         } else {
             say(&format!("{}\n", picture::headline(frame, pulse, usize::MAX)));
         }

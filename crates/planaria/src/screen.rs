@@ -1,19 +1,28 @@
 //! The last lines of the terminal, which are drawn anew again and again.
 //!
 //! Owns what of stderr is drawn and not said: whoever says something, on whatever thread, has the
-//! drawing taken away first. Never writes to stdout, and never fails: a closed stderr does not stop
+//! drawing moved below it. Never writes to stdout, and never fails: a closed stderr does not stop
 //! a run.
 
 use std::io::Write;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use terminal_size::{Height, Width};
 
 /// Columns assumed where the terminal does not tell.
 const COLUMNS_DEFAULT: usize = 80;
 /// Rows assumed where the terminal does not tell.
 const ROWS_DEFAULT: usize = 24;
 
-/// Characters of each line of the drawing on the screen; the cursor stands behind the last.
-static DRAWN: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+/// What is drawn at the moment.
+static DRAWN: Mutex<Drawing> = Mutex::new(Drawing { lines: Vec::new(), columns: 0 });
+
+/// Lines on the screen; the cursor stands behind the last.
+#[derive(Debug)]
+struct Drawing {
+    lines: Vec<String>,
+    /// Columns that the terminal had.
+    columns: usize,
+}
 
 /// Room on a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +39,15 @@ impl Room {
 
     /// The room that stderr's terminal has.
     pub fn of_stderr() -> Self {
-        let size = terminal_size::terminal_size_of(std::io::stderr());
+        Self::of(terminal_size::terminal_size_of(std::io::stderr()))
+    }
+
+    /// The room that stdout's terminal has.
+    pub fn of_stdout() -> Self {
+        Self::of(terminal_size::terminal_size_of(std::io::stdout()))
+    }
+
+    fn of(size: Option<(Width, Height)>) -> Self {
         let (columns, rows) = size.map_or((0, 0), |(w, h)| (usize::from(w.0), usize::from(h.0)));
         // A terminal that does not know its size says that it is 0 by 0.
         let or = |n: usize, default| if n == 0 { default } else { n };
@@ -38,36 +55,36 @@ impl Room {
     }
 }
 
-/// Says something that stays, in place of the drawing.
+/// Says something that stays, above the drawing.
 pub fn say(text: &str) {
     let mut drawn = lock();
-    let erased = erase(&std::mem::take(&mut *drawn), Room::of_stderr().columns);
-    write(&format!("{erased}{text}"));
+    let columns = Room::of_stderr().columns;
+    let erased = drawn.erase(columns);
+    write(&format!("{erased}{text}{}", drawn.text(columns)));
 }
 
 /// Draws these lines in place of those that were drawn before.
-pub fn draw(lines: &[String], room: Room) {
+pub fn draw(lines: Vec<String>, room: Room) {
     let mut drawn = lock();
-    let mut text = top(&drawn, room.columns);
-    for (i, line) in lines.iter().enumerate() {
-        if i > 0 {
-            text.push('\n');
-        }
-        // Only what is left of the old line is erased, so that nothing flickers.
-        text += line;
-        text += "\x1b[K";
-    }
-    write(&(text + "\x1b[J"));
-    *drawn = lines.iter().map(|line| line.chars().count()).collect();
+    // Only what is left of old lines is erased, so that nothing flickers. A terminal that has
+    // changed its width remembers where its lines ran over, until they are erased as a whole.
+    let top = match drawn.columns == room.columns {
+        true => drawn.top(room.columns),
+        false => drawn.erase(room.columns),
+    };
+    drawn.lines = lines;
+    write(&format!("{top}{}\x1b[J", drawn.text(room.columns)));
 }
 
 /// Takes the drawing away.
 pub fn clear() {
-    say("");
+    let mut drawn = lock();
+    write(&drawn.erase(Room::of_stderr().columns));
+    drawn.lines.clear();
 }
 
-fn lock() -> std::sync::MutexGuard<'static, Vec<usize>> {
-    // Line lengths are never half written.
+fn lock() -> MutexGuard<'static, Drawing> {
+    // Whoever panicked with the drawing has at worst drawn it wrong.
     DRAWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -78,22 +95,33 @@ fn write(text: &str) {
     }
 }
 
-/// What takes a drawing away.
-fn erase(drawn: &[usize], columns: usize) -> String {
-    match drawn {
-        [] => String::new(),
-        drawn => top(drawn, columns) + "\x1b[J",
+impl Drawing {
+    /// The lines as they are written to a terminal of so many columns.
+    fn text(&mut self, columns: usize) -> String {
+        self.columns = columns;
+        let fit = |line: &mut String| {
+            if let Some((end, _)) = line.char_indices().nth(columns.saturating_sub(1)) {
+                line.truncate(end);
+            }
+        };
+        self.lines.iter_mut().for_each(fit);
+        self.lines.iter().map(|line| format!("{line}\x1b[K")).collect::<Vec<_>>().join("\n")
     }
-}
 
-/// What leads to a drawing's first character. In a terminal that was made narrower its lines have
-/// run over several rows.
-fn top(drawn: &[usize], columns: usize) -> String {
-    let rows: usize = drawn.iter().map(|n| n.div_ceil(columns.max(1)).max(1)).sum();
-    match rows {
-        0 => String::new(),
-        1 => "\r".into(),
-        rows => format!("\r\x1b[{}A", rows - 1),
+    /// What takes it away.
+    fn erase(&self, columns: usize) -> String {
+        if self.lines.is_empty() { String::new() } else { self.top(columns) + "\x1b[J" }
+    }
+
+    /// What leads to its first character. In a terminal that was made narrower its lines have run
+    /// over several rows.
+    fn top(&self, columns: usize) -> String {
+        let rows = |line: &String| line.chars().count().div_ceil(columns.max(1)).max(1);
+        match self.lines.iter().map(rows).sum() {
+            0usize => String::new(),
+            1 => "\r".into(),
+            rows => format!("\r\x1b[{}A", rows - 1),
+        }
     }
 }
 
@@ -111,7 +139,15 @@ mod tests {
             (&[70, 20, 0], 30, "\r\x1b[4A\x1b[J"),
             (&[0], 0, "\r\x1b[J"),
         ] {
-            assert_eq!(erase(drawn, columns), expect, "{drawn:?} at {columns}");
+            let lines = drawn.iter().map(|n| "é".repeat(*n)).collect();
+            assert_eq!(Drawing { lines, columns: 80 }.erase(columns), expect, "{drawn:?}");
         }
+    }
+
+    #[test]
+    fn what_no_longer_fits_is_cut() {
+        let mut drawing = Drawing { lines: vec!["ééééé".into(), "ab".into()], columns: 80 };
+        assert_eq!(drawing.text(4), "ééé\x1b[K\nab\x1b[K");
+        assert_eq!(drawing.top(4), "\r\x1b[1A");
     }
 }

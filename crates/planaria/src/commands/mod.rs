@@ -3,9 +3,13 @@
 //! A command checks its input, calls the library and prints. Shared here: stdout.
 
 pub mod evaluate;
+pub mod logs;
 pub mod plan;
 pub mod resume;
+pub mod runs;
 pub mod schema;
+pub mod status;
+pub mod stop;
 pub mod train;
 
 use crate::agent;
@@ -13,6 +17,7 @@ use crate::cli::{Cli, Command};
 use crate::clock::Stopwatch;
 use crate::failure::{Context, Exit, Result};
 use crate::progress::Style;
+use crate::traces::number::counted;
 use std::io::{ErrorKind, Write};
 
 /// Runs a command; its success may still be an exit code of its own.
@@ -22,6 +27,10 @@ pub fn run(cli: Cli, process: Stopwatch) -> Result<Option<Exit>> {
         Command::Train(options) => train::run(&options, style, process),
         Command::Resume(options) => resume::run(&options, style, process),
         Command::Evaluate(options) => evaluate::run(&options, style).map(|()| None),
+        Command::Runs(options) => runs::run(&options, style).map(|()| None),
+        Command::Status(options) => status::run(&options).map(|()| None),
+        Command::Stop(options) => stop::run(&options, style).map(|()| None),
+        Command::Logs(options) => logs::run(&options).map(|()| None),
         Command::Plan(options) => plan::run(&options).map(|()| None),
         Command::Schema => schema::run().map(|()| None),
         Command::Agent(role) => agent::run(&role),
@@ -30,9 +39,38 @@ pub fn run(cli: Cli, process: Stopwatch) -> Result<Option<Exit>> {
 
 /// Writes data to stdout. A reader that went away, as `head` does, is no failure.
 pub(crate) fn print(text: &str) -> Result<()> {
+    print_on(text).map(drop)
+}
+
+/// Writes data to stdout, and says whether anyone still reads.
+pub(crate) fn print_on(text: &str) -> Result<bool> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(()),
-        written => written.context(|| "cannot write to stdout".into()),
+        Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(false),
+        written => written.context(|| "cannot write to stdout".into()).map(|()| true),
+    }
+}
+
+/// `3 min ago`.
+pub(crate) fn ago(seconds: f64) -> String {
+    let s = seconds.max(0.0) as u64;
+    match s {
+        0..60 => format!("{s} s ago"),
+        60..3600 => format!("{} min ago", s / 60),
+        3600..86_400 => format!("{} h ago", s / 3600),
+        _ => format!("{} ago", counted(s / 86_400, "day")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_read_well() {
+        assert_eq!(
+            [-3.0, 59.9, 60.0, 7200.0, 90_000.0, 2e5].map(ago),
+            ["0 s ago", "59 s ago", "1 min ago", "2 h ago", "1 day ago", "2 days ago"]
+        );
     }
 }

@@ -4,23 +4,27 @@
 //! Never decides what is written, or when.
 //!
 //! # Layout
+//! - [`lock`]: which process works on a run; [`history`]: what became of it so far
 //! - [`metrics`]: `metrics.jsonl`, the figures along the way
 //! - [`model_file`], [`safetensors`]: the trained network
 
+pub mod history;
+pub mod lock;
 pub mod metrics;
 pub mod model_file;
 pub mod safetensors;
 
 use crate::clock;
 use crate::failure::{Context, Failure, Result};
+use lock::Lock;
 use planaria_protocol::checkpoint::{Shelf, Unreadable};
 use planaria_protocol::durable;
-use std::fs::{self, File, TryLockError};
+use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// Folder that runs are looked for in when only an id is given.
-const DEFAULT_RUNS: &str = "runs";
+pub const DEFAULT_RUNS: &str = "runs";
 /// Folder of a run's checkpoints.
 pub const CHECKPOINTS: &str = "checkpoints";
 /// Folder of the logs of its processes.
@@ -32,7 +36,7 @@ const SAME_SECOND_MAX: u32 = 1000;
 #[derive(Debug)]
 pub struct RunDir {
     path: PathBuf,
-    _lock: File,
+    _lock: Lock,
 }
 
 impl RunDir {
@@ -79,19 +83,8 @@ impl RunDir {
     }
 
     fn lock(path: PathBuf) -> Result<Self> {
-        let name = path.join(".lock");
-        let lock = File::create(&name).context(|| format!("cannot open `{}`", name.display()))?;
-        match lock.try_lock() {
-            Ok(()) => Ok(Self { path, _lock: lock }),
-            Err(TryLockError::WouldBlock) => Err(Failure::user(format!(
-                "run `{}` is in use by another planaria process",
-                path.display()
-            ))
-            .hint("wait for it to end, or stop it with Ctrl-C")),
-            Err(TryLockError::Error(e)) => {
-                Err(Failure::failed(format!("cannot lock `{}`: {e}", name.display())))
-            }
-        }
+        let lock = Lock::take(&path)?;
+        Ok(Self { path, _lock: lock })
     }
 
     /// The folder's last name.
@@ -162,20 +155,15 @@ pub fn run_id(path: &Path) -> String {
 }
 
 fn nearby(candidates: &[PathBuf]) -> String {
-    let mut ids: Vec<String> = fs::read_dir(DEFAULT_RUNS)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter(|e| e.path().join("recipe.yaml").is_file())
-        .map(|e| e.file_name().to_string_lossy().into_owned())
-        .collect();
-    ids.sort_by_key(|id| std::cmp::Reverse(id.clone()));
-    ids.truncate(5);
-    if ids.is_empty() {
+    let runs = Path::new(DEFAULT_RUNS);
+    let mut found = history::list(runs).unwrap_or_default();
+    found.truncate(5);
+    if found.is_empty() {
         let looked: Vec<_> = candidates.iter().map(|p| format!("`{}`", p.display())).collect();
         return format!("looked at {}", looked.join(" and "));
     }
-    format!("runs here: {}", ids.join(", "))
+    let name = |path: &PathBuf| path.strip_prefix(runs).unwrap_or(path).display().to_string();
+    format!("runs here: {}", found.iter().map(name).collect::<Vec<_>>().join(", "))
 }
 
 /// A recipe's name as part of a folder's name.

@@ -6,6 +6,7 @@
 
 use crate::failure::Exit;
 use crate::progress::{Style, say};
+use crate::screen;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -38,19 +39,24 @@ pub fn asked() -> bool {
 fn act(style: Style) {
     let run = RUN.lock().unwrap_or_else(PoisonError::into_inner).clone();
     match (run, ASKED.swap(true, Ordering::SeqCst)) {
-        (None, _) => say("stopped before the first step; nothing was left behind\n"),
+        (None, _) => quit("stopped before the first step; nothing was left behind\n"),
         (Some(_), false) => {
             if style != Style::Quiet {
                 say("finishing this step, then saving; Ctrl-C again quits without saving\n");
             }
             return;
         }
-        (Some(run), true) => say(&format!(
+        (Some(run), true) => quit(&format!(
             "quit without saving; planaria resume {} goes on from the last checkpoint\n",
             run.display()
         )),
     }
     std::process::exit(Exit::Unsaved as i32);
+}
+
+fn quit(text: &str) {
+    screen::clear();
+    say(text);
 }
 
 /// Signals that the process was started with as ignored, one bit each, where the system tells.
