@@ -40,7 +40,7 @@ pub fn line(what: &What, reason: &str) -> Option<String> {
             format!("step {step} is saved in {folder}: {reason}")
         }
         What::Scored { part, examples, .. } => {
-            format!("{examples} {part:?} examples are scored: {reason}")
+            format!("{examples} {part} examples are scored: {reason}")
         }
         What::Stopping { reason } => format!("stopping: {reason}"),
         What::Ended { outcome, reason, step, .. } => {

@@ -36,6 +36,8 @@ Examples:
   planaria train examples/digits.yaml
   planaria train mnist.yaml --set train.epochs=3 --set train.optimizer.sgd.learning_rate=0.1
   planaria train mnist.yaml --json > report.json
+  planaria train mnist.yaml --workers 3 --servers 1
+  planaria train mnist.yaml --scaling 1,2,4
 
 Everything goes to a folder `runs/<name>-<timestamp>/`: the resolved recipe, metrics, TensorBoard
 events, checkpoints, the model (the last weights; the best are in `checkpoints/best`) and a report.
@@ -167,6 +169,11 @@ pub struct Train {
     /// Print the report as one JSON document on stdout.
     #[arg(long)]
     pub json: bool,
+    /// Train once with each of these numbers of workers, and compare: a table on stdout, and
+    /// `scaling.html` and `scaling.json` beside the runs. Workers have one thread each unless
+    /// `--threads` says otherwise.
+    #[arg(long, value_name = "N,N,…", conflicts_with = "workers")]
+    pub scaling: Option<String>,
     /// How many processes.
     #[command(flatten)]
     pub processes: Processes,

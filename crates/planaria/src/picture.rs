@@ -11,6 +11,8 @@ use std::collections::BTreeMap;
 
 /// Characters of the bar that shows how busy a worker is.
 const BAR: usize = 8;
+/// Characters of a state at least, so that rows hold still while states change.
+const STATE: usize = 10;
 /// What is between the parts of a line.
 const DOT: &str = " · ";
 /// What is before a process.
@@ -161,7 +163,7 @@ fn table(rows: &[Row], columns: usize) -> Vec<String> {
     let width = |of: fn(&Row) -> usize| {
         rows.iter().filter(|r| !r.state.is_empty()).map(of).max().unwrap_or(0)
     };
-    let (name, state) = (width(|r| length(&r.name)), width(|r| length(&r.state)));
+    let (name, state) = (width(|r| length(&r.name)), width(|r| length(&r.state)).max(STATE));
     let lined_up = || rows.iter().filter(|r| !r.free);
     let most = lined_up().map(|r| r.columns.len()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..most)

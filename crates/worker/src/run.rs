@@ -205,7 +205,7 @@ impl Bench {
                     links.coordinator.send(&report).map_err(trouble)?;
                 }
                 ToWorker::Evaluate { part, step, batches } => {
-                    log(&format!("scoring {part:?} batches {batches:?} after step {step}"));
+                    log(&format!("scoring {part} batches {batches:?} after step {step}"));
                     // Who stood by has not been sent them.
                     if std::mem::replace(&mut coming, step) != step {
                         pull(&servers, step)?;

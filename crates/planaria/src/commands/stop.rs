@@ -51,9 +51,9 @@ pub fn run(options: &cli::Stop, style: Style) -> Result<()> {
     let step = grouped(history.step);
     progress.note(&match history.state {
         Standing::Interrupted => {
-            format!("stopped at step {step}; go on with: planaria resume {path}")
+            format!("stopped after step {step}; go on with: planaria resume {path}")
         }
-        state => format!("run {path} {} at step {step}", state.text()),
+        state => format!("run {path} {} after step {step}", state.text()),
     });
     Ok(())
 }
@@ -64,7 +64,7 @@ fn not_running(history: &History) -> Failure {
         // Its lock was let go of just now.
         Standing::Running => "it has just ended".into(),
         Standing::Killed => "its process is gone".into(),
-        state => format!("it {} at step {}", past(state), grouped(history.step)),
+        state => format!("it {} after step {}", past(state), grouped(history.step)),
     };
     let failure = Failure::user(format!("run `{path}` is not running: {how}"));
     match history.state.is_done() {
@@ -129,8 +129,8 @@ mod tests {
     fn a_run_that_is_not_running_says_how_it_ended() {
         let mut history = History::of(Path::new("runs/net-1"), Holder::Nobody, &[]);
         for (state, expect, hint) in [
-            (Standing::Completed, "it has completed at step 0", false),
-            (Standing::Interrupted, "it was interrupted at step 0", true),
+            (Standing::Completed, "it has completed after step 0", false),
+            (Standing::Interrupted, "it was interrupted after step 0", true),
             (Standing::Killed, "its process is gone", true),
         ] {
             history.state = state;

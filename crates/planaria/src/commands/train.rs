@@ -5,6 +5,7 @@ use crate::clock::Stopwatch;
 use crate::commands::print;
 use crate::failure::{Exit, Result};
 use crate::library::Planaria;
+use crate::library::scaling::{self, Studied, worker_counts};
 use crate::progress::{Progress, Style};
 use crate::traces::number::{counted, duration, grouped, percent, short};
 use crate::traces::report::{Outcome, Report};
@@ -28,7 +29,26 @@ pub fn run(options: &cli::Train, style: Style, process: Stopwatch) -> Result<Opt
     if let Some(threads) = threads {
         training = training.threads(threads);
     }
-    conclude(training.run()?, options.json, style)
+    match &options.scaling {
+        None => conclude(training.run()?, options.json, style),
+        Some(counts) => study(&training, &worker_counts(counts)?, options.json, style),
+    }
+}
+
+/// Trains with each number of workers and prints what came of it.
+fn study(training: &Planaria, workers: &[u16], json: bool, style: Style) -> Result<Option<Exit>> {
+    let Studied { study, folder } = scaling::run(training, workers, style)?;
+    let mut progress = Progress::new(style);
+    if json {
+        print(&study.to_json())?;
+    } else if !study.runs.is_empty() {
+        print(&study.table())?;
+    }
+    study.remarks().iter().for_each(|remark| progress.note(remark));
+    if !study.runs.is_empty() {
+        progress.note(&format!("{}/scaling.html", folder.display()));
+    }
+    Ok((!study.complete).then_some(Exit::Interrupted))
 }
 
 /// Prints how a session ended.

@@ -6,10 +6,12 @@
 //!
 //! # Layout
 //! - [`layers`]: layers in a few words
+//! - [`scaling`]: the same training with more and more workers
 //! - `survey`: the recipe's data; `size`: processes and threads; `program`: what agents are
 
 pub mod layers;
 pub(crate) mod program;
+pub mod scaling;
 pub(crate) mod size;
 pub(crate) mod survey;
 
@@ -46,15 +48,16 @@ use survey::{Survey, check_output};
 /// let runs = tempfile::tempdir()?;
 /// let report = Planaria::new("tiny")
 ///     .data("digits")
-///     .examples(200)
+///     .examples(500)
 ///     .model([flatten(), dense(10)])
-///     .epochs(2)
-///     .batch(50)
+///     .epochs(3)
+///     .batch(20)
+///     .set("train.optimizer.sgd.learning_rate", "0.1")
 ///     .output_dir(runs.path())
 ///     .quiet(true)
 ///     .train()?;
 /// assert_eq!(report.outcome, Outcome::Completed);
-/// assert!(report.accuracy.is_some_and(|accuracy| accuracy > 0.1));
+/// assert!(report.accuracy.is_some_and(|accuracy| accuracy > 0.3));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
@@ -220,6 +223,12 @@ impl Planaria {
     /// How it talks, and when its process began.
     pub(crate) fn talking(mut self, style: Style, process: Stopwatch) -> Self {
         (self.style, self.process) = (style, process);
+        self
+    }
+
+    /// As if its process had begun now.
+    pub(crate) fn since_now(mut self) -> Self {
+        self.process = Stopwatch::start();
         self
     }
 

@@ -50,10 +50,10 @@ fn a_run_on_several_processes() {
         30,
         "
 digits · epoch 3/8 · step 241/768 · loss 0.0413 · acc 98.7% · 19,138 ex/s · 0:03 left
-  worker-0  computing  3 shards  8,402 ex/s  ███████░  91% busy
-  worker-1  computing  3 shards  8,401 ex/s  ████░░░░  51% busy
-  worker-2  computing   1 shard  8,400 ex/s  ███████░  91% busy
-  server-0  serving    38% of a core  412.0 MB/s
+  worker-0  computing   3 shards  8,402 ex/s  ███████░  91% busy
+  worker-1  computing   3 shards  8,401 ex/s  ████░░░░  51% busy
+  worker-2  computing    1 shard  8,400 ex/s  ███████░  91% busy
+  server-0  serving     38% of a core  412.0 MB/s
 ",
     );
 }
@@ -66,9 +66,9 @@ fn narrow_terminals_lose_the_least_important() {
         30,
         "
 digits · epoch 3/8 · loss 0.0413 · acc 98.7% · 0:03 left
-  worker-0  computing  3 shards  8,402 ex/s
-  worker-1  computing  3 shards  8,401 ex/s
-  server-0  serving    38% of a core  412.0 MB/s
+  worker-0  computing   3 shards  8,402 ex/s
+  worker-1  computing   3 shards  8,401 ex/s
+  server-0  serving     38% of a core  412.0 MB/s
 ",
     );
     check(
@@ -77,9 +77,9 @@ digits · epoch 3/8 · loss 0.0413 · acc 98.7% · 0:03 left
         30,
         "
 epoch 3/8 · loss 0.0413 · acc 98.7%
-  worker-0  computing  3 shards
-  worker-1  computing  3 shards
-  server-0  serving    38% of a core
+  worker-0  computing   3 shards
+  worker-1  computing   3 shards
+  server-0  serving     38% of a core
 ",
     );
     check(
@@ -103,11 +103,11 @@ fn more_workers_than_rows_are_summed_up() {
         7,
         "
 digits · epoch 3/8 · step 241/768 · loss 0.0413 · acc 98.7% · 0:03 left
-  worker-0  computing  3 shards  8,402 ex/s  ███████░  91% busy
-  worker-1  computing  3 shards  8,401 ex/s  ████░░░░  51% busy
-  worker-2  computing   1 shard  8,400 ex/s  ███████░  91% busy
+  worker-0  computing   3 shards  8,402 ex/s  ███████░  91% busy
+  worker-1  computing   3 shards  8,401 ex/s  ████░░░░  51% busy
+  worker-2  computing    1 shard  8,400 ex/s  ███████░  91% busy
   … and 57 more: 56 computing, 1 standby
-  server-0  serving    38% of a core  412.0 MB/s
+  server-0  serving     38% of a core  412.0 MB/s
 ",
     );
     check(

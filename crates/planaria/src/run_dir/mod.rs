@@ -104,14 +104,18 @@ impl RunDir {
 
     /// Writes a file in it, all or nothing.
     pub fn write(&self, name: &str, bytes: &[u8]) -> Result<()> {
-        let path = self.file(name);
-        durable::write(&path, bytes).context(|| format!("cannot write `{}`", path.display()))
+        write(&self.file(name), bytes)
     }
 
     /// The checkpoints in it.
     pub fn shelf(&self, keep: usize) -> Shelf {
         shelf(&self.path, keep)
     }
+}
+
+/// Writes a file, all or nothing.
+pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    durable::write(path, bytes).context(|| format!("cannot write `{}`", path.display()))
 }
 
 /// The checkpoints in a run's folder.
@@ -167,7 +171,7 @@ fn nearby(candidates: &[PathBuf]) -> String {
 }
 
 /// A recipe's name as part of a folder's name.
-fn plain_name(name: &str) -> String {
+pub(crate) fn plain_name(name: &str) -> String {
     let plain: String = name
         .chars()
         .take(100)
