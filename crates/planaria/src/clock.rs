@@ -120,6 +120,6 @@ mod tests {
             assert_eq!(iso8601(seconds), expect);
         }
         assert_eq!(stamp(1_000_000_000), "20010909-014640");
-        assert_eq!(iso8601_millis(951_782_400.0625), "2000-02-29T00:00:00.062Z");
+        assert_eq!(iso8601_millis(951_782_400.062_5), "2000-02-29T00:00:00.062Z");
     }
 }

@@ -69,10 +69,15 @@ pub fn headline(frame: &Frame, pulse: &Pulse, columns: usize) -> String {
     add(0, speed.map(|s| format!("{} ex/s", grouped(s.round() as u64))));
     let left = pulse.seconds_left.filter(|_| training);
     add(2, left.map(|s| format!("{} left", clock(s))));
+    fit(parts, columns)
+}
+
+/// Parts in one line of fewer than `columns` characters; those of the lowest rank go first.
+pub fn fit(mut parts: Vec<(u8, String)>, columns: usize) -> String {
     loop {
         let line = parts.iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>().join(DOT);
         // The last column stays free: some terminals wrap when it is written.
-        if line.chars().count() < columns || parts.is_empty() {
+        if length(&line) < columns || parts.is_empty() {
             return line;
         }
         let least = parts.iter().map(|(rank, _)| *rank).min();

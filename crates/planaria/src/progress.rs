@@ -58,9 +58,9 @@ impl Progress {
         Self { style, drawn_at: None }
     }
 
-    /// How it talks.
-    pub fn style(&self) -> Style {
-        self.style
+    /// Characters that a line may have without running over.
+    pub fn columns(&self) -> usize {
+        if self.style == Style::Live { Room::of_stderr().columns } else { usize::MAX }
     }
 
     /// Shows where the run is, by its own seconds.

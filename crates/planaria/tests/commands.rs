@@ -5,7 +5,7 @@ mod binary;
 use binary::{Place, talk};
 use serde_json::Value;
 use std::fs;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// A run that goes on until it is stopped, or for as long as anyone would wait.
@@ -115,6 +115,26 @@ fn a_killed_run_is_called_so() {
     let table = said(&place, &["runs"]);
     assert!(table.lines().nth(1).unwrap().contains("killed"), "{table}");
     assert_eq!(place.run(&["stop", &run]).status.code(), Some(2));
+}
+
+#[test]
+fn a_lost_worker_is_named_with_how_it_ended_and_its_log() {
+    let place = Place::new();
+    let child = start(&place, &[&ENDLESS[..], &["--workers", "2"]].concat());
+    let run = wait_for_steps(&place);
+    let events = fs::read_to_string(place.only_run().join("events.jsonl")).unwrap();
+    let events = events.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let joined = events.into_iter().find(|e| e["agent"] == "worker-1").expect("it has joined");
+    let kill = Command::new("kill").args(["-9", &joined["pid"].to_string()]).status();
+    assert!(kill.unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", talk(&output));
+    for expect in ["worker-1 (process", "killed by signal 9", "logs/worker-1.log"] {
+        assert!(talk(&output).contains(expect), "{expect} is missing in {}", talk(&output));
+    }
+    let status = place.json(&["status", &run, "--json"], 0);
+    assert_eq!(status["state"], "failed");
+    assert!(status["reason"].as_str().unwrap().contains("worker-1"), "{status}");
 }
 
 #[test]

@@ -61,11 +61,12 @@ pub fn run(job: Job, size: Size, found: Option<Found<Checkpoint>>) -> Result<Fin
     let launch = launch::launch(&job, size, (&secret, generation), (&state, origin.as_ref()))?;
     let progress = Progress::new(job.style);
     let recorder = Recorder::open(&job.run, state.step, state.epoch, progress)?;
-    let mut watch = Watch { recorder, story: Story::new(state), job, generation };
+    let story = Story::new(state);
+    let mut watch = Watch { recorder, story, job, generation, exits: Vec::new() };
     let mut fleet = watch.fleet()?;
     let trained = watch.train(&mut fleet, launch, &secret);
-    let exits = fleet.end(FAREWELL);
-    watch.finish(size, trained, &exits)
+    watch.exits.extend(fleet.end(FAREWELL));
+    watch.finish(size, trained)
 }
 
 /// Where a run goes on from.
@@ -98,6 +99,8 @@ struct Watch {
     recorder: Recorder,
     story: Story,
     generation: u64,
+    /// Processes that have ended.
+    exits: Vec<Exit>,
 }
 
 /// What the events have told so far.
@@ -187,14 +190,15 @@ impl Watch {
                 if !exit.is_well() && exit.agent != Agent::Coordinator {
                     console.ended(exit.agent, &exit.how());
                 }
+                self.exits.push(exit);
             }
         }
     }
 
     /// Writes the last files from what the events and the last checkpoint hold.
-    fn finish(self, size: Size, trained: Result<()>, exits: &[Exit]) -> Result<Finished> {
-        let (outcome, reason, failure) = self.outcome(trained, exits);
-        let Self { job, recorder, story, generation } = self;
+    fn finish(self, size: Size, trained: Result<()>) -> Result<Finished> {
+        let (outcome, reason, failure) = self.outcome(trained);
+        let Self { job, recorder, story, generation, .. } = self;
         let weights = match checkpoint::read(&job.run.file(CHECKPOINTS).join("last")) {
             Ok(checkpoint) => checkpoint.weights,
             // Without a checkpoint nothing was learned that could be kept.
@@ -234,18 +238,14 @@ impl Watch {
         }
     }
 
-    fn outcome(
-        &self,
-        trained: Result<()>,
-        exits: &[Exit],
-    ) -> (Outcome, Option<String>, Option<Failure>) {
+    fn outcome(&self, trained: Result<()>) -> (Outcome, Option<String>, Option<Failure>) {
         let failed = |failure: Failure| {
             let reason = Some(failure.message.clone());
             (Outcome::Failed, reason, Some(failure))
         };
         let said = self.story.ended.clone();
         match (said, trained) {
-            (Some((_, _, Some(trouble))), _) => failed(self.explain(failure(trouble), exits)),
+            (Some((_, _, Some(trouble))), _) => failed(self.explain(failure(trouble))),
             (Some((outcome, reason, None)), _) => {
                 let outcome = match outcome.as_str() {
                     "completed" => Outcome::Completed,
@@ -254,18 +254,16 @@ impl Watch {
                 };
                 (outcome, reason, None)
             }
-            (None, Err(failure)) => failed(self.explain(failure, exits)),
-            (None, Ok(())) => {
-                failed(self.explain(Failure::failed("the run ended without a word"), exits))
-            }
+            (None, Err(failure)) => failed(self.explain(failure)),
+            (None, Ok(())) => failed(self.explain(Failure::failed("the run ended without a word"))),
         }
     }
 
     /// Says how the process that a failure names has ended, and where its log is.
-    fn explain(&self, failure: Failure, exits: &[Exit]) -> Failure {
+    fn explain(&self, failure: Failure) -> Failure {
         let named = |exit: &&Exit| failure.message.contains(&exit.agent.to_string());
         let killed = |exit: &&Exit| exit.status.code().is_none();
-        let Some(exit) = exits.iter().filter(|e| !e.is_well()).find(|e| named(e) || killed(e))
+        let Some(exit) = self.exits.iter().filter(|e| !e.is_well()).find(|e| named(e) || killed(e))
         else {
             return failure;
         };

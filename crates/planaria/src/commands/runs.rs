@@ -14,7 +14,8 @@ use std::path::Path;
 pub fn run(options: &cli::Runs, style: Style) -> Result<()> {
     let dir = &options.dir;
     let is_default = dir == Path::new(DEFAULT_RUNS);
-    if !dir.is_dir() && !(is_default && !dir.exists()) {
+    // Where the default folder is missing, nobody has trained yet.
+    if !dir.is_dir() && (!is_default || dir.exists()) {
         return Err(Failure::user(format!("there is no folder `{}`", dir.display()))
             .hint("name a folder of runs, such as `--dir runs`"));
     }

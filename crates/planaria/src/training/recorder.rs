@@ -5,7 +5,7 @@
 
 use crate::clock;
 use crate::failure::Result;
-use crate::picture::Frame;
+use crate::picture::{Frame, fit};
 use crate::progress::Progress;
 use crate::run_dir::RunDir;
 use crate::run_dir::metrics::{Line, Metrics, Span};
@@ -65,7 +65,9 @@ impl Recorder {
                 let mut line = line(Span::Epoch, event, figures);
                 line.validation_loss = *validation_loss;
                 line.validation_accuracy = *validation_accuracy;
-                self.progress.note(&epoch_text(&line, self.frame.epochs, figures.training_seconds));
+                let columns = self.progress.columns();
+                let text = epoch_text(&line, self.frame.epochs, figures.training_seconds, columns);
+                self.progress.note(&text);
                 self.push(line)
             }
             What::Lost { agent, reason } => {
@@ -155,16 +157,16 @@ fn line(span: Span, event: &Event, figures: &Figures) -> Line {
 }
 
 /// The line that stays when an epoch is done.
-fn epoch_text(line: &Line, epochs: u64, seconds: f64) -> String {
-    let mut parts = vec![format!("epoch {}/{epochs}", line.epoch)];
-    let mut add = |text: Option<String>| parts.extend(text);
-    add(line.loss.map(|v| format!("loss {}", loss(v))));
-    add(line.accuracy.map(|v| format!("acc {:.1}%", 100.0 * v)));
-    add(line.validation_loss.map(|v| format!("val loss {}", loss(v))));
-    add(line.validation_accuracy.map(|v| format!("val acc {:.2}%", 100.0 * v)));
-    add(line.examples_per_second.map(|v| format!("{} ex/s", grouped(v.round() as u64))));
-    add(Some(duration(seconds)));
-    parts.join(" · ")
+fn epoch_text(line: &Line, epochs: u64, seconds: f64, columns: usize) -> String {
+    let mut parts = vec![(6, format!("epoch {}/{epochs}", line.epoch))];
+    let mut add = |rank, text: Option<String>| parts.extend(text.map(|text| (rank, text)));
+    add(3, line.loss.map(|v| format!("loss {}", loss(v))));
+    add(2, line.accuracy.map(|v| format!("acc {:.1}%", 100.0 * v)));
+    add(4, line.validation_loss.map(|v| format!("val loss {}", loss(v))));
+    add(5, line.validation_accuracy.map(|v| format!("val acc {:.2}%", 100.0 * v)));
+    add(1, line.examples_per_second.map(|v| format!("{} ex/s", grouped(v.round() as u64))));
+    add(0, Some(duration(seconds)));
+    fit(parts, columns)
 }
 
 /// `3/3/2`, of many only the first.
