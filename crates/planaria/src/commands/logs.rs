@@ -6,6 +6,7 @@
 use crate::cli;
 use crate::commands::print_on;
 use crate::failure::{Context, Failure, Result, plain};
+use crate::run_dir::history::History;
 use crate::run_dir::lock::Holder;
 use crate::run_dir::{LOGS, find};
 use std::collections::BTreeMap;
@@ -28,7 +29,8 @@ pub fn run(options: &cli::Logs) -> Result<()> {
     // First the lock: what is logged before it is let go of is read after that.
     let mut live = Holder::of(&folder)?.is_live();
     let follow = options.follow && live;
-    if !follow {
+    // A run that has only just been asked for will have logs, or say that it is one process.
+    if !follow || History::read(&folder)?.generation > 0 {
         logs.check()?;
     }
     let mut lines = logs.read(!follow)?;
