@@ -27,6 +27,11 @@ use std::io::{BufRead, Read, Write};
 use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How long others wait when the command is gone: the coordinator goes first, or it would write
+/// down that it has lost them.
+const AFTER_THE_COORDINATOR: Duration = Duration::from_millis(200);
 
 /// Longest orders, in bytes; a recipe is a few thousand.
 const ORDERS_BYTES_MAX: u64 = 64 << 20;
@@ -36,7 +41,8 @@ pub fn run(role: &cli::Role) -> Result<Option<Exit>> {
     if matches!(role, cli::Role::Build) {
         return print(&format!("{}\n", crate::BUILD)).map(|()| None);
     }
-    let mut launch = orders()?;
+    let is_coordinator = matches!(role, cli::Role::Coordinator { .. });
+    let mut launch = orders(if is_coordinator { Duration::ZERO } else { AFTER_THE_COORDINATOR })?;
     log(&format!("started as process {}, build {}", std::process::id(), crate::BUILD));
     let asked = std::mem::replace(&mut launch.build, crate::BUILD.into());
     let (clock, log_lines) = (SystemClock::start(), Arc::new(log));
@@ -80,7 +86,7 @@ pub fn failure(trouble: Trouble) -> Failure {
 
 /// Reads the orders, and watches the pipe they came through: its end is this process' end, however
 /// the one that started it has ended.
-fn orders() -> Result<Launch> {
+fn orders(patience: Duration) -> Result<Launch> {
     let mut line = Vec::new();
     std::io::stdin()
         .lock()
@@ -91,8 +97,10 @@ fn orders() -> Result<Launch> {
         Failure::user(format!("standard input holds no orders: {e}"))
             .hint("`planaria agent` is started by `planaria train`")
     })?;
-    let watch = || {
+    let watch = move || {
         let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+        std::thread::park_timeout(patience);
+        log("ended: the command that started it is gone");
         // SAFETY: ends the process without running anything more of it: whatever it is in the
         // middle of, nobody waits for it any longer.
         unsafe { libc::_exit(Exit::Failed as i32) };
