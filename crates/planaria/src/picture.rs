@@ -1,7 +1,7 @@
 //! A run at a moment, as lines of text: a pure function of a pulse and the room there is.
 //!
 //! Owns what is shown, in which order, and what goes first where room is scarce. Never writes
-//! anywhere, and colours nothing: the text alone says it all.
+//! anywhere; colours are put over text that says it all without them.
 
 use crate::failure::plain;
 use crate::screen::Room;
@@ -83,6 +83,30 @@ pub fn fit(mut parts: Vec<(u8, String)>, columns: usize) -> String {
         let least = parts.iter().map(|(rank, _)| *rank).min();
         parts.retain(|(rank, _)| Some(*rank) != least);
     }
+}
+
+/// A line with colours; without them it says the same.
+pub fn painted(line: &str) -> String {
+    let paint = |code: &str, text: &str| format!("\x1b[{code}m{text}\x1b[0m");
+    let Some(row) = line.strip_prefix(INDENT) else {
+        let (first, rest) = line.split_at(line.find(DOT).unwrap_or(line.len()));
+        return paint("1", first) + rest;
+    };
+    let Some((name, rest)) = row.split_once("  ") else { return line.to_owned() };
+    let (state, rest) = rest.split_at(rest.find("  ").unwrap_or(rest.len()));
+    let code = match state.trim() {
+        "computing" | "serving" | "evaluating" | "saving" => "32",
+        "lost" => "31",
+        _ => "33",
+    };
+    let bar = rest.find(['█', '░']).and_then(|at| Some((at, at + rest[at..].find(' ')?)));
+    let rest = match bar {
+        Some((from, to)) => {
+            format!("{}{}{}", &rest[..from], paint("36", &rest[from..to]), &rest[to..])
+        }
+        None => rest.to_owned(),
+    };
+    format!("{INDENT}{name}  {}{rest}", paint(code, state))
 }
 
 /// How many workers and servers have a row of their own; what is left of either takes one more.

@@ -4,6 +4,7 @@
 //! drawing moved below it. Never writes to stdout, and never fails: a closed stderr does not stop
 //! a run.
 
+use crate::picture::painted;
 use std::io::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use terminal_size::{Height, Width};
@@ -105,7 +106,8 @@ impl Drawing {
             }
         };
         self.lines.iter_mut().for_each(fit);
-        self.lines.iter().map(|line| format!("{line}\x1b[K")).collect::<Vec<_>>().join("\n")
+        let line = |line: &String| format!("{}\x1b[K", painted(line));
+        self.lines.iter().map(line).collect::<Vec<_>>().join("\n")
     }
 
     /// What takes it away.
@@ -147,7 +149,7 @@ mod tests {
     #[test]
     fn what_no_longer_fits_is_cut() {
         let mut drawing = Drawing { lines: vec!["ééééé".into(), "ab".into()], columns: 80 };
-        assert_eq!(drawing.text(4), "ééé\x1b[K\nab\x1b[K");
+        assert_eq!(drawing.text(4), "\x1b[1mééé\x1b[0m\x1b[K\n\x1b[1mab\x1b[0m\x1b[K");
         assert_eq!(drawing.top(4), "\r\x1b[1A");
     }
 }

@@ -170,7 +170,9 @@ impl Bench {
         let servers = connect(links, &board, &state, shelves)?;
         let log = links.log;
         let count = servers.all().len();
-        log(&format!("connected to {count} servers; waiting for the parameters after step {step}"));
+        log(&format!(
+            "connected to all servers ({count}); waiting for the parameters after step {step}"
+        ));
         pull(&servers, step)?;
         board.view(step).map_err(trouble)?;
         let ready = FromWorker::Ready {
@@ -179,7 +181,7 @@ impl Bench {
         };
         links.coordinator.send(&ready).map_err(trouble)?;
         let (engine, threads) = (self.runner.engine(), self.runner.threads());
-        log(&format!("ready with {engine} on {threads} threads; waiting for shards"));
+        log(&format!("ready with {engine}, threads: {threads}; waiting for shards"));
         let mut computing = 0..0;
         let orders = listen(orders, self.ahead.announcer(), board.clone())?;
         let mut pace = Pace { waited_since: clock.now(), ..Pace::default() };

@@ -16,12 +16,14 @@ use crate::agent;
 use crate::cli::{Cli, Command};
 use crate::clock::Stopwatch;
 use crate::failure::{Context, Exit, Result};
+use crate::library::program;
 use crate::progress::Style;
 use crate::traces::number::counted;
 use std::io::{ErrorKind, Write};
 
 /// Runs a command; its success may still be an exit code of its own.
 pub fn run(cli: Cli, process: Stopwatch) -> Result<Option<Exit>> {
+    program::has_agents();
     let style = Style::of_stderr(cli.quiet);
     match cli.command {
         Command::Train(options) => train::run(&options, style, process),

@@ -19,6 +19,7 @@ use planaria_recipe::{Plan, Source};
 
 /// Goes on, prints, and says what to exit with.
 pub fn run(options: &cli::Resume, style: Style, process: Stopwatch) -> Result<Option<Exit>> {
+    interrupt::listen(style);
     let run = RunDir::open(&options.run)?;
     let mut progress = Progress::new(style);
     if let Some(report) = finished(&run) {
@@ -30,7 +31,6 @@ pub fn run(options: &cli::Resume, style: Style, process: Stopwatch) -> Result<Op
         ));
         return if options.json { print(&report.to_json()).map(|()| None) } else { Ok(None) };
     }
-    interrupt::listen(style);
     let path = run.file("recipe.yaml");
     let recipe_text =
         std::fs::read_to_string(&path).context(|| format!("cannot read `{}`", path.display()))?;

@@ -181,7 +181,8 @@ mod tests {
     use crate::run_dir::lock::Holder;
 
     fn run(state: Standing) -> History {
-        let mut run = History::of(Path::new("runs/net-1"), Holder::Process(Some(7)), &[]);
+        let mut run =
+            History::of(Path::new("runs/net-1"), Holder::Process { pid: 7, listens: true }, &[]);
         run.state = state;
         (run.step, run.steps, run.epochs_done, run.epochs) = (12, 30, 1, 3);
         (run.examples, run.parameters, run.seconds) = (1000, 2345, 4.5);

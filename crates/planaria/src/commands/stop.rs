@@ -107,9 +107,17 @@ fn signal(folder: &Path, seen: Holder) -> Result<()> {
     if !holder.is_live() {
         return Ok(());
     }
-    let Some(pid) = holder.pid().filter(|_| holder == seen) else {
-        let message = format!("run `{}` is only just starting or ending", folder.display());
-        return Err(Failure::failed(message).hint("try again in a moment"));
+    let path = folder.display();
+    let pid = match holder {
+        Holder::Process { pid, listens: true } if holder == seen => pid,
+        Holder::Process { pid, listens: false } => {
+            let message = format!("run `{path}` is part of process {pid}, which would not save");
+            return Err(Failure::user(message).hint("stop it from within that program"));
+        }
+        _ => {
+            let message = format!("run `{path}` is only just starting or ending");
+            return Err(Failure::failed(message).hint("try again in a moment"));
+        }
     };
     // SAFETY: sends a signal, and touches no memory.
     if unsafe { libc::kill(pid as libc::pid_t, libc::SIGTERM) } == 0 {

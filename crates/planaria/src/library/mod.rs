@@ -62,9 +62,9 @@ use survey::{Survey, check_output};
 /// ```
 ///
 /// # On several processes
-/// Workers and servers are processes of the `planaria` program. It is this program itself if that
-/// is called `planaria`; else the one given to [`Planaria::program`]; else a `planaria` beside this
-/// program, or on `PATH`. It must be of the same build as this library, which is checked before
+/// Workers and servers are processes of the `planaria` program. It is the one given to
+/// [`Planaria::program`]; else this program itself if it is that program; else a `planaria` beside
+/// this program, or on `PATH`. It must be of the same build as this library, which is checked before
 /// anything is started.
 /// ```no_run
 /// let report = planaria::Planaria::from_recipe("examples/digits.yaml")

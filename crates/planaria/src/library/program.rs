@@ -5,22 +5,37 @@
 use crate::failure::{Failure, Result};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The program's name.
 const NAME: &str = "planaria";
 
+/// Whether this program's arguments are those of the command, so that it can be any agent.
+static HAS_AGENTS: AtomicBool = AtomicBool::new(false);
+
+/// From here on this program counts as one that has agents.
+pub fn has_agents() {
+    HAS_AGENTS.store(true, Ordering::Relaxed);
+}
+
 /// The program: the one given, this one, one beside it, or one on `PATH`.
 pub fn find(given: Option<&Path>) -> Result<PathBuf> {
+    let asked = std::env::args_os().nth(1).is_some_and(|argument| argument == "agent");
+    if asked && !HAS_AGENTS.load(Ordering::Relaxed) {
+        // It would start itself again and again.
+        return Err(Failure::user("this program was started as an agent, but has none"));
+    }
     if let Some(path) = given {
         return check(path, "name the `planaria` that was built with this program");
     }
     let own = std::env::current_exe().unwrap_or_default();
-    if own.file_name().is_some_and(|name| name == NAME) {
+    if HAS_AGENTS.load(Ordering::Relaxed) {
         return Ok(own);
     }
     let paths = std::env::var_os("PATH").unwrap_or_default();
     let found = beside(&own).chain(std::env::split_paths(&paths)).map(|folder| folder.join(NAME));
-    match found.into_iter().find(|path| path.is_file()) {
+    // Another program may have the same name, and this may be it.
+    match found.into_iter().find(|path| path.is_file() && !is_same(path, &own)) {
         Some(path) => check(&path, "give the right one to `Planaria::program`"),
         None => Err(Failure::user(format!(
             "workers and servers are processes of the `{NAME}` program, and there is none beside \
@@ -29,6 +44,10 @@ pub fn find(given: Option<&Path>) -> Result<PathBuf> {
         ))
         .hint("build it with `cargo build --release` and give its path to `Planaria::program`")),
     }
+}
+
+fn is_same(a: &Path, b: &Path) -> bool {
+    matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
 }
 
 /// Folders that a build puts programs in beside `own`; tests and examples lie one deeper.

@@ -175,6 +175,24 @@ fn one_process_has_one_line() {
 }
 
 #[test]
+fn colours_change_no_text() {
+    let mut all = lines(&frame(), &pulse(60, 1), Room { columns: 80, rows: 12 });
+    all.extend([String::new(), "  worker-0  computi".into(), "  worker-0  lost".into()]);
+    for line in all {
+        let mut plain = painted(&line);
+        for code in ["\x1b[0m", "\x1b[1m", "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[36m"] {
+            plain = plain.replace(code, "");
+        }
+        assert_eq!(plain, line);
+    }
+    assert_eq!(painted("net · epoch 1"), "\x1b[1mnet\x1b[0m · epoch 1");
+    assert_eq!(
+        painted("  worker-0  computing   3 shards  █░  9% busy"),
+        "  worker-0  \x1b[32mcomputing\x1b[0m   3 shards  \x1b[36m█░\x1b[0m  9% busy"
+    );
+}
+
+#[test]
 fn names_cannot_steer_the_terminal() {
     let mut one = pulse(1, 0);
     one.workers[0].state = "\x1b[2Jgone".into();

@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn states_follow_from_events_and_the_lock() {
-        let (live, dead) = (Holder::Process(Some(7)), Holder::Nobody);
+        let (live, dead) = (Holder::Process { pid: 7, listens: true }, Holder::Nobody);
         use Standing::{Completed, Failed, Interrupted, Killed, Running, StoppedEarly};
         for (holder, events, state, step) in [
             (live, vec![], Running, 0),

@@ -4,6 +4,7 @@
 //! system lets go of the lock however that process ends. Never signals anyone.
 
 use crate::failure::{Context, Failure, Result};
+use crate::training::interrupt;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Write};
 use std::path::Path;
@@ -15,6 +16,9 @@ const FILE: &str = ".lock";
 const TRIES: u32 = 5;
 /// Time between tries.
 const BETWEEN: Duration = Duration::from_millis(20);
+
+/// What is after the number of a process that a signal would end at once.
+const DEAF: &str = " does not listen for signals";
 
 /// A run's lock, held by this process.
 #[derive(Debug)]
@@ -52,7 +56,8 @@ impl Lock {
 
     fn sign(&mut self) -> std::io::Result<()> {
         self.0.set_len(0)?;
-        self.0.write_all(format!("{}\n", std::process::id()).as_bytes())
+        let deaf = if interrupt::is_listening() { "" } else { DEAF };
+        self.0.write_all(format!("{}{deaf}\n", std::process::id()).as_bytes())
     }
 }
 
@@ -68,8 +73,15 @@ impl Drop for Lock {
 pub enum Holder {
     /// Nobody.
     Nobody,
-    /// This process; a process that has only just begun has not said which.
-    Process(Option<u32>),
+    /// A process that has only just begun and has not said which.
+    Someone,
+    /// This process.
+    Process {
+        /// Its number.
+        pid: u32,
+        /// Whether SIGTERM makes it save and stop; a program that uses the library may not.
+        listens: bool,
+    },
 }
 
 impl Holder {
@@ -85,12 +97,23 @@ impl Holder {
                 Ok(()) => Ok(Self::Nobody),
                 Err(TryLockError::WouldBlock) => {
                     let text = std::fs::read_to_string(&path)?;
-                    Ok(Self::Process(text.trim().parse().ok().filter(|pid| *pid > 1)))
+                    Ok(Self::parse(text.trim_end()))
                 }
                 Err(TryLockError::Error(e)) => Err(e),
             }
         };
         look().context(|| format!("cannot look at `{}`", path.display()))
+    }
+
+    fn parse(text: &str) -> Self {
+        let (number, listens) = match text.strip_suffix(DEAF) {
+            Some(number) => (number, false),
+            None => (text, true),
+        };
+        match number.parse() {
+            Ok(pid) if pid > 1 => Self::Process { pid, listens },
+            _ => Self::Someone,
+        }
     }
 
     /// Whether the run lives.
@@ -101,8 +124,8 @@ impl Holder {
     /// Its process.
     pub fn pid(self) -> Option<u32> {
         match self {
-            Self::Nobody => None,
-            Self::Process(pid) => pid,
+            Self::Nobody | Self::Someone => None,
+            Self::Process { pid, .. } => Some(pid),
         }
     }
 }
@@ -116,7 +139,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(Holder::of(dir.path()).unwrap(), Holder::Nobody);
         let lock = Lock::take(dir.path()).unwrap();
-        let own = Holder::Process(Some(std::process::id()));
+        let own = Holder::Process { pid: std::process::id(), listens: false };
         assert_eq!(Holder::of(dir.path()).unwrap(), own);
         assert!(Lock::take(dir.path()).unwrap_err().message.contains("in use by another"));
         drop(lock);
@@ -124,5 +147,13 @@ mod tests {
         // What a killed process left behind names nobody.
         std::fs::write(dir.path().join(FILE), "1234\n").unwrap();
         assert_eq!(Holder::of(dir.path()).unwrap(), Holder::Nobody);
+    }
+
+    #[test]
+    fn what_is_no_process_is_nobody_in_particular() {
+        assert_eq!(Holder::parse("1234"), Holder::Process { pid: 1234, listens: true });
+        for text in ["", "1", "0", "-7", "12x", "99999999999"] {
+            assert_eq!(Holder::parse(text), Holder::Someone, "{text}");
+        }
     }
 }

@@ -14,6 +14,7 @@ use std::sync::{Mutex, PoisonError};
 /// Why a run stops that was sent a signal.
 pub const REASON: &str = "a signal asked for it";
 
+static LISTENING: AtomicBool = AtomicBool::new(false);
 static ASKED: AtomicBool = AtomicBool::new(false);
 static RUN: Mutex<Option<PathBuf>> = Mutex::new(None);
 
@@ -21,8 +22,14 @@ static RUN: Mutex<Option<PathBuf>> = Mutex::new(None);
 pub fn listen(style: Style) {
     let ignored = ignored_signals();
     // Without a handler Ctrl-C still ends the process; only the clean stop is lost.
-    drop(ctrlc::set_handler(move || act(style)));
+    let listening = ctrlc::set_handler(move || act(style)).is_ok();
+    LISTENING.fetch_or(listening, Ordering::SeqCst);
     ignore_again(ignored);
+}
+
+/// Whether a signal leads to a clean stop.
+pub fn is_listening() -> bool {
+    LISTENING.load(Ordering::SeqCst)
 }
 
 /// From here on there is a run to save.
