@@ -6,10 +6,11 @@
 //! # Layout
 //! - [`decide`]: the decisions, as pure functions of what has happened
 //! - [`serve`]: the coordinator, a thin shell around them
-//! - [`journal`]: the file `events.jsonl`
+//! - [`journal`]: the file `events.jsonl`; [`narrate`]: the same as lines of a log
 //! - [`parameters`]: a server
 
 pub mod decide;
 pub mod journal;
+pub mod narrate;
 pub mod parameters;
 pub mod serve;

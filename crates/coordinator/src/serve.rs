@@ -5,6 +5,7 @@
 
 use crate::decide::cluster::{Action, Cluster, Decision, Input, Saving};
 use crate::journal::Journal;
+use crate::narrate;
 use planaria_learn::Scores;
 use planaria_protocol::bytes;
 use planaria_protocol::checkpoint::{Manifest, Part, PartInfo, Shelf};
@@ -99,7 +100,8 @@ pub fn run(mut shell: Shell, started: What) -> Result<(), Trouble> {
         events: Vec::new(),
         told_end: false,
     };
-    let over = desk.record(&mut shell, started).and_then(|()| desk.work(&mut shell, &inbox));
+    let began = desk.record(&mut shell, started, "the command asked for it");
+    let over = began.and_then(|()| desk.work(&mut shell, &inbox));
     if let Err(trouble) = &over {
         desk.tell_end(&shell, trouble);
     }
@@ -261,7 +263,7 @@ impl Desk {
                 }
             }
             Action::ToServer(server, message) => self.tell_server(server, &message),
-            Action::Record(what) => self.record(shell, what)?,
+            Action::Record(what) => self.record(shell, what, &decision.reason)?,
             Action::Save(step) => {
                 (shell.log)(&format!("saving step {step}: {}", decision.reason));
                 match shell.shelf.begin(step) {
@@ -327,7 +329,10 @@ impl Desk {
         let _ = self.post.try_send(Mail::Said(Input::ManifestWritten(result)));
     }
 
-    fn record(&mut self, shell: &mut Shell, what: What) -> Result<(), Trouble> {
+    fn record(&mut self, shell: &mut Shell, what: What, reason: &str) -> Result<(), Trouble> {
+        if let Some(line) = narrate::line(&what, reason) {
+            (shell.log)(&line);
+        }
         let event = event(shell, what);
         let written = shell.journal.write(&event);
         // Whoever watches is told even what the disk does not take.

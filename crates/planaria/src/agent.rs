@@ -6,7 +6,8 @@
 
 use crate::cli;
 use crate::clock::{self, SystemClock};
-use crate::failure::{Context, Exit, Failure, Result};
+use crate::commands::print;
+use crate::failure::{Context, Exit, Failure, Result, plain};
 use crate::progress::say;
 use planaria_coordinator::decide::cluster::{Cluster, Config};
 use planaria_coordinator::decide::course::{Course, Setup};
@@ -26,23 +27,48 @@ use std::io::{BufRead, Read, Write};
 use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How long others wait when the command is gone: the coordinator goes first, or it would write
+/// down that it has lost them.
+const AFTER_THE_COORDINATOR: Duration = Duration::from_millis(200);
 
 /// Longest orders, in bytes; a recipe is a few thousand.
 const ORDERS_BYTES_MAX: u64 = 64 << 20;
 
-/// Runs an agent to its end.
+/// Runs an agent to its end. What went wrong is in its log.
 pub fn run(role: &cli::Role) -> Result<Option<Exit>> {
-    let launch = orders()?;
+    if matches!(role, cli::Role::Build) {
+        return print(&format!("{}\n", crate::BUILD)).map(|()| None);
+    }
+    let is_coordinator = matches!(role, cli::Role::Coordinator { .. });
+    let mut launch = orders(if is_coordinator { Duration::ZERO } else { AFTER_THE_COORDINATOR })?;
+    log(&format!("started as process {}, build {}", std::process::id(), crate::BUILD));
+    let asked = std::mem::replace(&mut launch.build, crate::BUILD.into());
+    let (clock, log_lines) = (SystemClock::start(), Arc::new(log));
     let ended = match role {
+        cli::Role::Build => Ok(()),
+        cli::Role::Coordinator { .. } if asked != crate::BUILD => {
+            Err(trouble(format!("this is not the build that was asked for, {asked}")))
+        }
         cli::Role::Coordinator { .. } => coordinate(launch),
         cli::Role::Server { index, .. } => {
-            parameters::serve::run(&launch, *index, &SystemClock::start(), Arc::new(log))
+            parameters::serve::run(&launch, *index, &clock, log_lines)
         }
         cli::Role::Worker { index, .. } => {
-            planaria_worker::run::run(&launch, *index, &SystemClock::start())
+            planaria_worker::run::run(&launch, *index, &clock, log_lines)
         }
     };
-    ended.map(|()| None).map_err(failure)
+    match ended.map_err(failure) {
+        Ok(()) => {
+            log("ended: the run is over");
+            Ok(None)
+        }
+        Err(failure) => {
+            log(&format!("ended: {failure}"));
+            Ok(Some(failure.exit))
+        }
+    }
 }
 
 /// A process' trouble as this one's failure.
@@ -60,7 +86,7 @@ pub fn failure(trouble: Trouble) -> Failure {
 
 /// Reads the orders, and watches the pipe they came through: its end is this process' end, however
 /// the one that started it has ended.
-fn orders() -> Result<Launch> {
+fn orders(patience: Duration) -> Result<Launch> {
     let mut line = Vec::new();
     std::io::stdin()
         .lock()
@@ -71,8 +97,10 @@ fn orders() -> Result<Launch> {
         Failure::user(format!("standard input holds no orders: {e}"))
             .hint("`planaria agent` is started by `planaria train`")
     })?;
-    let watch = || {
+    let watch = move || {
         let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+        std::thread::park_timeout(patience);
+        log("ended: the command that started it is gone");
         // SAFETY: ends the process without running anything more of it: whatever it is in the
         // middle of, nobody waits for it any longer.
         unsafe { libc::_exit(Exit::Failed as i32) };
@@ -86,7 +114,9 @@ fn orders() -> Result<Launch> {
 
 /// One line in the agent's log.
 fn log(text: &str) {
-    say(&format!("{} {text}\n", clock::iso8601(clock::unix_seconds() as u64)));
+    // A line of the log is one line, whatever is said in it.
+    let text = plain(text).replace('\n', " ");
+    say(&format!("{} {text}\n", clock::iso8601_millis(clock::unix_seconds())));
 }
 
 fn coordinate(launch: Launch) -> Result<(), Trouble> {

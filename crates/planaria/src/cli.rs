@@ -36,6 +36,8 @@ Examples:
   planaria train examples/digits.yaml
   planaria train mnist.yaml --set train.epochs=3 --set train.optimizer.sgd.learning_rate=0.1
   planaria train mnist.yaml --json > report.json
+  planaria train mnist.yaml --workers 3 --servers 1
+  planaria train mnist.yaml --scaling 1,2,4
 
 Everything goes to a folder `runs/<name>-<timestamp>/`: the resolved recipe, metrics, TensorBoard
 events, checkpoints, the model (the last weights; the best are in `checkpoints/best`) and a report.
@@ -57,6 +59,40 @@ Examples:
 
 In a folder that holds both, the test files are taken, not those for training.")]
     Evaluate(Evaluate),
+    /// List runs, newest first.
+    #[command(after_help = "\
+Examples:
+  planaria runs
+  planaria runs --dir /mnt/runs --json
+
+States: running, completed, stopped early, interrupted (stopped and saved), failed, and killed: the
+run has not ended, and no process is at work on it. `planaria resume` goes on with the last three.")]
+    Runs(Runs),
+    /// Show where a run stands, and what can be done next.
+    #[command(after_help = "\
+Examples:
+  planaria status
+  planaria status digits-20250131-120000 --json
+
+A live run on several processes is asked; any other is told from its events.jsonl.")]
+    Status(Status),
+    /// Ask a live run to save and stop.
+    #[command(after_help = "\
+Examples:
+  planaria stop digits-20250131-120000
+  planaria stop digits-20250131-120000 --wait && planaria resume digits-20250131-120000
+
+It stops as by Ctrl-C: after the step under way, saved. Exit code 2 says that it is not running.")]
+    Stop(Stop),
+    /// Print what the processes of a run have logged.
+    #[command(after_help = "\
+Examples:
+  planaria logs digits-20250131-120000
+  planaria logs digits-20250131-120000 worker-2 --tail 20
+  planaria logs digits-20250131-120000 -f
+
+Lines of several processes are merged by time. -f goes on until the run ends.")]
+    Logs(Logs),
     /// Show what a recipe would do, without doing it.
     #[command(after_help = "\
 Examples:
@@ -76,6 +112,8 @@ Example:
 /// Which process of a run.
 #[derive(Debug, Subcommand)]
 pub enum Role {
+    /// Says which build this is, and nothing else.
+    Build,
     /// Decides.
     Coordinator {
         /// The run, for people who list processes.
@@ -131,6 +169,11 @@ pub struct Train {
     /// Print the report as one JSON document on stdout.
     #[arg(long)]
     pub json: bool,
+    /// Train once with each of these numbers of workers, and compare: a table on stdout, and
+    /// `scaling.html` and `scaling.json` beside the runs. Workers have one thread each unless
+    /// `--threads` says otherwise.
+    #[arg(long, value_name = "N,N,…", conflicts_with = "workers")]
+    pub scaling: Option<String>,
     /// How many processes.
     #[command(flatten)]
     pub processes: Processes,
@@ -147,6 +190,52 @@ pub struct Resume {
     /// How many processes.
     #[command(flatten)]
     pub processes: Processes,
+}
+
+/// Options of `runs`.
+#[derive(Debug, Args)]
+pub struct Runs {
+    /// The folder of runs.
+    #[arg(long, value_name = "FOLDER", default_value = crate::run_dir::DEFAULT_RUNS)]
+    pub dir: PathBuf,
+    /// Print the list as one JSON document.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `status`.
+#[derive(Debug, Args)]
+pub struct Status {
+    /// The run's folder, or its name under `runs/`; the newest run when left out.
+    pub run: Option<String>,
+    /// Print everything as one JSON document.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `stop`.
+#[derive(Debug, Args)]
+pub struct Stop {
+    /// The run's folder, or its name under `runs/`.
+    pub run: String,
+    /// Wait until it has stopped.
+    #[arg(long)]
+    pub wait: bool,
+}
+
+/// Options of `logs`.
+#[derive(Debug, Args)]
+pub struct Logs {
+    /// The run's folder, or its name under `runs/`.
+    pub run: String,
+    /// Only this process, such as `worker-2`, `server-0` or `coordinator`.
+    pub process: Option<String>,
+    /// Go on printing until the run ends.
+    #[arg(long, short)]
+    pub follow: bool,
+    /// Begin with the last lines only.
+    #[arg(long, value_name = "N")]
+    pub tail: Option<usize>,
 }
 
 /// Options of `evaluate`.

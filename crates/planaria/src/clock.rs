@@ -80,6 +80,13 @@ pub fn iso8601(unix_seconds: u64) -> String {
     format!("{y:04}-{m:02}-{d:02}T{h:02}:{min:02}:{s:02}Z")
 }
 
+/// `yyyy-mm-ddThh:mm:ss.mmmZ`: sorts by time.
+pub fn iso8601_millis(unix_seconds: f64) -> String {
+    let millis = (unix_seconds.max(0.0) * 1000.0) as u64;
+    let text = iso8601(millis / 1000);
+    format!("{}.{:03}Z", text.trim_end_matches('Z'), millis % 1000)
+}
+
 /// Year, month, day, hour, minute, second (Howard Hinnant, "chrono-compatible low-level date
 /// algorithms", `civil_from_days`, for dates after 1970).
 fn civil(unix_seconds: u64) -> (u64, u64, u64, u64, u64, u64) {
@@ -113,5 +120,6 @@ mod tests {
             assert_eq!(iso8601(seconds), expect);
         }
         assert_eq!(stamp(1_000_000_000), "20010909-014640");
+        assert_eq!(iso8601_millis(951_782_400.062_5), "2000-02-29T00:00:00.062Z");
     }
 }

@@ -102,6 +102,15 @@ pub enum HeldOut {
     Test,
 }
 
+impl std::fmt::Display for HeldOut {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Validation => "validation",
+            Self::Test => "test",
+        })
+    }
+}
+
 /// From the coordinator to a worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum ToWorker {

@@ -22,17 +22,23 @@ use std::sync::mpsc::{Receiver as Orders, Sender as Announcer, channel};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
+/// Where log lines go.
+pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
+
 /// Works until the coordinator says that the run is over.
-pub fn run(launch: &Launch, index: u32, clock: &dyn Clock) -> Result<(), Trouble> {
+pub fn run(launch: &Launch, index: u32, clock: &dyn Clock, log: Log) -> Result<(), Trouble> {
     let secret = Secret::from_hex(&launch.secret).map_err(trouble)?;
     let address = launch.coordinator.as_deref().unwrap_or_default();
     let (coordinator, mut orders) =
         link::connect(address, &secret, launch.generation).map_err(trouble)?;
     let join = join(launch, index);
     coordinator.send(&join).map_err(trouble)?;
+    log(&format!("joined the coordinator at {address}; opening `{}`", launch.recipe.data.train));
     let worked = prepare(launch).and_then(|bench| {
+        log(&format!("{} training examples; waiting for the servers", launch.facts.examples));
         let Some((shelves, step)) = begin(&mut orders)? else { return Ok(()) };
-        let links = Links { launch, secret: &secret, coordinator: &coordinator, join: &join };
+        let (secret, join) = (&secret, &join);
+        let links = Links { launch, secret, coordinator: &coordinator, join, log: &log };
         bench.work(&links, orders, shelves, step, clock)
     });
     if let Err(trouble) = &worked {
@@ -62,6 +68,7 @@ struct Links<'a> {
     secret: &'a Secret,
     coordinator: &'a Sender,
     join: &'a Join,
+    log: &'a Log,
 }
 
 /// Waits for the coordinator's first order; nothing if the run is over before it began.
@@ -161,6 +168,11 @@ impl Bench {
         let board = Board::new(self.runner.network().parameter_count());
         let state = Arc::new(StateBox::default());
         let servers = connect(links, &board, &state, shelves)?;
+        let log = links.log;
+        let count = servers.all().len();
+        log(&format!(
+            "connected to all servers ({count}); waiting for the parameters after step {step}"
+        ));
         pull(&servers, step)?;
         board.view(step).map_err(trouble)?;
         let ready = FromWorker::Ready {
@@ -168,6 +180,9 @@ impl Bench {
             threads: self.runner.threads() as u32,
         };
         links.coordinator.send(&ready).map_err(trouble)?;
+        let (engine, threads) = (self.runner.engine(), self.runner.threads());
+        log(&format!("ready with {engine}, threads: {threads}; waiting for shards"));
+        let mut computing = 0..0;
         let orders = listen(orders, self.ahead.announcer(), board.clone())?;
         let mut pace = Pace { waited_since: clock.now(), ..Pace::default() };
         // Steps whose parameters are here or on their way without having to be asked for.
@@ -176,6 +191,11 @@ impl Bench {
             match order.map_err(trouble)? {
                 ToWorker::Lease { steps, shards } => {
                     let shards = shards.start as usize..shards.end as usize;
+                    if computing != shards {
+                        let from = steps.first_step;
+                        log(&format!("computing shards {shards:?} from step {from}"));
+                        computing = shards.clone();
+                    }
                     if coming != steps.first_step {
                         pull(&servers, steps.first_step)?;
                     }
@@ -187,6 +207,7 @@ impl Bench {
                     links.coordinator.send(&report).map_err(trouble)?;
                 }
                 ToWorker::Evaluate { part, step, batches } => {
+                    log(&format!("scoring {part} batches {batches:?} after step {step}"));
                     // Who stood by has not been sent them.
                     if std::mem::replace(&mut coming, step) != step {
                         pull(&servers, step)?;

@@ -82,6 +82,7 @@ pub fn run(launch: &Launch, index: u32, clock: &dyn Clock, log: Log) -> Result<(
         address: Some(own.to_string()),
     };
     coordinator.send(&join).map_err(trouble)?;
+    (server.log)(&format!("joined the coordinator at {address}; listening on {own}"));
     let ended = server.obey(launch, &mut orders, clock);
     if let Err(trouble) = &ended {
         // The coordinator may be what went away.
@@ -105,8 +106,11 @@ impl Server {
             match order.message {
                 ToServer::Begin { blocks, checkpoint, step } => {
                     let blocks = blocks.start as usize..blocks.end as usize;
+                    let from = checkpoint.as_deref().unwrap_or("the seed");
+                    (self.log)(&format!("taking blocks {blocks:?} after step {step} from {from}"));
                     self.begin(launch, blocks, checkpoint.as_deref(), step)?;
                     self.tell(&FromServer::Ready)?;
+                    (self.log)("ready; serving workers");
                 }
                 ToServer::Round { steps, shares } => self.held()?.store.plan(steps, &shares),
                 ToServer::Clip { step, factor } => self.clip(step, factor)?,
@@ -118,7 +122,10 @@ impl Server {
                         self.tell(&report)?;
                     }
                 }
-                ToServer::Save { step, folder } => self.save(step, folder)?,
+                ToServer::Save { step, folder } => {
+                    (self.log)(&format!("saving step {step} to {folder}"));
+                    self.save(step, folder)?;
+                }
                 ToServer::Finish => return Ok(()),
             }
         }
@@ -180,6 +187,7 @@ impl Server {
                 ));
             }
         }
+        (self.log)(&format!("worker-{worker} connected"));
         match self.serve(worker, sender, &mut receiver) {
             Ok(()) => {}
             Err(e) => (self.log)(&format!("worker-{worker}: {}", e.message)),

@@ -144,9 +144,9 @@ impl Watch {
     fn fleet(&self) -> Result<Local> {
         let logs = self.job.run.file(LOGS);
         fs::create_dir_all(&logs).context(|| format!("cannot create `{}`", logs.display()))?;
-        // A run that is taken up again begins its logs anew: old ones speak of old processes.
-        let program = std::env::current_exe().context(|| "cannot find this program".into())?;
-        Ok(Local::new(&program, &logs))
+        let program = self.job.program.as_ref();
+        let program = program.ok_or_else(|| Failure::failed("no program was found to start"))?;
+        Ok(Local::new(program, &logs))
     }
 
     /// Starts every process and watches until the run is over.
@@ -207,7 +207,7 @@ impl Watch {
                 }
             }
             if interrupt::asked() && !std::mem::replace(&mut asked, true) {
-                console.stop("a signal asked for it");
+                console.stop(interrupt::REASON);
             }
             for exit in fleet.exits(Duration::ZERO) {
                 if !exit.is_well() && exit.agent != Agent::Coordinator {

@@ -2,8 +2,9 @@
 
 use crate::cli::{self, Which};
 use crate::clock::Stopwatch;
-use crate::commands::{print, threads};
+use crate::commands::print;
 use crate::failure::{Context, Failure, Result};
+use crate::library::size::threads;
 use crate::progress::{Progress, Style, patiently};
 use crate::run_dir::model_file::{Description, read_tensors};
 use crate::run_dir::{find, run_id, shelf, unreadable};

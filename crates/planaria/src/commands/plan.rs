@@ -3,15 +3,20 @@
 //! Looks at headers and labels of the data only. Never writes a file.
 
 use crate::cli;
-use crate::commands::{
-    check_output, cluster_size, data_facts, finding, memory_bytes, print, training_threads,
-};
+use crate::commands::print;
 use crate::failure::{Failure, Result};
+use crate::library::size::{cluster_size, memory_bytes, training_threads};
+use crate::library::survey::{check_output, data_facts, finding};
+use crate::library::{first_deal, processes};
 use crate::traces::number::{bytes, grouped};
 use planaria_data::{Facts, peek};
-use planaria_recipe::Source;
+use planaria_protocol::launch::Size;
+use planaria_recipe::{Plan, Source};
 use serde_json::{Value, json};
 use std::fmt::Write;
+
+/// Equal shares that are listed one by one.
+const SHARES_MAX: usize = 8;
 
 /// Prints the plan.
 pub fn run(options: &cli::Plan) -> Result<()> {
@@ -24,18 +29,51 @@ pub fn run(options: &cli::Plan) -> Result<()> {
         planned.map_err(|mistakes| broken.unwrap_or_else(|| Failure::user(&mistakes)))?;
     let facts = facts.expect("a plan is made from the data's facts");
     check_output(&source)?;
-    let memory_bytes =
-        memory_bytes(&plan, training_threads(None, &plan), cluster_size(None, &plan));
+    let (threads, size) = (training_threads(None, &plan), cluster_size(None, &plan));
+    let memory_bytes = memory_bytes(&plan, threads, size);
     if !options.json {
+        let processes = processes_text(&plan, size, threads);
         let memory = format!("memory      about {} for training\n", bytes(memory_bytes));
-        return print(&format!("{plan}{memory}{}", data_text(&facts)));
+        return print(&format!("{plan}{processes}{memory}{}", data_text(&facts)));
     }
     // By way of text: a single-precision number in a `Value` would show the digits of a double.
     let text = serde_json::to_string(&plan).expect("a plan has string keys only");
     let mut document: Value = serde_json::from_str(&text).expect("it was just written");
     document["memory_bytes"] = json!(memory_bytes);
+    document["processes"] = processes_json(&plan, size, threads);
     document["data"] = data_json(&facts);
     print(&format!("{document:#}\n"))
+}
+
+/// Processes, and who begins with how many shards; runs of equal shares are written as one.
+fn processes_text(plan: &Plan, size: Option<Size>, threads: usize) -> String {
+    let mut text = format!("processes   {}\n", processes(size, threads));
+    if let Some(size) = size {
+        let deal = shares_text(&first_deal(plan, size));
+        let _ = writeln!(text, "dealt       {deal} shards, until speeds are measured");
+    }
+    text
+}
+
+fn shares_text(shares: &[usize]) -> String {
+    let runs = shares.chunk_by(|a, b| a == b);
+    let many = |run: &[usize]| match run.len() {
+        n if n > SHARES_MAX => format!("{n} × {}", run[0]),
+        _ => run.iter().map(usize::to_string).collect::<Vec<_>>().join("/"),
+    };
+    runs.map(many).collect::<Vec<_>>().join("/")
+}
+
+fn processes_json(plan: &Plan, size: Option<Size>, threads: usize) -> Value {
+    match size {
+        None => json!({"workers": 0, "servers": 0, "threads": threads}),
+        Some(size) => json!({
+            "workers": size.workers,
+            "servers": size.servers,
+            "threads": size.threads,
+            "shards": first_deal(plan, size),
+        }),
+    }
 }
 
 fn data_text(facts: &Facts) -> String {
@@ -64,4 +102,21 @@ fn data_json(facts: &Facts) -> Value {
         "test": facts.test,
         "files": files,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_listed_or_summed_up() {
+        for (shares, expect) in [
+            (&[3, 3, 2][..], "3/3/2"),
+            (&[8], "8"),
+            (&[1; 20], "20 × 1"),
+            (&[2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0], "2/9 × 1/0"),
+        ] {
+            assert_eq!(shares_text(shares), expect);
+        }
+    }
 }

@@ -2,8 +2,11 @@
 
 use crate::cli;
 use crate::clock::Stopwatch;
-use crate::commands::{Survey, begin, cluster_size, memory_bytes, print, training_threads};
+use crate::commands::{print, train};
 use crate::failure::{Context, Exit, Failure, Result};
+use crate::library::size::{cluster_size, memory_bytes, training_threads};
+use crate::library::survey::Survey;
+use crate::library::{self, processes};
 use crate::memory;
 use crate::progress::{Progress, Style};
 use crate::run_dir::{RunDir, unreadable};
@@ -16,6 +19,7 @@ use planaria_recipe::{Plan, Source};
 
 /// Goes on, prints, and says what to exit with.
 pub fn run(options: &cli::Resume, style: Style, process: Stopwatch) -> Result<Option<Exit>> {
+    interrupt::listen(style);
     let run = RunDir::open(&options.run)?;
     let mut progress = Progress::new(style);
     if let Some(report) = finished(&run) {
@@ -27,7 +31,6 @@ pub fn run(options: &cli::Resume, style: Style, process: Stopwatch) -> Result<Op
         ));
         return if options.json { print(&report.to_json()).map(|()| None) } else { Ok(None) };
     }
-    interrupt::listen(style);
     let path = run.file("recipe.yaml");
     let recipe_text =
         std::fs::read_to_string(&path).context(|| format!("cannot read `{}`", path.display()))?;
@@ -52,12 +55,13 @@ pub fn run(options: &cli::Resume, style: Style, process: Stopwatch) -> Result<Op
         pool.servers = Some(servers.into());
     }
     interrupt::begin(run.path());
-    progress.note(&word);
     let asked = options.processes.threads;
     let (threads, size) = (training_threads(asked, &plan), cluster_size(asked, &plan));
+    progress.note(&format!("{word}: {}", processes(size, threads)));
     memory::check(memory_bytes(&plan, threads, size))?;
-    let job = Job { plan, data, run, recipe_text, threads, style, process };
-    begin(job, size, found, options.json)
+    let program = library::program(size, None)?;
+    let job = Job { plan, data, run, recipe_text, threads, style, process, program };
+    train::conclude(library::train(job, size, found)?, options.json, style)
 }
 
 /// Where the run goes on (nothing if it stopped before its first checkpoint), and that in words.

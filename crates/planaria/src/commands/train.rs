@@ -1,59 +1,54 @@
 //! `planaria train`: a recipe to a trained network.
 
 use crate::cli;
-use crate::clock::{self, Stopwatch};
-use crate::commands::{
-    Survey, begin, check_output, cluster_size, memory_bytes, print, training_threads,
-};
+use crate::clock::Stopwatch;
+use crate::commands::print;
 use crate::failure::{Exit, Result};
-use crate::memory;
+use crate::library::Planaria;
+use crate::library::scaling::{self, Studied, worker_counts};
 use crate::progress::{Progress, Style};
-use crate::run_dir::RunDir;
 use crate::traces::number::{counted, duration, grouped, percent, short};
 use crate::traces::report::{Outcome, Report};
 use crate::training::ending::Finished;
 use crate::training::interrupt;
-use crate::training::run_loop::Job;
-use planaria_recipe::{Source, to_yaml};
 use std::path::Path;
 
 /// Trains, prints, and says what to exit with.
 pub fn run(options: &cli::Train, style: Style, process: Stopwatch) -> Result<Option<Exit>> {
     interrupt::listen(style);
-    let mut survey = Survey::default();
-    let sets = sets(options);
-    let planned =
-        Source::load_and_plan(&options.recipe.recipe, &sets, |recipe| survey.open(recipe, style));
-    let (source, plan) = match planned {
-        Ok(planned) => planned,
-        Err(mistakes) => return Err(survey.failure(&mistakes)),
-    };
-    let data = survey.data.expect("a plan is made from opened data");
-    check_output(&source)?;
-    let asked = options.processes.threads;
-    let (threads, size) = (training_threads(asked, &plan), cluster_size(asked, &plan));
-    memory::check(memory_bytes(&plan, threads, size))?;
-    let recipe_text = to_yaml(&plan.recipe);
-    let now = clock::unix_seconds() as u64;
-    let run = RunDir::create(Path::new(&plan.recipe.output.dir), &plan.recipe.name, now)?;
-    run.write("recipe.yaml", recipe_text.as_bytes())?;
-    interrupt::begin(run.path());
-    Progress::new(style).note(&format!(
-        "run {}: {} examples, {} parameters",
-        run.path().display(),
-        grouped(data.train.len()),
-        grouped(plan.parameters)
-    ));
-    let job = Job { plan, data, run, recipe_text, threads, style, process };
-    begin(job, size, None, options.json)
+    let mut training = Planaria::from_recipe(&options.recipe.recipe)
+        .sets(options.recipe.sets.iter().cloned())
+        .talking(style, process);
+    let cli::Processes { workers, servers, threads } = options.processes;
+    if let Some(workers) = workers {
+        training = training.workers(workers.into());
+    }
+    if let Some(servers) = servers {
+        training = training.servers(servers.into());
+    }
+    if let Some(threads) = threads {
+        training = training.threads(threads);
+    }
+    match &options.scaling {
+        None => conclude(training.run()?, options.json, style),
+        Some(counts) => study(&training, &worker_counts(counts)?, options.json, style),
+    }
 }
 
-/// Changes to the recipe: those asked for by key, then those that have options of their own.
-fn sets(options: &cli::Train) -> Vec<String> {
-    let cli::Processes { workers, servers, .. } = options.processes;
-    let own = [("workers", workers), ("servers", servers)];
-    let own = own.iter().filter_map(|(key, n)| n.map(|n| format!("pool.{key}={n}")));
-    options.recipe.sets.iter().cloned().chain(own).collect()
+/// Trains with each number of workers and prints what came of it.
+fn study(training: &Planaria, workers: &[u16], json: bool, style: Style) -> Result<Option<Exit>> {
+    let Studied { study, folder } = scaling::run(training, workers, style)?;
+    let mut progress = Progress::new(style);
+    if json {
+        print(&study.to_json())?;
+    } else if !study.runs.is_empty() {
+        print(&study.table())?;
+    }
+    study.remarks().iter().for_each(|remark| progress.note(remark));
+    if !study.runs.is_empty() {
+        progress.note(&format!("{}/scaling.html", folder.display()));
+    }
+    Ok((!study.complete).then_some(Exit::Interrupted))
 }
 
 /// Prints how a session ended.

@@ -4,23 +4,27 @@
 //! Never decides what is written, or when.
 //!
 //! # Layout
+//! - [`lock`]: which process works on a run; [`history`]: what became of it so far
 //! - [`metrics`]: `metrics.jsonl`, the figures along the way
 //! - [`model_file`], [`safetensors`]: the trained network
 
+pub mod history;
+pub mod lock;
 pub mod metrics;
 pub mod model_file;
 pub mod safetensors;
 
 use crate::clock;
 use crate::failure::{Context, Failure, Result};
+use lock::Lock;
 use planaria_protocol::checkpoint::{Shelf, Unreadable};
 use planaria_protocol::durable;
-use std::fs::{self, File, TryLockError};
+use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// Folder that runs are looked for in when only an id is given.
-const DEFAULT_RUNS: &str = "runs";
+pub const DEFAULT_RUNS: &str = "runs";
 /// Folder of a run's checkpoints.
 pub const CHECKPOINTS: &str = "checkpoints";
 /// Folder of the logs of its processes.
@@ -32,7 +36,7 @@ const SAME_SECOND_MAX: u32 = 1000;
 #[derive(Debug)]
 pub struct RunDir {
     path: PathBuf,
-    _lock: File,
+    _lock: Lock,
 }
 
 impl RunDir {
@@ -44,13 +48,7 @@ impl RunDir {
             let id = if attempt == 1 { base.clone() } else { format!("{base}-{attempt}") };
             let path = runs.join(id);
             match fs::create_dir(&path) {
-                Ok(()) => {
-                    for folder in [CHECKPOINTS, "tensorboard"] {
-                        fs::create_dir(path.join(folder))
-                            .context(|| format!("cannot create `{}`", path.display()))?;
-                    }
-                    return Self::lock(path);
-                }
+                Ok(()) => return Self::furnish(path),
                 Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
                 Err(e) => {
                     return Err(Failure::failed(format!(
@@ -63,25 +61,30 @@ impl RunDir {
         Err(Failure::failed(format!("{SAME_SECOND_MAX} runs named `{base}` exist already")))
     }
 
+    /// Makes exactly this folder, which must not exist.
+    pub fn create_at(path: PathBuf) -> Result<Self> {
+        let made = path.parent().map_or(Ok(()), fs::create_dir_all);
+        made.and_then(|()| fs::create_dir(&path))
+            .context(|| format!("cannot create `{}`", path.display()))?;
+        Self::furnish(path)
+    }
+
+    fn furnish(path: PathBuf) -> Result<Self> {
+        for folder in [CHECKPOINTS, "tensorboard"] {
+            fs::create_dir(path.join(folder))
+                .context(|| format!("cannot create `{}`", path.display()))?;
+        }
+        Self::lock(path)
+    }
+
     /// Opens the run named by a path or by its id under `runs/`, for writing.
     pub fn open(run: &str) -> Result<Self> {
         Self::lock(find(run)?)
     }
 
     fn lock(path: PathBuf) -> Result<Self> {
-        let name = path.join(".lock");
-        let lock = File::create(&name).context(|| format!("cannot open `{}`", name.display()))?;
-        match lock.try_lock() {
-            Ok(()) => Ok(Self { path, _lock: lock }),
-            Err(TryLockError::WouldBlock) => Err(Failure::user(format!(
-                "run `{}` is in use by another planaria process",
-                path.display()
-            ))
-            .hint("wait for it to end, or stop it with Ctrl-C")),
-            Err(TryLockError::Error(e)) => {
-                Err(Failure::failed(format!("cannot lock `{}`: {e}", name.display())))
-            }
-        }
+        let lock = Lock::take(&path)?;
+        Ok(Self { path, _lock: lock })
     }
 
     /// The folder's last name.
@@ -101,14 +104,18 @@ impl RunDir {
 
     /// Writes a file in it, all or nothing.
     pub fn write(&self, name: &str, bytes: &[u8]) -> Result<()> {
-        let path = self.file(name);
-        durable::write(&path, bytes).context(|| format!("cannot write `{}`", path.display()))
+        write(&self.file(name), bytes)
     }
 
     /// The checkpoints in it.
     pub fn shelf(&self, keep: usize) -> Shelf {
         shelf(&self.path, keep)
     }
+}
+
+/// Writes a file, all or nothing.
+pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    durable::write(path, bytes).context(|| format!("cannot write `{}`", path.display()))
 }
 
 /// The checkpoints in a run's folder.
@@ -152,24 +159,19 @@ pub fn run_id(path: &Path) -> String {
 }
 
 fn nearby(candidates: &[PathBuf]) -> String {
-    let mut ids: Vec<String> = fs::read_dir(DEFAULT_RUNS)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter(|e| e.path().join("recipe.yaml").is_file())
-        .map(|e| e.file_name().to_string_lossy().into_owned())
-        .collect();
-    ids.sort_by_key(|id| std::cmp::Reverse(id.clone()));
-    ids.truncate(5);
-    if ids.is_empty() {
+    let runs = Path::new(DEFAULT_RUNS);
+    let mut found = history::list(runs).unwrap_or_default();
+    found.truncate(5);
+    if found.is_empty() {
         let looked: Vec<_> = candidates.iter().map(|p| format!("`{}`", p.display())).collect();
         return format!("looked at {}", looked.join(" and "));
     }
-    format!("runs here: {}", ids.join(", "))
+    let name = |path: &PathBuf| path.strip_prefix(runs).unwrap_or(path).display().to_string();
+    format!("runs here: {}", found.iter().map(name).collect::<Vec<_>>().join(", "))
 }
 
 /// A recipe's name as part of a folder's name.
-fn plain_name(name: &str) -> String {
+pub(crate) fn plain_name(name: &str) -> String {
     let plain: String = name
         .chars()
         .take(100)

@@ -23,16 +23,31 @@ const MEANS_MAX: usize = 60;
 #[derive(Debug)]
 pub struct Curve {
     /// Its name in the legend.
-    pub name: &'static str,
+    pub name: String,
     /// Its class in the style sheet.
-    pub class: &'static str,
+    pub class: String,
     /// Whether points are marked.
     pub dots: bool,
     /// Whether values are noisy, so that means are drawn over them.
     pub noisy: bool,
-    /// Steps and values, by step.
-    pub points: Vec<(u64, f64)>,
+    /// Places along the horizontal axis and values, by place.
+    pub points: Vec<(f64, f64)>,
 }
+
+/// What runs along the horizontal axis, from zero.
+#[derive(Debug, Clone, Copy)]
+pub struct Along {
+    /// What it counts, such as `step`.
+    pub what: &'static str,
+    /// A place as text.
+    pub text: fn(f64) -> String,
+    /// Whether there is nothing between whole numbers.
+    pub whole: bool,
+}
+
+/// Steps.
+pub const STEPS: Along =
+    Along { what: "step", text: |step| grouped(step.max(0.0).round() as u64), whole: true };
 
 /// How values are placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,17 +61,25 @@ pub enum Scale {
 }
 
 /// The figure, or nothing where no curve has a point.
-pub fn figure(title: &str, curves: &[Curve], scale: Scale, tick: fn(f64) -> String) -> String {
+pub fn figure(
+    title: &str,
+    along: Along,
+    curves: &[Curve],
+    scale: Scale,
+    tick: fn(f64) -> String,
+) -> String {
     let values = || curves.iter().flat_map(|c| &c.points).map(|p| p.1);
     let Some(axis) = Axis::new(values(), scale) else { return String::new() };
-    let last_step = curves.iter().flat_map(|c| &c.points).map(|p| p.0).max().unwrap_or(0).max(1);
-    let x = |step: u64| LEFT + (WIDTH - LEFT - RIGHT) * step as f64 / last_step as f64;
+    let places = curves.iter().flat_map(|c| &c.points).map(|p| p.0).filter(|x| x.is_finite());
+    let last = places.fold(f64::MIN_POSITIVE, f64::max);
+    let x = |place: f64| LEFT + (WIDTH - LEFT - RIGHT) * (place / last).clamp(0.0, 1.0);
     let mut svg = String::new();
     let _ = write!(
         svg,
         "<figure><figcaption><span>{title}</span>{}</figcaption>\
-         <svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{title} by step\">",
-        legend(curves)
+         <svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{title} by {}\">",
+        legend(curves),
+        along.what
     );
     for value in axis.ticks() {
         let (y, right) = (axis.y(value), WIDTH - RIGHT);
@@ -69,18 +92,22 @@ pub fn figure(title: &str, curves: &[Curve], scale: Scale, tick: fn(f64) -> Stri
             tick(value)
         );
     }
-    for step in whole_ticks(last_step) {
-        let anchor = if step == 0 { "start" } else { "middle" };
+    for place in ticks_along(last, along.whole) {
+        let anchor = match place / last {
+            0.0 => "start",
+            share if share > 0.97 => "end",
+            _ => "middle",
+        };
         let _ = write!(
             svg,
             "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{}</text>",
-            x(step),
+            x(place),
             HEIGHT - 8.0,
-            grouped(step)
+            (along.text)(place)
         );
     }
     for curve in curves {
-        draw(&mut svg, curve, &x, &axis);
+        draw(&mut svg, curve, along, &x, &axis);
     }
     svg.push_str("</svg></figure>\n");
     svg
@@ -97,8 +124,8 @@ fn legend(curves: &[Curve]) -> String {
         .collect()
 }
 
-fn draw(svg: &mut String, curve: &Curve, x: &dyn Fn(u64) -> f64, axis: &Axis) {
-    let class = curve.class;
+fn draw(svg: &mut String, curve: &Curve, along: Along, x: &dyn Fn(f64) -> f64, axis: &Axis) {
+    let class = &curve.class;
     let count = if curve.noisy { MEANS_MAX } else { POINTS_MAX };
     let means = means(&curve.points, count);
     if means.len() < curve.points.len() {
@@ -112,30 +139,31 @@ fn draw(svg: &mut String, curve: &Curve, x: &dyn Fn(u64) -> f64, axis: &Axis) {
         return;
     }
     let _ = write!(svg, "<g class=\"dots {class}\">");
-    for (step, value) in thinned(&curve.points) {
+    for (place, value) in thinned(&curve.points) {
         let _ = write!(
             svg,
-            "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"2.6\"><title>step {}: {}</title></circle>",
-            x(step),
+            "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"2.6\"><title>{} {}: {}</title></circle>",
+            x(place),
             axis.y(value),
-            grouped(step),
+            along.what,
+            (along.text)(place),
             short(value)
         );
     }
     svg.push_str("</g>");
 }
 
-fn path(points: &[(u64, f64)], x: &dyn Fn(u64) -> f64, axis: &Axis) -> String {
+fn path(points: &[(f64, f64)], x: &dyn Fn(f64) -> f64, axis: &Axis) -> String {
     let mut path = String::new();
-    for (step, value) in points {
+    for (place, value) in points {
         let letter = if path.is_empty() { 'M' } else { 'L' };
-        let _ = write!(path, "{letter}{:.1} {:.1}", x(*step), axis.y(*value));
+        let _ = write!(path, "{letter}{:.1} {:.1}", x(*place), axis.y(*value));
     }
     path
 }
 
 /// Every n-th point, the last among them.
-fn thinned(points: &[(u64, f64)]) -> Vec<(u64, f64)> {
+fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let stride = points.len().div_ceil(POINTS_MAX).max(1);
     let last = points.len().saturating_sub(1);
     let kept = points.iter().enumerate().filter(|(i, _)| (last - i).is_multiple_of(stride));
@@ -143,7 +171,7 @@ fn thinned(points: &[(u64, f64)]) -> Vec<(u64, f64)> {
 }
 
 /// Means of runs of neighbours, at most `count`, each in the middle of its run.
-fn means(points: &[(u64, f64)], count: usize) -> Vec<(u64, f64)> {
+fn means(points: &[(f64, f64)], count: usize) -> Vec<(f64, f64)> {
     points
         .chunks(points.len().div_ceil(count).max(1))
         .map(|run| {
@@ -231,11 +259,10 @@ fn nice_ticks(low: f64, high: f64, count: usize) -> Vec<f64> {
     (first..=last).take(20).map(|i| i as f64 * step).collect()
 }
 
-fn whole_ticks(last: u64) -> Vec<u64> {
-    let mut ticks: Vec<u64> =
-        nice_ticks(0.0, last as f64, 4).into_iter().map(|t| t.round() as u64).collect();
-    ticks.dedup();
-    ticks.retain(|t| (*t as f64) < 0.96 * last as f64 || *t == 0);
+/// Round places along the horizontal axis.
+fn ticks_along(last: f64, whole: bool) -> Vec<f64> {
+    let mut ticks = nice_ticks(0.0, last, 4);
+    ticks.retain(|t| !whole || t.fract() == 0.0);
     ticks
 }
 
@@ -243,8 +270,9 @@ fn whole_ticks(last: u64) -> Vec<u64> {
 mod tests {
     use super::*;
 
-    fn curve(points: &[(u64, f64)]) -> Curve {
-        Curve { name: "train", class: "train", dots: true, noisy: true, points: points.to_vec() }
+    fn curve(points: &[(f64, f64)]) -> Curve {
+        let (name, class) = ("train".into(), "train".into());
+        Curve { name, class, dots: true, noisy: true, points: points.to_vec() }
     }
 
     #[test]
@@ -253,15 +281,17 @@ mod tests {
         assert_eq!(texts(0.0, 1.0), ["0", "0.2", "0.4", "0.6", "0.8", "1"]);
         assert_eq!(texts(0.93, 0.99), ["0.93", "0.94", "0.95", "0.96", "0.97", "0.98", "0.99"]);
         assert_eq!(nice_ticks(3.0, 3.0, 5), [3.0]);
+        assert_eq!(ticks_along(2.0, true), [0.0, 1.0, 2.0]);
+        assert_eq!(ticks_along(2.1, false), [0.0, 0.5, 1.0, 1.5, 2.0]);
     }
 
     #[test]
     fn odd_curves_do_not_break_the_figure() {
-        assert_eq!(figure("loss", &[curve(&[])], Scale::Linear, short), "");
-        assert_eq!(figure("loss", &[curve(&[(1, f64::NAN)])], Scale::Linear, short), "");
-        for points in [&[(0, 0.0)][..], &[(1, 5.0), (2, 5.0)], &[(1, 1e-9), (u64::MAX, 1e30)]] {
+        assert_eq!(figure("loss", STEPS, &[curve(&[])], Scale::Linear, short), "");
+        assert_eq!(figure("loss", STEPS, &[curve(&[(1.0, f64::NAN)])], Scale::Linear, short), "");
+        for points in [&[(0.0, 0.0)][..], &[(1.0, 5.0), (2.0, 5.0)], &[(1.0, 1e-9), (1e19, 1e30)]] {
             for scale in [Scale::Linear, Scale::FromZero, Scale::Logarithmic] {
-                let svg = figure("loss", &[curve(points)], scale, short);
+                let svg = figure("loss", STEPS, &[curve(points)], scale, short);
                 assert!(svg.contains("</svg>") && !svg.contains("NaN"), "{svg}");
             }
         }
@@ -277,8 +307,8 @@ mod tests {
 
     #[test]
     fn long_curves_are_thinned() {
-        let points: Vec<_> = (0..100_000).map(|i| (i, i as f64)).collect();
-        let svg = figure("loss", &[curve(&points)], Scale::Linear, short);
+        let points: Vec<_> = (0..100_000).map(|i| (f64::from(i), f64::from(i))).collect();
+        let svg = figure("loss", STEPS, &[curve(&points)], Scale::Linear, short);
         assert!(svg.len() < 100_000, "{} bytes", svg.len());
     }
 }

@@ -3,7 +3,7 @@
 //! Owns the page. All text that comes from users is escaped. Never computes a figure.
 
 use crate::run_dir::metrics::{Line, Span};
-use crate::traces::chart::{Curve, Scale, figure};
+use crate::traces::chart::{Curve, STEPS, Scale, figure};
 use crate::traces::number::{bytes, duration, grouped, percent, short};
 use crate::traces::report::Report;
 use planaria_recipe::train::Monitor;
@@ -16,15 +16,7 @@ const CONFUSIONS_MAX: usize = 8;
 
 /// The page.
 pub fn page(report: &Report, lines: &[Line], recipe: &str) -> String {
-    let mut html = String::with_capacity(64 * 1024);
-    let _ = write!(
-        html,
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>{name} · planaria</title>\n<style>\n{css}</style>\n</head>\n<body>\n<main>\n",
-        name = escape(&report.run_id),
-        css = include_str!("report.css"),
-    );
+    let mut html = head(&report.run_id);
     heading(&mut html, report);
     cards(&mut html, report);
     charts(&mut html, lines);
@@ -41,8 +33,24 @@ pub fn page(report: &Report, lines: &[Line], recipe: &str) -> String {
     html
 }
 
+/// The beginning of a page that needs nothing else.
+pub(super) fn head(name: &str) -> String {
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <title>{name} · planaria</title>\n<style>\n{css}</style>\n</head>\n<body>\n<main>\n",
+        name = escape(name),
+        css = include_str!("report.css"),
+    )
+}
+
+/// A share as a tick of an axis.
+pub(super) fn percent_tick(share: f64) -> String {
+    format!("{}%", short((share * 1e6).round() / 1e4))
+}
+
 /// Text as HTML.
-fn escape(text: &str) -> String {
+pub(super) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -104,20 +112,20 @@ fn cards(html: &mut String, report: &Report) {
 }
 
 fn charts(html: &mut String, lines: &[Line]) {
-    let points = |span: Span, of: fn(&Line) -> Option<f64>| -> Vec<(u64, f64)> {
+    let points = |span: Span, of: fn(&Line) -> Option<f64>| -> Vec<(f64, f64)> {
         let of_span = lines.iter().filter(|l| l.span == span);
-        of_span.filter_map(|l| Some((l.step, of(l)?))).collect()
+        of_span.filter_map(|l| Some((l.step as f64, of(l)?))).collect()
     };
     let train = |noisy, of| Curve {
-        name: "training",
-        class: "train",
+        name: "training".into(),
+        class: "train".into(),
         dots: false,
         noisy,
         points: points(Span::Steps, of),
     };
     let validation = |of| Curve {
-        name: "validation",
-        class: "val",
+        name: "validation".into(),
+        class: "val".into(),
         dots: true,
         noisy: false,
         points: points(Span::Epoch, of),
@@ -125,24 +133,28 @@ fn charts(html: &mut String, lines: &[Line]) {
     let figures = [
         figure(
             "Loss",
+            STEPS,
             &[train(true, |l| l.loss), validation(|l| l.validation_loss)],
             Scale::Logarithmic,
             short,
         ),
         figure(
             "Accuracy",
+            STEPS,
             &[train(true, |l| l.accuracy), validation(|l| l.validation_accuracy)],
             Scale::Linear,
-            |v| format!("{}%", short((v * 1e6).round() / 1e4)),
+            percent_tick,
         ),
         figure(
             "Examples per second",
+            STEPS,
             &[train(true, |l| l.examples_per_second)],
             Scale::FromZero,
             |v| grouped(v.max(0.0).round() as u64),
         ),
         figure(
             "Learning rate",
+            STEPS,
             &[train(false, |l| Some(f64::from(l.learning_rate)))],
             Scale::FromZero,
             short,

@@ -5,6 +5,7 @@
 //!
 //! # Layout
 //! - [`report`]: `report.json`; [`html`], [`chart`]: the same as a page
+//! - [`scaling`]: `scaling.json` and `scaling.html`, of several runs
 //! - [`tensorboard`]: event files
 //! - [`number`]: numbers as people read them
 
@@ -12,4 +13,5 @@ pub mod chart;
 pub mod html;
 pub mod number;
 pub mod report;
+pub mod scaling;
 pub mod tensorboard;

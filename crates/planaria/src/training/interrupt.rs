@@ -7,25 +7,35 @@
 use crate::cluster::control;
 use crate::failure::Exit;
 use crate::progress::{Style, say};
+use crate::screen;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
+/// Why a run stops that was sent a signal.
+pub const REASON: &str = "a signal asked for it";
+
+static LISTENING: AtomicBool = AtomicBool::new(false);
 static ASKED: AtomicBool = AtomicBool::new(false);
-static RUN: OnceLock<PathBuf> = OnceLock::new();
+static RUN: Mutex<Option<PathBuf>> = Mutex::new(None);
 
 /// Starts listening. Called once, by commands that will have something to save.
 pub fn listen(style: Style) {
     let ignored = ignored_signals();
     // Without a handler Ctrl-C still ends the process; only the clean stop is lost.
-    drop(ctrlc::set_handler(move || act(style)));
+    let listening = ctrlc::set_handler(move || act(style)).is_ok();
+    LISTENING.fetch_or(listening, Ordering::SeqCst);
     ignore_again(ignored);
+}
+
+/// Whether a signal leads to a clean stop.
+pub fn is_listening() -> bool {
+    LISTENING.load(Ordering::SeqCst)
 }
 
 /// From here on there is a run to save.
 pub fn begin(run: &Path) {
-    // A process has one run.
-    let _ = RUN.set(run.to_path_buf());
+    *RUN.lock().unwrap_or_else(PoisonError::into_inner) = Some(run.to_path_buf());
 }
 
 /// Whether a stop was asked for.
@@ -35,29 +45,30 @@ pub fn asked() -> bool {
 
 /// What a signal leads to; runs on a thread of its own.
 fn act(style: Style) {
-    let line = if style == Style::Live { "\r\x1b[2K" } else { "" };
-    match (RUN.get(), ASKED.swap(true, Ordering::SeqCst)) {
-        (None, _) => {
-            say(&format!("{line}stopped before the first step; nothing was left behind\n"))
-        }
+    let run = RUN.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    match (run, ASKED.swap(true, Ordering::SeqCst)) {
+        (None, _) => quit("stopped before the first step; nothing was left behind\n"),
         (Some(_), false) => {
             if style != Style::Quiet {
-                say(&format!(
-                    "{line}finishing this step, then saving; Ctrl-C again quits without saving\n"
-                ));
+                say("finishing this step, then saving; Ctrl-C again quits without saving\n");
             }
             return;
         }
         (Some(run), true) => {
             // Only a run on many processes has one; it holds a secret that is of no more use.
             let _ = std::fs::remove_file(run.join(control::FILE));
-            say(&format!(
-                "{line}quit without saving; planaria resume {} goes on from the last checkpoint\n",
+            quit(&format!(
+                "quit without saving; planaria resume {} goes on from the last checkpoint\n",
                 run.display()
-            ));
+            ))
         }
     }
     std::process::exit(Exit::Unsaved as i32);
+}
+
+fn quit(text: &str) {
+    screen::clear();
+    say(text);
 }
 
 /// Signals that the process was started with as ignored, one bit each, where the system tells.

@@ -5,12 +5,19 @@
 
 use crate::clock;
 use crate::failure::Result;
-use crate::progress::{Progress, View};
+use crate::picture::{Frame, fit};
+use crate::progress::Progress;
 use crate::run_dir::RunDir;
 use crate::run_dir::metrics::{Line, Metrics, Span};
-use crate::traces::number::{duration, grouped, loss};
+use crate::traces::number::{counted, duration, grouped, loss};
 use crate::traces::tensorboard::EventFile;
+use crate::training::interrupt;
 use planaria_protocol::event::{Event, Figures, Pulse, What};
+
+/// Processes up to which each has a line when it joins.
+const JOINED_LINES_MAX: u32 = 16;
+/// Shares that are listed one by one.
+const SHARES_MAX: usize = 16;
 
 /// Where a run's figures go.
 #[derive(Debug)]
@@ -18,9 +25,13 @@ pub struct Recorder {
     metrics: Metrics,
     events: EventFile,
     progress: Progress,
-    /// Epochs and steps in all, once the run has started.
-    epochs: u64,
-    steps: u64,
+    /// Known once the run has started.
+    frame: Frame,
+    /// Processes that are still to join.
+    awaited: u32,
+    /// Whether each that joins is worth a line.
+    few: bool,
+    dealt: bool,
 }
 
 impl Recorder {
@@ -29,15 +40,24 @@ impl Recorder {
         let metrics = Metrics::resume(&run.file("metrics.jsonl"), step, epochs)?;
         let events =
             EventFile::create(&run.file("tensorboard"), clock::unix_seconds(), metrics.lines())?;
-        Ok(Self { metrics, events, progress, epochs: 0, steps: 0 })
+        Ok(Self {
+            metrics,
+            events,
+            progress,
+            frame: Frame::default(),
+            awaited: 0,
+            few: true,
+            dealt: false,
+        })
     }
 
     /// Something happened.
     pub fn take(&mut self, event: &Event) -> Result<()> {
         match &event.what {
             What::Started(started) => {
-                self.epochs = started.epochs;
-                self.steps = started.epochs * started.steps_per_epoch;
+                self.frame = Frame::of(started);
+                self.awaited = started.workers + started.servers;
+                self.few = self.awaited <= JOINED_LINES_MAX;
                 Ok(())
             }
             What::Steps(figures) => self.push(line(Span::Steps, event, figures)),
@@ -45,38 +65,58 @@ impl Recorder {
                 let mut line = line(Span::Epoch, event, figures);
                 line.validation_loss = *validation_loss;
                 line.validation_accuracy = *validation_accuracy;
-                self.progress.note(&epoch_text(&line, self.epochs, figures.training_seconds));
+                let columns = self.progress.columns();
+                let text = epoch_text(&line, self.frame.epochs, figures.training_seconds, columns);
+                self.progress.note(&text);
                 self.push(line)
             }
             What::Lost { agent, reason } => {
                 self.note(&format!("{agent} was lost: {reason}"));
                 Ok(())
             }
+            What::Joined { agent, pid, engine, threads } => {
+                self.joined(agent, *pid, engine.as_deref(), *threads);
+                Ok(())
+            }
+            What::Dealt { step, shares, reason } => {
+                let counts: Vec<String> =
+                    shares.iter().map(|s| s.shards.len().to_string()).collect();
+                let anew = if std::mem::replace(&mut self.dealt, true) { " anew" } else { "" };
+                let text = format!(
+                    "shards are dealt{anew} from step {}, {}: {reason}",
+                    step + 1,
+                    shortened(&counts)
+                );
+                self.progress.note_if_plain(&text);
+                Ok(())
+            }
+            What::Stopping { reason } if reason != interrupt::REASON => {
+                self.note(&format!("stopping: {reason}"));
+                Ok(())
+            }
             // Signals are answered where they arrive, and the end is told with its report.
-            What::Joined { .. }
-            | What::Dealt { .. }
-            | What::Saved { .. }
+            What::Saved { .. }
             | What::Scored { .. }
             | What::Stopping { .. }
             | What::Ended { .. } => Ok(()),
         }
     }
 
+    fn joined(&mut self, agent: &str, pid: u32, engine: Option<&str>, threads: Option<u32>) {
+        self.awaited = self.awaited.saturating_sub(1);
+        if self.few {
+            let means = engine.map_or_else(String::new, |engine| {
+                format!(", {engine}, {}", counted(u64::from(threads.unwrap_or(1)), "thread"))
+            });
+            self.progress.note_if_plain(&format!("{agent} joined (process {pid}{means})"));
+        } else if self.awaited == 0 {
+            self.progress.note_if_plain("every process has joined");
+        }
+    }
+
     /// Shows where the run is.
     pub fn pulse(&mut self, pulse: &Pulse) {
-        self.progress.show(
-            pulse.seconds,
-            &View {
-                epoch: pulse.epoch,
-                epochs: self.epochs,
-                step: pulse.step,
-                steps: self.steps,
-                loss: pulse.loss,
-                accuracy: pulse.accuracy,
-                examples_per_second: pulse.examples_per_second,
-                seconds_left: pulse.seconds_left,
-            },
-        );
+        self.progress.show(&self.frame, pulse);
     }
 
     /// Something worth a line that stays.
@@ -117,14 +157,20 @@ fn line(span: Span, event: &Event, figures: &Figures) -> Line {
 }
 
 /// The line that stays when an epoch is done.
-fn epoch_text(line: &Line, epochs: u64, seconds: f64) -> String {
-    let mut parts = vec![format!("epoch {}/{epochs}", line.epoch)];
-    let mut add = |text: Option<String>| parts.extend(text);
-    add(line.loss.map(|v| format!("loss {}", loss(v))));
-    add(line.accuracy.map(|v| format!("acc {:.1}%", 100.0 * v)));
-    add(line.validation_loss.map(|v| format!("val loss {}", loss(v))));
-    add(line.validation_accuracy.map(|v| format!("val acc {:.2}%", 100.0 * v)));
-    add(line.examples_per_second.map(|v| format!("{} ex/s", grouped(v.round() as u64))));
-    add(Some(duration(seconds)));
-    parts.join(" · ")
+fn epoch_text(line: &Line, epochs: u64, seconds: f64, columns: usize) -> String {
+    let mut parts = vec![(6, format!("epoch {}/{epochs}", line.epoch))];
+    let mut add = |rank, text: Option<String>| parts.extend(text.map(|text| (rank, text)));
+    add(3, line.loss.map(|v| format!("loss {}", loss(v))));
+    add(2, line.accuracy.map(|v| format!("acc {:.1}%", 100.0 * v)));
+    add(4, line.validation_loss.map(|v| format!("val loss {}", loss(v))));
+    add(5, line.validation_accuracy.map(|v| format!("val acc {:.2}%", 100.0 * v)));
+    add(1, line.examples_per_second.map(|v| format!("{} ex/s", grouped(v.round() as u64))));
+    add(0, Some(duration(seconds)));
+    fit(parts, columns)
+}
+
+/// `3/3/2`, of many only the first.
+fn shortened(counts: &[String]) -> String {
+    let shown = counts[..counts.len().min(SHARES_MAX)].join("/");
+    if counts.len() > SHARES_MAX { format!("{shown}/…") } else { shown }
 }

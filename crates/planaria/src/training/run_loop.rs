@@ -46,6 +46,8 @@ pub struct Job {
     pub style: Style,
     /// Started with the process.
     pub process: Stopwatch,
+    /// The program that other processes of the run are; nothing where there are none.
+    pub program: Option<PathBuf>,
 }
 
 /// A run under way.
@@ -126,7 +128,7 @@ impl Session {
         loop {
             if interrupt::asked() && !self.course.stopping() {
                 self.course.stop();
-                self.emit(What::Stopping { reason: "a signal asked for it".into() })?;
+                self.emit(What::Stopping { reason: interrupt::REASON.into() })?;
             }
             match self.course.next() {
                 Next::Train(steps) => {

@@ -1,0 +1,75 @@
+//! Events as lines of the coordinator's log. Pure text; what comes at every few steps has none.
+
+use planaria_protocol::event::What;
+
+/// What happened and why, in one line, if it is worth one.
+pub fn line(what: &What, reason: &str) -> Option<String> {
+    Some(match what {
+        What::Started(started) => format!(
+            "run {} begins after step {}: {} epochs of {} steps, {} shards, workers: {}, servers: {}",
+            started.run_id,
+            started.step,
+            started.epochs,
+            started.steps_per_epoch,
+            started.shards,
+            started.workers,
+            started.servers
+        ),
+        What::Joined { agent, pid, .. } => format!("{agent} joined, process {pid}: {reason}"),
+        What::Lost { agent, reason } => format!("{agent} was lost: {reason}"),
+        What::Dealt { step, shares, reason } => {
+            let counts: Vec<String> = shares.iter().map(|s| s.shards.len().to_string()).collect();
+            format!("dealt {} shards from step {step}: {reason}", counts.join("/"))
+        }
+        What::Steps(_) => return None,
+        What::Epoch { figures, validation_loss, validation_accuracy, exact, .. } => {
+            let figure = |name: &str, value: Option<f64>| {
+                value.map_or_else(String::new, |value| format!(", {name} {value:.4}"))
+            };
+            format!(
+                "epoch {} is done after step {}{}{}{}{}",
+                figures.epoch,
+                figures.step,
+                figure("loss", figures.loss),
+                figure("validation loss", *validation_loss),
+                figure("validation accuracy", *validation_accuracy),
+                if *exact { "" } else { "; not every example was read exactly once" }
+            )
+        }
+        What::Saved { step, folder, reason, .. } => {
+            format!("step {step} is saved in {folder}: {reason}")
+        }
+        What::Scored { part, examples, .. } => {
+            format!("{examples} {part} examples are scored: {reason}")
+        }
+        What::Stopping { reason } => format!("stopping: {reason}"),
+        What::Ended { outcome, reason, step, .. } => {
+            let why = reason.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+            format!("{outcome} after step {step}{why}")
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use planaria_protocol::message::Share;
+
+    #[test]
+    fn events_are_told_with_their_reasons() {
+        let shares = vec![Share { worker: 0, shards: 0..3 }, Share { worker: 1, shards: 3..5 }];
+        for (what, expect) in [
+            (
+                What::Joined { agent: "worker-0".into(), pid: 7, engine: None, threads: None },
+                "worker-0 joined, process 7: why",
+            ),
+            (
+                What::Dealt { step: 9, shares, reason: "speeds".into() },
+                "dealt 3/2 shards from step 9: speeds",
+            ),
+            (What::Stopping { reason: "asked".into() }, "stopping: asked"),
+        ] {
+            assert_eq!(line(&what, "why").as_deref(), Some(expect));
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! `planaria runs`: all runs of a folder, newest first.
+
+use crate::cli;
+use crate::clock;
+use crate::commands::{ago, print};
+use crate::failure::{Failure, Result, plain};
+use crate::progress::{Progress, Style};
+use crate::run_dir::DEFAULT_RUNS;
+use crate::run_dir::history::{self, History};
+use crate::traces::number::{grouped, loss, percent};
+use std::io::ErrorKind;
+use std::path::Path;
+
+/// Lists and prints.
+pub fn run(options: &cli::Runs, style: Style) -> Result<()> {
+    let dir = &options.dir;
+    let is_default = dir == Path::new(DEFAULT_RUNS);
+    let folders = match dir.metadata() {
+        Ok(found) if found.is_dir() => history::list(dir)?,
+        // Nobody has trained here yet.
+        Err(e) if is_default && e.kind() == ErrorKind::NotFound => Vec::new(),
+        _ => {
+            return Err(Failure::user(format!("there is no folder `{}`", dir.display()))
+                .hint("name a folder of runs, such as `--dir runs`"));
+        }
+    };
+    let runs = folders.iter().map(|folder| History::read(folder)).collect::<Result<Vec<_>>>()?;
+    if options.json {
+        let text = serde_json::to_string_pretty(&runs).expect("histories have string keys only");
+        return print(&(text + "\n"));
+    }
+    if runs.is_empty() {
+        let text = format!("no runs in `{}`; `planaria train RECIPE` makes one", dir.display());
+        Progress::new(style).note(&text);
+        return Ok(());
+    }
+    // What is printed can be given to the other commands as it is.
+    let shown = |run: &History| match is_default {
+        true => run.folder.strip_prefix(dir).unwrap_or(&run.folder).display().to_string(),
+        false => run.folder.display().to_string(),
+    };
+    let names: Vec<String> = runs.iter().map(shown).collect();
+    print(&table(&names, &runs, clock::unix_seconds()))
+}
+
+fn table(names: &[String], runs: &[History], now: f64) -> String {
+    let head = ["run", "recipe", "state", "steps", "accuracy", "loss", "workers", "started"];
+    let mut rows = vec![head.map(String::from)];
+    rows.extend(names.iter().zip(runs).map(|(name, run)| row(name, run, now)));
+    let width = |i: usize| rows.iter().map(|row| row[i].chars().count()).max().unwrap_or(0);
+    let widths: [usize; 8] = std::array::from_fn(width);
+    let mut text = String::new();
+    for row in &rows {
+        let cells = row.iter().zip(widths).enumerate().map(|(i, (cell, width))| match i {
+            // Numbers end below each other.
+            3..=6 => format!("{cell:>width$}"),
+            _ => format!("{cell:<width$}"),
+        });
+        text += cells.collect::<Vec<_>>().join("  ").trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+fn row(name: &str, run: &History, now: f64) -> [String; 8] {
+    let steps = match run.steps {
+        0 => String::new(),
+        steps => format!("{}/{}", grouped(run.step), grouped(steps)),
+    };
+    [
+        plain(name),
+        plain(&run.recipe),
+        run.state.text().into(),
+        steps,
+        run.accuracy.map_or_else(String::new, percent),
+        run.loss.map_or_else(String::new, loss),
+        if run.workers == 0 { String::new() } else { run.workers.to_string() },
+        run.started.map_or_else(String::new, |started| ago(now - started)),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run_dir::lock::Holder;
+
+    #[test]
+    fn columns_are_lined_up() {
+        let mut run = History::of(Path::new("/r/net-1"), Holder::Nobody, &[]);
+        let empty = run.clone();
+        run.recipe = "a longer name".into();
+        (run.step, run.steps, run.workers) = (12, 1200, 3);
+        (run.accuracy, run.loss, run.started) = (Some(0.98765), Some(0.05), Some(1000.0));
+        let text = table(&["net-1".into(), "s/2-workers".into()], &[run, empty], 1090.0);
+        assert_eq!(
+            text,
+            "run          recipe         state      steps  accuracy    loss  workers  started\n\
+             net-1        a longer name  killed  12/1,200    98.77%  0.0500        3  1 min ago\n\
+             s/2-workers  net-1          killed\n"
+        );
+    }
+}

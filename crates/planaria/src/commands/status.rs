@@ -1,0 +1,227 @@
+//! `planaria status`: where a run stands, and what can be done next.
+
+use crate::cli;
+use crate::clock;
+use crate::cluster::console::News;
+use crate::cluster::control;
+use crate::commands::{ago, print};
+use crate::failure::{Failure, Result, plain};
+use crate::picture::{self, Frame};
+use crate::run_dir::history::{self, History, Standing};
+use crate::run_dir::{DEFAULT_RUNS, find};
+use crate::screen::Room;
+use crate::traces::number::{counted, duration, grouped, loss, percent};
+use planaria_protocol::event::Pulse;
+use serde_json::json;
+use std::fmt::Write;
+use std::path::Path;
+use std::time::Duration;
+
+/// How long a live run may take to say where it is.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Looks and prints.
+pub fn run(options: &cli::Status) -> Result<()> {
+    let folder = match &options.run {
+        Some(run) => find(run)?,
+        None => {
+            let newest = history::list(Path::new(DEFAULT_RUNS)).unwrap_or_default();
+            newest.into_iter().next().ok_or_else(|| {
+                Failure::user("there is no run in `runs`")
+                    .hint("`planaria train RECIPE` makes one; or name a run's folder")
+            })?
+        }
+    };
+    let mut history = History::read(&folder)?;
+    let pulse = match history.state {
+        Standing::Running => pulse(&folder),
+        _ => None,
+    };
+    if let Some(pulse) = &pulse {
+        // Events come every few steps only.
+        history.step = history.step.max(pulse.step);
+    }
+    if options.json {
+        let mut document = serde_json::to_value(&history).expect("string keys only");
+        document["pulse"] = json!(pulse);
+        return print(&format!("{document:#}\n"));
+    }
+    let columns = Room::of_stdout().columns;
+    print(&text(&history, pulse.as_deref(), columns, clock::unix_seconds()))
+}
+
+/// Where a live run on several processes is at this moment; nothing where nobody answers.
+fn pulse(folder: &Path) -> Option<Box<Pulse>> {
+    let console = control::connect(folder).ok().flatten()?;
+    loop {
+        match console.next(PATIENCE) {
+            News::Event(_) => {}
+            News::Pulse(pulse) => return Some(pulse),
+            News::Nothing | News::Finish | News::Gone(_) => return None,
+        }
+    }
+}
+
+fn text(run: &History, pulse: Option<&Pulse>, columns: usize, now: f64) -> String {
+    let path = plain(&run.folder.display().to_string());
+    let mut text = String::new();
+    let mut add = |label: &str, value: String| {
+        let _ = writeln!(text, "{label:<11}{value}");
+    };
+    add("run", path.clone());
+    add("state", state(run));
+    if let Some(reason) = &run.reason {
+        add("reason", plain(reason).replace('\n', " "));
+    }
+    if run.steps > 0 {
+        let (examples, parameters) = (grouped(run.examples), grouped(run.parameters));
+        add(
+            "recipe",
+            format!("{}: {examples} examples, {parameters} parameters", plain(&run.recipe)),
+        );
+        add("processes", processes(run));
+    }
+    let started = run.started.map(|started| {
+        let at = clock::iso8601(started.max(0.0) as u64).replace('T', " ").replace('Z', " UTC");
+        let again = match run.generation {
+            0 | 1 => String::new(),
+            n => format!(", taken up again {}", counted(n - 1, "time")),
+        };
+        format!("{at}, {}{again}", ago(now - started))
+    });
+    if let Some(started) = started {
+        add("started", started);
+    }
+    match pulse {
+        Some(pulse) => {
+            let frame = Frame { name: run.recipe.clone(), epochs: run.epochs, steps: run.steps };
+            let room = Room { columns, rows: usize::MAX };
+            add("next", next(run, &path));
+            let picture = picture::lines(&frame, pulse, room).join("\n");
+            return format!("{text}\n{picture}\n");
+        }
+        None => {
+            if run.steps > 0 {
+                add(
+                    "done",
+                    format!(
+                        "epoch {}/{}, step {}/{} in {}",
+                        run.epochs_done,
+                        run.epochs,
+                        grouped(run.step),
+                        grouped(run.steps),
+                        duration(run.seconds)
+                    ),
+                );
+            }
+            if let Some(part) = run.scored_on {
+                let accuracy = run.accuracy.map(|v| format!("accuracy {}, ", percent(v)));
+                let loss = run.loss.map_or_else(String::new, |v| format!("loss {}", loss(v)));
+                add(part, accuracy.unwrap_or_default() + &loss);
+            }
+            if let Some(step) = run.saved_step {
+                add("saved", format!("step {}", grouped(step)));
+            }
+            add("next", next(run, &path));
+        }
+    }
+    text
+}
+
+fn state(run: &History) -> String {
+    match (run.state, run.pid) {
+        (Standing::Running, pid) => {
+            let doing = if run.stopping { "stopping" } else { "running" };
+            pid.map_or_else(|| doing.into(), |pid| format!("{doing}, process {pid}"))
+        }
+        (Standing::Killed, _) => "killed: its process is gone and has not said how it ended".into(),
+        (state, _) => state.text().into(),
+    }
+}
+
+fn processes(run: &History) -> String {
+    match run.workers {
+        0 => "1".into(),
+        workers => format!(
+            "{}, {}, 1 coordinator",
+            counted(workers.into(), "worker"),
+            counted(run.servers.into(), "server")
+        ),
+    }
+}
+
+/// What can be done about it.
+fn next(run: &History, path: &str) -> String {
+    match (run.state, run.saved_step) {
+        (Standing::Running, _) if run.workers > 0 => {
+            format!("planaria stop {path} saves and stops it; planaria logs {path} -f follows it")
+        }
+        (Standing::Running, _) => format!("planaria stop {path} saves and stops it"),
+        (Standing::Completed | Standing::StoppedEarly, _) => format!("{path}/report.html"),
+        (Standing::Interrupted, _) => {
+            format!("planaria resume {path} goes on and ends with the same weights")
+        }
+        (Standing::Killed, Some(step)) => {
+            format!("planaria resume {path} goes on after step {}", grouped(step))
+        }
+        (Standing::Killed, None) => {
+            format!("planaria resume {path} starts it from step 0: nothing was saved yet")
+        }
+        (Standing::Failed, Some(step)) => format!(
+            "mend the cause, then planaria resume {path} goes on after step {}",
+            grouped(step)
+        ),
+        (Standing::Failed, None) => "mend the cause and train again: nothing was saved".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run_dir::lock::Holder;
+
+    fn run(state: Standing) -> History {
+        let mut run =
+            History::of(Path::new("runs/net-1"), Holder::Process { pid: 7, listens: true }, &[]);
+        run.state = state;
+        (run.step, run.steps, run.epochs_done, run.epochs) = (12, 30, 1, 3);
+        (run.examples, run.parameters, run.seconds) = (1000, 2345, 4.5);
+        (run.loss, run.accuracy, run.scored_on) = (Some(0.5), Some(0.9), Some("validation"));
+        (run.started, run.generation, run.saved_step) = (Some(1e9), 2, Some(10));
+        run
+    }
+
+    #[test]
+    fn every_state_says_what_to_do_next() {
+        for (state, expect) in [
+            (Standing::Running, "planaria stop runs/net-1 saves and stops it"),
+            (Standing::Completed, "runs/net-1/report.html"),
+            (Standing::StoppedEarly, "runs/net-1/report.html"),
+            (Standing::Interrupted, "planaria resume runs/net-1 goes on and ends with the same"),
+            (Standing::Killed, "planaria resume runs/net-1 goes on after step 10"),
+            (Standing::Failed, "mend the cause, then planaria resume runs/net-1 goes on after"),
+        ] {
+            let text = text(&run(state), None, 80, 1e9 + 60.0);
+            assert!(text.contains(&format!("\nnext       {expect}")), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_dead_run_is_told_from_its_events() {
+        let mut failed = run(Standing::Failed);
+        failed.reason = Some("the loss is \x1b[31mNaN".into());
+        assert_eq!(
+            text(&failed, None, 80, 1e9 + 60.0),
+            "run        runs/net-1\n\
+             state      failed\n\
+             reason     the loss is ·[31mNaN\n\
+             recipe     net-1: 1,000 examples, 2,345 parameters\n\
+             processes  1\n\
+             started    2001-09-09 01:46:40 UTC, 1 min ago, taken up again 1 time\n\
+             done       epoch 1/3, step 12/30 in 4.5 s\n\
+             validation accuracy 90.00%, loss 0.5000\n\
+             saved      step 10\n\
+             next       mend the cause, then planaria resume runs/net-1 goes on after step 10\n"
+        );
+    }
+}

@@ -1,0 +1,150 @@
+//! `planaria stop`: asks a live run to save and end.
+//!
+//! A run on several processes is asked through its coordinator, a run in one process by SIGTERM to
+//! the process that holds its lock.
+
+use crate::cli;
+use crate::cluster::console::{Console, News};
+use crate::cluster::control;
+use crate::failure::{Failure, Result};
+use crate::progress::{Progress, Style};
+use crate::run_dir::find;
+use crate::run_dir::history::{History, Standing};
+use crate::run_dir::lock::Holder;
+use crate::traces::number::grouped;
+use planaria_protocol::event::What;
+use std::path::Path;
+use std::time::Duration;
+
+/// How long a coordinator may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often it is looked whether the run has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Stops and says so.
+pub fn run(options: &cli::Stop, style: Style) -> Result<()> {
+    let folder = find(&options.run)?;
+    let path = folder.display();
+    let holder = Holder::of(&folder)?;
+    if !holder.is_live() {
+        return Err(not_running(&History::read(&folder)?));
+    }
+    let mut progress = Progress::new(style);
+    // A coordinator that cannot be reached is about to begin or to end; its command can be.
+    let asked = match control::connect(&folder) {
+        Ok(Some(console)) => ask(&console),
+        _ => false,
+    };
+    if !asked {
+        signal(&folder, holder)?;
+    }
+    if !options.wait {
+        progress
+            .note(&format!("run {path} is saving and stops; planaria status {path} tells when"));
+        return Ok(());
+    }
+    progress.note(&format!("run {path} is saving and stops"));
+    while Holder::of(&folder)?.is_live() {
+        std::thread::park_timeout(LOOK_EVERY);
+    }
+    let history = History::read(&folder)?;
+    let step = grouped(history.step);
+    progress.note(&match history.state {
+        Standing::Interrupted => {
+            format!("stopped after step {step}; go on with: planaria resume {path}")
+        }
+        state => format!("run {path} {} after step {step}", state.text()),
+    });
+    Ok(())
+}
+
+fn not_running(history: &History) -> Failure {
+    let path = history.folder.display();
+    let how = match history.state {
+        // Its lock was let go of just now.
+        Standing::Running => "it has just ended".into(),
+        Standing::Killed => "its process is gone".into(),
+        state => format!("it {} after step {}", past(state), grouped(history.step)),
+    };
+    let failure = Failure::user(format!("run `{path}` is not running: {how}"));
+    match history.state.is_done() {
+        true => failure,
+        false => failure.hint(format!("go on with it by `planaria resume {path}`")),
+    }
+}
+
+fn past(state: Standing) -> &'static str {
+    match state {
+        Standing::Completed => "has completed",
+        Standing::StoppedEarly => "has stopped early",
+        Standing::Interrupted => "was interrupted",
+        Standing::Failed => "has failed",
+        Standing::Running | Standing::Killed => "has ended",
+    }
+}
+
+/// Asks a coordinator, and waits until it has said that it stops.
+fn ask(console: &Console) -> bool {
+    console.stop("`planaria stop` asked for it");
+    loop {
+        match console.next(PATIENCE) {
+            News::Event(event) => {
+                if matches!(event.what, What::Stopping { .. } | What::Ended { .. }) {
+                    return true;
+                }
+            }
+            News::Pulse(_) => {}
+            News::Finish => return true,
+            News::Nothing | News::Gone(_) => return false,
+        }
+    }
+}
+
+/// Sends SIGTERM to the process that works on the run, which is looked up once more: between the
+/// two looks it may have become another.
+fn signal(folder: &Path, seen: Holder) -> Result<()> {
+    let holder = Holder::of(folder)?;
+    if !holder.is_live() {
+        return Ok(());
+    }
+    let path = folder.display();
+    let pid = match holder {
+        Holder::Process { pid, listens: true } if holder == seen => pid,
+        Holder::Process { pid, listens: false } => {
+            let message = format!("run `{path}` is part of process {pid}, which would not save");
+            return Err(Failure::user(message).hint("stop it from within that program"));
+        }
+        _ => {
+            let message = format!("run `{path}` is only just starting or ending");
+            return Err(Failure::failed(message).hint("try again in a moment"));
+        }
+    };
+    // SAFETY: sends a signal, and touches no memory.
+    if unsafe { libc::kill(pid as libc::pid_t, libc::SIGTERM) } == 0 {
+        return Ok(());
+    }
+    match std::io::Error::last_os_error() {
+        e if e.raw_os_error() == Some(libc::ESRCH) => Ok(()),
+        e => Err(Failure::failed(format!("cannot signal process {pid}: {e}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_is_not_running_says_how_it_ended() {
+        let mut history = History::of(Path::new("runs/net-1"), Holder::Nobody, &[]);
+        for (state, expect, hint) in [
+            (Standing::Completed, "it has completed after step 0", false),
+            (Standing::Interrupted, "it was interrupted after step 0", true),
+            (Standing::Killed, "its process is gone", true),
+        ] {
+            history.state = state;
+            let failure = not_running(&history);
+            assert_eq!(failure.message, format!("run `runs/net-1` is not running: {expect}"));
+            assert_eq!((failure.exit, failure.hint.is_some()), (crate::failure::Exit::User, hint));
+        }
+    }
+}

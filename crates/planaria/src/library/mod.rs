@@ -1,0 +1,339 @@
+//! Training from a program: the same as `planaria train`, as a value with methods.
+//!
+//! Owns the way from a recipe, written in a file or put together here, to a finished run; the
+//! command line is a thin layer over it. Never prints data, and never listens for signals: a program
+//! that wants Ctrl-C to save does as `commands/train.rs` does.
+//!
+//! # Layout
+//! - [`layers`]: layers in a few words
+//! - [`scaling`]: the same training with more and more workers
+//! - `survey`: the recipe's data; `size`: processes and threads; `program`: what agents are
+
+pub mod layers;
+pub(crate) mod program;
+pub mod scaling;
+pub(crate) mod size;
+pub(crate) mod survey;
+
+use crate::clock::{self, Stopwatch};
+use crate::cluster;
+use crate::failure::{Failure, Result};
+use crate::memory;
+use crate::progress::{Progress, Style};
+use crate::run_dir::RunDir;
+use crate::traces::number::{counted, grouped};
+use crate::traces::report::Report;
+use crate::training::ending::Finished;
+use crate::training::interrupt;
+use crate::training::run_loop::{Job, Session};
+use planaria_protocol::checkpoint::{Checkpoint, Found};
+use planaria_protocol::launch::Size;
+use planaria_recipe::train::{Optimizer, Schedule};
+use planaria_recipe::{Layer, Plan, Source, to_yaml};
+use serde::Serialize;
+use size::{cluster_size, memory_bytes, training_threads};
+use std::path::{Path, PathBuf};
+use survey::{Survey, check_output};
+
+/// A training to be: a recipe, and how it is to be run.
+///
+/// Every method that says something about the recipe overrides what the recipe's file says, as
+/// `--set` does; mistakes are found by [`Planaria::train`], all at once.
+///
+/// # In one process
+/// ```
+/// use planaria::{Outcome, Planaria};
+/// use planaria::layers::{dense, flatten};
+///
+/// let runs = tempfile::tempdir()?;
+/// let report = Planaria::new("tiny")
+///     .data("digits")
+///     .examples(500)
+///     .model([flatten(), dense(10)])
+///     .epochs(3)
+///     .batch(20)
+///     .set("train.optimizer.sgd.learning_rate", "0.1")
+///     .output_dir(runs.path())
+///     .quiet(true)
+///     .train()?;
+/// assert_eq!(report.outcome, Outcome::Completed);
+/// assert!(report.accuracy.is_some_and(|accuracy| accuracy > 0.3));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # On several processes
+/// Workers and servers are processes of the `planaria` program. It is the one given to
+/// [`Planaria::program`]; else this program itself if it is that program; else a `planaria` beside
+/// this program, or on `PATH`. It must be of the same build as this library, which is checked before
+/// anything is started.
+/// ```no_run
+/// let report = planaria::Planaria::from_recipe("examples/digits.yaml")
+///     .workers(3)
+///     .servers(1)
+///     .set("train.shards", "4")
+///     .program("target/release/planaria")
+///     .train()?;
+/// println!("{} has {:?}", report.weights_sha256, report.accuracy);
+/// # Ok::<(), planaria::Failure>(())
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "nothing is done before `train`"]
+pub struct Planaria {
+    base: Base,
+    sets: Vec<String>,
+    threads: Option<u16>,
+    program: Option<PathBuf>,
+    folder: Option<PathBuf>,
+    style: Style,
+    process: Stopwatch,
+}
+
+/// Where a recipe begins.
+#[derive(Debug, Clone)]
+enum Base {
+    File(PathBuf),
+    Name(String),
+}
+
+impl Planaria {
+    /// A recipe to be put together here; [`Planaria::data`] and a model are needed at least.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self::from(Base::Name(name.into()))
+    }
+
+    /// The recipe in a file.
+    pub fn from_recipe(path: impl Into<PathBuf>) -> Self {
+        Self::from(Base::File(path.into()))
+    }
+
+    fn from(base: Base) -> Self {
+        Self {
+            base,
+            sets: Vec::new(),
+            threads: None,
+            program: None,
+            folder: None,
+            style: Style::of_stderr(false),
+            process: Stopwatch::start(),
+        }
+    }
+
+    /// What is learned from: `digits`, or a file or folder of examples.
+    pub fn data(self, train: impl AsRef<Path>) -> Self {
+        self.put("data.train", &train.as_ref().to_string_lossy())
+    }
+
+    /// Examples to use.
+    pub fn examples(self, examples: usize) -> Self {
+        self.put("data.examples", &examples)
+    }
+
+    /// The network, layer by layer; see [`layers`].
+    pub fn model(self, layers: impl IntoIterator<Item = Layer>) -> Self {
+        let layers: Vec<Layer> = layers.into_iter().collect();
+        self.put("model", &serde_json::json!({ "layers": layers }))
+    }
+
+    /// A ready-made network, such as `resnet20`.
+    pub fn preset(self, name: &str) -> Self {
+        self.put("model", &serde_json::json!({ "preset": name }))
+    }
+
+    /// Passes over the training examples.
+    pub fn epochs(self, epochs: usize) -> Self {
+        self.put("train.epochs", &epochs)
+    }
+
+    /// Examples per step.
+    pub fn batch(self, examples: usize) -> Self {
+        self.put("train.batch", &examples)
+    }
+
+    /// How parameters follow their gradients.
+    pub fn optimizer(self, optimizer: Optimizer) -> Self {
+        self.put("train.optimizer", &optimizer)
+    }
+
+    /// How the learning rate changes.
+    pub fn schedule(self, schedule: Schedule) -> Self {
+        self.put("train.schedule", &schedule)
+    }
+
+    /// What everything random follows from.
+    pub fn seed(self, seed: u64) -> Self {
+        self.put("seed", &seed)
+    }
+
+    /// Worker processes; the result does not depend on it.
+    pub fn workers(self, workers: usize) -> Self {
+        self.put("pool.workers", &workers)
+    }
+
+    /// Server processes; the result does not depend on it.
+    pub fn servers(self, servers: usize) -> Self {
+        self.put("pool.servers", &servers)
+    }
+
+    /// Threads of each process that computes; the cores are shared out when left out. The result
+    /// does not depend on it.
+    pub fn threads(mut self, threads: u16) -> Self {
+        self.threads = Some(threads);
+        self
+    }
+
+    /// The folder of runs, in which this one gets a folder of its own.
+    pub fn output_dir(self, folder: impl AsRef<Path>) -> Self {
+        self.put("output.dir", &folder.as_ref().to_string_lossy())
+    }
+
+    /// Any key of the recipe; the value is YAML, such as `4` or `{sgd: {momentum: 0.9}}`.
+    pub fn set(mut self, key: &str, value: &str) -> Self {
+        self.sets.push(format!("{key}={value}"));
+        self
+    }
+
+    /// Whether nothing is said on stderr.
+    pub fn quiet(mut self, quiet: bool) -> Self {
+        self.style = Style::of_stderr(quiet);
+        self
+    }
+
+    /// The `planaria` program that workers and servers are processes of.
+    pub fn program(mut self, path: impl Into<PathBuf>) -> Self {
+        self.program = Some(path.into());
+        self
+    }
+
+    /// Trains to the end. A run that failed is an error; one that was stopped is a report whose
+    /// outcome says so.
+    pub fn train(self) -> Result<Report> {
+        let Finished { report, failure, .. } = self.run()?;
+        match failure {
+            Some(failure) => Err(failure),
+            None => Ok(report),
+        }
+    }
+
+    /// Overrides as `--set` writes them.
+    pub(crate) fn sets(mut self, sets: impl IntoIterator<Item = String>) -> Self {
+        self.sets.extend(sets);
+        self
+    }
+
+    /// How it talks, and when its process began.
+    pub(crate) fn talking(mut self, style: Style, process: Stopwatch) -> Self {
+        (self.style, self.process) = (style, process);
+        self
+    }
+
+    /// As if its process had begun now.
+    pub(crate) fn since_now(mut self) -> Self {
+        self.process = Stopwatch::start();
+        self
+    }
+
+    /// Exactly this folder for the run.
+    pub(crate) fn folder(mut self, folder: PathBuf) -> Self {
+        self.folder = Some(folder);
+        self
+    }
+
+    /// The recipe as it is after all overrides, checked as far as that goes without data.
+    pub(crate) fn source(&self) -> Result<Source> {
+        let source = match &self.base {
+            Base::File(path) => Source::load(path, &self.sets),
+            Base::Name(name) => Source::parse(BUILT, &built(name), &self.sets),
+        };
+        source.map_err(Failure::user)
+    }
+
+    /// Trains to the end, however that comes.
+    pub(crate) fn run(self) -> Result<Finished> {
+        let mut survey = Survey::default();
+        let open = |recipe: &_| survey.open(recipe, self.style);
+        let planned = match &self.base {
+            Base::File(path) => Source::load_and_plan(path, &self.sets, open),
+            Base::Name(name) => Source::parse_and_plan(BUILT, &built(name), &self.sets, open),
+        };
+        let (source, plan) = match planned {
+            Ok(planned) => planned,
+            Err(mistakes) => return Err(survey.failure(&mistakes)),
+        };
+        let data = survey.data.expect("a plan is made from opened data");
+        check_output(&source)?;
+        let threads = training_threads(self.threads, &plan);
+        let size = cluster_size(self.threads, &plan);
+        memory::check(memory_bytes(&plan, threads, size))?;
+        let program = program(size, self.program.as_deref())?;
+        let recipe_text = to_yaml(&plan.recipe);
+        let run = match self.folder {
+            Some(folder) => RunDir::create_at(folder)?,
+            None => {
+                let now = clock::unix_seconds() as u64;
+                RunDir::create(Path::new(&plan.recipe.output.dir), &plan.recipe.name, now)?
+            }
+        };
+        run.write("recipe.yaml", recipe_text.as_bytes())?;
+        interrupt::begin(run.path());
+        let text = format!(
+            "run {}: {}, {} examples, {} parameters",
+            run.path().display(),
+            processes(size, threads),
+            grouped(data.train.len()),
+            grouped(plan.parameters)
+        );
+        Progress::new(self.style).note(&text);
+        let (style, process) = (self.style, self.process);
+        train(Job { plan, data, run, recipe_text, threads, style, process, program }, size, None)
+    }
+
+    fn put(self, key: &str, value: &(impl Serialize + ?Sized)) -> Self {
+        // JSON is YAML.
+        let value = serde_json::to_string(value).expect("plain values have string keys only");
+        self.set(key, &value)
+    }
+}
+
+/// What messages call a recipe that has no file.
+const BUILT: &str = "the recipe";
+
+fn built(name: &str) -> Vec<u8> {
+    serde_json::json!({ "name": name }).to_string().into_bytes()
+}
+
+/// The program of a run's processes; nothing where it has none.
+pub(crate) fn program(size: Option<Size>, given: Option<&Path>) -> Result<Option<PathBuf>> {
+    size.map(|_| program::find(given)).transpose()
+}
+
+/// Trains on as many processes as were asked for, from a checkpoint if there is one.
+pub(crate) fn train(
+    job: Job,
+    size: Option<Size>,
+    found: Option<Found<Checkpoint>>,
+) -> Result<Finished> {
+    match size {
+        None => Session::new(job, found.map(|found| found.checkpoint))?.run(),
+        Some(size) => cluster::run(job, size, found),
+    }
+}
+
+/// `3 workers × 1 thread, 1 server`; `1 process, 2 threads`.
+pub(crate) fn processes(size: Option<Size>, threads: usize) -> String {
+    match size {
+        None => format!("1 process, {}", counted(threads as u64, "thread")),
+        Some(size) => format!(
+            "{} × {}, {}",
+            counted(size.workers.into(), "worker"),
+            counted(size.threads.into(), "thread"),
+            counted(size.servers.into(), "server")
+        ),
+    }
+}
+
+/// Shards of each worker before speeds are measured.
+pub(crate) fn first_deal(plan: &Plan, size: Size) -> Vec<usize> {
+    let speeds: Vec<_> = (0..size.workers).map(|worker| (worker, 1.0)).collect();
+    let shares = planaria_coordinator::decide::deal::deal(plan.recipe.train.shards as u32, &speeds);
+    shares.iter().map(|share| share.shards.len()).collect()
+}

@@ -1,0 +1,202 @@
+//! The drawn text, as it looks.
+
+use super::*;
+
+fn frame() -> Frame {
+    Frame { name: "digits".into(), epochs: 8, steps: 768 }
+}
+
+fn pulse(workers: u32, servers: u32) -> Pulse {
+    let worker = |worker: u32| WorkerPulse {
+        worker,
+        state: "computing".into(),
+        shards: if worker == 2 { 1 } else { 3 },
+        examples_per_second: Some(8402.4 - f64::from(worker)),
+        busy: Some(0.91 - 0.4 * f64::from(worker % 2)),
+    };
+    let server = |server| ServerPulse {
+        server,
+        state: "serving".into(),
+        busy: Some(0.38),
+        bytes_per_second: Some(4.12e8),
+    };
+    Pulse {
+        phase: "training".into(),
+        seconds: 3.0,
+        epoch: 3,
+        step: 241,
+        loss: Some(0.0413),
+        accuracy: Some(0.987),
+        examples_per_second: Some(19_138.2),
+        seconds_left: Some(3.2),
+        workers: (0..workers).map(worker).collect(),
+        servers: (0..servers).map(server).collect(),
+    }
+}
+
+#[track_caller]
+fn check(pulse: &Pulse, columns: usize, rows: usize, expect: &str) {
+    let drawn = lines(&frame(), pulse, Room { columns, rows });
+    assert_eq!(drawn.join("\n"), expect.trim_matches('\n'), "{columns} by {rows}");
+    assert!(drawn.iter().all(|line| line.chars().count() < columns), "{columns} by {rows}");
+    assert!(drawn.len() < rows.max(2), "{columns} by {rows}");
+}
+
+#[test]
+fn a_run_on_several_processes() {
+    check(
+        &pulse(3, 1),
+        100,
+        30,
+        "
+digits · epoch 3/8 · step 241/768 · loss 0.0413 · acc 98.7% · 19,138 ex/s · 0:03 left
+  worker-0  computing   3 shards  8,402 ex/s  ███████░  91% busy
+  worker-1  computing   3 shards  8,401 ex/s  ████░░░░  51% busy
+  worker-2  computing    1 shard  8,400 ex/s  ███████░  91% busy
+  server-0  serving     38% of a core  412.0 MB/s
+",
+    );
+}
+
+#[test]
+fn narrow_terminals_lose_the_least_important() {
+    check(
+        &pulse(2, 1),
+        60,
+        30,
+        "
+digits · epoch 3/8 · loss 0.0413 · acc 98.7% · 0:03 left
+  worker-0  computing   3 shards  8,402 ex/s
+  worker-1  computing   3 shards  8,401 ex/s
+  server-0  serving     38% of a core  412.0 MB/s
+",
+    );
+    check(
+        &pulse(2, 1),
+        38,
+        30,
+        "
+epoch 3/8 · loss 0.0413 · acc 98.7%
+  worker-0  computing   3 shards
+  worker-1  computing   3 shards
+  server-0  serving     38% of a core
+",
+    );
+    check(
+        &pulse(1, 0),
+        20,
+        30,
+        "
+loss 0.0413
+  worker-0  computi
+",
+    );
+}
+
+#[test]
+fn more_workers_than_rows_are_summed_up() {
+    let mut many = pulse(60, 1);
+    many.workers[59].state = "standby".into();
+    check(
+        &many,
+        80,
+        7,
+        "
+digits · epoch 3/8 · step 241/768 · loss 0.0413 · acc 98.7% · 0:03 left
+  worker-0  computing   3 shards  8,402 ex/s  ███████░  91% busy
+  worker-1  computing   3 shards  8,401 ex/s  ████░░░░  51% busy
+  worker-2  computing    1 shard  8,400 ex/s  ███████░  91% busy
+  … and 57 more: 56 computing, 1 standby
+  server-0  serving     38% of a core  412.0 MB/s
+",
+    );
+    check(
+        &pulse(4000, 9),
+        80,
+        4,
+        "
+digits · epoch 3/8 · step 241/768 · loss 0.0413 · acc 98.7% · 0:03 left
+  4,000 workers: 4,000 computing
+  9 servers: 9 serving
+",
+    );
+    check(
+        &pulse(3, 1),
+        80,
+        2,
+        "
+digits · epoch 3/8 · step 241/768 · loss 0.0413 · acc 98.7% · 0:03 left
+",
+    );
+}
+
+#[test]
+fn phases_are_said() {
+    let mut starting = Pulse {
+        phase: "waiting for 1 of 2 workers".into(),
+        epoch: 1,
+        workers: vec![
+            WorkerPulse { state: "ready".into(), ..WorkerPulse::default() },
+            WorkerPulse { worker: 1, state: "getting ready".into(), ..WorkerPulse::default() },
+        ],
+        servers: vec![ServerPulse { state: "serving".into(), ..ServerPulse::default() }],
+        ..Pulse::default()
+    };
+    check(
+        &starting,
+        100,
+        30,
+        "
+digits · waiting for 1 of 2 workers · epoch 1/8 · step 0/768
+  worker-0  ready
+  worker-1  getting ready
+  server-0  serving
+",
+    );
+    starting.phase = "testing".into();
+    starting.epoch = 9;
+    let line = headline(&frame(), &starting, 100);
+    assert_eq!(line, "digits · testing · epoch 8/8 · step 0/768");
+}
+
+#[test]
+fn one_process_has_one_line() {
+    let one = pulse(0, 0);
+    let full = "epoch 3/8 · step 241/768 · loss 0.0413 · acc 98.7% · 19,138 ex/s · 0:03 left";
+    for (columns, expect) in [
+        (200, full),
+        (75, "epoch 3/8 · step 241/768 · loss 0.0413 · acc 98.7% · 0:03 left"),
+        (50, "epoch 3/8 · loss 0.0413 · acc 98.7% · 0:03 left"),
+        (12, "loss 0.0413"),
+        (3, ""),
+    ] {
+        assert_eq!(lines(&frame(), &one, Room { columns, rows: 24 }), [expect]);
+    }
+}
+
+#[test]
+fn colours_change_no_text() {
+    let mut all = lines(&frame(), &pulse(60, 1), Room { columns: 80, rows: 12 });
+    all.extend([String::new(), "  worker-0  computi".into(), "  worker-0  lost".into()]);
+    for line in all {
+        let mut plain = painted(&line);
+        for code in ["\x1b[0m", "\x1b[1m", "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[36m"] {
+            plain = plain.replace(code, "");
+        }
+        assert_eq!(plain, line);
+    }
+    assert_eq!(painted("net · epoch 1"), "\x1b[1mnet\x1b[0m · epoch 1");
+    assert_eq!(
+        painted("  worker-0  computing   3 shards  █░  9% busy"),
+        "  worker-0  \x1b[32mcomputing\x1b[0m   3 shards  \x1b[36m█░\x1b[0m  9% busy"
+    );
+}
+
+#[test]
+fn names_cannot_steer_the_terminal() {
+    let mut one = pulse(1, 0);
+    one.workers[0].state = "\x1b[2Jgone".into();
+    let name = "a\x1b[31m\nb".to_owned();
+    let drawn = lines(&Frame { name, ..frame() }, &one, Room::ENDLESS);
+    assert!(!drawn.concat().contains('\x1b'), "{drawn:?}");
+}
