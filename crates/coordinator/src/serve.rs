@@ -313,7 +313,9 @@ impl Desk {
             let written = events
                 .and_then(|events| events.sync_data())
                 .and_then(|()| shelf.finish(&folder, &manifest, is_best))
-                .map(|()| name.clone())
+                .map(|()| {
+                    format!("checkpoints/{}", folder.file_name().unwrap_or_default().display())
+                })
                 .map_err(|e| format!("cannot write checkpoint `{name}`: {e}"));
             // After the end nobody listens.
             let _ = post.send(Mail::Said(Input::ManifestWritten(written)));
@@ -344,8 +346,11 @@ impl Desk {
         self.told_end |= matches!(event.what, What::Ended { .. });
         let bulk = event_bulk(event);
         self.show(&ToConsole::Event, &bulk);
+        if self.events.len() == EVENTS_MAX {
+            // The first one says what the run is.
+            self.events.remove(1);
+        }
         self.events.push(bulk);
-        self.events.truncate(EVENTS_MAX);
     }
 
     /// Tells an end that the coordinator itself is the cause of, and that cannot be written down.

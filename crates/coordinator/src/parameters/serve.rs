@@ -22,6 +22,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
+/// How long a last word may take.
+const FAREWELL: Duration = Duration::from_secs(2);
 /// Least time between reports of a server's load.
 const LOAD_EVERY: Duration = Duration::from_millis(100);
 
@@ -87,6 +89,7 @@ pub fn run(launch: &Launch, index: u32, clock: &dyn Clock, log: Log) -> Result<(
     if let Err(trouble) = &ended {
         // The coordinator may be what went away.
         let _ = coordinator.send(&FromServer::Failed(trouble.clone()));
+        let _ = coordinator.flush_and_close(FAREWELL);
     }
     server.close();
     ended

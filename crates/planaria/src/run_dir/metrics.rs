@@ -5,7 +5,7 @@
 use crate::failure::{Context, Result};
 use planaria_protocol::durable;
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -57,14 +57,9 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// A file without lines.
-    pub fn create(path: &Path) -> Result<Self> {
-        Self::append_to(path, Vec::new())
-    }
-
-    /// Goes on after `step` steps and `epochs` whole epochs; what was written beyond is dropped.
-    pub fn resume(path: &Path, step: u64, epochs: u64) -> Result<Self> {
-        let mut lines = read(path)?;
+    /// Writes the file anew with `lines` as far as they are within `step` steps and `epochs` whole
+    /// epochs, and goes on from there.
+    pub fn begin(path: &Path, mut lines: Vec<Line>, step: u64, epochs: u64) -> Result<Self> {
         lines.retain(|line| match line.span {
             Span::Steps => line.step <= step,
             Span::Epoch => line.epoch <= epochs && line.step <= step,
@@ -104,16 +99,6 @@ impl Metrics {
     }
 }
 
-/// The lines of a file; one torn by a crash, or no line at all, is left out.
-fn read(path: &Path) -> Result<Vec<Line>> {
-    let text = match fs::read(path) {
-        Ok(text) => text,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(e) => return Err(e).context(|| format!("cannot read `{}`", path.display())),
-    };
-    Ok(text.split(|b| *b == b'\n').filter_map(|l| serde_json::from_slice(l).ok()).collect())
-}
-
 fn as_text(line: &Line) -> String {
     let mut text = serde_json::to_string(line).expect("a line has string keys only");
     text.push('\n');
@@ -141,26 +126,23 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn resuming_drops_what_lies_beyond_the_checkpoint() {
+    fn what_lies_beyond_the_checkpoint_is_dropped() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("metrics.jsonl");
-        let mut metrics = Metrics::create(&path).unwrap();
         let all = [
             line(Span::Steps, 5, 1),
             line(Span::Steps, 10, 1),
             line(Span::Epoch, 10, 1),
             line(Span::Steps, 15, 2),
         ];
-        for l in &all {
-            metrics.push(l.clone()).unwrap();
-        }
-        OpenOptions::new().append(true).open(&path).unwrap().write_all(b"{\"torn\":").unwrap();
-
         let check = |step, epochs, expect: &[Line]| {
-            let copy = dir.path().join("copy");
-            fs::copy(&path, &copy).unwrap();
-            assert_eq!(Metrics::resume(&copy, step, epochs).unwrap().lines(), expect);
-            assert_eq!(read(&copy).unwrap(), expect);
+            let mut metrics = Metrics::begin(&path, all.to_vec(), step, epochs).unwrap();
+            assert_eq!(metrics.lines(), expect);
+            let next = line(Span::Steps, 30, 3);
+            metrics.push(next.clone()).unwrap();
+            let text = std::fs::read_to_string(&path).unwrap();
+            let read = text.lines().map(|l| serde_json::from_str::<Line>(l).unwrap());
+            assert!(read.eq(expect.iter().cloned().chain([next])), "{text}");
         };
         check(20, 1, &all);
         check(12, 1, &all[..3]);

@@ -4,7 +4,7 @@
 //! comes through here. Never decides anything, and never computes a figure.
 
 use crate::clock;
-use crate::failure::Result;
+use crate::failure::{Context, Result};
 use crate::picture::{Frame, fit};
 use crate::progress::Progress;
 use crate::run_dir::RunDir;
@@ -12,6 +12,7 @@ use crate::run_dir::metrics::{Line, Metrics, Span};
 use crate::traces::number::{counted, duration, grouped, loss};
 use crate::traces::tensorboard::EventFile;
 use crate::training::interrupt;
+use planaria_coordinator::journal;
 use planaria_protocol::event::{Event, Figures, Pulse, What};
 
 /// Processes up to which each has a line when it joins.
@@ -37,7 +38,10 @@ pub struct Recorder {
 impl Recorder {
     /// Opens the traces of a run after `step` steps and `epochs` whole epochs.
     pub fn open(run: &RunDir, step: u64, epochs: u64, progress: Progress) -> Result<Self> {
-        let metrics = Metrics::resume(&run.file("metrics.jsonl"), step, epochs)?;
+        let path = run.file(journal::FILE);
+        let history =
+            journal::read(&path).context(|| format!("cannot read `{}`", path.display()))?;
+        let metrics = Metrics::begin(&run.file("metrics.jsonl"), lines(&history), step, epochs)?;
         let events =
             EventFile::create(&run.file("tensorboard"), clock::unix_seconds(), metrics.lines())?;
         Ok(Self {
@@ -61,19 +65,15 @@ impl Recorder {
                 Ok(())
             }
             What::Steps(figures) => self.push(line(Span::Steps, event, figures)),
-            What::Epoch { figures, validation_loss, validation_accuracy, .. } => {
-                let mut line = line(Span::Epoch, event, figures);
-                line.validation_loss = *validation_loss;
-                line.validation_accuracy = *validation_accuracy;
+            What::Epoch { figures, .. } => {
+                let line = line(Span::Epoch, event, figures);
                 let columns = self.progress.columns();
                 let text = epoch_text(&line, self.frame.epochs, figures.training_seconds, columns);
                 self.progress.note(&text);
                 self.push(line)
             }
-            What::Lost { agent, reason } => {
-                self.note(&format!("{agent} was lost: {reason}"));
-                Ok(())
-            }
+            // The error that the run ends with says it, and says how the process ended.
+            What::Lost { .. } => Ok(()),
             What::Joined { agent, pid, engine, threads } => {
                 self.joined(agent, *pid, engine.as_deref(), *threads);
                 Ok(())
@@ -140,7 +140,32 @@ impl Recorder {
     }
 }
 
+/// The lines of a run's history. What a session did beyond the step that a later one began from
+/// was done again, and the later counts.
+fn lines(history: &[Event]) -> Vec<Line> {
+    let mut lines: Vec<Line> = Vec::new();
+    for event in history {
+        let next = match &event.what {
+            What::Steps(figures) => line(Span::Steps, event, figures),
+            What::Epoch { figures, .. } => line(Span::Epoch, event, figures),
+            _ => continue,
+        };
+        let same = |l: &Line| l.span == next.span;
+        if lines.iter().rfind(|l| same(l)).is_some_and(|last| last.step >= next.step) {
+            lines.retain(|l| !same(l) || l.step < next.step);
+        }
+        lines.push(next);
+    }
+    lines
+}
+
 fn line(span: Span, event: &Event, figures: &Figures) -> Line {
+    let (validation_loss, validation_accuracy) = match &event.what {
+        What::Epoch { validation_loss, validation_accuracy, .. } => {
+            (*validation_loss, *validation_accuracy)
+        }
+        _ => (None, None),
+    };
     Line {
         span,
         step: figures.step,
@@ -151,8 +176,8 @@ fn line(span: Span, event: &Event, figures: &Figures) -> Line {
         examples_per_second: figures.examples_per_second,
         seconds: event.seconds,
         unix_seconds: event.unix_seconds,
-        validation_loss: None,
-        validation_accuracy: None,
+        validation_loss,
+        validation_accuracy,
     }
 }
 

@@ -209,7 +209,11 @@ impl Cluster {
             Input::Joined { agent, pid, build, address } => {
                 self.joined(agent, pid, &build, address)
             }
-            Input::Left { agent, how } => Err(lost(agent, &how)),
+            Input::Left { agent, how } => {
+                let (name, reason) = (agent.to_string(), how.clone());
+                self.record(What::Lost { agent: name, reason }, how.clone());
+                Err(lost(agent, &how))
+            }
             Input::Worker(worker, said) => self.worker_said(now, worker, said),
             Input::Server(server, said, squares) => self.server_said(now, server, said, squares),
             Input::Scored(part, batch, scores) => self.scored(now, part, batch, scores),
