@@ -100,7 +100,8 @@ impl Board {
     /// Waits until the parameters after `step` steps are all there.
     pub fn view(&self, step: u64) -> Result<View<'_>, Broken> {
         let mut filling = self.filling();
-        while filling.buffers[index(step)] != (step, 0) {
+        // A network without parameters has nothing to wait for.
+        while self.parameters > 0 && filling.buffers[index(step)] != (step, 0) {
             if let Some(why) = &filling.closed {
                 return Err(Broken::Closed(why.clone()));
             }

@@ -68,6 +68,7 @@ pub fn run(job: Job, size: Size, found: Option<Found<Checkpoint>>) -> Result<Fin
     let mut fleet = watch.fleet()?;
     let trained = watch.train(&mut fleet, launch, &secret);
     watch.exits.extend(fleet.end(FAREWELL));
+    watch.catch_up();
     watch.finish(size, trained)
 }
 
@@ -177,16 +178,17 @@ impl Watch {
         let address = address(fleet, stdout)?;
         launch.coordinator = Some(address.clone());
         launch.course = None;
+        // Before anyone who might fail, so that it hears of it.
+        let console = Console::connect(&address, secret, &launch).map_err(|failure| Failure {
+            message: format!("the coordinator was lost: {}", failure.message),
+            ..failure
+        })?;
         for server in 0..launch.size.servers {
             start(fleet, Agent::Server(server), &launch)?;
         }
         for worker in 0..launch.size.workers {
             start(fleet, Agent::Worker(worker), &launch)?;
         }
-        let console = Console::connect(&address, secret, &launch).map_err(|failure| Failure {
-            message: format!("the coordinator was lost: {}", failure.message),
-            ..failure
-        })?;
         let control = Control::write(&self.job.run, &address, secret, &launch)?;
         Ok((console, control))
     }
@@ -215,6 +217,19 @@ impl Watch {
                 }
                 self.exits.push(exit);
             }
+        }
+    }
+
+    /// Reads the coordinator's last words where it had no time to say them.
+    fn catch_up(&mut self) {
+        if self.story.ended.is_some() {
+            return;
+        }
+        // What cannot be read was not written, and then the coordinator was lost indeed.
+        let events = journal::read(&self.job.run.file(journal::FILE)).unwrap_or_default();
+        let last = |e: &&Event| matches!(e.what, What::Scored { .. } | What::Ended { .. });
+        for event in events.iter().filter(|e| e.generation == self.generation).filter(last) {
+            self.story.take(event);
         }
     }
 

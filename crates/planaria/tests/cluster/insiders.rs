@@ -1,0 +1,119 @@
+//! Someone who knows the secret and does not keep to the rules: refused with a line in the log, and
+//! the run goes on with the same bits.
+
+use crate::binary::Place;
+use crate::live::{Live, figures, logs, place, until};
+use crate::resuming::undisturbed;
+use crate::strangers::{control, listening};
+use planaria_protocol::message::{Agent, Join, Push};
+use planaria_protocol::{Receiver, Secret, Sender, connect};
+use serde_json::Value;
+use std::time::Duration;
+
+const BLOCK_BYTES: usize = 4 * 4096;
+
+/// Joins a server of a live run.
+fn join(live: &Live, server: &str, agent: Agent) -> (Sender, Receiver) {
+    let control = control(&live.run);
+    let secret = Secret::from_hex(control["secret"].as_str().unwrap()).unwrap();
+    let port = listening(live.process("server", server).pid)[0].1;
+    let generation = control["generation"].as_u64().unwrap();
+    let (sender, receiver) = connect(&format!("127.0.0.1:{port}"), &secret, generation).unwrap();
+    let build = control["build"].as_str().unwrap().to_owned();
+    sender.send(&Join { agent, build, pid: std::process::id(), address: None }).unwrap();
+    (sender, receiver)
+}
+
+/// Says one thing as a worker that has no shards, and waits until the server has hung up.
+fn say(live: &Live, server: &str, agent: Agent, message: &Push, bulk: usize) {
+    let (sender, mut receiver) = join(live, server, agent);
+    receiver.set_timeout(Some(Duration::from_secs(20))).unwrap();
+    // The server may hang up before all is said.
+    let _ = sender.send_with(message, &vec![0x3f; bulk]);
+    while let Ok(Some(_)) = receiver.receive::<planaria_protocol::message::Pull>() {
+        receiver.skip_bulk().unwrap();
+    }
+}
+
+fn log_of(live: &Live, server: &str) -> String {
+    let name = format!("server-{server}.log");
+    logs(&live.run).into_iter().find(|(n, _)| *n == name).map(|(_, log)| log).unwrap_or_default()
+}
+
+fn long(place: &Place) -> Live {
+    let live = Live::train(place, &["--set", "train.epochs=150"]);
+    live.reach(1, 5);
+    live
+}
+
+#[test]
+fn gradients_shards_and_pulls_that_are_not_ones_own_are_refused() {
+    let place = place();
+    let more = ["train", "net.yaml", "--json", "--set", "train.epochs=150"];
+    let expected = place.json(&more, 0);
+    std::fs::remove_dir_all(place.path().join("runs")).unwrap();
+    let mut live = long(&place);
+    let stranger = Agent::Worker(77);
+    let gradient = |first_shard, shards, first_block| {
+        move |step| Push::Gradient { step, first_shard, shards, first_block }
+    };
+    let shard = |step| {
+        let (shard, loss_sum, correct) = (0, f64::NAN, 0);
+        Push::Shard { step, shard, loss_sum, correct, read: Default::default() }
+    };
+    type Message = Box<dyn Fn(u64) -> Push>;
+    let table: [(Message, usize, &str); 6] = [
+        (Box::new(gradient(0, 1, 0)), BLOCK_BYTES, "are not this worker's"),
+        (Box::new(gradient(3, 7, 0)), BLOCK_BYTES, "are not this worker's"),
+        (Box::new(gradient(u32::MAX, u32::MAX, u32::MAX)), 12, "are not this worker's"),
+        (Box::new(|_| Push::Pull { step: 0 }), 0, "parameters after step 0 are gone"),
+        (Box::new(|_| Push::State { step: 1 }), 0, "the state after step 1 is gone"),
+        (Box::new(shard), 4 * 32, "is not this worker's"),
+    ];
+    for (message, bulk, line) in table {
+        // Of a step that is to come, so that its turn has not passed when it is said.
+        let steps = crate::live::events(&live.run);
+        let done = steps.iter().filter_map(|e| e["step"].as_u64()).max().unwrap_or(0);
+        let message = message(done + 20);
+        let before = log_of(&live, "0").matches(line).count();
+        say(&live, "0", stranger, &message, bulk);
+        let log = until("a line in the log", || {
+            Some(log_of(&live, "0")).filter(|log| log.matches(line).count() > before)
+        });
+        assert!(log.contains("worker-77: "), "{log}");
+    }
+    // Someone who says to be a worker that is there already.
+    let (_sender, mut receiver) = join(&live, "0", Agent::Worker(0));
+    assert!(!matches!(receiver.receive::<planaria_protocol::message::Pull>(), Ok(Some(_))));
+    let line = "worker-0 is here already";
+    until("a line in the log", || log_of(&live, "0").contains(line).then_some(()));
+    // Someone who is no worker.
+    let (_sender, _receiver) = join(&live, "1", Agent::Console);
+    until("a line in the log", || {
+        log_of(&live, "1").contains("console is no worker").then_some(())
+    });
+
+    let output = live.end();
+    assert!(output.status.success(), "{}", crate::binary::talk(&output));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(figures(&report), figures(&expected));
+}
+
+#[test]
+fn a_second_member_of_the_same_name_ends_the_run_with_a_word() {
+    let place = place();
+    let expected = undisturbed(&place);
+    let mut live = Live::train(&place, &[]);
+    live.reach(1, 10);
+    let control = control(&live.run);
+    let secret = Secret::from_hex(control["secret"].as_str().unwrap()).unwrap();
+    let generation = control["generation"].as_u64().unwrap();
+    let address = control["address"].as_str().unwrap();
+    let (sender, _receiver) = connect(address, &secret, generation).unwrap();
+    let build = control["build"].as_str().unwrap().to_owned();
+    sender.send(&Join { agent: Agent::Worker(1), build, pid: 1, address: None }).unwrap();
+    let error = live.fail();
+    assert!(error.contains("worker-1 has joined twice"), "{error}");
+    let report = crate::live::resume(&place, &live.run, "2", "1");
+    assert_eq!(figures(&report), figures(&expected));
+}

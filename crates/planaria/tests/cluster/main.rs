@@ -1,0 +1,12 @@
+//! A run on many processes, by the real binary: the same bits as in one process, whatever happens
+//! to it, and nothing left behind.
+
+#[path = "../binary/mod.rs"]
+mod binary;
+mod faults;
+mod insiders;
+mod live;
+mod resuming;
+mod same_bits;
+mod starting;
+mod strangers;

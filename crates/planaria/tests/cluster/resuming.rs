@@ -1,0 +1,107 @@
+//! Stop, go on with other numbers of processes: the same bits as if nothing had happened.
+
+use crate::binary::{Place, talk};
+use crate::live::{LONG, Live, ended, figures, place, resume, signal};
+use serde_json::Value;
+use std::fs;
+
+pub fn undisturbed(place: &Place) -> Value {
+    let report = place.json(&[&["train", "net.yaml", "--json"], &LONG[..]].concat(), 0);
+    fs::remove_dir_all(place.path().join("runs")).unwrap();
+    report
+}
+
+fn resuming(place: &Place, run: &Live, workers: &str, servers: &str) -> Live {
+    let path = run.run.to_str().unwrap();
+    let options = ["resume", path, "--workers", workers, "--servers", servers];
+    Live::start(place, place.command(&options))
+}
+
+#[track_caller]
+fn interrupt(live: &mut Live, name: &str, generation: u64) {
+    live.signal(name);
+    let output = live.end();
+    assert_eq!(output.status.code(), Some(130), "{}", talk(&output));
+    assert!(talk(&output).contains("planaria resume"), "{}", talk(&output));
+    assert_eq!(ended(&live.run, generation)["outcome"], "interrupted");
+    assert!(!live.run.join("control.json").exists());
+}
+
+#[test]
+fn from_many_to_others_to_one() {
+    let place = place();
+    let expected = undisturbed(&place);
+    let mut first = Live::train(&place, &[]);
+    first.reach(1, 30);
+    assert_eq!(first.processes().len(), 6);
+    interrupt(&mut first, "TERM", 1);
+    let mut second = resuming(&place, &first, "5", "1");
+    second.reach(2, 90);
+    assert_eq!(second.processes().len(), 7);
+    interrupt(&mut second, "TERM", 2);
+    let report = resume(&place, &first.run, "1", "0");
+    assert_eq!(figures(&report), figures(&expected));
+    assert_eq!((&report["resumes"], &report["generation"]), (&2.into(), &3.into()));
+}
+
+#[test]
+fn from_one_to_many_to_others() {
+    let place = place();
+    let expected = undisturbed(&place);
+    let one = [&["train", "net.yaml"], &LONG[..]].concat();
+    let mut first = Live::start(&place, place.command(&one));
+    first.reach(1, 30);
+    interrupt(&mut first, "INT", 1);
+    let mut second = resuming(&place, &first, "3", "3");
+    second.reach(2, 90);
+    interrupt(&mut second, "HUP", 2);
+    let report = resume(&place, &first.run, "4", "5");
+    assert_eq!(figures(&report), figures(&expected));
+}
+
+#[test]
+fn a_foreground_that_is_killed_takes_everything_with_it() {
+    let place = place();
+    let expected = undisturbed(&place);
+    let mut live = Live::train(&place, &[]);
+    live.reach(1, 30);
+    live.signal("KILL");
+    assert_eq!(live.end().status.code(), None);
+    let mut second = resuming(&place, &live, "2", "2");
+    second.reach(2, 90);
+    second.signal("QUIT");
+    assert_eq!(second.end().status.code(), None);
+    let report = resume(&place, &live.run, "2", "1");
+    assert_eq!(figures(&report), figures(&expected));
+    assert!(!live.run.join("control.json").exists(), "what a killed run left is taken away");
+}
+
+#[test]
+fn a_second_interrupt_ends_at_once() {
+    let place = place();
+    let expected = undisturbed(&place);
+    let mut live = Live::train(&place, &[]);
+    live.reach(1, 30);
+    // Its processes stand still, so that the first one cannot be done before the second comes.
+    let coordinator = live.process("coordinator", "");
+    signal(coordinator.pid, "STOP");
+    live.signal("INT");
+    crate::live::until("the answer", || {
+        let status = fs::read_to_string(format!("/proc/{}/status", live.pid())).ok()?;
+        let pending = status.lines().filter(|l| l.starts_with("SigPnd") || l.starts_with("ShdPnd"));
+        pending.into_iter().all(|l| l.ends_with("0000000000000000")).then_some(())
+    });
+    live.signal("INT");
+    let stopped = crate::live::until("the end", || {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", live.pid())).ok();
+        stat.is_none_or(|s| s.contains(") Z ")).then_some(())
+    });
+    let () = stopped;
+    signal(coordinator.pid, "CONT");
+    let output = live.end();
+    assert_eq!(output.status.code(), Some(131), "{}", talk(&output));
+    assert!(talk(&output).contains("quit without saving"), "{}", talk(&output));
+    assert!(!live.run.join("control.json").exists());
+    let report = resume(&place, &live.run, "2", "1");
+    assert_eq!(figures(&report), figures(&expected));
+}
