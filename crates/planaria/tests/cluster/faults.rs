@@ -15,7 +15,7 @@ fn report(run: &Path) -> Value {
 #[test]
 fn whoever_is_killed_is_named() {
     let place = place();
-    let expected = undisturbed(&place);
+    let expected = undisturbed(&place, &[]);
     for (role, index) in [("worker", "1"), ("server", "1"), ("server", "0"), ("coordinator", "")] {
         let _ = fs::remove_dir_all(place.path().join("runs"));
         let mut live = Live::train(&place, &[]);

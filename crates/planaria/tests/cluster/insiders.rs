@@ -1,7 +1,6 @@
 //! Someone who knows the secret and does not keep to the rules: refused with a line in the log, and
 //! the run goes on with the same bits.
 
-use crate::binary::Place;
 use crate::live::{Live, figures, logs, place, until};
 use crate::resuming::undisturbed;
 use crate::strangers::{control, listening};
@@ -40,19 +39,13 @@ fn log_of(live: &Live, server: &str) -> String {
     logs(&live.run).into_iter().find(|(n, _)| *n == name).map(|(_, log)| log).unwrap_or_default()
 }
 
-fn long(place: &Place) -> Live {
-    let live = Live::train(place, &["--set", "train.epochs=150"]);
-    live.reach(1, 5);
-    live
-}
-
 #[test]
 fn gradients_shards_and_pulls_that_are_not_ones_own_are_refused() {
     let place = place();
-    let more = ["train", "net.yaml", "--json", "--set", "train.epochs=150"];
-    let expected = place.json(&more, 0);
-    std::fs::remove_dir_all(place.path().join("runs")).unwrap();
-    let mut live = long(&place);
+    let more = ["--set", "train.epochs=90"];
+    let expected = undisturbed(&place, &more);
+    let mut live = Live::train(&place, &more);
+    live.reach(1, 5);
     let stranger = Agent::Worker(77);
     let gradient = |first_shard, shards, first_block| {
         move |step| Push::Gradient { step, first_shard, shards, first_block }
@@ -102,7 +95,7 @@ fn gradients_shards_and_pulls_that_are_not_ones_own_are_refused() {
 #[test]
 fn a_second_member_of_the_same_name_ends_the_run_with_a_word() {
     let place = place();
-    let expected = undisturbed(&place);
+    let expected = undisturbed(&place, &[]);
     let mut live = Live::train(&place, &[]);
     live.reach(1, 10);
     let control = control(&live.run);

@@ -34,9 +34,9 @@ train:
   optimizer: {adam: {learning_rate: 0.01}}
 ";
 
-/// Long enough to be struck in the middle; about a second in all.
+/// Long enough to be struck in the middle; less than a second in all.
 pub const LONG: [&str; 4] =
-    ["--set", "train.epochs=45", "--set", "output={checkpoint_steps: 5, keep: 3}"];
+    ["--set", "train.epochs=25", "--set", "output={checkpoint_steps: 5, keep: 3}"];
 
 /// A folder with the recipe, under a name that no other test's run has.
 pub fn place() -> Place {

@@ -5,8 +5,8 @@ use crate::live::{LONG, Live, ended, figures, place, resume, signal};
 use serde_json::Value;
 use std::fs;
 
-pub fn undisturbed(place: &Place) -> Value {
-    let report = place.json(&[&["train", "net.yaml", "--json"], &LONG[..]].concat(), 0);
+pub fn undisturbed(place: &Place, more: &[&str]) -> Value {
+    let report = place.json(&[&["train", "net.yaml", "--json"], &LONG[..], more].concat(), 0);
     fs::remove_dir_all(place.path().join("runs")).unwrap();
     report
 }
@@ -30,7 +30,7 @@ fn interrupt(live: &mut Live, name: &str, generation: u64) {
 #[test]
 fn from_many_to_others_to_one() {
     let place = place();
-    let expected = undisturbed(&place);
+    let expected = undisturbed(&place, &[]);
     let mut first = Live::train(&place, &[]);
     first.reach(1, 30);
     assert_eq!(first.processes().len(), 6);
@@ -47,7 +47,7 @@ fn from_many_to_others_to_one() {
 #[test]
 fn from_one_to_many_to_others() {
     let place = place();
-    let expected = undisturbed(&place);
+    let expected = undisturbed(&place, &[]);
     let one = [&["train", "net.yaml"], &LONG[..]].concat();
     let mut first = Live::start(&place, place.command(&one));
     first.reach(1, 30);
@@ -62,7 +62,7 @@ fn from_one_to_many_to_others() {
 #[test]
 fn a_foreground_that_is_killed_takes_everything_with_it() {
     let place = place();
-    let expected = undisturbed(&place);
+    let expected = undisturbed(&place, &[]);
     let mut live = Live::train(&place, &[]);
     live.reach(1, 30);
     live.signal("KILL");
@@ -79,7 +79,7 @@ fn a_foreground_that_is_killed_takes_everything_with_it() {
 #[test]
 fn a_second_interrupt_ends_at_once() {
     let place = place();
-    let expected = undisturbed(&place);
+    let expected = undisturbed(&place, &[]);
     let mut live = Live::train(&place, &[]);
     live.reach(1, 30);
     // Its processes stand still, so that the first one cannot be done before the second comes.
@@ -92,11 +92,10 @@ fn a_second_interrupt_ends_at_once() {
         pending.into_iter().all(|l| l.ends_with("0000000000000000")).then_some(())
     });
     live.signal("INT");
-    let stopped = crate::live::until("the end", || {
+    crate::live::until("the end", || {
         let stat = fs::read_to_string(format!("/proc/{}/stat", live.pid())).ok();
         stat.is_none_or(|s| s.contains(") Z ")).then_some(())
     });
-    let () = stopped;
     signal(coordinator.pid, "CONT");
     let output = live.end();
     assert_eq!(output.status.code(), Some(131), "{}", talk(&output));

@@ -58,7 +58,7 @@ fn all_files(folder: &Path, see: &mut impl FnMut(&Path, Vec<u8>)) {
 #[test]
 fn only_this_machine_is_listened_to_and_nobody_sees_the_secret() {
     let place = place();
-    let mut live = Live::train(&place, &["--set", "train.epochs=100000"]);
+    let mut live = Live::train(&place, &["--set", "train.epochs=1000"]);
     live.reach(1, 10);
     let control = control(&live.run);
     let mode = fs::metadata(live.run.join("control.json")).unwrap().permissions().mode();
@@ -98,8 +98,9 @@ fn contains(text: &[u8], part: &[u8]) -> bool {
 #[test]
 fn strangers_change_nothing_and_leave_a_line_each() {
     let place = place();
-    let expected = undisturbed(&place);
-    let mut live = Live::train(&place, &[]);
+    let more = ["--set", "train.epochs=60"];
+    let expected = undisturbed(&place, &more);
+    let mut live = Live::train(&place, &more);
     live.reach(1, 5);
     let door = |role: &str, index: &str| listening(live.process(role, index).pid)[0].1;
     let mut visits = 0;
