@@ -254,10 +254,9 @@ impl Cluster {
                     self.begin_training(now)?;
                 }
             }
-            FromWorker::Pace { examples, busy_seconds, waiting_seconds, step } => {
-                let _ = step;
-                let per_step = self.config.batch.div_ceil(u64::from(self.config.shards)).max(1);
-                let shards = examples as f64 / per_step as f64;
+            FromWorker::Pace { examples, busy_seconds, waiting_seconds, .. } => {
+                let per_shard = self.config.batch.div_ceil(u64::from(self.config.shards)).max(1);
+                let shards = examples as f64 / per_shard as f64;
                 self.members.pace(worker, (examples, shards), busy_seconds, waiting_seconds);
             }
             FromWorker::Failed(trouble) => {
