@@ -125,11 +125,12 @@ impl Local {
             }
             exits.extend(more);
         }
+        exits.extend(self.exits(Duration::ZERO));
         self.kill();
         exits
     }
 
-    /// Ends whatever is left, at once, and waits for it.
+    /// Ends whatever is left, at once, and waits for it; [`Local::exits`] does not tell of these.
     pub fn kill(&mut self) {
         for child in &mut self.children {
             child.stdin = None;
@@ -141,6 +142,8 @@ impl Local {
                 break;
             }
         }
+        // That those have ended is no news.
+        drop(self.exits(Duration::ZERO));
     }
 
     /// Writes the newest child's orders; a child that ended already is noticed by its exit.
@@ -168,7 +171,7 @@ impl Local {
             let mut reaped = reaped.lock().expect("no thread panics with a child");
             let status = child.wait();
             *reaped = true;
-            drop(reaped);
+            // Before the lock is let go: whoever sees that nothing runs must find every exit.
             if let Ok(status) = status {
                 // Nobody listens any more when the fleet is gone.
                 let _ = announce.send(Exit { agent, pid, status });
