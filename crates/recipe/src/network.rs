@@ -38,6 +38,11 @@ pub(crate) fn check(recipe: &Recipe, facts: &DataFacts, cut: bool) -> Result<Pla
     findings.append(&mut walk.findings);
     if let Some(output) = output {
         findings.extend(fit_output(recipe, &layers, output, facts));
+        if walk.parameters == 0 {
+            let message = "the network has no parameters, so there is nothing to train";
+            let hint = "add a layer such as `- {Dense: {units: 10}}`";
+            findings.push(Finding::new("model.layers", message).hint(hint));
+        }
     }
     match output {
         Some(_) if findings.is_empty() => Ok(Plan::new(recipe, &layers, facts, walk.rows)),

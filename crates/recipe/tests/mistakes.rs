@@ -270,6 +270,10 @@ fn values_together() {
         "pool: {workers: 8, servers: 0}",
         "1:29 `pool.servers` is 0, but 8 workers need one to hold the parameters // set `servers: 1`, or leave it out",
     );
+    check_layers(
+        "    - Flatten\n    - {Dropout: {rate: 0.5}}",
+        "2:3 the network has no parameters, so there is nothing to train // add a layer such as `- {Dense: {units: 10}}`",
+    );
     check_section(
         "train: {loss: mse, label_smoothing: 0.1}",
         "1:37 `train.label_smoothing` works with `loss: cross_entropy` only // leave it out, or change the loss",

@@ -88,11 +88,3 @@ fn parts_of_several_batches_or_none() {
     same(&["data.test=null"], &[["3", "2", "1"]]);
     same(&["data.validation=null"], &[["3", "2", "1"]]);
 }
-
-#[test]
-#[ignore = "crates/learn panics (`used slots have a place`) on a network of `Flatten` alone, in one \
-            process too; `plan` should refuse a network without parameters"]
-fn a_network_without_parameters_has_nothing_to_wait_for() {
-    same(&["model={layers: [Flatten]}", "train.clip_norm=null"], &[["2", "1", "1"]]);
-    same(&["model={layers: [Flatten]}"], &[["2", "2", "1"]]);
-}
