@@ -30,6 +30,8 @@ const INBOX_MAX: usize = 1024;
 const PULSE_EVERY: Duration = Duration::from_millis(100);
 /// How long a last word may take.
 const FAREWELL: Duration = Duration::from_secs(5);
+/// Bytes of events that may wait for a console.
+const CONSOLE_BYTES_MAX: usize = 16 << 20;
 /// Largest score of a batch, in bytes.
 const SCORES_BYTES_MAX: usize = 64 << 20;
 
@@ -377,11 +379,16 @@ impl Desk {
         }
     }
 
+    /// Tells every console that watches. One that does not read, because it was suspended say, is
+    /// sent no pulses, and is let go when too many events wait for it.
     fn show(&mut self, message: &ToConsole, bulk: &[u8]) {
+        let is_pulse = *message == ToConsole::Pulse;
         self.consoles.retain(|_, (sender, watches)| {
-            // A console that does not read is let go rather than waited for.
-            !*watches
-                || (sender.bytes_waiting() < (1 << 20) && sender.send_with(message, bulk).is_ok())
+            let waiting = sender.bytes_waiting();
+            if !*watches || (is_pulse && waiting > 0) {
+                return true;
+            }
+            waiting < CONSOLE_BYTES_MAX && sender.send_with(message, bulk).is_ok()
         });
     }
 
