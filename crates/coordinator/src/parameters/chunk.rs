@@ -3,7 +3,6 @@
 //! The unit that threads work on. Values are kept twice, so that a step that is never committed
 //! leaves no trace.
 
-use planaria_learn::kernels::buffer::Buffer;
 use planaria_numerics::aggregate::{self, BLOCK};
 use planaria_numerics::optimizer;
 use planaria_numerics::tree::{self, Segment};
@@ -27,22 +26,21 @@ struct Arrival {
     /// One bit for each block that is there.
     blocks: u64,
     /// The blocks' values; with [`Values`] once they are all there.
-    values: Option<Buffer>,
+    values: Option<Vec<f32>>,
 }
 
 /// Values of a chunk after some step.
 #[derive(Debug)]
 pub struct Slot {
     /// Parameters.
-    pub parameters: Buffer,
+    pub parameters: Vec<f32>,
     /// The optimizer's numbers.
-    pub optimizer: Vec<Buffer>,
+    pub optimizer: Vec<Vec<f32>>,
 }
 
 impl Slot {
     fn new(len: usize, slots: usize) -> Self {
-        let optimizer = (0..slots).map(|_| Buffer::new(len)).collect();
-        Self { parameters: Buffer::new(len), optimizer }
+        Self { parameters: vec![0.0; len], optimizer: vec![vec![0.0; len]; slots] }
     }
 }
 
@@ -53,10 +51,10 @@ pub struct Values {
     pub slots: [Slot; 2],
     /// Sum of squares of each block's gradient.
     pub squares: [f64; CHUNK_BLOCKS],
-    /// The summed and scaled gradient.
-    gradient: Buffer,
+    /// The summed and scaled gradient: all of it where it must wait to be clipped, else one block.
+    gradient: Vec<f32>,
     /// By segment, where all its blocks have come.
-    inputs: Vec<Option<Buffer>>,
+    inputs: Vec<Option<Vec<f32>>>,
     /// Segments that have not all come.
     missing: usize,
     scratch: Vec<f32>,
@@ -100,7 +98,7 @@ impl Chunk {
         let values = Values {
             slots: [Slot::new(len, slots), Slot::new(len, slots)],
             squares: [0.0; CHUNK_BLOCKS],
-            gradient: Buffer::new(len),
+            gradient: Vec::new(),
             inputs: (0..segments).map(|_| None).collect(),
             missing: 0,
             scratch: Vec::new(),
@@ -145,7 +143,7 @@ impl Chunk {
         }
         let values = arrival.values.get_or_insert_with(|| {
             // What was summed in the last step is free again; the first step brings it into being.
-            self.values().inputs[segment].take().unwrap_or_else(|| Buffer::new(self.len))
+            self.values().inputs[segment].take().unwrap_or_else(|| vec![0.0; self.len])
         });
         let range = blocks.start * BLOCK..(blocks.end * BLOCK).min(self.len);
         read(&mut values[range])?;
@@ -161,47 +159,85 @@ impl Chunk {
 }
 
 impl Values {
-    /// Finishes the tree over the shards, scales the sum and notes each block's squares.
-    pub fn sum(&mut self, shards: usize, segments: &[Segment], scale: f32) {
+    /// Finishes the tree over the shards, scales the sum, notes each block's squares, and keeps the
+    /// gradient for [`Values::clip_and_update`].
+    pub fn sum(&mut self, tree: Tree<'_>) {
+        let len = self.slots[0].parameters.len();
+        self.gradient.resize(len, 0.0);
         let Self { gradient, inputs, scratch, squares, .. } = self;
-        for (square, range) in squares.iter_mut().zip(aggregate::blocks(gradient.len())) {
-            let values = |s: usize| {
-                let input = inputs[s].as_ref().expect("a complete chunk has every segment");
-                &input[range.clone()]
-            };
+        for (square, range) in squares.iter_mut().zip(aggregate::blocks(len)) {
             let out = &mut gradient[range.clone()];
-            *square = tree::tree_sum_segments(shards, segments, values, scale, out, scratch);
+            *square = sum_block(tree, inputs, range, out, scratch);
         }
     }
 
-    /// Whether every block's sum of squares is finite.
-    pub fn is_finite(&self) -> bool {
-        self.squares.iter().all(|s| s.is_finite())
-    }
-
-    /// Multiplies the gradient.
-    pub fn clip(&mut self, factor: f32) {
-        self.gradient.iter_mut().for_each(|g| *g *= factor);
-    }
-
-    /// Makes the values after the step from those before it, in the other slot. Block by block, so
-    /// that they stay in the cache.
-    pub fn update(&mut self, update: Update<'_>) {
-        let after = (update.step + 1) as usize % 2;
-        let [even, odd] = &mut self.slots;
-        let (from, to) = if after == 0 { (odd, even) } else { (even, odd) };
-        for r in aggregate::blocks(self.gradient.len()) {
-            let parameters = &mut to.parameters[r.clone()];
-            parameters.copy_from_slice(&from.parameters[r.clone()]);
-            let mut slots: [&mut [f32]; optimizer::SLOTS_MAX] = Default::default();
-            let count = to.optimizer.len();
-            for ((slot, to), from) in slots.iter_mut().zip(&mut to.optimizer).zip(&from.optimizer) {
-                *slot = &mut to[r.clone()];
-                slot.copy_from_slice(&from[r.clone()]);
-            }
-            let Update { optimizer: rule, step, learning_rate } = update;
-            let gradient = &self.gradient[r.clone()];
-            optimizer::update(rule, step, learning_rate, parameters, gradient, &mut slots[..count]);
+    /// Updates from the gradient that was kept, times `factor`.
+    pub fn clip_and_update(&mut self, factor: f32, update: Update<'_>) {
+        let Self { gradient, slots, .. } = self;
+        for range in aggregate::blocks(gradient.len()) {
+            let gradient = &mut gradient[range.clone()];
+            gradient.iter_mut().for_each(|g| *g *= factor);
+            update_block(slots, range, gradient, update);
         }
     }
+
+    /// Sums and updates block by block, so that a block stays in the cache in between. Says whether
+    /// all sums are finite; the values after the step are worth nothing if not.
+    pub fn sum_and_update(&mut self, tree: Tree<'_>, update: Update<'_>) -> bool {
+        let len = self.slots[0].parameters.len();
+        self.gradient.resize(BLOCK.min(len), 0.0);
+        let Self { gradient, inputs, scratch, squares, slots, .. } = self;
+        for (square, range) in squares.iter_mut().zip(aggregate::blocks(len)) {
+            let gradient = &mut gradient[..range.len()];
+            *square = sum_block(tree, inputs, range.clone(), gradient, scratch);
+            update_block(slots, range, gradient, update);
+        }
+        squares.iter().all(|square| square.is_finite())
+    }
+}
+
+/// How the segments of a step become one gradient.
+#[derive(Debug, Clone, Copy)]
+pub struct Tree<'a> {
+    /// Shards of a step.
+    pub shards: usize,
+    /// What is sent of them.
+    pub segments: &'a [Segment],
+    /// What the sum is multiplied by.
+    pub scale: f32,
+}
+
+/// One block's gradient, and the sum of its squares.
+fn sum_block(
+    tree: Tree<'_>,
+    inputs: &[Option<Vec<f32>>],
+    range: Range<usize>,
+    out: &mut [f32],
+    scratch: &mut Vec<f32>,
+) -> f64 {
+    let values = |segment: usize| {
+        let input = inputs[segment].as_ref().expect("a complete chunk has every segment");
+        &input[range.clone()]
+    };
+    tree::tree_sum_segments(tree.shards, tree.segments, values, tree.scale, out, scratch)
+}
+
+/// Makes one block's values after the step from those before it, in the other slot.
+fn update_block(
+    slots: &mut [Slot; 2],
+    range: Range<usize>,
+    gradient: &[f32],
+    Update { optimizer: rule, step, learning_rate }: Update<'_>,
+) {
+    let [even, odd] = slots;
+    let (from, to) = if step.is_multiple_of(2) { (even, odd) } else { (odd, even) };
+    let parameters = &mut to.parameters[range.clone()];
+    parameters.copy_from_slice(&from.parameters[range.clone()]);
+    let mut views: [&mut [f32]; optimizer::SLOTS_MAX] = Default::default();
+    let count = to.optimizer.len();
+    for ((view, to), from) in views.iter_mut().zip(&mut to.optimizer).zip(&from.optimizer) {
+        *view = &mut to[range.clone()];
+        view.copy_from_slice(&from[range.clone()]);
+    }
+    optimizer::update(rule, step, learning_rate, parameters, gradient, &mut views[..count]);
 }

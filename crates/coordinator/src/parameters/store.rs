@@ -3,7 +3,7 @@
 //! Threads that bring gradients meet here: whoever completes a chunk sums, updates and hands it
 //! out. A gradient of a step whose turn has not come waits at the gate. Knows nothing of links.
 
-use super::chunk::{Arrived, CHUNK, CHUNK_BLOCKS, Chunk, Update, Values};
+use super::chunk::{Arrived, CHUNK, CHUNK_BLOCKS, Chunk, Tree, Update, Values};
 use planaria_numerics::aggregate::BLOCK;
 use planaria_numerics::tree::{Segment, segments};
 use planaria_numerics::{optimizer, schedule};
@@ -42,10 +42,13 @@ impl Settings {
         self.examples.saturating_sub(batch * size).min(size)
     }
 
-    fn learning_rate(&self, step: u64) -> f32 {
+    /// How parameters follow their gradients in a step.
+    fn update(&self, step: u64) -> Update<'_> {
         let steps_per_epoch = self.examples.div_ceil(self.train.batch as u64);
         let steps = steps_per_epoch * self.train.epochs as u64;
-        schedule::learning_rate(&self.train, schedule::Progress { step, steps_per_epoch, steps })
+        let progress = schedule::Progress { step, steps_per_epoch, steps };
+        let learning_rate = schedule::learning_rate(&self.train, progress);
+        Update { optimizer: &self.train.optimizer, step, learning_rate }
     }
 }
 
@@ -283,8 +286,8 @@ impl Store {
     pub fn clip(&self, step: u64, factor: f32, mut ready: impl FnMut(usize, &[f32])) {
         for (index, chunk) in self.chunks.iter().enumerate() {
             let mut values = chunk.values();
-            values.clip(factor);
-            self.update(step, index, &mut values, &mut ready);
+            values.clip_and_update(factor, self.settings.update(step));
+            ready(self.first_block(index), &values.slots[(step + 1) as usize % 2].parameters);
         }
     }
 
@@ -335,30 +338,21 @@ impl Store {
     ) -> Progress {
         let train = &self.settings.train;
         let examples = self.settings.examples_of(round.batch(step));
-        values.sum(train.shards, &round.segments, 1.0 / examples.max(1) as f32);
+        let scale = 1.0 / examples.max(1) as f32;
+        let tree = Tree { shards: train.shards, segments: &round.segments, scale };
         let clips = train.clip_norm.is_some();
-        // A gradient that is not finite ends the run: the coordinator sees it in the squares.
-        if !clips && values.is_finite() {
-            self.update(step, index, &mut values, ready);
+        if clips {
+            values.sum(tree);
+        } else if values.sum_and_update(tree, self.settings.update(step)) {
+            ready(self.first_block(index), &values.slots[(step + 1) as usize % 2].parameters);
         }
+        // A gradient that is not finite ends the run: the coordinator sees it in the squares.
         drop(values);
         match (self.left.fetch_sub(1, Ordering::AcqRel), clips) {
             (1, true) => Progress::Summed,
             (1, false) => Progress::Applied,
             _ => Progress::Gathering,
         }
-    }
-
-    fn update(
-        &self,
-        step: u64,
-        index: usize,
-        values: &mut Values,
-        ready: &mut impl FnMut(usize, &[f32]),
-    ) {
-        let learning_rate = self.settings.learning_rate(step);
-        values.update(Update { optimizer: &self.settings.train.optimizer, step, learning_rate });
-        ready(self.first_block(index), &values.slots[(step + 1) as usize % 2].parameters);
     }
 
     /// Blocks of this store that `bytes` from a block on are.
