@@ -56,6 +56,7 @@ pub fn find(path: &str, format: Format, role: Role) -> Result<Found, Error> {
         other => other,
     };
     match format {
+        Format::Cifar10 if !path.exists() => Err(absent(path)),
         Format::Cifar10 => cifar10::locate(path, role).map(Found::Cifar10),
         Format::Idx | Format::Auto => idx::locate(path, role).map(Found::Idx),
     }

@@ -35,11 +35,10 @@ pub enum Style {
 impl Style {
     /// The style for this stderr.
     pub fn of_stderr(quiet: bool) -> Self {
-        let set = |name| std::env::var_os(name).is_some_and(|v| !v.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         match quiet {
             true => Self::Quiet,
-            false if set("NO_COLOR") || dumb || !std::io::stderr().is_terminal() => Self::Plain,
+            false if dumb || !std::io::stderr().is_terminal() => Self::Plain,
             false => Self::Live,
         }
     }

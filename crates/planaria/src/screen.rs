@@ -96,6 +96,11 @@ fn write(text: &str) {
     }
 }
 
+/// Whether colours are wanted (see no-color.org).
+fn colours() -> bool {
+    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
 impl Drawing {
     /// The lines as they are written to a terminal of so many columns.
     fn text(&mut self, columns: usize) -> String {
@@ -106,7 +111,11 @@ impl Drawing {
             }
         };
         self.lines.iter_mut().for_each(fit);
-        let line = |line: &String| format!("{}\x1b[K", painted(line));
+        let plain = !colours();
+        let line = |line: &String| match plain {
+            true => format!("{line}\x1b[K"),
+            false => format!("{}\x1b[K", painted(line)),
+        };
         self.lines.iter().map(line).collect::<Vec<_>>().join("\n")
     }
 

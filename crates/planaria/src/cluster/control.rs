@@ -62,6 +62,11 @@ impl Drop for Control {
     }
 }
 
+/// Removes what a session that was killed may have left: it leads nowhere.
+pub fn forget(folder: &Path) {
+    let _ = std::fs::remove_file(folder.join(FILE));
+}
+
 /// Connects to a live run in `folder`; nothing if it has no coordinator.
 pub fn connect(folder: &Path) -> Result<Option<Console>> {
     let path = folder.join(FILE);

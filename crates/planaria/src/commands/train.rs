@@ -61,14 +61,21 @@ pub(crate) fn conclude(finished: Finished, json: bool, style: Style) -> Result<O
         return Err(failure);
     }
     Progress::new(style).note(&summary(&report, &path));
-    Ok((report.outcome == Outcome::Interrupted).then_some(Exit::Interrupted))
+    Ok(match (report.outcome, report.steps) {
+        (Outcome::Interrupted, 0) => Some(Exit::Unsaved),
+        (Outcome::Interrupted, _) => Some(Exit::Interrupted),
+        _ => None,
+    })
 }
 
 fn summary(report: &Report, path: &Path) -> String {
     let path = path.display();
     if report.outcome == Outcome::Interrupted {
-        let step = grouped(report.steps);
-        return format!("interrupted at step {step}; go on with: planaria resume {path}");
+        let when = match report.steps {
+            0 => "before the first step".into(),
+            step => format!("at step {}", grouped(step)),
+        };
+        return format!("interrupted {when}; go on with: planaria resume {path}");
     }
     let mut text = format!(
         "{}: {}, {} in {}",

@@ -17,6 +17,7 @@ pub(crate) mod survey;
 
 use crate::clock::{self, Stopwatch};
 use crate::cluster;
+use crate::cluster::control;
 use crate::failure::{Failure, Result};
 use crate::memory;
 use crate::progress::{Progress, Style};
@@ -312,6 +313,7 @@ pub(crate) fn train(
     size: Option<Size>,
     found: Option<Found<Checkpoint>>,
 ) -> Result<Finished> {
+    control::forget(job.run.path());
     match size {
         None => Session::new(job, found.map(|found| found.checkpoint))?.run(),
         Some(size) => cluster::run(job, size, found),

@@ -7,6 +7,7 @@ use crate::failure::{Context, Failure, Result};
 use crate::training::interrupt;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -97,7 +98,11 @@ impl Holder {
                 Ok(()) => Ok(Self::Nobody),
                 Err(TryLockError::WouldBlock) => {
                     let text = std::fs::read_to_string(&path)?;
-                    Ok(Self::parse(text.trim_end()))
+                    let holder = Self::parse(text.trim_end());
+                    // What is written there may be anything; the system knows who holds the lock.
+                    let known = lockers(&read_to_string("/proc/locks"), file.metadata()?.ino());
+                    let is_it = |pid| known.is_empty() || known.contains(&pid);
+                    Ok(if holder.pid().is_none_or(is_it) { holder } else { Self::Someone })
                 }
                 Err(TryLockError::Error(e)) => Err(e),
             }
@@ -130,6 +135,23 @@ impl Holder {
     }
 }
 
+/// Processes that hold locks on a file, as far as the system tells (`/proc/locks`: the fifth word is
+/// the process, the sixth device and file).
+fn lockers(locks: &str, file: u64) -> Vec<u32> {
+    let locker = |line: &str| {
+        let mut words = line.split_whitespace().skip(4);
+        let pid: u32 = words.next()?.parse().ok()?;
+        let number = words.next()?.rsplit(':').next()?.parse::<u64>().ok()?;
+        (number == file).then_some(pid)
+    };
+    locks.lines().filter_map(locker).collect()
+}
+
+/// A file of the system, where there is one.
+fn read_to_string(path: &str) -> String {
+    std::fs::read_to_string(path).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,6 +164,9 @@ mod tests {
         let own = Holder::Process { pid: std::process::id(), listens: false };
         assert_eq!(Holder::of(dir.path()).unwrap(), own);
         assert!(Lock::take(dir.path()).unwrap_err().message.contains("in use by another"));
+        // A lock that is held cannot be made to name another.
+        std::fs::write(dir.path().join(FILE), "1234567\n").unwrap();
+        assert_ne!(Holder::of(dir.path()).unwrap().pid(), Some(1_234_567));
         drop(lock);
         assert_eq!(Holder::of(dir.path()).unwrap(), Holder::Nobody);
         // What a killed process left behind names nobody.

@@ -87,8 +87,17 @@ impl Identity {
         }
     }
 
-    /// Refuses a checkpoint of another recipe or other data, and names the difference.
+    /// Refuses a checkpoint of another version, another recipe or other data, and names the
+    /// difference.
     pub fn check(&self, manifest: &Manifest) -> Result<()> {
+        let own = env!("CARGO_PKG_VERSION");
+        if manifest.planaria != own {
+            return Err(Failure::user(format!(
+                "the checkpoint of step {} was written by planaria {}; this is planaria {own}",
+                manifest.step, manifest.planaria
+            ))
+            .hint("go on with that version, or start a new run with `planaria train`"));
+        }
         let examples = manifest.state.examples_per_epoch;
         let changed = if manifest.recipe_sha256 != self.recipe_sha256 {
             let what = differences(&manifest.recipe, &self.recipe);
@@ -249,6 +258,9 @@ mod tests {
             },
             "recipe.yaml` was changed after the run began: `train.batch` was 100 and is 50",
         );
+        let newer = Manifest { planaria: "99.0.0".into(), ..manifest.clone() };
+        let refused = here.check(&newer).unwrap_err();
+        assert!(refused.message.contains("was written by planaria 99.0.0; this is"), "{refused}");
         // Files may have moved.
         let mut moved = here.clone();
         moved.data[0].name = "elsewhere/a".into();
