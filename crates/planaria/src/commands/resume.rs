@@ -12,6 +12,7 @@ use crate::progress::{Progress, Style};
 use crate::run_dir::{RunDir, unreadable};
 use crate::traces::number::grouped;
 use crate::traces::report::{Outcome, Report};
+use crate::training::identity::Identity;
 use crate::training::interrupt;
 use crate::training::run_loop::Job;
 use planaria_protocol::checkpoint::{Checkpoint, Found};
@@ -45,6 +46,11 @@ pub fn run(options: &cli::Resume, style: Style, process: Stopwatch) -> Result<Op
     };
     let data = survey.data.expect("a plan is made from opened data");
     let (found, word) = checkpoint(&run, &plan, &mut progress)?;
+    if let Some(found) = &found {
+        // Before anything is said of going on.
+        let identity = Identity::new(path, &recipe_text, &plan.recipe, &data);
+        identity.check(&found.checkpoint.manifest)?;
+    }
     // How many processes there are is no part of what is computed, so it may change.
     let pool = &mut plan.recipe.pool;
     if let Some(workers) = options.processes.workers {
