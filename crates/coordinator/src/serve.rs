@@ -16,7 +16,7 @@ use planaria_protocol::message::{
     Agent, FromConsole, FromServer, FromWorker, Join, ToConsole, ToServer, Trouble, event_bulk,
 };
 use planaria_protocol::{Error, Secret, listen};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -99,6 +99,7 @@ pub fn run(mut shell: Shell, started: What) -> Result<(), Trouble> {
         consoles: BTreeMap::new(),
         post,
         folder: None,
+        own: VecDeque::new(),
         events: Vec::new(),
         told_end: false,
     };
@@ -191,6 +192,8 @@ struct Desk {
     post: SyncSender<Mail>,
     /// Of the checkpoint being written.
     folder: Option<PathBuf>,
+    /// What the deciding thread has found out itself.
+    own: VecDeque<Input>,
     /// This session's events so far, for whoever begins to watch.
     events: Vec<Vec<u8>>,
     /// Whether those who watch know that the run is over.
@@ -201,16 +204,12 @@ impl Desk {
     fn work(&mut self, shell: &mut Shell, inbox: &Inbox<Mail>) -> Result<(), Trouble> {
         let mut pulsed = shell.clock.now();
         loop {
-            let mail = match inbox.recv_timeout(PULSE_EVERY) {
-                Ok(mail) => Some(mail),
-                Err(RecvTimeoutError::Timeout) => None,
-                Err(RecvTimeoutError::Disconnected) => return Err(trouble("nobody is left")),
+            let input = match self.own.pop_front() {
+                Some(input) => Some(input),
+                None => self.next(inbox)?,
             };
             let now = shell.clock.now();
-            let decisions = match mail.and_then(|mail| self.open(mail)) {
-                Some(input) => shell.cluster.step(now, input),
-                None => Vec::new(),
-            };
+            let decisions = input.map(|input| shell.cluster.step(now, input)).unwrap_or_default();
             for decision in decisions {
                 if self.act(shell, decision)? {
                     return Ok(());
@@ -220,6 +219,15 @@ impl Desk {
                 pulsed = now;
                 self.pulse(shell, now);
             }
+        }
+    }
+
+    /// The next thing that happens, waited for at most until a pulse is due.
+    fn next(&mut self, inbox: &Inbox<Mail>) -> Result<Option<Input>, Trouble> {
+        match inbox.recv_timeout(PULSE_EVERY) {
+            Ok(mail) => Ok(self.open(mail)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => Err(trouble("nobody is left")),
         }
     }
 
@@ -328,9 +336,9 @@ impl Desk {
         }
     }
 
-    fn written(&self, result: Result<String, String>) {
-        // The deciding thread empties the box; a full one must not stop it.
-        let _ = self.post.try_send(Mail::Said(Input::ManifestWritten(result)));
+    /// What this thread has to tell itself; its box may be full, and only it empties the box.
+    fn written(&mut self, result: Result<String, String>) {
+        self.own.push_back(Input::ManifestWritten(result));
     }
 
     fn record(&mut self, shell: &mut Shell, what: What, reason: &str) -> Result<(), Trouble> {

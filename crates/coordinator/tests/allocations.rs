@@ -96,6 +96,6 @@ fn store(clip_norm: Option<f32>) -> Store {
     let store = Store::new(settings, 0, &vec![1.0; PARAMETERS], &slots);
     let steps = Steps { epoch: 0, batches: 0..STEPS, first_step: 0 };
     let shares = [Share { worker: 0, shards: 0..3 }, Share { worker: 1, shards: 3..4 }];
-    store.plan(steps, &shares);
+    store.plan(steps, &shares).expect("planned");
     store
 }

@@ -180,7 +180,7 @@ fn any_order_on_any_threads_gives_the_bits_of_a_plain_update() {
         let store = Store::new(settings.clone(), 0, &expected, &slots);
         for epoch in 0..2 {
             let shares = shares(coin, shards);
-            store.plan(Steps { epoch, batches: 0..3, first_step: epoch * 3 }, &shares);
+            store.plan(Steps { epoch, batches: 0..3, first_step: epoch * 3 }, &shares).unwrap();
             for batch in 0..3 {
                 let step = epoch * 3 + batch;
                 let gradients: Vec<Vec<f32>> = (0..shards).map(|_| coin.values(len)).collect();
@@ -248,7 +248,7 @@ fn small() -> Store {
     let store = Store::new(settings, 0, &vec![0.5; len], &vec![vec![0.0; len]; slots]);
     let share = |worker, shards| Share { worker, shards };
     let steps = Steps { epoch: 0, batches: 0..2, first_step: 0 };
-    store.plan(steps, &[share(0, 0..2), share(1, 2..4)]);
+    store.plan(steps, &[share(0, 0..2), share(1, 2..4)]).unwrap();
     store
 }
 

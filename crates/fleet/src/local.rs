@@ -64,6 +64,9 @@ struct Running {
 impl Local {
     /// Starts `program` for every child, with logs in a folder.
     pub fn new(program: &Path, logs: &Path) -> Self {
+        // Where it is ignored, as it may be inherited, nobody could wait for a child.
+        // SAFETY: the default disposition runs no code of ours.
+        unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
         let (announce, exits) = channel();
         let (program, logs) = (program.to_path_buf(), logs.to_path_buf());
         Self { program, logs, children: Vec::new(), exits, announce }

@@ -33,11 +33,14 @@ use std::time::Duration;
 /// down that it has lost them.
 const AFTER_THE_COORDINATOR: Duration = Duration::from_millis(200);
 
+/// What a process exits with whose thread has broken down; Rust's own number for it.
+const PANICKED: i32 = 101;
 /// Longest orders, in bytes; a recipe is a few thousand.
 const ORDERS_BYTES_MAX: u64 = 64 << 20;
 
 /// Runs an agent to its end. What went wrong is in its log.
 pub fn run(role: &cli::Role) -> Result<Option<Exit>> {
+    end_on_panic();
     if matches!(role, cli::Role::Build) {
         return print(&format!("{}\n", crate::BUILD)).map(|()| None);
     }
@@ -110,6 +113,17 @@ fn orders(patience: Duration) -> Result<Launch> {
         .spawn(watch)
         .context(|| "cannot start a thread".into())?;
     Ok(launch)
+}
+
+/// A thread that breaks down takes the process with it: the others would wait for it for ever, and
+/// the coordinator for the process.
+fn end_on_panic() {
+    let tell = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        tell(panic);
+        // SAFETY: as in `orders`.
+        unsafe { libc::_exit(PANICKED) };
+    }));
 }
 
 /// One line in the agent's log.

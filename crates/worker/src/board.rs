@@ -6,15 +6,15 @@
 
 use planaria_learn::kernels::buffer::Buffer;
 use planaria_numerics::aggregate::BLOCK;
-use std::cell::UnsafeCell;
 use std::ops::{Deref, Range};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 /// Parameters of two steps.
 pub struct Board {
     parameters: usize,
-    /// After step t in buffer t mod 2.
-    buffers: [UnsafeCell<Buffer>; 2],
+    /// After step t in buffer t mod 2; owned, and reached through the pointers alone.
+    _buffers: [Buffer; 2],
+    starts: [*mut f32; 2],
     filling: Mutex<Filling>,
     changed: Condvar,
 }
@@ -30,8 +30,8 @@ unsafe impl Send for Board {}
 struct Filling {
     /// By buffer: the steps whose parameters it is being filled with, and blocks that are missing.
     buffers: [(u64, usize); 2],
-    /// By buffer: whether it is seen.
-    seen: [bool; 2],
+    /// By buffer: how many see it.
+    seen: [usize; 2],
     /// By buffer: blocks being written this moment.
     writing: [usize; 2],
     /// Why nothing more will come.
@@ -57,16 +57,14 @@ impl std::fmt::Display for Broken {
 impl Board {
     /// Room for so many parameters; nothing is there yet.
     pub fn new(parameters: usize) -> Arc<Self> {
-        let filling = Filling {
-            buffers: [(u64::MAX, 0); 2],
-            seen: [false; 2],
-            writing: [0; 2],
-            closed: None,
-        };
-        let buffer = || UnsafeCell::new(Buffer::new(parameters));
+        let filling =
+            Filling { buffers: [(u64::MAX, 0); 2], seen: [0; 2], writing: [0; 2], closed: None };
+        let mut buffers = [Buffer::new(parameters), Buffer::new(parameters)];
         Arc::new(Self {
             parameters,
-            buffers: [buffer(), buffer()],
+            // Moving a buffer does not move what it holds.
+            starts: buffers.each_mut().map(|buffer| buffer.as_mut_ptr()),
+            _buffers: buffers,
             filling: Mutex::new(filling),
             changed: Condvar::new(),
         })
@@ -86,8 +84,8 @@ impl Board {
         let writer = |blocks: &Range<usize>| Writer {
             board: self.clone(),
             blocks: blocks.clone(),
-            step: u64::MAX,
-            there: vec![false; blocks.len()],
+            steps: [u64::MAX; 2],
+            there: [vec![false; blocks.len()], vec![false; blocks.len()]],
         };
         (next == blocks).then(|| shelves.iter().map(writer).collect())
     }
@@ -107,7 +105,7 @@ impl Board {
             }
             filling = self.changed.wait(filling).expect("no thread panics with the board");
         }
-        filling.seen[index(step)] = true;
+        filling.seen[index(step)] += 1;
         Ok(View { board: self, step })
     }
 
@@ -146,13 +144,16 @@ impl Deref for View<'_> {
 
     fn deref(&self) -> &[f32] {
         // SAFETY: the buffer is marked as seen, and complete, so no writer touches it.
-        unsafe { &*self.board.buffers[index(self.step)].get() }
+        unsafe {
+            let start = self.board.starts[index(self.step)];
+            std::slice::from_raw_parts(start, self.board.parameters)
+        }
     }
 }
 
 impl Drop for View<'_> {
     fn drop(&mut self) {
-        self.board.filling().seen[index(self.step)] = false;
+        self.board.filling().seen[index(self.step)] -= 1;
     }
 }
 
@@ -160,9 +161,9 @@ impl Drop for View<'_> {
 pub struct Writer {
     board: Arc<Board>,
     blocks: Range<usize>,
-    /// The step being filled, and which of the blocks are there.
-    step: u64,
-    there: Vec<bool>,
+    /// By buffer: the step being filled, and which of the blocks are there.
+    steps: [u64; 2],
+    there: [Vec<bool>; 2],
 }
 
 impl Writer {
@@ -178,7 +179,8 @@ impl Writer {
         let wrong = |what: String| E::from(Broken::OutOfTurn(what));
         let start = first_block * BLOCK;
         let end = start + bytes / 4;
-        let whole = end.is_multiple_of(BLOCK) || end == board.parameters;
+        let whole =
+            end == board.parameters || (end < board.parameters && end.is_multiple_of(BLOCK));
         let blocks = first_block..end.div_ceil(BLOCK);
         let own = self.blocks.contains(&blocks.start) && blocks.end <= self.blocks.end;
         if !own || !whole || !bytes.is_multiple_of(4) {
@@ -186,21 +188,25 @@ impl Writer {
                 "{bytes} bytes from block {first_block} on are not its own"
             )));
         }
-        if self.step != step {
-            self.step = step;
-            self.there.fill(false);
+        let at = index(step);
+        if self.steps[at] != step {
+            self.steps[at] = step;
+            self.there[at].fill(false);
         }
         let there =
-            &mut self.there[blocks.start - self.blocks.start..blocks.end - self.blocks.start];
+            &mut self.there[at][blocks.start - self.blocks.start..blocks.end - self.blocks.start];
         if there.contains(&true) {
             return Err(wrong(format!("parameters after step {step} came twice")));
         }
-        let at = index(step);
         {
             let mut filling = board.filling();
             if filling.buffers[at].0 != step {
-                if filling.seen[at] || filling.writing[at] > 0 {
+                if filling.seen[at] > 0 || filling.writing[at] > 0 {
                     return Err(wrong(format!("parameters after step {step} came too soon")));
+                }
+                let before = filling.buffers[at].0;
+                if before != u64::MAX && step < before {
+                    return Err(wrong(format!("parameters after step {step} came too late")));
                 }
                 filling.buffers[at] = (step, board.block_count());
             }
@@ -208,10 +214,8 @@ impl Writer {
         }
         // SAFETY: the range belongs to this writer alone (`&mut self`, and ranges do not overlap);
         // the buffer is incomplete, so nobody sees it.
-        let values = unsafe {
-            let buffer: *mut f32 = (*board.buffers[at].get()).as_mut_ptr();
-            std::slice::from_raw_parts_mut(buffer.add(start), end - start)
-        };
+        let values =
+            unsafe { std::slice::from_raw_parts_mut(board.starts[at].add(start), end - start) };
         let filled = read(values);
         let mut filling = board.filling();
         filling.writing[at] -= blocks.len();
@@ -267,6 +271,15 @@ mod tests {
         assert!(fill(&mut writers[0], 0, 0, 1.0, BLOCK / 2).is_err());
         fill(&mut writers[0], 0, 0, 1.0, BLOCK).unwrap();
         fill(&mut writers[0], 0, 0, 1.0, BLOCK).unwrap_err();
+        // Nor after a block of another step.
+        fill(&mut writers[0], 1, 0, 1.0, BLOCK).unwrap();
+        fill(&mut writers[0], 0, 0, 1.0, BLOCK).unwrap_err();
+        assert!(!board.has(0));
+        // The last block may be short, and is then not to be overfilled.
+        let short = Board::new(10);
+        let mut writers = short.writers(std::slice::from_ref(&(0..1))).unwrap();
+        fill(&mut writers[0], 0, 0, 1.0, BLOCK).unwrap_err();
+        fill(&mut writers[0], 0, 0, 1.0, 10).unwrap();
     }
 
     #[test]

@@ -197,7 +197,7 @@ impl Bench {
                         computing = shards.clone();
                     }
                     if coming != steps.first_step {
-                        pull(&servers, steps.first_step)?;
+                        pull_after(&servers, &board, coming, steps.first_step)?;
                     }
                     for step in steps.steps() {
                         self.step(&servers, &board, step, &shards, (clock, &mut pace))?;
@@ -209,8 +209,9 @@ impl Bench {
                 ToWorker::Evaluate { part, step, batches } => {
                     log(&format!("scoring {part} batches {batches:?} after step {step}"));
                     // Who stood by has not been sent them.
-                    if std::mem::replace(&mut coming, step) != step {
-                        pull(&servers, step)?;
+                    if coming != step {
+                        pull_after(&servers, &board, coming, step)?;
+                        coming = step;
                     }
                     self.evaluate(links, &servers, (&board, &state), (part, step, batches))?;
                     pace.waited_since = clock.now();
@@ -327,6 +328,13 @@ impl Pace {
             waiting_seconds: pace.waiting.as_secs_f64(),
         }
     }
+}
+
+/// Asks for the parameters after `step` steps, once those after `coming` steps, which are on their
+/// way, are here: so that what comes late is not taken for what was asked for.
+fn pull_after(servers: &Servers, board: &Board, coming: u64, step: u64) -> Result<(), Trouble> {
+    drop(board.view(coming).map_err(trouble)?);
+    pull(servers, step)
 }
 
 /// Asks every server for the parameters after `step` steps.

@@ -134,6 +134,10 @@ impl Chunk {
             self.arrivals[segment].lock().expect("no thread panics while it holds an arrival");
         let arrival = &mut *guard;
         if arrival.step != step {
+            // A step that is over is counted already.
+            if arrival.step != u64::MAX && step < arrival.step {
+                return Ok(Arrived::Twice);
+            }
             arrival.step = step;
             arrival.blocks = 0;
         }
@@ -153,8 +157,9 @@ impl Chunk {
         }
         let mut values = self.values();
         values.inputs[segment] = arrival.values.take();
-        values.missing -= 1;
-        Ok(if values.missing == 0 { Arrived::Complete(values) } else { Arrived::Waiting })
+        let Some(missing) = values.missing.checked_sub(1) else { return Ok(Arrived::Twice) };
+        values.missing = missing;
+        Ok(if missing == 0 { Arrived::Complete(values) } else { Arrived::Waiting })
     }
 }
 

@@ -115,7 +115,9 @@ impl Server {
                     self.tell(&FromServer::Ready)?;
                     (self.log)("ready; serving workers");
                 }
-                ToServer::Round { steps, shares } => self.held()?.store.plan(steps, &shares),
+                ToServer::Round { steps, shares } => {
+                    self.held()?.store.plan(steps, &shares).map_err(trouble)?;
+                }
                 ToServer::Clip { step, factor } => self.clip(step, factor)?,
                 ToServer::Commit { step } => {
                     if !self.held()?.store.commit(step) {
@@ -210,18 +212,21 @@ impl Server {
                     if !held.store.reach(step) {
                         return Err(trouble(format!("parameters after step {step} are gone")));
                     }
-                    held.store.parameters(step, |block, values| {
+                    for chunk in 0..held.store.chunks() {
+                        let (block, values) = held.store.parameters(chunk, step);
                         let message = Pull::Parameters { step, first_block: block as u32 };
-                        sender.send_with(&message, bytes::as_bytes(values)).map_err(trouble)
-                    })?;
+                        sender.send_with(&message, bytes::as_bytes(&values)).map_err(trouble)?;
+                    }
                 }
                 Push::State { step } => {
                     if !held.store.reach(step) {
                         return Err(trouble(format!("the state after step {step} is gone")));
                     }
                     let tally = held.tally()?.lock().expect("no thread panics with the tally");
-                    let state = bytes::as_bytes(tally.state(step));
-                    sender.send_with(&Pull::State { step }, state).map_err(trouble)?;
+                    let state = tally.state(step).to_vec();
+                    drop(tally);
+                    let message = Pull::State { step };
+                    sender.send_with(&message, bytes::as_bytes(&state)).map_err(trouble)?;
                 }
                 Push::Gradient { step, first_shard, shards, first_block } => {
                     let segment = Segment { first: first_shard as usize, count: shards as usize };
@@ -288,9 +293,8 @@ impl Server {
 
     fn clip(&self, step: u64, factor: f32) -> Result<(), Trouble> {
         let store = &self.held()?.store;
-        let round = match store.enter::<Error>(step) {
-            Ok(Some(round)) => round,
-            _ => return Err(trouble(format!("step {step} was clipped out of turn"))),
+        let Some(round) = store.round(step) else {
+            return Err(trouble(format!("step {step} was clipped out of turn")));
         };
         store.clip(step, factor, |block, values| self.hand_out(&round, step, block, values));
         self.tell(&FromServer::Applied { step })

@@ -189,13 +189,32 @@ impl Store {
     }
 
     /// Learns the shares of steps to come.
-    pub fn plan(&self, steps: Steps, shares: &[Share]) {
-        let mut gate = self.gate();
-        if gate.ahead.len() < ROUNDS_MAX {
-            let shards = self.settings.train.shards;
-            gate.ahead.push_back(Arc::new(Round::new(shards, steps, shares)));
+    pub fn plan(&self, steps: Steps, shares: &[Share]) -> Result<(), String> {
+        let shards = self.settings.train.shards;
+        let mut next = 0;
+        for share in shares {
+            if share.shards.start != next || share.shards.end < next {
+                return Err(format!("shares {shares:?} do not follow each other"));
+            }
+            next = share.shards.end;
         }
+        if next as usize != shards {
+            return Err(format!("shares {shares:?} are not of {shards} shards"));
+        }
+        let round = Arc::new(Round::new(shards, steps, shares));
+        let mut gate = self.gate();
+        if gate.ahead.len() == ROUNDS_MAX {
+            return Err(format!("more than {ROUNDS_MAX} rounds are planned ahead"));
+        }
+        gate.ahead.push_back(round);
         self.open(gate);
+        Ok(())
+    }
+
+    /// The round of the step whose turn it is, if it is this one.
+    pub fn round(&self, step: u64) -> Option<Arc<Round>> {
+        let gate = self.gate();
+        gate.round.clone().filter(|_| gate.step == step)
     }
 
     /// The step being gathered is every server's: the next one may be added to.
@@ -298,17 +317,16 @@ impl Store {
         }
     }
 
-    /// Shows the parameters after `step` steps, which must be the committed ones, chunk by chunk.
-    pub fn parameters<E>(
-        &self,
-        step: u64,
-        mut show: impl FnMut(usize, &[f32]) -> Result<(), E>,
-    ) -> Result<(), E> {
-        for (index, chunk) in self.chunks.iter().enumerate() {
-            let values = chunk.values();
-            show(self.first_block(index), &values.slots[step as usize % 2].parameters)?;
-        }
-        Ok(())
+    /// Number of chunks.
+    pub fn chunks(&self) -> usize {
+        self.chunks.len()
+    }
+
+    /// First block of a chunk, and a copy of its parameters after `step` steps, which must be the
+    /// committed ones. A copy, so that nobody waits for whoever it is sent to.
+    pub fn parameters(&self, chunk: usize, step: u64) -> (usize, Vec<f32>) {
+        let values = self.chunks[chunk].values();
+        (self.first_block(chunk), values.slots[step as usize % 2].parameters.clone())
     }
 
     /// A copy of the committed values: parameters and each optimizer slot.
@@ -378,6 +396,10 @@ impl Store {
     fn open(&self, mut gate: MutexGuard<'_, Gate>) {
         let step = gate.step;
         while gate.round.is_none() {
+            // One that is still to come waits.
+            if gate.ahead.front().is_none_or(|next| next.steps.first_step > step) {
+                break;
+            }
             let Some(next) = gate.ahead.pop_front() else { break };
             if next.steps.steps().contains(&step) {
                 self.expect(next.segments.len());

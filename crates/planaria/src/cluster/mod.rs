@@ -16,7 +16,7 @@ use crate::agent::failure;
 use crate::clock;
 use crate::failure::{Context, Failure, Result};
 use crate::progress::Progress;
-use crate::run_dir::{CHECKPOINTS, LOGS};
+use crate::run_dir::LOGS;
 use crate::traces::report::{Outcome, peak_memory_of_children};
 use crate::training::ending::{self, Finished, Means, Results};
 use crate::training::identity::Identity;
@@ -29,7 +29,7 @@ use planaria_coordinator::journal::{self, Journal};
 use planaria_fleet::local::{Exit, Local};
 use planaria_learn::Scores;
 use planaria_protocol::Secret;
-use planaria_protocol::checkpoint::{self, Checkpoint, Found, Manifest};
+use planaria_protocol::checkpoint::{Checkpoint, Found, Manifest};
 use planaria_protocol::event::{Event, What};
 use planaria_protocol::launch::{Launch, Size};
 use planaria_protocol::message::{Agent, HeldOut, Trouble};
@@ -237,7 +237,7 @@ impl Watch {
     fn finish(self, size: Size, trained: Result<()>) -> Result<Finished> {
         let (outcome, reason, failure) = self.outcome(trained);
         let Self { job, recorder, mut story, generation, .. } = self;
-        let weights = match checkpoint::read(&job.run.file(CHECKPOINTS).join("last")) {
+        let weights = match job.run.shelf(job.plan.recipe.output.keep).named("last") {
             Ok(checkpoint) => {
                 if story.ended.is_none() {
                     story.state = checkpoint.manifest.state;

@@ -132,6 +132,8 @@ enum Phase {
     Scoring(Scoring, Option<End>),
     /// All is decided; the last checkpoint is being written.
     Ending(End),
+    /// Something was lost; the last checkpoint is being written.
+    Failing(Trouble),
     Over,
 }
 
@@ -181,9 +183,22 @@ impl Cluster {
 
     /// What follows from something that happened at `now`.
     pub fn step(&mut self, now: Duration, input: Input) -> Vec<Decision> {
-        if !matches!(self.phase, Phase::Over)
-            && let Err(trouble) = self.take(now, input)
-        {
+        let taken = match &self.phase {
+            Phase::Over => Ok(()),
+            // One error is enough; only the disk is waited for.
+            Phase::Failing(trouble) => match input {
+                Input::ManifestWritten(written) => {
+                    let trouble = trouble.clone();
+                    // If it is not whole, the one before it is gone on from.
+                    let _ = self.checkpoint_written(written);
+                    self.failed(trouble);
+                    Ok(())
+                }
+                _ => Ok(()),
+            },
+            _ => self.take(now, input),
+        };
+        if let Err(trouble) = taken {
             self.fail(trouble);
         }
         std::mem::take(&mut self.decisions)
@@ -196,7 +211,7 @@ impl Cluster {
             Phase::Training => "training".into(),
             Phase::Scoring(scoring, _) if scoring.part == HeldOut::Test => "testing".into(),
             Phase::Scoring(..) => "validating".into(),
-            Phase::Ending(_) => "saving".into(),
+            Phase::Ending(_) | Phase::Failing(_) => "saving".into(),
             Phase::Over => "over".into(),
         };
         let mut pulse = self.course.pulse(&phase, self.seconds(now));
@@ -208,6 +223,13 @@ impl Cluster {
         match input {
             Input::Joined { agent, pid, build, address } => {
                 self.joined(agent, pid, &build, address)
+            }
+            // Nobody computes any more; what is left to do is the servers' and the disk's.
+            Input::Left { agent: Agent::Worker(_), .. }
+            | Input::Worker(_, FromWorker::Failed(_))
+                if matches!(self.phase, Phase::Ending(_)) =>
+            {
+                Ok(())
             }
             Input::Left { agent, how } => {
                 let (name, reason) = (agent.to_string(), how.clone());
@@ -231,7 +253,7 @@ impl Cluster {
                     // The weights are saved; `resume` scores them.
                     Phase::Scoring(_, Some(_)) => self.finish(End::Interrupted),
                     Phase::Training | Phase::Scoring(_, None) => self.go_on(now)?,
-                    Phase::Ending(_) | Phase::Over => {}
+                    Phase::Ending(_) | Phase::Failing(_) | Phase::Over => {}
                 }
                 Ok(())
             }
@@ -404,7 +426,18 @@ impl Cluster {
         self.over(outcome, reason, None);
     }
 
+    /// Ends the run with an error. A checkpoint whose parts are all on the disk is finished first:
+    /// it is what the run will go on from.
     fn fail(&mut self, trouble: Trouble) {
+        let whole = |saving: &Saving| saving.parts.iter().all(Option::is_some);
+        if self.saving.as_ref().is_some_and(whole) {
+            self.phase = Phase::Failing(trouble);
+        } else {
+            self.failed(trouble);
+        }
+    }
+
+    fn failed(&mut self, trouble: Trouble) {
         self.over("failed", Some(trouble.message.clone()), Some(trouble));
     }
 

@@ -24,15 +24,23 @@ impl Cluster {
         }
     }
 
+    /// Writes down that the checkpoint is whole, or says why it is not. Either way it is done with.
+    pub(super) fn checkpoint_written(
+        &mut self,
+        written: Result<String, String>,
+    ) -> Result<(), String> {
+        let Some(Saving { state, is_best, reason, .. }) = self.saving.take() else { return Ok(()) };
+        let saved = What::Saved { step: state.step, is_best, folder: written?, reason };
+        self.record(saved, "its manifest is on the disk");
+        Ok(())
+    }
+
     pub(super) fn manifest_written(
         &mut self,
         now: Duration,
         written: Result<String, String>,
     ) -> Result<(), Trouble> {
-        let folder = written.map_err(failed)?;
-        let Some(Saving { state, is_best, reason, .. }) = self.saving.take() else { return Ok(()) };
-        let saved = What::Saved { step: state.step, is_best, folder, reason };
-        self.record(saved, "its manifest is on the disk");
+        self.checkpoint_written(written).map_err(failed)?;
         match &self.phase {
             Phase::Ending(end) => self.end(end.clone()),
             // Another checkpoint may have waited for this one.
