@@ -10,7 +10,12 @@ use crate::progress::{Style, say};
 use crate::screen;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// How long a terminal may take to take a line.
+const PATIENCE: Duration = Duration::from_millis(200);
 
 /// Why a run stops that was sent a signal.
 pub const REASON: &str = "a signal asked for it";
@@ -50,7 +55,8 @@ fn act(style: Style) {
         (None, _) => quit("stopped before the first step; nothing was left behind\n"),
         (Some(_), false) => {
             if style != Style::Quiet {
-                say("finishing this step, then saving; Ctrl-C again quits without saving\n");
+                let text = "finishing this step, then saving; Ctrl-C again quits without saving\n";
+                soon(move || say(text));
             }
             return;
         }
@@ -67,8 +73,25 @@ fn act(style: Style) {
 }
 
 fn quit(text: &str) {
-    screen::clear();
-    say(text);
+    let text = text.to_owned();
+    soon(move || {
+        screen::clear();
+        say(&text);
+    });
+}
+
+/// Says something, but does not wait for a terminal that takes nothing (Ctrl-S, a stalled pipe): the
+/// next signal must be heard.
+fn soon(talk: impl FnOnce() + Send + 'static) {
+    let (done, waiting) = channel();
+    let said = std::thread::Builder::new().name("talk".into()).spawn(move || {
+        talk();
+        // Nobody waits any longer when it took too long.
+        let _ = done.send(());
+    });
+    if said.is_ok() {
+        let _ = waiting.recv_timeout(PATIENCE);
+    }
 }
 
 /// Signals that the process was started with as ignored, one bit each, where the system tells.
