@@ -36,7 +36,7 @@ impl Sender {
     }
 
     /// Sends a message and its bulk. Waits only while the peer is taking what is before
-    /// it, or while as much waits for the peer as may ([`crate::outbox::QUEUE_BYTES`]).
+    /// it, or while as much waits for the peer as may (64 MiB).
     pub fn send_with<M: Serialize>(&self, message: &M, bulk: &[u8]) -> Result<(), Error> {
         self.0.0.send(message, bulk)
     }
