@@ -82,7 +82,7 @@ pub fn run(mut shell: Shell, started: What) -> Result<(), Trouble> {
     let (post, inbox) = sync_channel(INBOX_MAX);
     let (posting, log) = (post.clone(), shell.log.clone());
     let links = AtomicU64::new(0);
-    let listener = shell.listener.try_clone().map_err(trouble)?;
+    let listener = shell.listener.try_clone().map_err(Trouble::new)?;
     let listening = listen::serve(
         listener,
         shell.secret.clone(),
@@ -93,7 +93,7 @@ pub fn run(mut shell: Shell, started: What) -> Result<(), Trouble> {
         },
         move |reason| log(&format!("refused a connection: {reason}")),
     )
-    .map_err(trouble)?;
+    .map_err(Trouble::new)?;
     let mut desk = Desk {
         links: BTreeMap::new(),
         consoles: BTreeMap::new(),
@@ -145,7 +145,7 @@ fn read_worker(post: &SyncSender<Mail>, worker: u32, link: &mut Receiver) -> Res
                     Ok(scores) => Input::Scored(part, batch, scores),
                     Err(e) => {
                         let message = format!("its scores cannot be read: {e}");
-                        let trouble = Trouble { message, hint: None, fix_input: false };
+                        let trouble = Trouble::new(message);
                         Input::Worker(worker, FromWorker::Failed(trouble))
                     }
                 }
@@ -227,7 +227,7 @@ impl Desk {
         match inbox.recv_timeout(PULSE_EVERY) {
             Ok(mail) => Ok(self.open(mail)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
-            Err(RecvTimeoutError::Disconnected) => Err(trouble("nobody is left")),
+            Err(RecvTimeoutError::Disconnected) => Err(Trouble::new("nobody is left")),
         }
     }
 
@@ -349,7 +349,7 @@ impl Desk {
         let written = shell.journal.write(&event);
         // Whoever watches is told even what the disk does not take.
         self.tell(&event);
-        written.map_err(|e| trouble(format!("cannot write events.jsonl: {e}")))
+        written.map_err(|e| Trouble::new(format!("cannot write events.jsonl: {e}")))
     }
 
     fn tell(&mut self, event: &Event) {
@@ -419,8 +419,4 @@ fn event(shell: &Shell, what: What) -> Event {
         generation: shell.generation,
         what,
     }
-}
-
-fn trouble(what: impl std::fmt::Display) -> Trouble {
-    Trouble { message: what.to_string(), hint: None, fix_input: false }
 }

@@ -52,7 +52,7 @@ pub fn run(role: &cli::Role) -> Result<Option<Exit>> {
     let ended = match role {
         cli::Role::Build => Ok(()),
         cli::Role::Coordinator { .. } if asked != crate::BUILD => {
-            Err(trouble(format!("this is not the build that was asked for, {asked}")))
+            Err(Trouble::new(format!("this is not the build that was asked for, {asked}")))
         }
         cli::Role::Coordinator { .. } => coordinate(launch),
         cli::Role::Server { index, .. } => {
@@ -135,26 +135,27 @@ fn log(text: &str) {
 
 fn coordinate(launch: Launch) -> Result<(), Trouble> {
     let listener = TcpListener::bind(("127.0.0.1", 0))
-        .map_err(|e| trouble(format!("cannot listen on 127.0.0.1: {e}")))?;
-    let address = listener.local_addr().map_err(trouble)?;
+        .map_err(|e| Trouble::new(format!("cannot listen on 127.0.0.1: {e}")))?;
+    let address = listener.local_addr().map_err(Trouble::new)?;
     let told = writeln!(std::io::stdout(), "{address}").and_then(|()| std::io::stdout().flush());
-    told.map_err(|e| trouble(format!("cannot say where it listens: {e}")))?;
-    let course = launch.course.clone().ok_or_else(|| trouble("there is no course"))?;
+    told.map_err(|e| Trouble::new(format!("cannot say where it listens: {e}")))?;
+    let course = launch.course.clone().ok_or_else(|| Trouble::new("there is no course"))?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
     let layers = launch.recipe.model.layers.as_deref().unwrap_or_default();
-    let network = Network::new(layers, launch.facts.input).map_err(trouble)?;
+    let network = Network::new(layers, launch.facts.input).map_err(Trouble::new)?;
     let (config, ranges) = config(&launch, &course);
     let setup = setup(&launch);
     let started = started(&launch, &course, &setup);
     // Getting here is part of the run.
     let before = course.state.seconds_total + (clock.unix_seconds() - course.commanded).max(0.0);
     let run_dir = Path::new(&course.run_dir);
-    let journal = Journal::open(&run_dir.join(journal::FILE), launch.generation)
-        .map_err(|e| trouble(format!("cannot write `{}/events.jsonl`: {e}", course.run_dir)))?;
+    let journal = Journal::open(&run_dir.join(journal::FILE), launch.generation).map_err(|e| {
+        Trouble::new(format!("cannot write `{}/events.jsonl`: {e}", course.run_dir))
+    })?;
     let shell = serve::Shell {
         cluster: Cluster::new(config, Course::new(setup, course.state.clone()), before),
         listener,
-        secret: Secret::from_hex(&launch.secret).map_err(trouble)?,
+        secret: Secret::from_hex(&launch.secret).map_err(Trouble::new)?,
         generation: launch.generation,
         journal,
         shelf: Shelf::new(run_dir.join("checkpoints"), launch.recipe.output.keep),
@@ -244,8 +245,4 @@ fn manifest(launch: &Launch, course: &CourseLaunch, network: &Network) -> Manife
         slots: optimizer::slots(&launch.recipe.train.optimizer) as u32,
         parts: Vec::new(),
     }
-}
-
-fn trouble(what: impl std::fmt::Display) -> Trouble {
-    Trouble { message: what.to_string(), hint: None, fix_input: false }
 }

@@ -376,6 +376,13 @@ pub struct Trouble {
     pub fix_input: bool,
 }
 
+impl Trouble {
+    /// Something failed; trying again may help.
+    pub fn new(what: impl std::fmt::Display) -> Self {
+        Self { message: what.to_string(), hint: None, fix_input: false }
+    }
+}
+
 /// An event as it crosses the wire.
 pub fn event_bulk(event: &Event) -> Vec<u8> {
     serde_json::to_vec(event).expect("an event has string keys only")

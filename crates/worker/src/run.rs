@@ -27,12 +27,12 @@ pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// Works until the coordinator says that the run is over.
 pub fn run(launch: &Launch, index: u32, clock: &dyn Clock, log: Log) -> Result<(), Trouble> {
-    let secret = Secret::from_hex(&launch.secret).map_err(trouble)?;
+    let secret = Secret::from_hex(&launch.secret).map_err(Trouble::new)?;
     let address = launch.coordinator.as_deref().unwrap_or_default();
     let (coordinator, mut orders) =
-        link::connect(address, &secret, launch.generation).map_err(trouble)?;
+        link::connect(address, &secret, launch.generation).map_err(Trouble::new)?;
     let join = join(launch, index);
-    coordinator.send(&join).map_err(trouble)?;
+    coordinator.send(&join).map_err(Trouble::new)?;
     log(&format!("joined the coordinator at {address}; opening `{}`", launch.recipe.data.train));
     let worked = prepare(launch).and_then(|bench| {
         log(&format!("{} training examples; waiting for the servers", launch.facts.examples));
@@ -73,12 +73,12 @@ struct Links<'a> {
 
 /// Waits for the coordinator's first order; nothing if the run is over before it began.
 fn begin(orders: &mut Receiver) -> Result<Option<(Vec<Shelf>, u64)>, Trouble> {
-    match orders.receive::<ToWorker>().map_err(trouble)? {
-        None => Err(trouble("the coordinator went away")),
+    match orders.receive::<ToWorker>().map_err(Trouble::new)? {
+        None => Err(Trouble::new("the coordinator went away")),
         Some(order) => match order.message {
             ToWorker::Begin { servers, step } => Ok(Some((servers, step))),
             ToWorker::Finish => Ok(None),
-            other => Err(trouble(format!("the coordinator said {other:?} before it began"))),
+            other => Err(Trouble::new(format!("the coordinator said {other:?} before it began"))),
         },
     }
 }
@@ -99,7 +99,7 @@ fn prepare(launch: &Launch) -> Result<Bench, Trouble> {
     let data = planaria_data::open(&recipe.data, recipe.seed).map_err(data_trouble)?;
     same_data(launch, &data)?;
     let layers = recipe.model.layers.as_deref().unwrap_or_default();
-    let network = Network::new(layers, launch.facts.input).map_err(trouble)?;
+    let network = Network::new(layers, launch.facts.input).map_err(Trouble::new)?;
     let runner = Runner::new(
         network,
         Settings {
@@ -118,7 +118,7 @@ fn prepare(launch: &Launch) -> Result<Bench, Trouble> {
     let loader = Loader::training(data.train, recipe.seed, normalize, augment);
     let cut = Cut { batch: recipe.train.batch, shards: recipe.train.shards };
     let ahead = Ahead::start(loader.map_err(data_trouble)?, cut)
-        .map_err(|e| trouble(format!("cannot start a thread: {e}")))?;
+        .map_err(|e| Trouble::new(format!("cannot start a thread: {e}")))?;
     let held_out = |part: Option<planaria_data::Part>| {
         part.map(|part| Loader::evaluation(part, normalize)).transpose().map_err(data_trouble)
     };
@@ -174,12 +174,12 @@ impl Bench {
             "connected to all servers ({count}); waiting for the parameters after step {step}"
         ));
         pull(&servers, step)?;
-        board.view(step).map_err(trouble)?;
+        board.view(step).map_err(Trouble::new)?;
         let ready = FromWorker::Ready {
             engine: self.runner.engine().to_owned(),
             threads: self.runner.threads() as u32,
         };
-        links.coordinator.send(&ready).map_err(trouble)?;
+        links.coordinator.send(&ready).map_err(Trouble::new)?;
         let (engine, threads) = (self.runner.engine(), self.runner.threads());
         log(&format!("ready with {engine}, threads: {threads}; waiting for shards"));
         let mut computing = 0..0;
@@ -188,7 +188,7 @@ impl Bench {
         // Steps whose parameters are here or on their way without having to be asked for.
         let mut coming = step;
         for order in &orders {
-            match order.map_err(trouble)? {
+            match order.map_err(Trouble::new)? {
                 ToWorker::Lease { steps, shards } => {
                     let shards = shards.start as usize..shards.end as usize;
                     if computing != shards {
@@ -204,7 +204,7 @@ impl Bench {
                     }
                     coming = steps.steps().end;
                     let report = pace.report(coming);
-                    links.coordinator.send(&report).map_err(trouble)?;
+                    links.coordinator.send(&report).map_err(Trouble::new)?;
                 }
                 ToWorker::Evaluate { part, step, batches } => {
                     log(&format!("scoring {part} batches {batches:?} after step {step}"));
@@ -217,10 +217,10 @@ impl Bench {
                     pace.waited_since = clock.now();
                 }
                 ToWorker::Finish => return Ok(()),
-                ToWorker::Begin { .. } => return Err(trouble("the coordinator began twice")),
+                ToWorker::Begin { .. } => return Err(Trouble::new("the coordinator began twice")),
             }
         }
-        Err(trouble("the coordinator went away"))
+        Err(Trouble::new("the coordinator went away"))
     }
 
     fn step(
@@ -233,12 +233,13 @@ impl Bench {
     ) -> Result<(), Trouble> {
         let portion = match self.ahead.next() {
             Some(portion) => portion.map_err(data_trouble)?,
-            None => return Err(trouble("reading ahead broke down")),
+            None => return Err(Trouble::new("reading ahead broke down")),
         };
         debug_assert_eq!((portion.step, &portion.shards), (step, shards));
-        let parameters = board.view(step).map_err(trouble)?;
+        let parameters = board.view(step).map_err(Trouble::new)?;
         let began = clock.now();
-        compute(&mut self.runner, servers, &parameters, &portion, self.shards).map_err(trouble)?;
+        compute(&mut self.runner, servers, &parameters, &portion, self.shards)
+            .map_err(Trouble::new)?;
         drop(parameters);
         pace.count(began, clock.now(), portion.batch.ids.len() as u64);
         self.ahead.recycle(portion);
@@ -252,14 +253,15 @@ impl Bench {
         (board, state): (&Board, &StateBox),
         (part, step, batches): (HeldOut, u64, Range<u64>),
     ) -> Result<(), Trouble> {
-        servers.first().send(&Push::State { step }).map_err(trouble)?;
-        let parameters = board.view(step).map_err(trouble)?;
+        servers.first().send(&Push::State { step }).map_err(Trouble::new)?;
+        let parameters = board.view(step).map_err(Trouble::new)?;
         let state = state.wait(step, board)?;
         let loader = match part {
             HeldOut::Validation => &self.validation,
             HeldOut::Test => &self.test,
         };
-        let loader = loader.as_ref().ok_or_else(|| trouble("there is no such held-out part"))?;
+        let loader =
+            loader.as_ref().ok_or_else(|| Trouble::new("there is no such held-out part"))?;
         self.runner.forget();
         let mut evaluator = Evaluator::default();
         for batch in batches {
@@ -267,9 +269,9 @@ impl Bench {
             let scores = evaluator
                 .score(&mut self.runner, weights, (loader, batch), self.classes)
                 .map_err(data_trouble)?;
-            let bulk = serde_json::to_vec(&scores).map_err(trouble)?;
+            let bulk = serde_json::to_vec(&scores).map_err(Trouble::new)?;
             let message = FromWorker::Evaluated { part, batch };
-            links.coordinator.send_with(&message, &bulk).map_err(trouble)?;
+            links.coordinator.send_with(&message, &bulk).map_err(Trouble::new)?;
         }
         Ok(())
     }
@@ -292,7 +294,7 @@ impl StateBox {
         let mut state = self.state.lock().expect("no thread panics with the state");
         while state.0 != Some(step) {
             if let Some(why) = board.closed() {
-                return Err(trouble(why));
+                return Err(Trouble::new(why));
             }
             let waited = self.came.wait_timeout(state, Duration::from_millis(100));
             state = waited.expect("no thread panics with the state").0;
@@ -333,13 +335,13 @@ impl Pace {
 /// Asks for the parameters after `step` steps, once those after `coming` steps, which are on their
 /// way, are here: so that what comes late is not taken for what was asked for.
 fn pull_after(servers: &Servers, board: &Board, coming: u64, step: u64) -> Result<(), Trouble> {
-    drop(board.view(coming).map_err(trouble)?);
+    drop(board.view(coming).map_err(Trouble::new)?);
     pull(servers, step)
 }
 
 /// Asks every server for the parameters after `step` steps.
 fn pull(servers: &Servers, step: u64) -> Result<(), Trouble> {
-    servers.all().iter().try_for_each(|s| s.send(&Push::Pull { step })).map_err(trouble)
+    servers.all().iter().try_for_each(|s| s.send(&Push::Pull { step })).map_err(Trouble::new)
 }
 
 /// Connects to every server; a thread for each fills the board.
@@ -352,12 +354,13 @@ fn connect(
     shelves.sort_by_key(|s| (s.blocks.start, s.blocks.end));
     let ranges: Vec<Range<usize>> =
         shelves.iter().map(|s| s.blocks.start as usize..s.blocks.end as usize).collect();
-    let writers = board.writers(&ranges).ok_or_else(|| trouble("the servers' blocks overlap"))?;
+    let writers =
+        board.writers(&ranges).ok_or_else(|| Trouble::new("the servers' blocks overlap"))?;
     let mut senders = Vec::new();
     for (shelf, writer) in shelves.iter().zip(writers) {
         let connected = link::connect(&shelf.address, links.secret, links.launch.generation);
-        let (sender, receiver) = connected.map_err(trouble)?;
-        sender.send(links.join).map_err(trouble)?;
+        let (sender, receiver) = connected.map_err(Trouble::new)?;
+        sender.send(links.join).map_err(Trouble::new)?;
         let (board, state, server) = (board.clone(), state.clone(), shelf.server);
         let fill = move || {
             let ended = fill(receiver, writer, &state);
@@ -368,7 +371,7 @@ fn connect(
         std::thread::Builder::new()
             .name(format!("pull-{server}"))
             .spawn(fill)
-            .map_err(|e| trouble(format!("cannot start a thread: {e}")))?;
+            .map_err(|e| Trouble::new(format!("cannot start a thread: {e}")))?;
         senders.push(sender);
     }
     Ok(Servers::new(shelves, senders))
@@ -436,14 +439,10 @@ fn listen(
     std::thread::Builder::new()
         .name("orders".into())
         .spawn(read)
-        .map_err(|e| trouble(format!("cannot start a thread: {e}")))?;
+        .map_err(|e| Trouble::new(format!("cannot start a thread: {e}")))?;
     Ok(passed)
 }
 
-fn trouble(what: impl std::fmt::Display) -> Trouble {
-    Trouble { message: what.to_string(), hint: None, fix_input: false }
-}
-
 fn data_trouble(error: planaria_data::Error) -> Trouble {
-    Trouble { fix_input: error.kind() == Kind::FixInput, ..trouble(error) }
+    Trouble { fix_input: error.kind() == Kind::FixInput, ..Trouble::new(error) }
 }

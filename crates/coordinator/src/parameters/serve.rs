@@ -53,13 +53,13 @@ struct Held {
 
 /// Serves until the coordinator says that the run is over.
 pub fn run(launch: &Launch, index: u32, clock: &dyn Clock, log: Log) -> Result<(), Trouble> {
-    let secret = Secret::from_hex(&launch.secret).map_err(trouble)?;
+    let secret = Secret::from_hex(&launch.secret).map_err(Trouble::new)?;
     let address = launch.coordinator.as_deref().unwrap_or_default();
     let listener = TcpListener::bind(("127.0.0.1", 0))
-        .map_err(|e| trouble(format!("cannot listen on 127.0.0.1: {e}")))?;
-    let own = listener.local_addr().map_err(trouble)?;
+        .map_err(|e| Trouble::new(format!("cannot listen on 127.0.0.1: {e}")))?;
+    let own = listener.local_addr().map_err(Trouble::new)?;
     let (coordinator, mut orders) =
-        link::connect(address, &secret, launch.generation).map_err(trouble)?;
+        link::connect(address, &secret, launch.generation).map_err(Trouble::new)?;
     let server = Arc::new(Server {
         index,
         log: log.clone(),
@@ -76,14 +76,14 @@ pub fn run(launch: &Launch, index: u32, clock: &dyn Clock, log: Log) -> Result<(
         move |join, sender, receiver| serving.link(&join, &sender, receiver),
         move |reason| refusing(&format!("refused a connection: {reason}")),
     )
-    .map_err(trouble)?;
+    .map_err(Trouble::new)?;
     let join = Join {
         agent: Agent::Server(index),
         build: launch.build.clone(),
         pid: std::process::id(),
         address: Some(own.to_string()),
     };
-    coordinator.send(&join).map_err(trouble)?;
+    coordinator.send(&join).map_err(Trouble::new)?;
     (server.log)(&format!("joined the coordinator at {address}; listening on {own}"));
     let ended = server.obey(launch, &mut orders, clock);
     if let Err(trouble) = &ended {
@@ -104,8 +104,8 @@ impl Server {
     ) -> Result<(), Trouble> {
         let mut load = Load::new(clock);
         loop {
-            let order = orders.receive::<ToServer>().map_err(trouble)?;
-            let Some(order) = order else { return Err(trouble("the coordinator went away")) };
+            let order = orders.receive::<ToServer>().map_err(Trouble::new)?;
+            let Some(order) = order else { return Err(Trouble::new("the coordinator went away")) };
             match order.message {
                 ToServer::Begin { blocks, checkpoint, step } => {
                     let blocks = blocks.start as usize..blocks.end as usize;
@@ -116,12 +116,12 @@ impl Server {
                     (self.log)("ready; serving workers");
                 }
                 ToServer::Round { steps, shares } => {
-                    self.held()?.store.plan(steps, &shares).map_err(trouble)?;
+                    self.held()?.store.plan(steps, &shares).map_err(Trouble::new)?;
                 }
                 ToServer::Clip { step, factor } => self.clip(step, factor)?,
                 ToServer::Commit { step } => {
                     if !self.held()?.store.commit(step) {
-                        return Err(trouble(format!("step {step} was committed out of turn")));
+                        return Err(Trouble::new(format!("step {step} was committed out of turn")));
                     }
                     if let Some(report) = load.report(clock, || self.bytes_out()) {
                         self.tell(&report)?;
@@ -145,7 +145,7 @@ impl Server {
     ) -> Result<(), Trouble> {
         let recipe = &launch.recipe;
         let layers = recipe.model.layers.as_deref().unwrap_or_default();
-        let network = Network::new(layers, launch.facts.input).map_err(trouble)?;
+        let network = Network::new(layers, launch.facts.input).map_err(Trouble::new)?;
         let settings = Settings {
             blocks,
             parameters: network.parameter_count(),
@@ -161,7 +161,8 @@ impl Server {
             }
             Some(folder) => {
                 let range = range.start as u64..range.end as u64;
-                let saved = checkpoint::read_range(Path::new(folder), range).map_err(trouble)?;
+                let saved =
+                    checkpoint::read_range(Path::new(folder), range).map_err(Trouble::new)?;
                 let weights = saved.weights;
                 (weights.parameters, weights.optimizer, weights.state)
             }
@@ -172,7 +173,7 @@ impl Server {
         let tally = (self.index == 0)
             .then(|| Mutex::new(Tally::new(recipe.train.shards, statistics, state)));
         if self.held.set(Held { store, tally, statistics: values }).is_err() {
-            return Err(trouble("the coordinator began twice"));
+            return Err(Trouble::new("the coordinator began twice"));
         }
         Ok(())
     }
@@ -206,33 +207,35 @@ impl Server {
         // A shard's statistics are read before the tally is taken, so that a slow link keeps
         // nobody else from counting.
         let mut stats = vec![0.0; held.statistics];
-        while let Some(incoming) = receiver.receive::<Push>().map_err(trouble)? {
+        while let Some(incoming) = receiver.receive::<Push>().map_err(Trouble::new)? {
             match incoming.message {
                 Push::Pull { step } => {
                     if !held.store.reach(step) {
-                        return Err(trouble(format!("parameters after step {step} are gone")));
+                        return Err(Trouble::new(format!("parameters after step {step} are gone")));
                     }
                     for chunk in 0..held.store.chunks() {
                         let (block, values) = held.store.parameters(chunk, step);
                         let message = Pull::Parameters { step, first_block: block as u32 };
-                        sender.send_with(&message, bytes::as_bytes(&values)).map_err(trouble)?;
+                        sender
+                            .send_with(&message, bytes::as_bytes(&values))
+                            .map_err(Trouble::new)?;
                     }
                 }
                 Push::State { step } => {
                     if !held.store.reach(step) {
-                        return Err(trouble(format!("the state after step {step} is gone")));
+                        return Err(Trouble::new(format!("the state after step {step} is gone")));
                     }
                     let tally = held.tally()?.lock().expect("no thread panics with the tally");
                     let state = tally.state(step).to_vec();
                     drop(tally);
                     let message = Pull::State { step };
-                    sender.send_with(&message, bytes::as_bytes(&state)).map_err(trouble)?;
+                    sender.send_with(&message, bytes::as_bytes(&state)).map_err(Trouble::new)?;
                 }
                 Push::Gradient { step, first_shard, shards, first_block } => {
                     let segment = Segment { first: first_shard as usize, count: shards as usize };
                     let place = (first_block as usize, incoming.bulk_bytes);
                     self.gradient(worker, receiver, (step, segment), place)
-                        .map_err(|e| trouble(format!("cannot take its gradient: {e}")))?;
+                        .map_err(|e| Trouble::new(format!("cannot take its gradient: {e}")))?;
                 }
                 Push::Shard { step, shard, loss_sum, correct, read } => {
                     let counted = Counted { loss_sum, correct, read };
@@ -294,7 +297,7 @@ impl Server {
     fn clip(&self, step: u64, factor: f32) -> Result<(), Trouble> {
         let store = &self.held()?.store;
         let Some(round) = store.round(step) else {
-            return Err(trouble(format!("step {step} was clipped out of turn")));
+            return Err(Trouble::new(format!("step {step} was clipped out of turn")));
         };
         store.clip(step, factor, |block, values| self.hand_out(&round, step, block, values));
         self.tell(&FromServer::Applied { step })
@@ -308,17 +311,20 @@ impl Server {
         (stats, bulk): (&mut [f32], usize),
     ) -> Result<(), Trouble> {
         let held = self.held()?;
-        let Some(round) = held.store.enter::<Error>(step).map_err(trouble)? else {
+        let Some(round) = held.store.enter::<Error>(step).map_err(Trouble::new)? else {
             // Its step is over: counted already.
-            return receiver.skip_bulk().map_err(trouble);
+            return receiver.skip_bulk().map_err(Trouble::new);
         };
         if round.owner(shard as usize) != Some(worker) {
-            return Err(trouble(format!("shard {shard} of step {step} is not this worker's")));
+            return Err(Trouble::new(format!("shard {shard} of step {step} is not this worker's")));
         }
         if stats.len() * 4 != bulk {
-            return Err(trouble(format!("{bulk} bytes of statistics are not {}", stats.len())));
+            return Err(Trouble::new(format!(
+                "{bulk} bytes of statistics are not {}",
+                stats.len()
+            )));
         }
-        receiver.read_bulk(bytes::as_bytes_mut(stats)).map_err(trouble)?;
+        receiver.read_bulk(bytes::as_bytes_mut(stats)).map_err(Trouble::new)?;
         let mut tally = held.tally()?.lock().expect("no thread panics with the tally");
         if !tally.count(step, shard as usize, counted, stats) {
             return Ok(());
@@ -331,7 +337,9 @@ impl Server {
     fn save(&self, step: u64, folder: String) -> Result<(), Trouble> {
         let held = self.held()?;
         if held.store.step() != step {
-            return Err(trouble(format!("step {step} is to be saved but is not the last one")));
+            return Err(Trouble::new(format!(
+                "step {step} is to be saved but is not the last one"
+            )));
         }
         let (parameters, optimizer) = held.store.snapshot(step);
         let state = match &held.tally {
@@ -366,11 +374,11 @@ impl Server {
             .name("save".into())
             .spawn(write)
             .map(drop)
-            .map_err(|e| trouble(format!("cannot start a thread: {e}")))
+            .map_err(|e| Trouble::new(format!("cannot start a thread: {e}")))
     }
 
     fn held(&self) -> Result<&Held, Trouble> {
-        self.held.get().ok_or_else(|| trouble("the server has not begun"))
+        self.held.get().ok_or_else(|| Trouble::new("the server has not begun"))
     }
 
     fn links(&self) -> Arc<BTreeMap<u32, Sender>> {
@@ -382,7 +390,7 @@ impl Server {
     }
 
     fn tell(&self, message: &FromServer) -> Result<(), Trouble> {
-        self.coordinator.send(message).map_err(trouble)
+        self.coordinator.send(message).map_err(Trouble::new)
     }
 
     /// Bytes sent to the workers so far; what comes in is as much again.
@@ -400,7 +408,7 @@ impl Server {
 
 impl Held {
     fn tally(&self) -> Result<&Mutex<Tally>, Trouble> {
-        self.tally.as_ref().ok_or_else(|| trouble("only server 0 counts shards"))
+        self.tally.as_ref().ok_or_else(|| Trouble::new("only server 0 counts shards"))
     }
 }
 
@@ -430,8 +438,4 @@ impl Load {
         *self = Self { at: now, cpu, bytes_out };
         Some(report)
     }
-}
-
-fn trouble(what: impl std::fmt::Display) -> Trouble {
-    Trouble { message: what.to_string(), hint: None, fix_input: false }
 }

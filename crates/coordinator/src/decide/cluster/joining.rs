@@ -1,6 +1,6 @@
 //! Processes that join, and what they are told first.
 
-use super::{Action, Cluster, blocks_of, failed};
+use super::{Action, Cluster, blocks_of};
 use crate::decide::member::Standing;
 use planaria_protocol::message::{Agent, Shelf, ToServer, ToWorker, Trouble};
 
@@ -20,7 +20,7 @@ impl Cluster {
                 fix_input: true,
             });
         }
-        self.members.join(agent, pid, address).map_err(failed)?;
+        self.members.join(agent, pid, address).map_err(Trouble::new)?;
         if matches!(agent, Agent::Server(_)) && self.members.servers_are(Standing::Joined) {
             for server in 0..self.config.servers {
                 let blocks = blocks_of(&self.config, server);

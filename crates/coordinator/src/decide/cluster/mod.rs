@@ -264,7 +264,7 @@ impl Cluster {
         match said {
             FromWorker::Ready { engine, threads } => {
                 let (agent, pid) = (Agent::Worker(worker), self.members.pid(Agent::Worker(worker)));
-                self.members.ready(agent).map_err(failed)?;
+                self.members.ready(agent).map_err(Trouble::new)?;
                 let joined = What::Joined {
                     agent: agent.to_string(),
                     pid,
@@ -304,7 +304,7 @@ impl Cluster {
         match said {
             FromServer::Ready => {
                 let (agent, pid) = (Agent::Server(server), self.members.pid(Agent::Server(server)));
-                self.members.ready(agent).map_err(failed)?;
+                self.members.ready(agent).map_err(Trouble::new)?;
                 let (agent, engine, threads) = (agent.to_string(), None, None);
                 self.record(What::Joined { agent, pid, engine, threads }, "it has its blocks");
                 if self.members.servers_are(Standing::Ready) {
@@ -314,13 +314,13 @@ impl Cluster {
             }
             FromServer::Summed { step } => {
                 self.expect_step(server, step)?;
-                self.gather.squares(at, squares).map_err(failed)?;
+                self.gather.squares(at, squares).map_err(Trouble::new)?;
                 self.clip(step)?;
             }
             FromServer::Applied { step } => {
                 self.expect_step(server, step)?;
                 if self.config.clip_norm.is_none() {
-                    self.gather.squares(at, squares).map_err(failed)?;
+                    self.gather.squares(at, squares).map_err(Trouble::new)?;
                 }
                 self.gather.applied(at);
                 self.commit(now)?;
@@ -337,7 +337,7 @@ impl Cluster {
                 self.part_saved(server, step, (file, sha256, bytes));
             }
             FromServer::NotSaved { step, why } => {
-                return Err(failed(format!(
+                return Err(Trouble::new(format!(
                     "server-{server} cannot write its part of the checkpoint of step {step}: {why}"
                 )));
             }
@@ -482,9 +482,5 @@ fn blocks_of(config: &Config, server: u32) -> std::ops::Range<u32> {
 }
 
 fn lost(agent: Agent, how: &str) -> Trouble {
-    failed(format!("{agent} was lost: {how}"))
-}
-
-fn failed(message: String) -> Trouble {
-    Trouble { message, hint: None, fix_input: false }
+    Trouble::new(format!("{agent} was lost: {how}"))
 }

@@ -1,6 +1,6 @@
 //! Checkpoints on their way to the disk.
 
-use super::{Action, Cluster, Phase, Saving, failed};
+use super::{Action, Cluster, Phase, Saving};
 use planaria_protocol::event::What;
 use planaria_protocol::message::Trouble;
 use std::time::Duration;
@@ -40,7 +40,7 @@ impl Cluster {
         now: Duration,
         written: Result<String, String>,
     ) -> Result<(), Trouble> {
-        self.checkpoint_written(written).map_err(failed)?;
+        self.checkpoint_written(written).map_err(Trouble::new)?;
         match &self.phase {
             Phase::Ending(end) => self.end(end.clone()),
             // Another checkpoint may have waited for this one.

@@ -1,6 +1,6 @@
 //! Rounds, leases and commits.
 
-use super::{Action, Cluster, Phase, blocks_of, failed};
+use super::{Action, Cluster, Phase, blocks_of};
 use crate::decide::course::{Done, Next};
 use crate::decide::deal::{deal, redeal};
 use crate::decide::gather::Counted;
@@ -132,7 +132,9 @@ impl Cluster {
         if step == own {
             return Ok(());
         }
-        Err(failed(format!("server-{server} speaks of step {step} while step {own} is gathered")))
+        Err(Trouble::new(format!(
+            "server-{server} speaks of step {step} while step {own} is gathered"
+        )))
     }
 
     pub(super) fn check_finite(&self, what: &str, value: f64) -> Result<(), Trouble> {
