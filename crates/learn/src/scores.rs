@@ -93,13 +93,15 @@ impl Scores {
         self.absolute_sum += absolute;
     }
 
+    /// Whether both are of the same outputs and classes, so that they can be added.
+    pub fn is_like(&self, other: &Self) -> bool {
+        self.outputs == other.outputs && self.confusion.len() == other.confusion.len()
+    }
+
     /// Adds what was counted apart. Adding batches one by one in their order gives the same bits as
     /// counting them in that order.
     pub fn add(&mut self, other: &Self) {
-        assert!(
-            self.outputs == other.outputs && self.confusion.len() == other.confusion.len(),
-            "scores are of the same outputs and classes"
-        );
+        assert!(self.is_like(other), "scores are of the same outputs and classes");
         self.examples += other.examples;
         self.loss_sum += other.loss_sum;
         for (own, other) in self.confusion.iter_mut().zip(&other.confusion) {

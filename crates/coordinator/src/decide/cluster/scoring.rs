@@ -42,7 +42,8 @@ impl Cluster {
         if scoring.part != part {
             return Ok(());
         }
-        let Some(scores) = scoring.take(batch, scores) else { return Ok(()) };
+        let taken = scoring.take(batch, scores).map_err(Trouble::new)?;
+        let Some(scores) = taken else { return Ok(()) };
         let end = end.take();
         let figures = (scores.loss(), scores.accuracy());
         self.scores = Some((part, scores));
