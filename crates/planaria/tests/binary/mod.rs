@@ -1,6 +1,7 @@
 //! What the tests of the binary share: a folder, a small recipe, and ways to run it.
 
 use serde_json::Value;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
@@ -35,6 +36,20 @@ pub struct Place {
     pub dir: TempDir,
 }
 
+/// Lets a command hear signals: tests may be run under `nohup` or as a script's background job,
+/// where some are ignored, and what is ignored stays so.
+fn listening(command: &mut Command) {
+    let hear = || {
+        for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP] {
+            // SAFETY: the default disposition runs no code of ours, and may be set after a fork.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
+        Ok(())
+    };
+    // SAFETY: `hear` only makes calls that may be made between fork and exec.
+    unsafe { command.pre_exec(hear) };
+}
+
 impl Place {
     pub fn new() -> Self {
         let dir = tempfile::tempdir().expect("a temporary folder");
@@ -50,6 +65,7 @@ impl Place {
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_planaria"));
         command.args(arguments).current_dir(self.path()).stdin(Stdio::null());
+        listening(&mut command);
         command
     }
 
