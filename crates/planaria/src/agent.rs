@@ -11,14 +11,11 @@ use crate::failure::{Context, Exit, Failure, Result, plain};
 use crate::progress::say;
 use planaria_coordinator::decide::cluster::{Cluster, Config};
 use planaria_coordinator::decide::course::{Course, Setup};
-use planaria_coordinator::decide::watch::Rule;
 use planaria_coordinator::journal::{self, Journal};
 use planaria_coordinator::{parameters, serve};
-use planaria_learn::Network;
-use planaria_numerics::aggregate::{BLOCK, shard_range};
-use planaria_numerics::optimizer;
+use planaria_numerics::aggregate::BLOCK;
 use planaria_protocol::Secret;
-use planaria_protocol::checkpoint::{FORMAT, Manifest, Mark, Shelf};
+use planaria_protocol::checkpoint::Shelf;
 use planaria_protocol::clock::Clock;
 use planaria_protocol::event::{Started, What};
 use planaria_protocol::launch::{CourseLaunch, Launch};
@@ -141,25 +138,24 @@ fn coordinate(launch: Launch) -> Result<(), Trouble> {
     told.map_err(|e| Trouble::new(format!("cannot say where it listens: {e}")))?;
     let course = launch.course.clone().ok_or_else(|| Trouble::new("there is no course"))?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
-    let layers = launch.recipe.model.layers.as_deref().unwrap_or_default();
-    let network = Network::new(layers, launch.facts.input).map_err(Trouble::new)?;
     let (config, ranges) = config(&launch, &course);
-    let setup = setup(&launch);
+    let setup = Setup::of(&launch.recipe, &launch.facts);
     let started = started(&launch, &course, &setup);
     // Getting here is part of the run.
-    let before = course.state.seconds_total + (clock.unix_seconds() - course.commanded).max(0.0);
+    let before =
+        course.manifest.state.seconds_total + (clock.unix_seconds() - course.commanded).max(0.0);
     let run_dir = Path::new(&course.run_dir);
     let journal = Journal::open(&run_dir.join(journal::FILE), launch.generation).map_err(|e| {
         Trouble::new(format!("cannot write `{}/events.jsonl`: {e}", course.run_dir))
     })?;
     let shell = serve::Shell {
-        cluster: Cluster::new(config, Course::new(setup, course.state.clone()), before),
+        cluster: Cluster::new(config, Course::new(setup, course.manifest.state.clone()), before),
         listener,
         secret: Secret::from_hex(&launch.secret).map_err(Trouble::new)?,
         generation: launch.generation,
         journal,
         shelf: Shelf::new(run_dir.join("checkpoints"), launch.recipe.output.keep),
-        manifest: manifest(&launch, &course, &network),
+        manifest: course.manifest.clone(),
         ranges,
         clock,
         log: Arc::new(log),
@@ -170,13 +166,7 @@ fn coordinate(launch: Launch) -> Result<(), Trouble> {
 /// The shape of the cluster, and the parameters of each server.
 fn config(launch: &Launch, course: &CourseLaunch) -> (Config, Vec<(u64, u64)>) {
     let (recipe, facts, size) = (&launch.recipe, &launch.facts, launch.size);
-    let parameters = facts.parameters;
-    let blocks = parameters.div_ceil(BLOCK as u64);
-    let ranges = (0..size.servers as usize).map(|server| {
-        let range = shard_range(blocks as usize, size.servers as usize, server);
-        let end = |block: usize| (block as u64 * BLOCK as u64).min(parameters);
-        (end(range.start), end(range.end))
-    });
+    let blocks = facts.parameters.div_ceil(BLOCK as u64);
     let batches = |examples: u64| examples.div_ceil(EVALUATION_BATCH as u64);
     let config = Config {
         workers: size.workers,
@@ -189,22 +179,13 @@ fn config(launch: &Launch, course: &CourseLaunch) -> (Config, Vec<(u64, u64)>) {
         checkpoint: course.checkpoint.clone(),
         build: launch.build.clone(),
     };
-    (config, ranges.collect())
-}
-
-fn setup(launch: &Launch) -> Setup {
-    let (recipe, facts) = (&launch.recipe, &launch.facts);
-    let classification = facts.classes > 0;
-    Setup {
-        epochs: recipe.train.epochs as u64,
-        steps_per_epoch: facts.examples.div_ceil(recipe.train.batch as u64),
-        classification,
-        has_validation: facts.validation > 0,
-        checkpoint_steps: recipe.output.checkpoint_steps,
-        rule: Rule::new(recipe.train.early_stopping.as_ref(), classification),
-        examples: facts.digest,
-        train: recipe.train.clone(),
-    }
+    let parameter = |block: u32| (u64::from(block) * BLOCK as u64).min(facts.parameters);
+    let ranges = (0..size.servers).map(|server| {
+        let blocks = config.blocks_of(server);
+        (parameter(blocks.start), parameter(blocks.end))
+    });
+    let ranges = ranges.collect();
+    (config, ranges)
 }
 
 fn started(launch: &Launch, course: &CourseLaunch, setup: &Setup) -> Started {
@@ -212,8 +193,8 @@ fn started(launch: &Launch, course: &CourseLaunch, setup: &Setup) -> Started {
         run_id: course.run_id.clone(),
         recipe: launch.recipe.name.clone(),
         version: env!("CARGO_PKG_VERSION").into(),
-        recipe_sha256: course.recipe_sha256.clone(),
-        step: course.state.step,
+        recipe_sha256: course.manifest.recipe_sha256.clone(),
+        step: course.manifest.state.step,
         epochs: setup.epochs,
         steps_per_epoch: setup.steps_per_epoch,
         examples: launch.facts.examples,
@@ -223,26 +204,5 @@ fn started(launch: &Launch, course: &CourseLaunch, setup: &Setup) -> Started {
         servers: launch.size.servers,
         shards: launch.recipe.train.shards as u32,
         batch: launch.recipe.train.batch as u64,
-    }
-}
-
-/// What every manifest of this session says alike.
-fn manifest(launch: &Launch, course: &CourseLaunch, network: &Network) -> Manifest {
-    let mark =
-        |(name, content): &(String, String)| Mark { name: name.clone(), content: content.clone() };
-    Manifest {
-        format: FORMAT,
-        planaria: env!("CARGO_PKG_VERSION").into(),
-        build: launch.build.clone(),
-        generation: launch.generation,
-        step: course.state.step,
-        recipe_sha256: course.recipe_sha256.clone(),
-        recipe: course.recipe_text.clone(),
-        data: launch.facts.marks.iter().map(mark).collect(),
-        state: course.state.clone(),
-        parameters: launch.facts.parameters,
-        state_values: network.state_count() as u64,
-        slots: optimizer::slots(&launch.recipe.train.optimizer) as u32,
-        parts: Vec::new(),
     }
 }

@@ -3,7 +3,7 @@
 //! The pipe stays open for the life of the process that started it; its end ends the process. So
 //! the secret is in no argument, environment or file that others can read.
 
-use crate::state::State;
+use crate::checkpoint::Manifest;
 use planaria_numerics::digest::Digest;
 use planaria_recipe::Recipe;
 use planaria_recipe::shape::Shape;
@@ -69,12 +69,9 @@ pub struct CourseLaunch {
     pub run_dir: String,
     /// Its name.
     pub run_id: String,
-    /// The recipe as it is in the run's folder.
-    pub recipe_text: String,
-    /// SHA-256 of that.
-    pub recipe_sha256: String,
-    /// How far the run has come.
-    pub state: State,
+    /// How far the run has come, and what every checkpoint of this session says alike: all but
+    /// step, state and parts.
+    pub manifest: Manifest,
     /// Folder of the checkpoint it goes on from.
     pub checkpoint: Option<String>,
     /// When the command was given, in seconds since 1970.

@@ -98,22 +98,8 @@ fn prepare(launch: &Launch) -> Result<Bench, Trouble> {
     let recipe = &launch.recipe;
     let data = planaria_data::open(&recipe.data, recipe.seed).map_err(data_trouble)?;
     same_data(launch, &data)?;
-    let layers = recipe.model.layers.as_deref().unwrap_or_default();
-    let network = Network::new(layers, launch.facts.input).map_err(Trouble::new)?;
-    let runner = Runner::new(
-        network,
-        Settings {
-            seed: recipe.seed,
-            batch: recipe.train.batch,
-            shards: recipe.train.shards,
-            threads: launch.size.threads as usize,
-            loss: recipe.train.loss,
-            label_smoothing: recipe.train.label_smoothing,
-            optimizer: recipe.train.optimizer.clone(),
-            clip_norm: recipe.train.clip_norm,
-            isa: None,
-        },
-    );
+    let network = Network::of(recipe, launch.facts.input).map_err(Trouble::new)?;
+    let runner = Runner::new(network, Settings::of(recipe, launch.size.threads as usize));
     let (normalize, augment) = (&recipe.data.normalize, &recipe.data.augment);
     let loader = Loader::training(data.train, recipe.seed, normalize, augment);
     let cut = Cut { batch: recipe.train.batch, shards: recipe.train.shards };

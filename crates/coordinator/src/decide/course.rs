@@ -8,8 +8,10 @@ use super::watch::{Rule, observe};
 use planaria_numerics::digest::Digest;
 use planaria_numerics::schedule;
 use planaria_protocol::event::{Figures, Pulse, What};
+use planaria_protocol::launch::Facts;
 use planaria_protocol::message::Steps;
 use planaria_protocol::state::{State, Tally};
+use planaria_recipe::Recipe;
 use planaria_recipe::train::{Monitor, Train};
 
 /// Lines of metrics by steps in a whole run, about.
@@ -37,6 +39,21 @@ pub struct Setup {
 }
 
 impl Setup {
+    /// What follows from a recipe and what is known of its data.
+    pub fn of(recipe: &Recipe, facts: &Facts) -> Self {
+        let classification = facts.classes > 0;
+        Self {
+            epochs: recipe.train.epochs as u64,
+            steps_per_epoch: facts.examples.div_ceil(recipe.train.batch as u64),
+            classification,
+            has_validation: facts.validation > 0,
+            checkpoint_steps: recipe.output.checkpoint_steps,
+            rule: Rule::new(recipe.train.early_stopping.as_ref(), classification),
+            examples: facts.digest,
+            train: recipe.train.clone(),
+        }
+    }
+
     /// Steps in all.
     pub fn steps(&self) -> u64 {
         self.epochs * self.steps_per_epoch

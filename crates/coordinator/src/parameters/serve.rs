@@ -144,8 +144,7 @@ impl Server {
         step: u64,
     ) -> Result<(), Trouble> {
         let recipe = &launch.recipe;
-        let layers = recipe.model.layers.as_deref().unwrap_or_default();
-        let network = Network::new(layers, launch.facts.input).map_err(Trouble::new)?;
+        let network = Network::of(recipe, launch.facts.input).map_err(Trouble::new)?;
         let settings = Settings {
             blocks,
             parameters: network.parameter_count(),

@@ -19,6 +19,7 @@ use crate::loss::Objective;
 use crate::network::Network;
 use planaria_numerics::aggregate::{self, BLOCK, shard_range};
 use planaria_numerics::{optimizer, tree};
+use planaria_recipe::Recipe;
 use planaria_recipe::train::{Loss, Optimizer};
 
 /// How a network is trained.
@@ -42,6 +43,24 @@ pub struct Settings {
     pub clip_norm: Option<f32>,
     /// Instruction set; the fastest there is when left out.
     pub isa: Option<Isa>,
+}
+
+impl Settings {
+    /// As a recipe says, on so many threads, with the fastest instruction set there is.
+    pub fn of(recipe: &Recipe, threads: usize) -> Self {
+        let train = &recipe.train;
+        Self {
+            seed: recipe.seed,
+            batch: train.batch,
+            shards: train.shards,
+            threads,
+            loss: train.loss,
+            label_smoothing: train.label_smoothing,
+            optimizer: train.optimizer.clone(),
+            clip_norm: train.clip_norm,
+            isa: None,
+        }
+    }
 }
 
 /// What one step did.

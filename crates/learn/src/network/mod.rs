@@ -10,7 +10,7 @@ use crate::Error;
 use planaria_recipe::model::Activation;
 use planaria_recipe::shape::Window;
 use planaria_recipe::train::Loss;
-use planaria_recipe::{Layer, Shape};
+use planaria_recipe::{Layer, Recipe, Shape};
 use std::ops::Range;
 
 /// Number of a node in the graph.
@@ -139,6 +139,11 @@ impl Network {
     /// Plans the network that `layers` make of examples of shape `input`.
     pub fn new(layers: &[Layer], input: Shape) -> Result<Self, Error> {
         build::network(layers, input)
+    }
+
+    /// The network of a resolved recipe, whose preset is written out.
+    pub fn of(recipe: &Recipe, input: Shape) -> Result<Self, Error> {
+        Self::new(recipe.model.layers.as_deref().unwrap_or_default(), input)
     }
 
     /// Named ranges in plan order.

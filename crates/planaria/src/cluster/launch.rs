@@ -4,11 +4,12 @@ use crate::clock;
 use crate::cluster::Origin;
 use crate::failure::{Context, Result};
 use crate::run_dir::RunDir;
-use crate::traces::report::sha256;
-use crate::training::run_loop::{Job, classes, network};
+use crate::training::identity::{Identity, Lengths};
+use crate::training::run_loop::{Job, facts, network};
 use planaria_coordinator::journal;
+use planaria_numerics::optimizer;
 use planaria_protocol::Secret;
-use planaria_protocol::launch::{CourseLaunch, Facts, Launch, Size};
+use planaria_protocol::launch::{CourseLaunch, Launch, Size};
 use planaria_protocol::state::State;
 
 /// The generation that a session begins: one more than any before.
@@ -26,26 +27,21 @@ pub fn launch(
     (state, origin): (&State, Option<&Origin>),
 ) -> Result<Launch> {
     let network = network(&job.plan)?;
-    let data = &job.data;
-    let examples = |part: &Option<planaria_data::Part>| part.as_ref().map_or(0, |p| p.len());
-    let facts = Facts {
-        input: job.plan.input,
-        classes: classes(&job.plan, &network) as u32,
-        examples: data.train.len(),
-        digest: data.train.digest(),
-        validation: examples(&data.validation),
-        test: examples(&data.test),
-        parameters: network.parameter_count() as u64,
-        marks: data.marks.iter().map(|m| (m.name.clone(), m.content.clone())).collect(),
+    let facts = facts(&job.plan, &job.data, &network);
+    let recipe = &job.plan.recipe;
+    let recipe_file = job.run.file("recipe.yaml");
+    let identity = Identity::new(recipe_file, &job.recipe_text, recipe, &job.data);
+    let lengths = Lengths {
+        parameters: facts.parameters,
+        state: network.state_count() as u64,
+        slots: optimizer::slots(&recipe.train.optimizer) as u32,
     };
     let run_dir = job.run.path();
     let full = run_dir.canonicalize().unwrap_or_else(|_| run_dir.to_path_buf());
     let course = CourseLaunch {
         run_dir: full.display().to_string(),
         run_id: job.run.id(),
-        recipe_text: job.recipe_text.clone(),
-        recipe_sha256: sha256(job.recipe_text.as_bytes()),
-        state: state.clone(),
+        manifest: identity.manifest(generation, state.clone(), lengths, Vec::new()),
         checkpoint: origin.map(|o| o.folder.display().to_string()),
         commanded: clock::unix_seconds() - job.process.seconds(),
     };

@@ -4,12 +4,12 @@
 
 use crate::failure::{Failure, Result};
 use crate::training::interrupt;
-use planaria_data::{Batch, Error, Kind, Loader, Part, Reader, Schedule};
-use planaria_learn::Scores;
-use planaria_learn::{Objective, Targets, Trainer};
+use planaria_data::{Error, Kind, Loader, Part, Reader, Schedule};
+use planaria_learn::{Scores, Trainer};
 use planaria_protocol::message::EVALUATION_BATCH;
 use planaria_recipe::sections::Normalize;
 use planaria_recipe::train::Loss;
+use planaria_worker::step::targets;
 
 /// Scores on `part`, or nothing if a stop was asked for on the way.
 pub fn evaluate(
@@ -31,23 +31,12 @@ pub fn evaluate(
         let batch = batch.map_err(failure)?;
         outputs.resize(batch.len() * width, 0.0);
         trainer.predict(&batch.inputs, &mut outputs);
-        let targets = targets(&batch);
-        let loss_sum = loss_sum(trainer.objective(), &outputs, targets, &mut scratch);
+        let targets = targets(&batch.targets);
+        let loss_sum = trainer.objective().sum(&outputs, targets, &mut scratch);
         scores.count(&outputs, targets, loss_sum);
         reader.recycle(batch);
     }
     Ok(Some(scores))
-}
-
-/// Sum of the losses of some examples, in their order. `scratch` has room for one example's outputs.
-fn loss_sum(
-    objective: Objective,
-    outputs: &[f32],
-    targets: Targets<'_>,
-    scratch: &mut [f32],
-) -> f64 {
-    let rows = outputs.chunks_exact(scratch.len()).enumerate();
-    rows.fold(0.0, |sum, (example, row)| sum + objective.evaluate(row, targets, example, scratch))
 }
 
 /// Classes that outputs are told apart by; 0 for regression, which a single output with a squared
@@ -57,14 +46,6 @@ pub fn class_count(classes: Option<usize>, loss: Loss, outputs: usize) -> usize 
         (None, _) => 0,
         (Some(_), Loss::Mse) if outputs == 1 => 0,
         (Some(classes), _) => classes.max(outputs),
-    }
-}
-
-/// A batch's targets as the engine takes them.
-pub fn targets(batch: &Batch) -> Targets<'_> {
-    match &batch.targets {
-        planaria_data::Targets::Classes(classes) => Targets::Classes(classes),
-        planaria_data::Targets::Values(values) => Targets::Values(values),
     }
 }
 

@@ -7,21 +7,22 @@ use crate::clock::{self, Stopwatch};
 use crate::failure::{Context, Failure, Result};
 use crate::progress::{Progress, Style};
 use crate::run_dir::{CHECKPOINTS, RunDir};
-use crate::training::evaluation::{class_count, evaluate, failure, targets};
+use crate::training::evaluation::{class_count, evaluate, failure};
 use crate::training::identity::{Identity, Lengths};
 use crate::training::recorder::Recorder;
 use crate::training::{ending, interrupt};
 use planaria_coordinator::decide::course::{Course, Done, End, Next, Setup};
-use planaria_coordinator::decide::watch::Rule;
 use planaria_coordinator::journal::{self, Journal};
 use planaria_data::{DataSet, Loader, Reader, Schedule};
 use planaria_learn::Scores;
 use planaria_learn::{Examples, Network, Settings, Trainer, Weights};
 use planaria_protocol::checkpoint::{Checkpoint, Part, PartView, Shelf, write_part};
 use planaria_protocol::event::{Started, What};
+use planaria_protocol::launch::Facts;
 use planaria_protocol::message::Steps;
 use planaria_protocol::state::State;
 use planaria_recipe::{Plan, Recipe};
+use planaria_worker::step::targets;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -94,7 +95,7 @@ impl Session {
         };
         let before = Duration::try_from_secs_f64(state.seconds_total).unwrap_or_default();
         let progress = Progress::new(job.style);
-        let setup = setup(&job.plan, &job.data, trainer.network());
+        let setup = Setup::of(recipe, &facts(&job.plan, &job.data, trainer.network()));
         Ok(Self {
             recorder: Recorder::open(&job.run, state.step, state.epoch, progress)?,
             journal: open_journal(&job.run, generation)?,
@@ -165,7 +166,7 @@ impl Session {
         let state = self.course.state();
         debug_assert_eq!((batch.epoch, batch.step), (state.epoch, state.batch));
         let rate = self.course.learning_rate(step);
-        let examples = Examples { inputs: &batch.inputs, targets: targets(&batch) };
+        let examples = Examples { inputs: &batch.inputs, targets: targets(&batch.targets) };
         let result = self.trainer.step(step, rate, examples);
         let result = result.map_err(|e| self.not_finite(&e, rate))?;
         self.validation = None;
@@ -321,19 +322,18 @@ pub(super) fn unwritten() -> String {
     format!("cannot write `{}`", journal::FILE)
 }
 
-/// What the course of a run follows from.
-pub fn setup(plan: &Plan, data: &DataSet, network: &Network) -> Setup {
-    let recipe = &plan.recipe;
-    let classification = classes(plan, network) > 0;
-    Setup {
-        epochs: recipe.train.epochs as u64,
-        steps_per_epoch: data.train.len().div_ceil(recipe.train.batch as u64),
-        classification,
-        has_validation: data.validation.is_some(),
-        checkpoint_steps: recipe.output.checkpoint_steps,
-        rule: Rule::new(recipe.train.early_stopping.as_ref(), classification),
-        examples: data.train.digest(),
-        train: recipe.train.clone(),
+/// What is known of a run's data and network.
+pub fn facts(plan: &Plan, data: &DataSet, network: &Network) -> Facts {
+    let examples = |part: &Option<planaria_data::Part>| part.as_ref().map_or(0, |p| p.len());
+    Facts {
+        input: plan.input,
+        classes: classes(plan, network) as u32,
+        examples: data.train.len(),
+        digest: data.train.digest(),
+        validation: examples(&data.validation),
+        test: examples(&data.test),
+        parameters: network.parameter_count() as u64,
+        marks: data.marks.iter().map(|m| (m.name.clone(), m.content.clone())).collect(),
     }
 }
 
@@ -344,25 +344,10 @@ pub fn classes(plan: &Plan, network: &Network) -> usize {
 
 /// The network of a plan.
 pub fn network(plan: &Plan) -> Result<Network> {
-    let layers = plan.recipe.model.layers.as_deref().unwrap_or_default();
-    Network::new(layers, plan.input).map_err(Failure::user)
+    Network::of(&plan.recipe, plan.input).map_err(Failure::user)
 }
 
 /// The network of a plan, ready to train.
 pub fn trainer(plan: &Plan, threads: usize) -> Result<Trainer> {
-    let recipe = &plan.recipe;
-    Ok(Trainer::new(
-        network(plan)?,
-        Settings {
-            seed: recipe.seed,
-            batch: recipe.train.batch,
-            shards: recipe.train.shards,
-            threads,
-            loss: recipe.train.loss,
-            label_smoothing: recipe.train.label_smoothing,
-            optimizer: recipe.train.optimizer.clone(),
-            clip_norm: recipe.train.clip_norm,
-            isa: None,
-        },
-    ))
+    Ok(Trainer::new(network(plan)?, Settings::of(&plan.recipe, threads)))
 }

@@ -1,6 +1,6 @@
 //! Processes that join, and what they are told first.
 
-use super::{Action, Cluster, blocks_of};
+use super::{Action, Cluster};
 use crate::decide::member::Standing;
 use planaria_protocol::message::{Agent, Shelf, ToServer, ToWorker, Trouble};
 
@@ -23,7 +23,7 @@ impl Cluster {
         self.members.join(agent, pid, address).map_err(Trouble::new)?;
         if matches!(agent, Agent::Server(_)) && self.members.servers_are(Standing::Joined) {
             for server in 0..self.config.servers {
-                let blocks = blocks_of(&self.config, server);
+                let blocks = self.config.blocks_of(server);
                 let (checkpoint, step) = (self.config.checkpoint.clone(), self.course.state().step);
                 let begin = ToServer::Begin { blocks, checkpoint, step };
                 self.decide(Action::ToServer(server, begin), "every server has joined");
@@ -41,7 +41,7 @@ impl Cluster {
         let shelf = |server| Shelf {
             server,
             address: self.members.address(server),
-            blocks: blocks_of(&self.config, server),
+            blocks: self.config.blocks_of(server),
         };
         let servers = (0..self.config.servers).map(shelf).collect();
         let step = self.course.state().step;

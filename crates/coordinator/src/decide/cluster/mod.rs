@@ -26,6 +26,7 @@ use planaria_protocol::message::{
 };
 use planaria_protocol::state::State;
 use std::borrow::Cow;
+use std::ops::Range;
 use std::time::Duration;
 
 /// What does not change in a session.
@@ -49,6 +50,14 @@ pub struct Config {
     pub checkpoint: Option<String>,
     /// Which build everyone must be.
     pub build: String,
+}
+
+impl Config {
+    /// The blocks of a server: about as many each, in order.
+    pub fn blocks_of(&self, server: u32) -> Range<u32> {
+        let range = shard_range(self.blocks as usize, self.servers as usize, server as usize);
+        range.start as u32..range.end as u32
+    }
 }
 
 /// Something that happened.
@@ -162,7 +171,7 @@ pub struct Cluster {
 impl Cluster {
     /// A run that is about to begin; `before` is how many seconds of it are past at time zero.
     pub fn new(config: Config, course: Course, before: f64) -> Self {
-        let sizes = (0..config.servers).map(|s| blocks_of(&config, s).len()).collect();
+        let sizes = (0..config.servers).map(|s| config.blocks_of(s).len()).collect();
         Self {
             members: Members::new(config.workers, config.servers),
             gather: Gather::new(sizes),
@@ -473,12 +482,6 @@ impl Cluster {
     fn decide(&mut self, action: Action, reason: impl Into<Cow<'static, str>>) {
         self.decisions.push(Decision { action, reason: reason.into() });
     }
-}
-
-/// The blocks of a server: about as many each, in order.
-fn blocks_of(config: &Config, server: u32) -> std::ops::Range<u32> {
-    let range = shard_range(config.blocks as usize, config.servers as usize, server as usize);
-    range.start as u32..range.end as u32
 }
 
 fn lost(agent: Agent, how: &str) -> Trouble {

@@ -1,6 +1,6 @@
 //! Rounds, leases and commits.
 
-use super::{Action, Cluster, Phase, blocks_of};
+use super::{Action, Cluster, Phase};
 use crate::decide::course::{Done, Next};
 use crate::decide::deal::{deal, redeal};
 use crate::decide::gather::Counted;
@@ -38,7 +38,7 @@ impl Cluster {
         self.check_finite("the gradient's norm", norm)?;
         let factor = clip_factor(norm, limit);
         for server in 0..self.config.servers {
-            if blocks_of(&self.config, server).is_empty() {
+            if self.config.blocks_of(server).is_empty() {
                 continue;
             }
             let clip = ToServer::Clip { step, factor };
