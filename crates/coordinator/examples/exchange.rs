@@ -104,7 +104,7 @@ fn exchange(
     parameters: usize,
     (orders, said): (&Sender, &Inbox<FromServer>),
 ) -> (f64, u64) {
-    let (sender, mut receiver) = connect(&shelf.address, secret, 1).expect("connected");
+    let (sender, mut receiver) = connect(&shelf.address, secret, Some(1)).expect("connected");
     sender.send(&join(Agent::Worker(0), None)).expect("sent");
     let gradient = vec![1e-3f32; parameters];
     let (filled, full) = channel();

@@ -16,7 +16,27 @@ pub fn line(what: &What, reason: &str) -> Option<String> {
             started.servers
         ),
         What::Joined { agent, pid, .. } => format!("{agent} joined, process {pid}: {reason}"),
-        What::Lost { agent, reason } => format!("{agent} was lost: {reason}"),
+        What::Lost { agent, reason, .. } => format!("{agent} was lost: {reason}"),
+        What::Suspected { agent, step, shards, seconds } => format!(
+            "{agent} is late: step {step} has waited {seconds:.3} s for its shards ({shards}), which others compute now"
+        ),
+        What::Regained { agent } => format!("{agent} answers again"),
+        What::Healed { step, after, stalled_seconds, .. } => {
+            format!("step {step} is committed, {stalled_seconds:.3} s late, after this: {after}")
+        }
+        What::Scaled { workers } => format!("workers wanted from now on: {workers}"),
+        What::Released { agent } => format!("{agent} is no longer needed"),
+        What::Paused { workers, min } => {
+            format!("paused: {workers} of {min} workers, waiting for the pool")
+        }
+        What::Unpaused { workers } => format!("going on with workers: {workers}"),
+        What::Recovered { step, superseded, source, reason } => {
+            format!(
+                "going on after step {step} from {source}, steps taken again: {superseded}; {reason}"
+            )
+        }
+        What::Committed { .. } => return None,
+        What::NotSaved { step, reason } => format!("step {step} is not saved: {reason}"),
         What::Dealt { step, shares, reason } => {
             let counts: Vec<String> = shares.iter().map(|s| s.shards.len().to_string()).collect();
             format!("dealt {} shards from step {step}: {reason}", counts.join("/"))

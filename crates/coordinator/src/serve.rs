@@ -86,7 +86,7 @@ pub fn run(mut shell: Shell, started: What) -> Result<(), Trouble> {
     let listening = listen::serve(
         listener,
         shell.secret.clone(),
-        shell.generation,
+        Arc::new(AtomicU64::new(shell.generation)),
         move |join, sender, receiver| {
             let number = links.fetch_add(1, Ordering::Relaxed);
             read_link(&posting, number, join, sender, receiver);
@@ -173,9 +173,10 @@ fn read_server(post: &SyncSender<Mail>, server: u32, link: &mut Receiver) -> Res
 fn read_console(post: &SyncSender<Mail>, console: u64, link: &mut Receiver) -> Result<(), Error> {
     while let Some(incoming) = link.receive::<FromConsole>()? {
         let mail = match incoming.message {
-            FromConsole::Watch => Mail::Watch(console),
+            FromConsole::Scale { .. } | FromConsole::Chaos { .. } => continue,
+            FromConsole::Watch { .. } => Mail::Watch(console),
             FromConsole::Stop { reason } => Mail::Said(Input::Stop(reason)),
-            FromConsole::Ended { agent, how } => Mail::Said(Input::Left { agent, how }),
+            FromConsole::Ended { agent, how, .. } => Mail::Said(Input::Left { agent, how }),
         };
         if post.send(mail).is_err() {
             break;
@@ -239,8 +240,10 @@ impl Desk {
                 if let Some((sender, watches)) = self.consoles.get_mut(&console) {
                     *watches = true;
                     // A console that cannot be reached is let go with the next event.
-                    let _ =
-                        self.events.iter().try_for_each(|e| sender.send_with(&ToConsole::Event, e));
+                    let _ = self
+                        .events
+                        .iter()
+                        .try_for_each(|e| sender.send_with(&ToConsole::Event { index: 0 }, e));
                 }
                 None
             }
@@ -249,7 +252,7 @@ impl Desk {
                 None
             }
             Mail::Linked(_, join, sender) => {
-                let Join { agent, build, pid, address } = join;
+                let Join { agent, build, pid, address, .. } = join;
                 self.links.entry(agent).or_insert(sender);
                 Some(Input::Joined { agent, pid, build, address })
             }
@@ -355,7 +358,7 @@ impl Desk {
     fn tell(&mut self, event: &Event) {
         self.told_end |= matches!(event.what, What::Ended { .. });
         let bulk = event_bulk(event);
-        self.show(&ToConsole::Event, &bulk);
+        self.show(&ToConsole::Event { index: 0 }, &bulk);
         if self.events.len() == EVENTS_MAX {
             // The first one says what the run is.
             self.events.remove(1);

@@ -113,7 +113,7 @@ fn link() -> ((Sender, Receiver), Ends) {
             let other = scope.spawn(|| {
                 accept(listener.accept().expect("a connection").0, &secret, 1).expect("accepted")
             });
-            let one = connect(&address, &secret, 1).expect("connected");
+            let one = connect(&address, &secret, Some(1)).expect("connected");
             (one, other.join().expect("accepted"))
         })
     };

@@ -1,6 +1,7 @@
 //! Both ends show that they know the run's secret, before anything is said.
 //!
-//! Client and server send each a hello (`PLNR`, version, 32 random bytes), then each a code over
+//! Client and server send each a hello (`PLNR`, version, generation, 32 random bytes), then each a
+//! code over
 //! both hellos under the secret, the client first. A stranger learns the version and a random
 //! number. A recording is of no use: the random numbers are new each time. Neither code can be sent
 //! back as the other: each is made for its side.
@@ -22,14 +23,19 @@ const TICK: Duration = Duration::from_millis(100);
 const TICKS: u32 = 50;
 
 const MAGIC: [u8; 4] = *b"PLNR";
-const HELLO_BYTES: usize = 38;
+const HELLO_BYTES: usize = 46;
 
 type Hello = [u8; HELLO_BYTES];
 
-/// The end that connected.
-pub fn client(stream: &mut dyn Transport, secret: &Secret) -> Result<(), Error> {
+/// The end that connected, which may insist on a generation. Gives the generation of the other end,
+/// which the link is of.
+pub fn client(
+    stream: &mut dyn Transport,
+    secret: &Secret,
+    generation: Option<u64>,
+) -> Result<u64, Error> {
     let mut ticks = begin(stream)?;
-    let ours = hello()?;
+    let ours = hello(generation.unwrap_or(ANY))?;
     write(stream, &ours)?;
     let mut theirs = [0; HELLO_BYTES];
     read(stream, &mut theirs, &mut ticks, "its hello")?;
@@ -37,11 +43,16 @@ pub fn client(stream: &mut dyn Transport, secret: &Secret) -> Result<(), Error> 
     write(stream, &code(secret, CLIENT, &ours, &theirs).finalize().into_bytes())?;
     let mut answer = [0; 32];
     read(stream, &mut answer, &mut ticks, "its proof of the secret")?;
-    verify(code(secret, SERVER, &ours, &theirs), &answer)
+    verify(code(secret, SERVER, &ours, &theirs), &answer)?;
+    let found = generation_of(&theirs);
+    match generation {
+        Some(expected) if expected != found => Err(Error::Generation { found, expected }),
+        _ => Ok(found),
+    }
 }
 
-/// The end that was connected to.
-pub fn server(stream: &mut dyn Transport, secret: &Secret) -> Result<(), Error> {
+/// The end that was connected to, which is of this generation.
+pub fn server(stream: &mut dyn Transport, secret: &Secret, generation: u64) -> Result<(), Error> {
     let mut ticks = begin(stream)?;
     let mut theirs = [0; HELLO_BYTES];
     read(stream, &mut theirs, &mut ticks, "its hello")?;
@@ -50,24 +61,36 @@ pub fn server(stream: &mut dyn Transport, secret: &Secret) -> Result<(), Error> 
     if let Err(error @ Error::Stranger(_)) = known {
         return Err(error);
     }
-    let ours = hello()?;
+    let ours = hello(generation)?;
     write(stream, &ours)?;
     known?;
     let mut proof = [0; 32];
     read(stream, &mut proof, &mut ticks, "its proof of the secret")?;
     verify(code(secret, CLIENT, &theirs, &ours), &proof)?;
-    write(stream, &code(secret, SERVER, &theirs, &ours).finalize().into_bytes())
+    write(stream, &code(secret, SERVER, &theirs, &ours).finalize().into_bytes())?;
+    match generation_of(&theirs) {
+        found if found == generation || found == ANY => Ok(()),
+        found => Err(Error::Generation { found, expected: generation }),
+    }
 }
+
+/// What a client says that takes the generation of the other end.
+const ANY: u64 = u64::MAX;
 
 const CLIENT: &[u8] = b"planaria client";
 const SERVER: &[u8] = b"planaria server";
 
-fn hello() -> Result<Hello, Error> {
+fn hello(generation: u64) -> Result<Hello, Error> {
     let mut hello = [0; HELLO_BYTES];
     hello[..4].copy_from_slice(&MAGIC);
     hello[4..6].copy_from_slice(&VERSION.to_le_bytes());
-    hello[6..].copy_from_slice(&random()?);
+    hello[6..14].copy_from_slice(&generation.to_le_bytes());
+    hello[14..].copy_from_slice(&random()?);
     Ok(hello)
+}
+
+fn generation_of(hello: &Hello) -> u64 {
+    u64::from_le_bytes(std::array::from_fn(|i| hello[6 + i]))
 }
 
 fn check(hello: &Hello) -> Result<(), Error> {

@@ -44,7 +44,90 @@ pub enum What {
     Lost {
         /// Which.
         agent: String,
+        /// Its process.
+        #[serde(default)]
+        pid: u32,
         /// How that was seen.
+        reason: String,
+    },
+    /// A worker is late: its shards are computed elsewhere.
+    Suspected {
+        /// Which.
+        agent: String,
+        /// The step that waited for it.
+        step: u64,
+        /// Its shards of that step.
+        shards: u32,
+        /// How long the step had taken by then.
+        seconds: f64,
+    },
+    /// A worker that was suspected answers again.
+    Regained {
+        /// Which.
+        agent: String,
+    },
+    /// The first step was committed after a loss or a suspicion.
+    Healed {
+        /// The step.
+        step: u64,
+        /// What had happened.
+        after: String,
+        /// How much longer than usual it took from the step before.
+        stalled_seconds: f64,
+        /// Shards that were given to others.
+        recomputed_shards: u32,
+        /// How long a shard usually takes to compute.
+        shard_seconds: f64,
+    },
+    /// The pool was asked to grow or shrink.
+    Scaled {
+        /// Workers wanted.
+        workers: u32,
+    },
+    /// A worker is no longer needed and ends.
+    Released {
+        /// Which.
+        agent: String,
+    },
+    /// Too few workers are left.
+    Paused {
+        /// Ready workers.
+        workers: u32,
+        /// The least to go on with.
+        min: u32,
+    },
+    /// Enough workers are there again.
+    Unpaused {
+        /// Ready workers.
+        workers: u32,
+    },
+    /// A coordinator took up a run after a loss, in the same session.
+    Recovered {
+        /// Steps done.
+        step: u64,
+        /// Steps that were committed and are taken again.
+        superseded: u64,
+        /// `kept`, or the checkpoint's folder, or `the seed`.
+        source: String,
+        /// What was lost.
+        reason: String,
+    },
+    /// Some steps of one epoch were committed, each once: the ground of an audit.
+    Committed {
+        /// Epoch, from 0.
+        epoch: u64,
+        /// First of the steps.
+        first_step: u64,
+        /// The one after the last.
+        end_step: u64,
+        /// The examples that were read for them.
+        read: Digest,
+    },
+    /// A checkpoint could not be written; the one before it stands.
+    NotSaved {
+        /// Steps done.
+        step: u64,
+        /// Why.
         reason: String,
     },
     /// The shards were dealt out anew.

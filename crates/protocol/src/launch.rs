@@ -26,6 +26,8 @@ pub struct Launch {
     pub facts: Facts,
     /// Processes of the run.
     pub size: Size,
+    /// Folder in which processes keep what another of their kind goes on from when they are lost.
+    pub state: Option<String>,
     /// For the coordinator.
     pub course: Option<CourseLaunch>,
 }
@@ -54,8 +56,10 @@ pub struct Facts {
 /// How many processes, and what each has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Size {
-    /// Workers.
+    /// Workers to start with, and to have again when one is lost.
     pub workers: u32,
+    /// Workers below which the run waits.
+    pub workers_min: u32,
     /// Servers.
     pub servers: u32,
     /// Threads of each worker.
@@ -76,4 +80,9 @@ pub struct CourseLaunch {
     pub checkpoint: Option<String>,
     /// When the command was given, in seconds since 1970.
     pub commanded: f64,
+    /// Where to listen; a free port where left out. A coordinator that takes the place of another
+    /// listens where that one did.
+    pub listen: Option<String>,
+    /// What was lost, where this coordinator takes the place of another in the same session.
+    pub after: Option<String>,
 }

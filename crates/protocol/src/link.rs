@@ -14,11 +14,11 @@ use std::time::Duration;
 /// How long an address may take to answer.
 pub const CONNECT: Duration = Duration::from_secs(5);
 
-/// Connects to a process that listens.
+/// Connects to a process that listens, and which must be of `generation` where one is given.
 pub fn connect(
     address: &str,
     secret: &Secret,
-    generation: u64,
+    generation: Option<u64>,
 ) -> Result<(Sender, Receiver), Error> {
     let failed = |why: String| Error::Connect { address: address.to_string(), why };
     let addresses = address.to_socket_addrs().map_err(|error| failed(error.to_string()))?;
@@ -29,7 +29,7 @@ pub fn connect(
                 // The code of the secret is three small writes that must not wait for each other.
                 stream.set_nodelay(true).map_err(Error::io("sending without delay"))?;
                 let mut stream: Box<dyn Transport> = Box::new(stream);
-                auth::client(&mut *stream, secret)?;
+                let generation = auth::client(&mut *stream, secret, generation)?;
                 return over(stream, generation);
             }
             Err(error) => why = error.to_string(),
@@ -46,7 +46,7 @@ pub fn accept(
 ) -> Result<(Sender, Receiver), Error> {
     stream.set_nodelay(true).map_err(Error::io("sending without delay"))?;
     let mut stream: Box<dyn Transport> = Box::new(stream);
-    auth::server(&mut *stream, secret)?;
+    auth::server(&mut *stream, secret, generation)?;
     over(stream, generation)
 }
 

@@ -15,7 +15,7 @@ use std::io::{self, ErrorKind, PipeReader, PipeWriter};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::{Builder, JoinHandle};
 
 /// Connections at a time that have not shown yet who they are.
@@ -35,13 +35,13 @@ pub struct Listening {
 
 /// Takes connections in, on a thread of its own.
 ///
-/// `on_link` is called for each peer that knows the secret and has joined, on a thread that is the
+/// Peers are of the generation in force when they connect. `on_link` is called for each peer that knows the secret and has joined, on a thread that is the
 /// callee's for as long as it likes (to read the link, say). `on_refused` is given one reason for
 /// each connection that was not let in.
 pub fn serve(
     listener: TcpListener,
     secret: Secret,
-    generation: u64,
+    generation: Arc<AtomicU64>,
     on_link: impl Fn(Join, Sender, Receiver) + Send + Sync + 'static,
     on_refused: impl Fn(String) + Send + Sync + 'static,
 ) -> Result<Listening, Error> {
@@ -89,7 +89,8 @@ impl Drop for Listening {
 
 struct Door {
     secret: Secret,
-    generation: u64,
+    /// The one in force, which may be raised.
+    generation: Arc<AtomicU64>,
     stopped: Arc<AtomicBool>,
     unknown: AtomicUsize,
     on_link: Box<dyn Fn(Join, Sender, Receiver) + Send + Sync>,
@@ -158,7 +159,8 @@ impl Door {
     fn check(&self, stream: TcpStream) -> Result<(Join, Sender, Receiver), Error> {
         // What a listener hands on may inherit its being without waiting.
         stream.set_nonblocking(false).map_err(Error::io("setting up a connection"))?;
-        let (sender, mut receiver) = link::accept(stream, &self.secret, self.generation)?;
+        let generation = self.generation.load(Ordering::SeqCst);
+        let (sender, mut receiver) = link::accept(stream, &self.secret, generation)?;
         receiver.set_timeout(Some(auth::LIMIT))?;
         let Some(first) = receiver.receive::<Join>()? else { return Err(Error::NotJoined) };
         receiver.skip_bulk()?;

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
 /// Version of everything on the wire; both sides must have the same.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 /// Who a process is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -52,7 +52,45 @@ pub struct Join {
     pub pid: u32,
     /// Where a server listens for workers.
     pub address: Option<String>,
+    /// What a server has kept from before.
+    pub kept: Option<Kept>,
 }
+
+/// Parameters that a server has kept through the loss of a process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    /// The blocks.
+    pub blocks: Range<u32>,
+    /// Steps whose parameters it holds whole: the committed ones, and those applied after them.
+    pub steps: Vec<u64>,
+    /// Steps of a copy that is still to be written to a checkpoint.
+    pub snapshot: Option<u64>,
+}
+
+/// Where a server's parameters come from when it begins.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Source {
+    /// From the recipe's seed.
+    Seed,
+    /// From this checkpoint's folder.
+    Checkpoint(String),
+    /// It holds them.
+    Kept,
+}
+
+/// A fault that a process is asked to suffer: a share of the frames it sends is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Weather {
+    /// Of 1,000 frames, how many are lost; all of them is a partition.
+    pub drop_per_mille: u32,
+    /// For how long.
+    pub seconds: f64,
+    /// Which ones follows from this.
+    pub seed: u64,
+}
+
+/// SHA-256 of some bytes.
+pub type Sha256 = [u8; 32];
 
 /// A server and the blocks of parameters it holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,20 +152,30 @@ impl std::fmt::Display for HeldOut {
 /// From the coordinator to a worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum ToWorker {
-    /// All servers are there: connect to them, get ready, and pull the parameters after `step`
-    /// steps.
+    /// All servers are there: connect to them and get ready.
     Begin {
         /// Every server.
         servers: Vec<Shelf>,
-        /// Steps that are done.
-        step: u64,
     },
-    /// Leases: compute these shards of these steps.
+    /// Leases: compute these shards of these steps. Several leases may be of the same step.
     Lease {
         /// The steps, each as soon as its parameters are there.
         steps: Steps,
         /// The shards of each.
         shards: Range<u32>,
+        /// Whether the worker has first to enter, at the first of the steps: pull the parameters,
+        /// say their hashes (`Holds`) and wait for `Entered`.
+        enter: bool,
+    },
+    /// The parameters after `step` steps that the worker holds are the run's: compute.
+    Entered {
+        /// Steps done.
+        step: u64,
+    },
+    /// Forget all leases: others have them. Stop following the servers, and say `Revoked`.
+    Revoke {
+        /// Comes back in the answer.
+        ticket: u64,
     },
     /// Score the parameters after `step` steps on these batches of a held-out part.
     Evaluate {
@@ -137,8 +185,16 @@ pub enum ToWorker {
         step: u64,
         /// Batches of [`EVALUATION_BATCH`] examples.
         batches: Range<u64>,
+        /// Whether the worker has first to enter, as for a lease.
+        enter: bool,
     },
-    /// The run is over: end.
+    /// End all links and join again.
+    Rejoin,
+    /// The coordinator lives.
+    Alive,
+    /// Lose frames on purpose.
+    Weather(Weather),
+    /// The run is over, or goes on without this worker: end.
     Finish,
 }
 
@@ -148,7 +204,7 @@ pub const EVALUATION_BATCH: usize = 256;
 /// From a worker to the coordinator.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum FromWorker {
-    /// Connected to all servers, data opened, parameters pulled.
+    /// Connected to all servers, data opened.
     Ready {
         /// Engine and instruction set.
         engine: String,
@@ -173,6 +229,32 @@ pub enum FromWorker {
         /// Which batch.
         batch: u64,
     },
+    /// Entering: the SHA-256 of the parameters after `step` steps as it holds them, by server.
+    Holds {
+        /// Steps done.
+        step: u64,
+        /// Of each server's blocks, in the order of servers.
+        sha256: Vec<Sha256>,
+    },
+    /// All leases are forgotten.
+    Revoked {
+        /// As in the order.
+        ticket: u64,
+    },
+    /// It missed the parameters after `step` steps, and must enter again.
+    Behind {
+        /// Steps done.
+        step: u64,
+    },
+    /// Its link to a server has ended.
+    Cut {
+        /// Which.
+        server: u32,
+        /// How.
+        why: String,
+    },
+    /// It lives.
+    Alive,
     /// It cannot go on.
     Failed(Trouble),
 }
@@ -184,8 +266,8 @@ pub enum ToServer {
     Begin {
         /// The blocks.
         blocks: Range<u32>,
-        /// Start from this checkpoint's folder; from the seed when left out.
-        checkpoint: Option<String>,
+        /// Where they come from.
+        source: Source,
         /// Steps that are done.
         step: u64,
     },
@@ -195,6 +277,11 @@ pub enum ToServer {
         steps: Steps,
         /// Who computes which shards of them, in the order of shards.
         shares: Vec<Share>,
+    },
+    /// Which segments of the step have not come?
+    Missing {
+        /// The step.
+        step: u64,
     },
     /// All blocks of all servers are summed: scale the gradient by this and update.
     Clip {
@@ -208,13 +295,18 @@ pub enum ToServer {
         /// The step.
         step: u64,
     },
-    /// Write the parameters after `step` steps, which are committed, to this folder.
+    /// Write the parameters after `step` steps to this folder. They are the committed ones, or
+    /// those of the copy that was kept.
     Save {
         /// Steps done.
         step: u64,
         /// An existing folder.
         folder: String,
     },
+    /// The coordinator lives.
+    Alive,
+    /// Lose frames on purpose.
+    Weather(Weather),
     /// The run is over: end.
     Finish,
 }
@@ -255,7 +347,29 @@ pub enum FromServer {
         busy_seconds: f64,
         /// Bytes sent to workers.
         bytes_out: u64,
+        /// Answers that came late, for what was counted already.
+        late: u64,
     },
+    /// What has not come of a step that is being gathered.
+    Missing {
+        /// The step.
+        step: u64,
+        /// First shard and number of shards of each segment that lacks blocks.
+        segments: Vec<(u32, u32)>,
+        /// Server 0: shards that are not counted.
+        shards: Vec<u32>,
+    },
+    /// A worker has entered: it was sent the parameters after `step` steps.
+    Pulled {
+        /// Which.
+        worker: u32,
+        /// Steps done.
+        step: u64,
+        /// Of this server's blocks.
+        sha256: Sha256,
+    },
+    /// It lives.
+    Alive,
     /// Its part of a checkpoint is on the disk.
     Saved {
         /// Steps done.
@@ -281,11 +395,13 @@ pub enum FromServer {
 /// From a worker to a server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Push {
-    /// Send me the parameters after `step` steps.
-    Pull {
+    /// Send me the parameters after `step` steps, and then those of every later step.
+    Follow {
         /// Steps done.
         step: u64,
     },
+    /// Send me no more.
+    Unfollow,
     /// Send me the state after `step` steps (asked of server 0).
     State {
         /// Steps done.
@@ -333,13 +449,21 @@ pub enum Pull {
         /// Steps done.
         step: u64,
     },
+    /// What was asked for is over: more than `step` steps are committed.
+    Gone {
+        /// Steps done.
+        step: u64,
+    },
 }
 
 /// From a console to the coordinator.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum FromConsole {
-    /// Send me all events from now on, and pulses.
-    Watch,
+    /// Send me all events of this session, from the first, and pulses.
+    Watch {
+        /// Whether it starts and ends the processes: then it is also told `Pool` and `Kill`.
+        supervises: bool,
+    },
     /// End the run as soon as everything is saved.
     Stop {
         /// Why, in words.
@@ -349,8 +473,22 @@ pub enum FromConsole {
     Ended {
         /// Which.
         agent: Agent,
+        /// Its process.
+        pid: u32,
         /// How: `killed by signal 9`, `exit code 1`.
         how: String,
+    },
+    /// Go on with so many workers.
+    Scale {
+        /// Workers wanted.
+        workers: u32,
+    },
+    /// Let a process suffer a fault.
+    Chaos {
+        /// Which.
+        agent: Agent,
+        /// What.
+        weather: Weather,
     },
 }
 
@@ -358,9 +496,27 @@ pub enum FromConsole {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum ToConsole {
     /// Something happened. The bulk is the JSON of an [`Event`].
-    Event,
+    Event {
+        /// Its place in `events.jsonl`, counted from 0: a console that has connected again knows
+        /// by it what it has seen.
+        index: u64,
+    },
     /// Where the run is at this moment. The bulk is the JSON of a [`crate::event::Pulse`].
     Pulse,
+    /// So many workers are wanted: start what is missing. Those beyond are told to end.
+    Pool {
+        /// Workers wanted.
+        workers: u32,
+    },
+    /// A process does not answer: end it, and start another in its place.
+    Kill {
+        /// Which.
+        agent: Agent,
+        /// Its process.
+        pid: u32,
+        /// How that was seen.
+        why: String,
+    },
     /// The run is over.
     Finish,
 }

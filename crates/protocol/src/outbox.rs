@@ -97,6 +97,11 @@ impl Outbox {
         }
     }
 
+    /// The generation that both ends are of.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+
     /// Sends a frame, or queues it.
     pub(crate) fn send<M: Serialize>(
         self: &Arc<Self>,

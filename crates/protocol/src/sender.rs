@@ -30,6 +30,11 @@ impl Sender {
         self.0.0.clone()
     }
 
+    /// The generation that both ends are of.
+    pub fn generation(&self) -> u64 {
+        self.0.0.generation()
+    }
+
     /// Sends a message.
     pub fn send<M: Serialize>(&self, message: &M) -> Result<(), Error> {
         self.send_with(message, &[])

@@ -70,7 +70,7 @@ fn frames_allocate_nothing() {
                 }
             }
         });
-        let (sender, mut receiver) = connect(&address, &secret, 1).expect("connected");
+        let (sender, mut receiver) = connect(&address, &secret, Some(1)).expect("connected");
         let gradient = vec![1; BLOCK];
         let mut block = vec![0; BLOCK];
         let mut step = |step: u64, frames: u32, is_paused: bool| {

@@ -23,7 +23,7 @@ fn pair_of(client: u64, server: u64) -> (End, End) {
     let other = thread::spawn(move || {
         accept(listener.accept().expect("a connection").0, &shared, server).expect("accepted")
     });
-    let one = connect(&address, &secret, client).expect("connected");
+    let one = connect(&address, &secret, Some(client)).expect("connected");
     (one, other.join().expect("accepted"))
 }
 

@@ -47,7 +47,7 @@ impl House {
     /// A real peer gets in and is heard.
     fn serves(&self, pid: u32) {
         let (sender, _receiver) =
-            connect(&self.address().to_string(), &self.secret, 1).expect("connected");
+            connect(&self.address().to_string(), &self.secret, Some(1)).expect("connected");
         sender.send(&join(pid)).expect("sent");
         sender.send(&Push::Pull { step: 5 }).expect("sent");
         let (joined, _, mut receiver) = self.links.recv_timeout(SOON).expect("let in at once");
@@ -102,18 +102,18 @@ fn whoever_does_not_know_the_secret_is_refused() {
     assert_eq!(answer(newer)[..6], hello(VERSION)[..6], "it can name both versions as well");
 
     let wrong = Secret::random().expect("random bytes");
-    let error = connect(&house.address().to_string(), &wrong, 1).err().expect("refused");
+    let error = connect(&house.address().to_string(), &wrong, Some(1)).err().expect("refused");
     assert!(matches!(error, Error::HungUp(_)), "{error}");
     house.refuses(SOON, "does not know the run's secret");
 
     // It knows the secret, but does not say who it is.
     let (sender, _receiver) =
-        connect(&house.address().to_string(), &house.secret, 1).expect("connected");
+        connect(&house.address().to_string(), &house.secret, Some(1)).expect("connected");
     sender.send(&"not a join, whatever the tag of an agent may be").expect("sent");
     house.refuses(SOON, "control message");
     // Or it belongs to an earlier session.
     let (sender, _receiver) =
-        connect(&house.address().to_string(), &house.secret, 0).expect("connected");
+        connect(&house.address().to_string(), &house.secret, Some(0)).expect("connected");
     sender.send(&join(3)).expect("sent");
     house.refuses(SOON, "generation 0 on a link of generation 1");
 
@@ -143,8 +143,8 @@ fn a_server_that_does_not_know_the_secret_is_not_believed() {
         }
     });
     let secret = Secret::random().expect("random bytes");
-    assert!(matches!(connect(&address, &secret, 1), Err(Error::WrongSecret)));
-    let versions = connect(&address, &secret, 1).err().expect("another version").to_string();
+    assert!(matches!(connect(&address, &secret, Some(1)), Err(Error::WrongSecret)));
+    let versions = connect(&address, &secret, Some(1)).err().expect("another version").to_string();
     assert!(versions.contains(&format!("version {}", VERSION + 1)), "{versions}");
     assert!(versions.contains(&format!("this one version {VERSION}")), "{versions}");
 }
@@ -172,7 +172,7 @@ fn a_recording_is_of_no_use() {
         answers.join().expect("copied");
         said
     });
-    let (sender, receiver) = connect(&address, &secret, 1).expect("connected");
+    let (sender, receiver) = connect(&address, &secret, Some(1)).expect("connected");
     sender.send(&join(1)).expect("sent");
     let (_, theirs, their_receiver) = house.links.recv_timeout(SOON).expect("let in");
     sender.close();

@@ -29,8 +29,7 @@ pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
 pub fn run(launch: &Launch, index: u32, clock: &dyn Clock, log: Log) -> Result<(), Trouble> {
     let secret = Secret::from_hex(&launch.secret).map_err(Trouble::new)?;
     let address = launch.coordinator.as_deref().unwrap_or_default();
-    let (coordinator, mut orders) =
-        link::connect(address, &secret, launch.generation).map_err(Trouble::new)?;
+    let (coordinator, mut orders) = link::connect(address, &secret, None).map_err(Trouble::new)?;
     let join = join(launch, index);
     coordinator.send(&join).map_err(Trouble::new)?;
     log(&format!("joined the coordinator at {address}; opening `{}`", launch.recipe.data.train));
@@ -59,6 +58,7 @@ fn join(launch: &Launch, index: u32) -> Join {
         build: launch.build.clone(),
         pid: std::process::id(),
         address: None,
+        kept: None,
     }
 }
 
@@ -76,7 +76,7 @@ fn begin(orders: &mut Receiver) -> Result<Option<(Vec<Shelf>, u64)>, Trouble> {
     match orders.receive::<ToWorker>().map_err(Trouble::new)? {
         None => Err(Trouble::new("the coordinator went away")),
         Some(order) => match order.message {
-            ToWorker::Begin { servers, step } => Ok(Some((servers, step))),
+            ToWorker::Begin { servers } => Ok(Some((servers, 0))),
             ToWorker::Finish => Ok(None),
             other => Err(Trouble::new(format!("the coordinator said {other:?} before it began"))),
         },
@@ -175,7 +175,7 @@ impl Bench {
         let mut coming = step;
         for order in &orders {
             match order.map_err(Trouble::new)? {
-                ToWorker::Lease { steps, shards } => {
+                ToWorker::Lease { steps, shards, .. } => {
                     let shards = shards.start as usize..shards.end as usize;
                     if computing != shards {
                         let from = steps.first_step;
@@ -192,7 +192,7 @@ impl Bench {
                     let report = pace.report(coming);
                     links.coordinator.send(&report).map_err(Trouble::new)?;
                 }
-                ToWorker::Evaluate { part, step, batches } => {
+                ToWorker::Evaluate { part, step, batches, .. } => {
                     log(&format!("scoring {part} batches {batches:?} after step {step}"));
                     // Who stood by has not been sent them.
                     if coming != step {
@@ -204,6 +204,7 @@ impl Bench {
                 }
                 ToWorker::Finish => return Ok(()),
                 ToWorker::Begin { .. } => return Err(Trouble::new("the coordinator began twice")),
+                _ => {}
             }
         }
         Err(Trouble::new("the coordinator went away"))
@@ -327,7 +328,7 @@ fn pull_after(servers: &Servers, board: &Board, coming: u64, step: u64) -> Resul
 
 /// Asks every server for the parameters after `step` steps.
 fn pull(servers: &Servers, step: u64) -> Result<(), Trouble> {
-    servers.all().iter().try_for_each(|s| s.send(&Push::Pull { step })).map_err(Trouble::new)
+    servers.all().iter().try_for_each(|s| s.send(&Push::Follow { step })).map_err(Trouble::new)
 }
 
 /// Connects to every server; a thread for each fills the board.
@@ -344,7 +345,7 @@ fn connect(
         board.writers(&ranges).ok_or_else(|| Trouble::new("the servers' blocks overlap"))?;
     let mut senders = Vec::new();
     for (shelf, writer) in shelves.iter().zip(writers) {
-        let connected = link::connect(&shelf.address, links.secret, links.launch.generation);
+        let connected = link::connect(&shelf.address, links.secret, Some(links.launch.generation));
         let (sender, receiver) = connected.map_err(Trouble::new)?;
         sender.send(links.join).map_err(Trouble::new)?;
         let (board, state, server) = (board.clone(), state.clone(), shelf.server);
@@ -386,6 +387,7 @@ fn fill(mut receiver: Receiver, mut writer: Writer, state: &StateBox) -> Result<
                     Ok::<(), Unfilled>(receiver.read_bulk(bytes::as_bytes_mut(values))?)
                 })?;
             }
+            Pull::Gone { .. } => {}
             Pull::State { step } => state.put(step, |values| {
                 values.resize(incoming.bulk_bytes / 4, 0.0);
                 receiver.read_bulk(bytes::as_bytes_mut(values))
@@ -410,7 +412,7 @@ fn listen(
                 Ok(None) => break,
                 Err(e) => Err(e),
             };
-            if let Ok(ToWorker::Lease { steps, shards }) = &order {
+            if let Ok(ToWorker::Lease { steps, shards, .. }) = &order {
                 let shards = shards.start as usize..shards.end as usize;
                 // The main thread notices if reading ahead has broken down.
                 let _ = announcer.send((steps.clone(), shards));

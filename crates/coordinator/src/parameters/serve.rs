@@ -58,8 +58,7 @@ pub fn run(launch: &Launch, index: u32, clock: &dyn Clock, log: Log) -> Result<(
     let listener = TcpListener::bind(("127.0.0.1", 0))
         .map_err(|e| Trouble::new(format!("cannot listen on 127.0.0.1: {e}")))?;
     let own = listener.local_addr().map_err(Trouble::new)?;
-    let (coordinator, mut orders) =
-        link::connect(address, &secret, launch.generation).map_err(Trouble::new)?;
+    let (coordinator, mut orders) = link::connect(address, &secret, None).map_err(Trouble::new)?;
     let server = Arc::new(Server {
         index,
         log: log.clone(),
@@ -72,7 +71,7 @@ pub fn run(launch: &Launch, index: u32, clock: &dyn Clock, log: Log) -> Result<(
     let _listening = listen::serve(
         listener,
         secret,
-        launch.generation,
+        Arc::new(std::sync::atomic::AtomicU64::new(launch.generation)),
         move |join, sender, receiver| serving.link(&join, &sender, receiver),
         move |reason| refusing(&format!("refused a connection: {reason}")),
     )
@@ -82,6 +81,7 @@ pub fn run(launch: &Launch, index: u32, clock: &dyn Clock, log: Log) -> Result<(
         build: launch.build.clone(),
         pid: std::process::id(),
         address: Some(own.to_string()),
+        kept: None,
     };
     coordinator.send(&join).map_err(Trouble::new)?;
     (server.log)(&format!("joined the coordinator at {address}; listening on {own}"));
@@ -107,7 +107,11 @@ impl Server {
             let order = orders.receive::<ToServer>().map_err(Trouble::new)?;
             let Some(order) = order else { return Err(Trouble::new("the coordinator went away")) };
             match order.message {
-                ToServer::Begin { blocks, checkpoint, step } => {
+                ToServer::Begin { blocks, source, step } => {
+                    let checkpoint = match source {
+                        planaria_protocol::message::Source::Checkpoint(folder) => Some(folder),
+                        _ => None,
+                    };
                     let blocks = blocks.start as usize..blocks.end as usize;
                     let from = checkpoint.as_deref().unwrap_or("the seed");
                     (self.log)(&format!("taking blocks {blocks:?} after step {step} from {from}"));
@@ -131,6 +135,7 @@ impl Server {
                     (self.log)(&format!("saving step {step} to {folder}"));
                     self.save(step, folder)?;
                 }
+                ToServer::Missing { .. } | ToServer::Alive | ToServer::Weather(_) => {}
                 ToServer::Finish => return Ok(()),
             }
         }
@@ -208,7 +213,8 @@ impl Server {
         let mut stats = vec![0.0; held.statistics];
         while let Some(incoming) = receiver.receive::<Push>().map_err(Trouble::new)? {
             match incoming.message {
-                Push::Pull { step } => {
+                Push::Unfollow => {}
+                Push::Follow { step } => {
                     if !held.store.reach(step) {
                         return Err(Trouble::new(format!("parameters after step {step} are gone")));
                     }
@@ -433,6 +439,7 @@ impl Load {
             seconds: (now - self.at).as_secs_f64(),
             busy_seconds: (cpu - self.cpu).as_secs_f64(),
             bytes_out: bytes_out.saturating_sub(self.bytes_out),
+            late: 0,
         };
         *self = Self { at: now, cpu, bytes_out };
         Some(report)

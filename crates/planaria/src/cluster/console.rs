@@ -42,14 +42,17 @@ impl Console {
 
     /// Connects with what a control file holds.
     pub fn join(address: &str, secret: &Secret, generation: u64, build: &str) -> Result<Self> {
-        let (sender, receiver) = connect(address, secret, generation).map_err(Failure::failed)?;
+        let (sender, receiver) =
+            connect(address, secret, Some(generation)).map_err(Failure::failed)?;
         let join = Join {
             agent: Agent::Console,
             build: build.to_owned(),
             pid: std::process::id(),
             address: None,
+            kept: None,
         };
-        let said = sender.send(&join).and_then(|()| sender.send(&FromConsole::Watch));
+        let said =
+            sender.send(&join).and_then(|()| sender.send(&FromConsole::Watch { supervises: true }));
         said.map_err(Failure::failed)?;
         let (pass, news) = sync_channel(NEWS_MAX);
         std::thread::spawn(move || read(receiver, &pass));
@@ -72,8 +75,8 @@ impl Console {
     }
 
     /// Says that a process has ended.
-    pub fn ended(&self, agent: Agent, how: &str) {
-        let _ = self.sender.send(&FromConsole::Ended { agent, how: how.to_owned() });
+    pub fn ended(&self, agent: Agent, pid: u32, how: &str) {
+        let _ = self.sender.send(&FromConsole::Ended { agent, pid, how: how.to_owned() });
     }
 }
 
@@ -101,7 +104,7 @@ fn next(receiver: &mut Receiver) -> Result<Option<News>, Error> {
     let Some(incoming) = receiver.receive::<ToConsole>()? else { return Ok(None) };
     let bulk = receiver.bulk_vec(NEWS_BYTES_MAX)?;
     Ok(Some(match incoming.message {
-        ToConsole::Event => match serde_json::from_slice(&bulk) {
+        ToConsole::Event { .. } => match serde_json::from_slice(&bulk) {
             Ok(event) => News::Event(event),
             Err(e) => News::Gone(format!("it told an event that cannot be read: {e}")),
         },
@@ -109,6 +112,7 @@ fn next(receiver: &mut Receiver) -> Result<Option<News>, Error> {
             Ok(pulse) => News::Pulse(pulse),
             Err(e) => News::Gone(format!("it told a pulse that cannot be read: {e}")),
         },
+        ToConsole::Pool { .. } | ToConsole::Kill { .. } => News::Nothing,
         ToConsole::Finish => News::Finish,
     }))
 }

@@ -44,6 +44,8 @@ pub fn launch(
         manifest: identity.manifest(generation, state.clone(), lengths, Vec::new()),
         checkpoint: origin.map(|o| o.folder.display().to_string()),
         commanded: clock::unix_seconds() - job.process.seconds(),
+        listen: None,
+        after: None,
     };
     Ok(Launch {
         secret: secret.to_hex(),
@@ -53,6 +55,7 @@ pub fn launch(
         recipe: job.plan.recipe.clone(),
         facts,
         size,
+        state: None,
         course: Some(course),
     })
 }

@@ -213,7 +213,7 @@ impl Watch {
             }
             for exit in fleet.exits(Duration::ZERO) {
                 if !exit.is_well() && exit.agent != Agent::Coordinator {
-                    console.ended(exit.agent, &exit.how());
+                    console.ended(exit.agent, exit.pid, &exit.how());
                 }
                 self.exits.push(exit);
             }

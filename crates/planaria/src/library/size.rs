@@ -25,6 +25,7 @@ pub(crate) fn cluster_size(asked: Option<u16>, plan: &Plan) -> Option<Size> {
     };
     let shards = plan.recipe.train.shards.div_ceil(workers);
     Some(Size {
+        workers_min: 1,
         workers: workers as u32,
         servers: pool.server_count().max(1) as u32,
         threads: threads.min(shards).max(1) as u32,

@@ -187,7 +187,7 @@ impl History {
                     _ => Standing::Failed,
                 };
             }
-            What::Joined { .. } | What::Lost { .. } | What::Dealt { .. } => {}
+            _ => {}
         }
     }
 

@@ -73,7 +73,17 @@ impl Recorder {
                 self.push(line)
             }
             // The error that the run ends with says it, and says how the process ended.
-            What::Lost { .. } => Ok(()),
+            What::Lost { .. }
+            | What::Suspected { .. }
+            | What::Regained { .. }
+            | What::Healed { .. }
+            | What::Scaled { .. }
+            | What::Released { .. }
+            | What::Paused { .. }
+            | What::Unpaused { .. }
+            | What::Recovered { .. }
+            | What::Committed { .. }
+            | What::NotSaved { .. } => Ok(()),
             What::Joined { agent, pid, engine, threads } => {
                 self.joined(agent, *pid, engine.as_deref(), *threads);
                 Ok(())

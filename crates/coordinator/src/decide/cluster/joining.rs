@@ -25,7 +25,11 @@ impl Cluster {
             for server in 0..self.config.servers {
                 let blocks = self.config.blocks_of(server);
                 let (checkpoint, step) = (self.config.checkpoint.clone(), self.course.state().step);
-                let begin = ToServer::Begin { blocks, checkpoint, step };
+                let source = checkpoint.map_or(
+                    planaria_protocol::message::Source::Seed,
+                    planaria_protocol::message::Source::Checkpoint,
+                );
+                let begin = ToServer::Begin { blocks, source, step };
                 self.decide(Action::ToServer(server, begin), "every server has joined");
             }
         }
@@ -44,8 +48,7 @@ impl Cluster {
             blocks: self.config.blocks_of(server),
         };
         let servers = (0..self.config.servers).map(shelf).collect();
-        let step = self.course.state().step;
-        let begin = ToWorker::Begin { servers, step };
+        let begin = ToWorker::Begin { servers };
         self.decide(Action::ToWorker(worker, begin), "every server is ready");
     }
 }

@@ -242,7 +242,7 @@ impl Cluster {
             }
             Input::Left { agent, how } => {
                 let (name, reason) = (agent.to_string(), how.clone());
-                self.record(What::Lost { agent: name, reason }, how.clone());
+                self.record(What::Lost { agent: name, pid: 0, reason }, how.clone());
                 Err(lost(agent, &how))
             }
             Input::Worker(worker, said) => self.worker_said(now, worker, said),
@@ -298,6 +298,7 @@ impl Cluster {
             }
             // The shell passes it on as `Input::Scored`.
             FromWorker::Evaluated { .. } => {}
+            _ => {}
         }
         Ok(())
     }
@@ -339,7 +340,8 @@ impl Cluster {
                 self.gather.counted(Counted { loss_sum, correct, read });
                 self.commit(now)?;
             }
-            FromServer::Load { seconds, busy_seconds, bytes_out } => {
+            FromServer::Missing { .. } | FromServer::Pulled { .. } | FromServer::Alive => {}
+            FromServer::Load { seconds, busy_seconds, bytes_out, .. } => {
                 self.members.load(server, seconds, busy_seconds, bytes_out);
             }
             FromServer::Saved { step, file, sha256, bytes } => {

@@ -24,7 +24,7 @@ impl Cluster {
         let step = self.course.state().step;
         for (worker, batches) in (0..).zip(scoring.deal(self.config.workers as usize)) {
             if !batches.is_empty() {
-                let evaluate = ToWorker::Evaluate { part, step, batches };
+                let evaluate = ToWorker::Evaluate { part, step, batches, enter: false };
                 self.decide(Action::ToWorker(worker, evaluate), why);
             }
         }

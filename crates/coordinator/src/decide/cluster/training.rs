@@ -97,7 +97,7 @@ impl Cluster {
             }
             for share in self.shares.clone().into_iter().filter(|s| !s.shards.is_empty()) {
                 let (steps, shards) = (round.clone(), share.shards);
-                let lease = ToWorker::Lease { steps, shards };
+                let lease = ToWorker::Lease { steps, shards, enter: false };
                 self.decide(Action::ToWorker(share.worker, lease), "the round before is under way");
             }
             self.leased.push(round);
