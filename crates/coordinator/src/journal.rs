@@ -65,6 +65,13 @@ pub fn read(path: &Path) -> io::Result<Vec<Event>> {
     Ok(events(&text(path)?).collect())
 }
 
+/// The events of the run's last session, from its `Started` on.
+pub fn session(path: &Path) -> io::Result<Vec<Event>> {
+    let mut events = read(path)?;
+    let began = events.iter().rposition(|event| matches!(event.what, What::Started(_)));
+    Ok(events.split_off(began.unwrap_or(0)))
+}
+
 /// The generation that a session of the run begins: one more than any before, be it in the file or,
 /// where that was lost, `before`.
 pub fn next_generation(path: &Path, before: u64) -> io::Result<u64> {

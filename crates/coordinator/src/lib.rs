@@ -7,10 +7,12 @@
 //! - [`decide`]: the decisions, as pure functions of what has happened
 //! - [`serve`]: the coordinator, a thin shell around them
 //! - [`journal`]: the file `events.jsonl`; [`narrate`]: the same as lines of a log
+//! - [`record`]: what the next coordinator goes on from
 //! - [`parameters`]: a server
 
 pub mod decide;
 pub mod journal;
 pub mod narrate;
 pub mod parameters;
+pub mod record;
 pub mod serve;

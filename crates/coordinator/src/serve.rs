@@ -4,8 +4,10 @@
 //! sent, written or recorded from here. Never decides anything itself.
 
 use crate::decide::cluster::{Action, Cluster, Decision, Input, Saving};
+use crate::decide::record::Record;
 use crate::journal::Journal;
 use crate::narrate;
+use crate::record::RecordFile;
 use planaria_learn::Scores;
 use planaria_protocol::bytes;
 use planaria_protocol::checkpoint::{Manifest, Part, PartInfo, Shelf};
@@ -13,7 +15,8 @@ use planaria_protocol::clock::Clock;
 use planaria_protocol::event::{Event, What};
 use planaria_protocol::link::{Receiver, Sender};
 use planaria_protocol::message::{
-    Agent, FromConsole, FromServer, FromWorker, Join, ToConsole, ToServer, Trouble, event_bulk,
+    Agent, FromConsole, FromServer, FromWorker, Join, ToConsole, ToServer, ToWorker, Trouble,
+    Weather, event_bulk,
 };
 use planaria_protocol::{Error, Secret, listen};
 use std::collections::{BTreeMap, VecDeque};
@@ -37,6 +40,10 @@ const SCORES_BYTES_MAX: usize = 64 << 20;
 
 /// Events that are kept for whoever begins to watch; a run has about a thousand.
 const EVENTS_MAX: usize = 100_000;
+/// Time between looks at what follows from time alone.
+const TICK_EVERY: Duration = Duration::from_millis(10);
+/// Time between words to processes that would otherwise hear nothing.
+const ALIVE_EVERY: Duration = Duration::from_millis(500);
 
 /// Where log lines go.
 pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
@@ -53,6 +60,10 @@ pub struct Shell {
     pub generation: u64,
     /// `events.jsonl`.
     pub journal: Journal,
+    /// What was written in this session before this process began.
+    pub told: Vec<Event>,
+    /// Where the record is kept, if it can be.
+    pub record: Option<(PathBuf, RecordFile)>,
     /// The run's checkpoints.
     pub shelf: Shelf,
     /// What every manifest says alike: everything but step, state and parts.
@@ -65,20 +76,32 @@ pub struct Shell {
     pub log: Log,
 }
 
+/// How the coordinator's process ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Leave {
+    /// The run is over.
+    Over,
+    /// Another coordinator is to take its place.
+    Restart,
+}
+
 /// What reaches the deciding thread.
 enum Mail {
     /// Somebody has joined, over the link of this number.
     Linked(u64, Join, Sender),
-    /// Somebody said something.
-    Said(Input),
-    /// The console on this link wants to watch.
-    Watch(u64),
+    /// Somebody said something, over this link.
+    Said(u64, Agent, Input),
+    /// The console on this link wants to watch, and whether it starts and ends processes.
+    Watch(u64, bool),
+    /// A console wants a process to suffer.
+    Weather(Agent, Weather),
     /// This link has ended, and how.
-    Gone(u64, Agent, String),
+    Gone(u64, Agent, u32, String),
 }
 
-/// Decides until the run is over.
-pub fn run(mut shell: Shell, started: What) -> Result<(), Trouble> {
+/// Decides until the run is over, or another coordinator must take over. `started` is written down
+/// first; one that takes the place of another has nothing to write.
+pub fn run(mut shell: Shell, started: Option<What>) -> Result<Leave, Trouble> {
     let (post, inbox) = sync_channel(INBOX_MAX);
     let (posting, log) = (post.clone(), shell.log.clone());
     let links = AtomicU64::new(0);
@@ -100,16 +123,20 @@ pub fn run(mut shell: Shell, started: What) -> Result<(), Trouble> {
         post,
         folder: None,
         own: VecDeque::new(),
-        events: Vec::new(),
+        events: shell.told.iter().map(event_bulk).collect(),
+        left_out: 0,
         told_end: false,
+        ticked: Duration::ZERO,
+        alive: Duration::ZERO,
     };
-    let began = desk.record(&mut shell, started, "the command asked for it");
+    let began = started
+        .map_or(Ok(()), |started| desk.record(&mut shell, started, "the command asked for it"));
     let over = began.and_then(|()| desk.work(&mut shell, &inbox));
     if let Err(trouble) = &over {
         desk.tell_end(&shell, trouble);
     }
     drop(listening);
-    desk.say_goodbye();
+    desk.say_goodbye(over != Ok(Leave::Restart));
     over
 }
 
@@ -121,28 +148,33 @@ fn read_link(
     sender: Sender,
     mut receiver: Receiver,
 ) {
-    let agent = join.agent;
+    let (agent, pid) = (join.agent, join.pid);
     if post.send(Mail::Linked(number, join, sender)).is_err() {
         return;
     }
     let ended = match agent {
-        Agent::Worker(worker) => read_worker(post, worker, &mut receiver),
-        Agent::Server(server) => read_server(post, server, &mut receiver),
+        Agent::Worker(worker) => read_worker(post, number, worker, &mut receiver),
+        Agent::Server(server) => read_server(post, number, server, &mut receiver),
         Agent::Console => read_console(post, number, &mut receiver),
         Agent::Coordinator => Ok(()),
     };
     let how = ended.err().map_or_else(|| "it went away".to_owned(), |e| e.to_string());
     // After the end nobody listens.
-    let _ = post.send(Mail::Gone(number, agent, how));
+    let _ = post.send(Mail::Gone(number, agent, pid, how));
 }
 
-fn read_worker(post: &SyncSender<Mail>, worker: u32, link: &mut Receiver) -> Result<(), Error> {
+fn read_worker(
+    post: &SyncSender<Mail>,
+    number: u64,
+    worker: u32,
+    link: &mut Receiver,
+) -> Result<(), Error> {
     while let Some(incoming) = link.receive::<FromWorker>()? {
         let input = match incoming.message {
             FromWorker::Evaluated { part, batch } => {
                 let bulk = link.bulk_vec(SCORES_BYTES_MAX)?;
                 match serde_json::from_slice::<Scores>(&bulk) {
-                    Ok(scores) => Input::Scored(part, batch, scores),
+                    Ok(scores) => Input::Scored(worker, part, batch, scores),
                     Err(e) => {
                         let message = format!("its scores cannot be read: {e}");
                         let trouble = Trouble::new(message);
@@ -152,18 +184,24 @@ fn read_worker(post: &SyncSender<Mail>, worker: u32, link: &mut Receiver) -> Res
             }
             said => Input::Worker(worker, said),
         };
-        if post.send(Mail::Said(input)).is_err() {
+        if post.send(Mail::Said(number, Agent::Worker(worker), input)).is_err() {
             break;
         }
     }
     Ok(())
 }
 
-fn read_server(post: &SyncSender<Mail>, server: u32, link: &mut Receiver) -> Result<(), Error> {
+fn read_server(
+    post: &SyncSender<Mail>,
+    number: u64,
+    server: u32,
+    link: &mut Receiver,
+) -> Result<(), Error> {
     while let Some(incoming) = link.receive::<FromServer>()? {
         let mut squares = vec![0f64; incoming.bulk_bytes / 8];
         link.read_bulk(bytes::as_bytes_mut(&mut squares))?;
-        if post.send(Mail::Said(Input::Server(server, incoming.message, squares))).is_err() {
+        let said = Input::Server(server, incoming.message, squares);
+        if post.send(Mail::Said(number, Agent::Server(server), said)).is_err() {
             break;
         }
     }
@@ -172,11 +210,15 @@ fn read_server(post: &SyncSender<Mail>, server: u32, link: &mut Receiver) -> Res
 
 fn read_console(post: &SyncSender<Mail>, console: u64, link: &mut Receiver) -> Result<(), Error> {
     while let Some(incoming) = link.receive::<FromConsole>()? {
+        let said = |input| Mail::Said(console, Agent::Console, input);
         let mail = match incoming.message {
-            FromConsole::Scale { .. } | FromConsole::Chaos { .. } => continue,
-            FromConsole::Watch { .. } => Mail::Watch(console),
-            FromConsole::Stop { reason } => Mail::Said(Input::Stop(reason)),
-            FromConsole::Ended { agent, how, .. } => Mail::Said(Input::Left { agent, how }),
+            FromConsole::Watch { supervises } => Mail::Watch(console, supervises),
+            FromConsole::Stop { reason } => said(Input::Stop(reason)),
+            FromConsole::Ended { agent, pid, how } => {
+                said(Input::Left { agent, pid, how, ended: true })
+            }
+            FromConsole::Scale { workers } => said(Input::Scale(workers)),
+            FromConsole::Chaos { agent, weather } => Mail::Weather(agent, weather),
         };
         if post.send(mail).is_err() {
             break;
@@ -185,11 +227,23 @@ fn read_console(post: &SyncSender<Mail>, console: u64, link: &mut Receiver) -> R
     Ok(())
 }
 
+/// A link to a worker or a server.
+struct Member {
+    number: u64,
+    sender: Sender,
+}
+
+/// A link to a console.
+struct Watcher {
+    sender: Sender,
+    watches: bool,
+    supervises: bool,
+}
+
 /// Everyone the coordinator talks to.
 struct Desk {
-    links: BTreeMap<Agent, Sender>,
-    /// Consoles, and whether they watch.
-    consoles: BTreeMap<u64, (Sender, bool)>,
+    links: BTreeMap<Agent, Member>,
+    consoles: BTreeMap<u64, Watcher>,
     post: SyncSender<Mail>,
     /// Of the checkpoint being written.
     folder: Option<PathBuf>,
@@ -197,12 +251,17 @@ struct Desk {
     own: VecDeque<Input>,
     /// This session's events so far, for whoever begins to watch.
     events: Vec<Vec<u8>>,
+    /// How many of them were let go of, after the first.
+    left_out: u64,
     /// Whether those who watch know that the run is over.
     told_end: bool,
+    /// When it last looked at the clock for its own sake, and last said that it lives.
+    ticked: Duration,
+    alive: Duration,
 }
 
 impl Desk {
-    fn work(&mut self, shell: &mut Shell, inbox: &Inbox<Mail>) -> Result<(), Trouble> {
+    fn work(&mut self, shell: &mut Shell, inbox: &Inbox<Mail>) -> Result<Leave, Trouble> {
         let mut pulsed = shell.clock.now();
         loop {
             let input = match self.own.pop_front() {
@@ -210,11 +269,20 @@ impl Desk {
                 None => self.next(inbox)?,
             };
             let now = shell.clock.now();
-            let decisions = input.map(|input| shell.cluster.step(now, input)).unwrap_or_default();
-            for decision in decisions {
-                if self.act(shell, decision)? {
-                    return Ok(());
+            if let Some(input) = input
+                && let Some(leave) = self.decide(shell, now, input)?
+            {
+                return Ok(leave);
+            }
+            if now.saturating_sub(self.ticked) >= TICK_EVERY {
+                self.ticked = now;
+                if let Some(leave) = self.decide(shell, now, Input::Tick)? {
+                    return Ok(leave);
                 }
+            }
+            if now.saturating_sub(self.alive) >= ALIVE_EVERY {
+                self.alive = now;
+                self.say_alive();
             }
             if now.saturating_sub(pulsed) >= PULSE_EVERY {
                 pulsed = now;
@@ -223,56 +291,84 @@ impl Desk {
         }
     }
 
-    /// The next thing that happens, waited for at most until a pulse is due.
+    fn decide(
+        &mut self,
+        shell: &mut Shell,
+        now: Duration,
+        input: Input,
+    ) -> Result<Option<Leave>, Trouble> {
+        for decision in shell.cluster.step(now, input) {
+            if let Some(leave) = self.act(shell, decision)? {
+                return Ok(Some(leave));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The next thing that happens, waited for at most until it is time to look around.
     fn next(&mut self, inbox: &Inbox<Mail>) -> Result<Option<Input>, Trouble> {
-        match inbox.recv_timeout(PULSE_EVERY) {
+        match inbox.recv_timeout(TICK_EVERY) {
             Ok(mail) => Ok(self.open(mail)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(RecvTimeoutError::Disconnected) => Err(Trouble::new("nobody is left")),
         }
     }
 
-    /// What a piece of mail means for the run, if anything.
+    /// What a piece of mail means for the run, if anything. What comes over a link whose place
+    /// another has taken means nothing.
     fn open(&mut self, mail: Mail) -> Option<Input> {
         match mail {
-            Mail::Said(input) => Some(input),
-            Mail::Watch(console) => {
-                if let Some((sender, watches)) = self.consoles.get_mut(&console) {
-                    *watches = true;
-                    // A console that cannot be reached is let go with the next event.
-                    let _ = self
-                        .events
-                        .iter()
-                        .try_for_each(|e| sender.send_with(&ToConsole::Event { index: 0 }, e));
+            Mail::Said(_, Agent::Console, input) => Some(input),
+            Mail::Said(number, agent, input) => {
+                let current = self.links.get(&agent).is_some_and(|link| link.number == number);
+                current.then_some(input)
+            }
+            Mail::Watch(console, supervises) => {
+                if let Some(watcher) = self.consoles.get_mut(&console) {
+                    (watcher.watches, watcher.supervises) = (true, supervises);
+                    for (at, event) in (0..).zip(&self.events) {
+                        let index = if at == 0 { 0 } else { at + self.left_out };
+                        // A console that cannot be reached is let go with the next event.
+                        let _ = watcher.sender.send_with(&ToConsole::Event { index }, event);
+                    }
                 }
                 None
             }
-            Mail::Linked(number, Join { agent: Agent::Console, .. }, sender) => {
-                self.consoles.insert(number, (sender, false));
+            Mail::Weather(agent, weather) => {
+                self.weather(agent, weather);
                 None
             }
-            Mail::Linked(_, join, sender) => {
-                let Join { agent, build, pid, address, .. } = join;
-                self.links.entry(agent).or_insert(sender);
-                Some(Input::Joined { agent, pid, build, address })
+            Mail::Linked(number, Join { agent: Agent::Console, .. }, sender) => {
+                let watcher = Watcher { sender, watches: false, supervises: false };
+                self.consoles.insert(number, watcher);
+                None
             }
-            Mail::Gone(number, Agent::Console, _) => {
+            Mail::Linked(number, join, sender) => {
+                let Join { agent, build, pid, address, kept } = join;
+                if let Some(old) = self.links.insert(agent, Member { number, sender }) {
+                    old.sender.close();
+                }
+                Some(Input::Joined { agent, pid, build, address, kept })
+            }
+            Mail::Gone(number, Agent::Console, ..) => {
                 self.consoles.remove(&number);
                 None
             }
-            Mail::Gone(_, agent, how) => {
+            Mail::Gone(number, agent, pid, how) => {
+                self.links.get(&agent).filter(|link| link.number == number)?;
                 self.links.remove(&agent);
-                Some(Input::Left { agent, how })
+                Some(Input::Left { agent, pid, how, ended: false })
             }
         }
     }
 
-    fn act(&mut self, shell: &mut Shell, decision: Decision) -> Result<bool, Trouble> {
+    fn act(&mut self, shell: &mut Shell, decision: Decision) -> Result<Option<Leave>, Trouble> {
         match decision.action {
+            Action::Keep(record) => keep(shell, &record),
             // Whoever cannot be reached is reported by the thread that reads its link.
             Action::ToWorker(worker, message) => {
                 if let Some(link) = self.links.get(&Agent::Worker(worker)) {
-                    let _ = link.send(&message);
+                    let _ = link.sender.send(&message);
                 }
             }
             Action::ToServer(server, message) => self.tell_server(server, &message),
@@ -294,14 +390,51 @@ impl Desk {
                 }
             }
             Action::WriteManifest(saving) => self.write_manifest(shell, &saving),
-            Action::End => return Ok(true),
+            Action::Pool(workers) => self.tell_supervisor(&ToConsole::Pool { workers }),
+            Action::Kill(agent, pid) => {
+                let why = decision.reason.into_owned();
+                (shell.log)(&format!("{agent} (process {pid}) is to be ended: {why}"));
+                self.tell_supervisor(&ToConsole::Kill { agent, pid, why });
+                if let Some(link) = self.links.remove(&agent) {
+                    link.sender.close();
+                }
+            }
+            Action::Restart => {
+                (shell.log)(&format!("another coordinator is to go on: {}", decision.reason));
+                return Ok(Some(Leave::Restart));
+            }
+            Action::End => return Ok(Some(Leave::Over)),
         }
-        Ok(false)
+        Ok(None)
+    }
+
+    fn tell_supervisor(&self, message: &ToConsole) {
+        for watcher in self.consoles.values().filter(|w| w.supervises) {
+            let _ = watcher.sender.send(message);
+        }
+    }
+
+    /// So that nobody takes silence for death.
+    fn say_alive(&self) {
+        for (agent, link) in &self.links {
+            let _ = match agent {
+                Agent::Worker(_) => link.sender.send(&ToWorker::Alive),
+                _ => link.sender.send(&ToServer::Alive),
+            };
+        }
+    }
+
+    fn weather(&self, agent: Agent, weather: Weather) {
+        let Some(link) = self.links.get(&agent) else { return };
+        let _ = match agent {
+            Agent::Worker(_) => link.sender.send(&ToWorker::Weather(weather)),
+            _ => link.sender.send(&ToServer::Weather(weather)),
+        };
     }
 
     fn tell_server(&self, server: u32, message: &ToServer) {
         if let Some(link) = self.links.get(&Agent::Server(server)) {
-            let _ = link.send(message);
+            let _ = link.sender.send(message);
         }
     }
 
@@ -331,7 +464,8 @@ impl Desk {
                 })
                 .map_err(|e| format!("cannot write checkpoint `{name}`: {e}"));
             // After the end nobody listens.
-            let _ = post.send(Mail::Said(Input::ManifestWritten(written)));
+            let written = Input::ManifestWritten(written);
+            let _ = post.send(Mail::Said(0, Agent::Console, written));
         };
         let thread = std::thread::Builder::new().name("manifest".into()).spawn(write);
         if let Err(e) = thread {
@@ -358,10 +492,12 @@ impl Desk {
     fn tell(&mut self, event: &Event) {
         self.told_end |= matches!(event.what, What::Ended { .. });
         let bulk = event_bulk(event);
-        self.show(&ToConsole::Event { index: 0 }, &bulk);
+        let index = self.left_out + self.events.len() as u64;
+        self.show(&ToConsole::Event { index }, &bulk);
         if self.events.len() == EVENTS_MAX {
             // The first one says what the run is.
             self.events.remove(1);
+            self.left_out += 1;
         }
         self.events.push(bulk);
     }
@@ -383,7 +519,7 @@ impl Desk {
     }
 
     fn pulse(&mut self, shell: &Shell, now: Duration) {
-        if self.consoles.values().any(|(_, watches)| *watches)
+        if self.consoles.values().any(|w| w.watches)
             && let Ok(bulk) = serde_json::to_vec(&shell.cluster.pulse(now))
         {
             self.show(&ToConsole::Pulse, &bulk);
@@ -394,7 +530,7 @@ impl Desk {
     /// sent no pulses, and is let go when too many events wait for it.
     fn show(&mut self, message: &ToConsole, bulk: &[u8]) {
         let is_pulse = *message == ToConsole::Pulse;
-        self.consoles.retain(|_, (sender, watches)| {
+        self.consoles.retain(|_, Watcher { sender, watches, .. }| {
             let waiting = sender.bytes_waiting();
             if !*watches || (is_pulse && waiting > 0) {
                 return true;
@@ -403,14 +539,29 @@ impl Desk {
         });
     }
 
-    fn say_goodbye(&mut self) {
-        for (sender, _) in self.consoles.values() {
-            let _ = sender.send(&ToConsole::Finish);
+    fn say_goodbye(&mut self, over: bool) {
+        for Watcher { sender, .. } in self.consoles.values() {
+            if over {
+                let _ = sender.send(&ToConsole::Finish);
+            }
             let _ = sender.flush_and_close(FAREWELL);
         }
-        for sender in self.links.values() {
-            let _ = sender.flush_and_close(FAREWELL);
+        for link in self.links.values() {
+            let _ = link.sender.flush_and_close(FAREWELL);
         }
+    }
+}
+
+/// Writes the record; if that fails, a loss of this process will go back to the last checkpoint.
+fn keep(shell: &mut Shell, record: &Record) {
+    if let Some((folder, file)) = &mut shell.record
+        && let Err(e) = file.write(folder, record)
+    {
+        (shell.log)(&format!(
+            "the record cannot be kept ({e}): if the coordinator is lost, the run goes back to its \
+             last checkpoint"
+        ));
+        shell.record = None;
     }
 }
 

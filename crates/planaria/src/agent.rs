@@ -9,20 +9,23 @@ use crate::clock::{self, SystemClock};
 use crate::commands::print;
 use crate::failure::{Context, Exit, Failure, Result, plain};
 use crate::progress::say;
-use planaria_coordinator::decide::cluster::{Cluster, Config};
-use planaria_coordinator::decide::course::{Course, Setup};
+use planaria_coordinator::decide::cluster::{Cluster, Config, Origin};
+use planaria_coordinator::decide::course::Setup;
 use planaria_coordinator::journal::{self, Journal};
-use planaria_coordinator::{parameters, serve};
+use planaria_coordinator::parameters;
+use planaria_coordinator::record::{self, RecordFile};
+use planaria_coordinator::serve::{self, Leave};
 use planaria_numerics::aggregate::BLOCK;
 use planaria_protocol::Secret;
-use planaria_protocol::checkpoint::Shelf;
+use planaria_protocol::checkpoint::{Manifest, Shelf};
 use planaria_protocol::clock::Clock;
-use planaria_protocol::event::{Started, What};
+use planaria_protocol::event::{Event, Started, What};
 use planaria_protocol::launch::{CourseLaunch, Launch};
 use planaria_protocol::message::{EVALUATION_BATCH, Trouble};
+use planaria_protocol::state::State;
 use std::io::{BufRead, Read, Write};
 use std::net::TcpListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,6 +33,11 @@ use std::time::Duration;
 /// down that it has lost them.
 const AFTER_THE_COORDINATOR: Duration = Duration::from_millis(200);
 
+/// What a coordinator exits with that another is to take the place of.
+pub const START_AGAIN: i32 = 75;
+/// How often, and how many times, a place to listen is tried that is taken.
+const LISTEN_AGAIN: Duration = Duration::from_millis(50);
+const LISTEN_TRIES: u32 = 100;
 /// What a process exits with whose thread has broken down; Rust's own number for it.
 const PANICKED: i32 = 101;
 /// Longest orders, in bytes; a recipe is a few thousand.
@@ -51,7 +59,15 @@ pub fn run(role: &cli::Role) -> Result<Option<Exit>> {
         cli::Role::Coordinator { .. } if asked != crate::BUILD => {
             Err(Trouble::new(format!("this is not the build that was asked for, {asked}")))
         }
-        cli::Role::Coordinator { .. } => coordinate(launch),
+        cli::Role::Coordinator { .. } => match coordinate(launch) {
+            Ok(Leave::Over) => Ok(()),
+            Ok(Leave::Restart) => {
+                log("ended: another coordinator is to take its place");
+                // SAFETY: as in `orders`; everything was said and flushed.
+                unsafe { libc::_exit(START_AGAIN) };
+            }
+            Err(trouble) => Err(trouble),
+        },
         cli::Role::Server { index, .. } => {
             parameters::serve::run(&launch, *index, &clock, log_lines)
         }
@@ -130,53 +146,133 @@ fn log(text: &str) {
     say(&format!("{} {text}\n", clock::iso8601_millis(clock::unix_seconds())));
 }
 
-fn coordinate(launch: Launch) -> Result<(), Trouble> {
-    let listener = TcpListener::bind(("127.0.0.1", 0))
-        .map_err(|e| Trouble::new(format!("cannot listen on 127.0.0.1: {e}")))?;
+fn coordinate(launch: Launch) -> Result<Leave, Trouble> {
+    let course = launch.course.clone().ok_or_else(|| Trouble::new("there is no course"))?;
+    let listener = listen(course.listen.as_deref().unwrap_or("127.0.0.1:0"))?;
     let address = listener.local_addr().map_err(Trouble::new)?;
     let told = writeln!(std::io::stdout(), "{address}").and_then(|()| std::io::stdout().flush());
     told.map_err(|e| Trouble::new(format!("cannot say where it listens: {e}")))?;
-    let course = launch.course.clone().ok_or_else(|| Trouble::new("there is no course"))?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
-    let (config, ranges) = config(&launch, &course);
+    let (config, ranges) = config(&launch);
     let setup = Setup::of(&launch.recipe, &launch.facts);
-    let started = started(&launch, &course, &setup);
+    let run_dir = Path::new(&course.run_dir);
+    let events = run_dir.join(journal::FILE);
+    let told = match course.after {
+        None => Vec::new(),
+        Some(_) => journal::session(&events).map_err(|e| unwritable(&course, e))?,
+    };
+    let shelf = Shelf::new(run_dir.join("checkpoints"), launch.recipe.output.keep);
+    let origin = origin(&launch, &course, &shelf, &told)?;
+    let started = course.after.is_none().then(|| What::Started(started(&launch, &course, &setup)));
     // Getting here is part of the run.
     let before =
         course.manifest.state.seconds_total + (clock.unix_seconds() - course.commanded).max(0.0);
-    let run_dir = Path::new(&course.run_dir);
-    let journal = Journal::open(&run_dir.join(journal::FILE), launch.generation).map_err(|e| {
-        Trouble::new(format!("cannot write `{}/events.jsonl`: {e}", course.run_dir))
-    })?;
+    let journal = Journal::open(&events, launch.generation).map_err(|e| unwritable(&course, e))?;
     let shell = serve::Shell {
-        cluster: Cluster::new(config, Course::new(setup, course.manifest.state.clone()), before),
+        cluster: Cluster::new(config, setup, origin, before),
         listener,
         secret: Secret::from_hex(&launch.secret).map_err(Trouble::new)?,
         generation: launch.generation,
         journal,
-        shelf: Shelf::new(run_dir.join("checkpoints"), launch.recipe.output.keep),
-        manifest: course.manifest.clone(),
+        told,
+        record: record_file(&launch),
+        shelf,
+        manifest: Manifest { generation: launch.generation, ..course.manifest },
         ranges,
         clock,
         log: Arc::new(log),
     };
-    serve::run(shell, What::Started(started)).map(drop)
+    serve::run(shell, started)
+}
+
+fn unwritable(course: &CourseLaunch, why: std::io::Error) -> Trouble {
+    Trouble::new(format!("cannot write `{}/events.jsonl`: {why}", course.run_dir))
+}
+
+/// Listens where it is told to. Where another coordinator listened before, its last connections may
+/// hold the place for a moment.
+fn listen(address: &str) -> Result<TcpListener, Trouble> {
+    let mut tries = 0;
+    loop {
+        match TcpListener::bind(address) {
+            Ok(listener) => return Ok(listener),
+            Err(e) if e.kind() == std::io::ErrorKind::AddrInUse && tries < LISTEN_TRIES => {
+                tries += 1;
+                std::thread::park_timeout(LISTEN_AGAIN);
+            }
+            Err(e) => return Err(Trouble::new(format!("cannot listen on {address}: {e}"))),
+        }
+    }
+}
+
+/// Where the run goes on from: as the command said, or, in the place of a coordinator that was
+/// lost, from its record and the newest whole checkpoint.
+fn origin(
+    launch: &Launch,
+    course: &CourseLaunch,
+    shelf: &Shelf,
+    told: &[Event],
+) -> Result<Origin, Trouble> {
+    let (state, checkpoint) = (course.manifest.state.clone(), course.checkpoint.clone());
+    let mut origin = Origin { checkpoint, state, record: None, after: course.after.clone() };
+    if course.after.is_none() {
+        return Ok(origin);
+    }
+    let folder = launch.state.as_deref().map(Path::new);
+    let told: Vec<What> = told.iter().map(|event| event.what.clone()).collect();
+    origin.record = folder.and_then(|folder| record::read(folder, &boot_id())).map(|mut record| {
+        record.forget_told(&told);
+        record
+    });
+    match shelf.newest_manifest() {
+        Ok(Some(found)) => {
+            found.damaged.iter().for_each(|why| log(why));
+            let folder = found.path.canonicalize().unwrap_or(found.path);
+            origin.checkpoint = Some(folder.display().to_string());
+            let resumes = origin.state.resumes;
+            origin.state = State { resumes, ..found.checkpoint.state };
+        }
+        Ok(None) => {}
+        // The record may do without; if not, the servers will say so.
+        Err(why) => log(&format!("no checkpoint can be gone back to: {why}")),
+    }
+    Ok(origin)
+}
+
+fn record_file(launch: &Launch) -> Option<(PathBuf, RecordFile)> {
+    let folder = Path::new(launch.state.as_deref()?);
+    match RecordFile::create(folder, &boot_id()) {
+        Ok(file) => Some((folder.to_path_buf(), file)),
+        Err(e) => {
+            log(&format!(
+                "the record cannot be kept in `{}` ({e}): if the coordinator is lost, the run goes \
+                 back to its last checkpoint",
+                folder.display()
+            ));
+            None
+        }
+    }
+}
+
+/// Which boot of the machine this is: what is only in memory does not outlive it.
+fn boot_id() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default()
 }
 
 /// The shape of the cluster, and the parameters of each server.
-fn config(launch: &Launch, course: &CourseLaunch) -> (Config, Vec<(u64, u64)>) {
+fn config(launch: &Launch) -> (Config, Vec<(u64, u64)>) {
     let (recipe, facts, size) = (&launch.recipe, &launch.facts, launch.size);
     let blocks = facts.parameters.div_ceil(BLOCK as u64);
     let batches = |examples: u64| examples.div_ceil(EVALUATION_BATCH as u64);
     let config = Config {
         workers: size.workers,
+        workers_min: size.workers_min,
         servers: size.servers,
         shards: recipe.train.shards as u32,
         blocks: blocks as u32,
         batch: recipe.train.batch as u64,
         clip_norm: recipe.train.clip_norm,
         held_out: [batches(facts.validation), batches(facts.test)],
-        checkpoint: course.checkpoint.clone(),
         build: launch.build.clone(),
     };
     let parameter = |block: u32| (u64::from(block) * BLOCK as u64).min(facts.parameters);

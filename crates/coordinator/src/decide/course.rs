@@ -4,6 +4,7 @@
 //! in one process and a run in many, so that both write the same checkpoints and the same events.
 //! Never does any of it: whoever asks acts, and says what came of it.
 
+use super::record::Record;
 use super::watch::{Rule, observe};
 use planaria_numerics::digest::Digest;
 use planaria_numerics::schedule;
@@ -143,6 +144,22 @@ impl Course {
             setup,
             state,
         }
+    }
+
+    /// A run that another process has left like this.
+    pub fn restored(setup: Setup, record: &Record) -> Self {
+        let course = Self::new(setup, record.state.clone());
+        Self { due: record.due.clone(), unsaved: record.unsaved, ..course }
+    }
+
+    /// What another process needs to go on.
+    pub fn record(&self) -> Record {
+        Record { due: self.due.clone(), unsaved: self.unsaved, ..Record::new(self.state.clone()) }
+    }
+
+    /// A checkpoint that was taken care of has not come about.
+    pub fn not_saved(&mut self) {
+        self.unsaved = true;
     }
 
     /// What to do next. Asking changes nothing.

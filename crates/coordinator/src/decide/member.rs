@@ -1,15 +1,21 @@
-//! Who takes part, how far each has come, and how fast each is.
+//! Who takes part, how far each has come, how fast each is, and when it was last heard.
 
 use planaria_protocol::event::{ServerPulse, WorkerPulse};
-use planaria_protocol::message::{Agent, Share};
+use planaria_protocol::message::{Kept, Sha256, Share};
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Weight of the newest measurement of a speed.
 const NEWEST: f64 = 0.3;
+/// How long a slow worker is left alone before it is tried again; twice as long each time.
+const PROBE_SECONDS: f64 = 0.5;
+const PROBE_SECONDS_MAX: f64 = 60.0;
 
 /// How far a process has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Standing {
     /// Not heard of.
+    #[default]
     Awaited,
     /// Connected.
     Joined,
@@ -17,56 +23,151 @@ pub enum Standing {
     Ready,
 }
 
-#[derive(Debug, Clone)]
-struct Member {
-    standing: Standing,
-    pid: u32,
-    address: Option<String>,
-    /// Shards per second of computing; of a server, share of a core.
+/// A worker that is let in at a step once its weights are known to be the run's.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entering {
+    /// What it says it holds, by server.
+    pub holds: Option<Vec<Sha256>>,
+    /// What each server says it sent.
+    pub pulled: Vec<Option<Sha256>>,
+}
+
+/// A worker.
+#[derive(Debug, Clone, Default)]
+pub struct Worker {
+    /// How far it has come.
+    pub standing: Standing,
+    /// Its process.
+    pub pid: u32,
+    /// When it was last heard.
+    pub heard: Duration,
+    /// From which step on servers send it the parameters.
+    pub follows_from: Option<u64>,
+    /// By step: what is known of the weights it enters with.
+    pub entering: BTreeMap<u64, Entering>,
+    /// The revocation that it has not answered.
+    pub revoking: Option<u64>,
+    /// Since when it is taken for late.
+    pub suspected: Option<Duration>,
+    /// Since when it has no link to some server.
+    pub cut: Option<Duration>,
+    /// Times it was late since it was last in time.
+    strikes: u32,
+    /// When a speed that is too low is forgotten.
+    probe: Option<Duration>,
+    /// Shards per second of computing.
     speed: Option<f64>,
-    /// Examples per second of computing; of a server, bytes per second.
+    /// Examples per second of computing.
     rate: Option<f64>,
     /// Share of the time that it computes.
     busy: Option<f64>,
 }
 
+impl Worker {
+    /// One that has just connected.
+    pub fn joined(pid: u32, now: Duration) -> Self {
+        Self { standing: Standing::Joined, pid, heard: now, ..Self::default() }
+    }
+
+    /// Whether it can be given work.
+    pub fn is_active(&self) -> bool {
+        self.standing == Standing::Ready && self.revoking.is_none() && self.cut.is_none()
+    }
+
+    /// It told its pace: examples and shards computed, and seconds of computing and waiting.
+    pub fn pace(&mut self, (examples, shards): (u64, f64), busy: f64, waiting: f64) {
+        if busy <= 0.0 {
+            return;
+        }
+        if self.suspected.is_none() {
+            self.strikes = 0;
+        }
+        blend(&mut self.speed, shards / busy);
+        blend(&mut self.rate, examples as f64 / busy);
+        blend(&mut self.busy, busy / (busy + waiting));
+    }
+
+    /// It was late: it has not computed `shards` in so many seconds. It counts as slow for a while.
+    pub fn strike(&mut self, now: Duration, shards: u32, seconds: f64) {
+        let most = f64::from(shards.max(1)) / seconds.max(1e-9);
+        self.speed = Some(self.speed.map_or(most, |speed| speed.min(most)));
+        let wait = PROBE_SECONDS * f64::from(1u32 << self.strikes.min(8));
+        self.probe = Some(now + Duration::from_secs_f64(wait.min(PROBE_SECONDS_MAX)));
+        self.strikes += 1;
+    }
+
+    /// Forgets that it was slow, if it is time to see again; says whether it did.
+    pub fn forgive(&mut self, now: Duration) -> bool {
+        let due = self.probe.is_some_and(|at| at <= now);
+        if due {
+            (self.probe, self.speed) = (None, None);
+        }
+        due
+    }
+
+    /// Whether it has failed more than once in a row to keep up.
+    pub fn is_hopeless(&self) -> bool {
+        self.strikes >= 2
+    }
+
+    fn state(&self, phase: &str, shards: u32) -> &'static str {
+        match (self.standing, phase) {
+            _ if self.suspected.is_some() => "late",
+            _ if self.cut.is_some() => "cut off",
+            (Standing::Awaited, _) => "starting",
+            (Standing::Joined, _) => "getting ready",
+            (Standing::Ready, "training") if !self.entering.is_empty() => "entering",
+            (Standing::Ready, "training") if shards == 0 => "standby",
+            (Standing::Ready, "training") => "computing",
+            (Standing::Ready, "validating" | "testing") => "evaluating",
+            (Standing::Ready, _) => "ready",
+        }
+    }
+}
+
+/// A server.
+#[derive(Debug, Clone, Default)]
+pub struct Server {
+    /// How far it has come.
+    pub standing: Standing,
+    /// Its process.
+    pub pid: u32,
+    /// When it was last heard.
+    pub heard: Duration,
+    /// Where it listens.
+    pub address: String,
+    /// What it has kept from before.
+    pub kept: Option<Kept>,
+    busy: Option<f64>,
+    rate: Option<f64>,
+}
+
+impl Server {
+    /// It told its load.
+    pub fn load(&mut self, seconds: f64, busy: f64, bytes: u64) {
+        if seconds > 0.0 {
+            blend(&mut self.busy, busy / seconds);
+            blend(&mut self.rate, bytes as f64 / seconds);
+        }
+    }
+}
+
 /// The processes of a run.
 #[derive(Debug)]
 pub struct Members {
-    workers: Vec<Member>,
-    servers: Vec<Member>,
+    /// By number. Those beyond the wanted ones are on their way out.
+    pub workers: BTreeMap<u32, Worker>,
+    /// By number.
+    pub servers: Vec<Server>,
 }
 
 impl Members {
     /// Nobody has joined yet.
     pub fn new(workers: u32, servers: u32) -> Self {
-        let member = Member {
-            standing: Standing::Awaited,
-            pid: 0,
-            address: None,
-            speed: None,
-            rate: None,
-            busy: None,
-        };
-        let list = |n: u32| vec![member.clone(); n as usize];
-        Self { workers: list(workers), servers: list(servers) }
-    }
-
-    /// A process has joined; an error if there is no such place, or it is taken.
-    pub fn join(&mut self, agent: Agent, pid: u32, address: Option<String>) -> Result<(), String> {
-        let member = self.member(agent).ok_or_else(|| format!("{agent} is not part of the run"))?;
-        if member.standing != Standing::Awaited {
-            return Err(format!("{agent} has joined twice (process {pid} and {})", member.pid));
+        Self {
+            workers: (0..workers).map(|w| (w, Worker::default())).collect(),
+            servers: vec![Server::default(); servers as usize],
         }
-        (member.standing, member.pid, member.address) = (Standing::Joined, pid, address);
-        Ok(())
-    }
-
-    /// A process has all it needs.
-    pub fn ready(&mut self, agent: Agent) -> Result<(), String> {
-        let member = self.member(agent).ok_or_else(|| format!("{agent} is not part of the run"))?;
-        member.standing = Standing::Ready;
-        Ok(())
     }
 
     /// Whether every server has come so far.
@@ -74,95 +175,67 @@ impl Members {
         self.servers.iter().all(|s| s.standing >= standing)
     }
 
-    /// Whether nobody is waited for.
-    pub fn everyone_is_ready(&self) -> bool {
-        let mut all = self.workers.iter().chain(&self.servers);
-        all.all(|m| m.standing == Standing::Ready)
+    /// Workers that are ready, late ones included.
+    pub fn ready(&self) -> usize {
+        self.workers.values().filter(|w| w.standing == Standing::Ready).count()
     }
 
-    /// Workers that are connected.
-    pub fn joined_workers(&self) -> Vec<u32> {
-        let joined = |m: &Member| m.standing >= Standing::Joined;
-        (0..).zip(&self.workers).filter(|(_, m)| joined(m)).map(|(w, _)| w).collect()
+    /// Workers that can be given work, of the first `wanted`.
+    pub fn active(&self, wanted: u32) -> Vec<u32> {
+        let active = self.workers.range(..wanted).filter(|(_, w)| w.is_active());
+        active.map(|(number, _)| *number).collect()
     }
 
     /// What is waited for, in words.
-    pub fn waiting_for(&self) -> String {
-        let missing = |list: &[Member]| {
-            (list.iter().filter(|m| m.standing != Standing::Ready).count(), list.len())
+    pub fn waiting_for(&self, wanted: u32) -> String {
+        let servers = self.servers.iter().filter(|s| s.standing != Standing::Ready).count();
+        if servers > 0 {
+            return format!("waiting for {servers} of {} servers", self.servers.len());
+        }
+        let ready = self.workers.range(..wanted).filter(|(_, w)| w.standing == Standing::Ready);
+        format!("waiting for {} of {wanted} workers", wanted as usize - ready.count())
+    }
+
+    /// Shards per second of these workers. One that is not measured counts as an average one.
+    pub fn speeds(&self, workers: &[u32]) -> Vec<(u32, f64)> {
+        let speed = |worker: &u32| self.workers.get(worker).and_then(|w| w.speed);
+        let known: Vec<f64> = workers.iter().filter_map(speed).collect();
+        let mean = match known.len() {
+            0 => 1.0,
+            n => known.iter().sum::<f64>() / n as f64,
         };
-        match (missing(&self.servers), missing(&self.workers)) {
-            ((0, _), (missing, all)) => format!("waiting for {missing} of {all} workers"),
-            ((missing, all), _) => format!("waiting for {missing} of {all} servers"),
-        }
+        workers.iter().map(|w| (*w, speed(w).unwrap_or(mean))).collect()
     }
 
-    /// Where a server listens.
-    pub fn address(&self, server: u32) -> String {
-        self.servers[server as usize].address.clone().unwrap_or_default()
-    }
-
-    /// A process' number in the system.
-    pub fn pid(&mut self, agent: Agent) -> u32 {
-        self.member(agent).map_or(0, |m| m.pid)
-    }
-
-    /// A worker told its pace: examples and shards computed, and seconds of computing and waiting.
-    pub fn pace(&mut self, worker: u32, (examples, shards): (u64, f64), busy: f64, waiting: f64) {
-        let Some(member) = self.workers.get_mut(worker as usize) else { return };
-        if busy <= 0.0 {
-            return;
-        }
-        blend(&mut member.speed, shards / busy);
-        blend(&mut member.rate, examples as f64 / busy);
-        blend(&mut member.busy, busy / (busy + waiting));
-    }
-
-    /// A server told its load.
-    pub fn load(&mut self, server: u32, seconds: f64, busy: f64, bytes: u64) {
-        let Some(member) = self.servers.get_mut(server as usize) else { return };
-        if seconds > 0.0 {
-            blend(&mut member.busy, busy / seconds);
-            blend(&mut member.rate, bytes as f64 / seconds);
-        }
-    }
-
-    /// Shards per second of each worker, if all are known.
-    pub fn speeds(&self) -> Option<Vec<(u32, f64)>> {
-        (0..).zip(&self.workers).map(|(w, m)| m.speed.map(|speed| (w, speed))).collect()
+    /// Seconds that a shard takes a worker, if any was measured.
+    pub fn shard_seconds(&self) -> Option<f64> {
+        let speeds: Vec<f64> = self.workers.values().filter_map(|w| w.speed).collect();
+        (!speeds.is_empty()).then(|| speeds.len() as f64 / speeds.iter().sum::<f64>())
     }
 
     /// Every process for display.
-    pub fn pulses(&self, phase: &str, shares: &[Share]) -> (Vec<WorkerPulse>, Vec<ServerPulse>) {
-        let worker = |(worker, m): (u32, &Member)| {
-            let own = shares.iter().find(|s| s.worker == worker);
+    pub fn pulses(
+        &self,
+        phase: &str,
+        shares: &[Share],
+        wanted: u32,
+    ) -> (Vec<WorkerPulse>, Vec<ServerPulse>) {
+        let worker = |(worker, m): (&u32, &Worker)| {
+            let own = shares.iter().find(|s| s.worker == *worker);
             let shards = own.map_or(0, |s| s.shards.end - s.shards.start);
-            let state = match (m.standing, phase) {
-                (Standing::Awaited, _) => "starting",
-                (Standing::Joined, _) => "getting ready",
-                (Standing::Ready, "training") if shards == 0 => "standby",
-                (Standing::Ready, "training") => "computing",
-                (Standing::Ready, "validating" | "testing") => "evaluating",
-                (Standing::Ready, _) => "ready",
-            };
+            let state = if *worker >= wanted { "leaving" } else { m.state(phase, shards) };
             let (state, examples_per_second, busy) = (state.into(), m.rate, m.busy);
-            WorkerPulse { worker, state, shards, examples_per_second, busy }
+            WorkerPulse { worker: *worker, state, shards, examples_per_second, busy }
         };
-        let server = |(server, m): (u32, &Member)| {
+        let server = |(server, m): (u32, &Server)| {
             let state = if m.standing == Standing::Ready { "serving" } else { "starting" };
             let (state, busy, bytes_per_second) = (state.into(), m.busy, m.rate);
             ServerPulse { server, state, busy, bytes_per_second }
         };
-        let workers = (0..).zip(&self.workers).map(worker).collect();
+        let seen =
+            |(number, w): &(&u32, &Worker)| **number < wanted || w.standing != Standing::Awaited;
+        let workers = self.workers.iter().filter(seen).map(worker).collect();
         (workers, (0..).zip(&self.servers).map(server).collect())
-    }
-
-    fn member(&mut self, agent: Agent) -> Option<&mut Member> {
-        match agent {
-            Agent::Worker(n) => self.workers.get_mut(n as usize),
-            Agent::Server(n) => self.servers.get_mut(n as usize),
-            Agent::Coordinator | Agent::Console => None,
-        }
     }
 }
 

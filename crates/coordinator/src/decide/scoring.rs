@@ -2,38 +2,100 @@
 
 use planaria_learn::Scores;
 use planaria_protocol::message::HeldOut;
+use std::collections::BTreeSet;
 use std::ops::Range;
+use std::time::Duration;
+
+/// Patience with the first batch, and with the next ones: so much, and so many times the longest
+/// that one took.
+const FIRST: Duration = Duration::from_secs(10);
+const LEAST: Duration = Duration::from_secs(1);
+const TIMES: u32 = 5;
 
 /// A part that is being scored.
 #[derive(Debug)]
 pub struct Scoring {
     /// The part.
     pub part: HeldOut,
+    /// When a batch last came in, or was given out.
+    pub progressed: Duration,
+    longest: Option<Duration>,
     scores: Vec<Option<Scores>>,
+    /// By batch: who scores it.
+    holders: Vec<Option<u32>>,
     missing: usize,
 }
 
 impl Scoring {
     /// Of so many batches.
-    pub fn new(part: HeldOut, batches: u64) -> Self {
+    pub fn new(part: HeldOut, batches: u64, now: Duration) -> Self {
         let missing = usize::try_from(batches).unwrap_or(usize::MAX);
-        Self { part, scores: vec![None; missing], missing }
+        Self {
+            part,
+            progressed: now,
+            longest: None,
+            scores: vec![None; missing],
+            holders: vec![None; missing],
+            missing,
+        }
     }
 
-    /// Batches for each of `workers` workers.
-    pub fn deal(&self, workers: usize) -> impl Iterator<Item = Range<u64>> {
-        let n = self.scores.len();
-        (0..workers).map(move |w| (w * n / workers) as u64..((w + 1) * n / workers) as u64)
+    /// Deals out what nobody has, in runs that are about as long for each of `workers`.
+    pub fn deal(&mut self, workers: &[u32]) -> Vec<(u32, Range<u64>)> {
+        let free = |at: &usize| self.scores[*at].is_none() && self.holders[*at].is_none();
+        let free: Vec<usize> = (0..self.scores.len()).filter(free).collect();
+        let mut dealt: Vec<(u32, Range<u64>)> = Vec::new();
+        for (i, worker) in workers.iter().enumerate() {
+            let share = i * free.len() / workers.len()..(i + 1) * free.len() / workers.len();
+            for at in &free[share] {
+                self.holders[*at] = Some(*worker);
+                let batch = *at as u64;
+                match dealt.last_mut() {
+                    Some((w, run)) if w == worker && run.end == batch => run.end += 1,
+                    _ => dealt.push((*worker, batch..batch + 1)),
+                }
+            }
+        }
+        dealt
+    }
+
+    /// Whoever has batches that are not scored.
+    pub fn holders(&self) -> BTreeSet<u32> {
+        let open = self.holders.iter().zip(&self.scores).filter(|(_, score)| score.is_none());
+        open.filter_map(|(holder, _)| *holder).collect()
+    }
+
+    /// Takes a worker's batches away that it has not scored.
+    pub fn release(&mut self, worker: u32) {
+        for (holder, score) in self.holders.iter_mut().zip(&self.scores) {
+            if *holder == Some(worker) && score.is_none() {
+                *holder = None;
+            }
+        }
+    }
+
+    /// Whether it is taking too long.
+    pub fn is_late(&self, now: Duration) -> bool {
+        let limit = self.longest.map_or(FIRST, |longest| LEAST + TIMES * longest);
+        self.missing > 0 && now.saturating_sub(self.progressed) > limit
     }
 
     /// Takes in the scores of a batch; all scores, added in the order of batches, once all are there.
     /// Scores that are not like the others are an error.
-    pub fn take(&mut self, batch: u64, scores: Scores) -> Result<Option<Scores>, String> {
+    pub fn take(
+        &mut self,
+        now: Duration,
+        batch: u64,
+        scores: Scores,
+    ) -> Result<Option<Scores>, String> {
         let place = usize::try_from(batch).ok().filter(|batch| *batch < self.scores.len());
         let place = place.ok_or_else(|| format!("there is no batch {batch} to score"))?;
         if self.scores.iter().flatten().next().is_some_and(|first| !first.is_like(&scores)) {
             return Err(format!("the scores of batch {batch} are of another network"));
         }
+        let took = now.saturating_sub(self.progressed);
+        self.longest = Some(self.longest.map_or(took, |longest| longest.max(took)));
+        self.progressed = now;
         if self.scores[place].replace(scores).is_none() {
             self.missing -= 1;
         }
@@ -54,15 +116,22 @@ mod tests {
 
     #[test]
     fn batches_are_added_in_order_and_strange_ones_refused() {
-        let mut scoring = Scoring::new(HeldOut::Test, 3);
-        let dealt: Vec<_> = scoring.deal(2).collect();
-        assert_eq!(dealt, [0..1, 1..3]);
+        let now = Duration::ZERO;
+        let mut scoring = Scoring::new(HeldOut::Test, 3, now);
+        assert_eq!(scoring.deal(&[4, 7]), [(4, 0..1), (7, 1..3)]);
+        assert_eq!(scoring.deal(&[4, 7]), [], "everything is given out");
         let scores = || Scores::new(4, 4);
-        assert_eq!(scoring.take(2, scores()), Ok(None));
-        assert!(scoring.take(3, scores()).unwrap_err().contains("no batch 3"));
-        assert!(scoring.take(1, Scores::new(5, 5)).unwrap_err().contains("another network"));
-        assert_eq!(scoring.take(0, scores()), Ok(None));
-        assert_eq!(scoring.take(0, scores()), Ok(None), "once more is once");
-        assert_eq!(scoring.take(1, scores()), Ok(Some(scores())));
+        assert_eq!(scoring.take(now, 2, scores()), Ok(None));
+        assert!(scoring.take(now, 3, scores()).unwrap_err().contains("no batch 3"));
+        assert!(scoring.take(now, 1, Scores::new(5, 5)).unwrap_err().contains("another network"));
+        assert_eq!(scoring.holders(), [4, 7].into());
+        scoring.release(7);
+        assert_eq!(scoring.holders(), [4].into());
+        assert_eq!(scoring.deal(&[4]), [(4, 1..2)]);
+        assert_eq!(scoring.take(now, 0, scores()), Ok(None));
+        assert_eq!(scoring.take(now, 0, scores()), Ok(None), "once more is once");
+        assert!(scoring.is_late(LEAST * 2) && !scoring.is_late(LEAST / 2));
+        assert_eq!(scoring.take(now, 1, scores()), Ok(Some(scores())));
+        assert!(!scoring.is_late(LEAST * 2));
     }
 }

@@ -1,16 +1,26 @@
-//! Processes that join, and what they are told first.
+//! Processes that join, what they are told first, and where the run goes on from.
 
-use super::{Action, Cluster};
-use crate::decide::member::Standing;
-use planaria_protocol::message::{Agent, Shelf, ToServer, ToWorker, Trouble};
+use super::saving::Save;
+use super::{Action, Cluster, Phase};
+use crate::decide::course::Course;
+use crate::decide::member::{Standing, Worker};
+use crate::decide::patience::Patience;
+use crate::decide::record::Record;
+use planaria_protocol::event::What;
+use planaria_protocol::message::{Agent, Kept, Shelf, Source, ToServer, ToWorker, Trouble};
+use std::time::Duration;
+
+/// Most workers that a run may have.
+pub const WORKERS_MAX: u32 = 4096;
 
 impl Cluster {
     pub(super) fn joined(
         &mut self,
+        now: Duration,
         agent: Agent,
         pid: u32,
         build: &str,
-        address: Option<String>,
+        (address, kept): (Option<String>, Option<Kept>),
     ) -> Result<(), Trouble> {
         if build != self.config.build {
             let own = &self.config.build;
@@ -20,35 +30,199 @@ impl Cluster {
                 fix_input: true,
             });
         }
-        self.members.join(agent, pid, address).map_err(Trouble::new)?;
-        if matches!(agent, Agent::Server(_)) && self.members.servers_are(Standing::Joined) {
-            for server in 0..self.config.servers {
-                let blocks = self.config.blocks_of(server);
-                let (checkpoint, step) = (self.config.checkpoint.clone(), self.course.state().step);
-                let source = checkpoint.map_or(
-                    planaria_protocol::message::Source::Seed,
-                    planaria_protocol::message::Source::Checkpoint,
-                );
-                let begin = ToServer::Begin { blocks, source, step };
-                self.decide(Action::ToServer(server, begin), "every server has joined");
-            }
+        match agent {
+            Agent::Worker(worker) if worker >= WORKERS_MAX => Ok(()),
+            Agent::Worker(worker) => self.worker_joined(now, worker, pid),
+            Agent::Server(server) => self.server_joined(now, server, pid, (address, kept)),
+            Agent::Coordinator | Agent::Console => Ok(()),
         }
-        if let Agent::Worker(worker) = agent
-            && self.members.servers_are(Standing::Ready)
-        {
+    }
+
+    fn worker_joined(&mut self, now: Duration, worker: u32, pid: u32) -> Result<(), Trouble> {
+        if self.standing(worker) != Standing::Awaited {
+            let how = format!("process {pid} has come in its place");
+            self.lose_worker(now, worker, how, false)?;
+        }
+        self.members.workers.insert(worker, Worker::joined(pid, now));
+        if worker >= self.wanted {
+            self.tell_worker(worker, ToWorker::Finish, "so many workers are not wanted");
+        } else if self.members.servers_are(Standing::Ready) {
             self.begin_worker(worker);
         }
         Ok(())
     }
 
-    pub(super) fn begin_worker(&mut self, worker: u32) {
-        let shelf = |server| Shelf {
-            server,
-            address: self.members.address(server),
-            blocks: self.config.blocks_of(server),
+    fn server_joined(
+        &mut self,
+        now: Duration,
+        server: u32,
+        pid: u32,
+        (address, kept): (Option<String>, Option<Kept>),
+    ) -> Result<(), Trouble> {
+        let Some(member) = self.members.servers.get_mut(server as usize) else {
+            return Err(Trouble::new(format!("server-{server} is not part of the run")));
         };
-        let servers = (0..self.config.servers).map(shelf).collect();
-        let begin = ToWorker::Begin { servers };
-        self.decide(Action::ToWorker(worker, begin), "every server is ready");
+        if member.standing != Standing::Awaited {
+            let how = format!("process {pid} has come in its place");
+            return self.lose_server(now, server, how, false);
+        }
+        member.standing = Standing::Joined;
+        (member.pid, member.heard, member.kept) = (pid, now, kept);
+        member.address = address.unwrap_or_default();
+        if self.members.servers_are(Standing::Joined) {
+            self.begin_servers();
+        }
+        Ok(())
+    }
+
+    /// Every server is there: what they have kept decides where the run goes on.
+    fn begin_servers(&mut self) {
+        let record = self.origin.record.take();
+        let all_have = |step: u64| (0..self.config.servers).all(|s| self.has_kept(s, step));
+        let kept = record.as_ref().is_some_and(|record| all_have(record.state.step));
+        let before = record.as_ref().map_or(0, |record| record.state.step);
+        let source = match (&self.origin.checkpoint, kept) {
+            (_, true) => Source::Kept,
+            (Some(folder), false) => Source::Checkpoint(folder.clone()),
+            (None, false) => Source::Seed,
+        };
+        let mut told = Vec::new();
+        if let Some(record) = record.filter(|_| kept) {
+            told = self.restore(&record);
+        }
+        let step = self.course.state().step;
+        if let Some(after) = self.origin.after.take() {
+            let from = match &source {
+                Source::Kept => "kept".to_owned(),
+                Source::Checkpoint(folder) => folder.clone(),
+                Source::Seed => "the seed".into(),
+            };
+            // What had been decided is told first, unless it was told.
+            for what in told {
+                self.record(what, "it was decided before the coordinator was lost");
+            }
+            self.tell_pending();
+            let superseded = before.saturating_sub(step);
+            self.wounded(&after, 0);
+            let reason = after.clone();
+            self.record(What::Recovered { step, superseded, source: from, reason }, after);
+        }
+        for server in 0..self.config.servers {
+            let blocks = self.config.blocks_of(server);
+            let begin = ToServer::Begin { blocks, source: source.clone(), step };
+            self.decide(Action::ToServer(server, begin), "every server has joined");
+        }
+    }
+
+    /// Takes over what another coordinator has left; the events it was about to write.
+    fn restore(&mut self, record: &Record) -> Vec<What> {
+        self.course = Course::restored(self.course.setup().clone(), record);
+        self.patience = Patience::new(record.step_seconds);
+        self.pending = record.pending;
+        self.save = record.saving.clone().map(|saving| Save::new(saving, self.config.servers));
+        record.untold()
+    }
+
+    /// Whether a server still has what it must have to go on after `step` steps.
+    fn has_kept(&self, server: u32, step: u64) -> bool {
+        let blocks = self.config.blocks_of(server);
+        if blocks.is_empty() && server != 0 {
+            return true;
+        }
+        let kept = self.members.servers[server as usize].kept.as_ref();
+        kept.is_some_and(|kept| kept.blocks == blocks && kept.steps.contains(&step))
+    }
+
+    pub(super) fn server_ready(&mut self, now: Duration, server: u32) -> Result<(), Trouble> {
+        let member = &mut self.members.servers[server as usize];
+        member.standing = Standing::Ready;
+        let (agent, engine, threads) = (Agent::Server(server).to_string(), None, None);
+        let joined = What::Joined { agent, pid: member.pid, engine, threads };
+        self.record(joined, "it has its blocks");
+        if !self.members.servers_are(Standing::Ready) {
+            return Ok(());
+        }
+        let joined = self.members.workers.iter().filter(|(_, w)| w.standing >= Standing::Joined);
+        let joined: Vec<u32> = joined.map(|(w, _)| *w).collect();
+        joined.into_iter().for_each(|worker| self.begin_worker(worker));
+        self.save_again(now);
+        if self.course.stopping() {
+            // Nobody needs to compute for that.
+            return self.begin_training(now);
+        }
+        Ok(())
+    }
+
+    fn begin_worker(&mut self, worker: u32) {
+        let servers = (0..).zip(&self.members.servers).map(|(server, member)| Shelf {
+            server,
+            address: member.address.clone(),
+            blocks: self.config.blocks_of(server),
+        });
+        let begin = ToWorker::Begin { servers: servers.collect() };
+        self.tell_worker(worker, begin, "every server is ready");
+    }
+
+    pub(super) fn worker_ready(
+        &mut self,
+        now: Duration,
+        worker: u32,
+        engine: String,
+        threads: u32,
+    ) -> Result<(), Trouble> {
+        let Some(member) = self.members.workers.get_mut(&worker) else { return Ok(()) };
+        member.standing = Standing::Ready;
+        let joined = What::Joined {
+            agent: Agent::Worker(worker).to_string(),
+            pid: member.pid,
+            engine: Some(engine),
+            threads: Some(threads),
+        };
+        self.record(joined, "it has its data and knows the servers");
+        self.available(now)
+    }
+
+    /// A worker can be given work that could not before.
+    pub(super) fn available(&mut self, now: Duration) -> Result<(), Trouble> {
+        match self.phase {
+            Phase::Gathering => self.maybe_begin(now),
+            _ => self.maybe_unpause(now),
+        }
+    }
+
+    /// Goes on with so many workers from now on.
+    pub(super) fn scale(&mut self, now: Duration, workers: u32) -> Result<(), Trouble> {
+        if workers == 0 || workers > WORKERS_MAX || workers == self.wanted {
+            self.record(What::Scaled { workers: self.wanted }, "that is what there is");
+            return Ok(());
+        }
+        self.wanted = workers;
+        // A run that is asked to be smaller than its least size has a new least size.
+        self.config.workers_min = self.config.workers_min.min(workers);
+        for worker in 0..workers {
+            self.members.workers.entry(worker).or_default();
+        }
+        self.unkept = true;
+        self.record(What::Scaled { workers }, "it was asked for");
+        self.decide(Action::Pool(workers), "it was asked for");
+        self.let_go();
+        self.available(now)
+    }
+
+    /// Lets workers end that are not wanted and have nothing left to do.
+    pub(super) fn let_go(&mut self) {
+        let scoring = matches!(self.phase, Phase::Scoring(..));
+        let leaving = self.members.workers.range(self.wanted..).filter(|(worker, m)| {
+            m.standing != Standing::Awaited && !scoring && !self.leases.holds(**worker)
+        });
+        let leaving: Vec<u32> = leaving.map(|(w, _)| *w).collect();
+        for worker in leaving {
+            self.members.workers.remove(&worker);
+            self.record(
+                What::Released { agent: Agent::Worker(worker).to_string() },
+                "it was asked for",
+            );
+            self.tell_worker(worker, ToWorker::Finish, "so many workers are not wanted");
+        }
     }
 }

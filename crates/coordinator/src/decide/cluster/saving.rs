@@ -1,38 +1,130 @@
-//! Checkpoints on their way to the disk.
+//! Checkpoints on their way to the disk. One that fails is tried again from the servers' copies,
+//! while training goes on.
 
 use super::{Action, Cluster, Phase, Saving};
 use planaria_protocol::event::What;
 use planaria_protocol::message::Trouble;
 use std::time::Duration;
 
-impl Cluster {
-    pub(super) fn save(&mut self, is_best: bool, reason: String) {
-        let state = self.course.state().clone();
-        let step = state.step;
-        let parts = vec![None; self.config.servers as usize];
-        self.saving = Some(Saving { state, is_best, reason: reason.clone(), parts });
-        self.course.saved();
-        self.decide(Action::Save(step), reason);
+/// Time before a checkpoint that failed is tried again.
+const AGAIN: Duration = Duration::from_secs(2);
+/// Times that the last checkpoint of a run is tried.
+const TRIES: u32 = 5;
+
+/// A checkpoint under way.
+#[derive(Debug)]
+pub(super) struct Save {
+    pub saving: Saving,
+    /// Servers that have not answered.
+    waiting: Vec<bool>,
+    /// Why it will not come about this time.
+    failed: Option<String>,
+    /// When it is tried again; nothing while it is under way.
+    again: Option<Duration>,
+    tries: u32,
+}
+
+impl Save {
+    /// One that is to be tried at once.
+    pub fn new(mut saving: Saving, servers: u32) -> Self {
+        saving.parts = vec![None; servers as usize];
+        let waiting = vec![false; servers as usize];
+        Self { saving, waiting, failed: None, again: Some(Duration::ZERO), tries: 0 }
     }
 
-    pub(super) fn part_saved(&mut self, server: u32, step: u64, part: (String, String, u64)) {
-        let Some(saving) = self.saving.as_mut().filter(|s| s.state.step == step) else { return };
-        saving.parts[server as usize] = Some(part);
-        if saving.parts.iter().all(Option::is_some) {
-            let saving = Box::new(saving.clone());
-            self.decide(Action::WriteManifest(saving), "every part is on the disk");
+    /// Whether it waits to be tried again.
+    pub fn has_failed(&self) -> bool {
+        self.again.is_some() && self.tries > 0
+    }
+}
+
+/// A part of a checkpoint: file, SHA-256 and length; or why there is none.
+pub(super) type Part = Result<(String, String, u64), String>;
+
+impl Cluster {
+    pub(super) fn save(&mut self, is_best: bool, reason: String) {
+        self.tell_pending();
+        let state = self.course.state().clone();
+        let saving = Saving { state, is_best, reason, parts: Vec::new() };
+        self.save = Some(Save::new(saving, self.config.servers));
+        self.course.saved();
+        self.unkept = true;
+        self.try_to_save();
+    }
+
+    /// Tries a checkpoint again that has failed, or that another coordinator has left.
+    pub(super) fn save_again(&mut self, now: Duration) {
+        let due = |save: &Save| save.again.is_some_and(|at| at <= now);
+        if self.save.as_ref().is_some_and(due) {
+            self.try_to_save();
         }
     }
 
-    /// Writes down that the checkpoint is whole, or says why it is not. Either way it is done with.
+    fn try_to_save(&mut self) {
+        let Some(save) = self.save.as_mut() else { return };
+        save.waiting.fill(true);
+        save.saving.parts.fill(None);
+        (save.failed, save.again) = (None, None);
+        save.tries += 1;
+        let (step, reason) = (save.saving.state.step, save.saving.reason.clone());
+        self.decide(Action::Save(step), reason);
+    }
+
+    pub(super) fn part_saved(&mut self, now: Duration, server: u32, step: u64, part: Part) {
+        let Some(save) = self.save.as_mut().filter(|s| s.saving.state.step == step) else { return };
+        if !std::mem::replace(&mut save.waiting[server as usize], false) {
+            return;
+        }
+        match part {
+            Ok(part) => save.saving.parts[server as usize] = Some(part),
+            Err(why) => save.failed = Some(why),
+        }
+        if save.waiting.contains(&true) {
+            return;
+        }
+        match save.failed.take() {
+            None => {
+                let saving = Box::new(save.saving.clone());
+                self.decide(Action::WriteManifest(saving), "every part is on the disk");
+            }
+            Some(why) => self.not_saved(now, why),
+        }
+    }
+
+    /// Writes down that the checkpoint is whole, or says why it is not.
     pub(super) fn checkpoint_written(
         &mut self,
         written: Result<String, String>,
     ) -> Result<(), String> {
-        let Some(Saving { state, is_best, reason, .. }) = self.saving.take() else { return Ok(()) };
-        let saved = What::Saved { step: state.step, is_best, folder: written?, reason };
+        let Some(save) = self.save.as_ref() else { return Ok(()) };
+        let folder = written?;
+        let Saving { state, is_best, reason, .. } = save.saving.clone();
+        self.save = None;
+        self.unkept = true;
+        let saved = What::Saved { step: state.step, is_best, folder, reason };
         self.record(saved, "its manifest is on the disk");
         Ok(())
+    }
+
+    fn not_saved(&mut self, now: Duration, why: String) {
+        let ending = matches!(self.phase, Phase::Ending(_));
+        let Some(save) = self.save.as_mut() else { return };
+        let step = save.saving.state.step;
+        save.saving.parts.fill(None);
+        save.again = Some(now + AGAIN);
+        if ending && save.tries >= TRIES {
+            let trouble = Trouble {
+                message: format!("cannot save the last checkpoint, of step {step}: {why}"),
+                hint: Some("make room or mend the folder, then `planaria resume`".into()),
+                fix_input: false,
+            };
+            return self.failed(trouble);
+        }
+        let first = save.tries == 1;
+        self.course.not_saved();
+        if first {
+            self.record(What::NotSaved { step, reason: why.clone() }, why);
+        }
     }
 
     pub(super) fn manifest_written(
@@ -40,11 +132,13 @@ impl Cluster {
         now: Duration,
         written: Result<String, String>,
     ) -> Result<(), Trouble> {
-        self.checkpoint_written(written).map_err(Trouble::new)?;
+        if let Err(why) = self.checkpoint_written(written) {
+            self.not_saved(now, why);
+        }
         match &self.phase {
-            Phase::Ending(end) => self.end(end.clone()),
+            Phase::Ending(end) if self.save.is_none() => self.end(end.clone()),
             // Another checkpoint may have waited for this one.
-            Phase::Training if self.leased.is_empty() => self.go_on(now)?,
+            Phase::Training if self.leases.is_empty() => self.go_on(now)?,
             _ => {}
         }
         Ok(())

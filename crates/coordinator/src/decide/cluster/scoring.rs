@@ -1,6 +1,6 @@
 //! Held-out parts, scored by all workers.
 
-use super::{Action, Cluster, Phase};
+use super::{Cluster, Phase};
 use crate::decide::course::End;
 use crate::decide::scoring::Scoring;
 use planaria_learn::Scores;
@@ -18,17 +18,44 @@ impl Cluster {
         }
     }
 
-    pub(super) fn score(&mut self, part: HeldOut, end: Option<End>, why: &'static str) {
+    pub(super) fn score(
+        &mut self,
+        now: Duration,
+        part: HeldOut,
+        end: Option<End>,
+        why: &'static str,
+    ) {
         let batches = self.config.held_out[usize::from(part == HeldOut::Test)];
-        let scoring = Scoring::new(part, batches);
-        let step = self.course.state().step;
-        for (worker, batches) in (0..).zip(scoring.deal(self.config.workers as usize)) {
-            if !batches.is_empty() {
-                let evaluate = ToWorker::Evaluate { part, step, batches, enter: false };
-                self.decide(Action::ToWorker(worker, evaluate), why);
+        self.phase = Phase::Scoring(Scoring::new(part, batches, now), end);
+        self.deal_batches(why);
+    }
+
+    /// Gives out again what workers had that are no longer there.
+    pub(super) fn score_again(&mut self, now: Duration) {
+        let active = self.members.active(self.wanted);
+        let Phase::Scoring(scoring, _) = &mut self.phase else { return };
+        for worker in scoring.holders() {
+            if !active.contains(&worker) {
+                scoring.release(worker);
+                scoring.progressed = now;
             }
         }
-        self.phase = Phase::Scoring(scoring, end);
+        self.deal_batches("whoever had them does not");
+    }
+
+    fn deal_batches(&mut self, why: &'static str) {
+        let active = self.members.active(self.wanted);
+        let step = self.course.state().step;
+        if self.paused || active.is_empty() {
+            return;
+        }
+        let Phase::Scoring(scoring, _) = &mut self.phase else { return };
+        let part = scoring.part;
+        for (worker, batches) in scoring.deal(&active) {
+            let enter = self.must_enter(worker, step);
+            let evaluate = ToWorker::Evaluate { part, step, batches, enter };
+            self.tell_worker(worker, evaluate, why);
+        }
     }
 
     pub(super) fn scored(
@@ -42,16 +69,19 @@ impl Cluster {
         if scoring.part != part {
             return Ok(());
         }
-        let taken = scoring.take(batch, scores).map_err(Trouble::new)?;
+        let taken = scoring.take(now, batch, scores).map_err(Trouble::new)?;
         let Some(scores) = taken else { return Ok(()) };
         let end = end.take();
         let figures = (scores.loss(), scores.accuracy());
         self.scores = Some((part, scores));
+        self.phase = Phase::Training;
+        self.let_go();
         match end {
             Some(end) => self.finish(end),
             None => {
-                self.phase = Phase::Training;
                 let what = self.course.validated(self.seconds(now), Some(figures));
+                self.unkept = true;
+                self.tell_pending();
                 self.record(what, "every batch of the validation part is scored");
                 self.go_on(now)?;
                 self.stepped = now;

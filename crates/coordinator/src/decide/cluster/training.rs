@@ -1,9 +1,11 @@
 //! Rounds, leases and commits.
 
+use super::losing::Wound;
 use super::{Action, Cluster, Phase};
 use crate::decide::course::{Done, Next};
 use crate::decide::deal::{deal, redeal};
 use crate::decide::gather::Counted;
+use crate::decide::record::Pending;
 use planaria_numerics::aggregate::clip_factor;
 use planaria_protocol::event::What;
 use planaria_protocol::message::{Steps, ToServer, ToWorker, Trouble};
@@ -21,10 +23,6 @@ const REDEAL_SECONDS: f64 = 0.5;
 
 impl Cluster {
     pub(super) fn begin_training(&mut self, now: Duration) -> Result<(), Trouble> {
-        let speeds: Vec<_> = (0..self.config.workers).map(|w| (w, 1.0)).collect();
-        self.shares = deal(self.config.shards, &speeds);
-        let step = self.course.state().step;
-        self.record_deal(step, "workers count as equally fast until they are measured".into());
         self.phase = Phase::Training;
         (self.stepped, self.redealt) = (now, now);
         self.go_on(now)
@@ -37,10 +35,7 @@ impl Cluster {
         };
         self.check_finite("the gradient's norm", norm)?;
         let factor = clip_factor(norm, limit);
-        for server in 0..self.config.servers {
-            if self.config.blocks_of(server).is_empty() {
-                continue;
-            }
+        for server in (0..self.config.servers).filter(|s| self.has_blocks(*s)).collect::<Vec<_>>() {
             let clip = ToServer::Clip { step, factor };
             self.decide(Action::ToServer(server, clip), "every block is summed");
         }
@@ -54,39 +49,87 @@ impl Cluster {
         if let Some(norm) = self.gather.norm() {
             self.check_finite("the gradient's norm", norm)?;
         }
-        let step = self.course.state().step;
+        let (step, epoch) = (self.course.state().step, self.course.state().epoch);
         for server in 0..self.config.servers {
             let commit = ToServer::Commit { step };
             self.decide(Action::ToServer(server, commit), "every server has applied the step");
         }
+        self.unkept = true;
         self.gather.clear();
+        self.inquiry = None;
         // Scores are of weights that are no longer the last.
         self.scores = None;
         let seconds = now.saturating_sub(self.stepped).as_secs_f64();
+        self.healed(now, step);
+        if self.wound.take().is_none() {
+            self.patience.measured(seconds);
+        }
         self.stepped = now;
-        let typical = self.step_seconds.get_or_insert(seconds);
-        *typical += 0.2 * (seconds - *typical);
         let examples = counted.read.count;
         let Counted { loss_sum, correct, read } = counted;
         let done = Done { loss_sum, correct, examples, seconds, read };
-        if let Some(what) = self.course.stepped(self.seconds(now), &done) {
+        let line = self.course.stepped(self.seconds(now), &done);
+        self.count(Pending { epoch, first_step: step, end_step: step + 1, read });
+        if let Some(what) = line {
+            self.tell_pending();
             self.record(what, "a line is due");
         }
-        let step = step + 1;
-        self.leased.retain(|round| round.steps().end > step);
+        self.leases.committed(step + 1);
+        self.let_go();
+        self.rest();
         self.go_on(now)
+    }
+
+    /// Says how long a loss has held the run up, with the first commit after it.
+    fn healed(&mut self, now: Duration, step: u64) {
+        let Some(Wound { after, recomputed }) = &self.wound else { return };
+        let usual = self.patience.typical().unwrap_or(0.0);
+        let took = self.seconds(now) - self.course.state().seconds_total;
+        let healed = What::Healed {
+            step,
+            after: after.clone(),
+            stalled_seconds: (took - usual).max(0.0),
+            recomputed_shards: *recomputed,
+            shard_seconds: self.members.shard_seconds().unwrap_or(0.0),
+        };
+        self.record(healed, "it is the first step after that");
+    }
+
+    /// Adds a step to those that an event is to tell.
+    fn count(&mut self, step: Pending) {
+        match &mut self.pending {
+            Some(pending) if pending.epoch == step.epoch && pending.end_step == step.first_step => {
+                pending.end_step = step.end_step;
+                pending.read = pending.read.combine(step.read);
+            }
+            _ => {
+                self.tell_pending();
+                self.pending = Some(step);
+            }
+        }
+    }
+
+    /// Tells the committed steps that no event has told.
+    pub(super) fn tell_pending(&mut self) {
+        if let Some(pending) = self.pending.take() {
+            self.unkept = true;
+            self.record(pending.event(), "they are committed");
+        }
     }
 
     /// Leases rounds ahead, within what the course wants trained.
     pub(super) fn lease(&mut self, now: Duration) {
         let Next::Train(segment) = self.course.next() else { return };
-        while self.leased.len() < ROUNDS_AHEAD {
-            let from = self.leased.last().map_or(segment.first_step, |r| r.steps().end);
+        while self.leases.len() < ROUNDS_AHEAD && !self.paused {
+            let from = self.leases.end().unwrap_or(segment.first_step);
             let left = segment.steps().end.saturating_sub(from);
             if left == 0 {
                 break;
             }
             self.maybe_redeal(now, from);
+            if self.shares.is_empty() {
+                break;
+            }
             let first = segment.batches.start + (from - segment.first_step);
             let batches = first..first + self.round_steps().min(left);
             let round = Steps { epoch: segment.epoch, batches, first_step: from };
@@ -96,32 +139,109 @@ impl Cluster {
                 self.decide(Action::ToServer(server, round), "the round before is under way");
             }
             for share in self.shares.clone().into_iter().filter(|s| !s.shards.is_empty()) {
-                let (steps, shards) = (round.clone(), share.shards);
-                let lease = ToWorker::Lease { steps, shards, enter: false };
-                self.decide(Action::ToWorker(share.worker, lease), "the round before is under way");
+                self.lease_to(
+                    share.worker,
+                    round.clone(),
+                    share.shards,
+                    "the round before is under way",
+                );
             }
-            self.leased.push(round);
+            self.leases.add(self.config.shards, round, &self.shares);
         }
     }
 
-    pub(super) fn round_steps(&self) -> u64 {
-        let fit = self.step_seconds.map_or(1.0, |seconds| ROUND_SECONDS / seconds);
+    fn lease_to(
+        &mut self,
+        worker: u32,
+        steps: Steps,
+        shards: std::ops::Range<u32>,
+        why: &'static str,
+    ) {
+        let enter = self.must_enter(worker, steps.first_step);
+        self.tell_worker(worker, ToWorker::Lease { steps, shards, enter }, why);
+    }
+
+    /// Leases every segment that nobody has to whoever would be done with it the soonest.
+    pub(super) fn give_out(&mut self, _now: Duration) {
+        let active = self.members.active(self.wanted);
+        if self.paused || active.is_empty() {
+            return;
+        }
+        let (step, speeds) = (self.course.state().step, self.members.speeds(&active));
+        let mut given = Vec::new();
+        for round in self.leases.rounds_mut() {
+            let mut loads = round.loads();
+            let rest = round.rest(step);
+            for held in round.held.iter_mut().filter(|held| held.holder.is_none()) {
+                let shards = held.count();
+                let done = |(worker, speed): &&(u32, f64)| {
+                    f64::from(loads.get(worker).copied().unwrap_or(0) + shards) / speed
+                };
+                let soonest = speeds.iter().min_by(|a, b| done(a).total_cmp(&done(b)));
+                let Some((worker, _)) = soonest else { continue };
+                *loads.entry(*worker).or_insert(0) += shards;
+                held.holder = Some(*worker);
+                given.push((*worker, rest.clone(), held.shards.clone()));
+            }
+        }
+        for (worker, steps, shards) in given {
+            self.lease_to(worker, steps, shards, "whoever had them does not");
+        }
+    }
+
+    /// Workers without shards need no parameters.
+    fn rest(&mut self) {
+        let has = |worker: &u32| {
+            self.leases.holds(*worker)
+                || self.shares.iter().any(|s| s.worker == *worker && !s.shards.is_empty())
+        };
+        let idle = self.members.workers.iter().filter(|(worker, member)| {
+            member.follows_from.is_some() && member.is_active() && !has(worker)
+        });
+        let idle: Vec<u32> = idle.map(|(worker, _)| *worker).collect();
+        idle.into_iter().for_each(|worker| self.revoke(worker, "it stands by".into()));
+    }
+
+    fn round_steps(&self) -> u64 {
+        let fit = self.patience.typical().map_or(1.0, |seconds| ROUND_SECONDS / seconds);
         (fit as u64).clamp(1, ROUND_STEPS_MAX)
     }
 
-    pub(super) fn maybe_redeal(&mut self, now: Duration, step: u64) {
-        if now.saturating_sub(self.redealt).as_secs_f64() < REDEAL_SECONDS {
-            return;
+    /// Deals anew where others take part than before, and now and then by measured speeds.
+    fn maybe_redeal(&mut self, now: Duration, step: u64) {
+        let active = self.members.active(self.wanted);
+        let same = self.shares.iter().map(|s| s.worker).eq(active.iter().copied());
+        let mut forgiven = false;
+        if same {
+            if now.saturating_sub(self.redealt).as_secs_f64() < REDEAL_SECONDS {
+                return;
+            }
+            for worker in &active {
+                let member = self.members.workers.get_mut(worker);
+                forgiven |= member.is_some_and(|member| member.forgive(now));
+            }
         }
         self.redealt = now;
-        let Some(speeds) = self.members.speeds() else { return };
-        if let Some((shares, reason)) = redeal(self.config.shards, &speeds, &self.shares) {
+        let speeds = self.members.speeds(&active);
+        let dealt = if same && !forgiven {
+            redeal(self.config.shards, &speeds, &self.shares)
+        } else {
+            let reason = match (self.shares.is_empty(), forgiven) {
+                (_, true) => "a worker that was slow is tried again",
+                (true, false) => "workers count as equally fast until they are measured",
+                (false, false) => "other workers take part than before",
+            };
+            Some((deal(self.config.shards, &speeds), reason.to_owned()))
+        };
+        if let Some((shares, reason)) = dealt.filter(|(shares, _)| *shares != self.shares) {
             self.shares = shares;
-            self.record_deal(step, reason);
+            if !self.shares.is_empty() {
+                self.record_deal(step, reason);
+            }
         }
     }
 
-    pub(super) fn record_deal(&mut self, step: u64, reason: String) {
+    fn record_deal(&mut self, step: u64, reason: String) {
         let shares = self.shares.clone();
         self.record(What::Dealt { step, shares, reason: reason.clone() }, reason);
     }
@@ -137,7 +257,7 @@ impl Cluster {
         )))
     }
 
-    pub(super) fn check_finite(&self, what: &str, value: f64) -> Result<(), Trouble> {
+    fn check_finite(&self, what: &str, value: f64) -> Result<(), Trouble> {
         if value.is_finite() {
             return Ok(());
         }

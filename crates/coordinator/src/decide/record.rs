@@ -1,0 +1,91 @@
+//! What a coordinator writes down before it lets a step count, so that another can go on from it.
+
+use super::cluster::Saving;
+use planaria_numerics::digest::Digest;
+use planaria_protocol::event::What;
+use planaria_protocol::state::State;
+use serde::{Deserialize, Serialize};
+
+/// The decisions of a run as far as they must outlive their process.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// How far the run has come.
+    pub state: State,
+    /// A checkpoint that is due: whether it is the best, and why.
+    pub due: Option<(bool, String)>,
+    /// Whether something has happened that no checkpoint holds.
+    pub unsaved: bool,
+    /// The checkpoint on its way to the disk.
+    pub saving: Option<Saving>,
+    /// Committed steps that no event has told yet.
+    pub pending: Option<Pending>,
+    /// How long a step usually takes.
+    pub step_seconds: Option<f64>,
+    /// Workers wanted.
+    pub workers: u32,
+    /// Events that are being written with this, as JSON; nothing where there are none.
+    pub events: Vec<u8>,
+}
+
+/// Committed steps of one epoch that no event has told yet.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Pending {
+    /// Epoch.
+    pub epoch: u64,
+    /// First of them.
+    pub first_step: u64,
+    /// The one after the last.
+    pub end_step: u64,
+    /// The examples that were read for them.
+    pub read: Digest,
+}
+
+impl Pending {
+    /// As an event.
+    pub fn event(&self) -> What {
+        let Self { epoch, first_step, end_step, read } = *self;
+        What::Committed { epoch, first_step, end_step, read }
+    }
+}
+
+impl Record {
+    /// Without events.
+    pub fn new(state: State) -> Self {
+        Self {
+            state,
+            due: None,
+            unsaved: false,
+            saving: None,
+            pending: None,
+            step_seconds: None,
+            workers: 0,
+            events: Vec::new(),
+        }
+    }
+
+    /// Adds the events that are being written with it.
+    pub fn with_events(mut self, events: &[&What]) -> Self {
+        if !events.is_empty() {
+            self.events = serde_json::to_vec(events).unwrap_or_default();
+        }
+        self
+    }
+
+    /// Leaves out the events that were written after all.
+    pub fn forget_told(&mut self, told: &[What]) {
+        let left: Vec<What> = self.untold().into_iter().filter(|e| !told.contains(e)).collect();
+        self.events.clear();
+        if !left.is_empty() {
+            self.events = serde_json::to_vec(&left).unwrap_or_default();
+        }
+        // A range that is told is not told again.
+        if self.pending.is_some_and(|pending| told.contains(&pending.event())) {
+            self.pending = None;
+        }
+    }
+
+    /// Events that were being written with it.
+    pub fn untold(&self) -> Vec<What> {
+        serde_json::from_slice(&self.events).unwrap_or_default()
+    }
+}

@@ -1,0 +1,138 @@
+//! The file that a coordinator keeps its [`Record`] in, for the one that takes its place.
+//!
+//! Two slots of fixed size, written in turn, each with its number and a checksum: at every moment
+//! one of them is whole. It outlives the process and not the machine; what it holds is believed
+//! only under the boot it was written in. Room is taken when the file is made, so that a disk that
+//! fills up later takes nothing away.
+
+use crate::decide::record::Record;
+use sha2::{Digest, Sha256};
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+/// Name of the file in the folder of kept state.
+pub const FILE: &str = "coordinator.record";
+
+const SLOT: usize = 1 << 16;
+const HEADER: usize = 8 + 4 + 32;
+
+/// The file, open for writing.
+#[derive(Debug)]
+pub struct RecordFile {
+    file: File,
+    boot: String,
+    number: u64,
+    slot: Vec<u8>,
+}
+
+impl RecordFile {
+    /// Makes the file anew in `folder`, under this boot. What was there is gone once the first
+    /// record is written.
+    pub fn create(folder: &Path, boot: &str) -> io::Result<Self> {
+        let fresh = folder.join(format!("{FILE}.new"));
+        match fs::remove_file(&fresh) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => {}
+        }
+        let file =
+            OpenOptions::new().write(true).read(true).create_new(true).mode(0o600).open(&fresh)?;
+        file.write_all_at(&vec![0; 2 * SLOT], 0)?;
+        Ok(Self { file, boot: boot.to_owned(), number: 0, slot: Vec::with_capacity(SLOT) })
+    }
+
+    /// Writes a record; the one before it stays until this one is whole.
+    pub fn write(&mut self, folder: &Path, record: &Record) -> io::Result<()> {
+        self.number += 1;
+        self.slot.clear();
+        self.slot.resize(HEADER, 0);
+        let content = postcard::to_extend(&(&self.boot, record), std::mem::take(&mut self.slot));
+        self.slot = content.map_err(io::Error::other)?;
+        if self.slot.len() > SLOT {
+            return Err(io::Error::other(format!("a record has {} bytes", self.slot.len())));
+        }
+        let bytes = (self.slot.len() - HEADER) as u32;
+        self.slot[..8].copy_from_slice(&self.number.to_le_bytes());
+        self.slot[8..12].copy_from_slice(&bytes.to_le_bytes());
+        let sum = checksum(&self.slot);
+        self.slot[12..HEADER].copy_from_slice(&sum);
+        let at = self.number % 2 * SLOT as u64;
+        self.file.write_all_at(&self.slot, at)?;
+        if self.number == 1 {
+            fs::rename(folder.join(format!("{FILE}.new")), folder.join(FILE))?;
+        }
+        Ok(())
+    }
+}
+
+/// The newest record that is whole and of this boot.
+pub fn read(folder: &Path, boot: &str) -> Option<Record> {
+    let bytes = fs::read(folder.join(FILE)).ok()?;
+    let mut found: Vec<(u64, Record)> = bytes.chunks(SLOT).filter_map(|s| slot(s, boot)).collect();
+    found.sort_by_key(|(number, _)| *number);
+    found.pop().map(|(_, record)| record)
+}
+
+fn slot(slot: &[u8], boot: &str) -> Option<(u64, Record)> {
+    let number = u64::from_le_bytes(*slot.first_chunk()?);
+    let bytes = u32::from_le_bytes(*slot.get(8..)?.first_chunk()?) as usize;
+    let whole = slot.get(..HEADER.checked_add(bytes)?)?;
+    if bytes == 0 || checksum(whole) != whole[12..HEADER] {
+        return None;
+    }
+    let (written, record): (String, Record) = postcard::from_bytes(&whole[HEADER..]).ok()?;
+    (written == boot).then_some((number, record))
+}
+
+/// Of everything but the checksum itself.
+fn checksum(slot: &[u8]) -> [u8; 32] {
+    Sha256::new().chain_update(&slot[..12]).chain_update(&slot[HEADER..]).finalize().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use planaria_protocol::event::What;
+    use planaria_protocol::state::State;
+
+    fn record(step: u64) -> Record {
+        Record::new(State { step, ..State::default() })
+    }
+
+    #[test]
+    fn the_newest_whole_record_of_this_boot_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path();
+        assert_eq!(read(folder, "boot"), None);
+        let mut file = RecordFile::create(folder, "boot").unwrap();
+        assert_eq!(read(folder, "boot"), None, "there is nothing in it yet");
+        for step in 1..=5 {
+            let what = What::Stopping { reason: format!("{step}") };
+            let record = record(step).with_events(&[&what]);
+            file.write(folder, &record).unwrap();
+            assert_eq!(read(folder, "boot"), Some(record.clone()));
+            assert_eq!(record.untold(), [what]);
+        }
+        assert_eq!(read(folder, "another"), None);
+
+        // A new coordinator's file does not take the old record away before it has one itself.
+        let mut next = RecordFile::create(folder, "boot").unwrap();
+        assert_eq!(read(folder, "boot").map(|r| r.state.step), Some(5));
+        next.write(folder, &record(6)).unwrap();
+        assert_eq!(read(folder, "boot").map(|r| r.state.step), Some(6));
+        next.write(folder, &record(7)).unwrap();
+
+        // A torn write costs one step.
+        let path = folder.join(FILE);
+        let whole = fs::read(&path).unwrap();
+        for at in [0, 8, 20, HEADER + 3] {
+            let mut torn = whole.clone();
+            torn[at] ^= 0x40;
+            fs::write(&path, torn).unwrap();
+            assert_eq!(read(folder, "boot").map(|r| r.state.step), Some(6), "byte {at}");
+        }
+        fs::write(&path, &whole[..10]).unwrap();
+        assert_eq!(read(folder, "boot"), None);
+    }
+}
