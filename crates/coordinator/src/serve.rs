@@ -99,9 +99,9 @@ enum Mail {
     Gone(u64, Agent, u32, String),
 }
 
-/// Decides until the run is over, or another coordinator must take over. `started` is written down
-/// first; one that takes the place of another has nothing to write.
-pub fn run(mut shell: Shell, started: Option<What>) -> Result<Leave, Trouble> {
+/// Decides until the run is over, or another coordinator must take over. `first` is written down
+/// before anything else.
+pub fn run(mut shell: Shell, first: Vec<What>) -> Result<Leave, Trouble> {
     let (post, inbox) = sync_channel(INBOX_MAX);
     let (posting, log) = (post.clone(), shell.log.clone());
     let links = AtomicU64::new(0);
@@ -129,8 +129,9 @@ pub fn run(mut shell: Shell, started: Option<What>) -> Result<Leave, Trouble> {
         ticked: Duration::ZERO,
         alive: Duration::ZERO,
     };
-    let began = started
-        .map_or(Ok(()), |started| desk.record(&mut shell, started, "the command asked for it"));
+    let began = first
+        .into_iter()
+        .try_for_each(|what| desk.record(&mut shell, what, "it is what the run begins with"));
     let over = began.and_then(|()| desk.work(&mut shell, &inbox));
     if let Err(trouble) = &over {
         desk.tell_end(&shell, trouble);

@@ -19,7 +19,7 @@ use planaria_numerics::aggregate::BLOCK;
 use planaria_protocol::Secret;
 use planaria_protocol::checkpoint::{Manifest, Shelf};
 use planaria_protocol::clock::Clock;
-use planaria_protocol::event::{Event, Started, What};
+use planaria_protocol::event::{Started, What};
 use planaria_protocol::launch::{CourseLaunch, Launch};
 use planaria_protocol::message::{EVALUATION_BATCH, Trouble};
 use planaria_protocol::state::State;
@@ -157,16 +157,22 @@ fn coordinate(launch: Launch) -> Result<Leave, Trouble> {
     let setup = Setup::of(&launch.recipe, &launch.facts);
     let run_dir = Path::new(&course.run_dir);
     let events = run_dir.join(journal::FILE);
-    let told = match course.after {
-        None => Vec::new(),
-        Some(_) => journal::session(&events).map_err(|e| unwritable(&course, e))?,
-    };
+    let mut told = journal::session(&events).map_err(|e| unwritable(&course, e))?;
     let shelf = Shelf::new(run_dir.join("checkpoints"), launch.recipe.output.keep);
-    let origin = origin(&launch, &course, &shelf, &told)?;
-    let started = course.after.is_none().then(|| What::Started(started(&launch, &course, &setup)));
+    let mut origin = origin(&launch, &course, &shelf);
+    // What was decided is told, even if the one who decided it was lost before it could.
+    let said: Vec<What> = told.iter().map(|event| event.what.clone()).collect();
+    let mut first = origin.record.as_mut().map_or_else(Vec::new, |r| r.take_untold(&said));
+    let base = match (&origin.record, &origin.after) {
+        (Some(record), None) => &record.state,
+        _ => &course.manifest.state,
+    };
+    if origin.after.is_none() {
+        first.push(What::Started(started(&launch, &course, &setup, base.step)));
+        told.clear();
+    }
     // Getting here is part of the run.
-    let before =
-        course.manifest.state.seconds_total + (clock.unix_seconds() - course.commanded).max(0.0);
+    let before = base.seconds_total + (clock.unix_seconds() - course.commanded).max(0.0);
     let journal = Journal::open(&events, launch.generation).map_err(|e| unwritable(&course, e))?;
     let shell = serve::Shell {
         cluster: Cluster::new(config, setup, origin, before),
@@ -182,7 +188,7 @@ fn coordinate(launch: Launch) -> Result<Leave, Trouble> {
         clock,
         log: Arc::new(log),
     };
-    serve::run(shell, started)
+    serve::run(shell, first)
 }
 
 fn unwritable(course: &CourseLaunch, why: std::io::Error) -> Trouble {
@@ -207,23 +213,15 @@ fn listen(address: &str) -> Result<TcpListener, Trouble> {
 
 /// Where the run goes on from: as the command said, or, in the place of a coordinator that was
 /// lost, from its record and the newest whole checkpoint.
-fn origin(
-    launch: &Launch,
-    course: &CourseLaunch,
-    shelf: &Shelf,
-    told: &[Event],
-) -> Result<Origin, Trouble> {
+fn origin(launch: &Launch, course: &CourseLaunch, shelf: &Shelf) -> Origin {
     let (state, checkpoint) = (course.manifest.state.clone(), course.checkpoint.clone());
-    let mut origin = Origin { checkpoint, state, record: None, after: course.after.clone() };
-    if course.after.is_none() {
-        return Ok(origin);
-    }
     let folder = launch.state.as_deref().map(Path::new);
-    let told: Vec<What> = told.iter().map(|event| event.what.clone()).collect();
-    origin.record = folder.and_then(|folder| record::read(folder, &boot_id())).map(|mut record| {
-        record.forget_told(&told);
-        record
-    });
+    let record = folder.and_then(|folder| record::read(folder, &boot_id()));
+    let record = record.filter(|record| record.state.step >= state.step);
+    let mut origin = Origin { checkpoint, state, record, after: course.after.clone() };
+    if course.after.is_none() {
+        return origin;
+    }
     match shelf.newest_manifest() {
         Ok(Some(found)) => {
             found.damaged.iter().for_each(|why| log(why));
@@ -236,7 +234,7 @@ fn origin(
         // The record may do without; if not, the servers will say so.
         Err(why) => log(&format!("no checkpoint can be gone back to: {why}")),
     }
-    Ok(origin)
+    origin
 }
 
 fn record_file(launch: &Launch) -> Option<(PathBuf, RecordFile)> {
@@ -284,13 +282,13 @@ fn config(launch: &Launch) -> (Config, Vec<(u64, u64)>) {
     (config, ranges)
 }
 
-fn started(launch: &Launch, course: &CourseLaunch, setup: &Setup) -> Started {
+fn started(launch: &Launch, course: &CourseLaunch, setup: &Setup, step: u64) -> Started {
     Started {
         run_id: course.run_id.clone(),
         recipe: launch.recipe.name.clone(),
         version: env!("CARGO_PKG_VERSION").into(),
         recipe_sha256: course.manifest.recipe_sha256.clone(),
-        step: course.manifest.state.step,
+        step,
         epochs: setup.epochs,
         steps_per_epoch: setup.steps_per_epoch,
         examples: launch.facts.examples,

@@ -71,21 +71,12 @@ impl Record {
         self
     }
 
-    /// Leaves out the events that were written after all.
-    pub fn forget_told(&mut self, told: &[What]) {
-        let left: Vec<What> = self.untold().into_iter().filter(|e| !told.contains(e)).collect();
-        self.events.clear();
-        if !left.is_empty() {
-            self.events = serde_json::to_vec(&left).unwrap_or_default();
-        }
-        // A range that is told is not told again.
-        if self.pending.is_some_and(|pending| told.contains(&pending.event())) {
-            self.pending = None;
-        }
-    }
-
-    /// Events that were being written with it.
-    pub fn untold(&self) -> Vec<What> {
-        serde_json::from_slice(&self.events).unwrap_or_default()
+    /// Takes out the events that were being written with it and do not stand in `told`, and the
+    /// steps that none has told.
+    pub fn take_untold(&mut self, told: &[What]) -> Vec<What> {
+        let events = std::mem::take(&mut self.events);
+        let events: Vec<What> = serde_json::from_slice(&events).unwrap_or_default();
+        let pending = self.pending.take().map(|pending| pending.event());
+        events.into_iter().chain(pending).filter(|what| !told.contains(what)).collect()
     }
 }

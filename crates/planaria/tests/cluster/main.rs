@@ -10,3 +10,4 @@ mod resuming;
 mod same_bits;
 mod starting;
 mod strangers;
+mod surviving;

@@ -8,6 +8,7 @@ use crate::decide::patience::Patience;
 use crate::decide::record::Record;
 use planaria_protocol::event::What;
 use planaria_protocol::message::{Agent, Kept, Shelf, Source, ToServer, ToWorker, Trouble};
+use planaria_protocol::state::State;
 use std::time::Duration;
 
 /// Most workers that a run may have.
@@ -86,22 +87,17 @@ impl Cluster {
             (Some(folder), false) => Source::Checkpoint(folder.clone()),
             (None, false) => Source::Seed,
         };
-        let mut told = Vec::new();
-        if let Some(record) = record.filter(|_| kept) {
-            told = self.restore(&record);
+        if let Some(record) = record.as_ref().filter(|_| kept) {
+            self.restore(record);
         }
         let step = self.course.state().step;
-        if let Some(after) = self.origin.after.take() {
+        let lost = (record.is_some() && !kept).then(|| "what was kept is not whole".to_owned());
+        if let Some(after) = self.origin.after.take().or(lost) {
             let from = match &source {
                 Source::Kept => "kept".to_owned(),
                 Source::Checkpoint(folder) => folder.clone(),
                 Source::Seed => "the seed".into(),
             };
-            // What had been decided is told first, unless it was told.
-            for what in told {
-                self.record(what, "it was decided before the coordinator was lost");
-            }
-            self.tell_pending();
             let superseded = before.saturating_sub(step);
             self.wounded(&after, 0);
             let reason = after.clone();
@@ -114,13 +110,15 @@ impl Cluster {
         }
     }
 
-    /// Takes over what another coordinator has left; the events it was about to write.
-    fn restore(&mut self, record: &Record) -> Vec<What> {
-        self.course = Course::restored(self.course.setup().clone(), record);
+    /// Takes over what another coordinator has left.
+    fn restore(&mut self, record: &Record) {
+        let resumes = self.course.state().resumes;
+        let state = State { resumes, ..record.state.clone() };
+        let record = Record { state, ..record.clone() };
+        self.course = Course::restored(self.course.setup().clone(), &record);
         self.patience = Patience::new(record.step_seconds);
         self.pending = record.pending;
-        self.save = record.saving.clone().map(|saving| Save::new(saving, self.config.servers));
-        record.untold()
+        self.save = record.saving.map(|saving| Save::new(saving, self.config.servers));
     }
 
     /// Whether a server still has what it must have to go on after `step` steps.
