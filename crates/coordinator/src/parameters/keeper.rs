@@ -60,6 +60,8 @@ pub struct Keeper {
     followers: Mutex<Arc<Vec<Peer>>>,
     /// Of the parameters after so many steps, for the next who asks.
     hash: Mutex<Option<(u64, Sha256)>>,
+    /// Held while a copy is written: two writers would be in each other's way.
+    writing: Arc<Mutex<()>>,
     /// Reused for the squares of a step.
     squares: Mutex<Vec<f64>>,
     /// Reused for the statistics of a shard, one for each thread that reads some.
@@ -79,6 +81,7 @@ impl Keeper {
             store: Mutex::default(),
             followers: Mutex::default(),
             hash: Mutex::default(),
+            writing: Arc::default(),
             squares: Mutex::default(),
             statistics: Mutex::default(),
         };
@@ -425,6 +428,7 @@ impl Keeper {
                 index: self.place.index,
                 start: store.settings().range().start as u64,
                 third,
+                writing: self.writing.clone(),
             })),
             Err(why) => {
                 outlet.coordinator(&FromServer::NotSaved { step, why }, &[]);
@@ -508,6 +512,7 @@ pub struct Snapshot {
     index: u32,
     start: u64,
     third: Arc<Third>,
+    writing: Arc<Mutex<()>>,
 }
 
 impl Snapshot {
@@ -525,6 +530,7 @@ impl Snapshot {
 
     /// Writes it to its folder; the answer is for the coordinator.
     pub fn write(&self) -> FromServer {
+        let _alone = self.writing.lock().expect("no thread panics while it writes");
         let folder = Path::new(&self.folder);
         let step = self.step;
         match self.with_view(|view| checkpoint::write_part(folder, self.index, view)) {

@@ -112,7 +112,11 @@ pub fn run(launch: &Launch, index: u32, clock: &dyn Clock, log: Log) -> Result<(
             server.serve_generation(&join, sender, orders, clock)
         });
         match joined {
-            Ok(Ended::Lost(why)) => (server.log)(&format!("{why}; joining again")),
+            Ok(Ended::Lost(why)) => {
+                (server.log)(&format!("{why}; joining again"));
+                // What is kept is to stay what the next coordinator is told.
+                server.end_session();
+            }
             Ok(Ended::Finished) => {
                 server.keeper.remove();
                 break Ok(());
@@ -188,7 +192,6 @@ impl Server {
             workers: Mutex::default(),
             waiting_bytes_max: AtomicU64::new(0),
         });
-        self.end_session();
         *self.lock_session() = Some(session.clone());
         let lost = |error: Error| Ok(Ended::Lost(format!("lost the coordinator ({error})")));
         if let Err(error) = orders.set_timeout(Some(SILENCE)).and_then(|()| coordinator.send(join))
@@ -294,12 +297,7 @@ impl Server {
         sender.close();
     }
 
-    fn serve(
-        &self,
-        peer: Peer,
-        session: &Session,
-        receiver: &mut Receiver,
-    ) -> Result<(), Trouble> {
+    fn serve(&self, peer: Peer, session: &Session, receiver: &mut Receiver) -> Result<(), Trouble> {
         while let Some(incoming) = receiver.receive::<Push>().map_err(Trouble::new)? {
             let mut bulk = Incoming { receiver, bytes: incoming.bulk_bytes };
             self.keeper.push(peer, &incoming.message, &mut bulk, session)?;

@@ -185,8 +185,7 @@ impl Store {
         let segments_max = settings.train.shards;
         let Pieces { marks, runs, state, third } = region.into_pieces(CHUNK);
         let tally = statistics.map(|s| Mutex::new(Tally::new(segments_max, s, state)));
-        let gate =
-            Gate { era: 0, step: 0, round: None, ahead: VecDeque::new(), is_closed: true };
+        let gate = Gate { era: 0, step: 0, round: None, ahead: VecDeque::new(), is_closed: true };
         Self {
             settings,
             marks,
@@ -245,7 +244,9 @@ impl Store {
             && optimizer.len() == slots
             && optimizer.iter().all(|slot| slot.len() == count);
         if !fits {
-            return Err(format!("values that fit {count} parameters with {slots} slots are needed"));
+            return Err(format!(
+                "values that fit {count} parameters with {slots} slots are needed"
+            ));
         }
         self.close();
         self.marks.clear();

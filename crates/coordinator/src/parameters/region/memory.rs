@@ -77,14 +77,10 @@ impl Memory {
         }
     }
 
-    /// Bytes, to be written.
-    ///
-    /// # Safety
-    /// Nobody else may use these bytes meanwhile.
-    #[expect(clippy::mut_from_ref, reason = "the caller promises that it is alone")]
-    pub(super) unsafe fn bytes_mut(&self, range: Range<usize>) -> &mut [u8] {
+    /// Bytes, to be written before anybody has a piece of them.
+    pub(super) fn bytes_mut(&mut self, range: Range<usize>) -> &mut [u8] {
         assert!(range.start <= range.end && range.end <= self.bytes, "bytes in bounds");
-        // SAFETY: in bounds, and the caller is alone with them.
+        // SAFETY: in bounds, and borrowed mutably: nobody else has a share in the memory.
         unsafe {
             let start = self.start.as_ptr().add(range.start);
             std::slice::from_raw_parts_mut(start, range.len())
@@ -234,9 +230,7 @@ impl Piece {
     pub fn step(&mut self, step: u64) -> (Slot<'_>, SlotMut<'_>) {
         let (before, after) = ((step % 2) as usize, ((step + 1) % 2) as usize);
         // SAFETY: as above; the two slots are apart.
-        unsafe {
-            (slot(&self.memory, &self.run, before), slot_mut(&self.memory, &self.run, after))
-        }
+        unsafe { (slot(&self.memory, &self.run, before), slot_mut(&self.memory, &self.run, after)) }
     }
 }
 

@@ -137,34 +137,22 @@ pub struct Pieces {
 impl Region {
     /// A new region with no marks. Where no file can be made it is memory, and the log says so.
     pub fn make(place: &Place, shape: Shape, log: &Log) -> io::Result<Self> {
-        let bytes = Layout::new(&shape).bytes;
-        let mut memory = match &place.backing {
-            Backing::Memory | Backing::Shared(_) => Memory::private(bytes)?,
-            Backing::Folder(folder) => match file(folder, place, bytes) {
-                Ok(memory) => memory,
-                Err(error) => {
-                    log(&format!(
-                        "cannot keep {bytes} bytes of values in a file of `{}` ({error}): they are \
-                         in memory alone, and losing this server will go back to the last \
-                         checkpoint",
-                        folder.display()
-                    ));
-                    Memory::private(bytes)?
-                }
-            },
+        let memory = blank(place, &shape, log)?;
+        Ok(Self::publish(place, shape, memory))
+    }
+
+    fn publish(place: &Place, shape: Shape, mut memory: Memory) -> Self {
+        let place = place.clone();
+        let Backing::Shared(shared) = &place.backing else {
+            return Self { memory: Arc::new(memory), shape, place };
         };
-        // SAFETY: nobody else has seen this memory yet.
-        let header = unsafe { memory.bytes_mut(0..layout::FIELDS_BYTES) };
-        header.copy_from_slice(&Fields::encode(place.index, &place.identity, &shape));
-        if let Backing::Shared(shared) = &place.backing {
-            let mut all = shared.lock();
-            let newest = all.iter().filter_map(|m| m.shared).map(|(_, serial)| serial).max();
-            memory.shared = Some((place.index, 1 + newest.unwrap_or(0)));
-            let memory = Arc::new(memory);
-            all.push(memory.clone());
-            return Ok(Self { memory, shape, place: place.clone() });
-        }
-        Ok(Self { memory: Arc::new(memory), shape, place: place.clone() })
+        let mut all = shared.lock();
+        let newest = all.iter().filter_map(|m| m.shared).map(|(_, serial)| serial).max();
+        memory.shared = Some((place.index, 1 + newest.unwrap_or(0)));
+        let memory = Arc::new(memory);
+        all.push(memory.clone());
+        drop(all);
+        Self { memory, shape, place }
     }
 
     /// What a process before this one has left, copied to a region of this one's own: the other
@@ -209,14 +197,13 @@ impl Region {
         }
         let mut marked = opened.marked()?;
         check(marked)?;
-        let region = Self::make(place, shape, log).map_err(|e| format!("no memory for it: {e}"))?;
+        let memory = blank(place, &shape, log);
+        let mut memory = memory.map_err(|e| format!("there is no memory for it: {e}"))?;
         let copied = (|| {
             for _ in 0..TRIES {
                 for slot in marked.slots() {
                     let range = layout.slot(slot);
-                    // SAFETY: nobody else uses the values of this region yet.
-                    let into = unsafe { region.memory.bytes_mut(range.clone()) };
-                    opened.read(range.start, into).map_err(unreadable)?;
+                    opened.read(range.start, memory.bytes_mut(range)).map_err(unreadable)?;
                 }
                 // Whoever still writes there moves a mark before it touches what that named.
                 let after = opened.marked()?;
@@ -228,16 +215,15 @@ impl Region {
             }
             Err("another process is writing to it".to_string())
         })();
-        match copied {
-            Ok(()) => {
-                region.marks().set(marked);
-                Ok(region)
-            }
-            Err(why) => {
-                region.marks().remove();
-                Err(why)
-            }
+        if let (Err(_), Some(path)) = (&copied, &memory.path) {
+            // The error in hand matters more than one from cleaning up.
+            let _ = fs::remove_file(path);
         }
+        copied?;
+        set(&memory, SNAPSHOT, marked.snapshot);
+        set(&memory, COMMITTED, marked.committed);
+        set(&memory, APPLIED, marked.applied);
+        Ok(Self::publish(place, shape, memory))
     }
 
     /// How much it holds.
@@ -260,6 +246,28 @@ impl Region {
     fn marks(&self) -> Marks {
         Marks { memory: self.memory.clone(), place: self.place.clone() }
     }
+}
+
+/// Memory of a region that nobody has seen yet.
+fn blank(place: &Place, shape: &Shape, log: &Log) -> io::Result<Memory> {
+    let bytes = Layout::new(shape).bytes;
+    let mut memory = match &place.backing {
+        Backing::Memory | Backing::Shared(_) => Memory::private(bytes)?,
+        Backing::Folder(folder) => match file(folder, place, bytes) {
+            Ok(memory) => memory,
+            Err(error) => {
+                log(&format!(
+                    "cannot keep {bytes} bytes of values in a file of `{}` ({error}): they are in \
+                     memory alone, and losing this server will go back to the last checkpoint",
+                    folder.display()
+                ));
+                Memory::private(bytes)?
+            }
+        },
+    };
+    let fields = Fields::encode(place.index, &place.identity, shape);
+    memory.bytes_mut(0..fields.len()).copy_from_slice(&fields);
+    Ok(memory)
 }
 
 /// A new file, newer than all others of the server.
@@ -318,16 +326,8 @@ impl Marks {
         self.store(APPLIED, Some(step));
     }
 
-    fn set(&self, marked: Marked) {
-        self.store(SNAPSHOT, marked.snapshot);
-        self.store(COMMITTED, marked.committed);
-        self.store(APPLIED, marked.applied);
-    }
-
     fn store(&self, at: usize, step: Option<u64>) {
-        self.memory.mark(at).store(step.map_or(0, |s| s + 1), Ordering::Release);
-        // What follows must not come before it, not even by the compiler's hand.
-        fence(Ordering::SeqCst);
+        set(&self.memory, at, step);
     }
 
     /// Removes the region's file: nobody is to go on from it. Its memory stays.
@@ -340,6 +340,13 @@ impl Marks {
             shared.lock().retain(|memory| !Arc::ptr_eq(memory, &self.memory));
         }
     }
+}
+
+/// Sets a mark, or takes it away.
+fn set(memory: &Memory, at: usize, step: Option<u64>) {
+    memory.mark(at).store(step.map_or(0, |s| s + 1), Ordering::Release);
+    // What follows must not come before it, not even by the compiler's hand.
+    fence(Ordering::SeqCst);
 }
 
 /// Marks as they are kept: a step more, and 0 for none.
