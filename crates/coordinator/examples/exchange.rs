@@ -1,13 +1,14 @@
 //! How fast a parameter set of 100 MB is exchanged with a real server, beside a plain copy over
 //! loopback TCP: one worker pushes a whole gradient and pulls the updated parameters, again and
-//! again. Prints one JSON object; `bench/cluster` runs it.
+//! again. Prints one JSON object; `bench/cluster` runs it. With a folder, the server keeps its values
+//! in a file there, as in a run.
 
 use planaria_coordinator::parameters;
 use planaria_numerics::aggregate::BLOCK;
 use planaria_protocol::clock::Clock;
 use planaria_protocol::launch::{Facts, Launch, Size};
 use planaria_protocol::message::{
-    Agent, FromServer, Join, Pull, Push, Share, Shelf, Steps, ToServer,
+    Agent, FromServer, Join, Pull, Push, Share, Shelf, Source, Steps, ToServer,
 };
 use planaria_protocol::{Receiver, Secret, Sender, bytes, connect, listen};
 use planaria_recipe::Recipe;
@@ -79,7 +80,9 @@ fn main() {
     let (server, orders, said) = start(&launch, &secret);
     let blocks = launch.facts.parameters.div_ceil(BLOCK as u64) as u32;
     let (sender, receiver, address) = orders;
-    sender.send(&ToServer::Begin { blocks: 0..blocks, checkpoint: None, step: 0 }).expect("sent");
+    sender
+        .send(&ToServer::Begin { blocks: 0..blocks, source: Source::Seed, step: 0 })
+        .expect("sent");
     assert!(matches!(said.recv(), Ok(FromServer::Ready)), "the server is ready");
     let steps = Steps { epoch: 0, batches: 0..WARM_UP + STEPS, first_step: 0 };
     let shares = vec![Share { worker: 0, shards: 0..1 }];
@@ -125,6 +128,8 @@ fn exchange(
             }
         }
     });
+    sender.send(&Push::Follow { step: 0 }).expect("sent");
+    full.recv().expect("all parameters");
     let (mut began, mut allocated) = (clock(), 0);
     for step in 0..WARM_UP + STEPS {
         if step == WARM_UP {
@@ -135,6 +140,9 @@ fn exchange(
             let push = Push::Gradient { step, first_shard: 0, shards: 1, first_block };
             sender.send_with(&push, bytes::as_bytes(values)).expect("sent");
         }
+        let read = Default::default();
+        let shard = Push::Shard { step, shard: 0, loss_sum: 0.0, correct: 0, read };
+        sender.send(&shard).expect("sent");
         full.recv().expect("all parameters");
         assert!(matches!(said.recv(), Ok(FromServer::Applied { .. })), "the step is applied");
         orders.send(&ToServer::Commit { step }).expect("sent");
@@ -188,7 +196,7 @@ fn start(launch: &Launch, secret: &Secret) -> Started {
         pass.send((join, sender)).expect("somebody waits");
         while let Ok(Some(incoming)) = receiver.receive::<FromServer>() {
             receiver.skip_bulk().expect("read");
-            if matches!(incoming.message, FromServer::Load { .. }) {
+            if !matches!(incoming.message, FromServer::Ready | FromServer::Applied { .. }) {
                 continue;
             }
             if tell.send(incoming.message).is_err() {
@@ -196,7 +204,9 @@ fn start(launch: &Launch, secret: &Secret) -> Started {
             }
         }
     };
-    let listening = listen::serve(listener, secret.clone(), 1, on_link, |_| {}).expect("listening");
+    let generation = Arc::new(AtomicU64::new(1));
+    let listening =
+        listen::serve(listener, secret.clone(), generation, on_link, |_| {}).expect("listening");
     let launch = Launch { coordinator: Some(address), ..launch.clone() };
     let server = std::thread::spawn(move || {
         parameters::serve::run(&launch, 0, &SystemClock(clock()), Arc::new(|_: &str| {}))
@@ -206,7 +216,7 @@ fn start(launch: &Launch, secret: &Secret) -> Started {
 }
 
 fn join(agent: Agent, address: Option<String>) -> Join {
-    Join { agent, build: "bench".into(), pid: std::process::id(), address }
+    Join { agent, build: "bench".into(), pid: std::process::id(), address, kept: None }
 }
 
 fn recipe() -> Recipe {
@@ -236,7 +246,8 @@ fn launch(secret: &Secret, recipe: Recipe) -> Launch {
         coordinator: None,
         recipe,
         facts,
-        size: Size { workers: 1, servers: 1, threads: 1 },
+        size: Size { workers: 1, workers_min: 1, servers: 1, threads: 1 },
+        state: std::env::args().nth(1),
         course: None,
     }
 }

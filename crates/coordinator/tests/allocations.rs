@@ -1,13 +1,16 @@
 //! A server's part of a step allocates nothing once it has run: an allocator that counts says so.
 //! (Links and the worker's part have tests of their own; `examples/exchange` counts them together.)
 
-use planaria_coordinator::parameters::store::{Progress, Refused, Settings, Store};
+use planaria_coordinator::parameters::chunk::Bulk;
+use planaria_coordinator::parameters::region::{Backing, Identity, Place, Region};
+use planaria_coordinator::parameters::store::{Progress, Settings, Store};
 use planaria_numerics::aggregate::BLOCK;
 use planaria_numerics::tree::Segment;
+use planaria_protocol::Error;
 use planaria_protocol::message::{Share, Steps};
 use planaria_recipe::train::{Adam, Optimizer, Train};
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::convert::Infallible;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 struct Counting;
@@ -51,40 +54,50 @@ fn a_servers_step_allocates_nothing() {
                 before = COUNT.load(Ordering::SeqCst);
             }
             take(&store, step, &gradient, &mut squares);
-            assert!(store.commit(step));
+            store.commit(step).expect("applied");
         }
         assert_eq!(COUNT.load(Ordering::SeqCst) - before, 0, "clip_norm {clip_norm:?}");
         assert_eq!(store.step(), STEPS);
     }
 }
 
+/// Values as they would come from a link.
+struct Values<'a>(&'a [f32]);
+
+impl Bulk for Values<'_> {
+    fn bytes(&self) -> usize {
+        self.0.len() * 4
+    }
+
+    fn read(&mut self, into: &mut [f32]) -> Result<(), Error> {
+        let (now, rest) = self.0.split_at(into.len());
+        into.copy_from_slice(now);
+        self.0 = rest;
+        Ok(())
+    }
+
+    fn skip(&mut self, values: usize) -> Result<(), Error> {
+        self.0 = &self.0[values..];
+        Ok(())
+    }
+}
+
 /// One step: three segments of two workers, then the factor where there is one.
 fn take(store: &Store, step: u64, gradient: &[f32], squares: &mut Vec<f64>) {
-    let round = store.enter::<Infallible>(step).expect("open").expect("its turn");
+    let (turn, round) = store.enter(step).expect("open").expect("its turn");
     let mut progress = Progress::Gathering;
-    for (worker, first, count) in [(0, 0, 2), (0, 2, 1), (1, 3, 1)] {
-        let segment = round.segment(worker, Segment { first, count }).expect("this worker's");
-        let mut at = 0;
-        let taken: Result<Progress, Refused<Infallible>> = store.gradient(
-            &round,
-            (step, segment),
-            (0, PARAMETERS * 4),
-            |values| {
-                values.copy_from_slice(&gradient[at..at + values.len()]);
-                at += values.len();
-                Ok(())
-            },
-            |_, _| {},
-        );
+    for (link, first, count) in [(0, 0, 2), (0, 2, 1), (1, 3, 1)] {
+        let segment = round.segment(Segment { first, count }).expect("the round's");
+        let bulk = &mut Values(gradient);
+        let taken = store.gradient((turn, &round), (link, segment), 0, bulk, |_, _| {});
         progress = taken.expect("taken");
     }
     squares.clear();
     store.squares(squares);
     if progress == Progress::Summed {
-        store.clip(step, 0.5, |_, _| {});
-    } else {
-        assert_eq!(progress, Progress::Applied);
+        progress = store.clip(step, 0.5, |_, _| {}).expect("its turn");
     }
+    assert_eq!(progress, Progress::Applied);
 }
 
 fn store(clip_norm: Option<f32>) -> Store {
@@ -92,8 +105,12 @@ fn store(clip_norm: Option<f32>) -> Store {
     let train = Train { shards: 4, batch: 8, clip_norm, optimizer, ..Train::default() };
     let blocks = 0..PARAMETERS.div_ceil(BLOCK);
     let settings = Settings { blocks, parameters: PARAMETERS, train, examples: 8 * STEPS };
+    let identity = Identity { tag: [0; 32], boot: [0; 16] };
+    let place = Place { index: 0, identity, backing: Backing::Memory };
+    let region = Region::make(&place, settings.shape(0), &(Arc::new(|_: &str| {}) as _));
+    let store = Store::new(settings, region.expect("memory"), None);
     let slots = vec![vec![0.0; PARAMETERS]; 2];
-    let store = Store::new(settings, 0, &vec![1.0; PARAMETERS], &slots);
+    store.begin_with(0, &vec![1.0; PARAMETERS], &slots, &[]).expect("begun");
     let steps = Steps { epoch: 0, batches: 0..STEPS, first_step: 0 };
     let shares = [Share { worker: 0, shards: 0..3 }, Share { worker: 1, shards: 3..4 }];
     store.plan(steps, &shares).expect("planned");

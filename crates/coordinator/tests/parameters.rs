@@ -1,20 +1,22 @@
 //! What a server does with gradients and shards, whatever order they come in and on however many
 //! threads: the bits of a plain sum and a plain update.
 
-use planaria_coordinator::parameters::store::{Progress, Refused, Settings, Store};
+use planaria_coordinator::parameters::chunk::{Bulk, Turn};
+use planaria_coordinator::parameters::region::{Backing, Identity, Place, Region, Shape};
+use planaria_coordinator::parameters::store::{Progress, Reach, Refused, Settings, Store};
 use planaria_coordinator::parameters::tally::{Counted, Tally};
 use planaria_learn::{Network, Statistics};
 use planaria_numerics::aggregate::{BLOCK, clip_factor};
 use planaria_numerics::tree::{self, Segment};
 use planaria_numerics::{optimizer, schedule};
+use planaria_protocol::Error;
 use planaria_protocol::message::{Share, Steps};
 use planaria_recipe::model::{BatchNormalization, Layer};
-use planaria_recipe::shape::Shape;
+use planaria_recipe::shape;
 use planaria_recipe::train::{Adam, Optimizer, Rmsprop, Sgd, Train};
 use std::collections::BTreeMap;
-use std::convert::Infallible;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 
 /// Splitmix64.
 struct Coin(u64);
@@ -140,25 +142,69 @@ fn pieces(coin: &mut Coin, settings: &Settings, share: &Share, shards: &[Vec<f32
     pieces
 }
 
+/// A region of this process alone.
+fn region(shape: Shape) -> Region {
+    let identity = Identity { tag: [0; 32], boot: [0; 16] };
+    let place = Place { index: 0, identity, backing: Backing::Memory };
+    Region::make(&place, shape, &(Arc::new(|_: &str| {}) as _)).unwrap()
+}
+
+fn store(settings: &Settings, parameters: &[f32], slots: &[Vec<f32>]) -> Store {
+    let store = Store::new(settings.clone(), region(settings.shape(0)), None);
+    store.begin_with(0, parameters, slots, &[]).unwrap();
+    store
+}
+
+/// Parameters and optimizer slots, as a checkpoint would have them.
+fn saved(store: &Store, step: u64) -> (Vec<f32>, Vec<Vec<f32>>) {
+    let third = store.snapshot(step).unwrap();
+    let (values, _) = third.values();
+    let slots = values.optimizer().iter().map(|slot| slot.to_vec());
+    (values.parameters.to_vec(), slots.collect())
+}
+
+/// Values as they would come from a link.
+struct Values<'a>(&'a [f32]);
+
+impl Bulk for Values<'_> {
+    fn bytes(&self) -> usize {
+        self.0.len() * 4
+    }
+
+    fn read(&mut self, into: &mut [f32]) -> Result<(), Error> {
+        let (now, rest) = self.0.split_at(into.len());
+        into.copy_from_slice(now);
+        self.0 = rest;
+        Ok(())
+    }
+
+    fn skip(&mut self, values: usize) -> Result<(), Error> {
+        self.0 = &self.0[values..];
+        Ok(())
+    }
+}
+
 fn send(
     store: &Store,
-    worker: u32,
+    link: u64,
     step: u64,
     piece: &Piece,
     ready: impl FnMut(usize, &[f32]),
-) -> Result<Progress, Refused<Infallible>> {
-    let round = store.enter(step)?.expect("its turn is not over");
-    let index =
-        round.segment(worker, piece.segment).ok_or(Refused::Segment(piece.segment, step))?;
-    let mut left = piece.values.as_slice();
-    let read = |into: &mut [f32]| {
-        let (now, rest) = left.split_at(into.len());
-        into.copy_from_slice(now);
-        left = rest;
-        Ok(())
-    };
-    let place = (piece.first, piece.values.len() * 4);
-    store.gradient(&round, (step, index), place, read, ready)
+) -> Result<Progress, Refused> {
+    send_by(store, link, step, piece, &mut Values(&piece.values), ready)
+}
+
+fn send_by(
+    store: &Store,
+    link: u64,
+    step: u64,
+    piece: &Piece,
+    bulk: &mut dyn Bulk,
+    ready: impl FnMut(usize, &[f32]),
+) -> Result<Progress, Refused> {
+    let (turn, round) = store.enter(step)?.expect("its turn is not over");
+    let index = round.segment(piece.segment).ok_or(Refused::Segment(piece.segment, step))?;
+    store.gradient((turn, &round), (link, index), piece.first, bulk, ready)
 }
 
 #[test]
@@ -177,7 +223,7 @@ fn any_order_on_any_threads_gives_the_bits_of_a_plain_update() {
         let mut expected = coin.values(len);
         let slots = optimizer::slots(&settings.train.optimizer);
         let mut slots: Vec<Vec<f32>> = vec![vec![0.0; len]; slots];
-        let store = Store::new(settings.clone(), 0, &expected, &slots);
+        let store = store(&settings, &expected, &slots);
         for epoch in 0..2 {
             let shares = shares(coin, shards);
             store.plan(Steps { epoch, batches: 0..3, first_step: epoch * 3 }, &shares).unwrap();
@@ -196,7 +242,8 @@ fn any_order_on_any_threads_gives_the_bits_of_a_plain_update() {
                         let (store, ends, hand) = (&store, &ends, &hand);
                         scope.spawn(move || {
                             for piece in pieces {
-                                let sent = send(store, share.worker, step, &piece, hand).unwrap();
+                                let link = share.worker.into();
+                                let sent = send(store, link, step, &piece, hand).unwrap();
                                 if sent != Progress::Gathering {
                                     ends.lock().unwrap().push(sent);
                                 }
@@ -211,18 +258,18 @@ fn any_order_on_any_threads_gives_the_bits_of_a_plain_update() {
                 if let Some(limit) = settings.train.clip_norm {
                     assert!(handed.lock().unwrap().is_empty(), "seed {seed}: before the factor");
                     let factor = clip_factor(squares.iter().sum::<f64>().sqrt(), limit);
-                    store.clip(step, factor, hand);
+                    assert_eq!(store.clip(step, factor, hand), Ok(Progress::Applied));
                 }
                 // What is committed is still what it was, in case the step is never committed.
-                let (before, _) = store.snapshot(step);
+                let (before, _) = saved(&store, step);
                 assert_eq!(bits(&before), bits(&expected), "seed {seed}");
                 let examples = if batch == 2 { 3 } else { 7 };
                 let values = (expected.as_mut_slice(), slots.as_mut_slice());
                 let plain = plain(&settings, step, values, &gradients, examples);
                 let as_bits = |v: &[f64]| v.iter().map(|s| s.to_bits()).collect::<Vec<_>>();
                 assert_eq!(as_bits(&squares), as_bits(&plain), "seed {seed}: squares");
-                assert!(store.commit(step) && !store.commit(step));
-                let (after, own_slots) = store.snapshot(step + 1);
+                assert!(store.commit(step).is_ok() && store.commit(step).is_err());
+                let (after, own_slots) = saved(&store, step + 1);
                 assert_eq!(bits(&after), bits(&expected), "seed {seed}: after step {step}");
                 for (own, slot) in own_slots.iter().zip(&slots) {
                     assert_eq!(bits(own), bits(slot), "seed {seed}: slots after step {step}");
@@ -245,7 +292,7 @@ fn small() -> Store {
     };
     let slots = optimizer::slots(&settings.train.optimizer);
     let len = settings.range().len();
-    let store = Store::new(settings, 0, &vec![0.5; len], &vec![vec![0.0; len]; slots]);
+    let store = store(&settings, &vec![0.5; len], &vec![vec![0.0; len]; slots]);
     let share = |worker, shards| Share { worker, shards };
     let steps = Steps { epoch: 0, batches: 0..2, first_step: 0 };
     store.plan(steps, &[share(0, 0..2), share(1, 2..4)]).unwrap();
@@ -258,14 +305,12 @@ fn piece(first_shard: usize, count: usize, first: usize, values: usize) -> Piece
 }
 
 #[test]
-fn what_is_not_held_or_not_ones_own_or_came_already_is_refused() {
+fn what_is_not_held_or_no_segment_is_refused_and_what_came_already_is_dropped() {
     let store = small();
     let ready = |_: usize, _: &[f32]| {};
-    for (worker, first_shard, count) in
-        [(0, 2, 2), (1, 0, 2), (0, 0, 1), (0, 1, 2), (0, 0, 4), (7, 0, 2)]
-    {
-        let sent = send(&store, worker, 0, &piece(first_shard, count, 3, BLOCK), ready);
-        assert!(matches!(sent, Err(Refused::Segment(..))), "{worker} {first_shard} {count}");
+    for (first_shard, count) in [(0, 1), (1, 2), (0, 4), (2, 1), (7, 2)] {
+        let sent = send(&store, 0, 0, &piece(first_shard, count, 3, BLOCK), ready);
+        assert!(matches!(sent, Err(Refused::Segment(..))), "{first_shard} {count}");
     }
     for (first, values) in [
         (2, BLOCK),
@@ -284,18 +329,114 @@ fn what_is_not_held_or_not_ones_own_or_came_already_is_refused() {
         let sent = send(&store, 0, 0, &piece(0, 2, first, values), ready);
         assert!(matches!(sent, Err(Refused::Blocks(..))), "{values} from {first}: {sent:?}");
     }
+    let all = |store: &Store| store.missing(0).0;
+    let (front, back) = (Segment { first: 0, count: 2 }, Segment { first: 2, count: 2 });
     send(&store, 0, 0, &piece(0, 2, 4, BLOCK), ready).unwrap();
-    for (first, values) in [(4, BLOCK), (3, 2 * BLOCK), (4, BLOCK + 100), (3, 2 * BLOCK + 100)] {
-        let sent = send(&store, 0, 0, &piece(0, 2, first, values), ready);
-        assert!(matches!(sent, Err(Refused::Twice(0))), "{values} from {first}: {sent:?}");
-    }
-    // What is right still goes through after all that.
-    send(&store, 0, 0, &piece(0, 2, 3, BLOCK), ready).unwrap();
+    assert_eq!(store.take_late(), 0);
+    send(&store, 0, 0, &piece(0, 2, 4, BLOCK), ready).unwrap();
+    assert_eq!(store.take_late(), 1, "the same again is dropped");
+    assert_eq!(all(&store), [front, back]);
+    // Blocks that overlap with what is there are the same bits, and fill what is not.
+    send(&store, 0, 0, &piece(0, 2, 3, 2 * BLOCK), ready).unwrap();
     send(&store, 0, 0, &piece(0, 2, 5, 100), ready).unwrap();
-    let last = send(&store, 1, 0, &piece(2, 2, 3, 2 * BLOCK + 100), ready).unwrap();
-    assert_eq!(last, Progress::Applied);
-    let round = store.enter::<Infallible>(0).unwrap().unwrap();
-    assert_eq!([0, 1, 2, 3, 4].map(|s| round.owner(s)), [Some(0), Some(0), Some(1), Some(1), None]);
+    assert_eq!(all(&store), [back]);
+    // Whoever else brings it comes late.
+    send(&store, 1, 0, &piece(0, 2, 3, 2 * BLOCK + 100), ready).unwrap();
+    assert_eq!((store.take_late(), store.take_late()), (1, 0));
+    let last = send(&store, 0, 0, &piece(2, 2, 3, 2 * BLOCK + 100), ready).unwrap();
+    assert_eq!(last, Progress::Applied, "any link may bring any segment");
+    assert_eq!((all(&store), store.missing(1).0), (vec![], vec![]));
+}
+
+/// Values whose reader hangs after the first.
+struct Hanging<'a> {
+    values: Values<'a>,
+    reading: mpsc::Sender<()>,
+    go_on: mpsc::Receiver<()>,
+}
+
+impl Bulk for Hanging<'_> {
+    fn bytes(&self) -> usize {
+        self.values.bytes()
+    }
+
+    fn read(&mut self, into: &mut [f32]) -> Result<(), Error> {
+        self.reading.send(()).unwrap();
+        self.go_on.recv().unwrap();
+        self.values.read(into)
+    }
+
+    fn skip(&mut self, values: usize) -> Result<(), Error> {
+        self.values.skip(values)
+    }
+}
+
+#[test]
+fn whoever_hangs_in_the_middle_keeps_nobody_from_bringing_the_same() {
+    let store = small();
+    let ready = |_: usize, _: &[f32]| {};
+    let whole = |first| piece(first, 2, 3, 2 * BLOCK + 100);
+    std::thread::scope(|scope| {
+        let ((reading, hangs), (release, go_on)) = (mpsc::channel(), mpsc::channel());
+        let stuck = scope.spawn({
+            let (store, piece) = (&store, whole(0));
+            move || {
+                let values = Values(&piece.values);
+                let mut bulk = Hanging { values, reading, go_on };
+                send_by(store, 7, 0, &piece, &mut bulk, ready).unwrap()
+            }
+        });
+        hangs.recv().unwrap();
+        assert_eq!(send(&store, 1, 0, &whole(0), ready).unwrap(), Progress::Gathering);
+        assert_eq!(send(&store, 1, 0, &whole(2), ready).unwrap(), Progress::Applied);
+        store.commit(0).unwrap();
+        assert_eq!(send(&store, 1, 1, &whole(0), ready).unwrap(), Progress::Gathering);
+        let before = saved(&store, 1);
+        release.send(()).unwrap();
+        assert_eq!(stuck.join().unwrap(), Progress::Gathering);
+        assert_eq!(store.take_late(), 1);
+        assert_eq!(saved(&store, 1), before);
+        assert_eq!(store.missing(1).0, [Segment { first: 2, count: 2 }]);
+        assert_eq!(send(&store, 2, 1, &whole(2), ready).unwrap(), Progress::Applied);
+    });
+}
+
+#[test]
+fn what_a_link_brought_by_halves_goes_with_it() {
+    let store = small();
+    let ready = |_: usize, _: &[f32]| {};
+    let rest = piece(2, 2, 3, 2 * BLOCK + 100);
+    send(&store, 0, 0, &rest, ready).unwrap();
+    send(&store, 4, 0, &piece(0, 2, 3, BLOCK), ready).unwrap();
+    store.leave(4);
+    // Another link of the same worker begins from nothing.
+    send(&store, 5, 0, &piece(0, 2, 4, BLOCK + 100), ready).unwrap();
+    assert_eq!(store.missing(0).0, [Segment { first: 0, count: 2 }]);
+    assert_eq!(send(&store, 5, 0, &piece(0, 2, 3, BLOCK), ready).unwrap(), Progress::Applied);
+}
+
+#[test]
+fn a_step_that_is_taken_again_with_other_segments_mixes_with_nothing() {
+    let store = small();
+    let ready = |_: usize, _: &[f32]| {};
+    let whole = |first, count| piece(first, count, 3, 2 * BLOCK + 100);
+    let (turn, round) = store.enter(0).unwrap().unwrap();
+    send(&store, 0, 0, &whole(0, 2), ready).unwrap();
+    assert!(store.begin_kept(3).unwrap_err().contains("there are those after 0"));
+    store.begin_kept(0).unwrap();
+    let shares = [Share { worker: 0, shards: 0..1 }, Share { worker: 1, shards: 1..4 }];
+    store.plan(Steps { epoch: 0, batches: 0..2, first_step: 0 }, &shares).unwrap();
+    // Somebody of before still sends, by the segments of before.
+    let late = whole(2, 2);
+    let sent = store.gradient((turn, &round), (0, 1), 3, &mut Values(&late.values), ready);
+    assert_eq!((sent.unwrap(), store.take_late()), (Progress::Gathering, 1));
+    let count = |first, count| Segment { first, count };
+    assert_eq!(store.missing(0).0, [count(0, 1), count(1, 1), count(2, 2)]);
+    send(&store, 1, 0, &whole(0, 1), ready).unwrap();
+    send(&store, 1, 0, &whole(1, 1), ready).unwrap();
+    assert!(store.commit(0).unwrap_err().contains("before it was applied"));
+    assert_eq!(send(&store, 1, 0, &whole(2, 2), ready).unwrap(), Progress::Applied);
+    store.commit(0).unwrap();
 }
 
 #[test]
@@ -309,45 +450,60 @@ fn the_next_step_waits_for_the_commit_and_the_end_lets_everyone_go() {
             scope.spawn(move || {
                 let whole = |step| {
                     let piece = piece(2 * worker as usize, 2, 3, 2 * BLOCK + 100);
-                    send(store, worker, step, &piece, ready).unwrap()
+                    send(store, worker.into(), step, &piece, ready).unwrap()
                 };
                 let first = whole(0);
                 if first == Progress::Applied {
                     // Both are in; the other already waits at the gate, or soon will.
                     committed.store(true, Ordering::SeqCst);
-                    assert!(store.commit(0));
+                    store.commit(0).unwrap();
                 }
                 whole(1);
                 assert!(committed.load(Ordering::SeqCst), "step 1 was let in before the commit");
             });
         }
     });
-    assert!(store.commit(1));
+    store.commit(1).unwrap();
     assert_eq!(store.step(), 2);
-    assert!(store.enter::<Infallible>(0).unwrap().is_none(), "its turn is over");
-    assert!(store.reach(2) && !store.reach(1));
-    // Nobody has planned step 2: whoever waits for it is let go at the end.
-    std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| matches!(store.enter::<Infallible>(2), Err(Refused::Closed)));
-        let reaching = scope.spawn(|| store.reach(9));
-        store.close();
-        assert!(waiting.join().unwrap() && !reaching.join().unwrap());
-    });
+    assert!(store.enter(0).unwrap().is_none(), "its turn is over");
+    assert_eq!((store.reach(2), store.reach(1)), (Reach::There, Reach::Gone));
+    assert!(store.enter_would_wait(2) && store.reach_would_wait(3));
+    assert!(!store.enter_would_wait(1) && !store.reach_would_wait(2));
+    // Nobody has planned step 2: whoever waits for it is let go when the server ends or begins anew.
+    for _ in 0..20 {
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| matches!(store.enter(2), Err(Refused::Closed)));
+            let reaching = scope.spawn(|| store.reach(9));
+            store.close();
+            assert!(waiting.join().unwrap() && reaching.join().unwrap() == Reach::Over);
+        });
+        store.begin_kept(2).unwrap();
+    }
 }
 
 #[test]
 fn shards_are_counted_once_in_any_order() {
     let layers = [Layer::BatchNormalization(BatchNormalization { momentum: 0.9, epsilon: 1e-3 })];
-    let input = Shape::Image { height: 2, width: 2, channels: 3 };
+    let input = shape::Shape::Image { height: 2, width: 2, channels: 3 };
     let network = Network::new(&layers, input).unwrap();
     let (_, state) = network.initialise(1);
     let statistics = Statistics::new(&network);
     for seed in 0..50 {
         let coin = &mut Coin(seed);
         let shards = coin.below(9) + 1;
-        let mut reference = Tally::new(shards, statistics.clone(), state.clone());
-        let mut tally = Tally::new(shards, statistics.clone(), state.clone());
+        let tally = || {
+            let shape = Shape { blocks: 0..0, parameters: 0, optimizer: 0, state: state.len() };
+            let piece = region(shape).into_pieces(BLOCK).state;
+            let mut tally = Tally::new(shards, statistics.clone(), piece);
+            assert!(tally.load(0, &state[1..]).is_err());
+            tally.load(0, &state).unwrap();
+            tally
+        };
+        let (mut reference, mut tally) = (tally(), tally());
         for step in 0..4 {
+            let turn = Turn { era: 1, step };
+            reference.expect(Some(turn));
+            tally.expect(Some(turn));
             let counts: Vec<(Counted, Vec<f32>)> = (0..shards)
                 .map(|shard| {
                     let counted = Counted {
@@ -360,16 +516,22 @@ fn shards_are_counted_once_in_any_order() {
                 })
                 .collect();
             for (shard, (counted, stats)) in counts.iter().enumerate() {
-                assert_eq!(reference.count(step, shard, *counted, stats), shard + 1 == shards);
+                let is_last = reference.count(turn, shard, *counted, stats);
+                assert_eq!(is_last, Some(shard + 1 == shards));
             }
             let mut order: Vec<usize> = (0..shards).collect();
             coin.shuffle(&mut order);
             for (place, shard) in order.iter().enumerate() {
                 let (counted, stats) = &counts[*shard];
-                assert_eq!(tally.count(step, *shard, *counted, stats), place + 1 == shards);
+                assert!(tally.missing(turn).contains(&(*shard as u32)));
+                let other = Turn { era: 0, step };
+                assert_eq!(tally.count(other, *shard, *counted, stats), None);
+                let is_last = tally.count(turn, *shard, *counted, stats);
+                assert_eq!(is_last, Some(place + 1 == shards));
+                assert_eq!(tally.missing(turn).len(), shards - place - 1);
                 // What comes twice changes nothing.
                 let other = Counted { loss_sum: f64::NAN, ..*counted };
-                assert!(!tally.count(step, *shard, other, &vec![f32::NAN; stats.len()]));
+                assert_eq!(tally.count(turn, *shard, other, &vec![f32::NAN; stats.len()]), None);
             }
             let before = bits(tally.state(step));
             let (a, b) = (reference.finish(step), tally.finish(step));

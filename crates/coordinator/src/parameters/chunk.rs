@@ -1,8 +1,10 @@
 //! A few neighbouring blocks: what arrives for them, and their values before and after a step.
 //!
-//! The unit that threads work on. Values are kept twice, so that a step that is never committed
-//! leaves no trace.
+//! The unit that threads work on. The values lie in the region; a step that is never committed
+//! leaves no trace in those before it. No lock is held while a link is read: whoever hangs in the
+//! middle of sending keeps nobody from bringing the same blocks.
 
+use super::region::Piece;
 use planaria_numerics::aggregate::{self, BLOCK};
 use planaria_numerics::optimizer;
 use planaria_numerics::tree::{self, Segment};
@@ -17,44 +19,65 @@ pub const CHUNK_BLOCKS: usize = 32;
 /// Parameters per chunk.
 pub const CHUNK: usize = CHUNK_BLOCKS * BLOCK;
 
-/// What one segment is sending of a chunk.
+/// A step that is gathered. A step may be gathered again after a loss, with other segments; what
+/// was sent for the first time then counts no more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Turn {
+    /// How often the server had begun by then.
+    pub era: u64,
+    /// The step.
+    pub step: u64,
+}
+
+/// Values that follow a message, to be read once and in order.
+pub trait Bulk {
+    /// Bytes left.
+    fn bytes(&self) -> usize;
+
+    /// The next values.
+    fn read(&mut self, into: &mut [f32]) -> Result<(), planaria_protocol::Error>;
+
+    /// Leaves so many values out.
+    fn skip(&mut self, values: usize) -> Result<(), planaria_protocol::Error>;
+}
+
+/// What comes of one segment of a chunk.
 #[derive(Debug)]
 struct Arrival {
-    /// The step it is of.
-    step: u64,
+    /// When.
+    turn: Option<Turn>,
+    /// Whether somebody has brought all of it.
+    is_complete: bool,
+    /// Whoever brings it.
+    sources: Vec<Source>,
+    /// A buffer that nobody uses.
+    free: Option<Vec<f32>>,
+}
+
+/// One link that brings a segment of a chunk.
+#[derive(Debug)]
+struct Source {
+    link: u64,
     /// One bit for each block that is there.
     blocks: u64,
-    /// The blocks' values; with [`Values`] once they are all there.
+    /// The blocks' values; away while they are read.
     values: Option<Vec<f32>>,
-}
-
-/// Values of a chunk after some step.
-#[derive(Debug)]
-pub struct Slot {
-    /// Parameters.
-    pub parameters: Vec<f32>,
-    /// The optimizer's numbers.
-    pub optimizer: Vec<Vec<f32>>,
-}
-
-impl Slot {
-    fn new(len: usize, slots: usize) -> Self {
-        Self { parameters: vec![0.0; len], optimizer: vec![vec![0.0; len]; slots] }
-    }
 }
 
 /// Inputs, sums and values of a chunk.
 #[derive(Debug)]
 pub struct Values {
-    /// Two slots: after step t in slot t mod 2.
-    pub slots: [Slot; 2],
+    /// The values after the steps.
+    pub piece: Piece,
     /// Sum of squares of each block's gradient.
     pub squares: [f64; CHUNK_BLOCKS],
     /// The summed and scaled gradient: all of it where it must wait to be clipped, else one block.
     gradient: Vec<f32>,
     /// By segment, where all its blocks have come.
     inputs: Vec<Option<Vec<f32>>>,
-    /// Segments that have not all come.
+    /// What is gathered.
+    turn: Option<Turn>,
+    /// Segments of it that have not all come.
     missing: usize,
     scratch: Vec<f32>,
 }
@@ -63,7 +86,7 @@ pub struct Values {
 #[derive(Debug)]
 pub struct Chunk {
     len: usize,
-    /// By segment. The thread that reads a segment's link holds the lock while it reads.
+    /// By segment.
     arrivals: Vec<Mutex<Arrival>>,
     values: Mutex<Values>,
 }
@@ -75,8 +98,8 @@ pub enum Arrived<'a> {
     Waiting,
     /// The chunk is complete.
     Complete(MutexGuard<'a, Values>),
-    /// Some of these blocks had come already.
-    Twice,
+    /// They had come already.
+    Late,
 }
 
 /// How blocks follow their gradients in one step.
@@ -91,14 +114,17 @@ pub struct Update<'a> {
 }
 
 impl Chunk {
-    /// `len` parameters with `slots` optimizer slots, which up to `segments` segments send to.
-    pub fn new(len: usize, slots: usize, segments: usize) -> Self {
-        let arrival = || Arrival { step: u64::MAX, blocks: 0, values: None };
+    /// The chunk with these values, which up to `segments` segments send to.
+    pub fn new(piece: Piece, segments: usize) -> Self {
+        let arrival =
+            || Arrival { turn: None, is_complete: false, sources: Vec::new(), free: None };
+        let len = piece.len();
         let values = Values {
-            slots: [Slot::new(len, slots), Slot::new(len, slots)],
+            piece,
             squares: [0.0; CHUNK_BLOCKS],
             gradient: Vec::new(),
             inputs: (0..segments).map(|_| None).collect(),
+            turn: None,
             missing: 0,
             scratch: Vec::new(),
         };
@@ -116,49 +142,111 @@ impl Chunk {
         self.values.lock().expect("no thread panics while it holds a chunk")
     }
 
-    /// Starts gathering a step from `segments` segments.
-    pub fn expect(&self, segments: usize) {
-        self.values().missing = segments;
+    /// Starts gathering a step from `segments` segments; with nothing, nothing more counts.
+    pub fn expect(&self, turn: Option<Turn>, segments: usize) {
+        let mut values = self.values();
+        (values.turn, values.missing) = (turn, segments);
     }
 
-    /// Takes in blocks `first..first + count` of this chunk from a segment: `read` fills them.
-    pub fn arrive<E>(
-        &self,
-        segment: usize,
-        step: u64,
-        blocks: Range<usize>,
-        read: impl FnOnce(&mut [f32]) -> Result<(), E>,
-    ) -> Result<Arrived<'_>, E> {
-        let mut guard =
-            self.arrivals[segment].lock().expect("no thread panics while it holds an arrival");
-        let arrival = &mut *guard;
-        if arrival.step != step {
-            // A step that is over is counted already.
-            if arrival.step != u64::MAX && step < arrival.step {
-                return Ok(Arrived::Twice);
+    /// Whether all of a segment has come.
+    pub fn has(&self, turn: Turn, segment: usize) -> bool {
+        let arrival = self.arrival(segment);
+        arrival.turn == Some(turn) && arrival.is_complete
+    }
+
+    /// Forgets what a link has brought that is not complete.
+    pub fn leave(&self, link: u64) {
+        for segment in 0..self.arrivals.len() {
+            let mut arrival = self.arrival(segment);
+            if let Some(at) = arrival.sources.iter().position(|s| s.link == link) {
+                let source = arrival.sources.swap_remove(at);
+                arrival.free = source.values.or(arrival.free.take());
             }
-            arrival.step = step;
-            arrival.blocks = 0;
         }
+    }
+
+    /// Takes in some blocks of this chunk from a link's segment, whose values are next in `bulk`.
+    pub fn arrive(
+        &self,
+        (link, segment): (u64, usize),
+        turn: Turn,
+        blocks: Range<usize>,
+        bulk: &mut dyn Bulk,
+    ) -> Result<Arrived<'_>, planaria_protocol::Error> {
         let bits = ((1u64 << blocks.len()) - 1) << blocks.start;
-        if arrival.blocks & bits != 0 {
-            return Ok(Arrived::Twice);
+        let range = blocks.start * BLOCK..(blocks.end * BLOCK).min(self.len);
+        let Some(mut values) = self.borrow((link, segment), turn, bits) else {
+            bulk.skip(range.len())?;
+            return Ok(Arrived::Late);
+        };
+        let read = bulk.read(&mut values[range]);
+        let bits = if read.is_ok() { bits } else { 0 };
+        let arrived = self.give_back((link, segment), turn, bits, values);
+        read.map(|()| arrived)
+    }
+
+    /// The buffer that a link's blocks go to; nothing if they have come.
+    fn borrow(&self, (link, segment): (u64, usize), turn: Turn, bits: u64) -> Option<Vec<f32>> {
+        let mut arrival = self.arrival(segment);
+        if arrival.turn < Some(turn) {
+            let Arrival { sources, free, .. } = &mut *arrival;
+            for source in sources.drain(..) {
+                *free = source.values.or(free.take());
+            }
+            (arrival.turn, arrival.is_complete) = (Some(turn), false);
         }
-        let values = arrival.values.get_or_insert_with(|| {
+        if arrival.turn != Some(turn) || arrival.is_complete {
+            return None;
+        }
+        let at = arrival.sources.iter().position(|source| source.link == link);
+        let at = at.unwrap_or_else(|| {
+            arrival.sources.push(Source { link, blocks: 0, values: None });
+            arrival.sources.len() - 1
+        });
+        if arrival.sources[at].blocks & bits == bits {
+            return None;
+        }
+        let values = arrival.sources[at].values.take().or_else(|| arrival.free.take());
+        Some(values.unwrap_or_else(|| {
             // What was summed in the last step is free again; the first step brings it into being.
             self.values().inputs[segment].take().unwrap_or_else(|| vec![0.0; self.len])
-        });
-        let range = blocks.start * BLOCK..(blocks.end * BLOCK).min(self.len);
-        read(&mut values[range])?;
-        arrival.blocks |= bits;
-        if arrival.blocks.count_ones() as usize != self.blocks() {
-            return Ok(Arrived::Waiting);
+        }))
+    }
+
+    /// Notes what a link has brought. The first to have brought all is the segment's input.
+    fn give_back(
+        &self,
+        (link, segment): (u64, usize),
+        turn: Turn,
+        bits: u64,
+        buffer: Vec<f32>,
+    ) -> Arrived<'_> {
+        let mut arrival = self.arrival(segment);
+        let at = arrival.sources.iter().position(|source| source.link == link);
+        let Some(at) = at.filter(|_| arrival.turn == Some(turn) && !arrival.is_complete) else {
+            // Another was faster, or its turn is over.
+            return Arrived::Late;
+        };
+        let source = &mut arrival.sources[at];
+        source.blocks |= bits;
+        if source.blocks.count_ones() as usize != self.blocks() {
+            source.values = Some(buffer);
+            return Arrived::Waiting;
         }
+        arrival.is_complete = true;
+        arrival.sources.clear();
+        arrival.free = None;
         let mut values = self.values();
-        values.inputs[segment] = arrival.values.take();
-        let Some(missing) = values.missing.checked_sub(1) else { return Ok(Arrived::Twice) };
-        values.missing = missing;
-        Ok(if missing == 0 { Arrived::Complete(values) } else { Arrived::Waiting })
+        values.inputs[segment] = Some(buffer);
+        if values.turn != Some(turn) {
+            return Arrived::Late;
+        }
+        values.missing -= 1;
+        if values.missing == 0 { Arrived::Complete(values) } else { Arrived::Waiting }
+    }
+
+    fn arrival(&self, segment: usize) -> MutexGuard<'_, Arrival> {
+        self.arrivals[segment].lock().expect("no thread panics while it holds an arrival")
     }
 }
 
@@ -166,7 +254,7 @@ impl Values {
     /// Finishes the tree over the shards, scales the sum, notes each block's squares, and keeps the
     /// gradient for [`Values::clip_and_update`].
     pub fn sum(&mut self, tree: Tree<'_>) {
-        let len = self.slots[0].parameters.len();
+        let len = self.piece.len();
         self.gradient.resize(len, 0.0);
         let Self { gradient, inputs, scratch, squares, .. } = self;
         for (square, range) in squares.iter_mut().zip(aggregate::blocks(len)) {
@@ -177,24 +265,24 @@ impl Values {
 
     /// Updates from the gradient that was kept, times `factor`.
     pub fn clip_and_update(&mut self, factor: f32, update: Update<'_>) {
-        let Self { gradient, slots, .. } = self;
+        let Self { gradient, piece, .. } = self;
         for range in aggregate::blocks(gradient.len()) {
             let gradient = &mut gradient[range.clone()];
             gradient.iter_mut().for_each(|g| *g *= factor);
-            update_block(slots, range, gradient, update);
+            update_block(piece, range, gradient, update);
         }
     }
 
     /// Sums and updates block by block, so that a block stays in the cache in between. Says whether
     /// all sums are finite; the values after the step are worth nothing if not.
     pub fn sum_and_update(&mut self, tree: Tree<'_>, update: Update<'_>) -> bool {
-        let len = self.slots[0].parameters.len();
+        let len = self.piece.len();
         self.gradient.resize(BLOCK.min(len), 0.0);
-        let Self { gradient, inputs, scratch, squares, slots, .. } = self;
+        let Self { gradient, inputs, scratch, squares, piece, .. } = self;
         for (square, range) in squares.iter_mut().zip(aggregate::blocks(len)) {
             let gradient = &mut gradient[..range.len()];
             *square = sum_block(tree, inputs, range.clone(), gradient, scratch);
-            update_block(slots, range, gradient, update);
+            update_block(piece, range, gradient, update);
         }
         squares.iter().all(|square| square.is_finite())
     }
@@ -228,18 +316,18 @@ fn sum_block(
 
 /// Makes one block's values after the step from those before it, in the other slot.
 fn update_block(
-    slots: &mut [Slot; 2],
+    piece: &mut Piece,
     range: Range<usize>,
     gradient: &[f32],
     Update { optimizer: rule, step, learning_rate }: Update<'_>,
 ) {
-    let [even, odd] = slots;
-    let (from, to) = if step.is_multiple_of(2) { (even, odd) } else { (odd, even) };
-    let parameters = &mut to.parameters[range.clone()];
+    let (from, mut to) = piece.step(step);
+    let (parameters, slots) = to.parts();
+    let parameters = &mut parameters[range.clone()];
     parameters.copy_from_slice(&from.parameters[range.clone()]);
     let mut views: [&mut [f32]; optimizer::SLOTS_MAX] = Default::default();
-    let count = to.optimizer.len();
-    for ((view, to), from) in views.iter_mut().zip(&mut to.optimizer).zip(&from.optimizer) {
+    let count = slots.len();
+    for ((view, to), from) in views.iter_mut().zip(slots).zip(from.optimizer()) {
         *view = &mut to[range.clone()];
         view.copy_from_slice(&from[range.clone()]);
     }

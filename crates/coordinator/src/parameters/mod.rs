@@ -5,12 +5,19 @@
 //! when a step counts; the coordinator commits.
 //!
 //! # Layout
-//! - [`chunk`]: a few blocks with their inputs and two slots, the unit that threads work on
+//! - [`region`]: where the values live, so that another process can go on from them
+//! - [`chunk`]: a few blocks with their inputs and values, the unit that threads work on
 //! - [`store`]: all chunks of a server, and which step is being gathered
 //! - [`tally`]: what is not gradients: scores, digests, batch-norm statistics (server 0)
+//! - [`keeper`]: all that a server does, without its links
 //! - [`serve`]: links to the coordinator and the workers
 
 pub mod chunk;
+pub mod keeper;
+pub mod region;
 pub mod serve;
 pub mod store;
 pub mod tally;
+
+/// Where log lines go.
+pub type Log = std::sync::Arc<dyn Fn(&str) + Send + Sync>;

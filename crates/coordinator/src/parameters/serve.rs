@@ -1,420 +1,420 @@
-//! A server's links: orders from the coordinator, gradients from the workers.
+//! A server's process: its links to the coordinator and the workers, over generations.
 //!
-//! One thread per link reads straight into the store; whoever completes a chunk sends it on. Never
-//! decides when a step counts.
+//! One thread per link reads straight into the store; whoever completes a chunk sends it on. What
+//! is kept stays while coordinators come and go: the process joins each, until it is told that the
+//! run is over. Never decides when a step counts.
 
-use super::store::{Progress, Refused, Round, Settings, Store};
-use super::tally::{Counted, Tally};
-use planaria_learn::{Network, Statistics};
-use planaria_numerics::optimizer;
-use planaria_numerics::tree::Segment;
-use planaria_protocol::checkpoint::{self, PartView};
+pub use super::Log;
+use super::chunk::Bulk;
+use super::keeper::{Keeper, Outlet, Peer, Snapshot};
+use super::region::{self, Backing, Identity, Place};
 use planaria_protocol::clock::Clock;
 use planaria_protocol::launch::Launch;
 use planaria_protocol::link::{self, Receiver, Sender};
 use planaria_protocol::message::{Agent, FromServer, Join, Pull, Push, ToServer, Trouble};
 use planaria_protocol::{Error, Secret, bytes, listen};
+use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::net::TcpListener;
-use std::ops::Range;
-use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::Builder;
 use std::time::Duration;
 
 /// How long a last word may take.
 const FAREWELL: Duration = Duration::from_secs(2);
 /// Least time between reports of a server's load.
 const LOAD_EVERY: Duration = Duration::from_millis(100);
-
-/// Where log lines go.
-pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
+/// How long to wait before a coordinator that was not reached is tried again.
+const AGAIN: Duration = Duration::from_millis(20);
+/// How long a server goes on without a coordinator.
+const LEASE: Duration = Duration::from_secs(30);
+/// A coordinator that has said nothing for so long is gone.
+const SILENCE: Duration = Duration::from_secs(10);
+/// How often a server says that it lives.
+const ALIVE_EVERY: Duration = Duration::from_millis(250);
+/// More than this never waits for a worker: links hold back senders at 64 MiB.
+const WAITING_BYTES_MAX: usize = 48 << 20;
+/// What may wait for a worker besides two steps' parameters.
+const WAITING_BYTES_SPARE: usize = 1 << 20;
+/// Bytes read at a time of what is not wanted.
+const SKIPPED_BYTES: usize = 16 << 10;
 
 /// What the threads of a server share.
 struct Server {
-    index: u32,
     log: Log,
+    keeper: Keeper,
+    /// The one in force.
+    session: Mutex<Option<Arc<Session>>>,
+    /// Links so far.
+    links: AtomicU64,
+}
+
+/// The links of one generation: what a thread of an older one says reaches nobody.
+struct Session {
     coordinator: Sender,
-    /// Shared, so that nobody holds the lock while sending.
-    links: Mutex<Arc<BTreeMap<u32, Sender>>>,
-    held: OnceLock<Held>,
-    /// Reused for the squares of a step.
-    squares: Mutex<Vec<f64>>,
+    /// By worker. Shared, so that nobody holds the lock while sending.
+    workers: Mutex<Arc<BTreeMap<u32, Link>>>,
+    /// Bytes that may wait for a worker that follows.
+    waiting_bytes_max: AtomicU64,
 }
 
-/// What a server holds once it has begun.
-struct Held {
-    store: Store,
-    /// Server 0's.
-    tally: Option<Mutex<Tally>>,
-    /// Values of a shard's statistics.
-    statistics: usize,
+#[derive(Clone)]
+struct Link {
+    number: u64,
+    sender: Sender,
 }
 
-/// Serves until the coordinator says that the run is over.
+/// How a coordinator's orders ended.
+enum Ended {
+    /// The run is over.
+    Finished,
+    /// The coordinator is gone.
+    Lost(String),
+}
+
+/// Serves until a coordinator says that the run is over.
 pub fn run(launch: &Launch, index: u32, clock: &dyn Clock, log: Log) -> Result<(), Trouble> {
     let secret = Secret::from_hex(&launch.secret).map_err(Trouble::new)?;
-    let address = launch.coordinator.as_deref().unwrap_or_default();
     let listener = TcpListener::bind(("127.0.0.1", 0))
         .map_err(|e| Trouble::new(format!("cannot listen on 127.0.0.1: {e}")))?;
     let own = listener.local_addr().map_err(Trouble::new)?;
-    let (coordinator, mut orders) = link::connect(address, &secret, None).map_err(Trouble::new)?;
+    let place = place(launch, index, &log);
     let server = Arc::new(Server {
-        index,
         log: log.clone(),
-        coordinator: coordinator.clone(),
-        links: Mutex::default(),
-        held: OnceLock::new(),
-        squares: Mutex::default(),
+        keeper: Keeper::new(&launch.recipe, &launch.facts, place, log.clone())?,
+        session: Mutex::default(),
+        links: AtomicU64::new(0),
     });
+    let generation = Arc::new(AtomicU64::new(launch.generation));
     let (serving, refusing) = (server.clone(), log);
     let _listening = listen::serve(
         listener,
-        secret,
-        Arc::new(std::sync::atomic::AtomicU64::new(launch.generation)),
-        move |join, sender, receiver| serving.link(&join, &sender, receiver),
+        secret.clone(),
+        generation.clone(),
+        move |join, sender, receiver| serving.link(&join, sender, receiver),
         move |reason| refusing(&format!("refused a connection: {reason}")),
     )
     .map_err(Trouble::new)?;
-    let join = Join {
-        agent: Agent::Server(index),
-        build: launch.build.clone(),
-        pid: std::process::id(),
-        address: Some(own.to_string()),
-        kept: None,
+    let address = launch.coordinator.as_deref().unwrap_or_default();
+    let ended = loop {
+        let joined = server.reach(address, &secret, clock).and_then(|(sender, orders)| {
+            generation.store(sender.generation(), Ordering::SeqCst);
+            let join = Join {
+                agent: Agent::Server(index),
+                build: launch.build.clone(),
+                pid: std::process::id(),
+                address: Some(own.to_string()),
+                kept: server.keeper.kept(),
+            };
+            server.serve_generation(&join, sender, orders, clock)
+        });
+        match joined {
+            Ok(Ended::Lost(why)) => {
+                (server.log)(&format!("{why}; joining again"));
+                // What is kept is to stay what the next coordinator is told.
+                server.end_session();
+            }
+            Ok(Ended::Finished) => {
+                server.keeper.remove();
+                break Ok(());
+            }
+            Err(trouble) => break Err(trouble),
+        }
     };
-    coordinator.send(&join).map_err(Trouble::new)?;
-    (server.log)(&format!("joined the coordinator at {address}; listening on {own}"));
-    let ended = server.obey(launch, &mut orders, clock);
-    if let Err(trouble) = &ended {
-        // The coordinator may be what went away.
-        let _ = coordinator.send(&FromServer::Failed(trouble.clone()));
-        let _ = coordinator.flush_and_close(FAREWELL);
-    }
-    server.close();
+    server.end_session();
     ended
 }
 
+/// Where the values of this run's server are kept.
+fn place(launch: &Launch, index: u32, log: &Log) -> Place {
+    let mut tag = Sha256::new();
+    let parts = [serde_json::to_vec(&launch.recipe), serde_json::to_vec(&launch.facts)];
+    for part in parts {
+        let part = part.expect("a launch has string keys only");
+        tag.update((part.len() as u64).to_le_bytes());
+        tag.update(part);
+    }
+    tag.update(&launch.build);
+    let tag = tag.finalize().into();
+    let (boot, backing) = match (&launch.state, region::boot_id()) {
+        (Some(folder), Ok(boot)) => (boot, Backing::Folder(PathBuf::from(folder))),
+        (Some(_), Err(error)) => {
+            log(&format!(
+                "cannot tell this boot of the machine from another ({error}): values are in \
+                 memory alone, and losing this server will go back to the last checkpoint"
+            ));
+            ([0; 16], Backing::Memory)
+        }
+        (None, _) => ([0; 16], Backing::Memory),
+    };
+    Place { index, identity: Identity { tag, boot }, backing }
+}
+
 impl Server {
+    /// Connects to the coordinator, which may have to be started first.
+    fn reach(
+        &self,
+        address: &str,
+        secret: &Secret,
+        clock: &dyn Clock,
+    ) -> Result<(Sender, Receiver), Trouble> {
+        let since = clock.now();
+        // Nobody ever sends: it is what is waited on.
+        let (_keep, pause) = mpsc::channel::<()>();
+        loop {
+            let error = match link::connect(address, secret, None) {
+                Ok(link) => return Ok(link),
+                Err(error) => error,
+            };
+            if clock.now() - since >= LEASE {
+                return Err(Trouble::new(format!(
+                    "there is no coordinator: it was not reached for {} s: {error}",
+                    LEASE.as_secs()
+                )));
+            }
+            let _ = pause.recv_timeout(AGAIN);
+        }
+    }
+
+    /// Joins a coordinator and obeys it to the end of its link.
+    fn serve_generation(
+        self: &Arc<Self>,
+        join: &Join,
+        coordinator: Sender,
+        mut orders: Receiver,
+        clock: &dyn Clock,
+    ) -> Result<Ended, Trouble> {
+        let session = Arc::new(Session {
+            coordinator: coordinator.clone(),
+            workers: Mutex::default(),
+            waiting_bytes_max: AtomicU64::new(0),
+        });
+        *self.lock_session() = Some(session.clone());
+        let lost = |error: Error| Ok(Ended::Lost(format!("lost the coordinator ({error})")));
+        if let Err(error) = orders.set_timeout(Some(SILENCE)).and_then(|()| coordinator.send(join))
+        {
+            return lost(error);
+        }
+        (self.log)(&format!(
+            "joined the coordinator of generation {}; listening on {}",
+            coordinator.generation(),
+            join.address.as_deref().unwrap_or_default()
+        ));
+        let (_alive, ended) = mpsc::channel::<()>();
+        let saying = coordinator.clone();
+        let say = move || {
+            while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(ALIVE_EVERY) {
+                if saying.send(&FromServer::Alive).is_err() {
+                    break;
+                }
+            }
+        };
+        start("alive", say)?;
+        let obeyed = self.obey(&session, &mut orders, clock);
+        match &obeyed {
+            // The coordinator may be what went away.
+            Err(trouble) => {
+                let _ = coordinator.send(&FromServer::Failed(trouble.clone()));
+                let _ = coordinator.flush_and_close(FAREWELL);
+            }
+            Ok(_) => coordinator.close(),
+        }
+        obeyed
+    }
+
     fn obey(
         &self,
-        launch: &Launch,
+        session: &Arc<Session>,
         orders: &mut Receiver,
         clock: &dyn Clock,
-    ) -> Result<(), Trouble> {
+    ) -> Result<Ended, Trouble> {
         let mut load = Load::new(clock);
         loop {
-            let order = orders.receive::<ToServer>().map_err(Trouble::new)?;
-            let Some(order) = order else { return Err(Trouble::new("the coordinator went away")) };
-            match order.message {
+            let order = match orders.receive::<ToServer>() {
+                Ok(Some(order)) => order.message,
+                Ok(None) => return Ok(Ended::Lost("the coordinator hung up".into())),
+                Err(error) => return Ok(Ended::Lost(format!("lost the coordinator ({error})"))),
+            };
+            match &order {
                 ToServer::Begin { blocks, source, step } => {
-                    let checkpoint = match source {
-                        planaria_protocol::message::Source::Checkpoint(folder) => Some(folder),
-                        _ => None,
-                    };
-                    let blocks = blocks.start as usize..blocks.end as usize;
-                    let from = checkpoint.as_deref().unwrap_or("the seed");
-                    (self.log)(&format!("taking blocks {blocks:?} after step {step} from {from}"));
-                    self.begin(launch, blocks, checkpoint.as_deref(), step)?;
-                    self.tell(&FromServer::Ready)?;
-                    (self.log)("ready; serving workers");
-                }
-                ToServer::Round { steps, shares } => {
-                    self.held()?.store.plan(steps, &shares).map_err(Trouble::new)?;
-                }
-                ToServer::Clip { step, factor } => self.clip(step, factor)?,
-                ToServer::Commit { step } => {
-                    if !self.held()?.store.commit(step) {
-                        return Err(Trouble::new(format!("step {step} was committed out of turn")));
-                    }
-                    if let Some(report) = load.report(clock, || self.bytes_out()) {
-                        self.tell(&report)?;
-                    }
+                    let what = format!("blocks {blocks:?} after step {step} from {source:?}");
+                    (self.log)(&format!("taking {what}"));
                 }
                 ToServer::Save { step, folder } => {
                     (self.log)(&format!("saving step {step} to {folder}"));
-                    self.save(step, folder)?;
                 }
-                ToServer::Missing { .. } | ToServer::Alive | ToServer::Weather(_) => {}
-                ToServer::Finish => return Ok(()),
+                // Frames are lost on purpose by the links, once they can.
+                ToServer::Weather(weather) => (self.log)(&format!("asked to suffer {weather:?}")),
+                ToServer::Finish => return Ok(Ended::Finished),
+                _ => {}
+            }
+            if let Some(snapshot) = self.keeper.order(&order, &**session)? {
+                write(snapshot, session.clone())?;
+            }
+            match order {
+                ToServer::Begin { .. } => {
+                    let two = 2 * self.keeper.parameter_bytes() + WAITING_BYTES_SPARE;
+                    let most = two.min(WAITING_BYTES_MAX) as u64;
+                    session.waiting_bytes_max.store(most, Ordering::Relaxed);
+                    (self.log)("ready; serving workers");
+                }
+                ToServer::Commit { .. } => {
+                    let sent = || (session.bytes_out(), self.keeper.take_late());
+                    if let Some(report) = load.report(clock, sent) {
+                        session.coordinator(&report, &[]);
+                    }
+                }
+                _ => {}
             }
         }
-    }
-
-    fn begin(
-        &self,
-        launch: &Launch,
-        blocks: Range<usize>,
-        checkpoint: Option<&str>,
-        step: u64,
-    ) -> Result<(), Trouble> {
-        let recipe = &launch.recipe;
-        let network = Network::of(recipe, launch.facts.input).map_err(Trouble::new)?;
-        let settings = Settings {
-            blocks,
-            parameters: network.parameter_count(),
-            train: recipe.train.clone(),
-            examples: launch.facts.examples,
-        };
-        let range = settings.range();
-        let (parameters, slots, state) = match checkpoint {
-            None => {
-                let (parameters, state) = network.initialise(recipe.seed);
-                let slots = optimizer::slots(&recipe.train.optimizer);
-                (parameters[range.clone()].to_vec(), vec![vec![0.0; range.len()]; slots], state)
-            }
-            Some(folder) => {
-                let range = range.start as u64..range.end as u64;
-                let saved =
-                    checkpoint::read_range(Path::new(folder), range).map_err(Trouble::new)?;
-                let weights = saved.weights;
-                (weights.parameters, weights.optimizer, weights.state)
-            }
-        };
-        let store = Store::new(settings, step, &parameters, &slots);
-        let statistics = Statistics::new(&network);
-        let values = statistics.len();
-        let tally = (self.index == 0)
-            .then(|| Mutex::new(Tally::new(recipe.train.shards, statistics, state)));
-        if self.held.set(Held { store, tally, statistics: values }).is_err() {
-            return Err(Trouble::new("the coordinator began twice"));
-        }
-        Ok(())
     }
 
     /// Serves one worker's link until it ends.
-    fn link(&self, join: &Join, sender: &Sender, mut receiver: Receiver) {
+    fn link(&self, join: &Join, sender: Sender, mut receiver: Receiver) {
         let Agent::Worker(worker) = join.agent else {
             return (self.log)(&format!("refused a connection: {} is no worker", join.agent));
         };
-        match Arc::make_mut(&mut self.lock_links()).entry(worker) {
-            Entry::Vacant(place) => drop(place.insert(sender.clone())),
-            // The one that is there goes on; whoever comes second must not take its place.
-            Entry::Occupied(_) => {
-                sender.close();
-                return (self.log)(&format!(
-                    "refused a connection: worker-{worker} is here already"
-                ));
-            }
-        }
+        let session = self.lock_session().clone();
+        let generation = sender.generation();
+        let session = session.filter(|s| s.coordinator.generation() == generation);
+        let Some(session) = session else {
+            sender.close();
+            return (self.log)(&format!(
+                "refused a connection: worker-{worker} is of generation {generation}"
+            ));
+        };
+        let peer = Peer { worker, link: self.links.fetch_add(1, Ordering::Relaxed) };
         (self.log)(&format!("worker-{worker} connected"));
-        match self.serve(worker, sender, &mut receiver) {
-            Ok(()) => {}
-            Err(e) => (self.log)(&format!("worker-{worker}: {}", e.message)),
+        session.add(peer, sender.clone());
+        if let Err(trouble) = self.serve(peer, &session, &mut receiver) {
+            (self.log)(&format!("worker-{worker}: {}", trouble.message));
         }
-        Arc::make_mut(&mut self.lock_links()).remove(&worker);
+        session.remove(peer);
+        self.keeper.left(peer);
         sender.close();
     }
 
-    fn serve(&self, worker: u32, sender: &Sender, receiver: &mut Receiver) -> Result<(), Trouble> {
-        let held = self.held()?;
-        // A shard's statistics are read before the tally is taken, so that a slow link keeps
-        // nobody else from counting.
-        let mut stats = vec![0.0; held.statistics];
+    fn serve(&self, peer: Peer, session: &Session, receiver: &mut Receiver) -> Result<(), Trouble> {
         while let Some(incoming) = receiver.receive::<Push>().map_err(Trouble::new)? {
-            match incoming.message {
-                Push::Unfollow => {}
-                Push::Follow { step } => {
-                    if !held.store.reach(step) {
-                        return Err(Trouble::new(format!("parameters after step {step} are gone")));
-                    }
-                    for chunk in 0..held.store.chunks() {
-                        let (block, values) = held.store.parameters(chunk, step);
-                        let message = Pull::Parameters { step, first_block: block as u32 };
-                        sender
-                            .send_with(&message, bytes::as_bytes(&values))
-                            .map_err(Trouble::new)?;
-                    }
-                }
-                Push::State { step } => {
-                    if !held.store.reach(step) {
-                        return Err(Trouble::new(format!("the state after step {step} is gone")));
-                    }
-                    let tally = held.tally()?.lock().expect("no thread panics with the tally");
-                    let state = tally.state(step).to_vec();
-                    drop(tally);
-                    let message = Pull::State { step };
-                    sender.send_with(&message, bytes::as_bytes(&state)).map_err(Trouble::new)?;
-                }
-                Push::Gradient { step, first_shard, shards, first_block } => {
-                    let segment = Segment { first: first_shard as usize, count: shards as usize };
-                    let place = (first_block as usize, incoming.bulk_bytes);
-                    self.gradient(worker, receiver, (step, segment), place)
-                        .map_err(|e| Trouble::new(format!("cannot take its gradient: {e}")))?;
-                }
-                Push::Shard { step, shard, loss_sum, correct, read } => {
-                    let counted = Counted { loss_sum, correct, read };
-                    let bulk = (stats.as_mut_slice(), incoming.bulk_bytes);
-                    self.count((worker, receiver), (step, shard), counted, bulk)?;
-                }
-            }
+            let mut bulk = Incoming { receiver, bytes: incoming.bulk_bytes };
+            self.keeper.push(peer, &incoming.message, &mut bulk, session)?;
         }
         Ok(())
     }
 
-    fn gradient(
-        &self,
-        worker: u32,
-        receiver: &mut Receiver,
-        (step, segment): (u64, Segment),
-        place: (usize, usize),
-    ) -> Result<(), Refused<Error>> {
-        let store = &self.held.get().ok_or(Refused::Closed)?.store;
-        let Some(round) = store.enter(step)? else {
-            // Its step is over: counted already, by whoever sent it first.
-            return receiver.skip_bulk().map_err(Refused::Read);
-        };
-        let index = round.segment(worker, segment).ok_or(Refused::Segment(segment, step))?;
-        let progress = store.gradient(
-            &round,
-            (step, index),
-            place,
-            |values| receiver.read_bulk(bytes::as_bytes_mut(values)),
-            |block, values| self.hand_out(&round, step, block, values),
-        )?;
-        self.report(step, progress).map_err(Refused::Read)
+    /// Ends all links of the generation in force; those who wait for a step are let go.
+    fn end_session(&self) {
+        let Some(session) = self.lock_session().take() else { return };
+        session.coordinator.close();
+        self.keeper.close();
+        session.workers().values().for_each(|link| link.sender.close());
     }
 
-    fn report(&self, step: u64, progress: Progress) -> Result<(), Error> {
-        let message = match progress {
-            Progress::Gathering => return Ok(()),
-            Progress::Summed => FromServer::Summed { step },
-            Progress::Applied => FromServer::Applied { step },
-        };
-        let mut squares = self.squares.lock().expect("no thread panics with the squares");
-        squares.clear();
-        if let Some(held) = self.held.get() {
-            held.store.squares(&mut squares);
-        }
-        self.coordinator.send_with(&message, bytes::as_bytes(&squares))
+    fn lock_session(&self) -> MutexGuard<'_, Option<Arc<Session>>> {
+        self.session.lock().expect("no thread panics with the session")
     }
+}
 
-    /// Sends new parameters to everyone who needs them.
-    fn hand_out(&self, round: &Round, step: u64, block: usize, values: &[f32]) {
-        let message = Pull::Parameters { step: step + 1, first_block: block as u32 };
-        let links = self.links();
-        for sender in round.workers.iter().filter_map(|worker| links.get(worker)) {
-            // A worker that cannot be reached is noticed by the one who reads its link.
-            let _ = sender.send_with(&message, bytes::as_bytes(values));
+impl Session {
+    /// A worker's link; an older one ends.
+    fn add(&self, peer: Peer, sender: Sender) {
+        let link = Link { number: peer.link, sender };
+        let older = Arc::make_mut(&mut self.lock_workers()).insert(peer.worker, link);
+        if let Some(older) = older {
+            older.sender.close();
         }
     }
 
-    fn clip(&self, step: u64, factor: f32) -> Result<(), Trouble> {
-        let store = &self.held()?.store;
-        let Some(round) = store.round(step) else {
-            return Err(Trouble::new(format!("step {step} was clipped out of turn")));
-        };
-        store.clip(step, factor, |block, values| self.hand_out(&round, step, block, values));
-        self.tell(&FromServer::Applied { step })
-    }
-
-    fn count(
-        &self,
-        (worker, receiver): (u32, &mut Receiver),
-        (step, shard): (u64, u32),
-        counted: Counted,
-        (stats, bulk): (&mut [f32], usize),
-    ) -> Result<(), Trouble> {
-        let held = self.held()?;
-        let Some(round) = held.store.enter::<Error>(step).map_err(Trouble::new)? else {
-            // Its step is over: counted already.
-            return receiver.skip_bulk().map_err(Trouble::new);
-        };
-        if round.owner(shard as usize) != Some(worker) {
-            return Err(Trouble::new(format!("shard {shard} of step {step} is not this worker's")));
+    fn remove(&self, peer: Peer) {
+        let mut workers = self.lock_workers();
+        if workers.get(&peer.worker).is_some_and(|link| link.number == peer.link) {
+            Arc::make_mut(&mut workers).remove(&peer.worker);
         }
-        if stats.len() * 4 != bulk {
-            return Err(Trouble::new(format!(
-                "{bulk} bytes of statistics are not {}",
-                stats.len()
-            )));
-        }
-        receiver.read_bulk(bytes::as_bytes_mut(stats)).map_err(Trouble::new)?;
-        let mut tally = held.tally()?.lock().expect("no thread panics with the tally");
-        if !tally.count(step, shard as usize, counted, stats) {
-            return Ok(());
-        }
-        let Counted { loss_sum, correct, read } = tally.finish(step);
-        self.tell(&FromServer::Counted { step, loss_sum, correct, read })
     }
 
-    /// Copies the committed values and writes them while training goes on.
-    fn save(&self, step: u64, folder: String) -> Result<(), Trouble> {
-        let held = self.held()?;
-        if held.store.step() != step {
-            return Err(Trouble::new(format!(
-                "step {step} is to be saved but is not the last one"
-            )));
-        }
-        let (parameters, optimizer) = held.store.snapshot(step);
-        let state = match &held.tally {
-            Some(tally) => {
-                tally.lock().expect("no thread panics with the tally").state(step).to_vec()
-            }
-            None => Vec::new(),
-        };
-        let start = held.store.settings().range().start as u64;
-        let (coordinator, index) = (self.coordinator.clone(), self.index);
-        let write = move || {
-            let view = PartView {
-                step,
-                start,
-                parameters: &parameters,
-                slots: &optimizer.iter().map(Vec::as_slice).collect::<Vec<_>>(),
-                state: &state,
-            };
-            let message = match checkpoint::write_part(Path::new(&folder), index, &view) {
-                Ok(part) => FromServer::Saved {
-                    step,
-                    file: part.file,
-                    sha256: part.sha256,
-                    bytes: part.bytes,
-                },
-                Err(e) => FromServer::NotSaved { step, why: e.to_string() },
-            };
-            // Without a coordinator nobody waits for it.
-            let _ = coordinator.send(&message);
-        };
-        std::thread::Builder::new()
-            .name("save".into())
-            .spawn(write)
-            .map(drop)
-            .map_err(|e| Trouble::new(format!("cannot start a thread: {e}")))
+    fn workers(&self) -> Arc<BTreeMap<u32, Link>> {
+        self.lock_workers().clone()
     }
 
-    fn held(&self) -> Result<&Held, Trouble> {
-        self.held.get().ok_or_else(|| Trouble::new("the server has not begun"))
-    }
-
-    fn links(&self) -> Arc<BTreeMap<u32, Sender>> {
-        self.lock_links().clone()
-    }
-
-    fn lock_links(&self) -> MutexGuard<'_, Arc<BTreeMap<u32, Sender>>> {
-        self.links.lock().expect("no thread panics with the links")
-    }
-
-    fn tell(&self, message: &FromServer) -> Result<(), Trouble> {
-        self.coordinator.send(message).map_err(Trouble::new)
+    fn lock_workers(&self) -> MutexGuard<'_, Arc<BTreeMap<u32, Link>>> {
+        self.workers.lock().expect("no thread panics with the links")
     }
 
     /// Bytes sent to the workers so far; what comes in is as much again.
     fn bytes_out(&self) -> u64 {
-        self.links().values().map(Sender::bytes_sent).sum()
-    }
-
-    fn close(&self) {
-        if let Some(held) = self.held.get() {
-            held.store.close();
-        }
-        self.links().values().for_each(Sender::close);
+        self.workers().values().map(|link| link.sender.bytes_sent()).sum()
     }
 }
 
-impl Held {
-    fn tally(&self) -> Result<&Mutex<Tally>, Trouble> {
-        self.tally.as_ref().ok_or_else(|| Trouble::new("only server 0 counts shards"))
+impl Outlet for Session {
+    fn coordinator(&self, message: &FromServer, squares: &[f64]) {
+        // That it is gone is noticed by the one who reads its orders.
+        let _ = self.coordinator.send_with(message, bytes::as_bytes(squares));
     }
+
+    fn answer(&self, to: Peer, message: &Pull, values: &[f32]) -> bool {
+        let workers = self.workers();
+        let link = workers.get(&to.worker).filter(|link| link.number == to.link);
+        link.is_some_and(|link| link.sender.send_with(message, bytes::as_bytes(values)).is_ok())
+    }
+
+    fn hand_out(&self, to: Peer, message: &Pull, values: &[f32]) -> bool {
+        let workers = self.workers();
+        let Some(link) = workers.get(&to.worker).filter(|link| link.number == to.link) else {
+            return false;
+        };
+        let waiting = link.sender.bytes_waiting() as u64;
+        waiting <= self.waiting_bytes_max.load(Ordering::Relaxed)
+            && link.sender.send_with(message, bytes::as_bytes(values)).is_ok()
+    }
+}
+
+/// What follows a message on a link.
+struct Incoming<'a> {
+    receiver: &'a mut Receiver,
+    bytes: usize,
+}
+
+impl Bulk for Incoming<'_> {
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn read(&mut self, into: &mut [f32]) -> Result<(), Error> {
+        let into = bytes::as_bytes_mut(into);
+        self.bytes = self.bytes.saturating_sub(into.len());
+        self.receiver.read_bulk(into)
+    }
+
+    fn skip(&mut self, values: usize) -> Result<(), Error> {
+        let mut left = values * size_of::<f32>();
+        let mut unwanted = [0; SKIPPED_BYTES];
+        while left > 0 {
+            let some = left.min(unwanted.len());
+            self.receiver.read_bulk(&mut unwanted[..some])?;
+            left -= some;
+            self.bytes = self.bytes.saturating_sub(some);
+        }
+        Ok(())
+    }
+}
+
+/// Writes a copy while training goes on.
+fn write(snapshot: Snapshot, session: Arc<Session>) -> Result<(), Trouble> {
+    start("save", move || {
+        let message = snapshot.write();
+        // The next copy may be made as soon as the coordinator has heard of this one.
+        drop(snapshot);
+        session.coordinator(&message, &[]);
+    })
+}
+
+fn start(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Trouble> {
+    let thread = Builder::new().name(name.into()).spawn(work);
+    thread.map(drop).map_err(|e| Trouble::new(format!("cannot start a thread: {e}")))
 }
 
 /// When load was last reported, and how much there was by then.
@@ -429,17 +429,21 @@ impl Load {
         Self { at: clock.now(), cpu: clock.cpu(), bytes_out: 0 }
     }
 
-    fn report(&mut self, clock: &dyn Clock, sent: impl FnOnce() -> u64) -> Option<FromServer> {
+    fn report(
+        &mut self,
+        clock: &dyn Clock,
+        count: impl FnOnce() -> (u64, u64),
+    ) -> Option<FromServer> {
         let now = clock.now();
         if now - self.at < LOAD_EVERY {
             return None;
         }
-        let (cpu, bytes_out) = (clock.cpu(), sent());
+        let (cpu, (bytes_out, late)) = (clock.cpu(), count());
         let report = FromServer::Load {
             seconds: (now - self.at).as_secs_f64(),
             busy_seconds: (cpu - self.cpu).as_secs_f64(),
             bytes_out: bytes_out.saturating_sub(self.bytes_out),
-            late: 0,
+            late,
         };
         *self = Self { at: now, cpu, bytes_out };
         Some(report)

@@ -1,9 +1,13 @@
 //! All chunks of a server, and the step that is being gathered.
 //!
 //! Threads that bring gradients meet here: whoever completes a chunk sums, updates and hands it
-//! out. A gradient of a step whose turn has not come waits at the gate. Knows nothing of links.
+//! out. A gradient of a step whose turn has not come waits at the gate. Owns when marks are set.
+//! Knows nothing of links.
 
-use super::chunk::{Arrived, CHUNK, CHUNK_BLOCKS, Chunk, Tree, Update, Values};
+use super::chunk::{Arrived, Bulk, CHUNK, CHUNK_BLOCKS, Chunk, Tree, Turn, Update, Values};
+use super::region::{Marked, Marks, Pieces, Region, Shape, Third};
+use super::tally::{Counted, Tally};
+use planaria_learn::Statistics;
 use planaria_numerics::aggregate::BLOCK;
 use planaria_numerics::tree::{Segment, segments};
 use planaria_numerics::{optimizer, schedule};
@@ -11,7 +15,7 @@ use planaria_protocol::message::{Share, Steps};
 use planaria_recipe::train::Train;
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 /// Rounds that may be known ahead; the coordinator sends one or two.
@@ -33,7 +37,18 @@ pub struct Settings {
 impl Settings {
     /// The parameters held here.
     pub fn range(&self) -> Range<usize> {
-        self.blocks.start * BLOCK..(self.blocks.end * BLOCK).min(self.parameters)
+        let value = |block: usize| (block * BLOCK).min(self.parameters);
+        value(self.blocks.start)..value(self.blocks.end)
+    }
+
+    /// How much a region for them holds.
+    pub fn shape(&self, state: usize) -> Shape {
+        Shape {
+            blocks: self.blocks.start as u32..self.blocks.end as u32,
+            parameters: self.range().len(),
+            optimizer: optimizer::slots(&self.train.optimizer),
+            state,
+        }
     }
 
     /// Examples of a batch of an epoch.
@@ -58,34 +73,17 @@ pub struct Round {
     steps: Steps,
     /// In order; they tile the shards.
     pub segments: Vec<Segment>,
-    /// The worker that sends each segment.
-    pub owners: Vec<u32>,
-    /// Workers with shards, who get the new parameters.
-    pub workers: Vec<u32>,
 }
 
 impl Round {
     fn new(shards: usize, steps: Steps, shares: &[Share]) -> Self {
-        let (mut list, mut owners) = (vec![], vec![]);
-        for share in shares {
-            let run = share.shards.start as usize..share.shards.end as usize;
-            list.extend(segments(shards, run));
-            owners.resize(list.len(), share.worker);
-        }
-        let with_shards = shares.iter().filter(|s| !s.shards.is_empty());
-        Self { steps, segments: list, owners, workers: with_shards.map(|s| s.worker).collect() }
+        let run = |share: &Share| share.shards.start as usize..share.shards.end as usize;
+        Self { steps, segments: shares.iter().flat_map(|s| segments(shards, run(s))).collect() }
     }
 
-    /// Index of a segment that `worker` sends.
-    pub fn segment(&self, worker: u32, segment: Segment) -> Option<usize> {
-        let at = self.segments.iter().position(|s| *s == segment)?;
-        (self.owners[at] == worker).then_some(at)
-    }
-
-    /// The worker that computes a shard.
-    pub fn owner(&self, shard: usize) -> Option<u32> {
-        let at = self.segments.iter().position(|s| s.range().contains(&shard))?;
-        Some(self.owners[at])
+    /// Index of a segment, if it is one of the round's.
+    pub fn segment(&self, segment: Segment) -> Option<usize> {
+        self.segments.iter().position(|s| *s == segment)
     }
 
     fn batch(&self, step: u64) -> u64 {
@@ -96,85 +94,109 @@ impl Round {
 /// Whether the step being gathered may be added to.
 #[derive(Debug)]
 struct Gate {
+    /// How often the server has begun.
+    era: u64,
     /// Steps committed: the number of the step being gathered.
     step: u64,
     /// Its round; nothing until the coordinator has planned it.
     round: Option<Arc<Round>>,
     ahead: VecDeque<Arc<Round>>,
-    closed: bool,
+    /// Before the server begins, and at its end.
+    is_closed: bool,
+}
+
+impl Gate {
+    fn turn(&self) -> Turn {
+        Turn { era: self.era, step: self.step }
+    }
+}
+
+/// What a step still lacks before it is applied.
+#[derive(Debug)]
+struct Pending {
+    turn: Option<Turn>,
+    /// All chunks are one part, and the state is one.
+    parts: usize,
 }
 
 /// What is left to do once a thread's blocks are in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
-    /// More chunks are to come.
+    /// More is to come.
     Gathering,
     /// Every chunk is summed and waits for the factor that clips it.
     Summed,
-    /// Every chunk is updated.
+    /// Every chunk is updated, and the state is. The region says so.
     Applied,
+}
+
+/// Whether a step is the last that is committed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// It is.
+    There,
+    /// More steps are committed.
+    Gone,
+    /// The server has ended, or begun anew.
+    Over,
 }
 
 /// The blocks of one server.
 #[derive(Debug)]
 pub struct Store {
     settings: Settings,
+    marks: Marks,
     chunks: Vec<Chunk>,
+    /// On the server that keeps the state.
+    tally: Option<Mutex<Tally>>,
     /// Chunks of the step being gathered that are not done.
     left: AtomicUsize,
+    pending: Mutex<Pending>,
     gate: Mutex<Gate>,
     opened: Condvar,
+    /// The copy; shared with whoever writes it.
+    third: Mutex<Arc<Third>>,
+    /// Values that came for what was there already.
+    late: AtomicU64,
 }
 
 /// Why blocks were not taken.
 #[derive(Debug, thiserror::Error)]
-pub enum Refused<E> {
-    /// The sender does not hold this segment in this round.
-    #[error("shards {0:?} of step {1} are not this worker's")]
+pub enum Refused {
+    /// It is not one of the round's.
+    #[error("shards {0:?} of step {1} are no segment of this round")]
     Segment(Segment, u64),
     /// The blocks are not held here, or their length is wrong.
     #[error("{1} bytes from block {0} on are not whole blocks held here")]
     Blocks(usize, usize),
-    /// They had come already.
-    #[error("blocks of step {0} came twice")]
-    Twice(u64),
-    /// The server is ending.
+    /// The server is ending, or has begun anew.
     #[error("the server is ending")]
     Closed,
     /// Reading them failed.
     #[error(transparent)]
-    Read(E),
+    Read(#[from] planaria_protocol::Error),
 }
 
 impl Store {
-    /// The blocks with their values after `step` steps: parameters and each optimizer slot.
-    pub fn new(settings: Settings, step: u64, parameters: &[f32], slots: &[Vec<f32>]) -> Self {
-        let range = settings.range();
-        let count = optimizer::slots(&settings.train.optimizer);
-        assert!(parameters.len() == range.len() && slots.len() == count, "values fit the blocks");
+    /// The blocks in this region, with nothing in it that counts yet; with statistics, it keeps the
+    /// state as well.
+    pub fn new(settings: Settings, region: Region, statistics: Option<Statistics>) -> Self {
+        assert!(*region.shape() == settings.shape(region.shape().state), "the region fits");
         let segments_max = settings.train.shards;
-        let chunks: Vec<Chunk> = (0..range.len())
-            .step_by(CHUNK)
-            .map(|from| {
-                let to = (from + CHUNK).min(range.len());
-                let chunk = Chunk::new(to - from, count, segments_max);
-                let mut values = chunk.values();
-                let slot = &mut values.slots[step as usize % 2];
-                slot.parameters.copy_from_slice(&parameters[from..to]);
-                for (own, saved) in slot.optimizer.iter_mut().zip(slots) {
-                    own.copy_from_slice(&saved[from..to]);
-                }
-                drop(values);
-                chunk
-            })
-            .collect();
-        let gate = Gate { step, round: None, ahead: VecDeque::new(), closed: false };
+        let Pieces { marks, runs, state, third } = region.into_pieces(CHUNK);
+        let tally = statistics.map(|s| Mutex::new(Tally::new(segments_max, s, state)));
+        let gate = Gate { era: 0, step: 0, round: None, ahead: VecDeque::new(), is_closed: true };
         Self {
             settings,
-            chunks,
+            marks,
+            chunks: runs.into_iter().map(|run| Chunk::new(run, segments_max)).collect(),
+            tally,
             left: AtomicUsize::new(0),
+            pending: Mutex::new(Pending { turn: None, parts: 0 }),
             gate: Mutex::new(gate),
             opened: Condvar::new(),
+            third: Mutex::new(Arc::new(third)),
+            late: AtomicU64::new(0),
         }
     }
 
@@ -186,6 +208,94 @@ impl Store {
     /// Steps committed.
     pub fn step(&self) -> u64 {
         self.gate().step
+    }
+
+    /// What its region holds.
+    pub fn marked(&self) -> Marked {
+        self.marks.read()
+    }
+
+    /// Nothing more is taken; whoever waits is let go. The region stays as it is.
+    pub fn close(&self) {
+        let mut gate = self.gate();
+        gate.is_closed = true;
+        gate.era += 1;
+        gate.round = None;
+        gate.ahead.clear();
+        // Whoever is at work in a chunk is done with it, and changes no other after this.
+        self.chunks.iter().for_each(|chunk| chunk.expect(None, 0));
+        if let Some(mut tally) = self.tally() {
+            tally.expect(None);
+        }
+        self.pending().turn = None;
+        self.opened.notify_all();
+    }
+
+    /// Begins with the values after `step` steps: parameters, each optimizer slot, and the state.
+    pub fn begin_with(
+        &self,
+        step: u64,
+        parameters: &[f32],
+        optimizer: &[Vec<f32>],
+        state: &[f32],
+    ) -> Result<(), String> {
+        let Shape { parameters: count, optimizer: slots, .. } = self.settings.shape(0);
+        let fits = parameters.len() == count
+            && optimizer.len() == slots
+            && optimizer.iter().all(|slot| slot.len() == count);
+        if !fits {
+            return Err(format!(
+                "values that fit {count} parameters with {slots} slots are needed"
+            ));
+        }
+        self.close();
+        self.marks.clear();
+        for (index, chunk) in self.chunks.iter().enumerate() {
+            let mut values = chunk.values();
+            let range = index * CHUNK..index * CHUNK + values.piece.len();
+            let mut slot = values.piece.after_mut(step);
+            slot.parameters.copy_from_slice(&parameters[range.clone()]);
+            for (to, from) in slot.optimizer().iter_mut().zip(optimizer) {
+                to.copy_from_slice(&from[range.clone()]);
+            }
+        }
+        if let Some(mut tally) = self.tally() {
+            tally.load(step, state)?;
+        }
+        self.marks.go_on(step);
+        self.open_at(step);
+        Ok(())
+    }
+
+    /// Begins with the values after `step` steps that the region holds.
+    pub fn begin_kept(&self, step: u64) -> Result<(), String> {
+        self.close();
+        let marked = self.marks.read();
+        if ![marked.committed, marked.applied].contains(&Some(step)) {
+            let held = match (marked.committed, marked.applied) {
+                (Some(c), Some(a)) if a != c => format!("those after {c} and {a}"),
+                (Some(c), _) => format!("those after {c}"),
+                _ => "none".into(),
+            };
+            return Err(format!(
+                "the values after {step} steps are not kept here: there are {held}"
+            ));
+        }
+        self.marks.go_on(step);
+        self.open_at(step);
+        Ok(())
+    }
+
+    fn open_at(&self, step: u64) {
+        let mut gate = self.gate();
+        gate.step = step;
+        gate.is_closed = false;
+        self.opened.notify_all();
+    }
+
+    /// Nobody is to go on from the region.
+    pub fn remove(&self) {
+        self.marks.remove();
     }
 
     /// Learns the shares of steps to come.
@@ -211,103 +321,157 @@ impl Store {
         Ok(())
     }
 
-    /// The round of the step whose turn it is, if it is this one.
-    pub fn round(&self, step: u64) -> Option<Arc<Round>> {
-        let gate = self.gate();
-        gate.round.clone().filter(|_| gate.step == step)
-    }
-
     /// The step being gathered is every server's: the next one may be added to.
-    pub fn commit(&self, step: u64) -> bool {
+    pub fn commit(&self, step: u64) -> Result<(), String> {
         let mut gate = self.gate();
-        if gate.step != step {
-            return false;
+        if gate.step != step || gate.is_closed {
+            return Err(format!("step {step} was committed out of turn"));
         }
+        if self.parts() == 0 {
+            self.marks.set_applied(step + 1);
+        } else if self.marks.read().applied != Some(step + 1) {
+            return Err(format!("step {step} was committed before it was applied"));
+        }
+        self.marks.set_committed(step + 1);
         gate.step += 1;
         if gate.round.as_ref().is_some_and(|r| !r.steps.steps().contains(&gate.step)) {
             gate.round = None;
         }
-        if gate.round.is_some() {
+        if let Some(round) = &gate.round {
             // The same shares go on.
-            let segments = gate.round.as_ref().map_or(0, |r| r.segments.len());
-            self.expect(segments);
+            self.expect(gate.turn(), round.segments.len());
             self.opened.notify_all();
-            return true;
+            return Ok(());
         }
         self.open(gate);
-        true
+        Ok(())
     }
 
-    /// Nothing more is taken; whoever waits is let go.
-    pub fn close(&self) {
-        self.gate().closed = true;
-        self.opened.notify_all();
+    /// Whether [`Store::enter`] would wait.
+    pub fn enter_would_wait(&self, step: u64) -> bool {
+        let gate = self.gate();
+        !gate.is_closed && (step > gate.step || step == gate.step && gate.round.is_none())
     }
 
     /// The round of a step, as soon as it is that step's turn; nothing if its turn is over.
-    pub fn enter<E>(&self, step: u64) -> Result<Option<Arc<Round>>, Refused<E>> {
+    pub fn enter(&self, step: u64) -> Result<Option<(Turn, Arc<Round>)>, Refused> {
         let mut gate = self.gate();
+        let era = gate.era;
         loop {
-            if gate.closed {
+            if gate.is_closed || gate.era != era {
                 return Err(Refused::Closed);
             }
             if step < gate.step {
                 return Ok(None);
             }
             if let (true, Some(round)) = (step == gate.step, &gate.round) {
-                return Ok(Some(round.clone()));
+                return Ok(Some((gate.turn(), round.clone())));
             }
             gate = self.opened.wait(gate).expect("no thread panics at the gate");
         }
     }
 
-    /// Waits until so many steps are committed; false if more are, or never will be.
-    pub fn reach(&self, step: u64) -> bool {
-        let mut gate = self.gate();
-        while gate.step < step && !gate.closed {
-            gate = self.opened.wait(gate).expect("no thread panics at the gate");
-        }
-        gate.step == step
+    /// Whether [`Store::reach`] would wait.
+    pub fn reach_would_wait(&self, step: u64) -> bool {
+        let gate = self.gate();
+        !gate.is_closed && step > gate.step
     }
 
-    /// Takes in blocks of a step's gradient from a worker's segment: `read` is called with one
-    /// place after another to fill. `ready` is called with every chunk that is thereby updated: its
-    /// first block and its new parameters.
-    pub fn gradient<E>(
+    /// Waits until so many steps are committed.
+    pub fn reach(&self, step: u64) -> Reach {
+        let mut gate = self.gate();
+        let era = gate.era;
+        loop {
+            if gate.is_closed || gate.era != era {
+                return Reach::Over;
+            }
+            if gate.step >= step {
+                return if gate.step == step { Reach::There } else { Reach::Gone };
+            }
+            gate = self.opened.wait(gate).expect("no thread panics at the gate");
+        }
+    }
+
+    /// Takes in blocks of a step's gradient from a link's segment. `ready` is called with every
+    /// chunk that is thereby updated: its first block and its new parameters.
+    pub fn gradient(
         &self,
-        round: &Round,
-        (step, segment): (u64, usize),
-        (first_block, bytes): (usize, usize),
-        mut read: impl FnMut(&mut [f32]) -> Result<(), E>,
+        (turn, round): (Turn, &Round),
+        (link, segment): (u64, usize),
+        first_block: usize,
+        bulk: &mut dyn Bulk,
         mut ready: impl FnMut(usize, &[f32]),
-    ) -> Result<Progress, Refused<E>> {
-        let (mut at, end) = self.local_blocks(first_block, bytes)?;
+    ) -> Result<Progress, Refused> {
+        let (mut at, end) = self.local_blocks(first_block, bulk.bytes())?;
         let mut progress = Progress::Gathering;
+        let mut is_late = false;
         while at < end {
             let index = at / CHUNK_BLOCKS;
             let chunk = &self.chunks[index];
             let first = at % CHUNK_BLOCKS;
             let count = (end - at).min(chunk.blocks() - first);
-            let arrived = chunk.arrive(segment, step, first..first + count, &mut read);
-            match arrived.map_err(Refused::Read)? {
-                Arrived::Twice => return Err(Refused::Twice(step)),
+            match chunk.arrive((link, segment), turn, first..first + count, bulk)? {
+                Arrived::Late => is_late = true,
                 Arrived::Waiting => {}
                 Arrived::Complete(values) => {
-                    progress = self.complete(round, step, index, values, &mut ready);
+                    progress = self.complete((turn, round), index, values, &mut ready);
                 }
             }
             at += count;
         }
+        if is_late {
+            self.note_late();
+        }
         Ok(progress)
     }
 
+    /// Takes in a shard that is no gradient; says what all of them come to, and how far the step is
+    /// with it.
+    pub fn count(
+        &self,
+        turn: Turn,
+        shard: usize,
+        counted: Counted,
+        stats: &[f32],
+    ) -> Option<(Counted, Progress)> {
+        let mut tally = self.tally()?;
+        match tally.count(turn, shard, counted, stats) {
+            None => {
+                self.note_late();
+                None
+            }
+            Some(false) => None,
+            Some(true) => {
+                let whole = tally.finish(turn.step);
+                drop(tally);
+                let is_told = !self.chunks.is_empty();
+                let applied = self.part_done(turn) && is_told;
+                let progress = if applied { Progress::Applied } else { Progress::Gathering };
+                Some((whole, progress))
+            }
+        }
+    }
+
     /// Updates from gradients that waited for their factor.
-    pub fn clip(&self, step: u64, factor: f32, mut ready: impl FnMut(usize, &[f32])) {
+    pub fn clip(
+        &self,
+        step: u64,
+        factor: f32,
+        mut ready: impl FnMut(usize, &[f32]),
+    ) -> Result<Progress, String> {
+        let gate = self.gate();
+        let turn = gate.turn();
+        let is_due = !gate.is_closed && turn.step == step && gate.round.is_some();
+        drop(gate);
+        if !is_due || self.left.load(Ordering::Acquire) != 0 {
+            return Err(format!("step {step} was clipped out of turn"));
+        }
         for (index, chunk) in self.chunks.iter().enumerate() {
             let mut values = chunk.values();
             values.clip_and_update(factor, self.settings.update(step));
-            ready(self.first_block(index), &values.slots[(step + 1) as usize % 2].parameters);
+            ready(self.first_block(index), values.piece.after(step + 1).parameters);
         }
+        Ok(if self.part_done(turn) { Progress::Applied } else { Progress::Gathering })
     }
 
     /// Appends the sum of squares of each block's gradient.
@@ -317,44 +481,107 @@ impl Store {
         }
     }
 
+    /// What has not come of a step: segments that lack blocks, and shards not counted. Nothing if
+    /// the step is not being gathered.
+    pub fn missing(&self, step: u64) -> (Vec<Segment>, Vec<u32>) {
+        let gate = self.gate();
+        let Some(round) = gate.round.clone().filter(|_| gate.step == step) else {
+            return (Vec::new(), Vec::new());
+        };
+        let turn = gate.turn();
+        drop(gate);
+        let lacks = |at: usize| self.chunks.iter().any(|chunk| !chunk.has(turn, at));
+        let segments = round.segments.iter().enumerate().filter(|(at, _)| lacks(*at));
+        let segments = segments.map(|(_, segment)| *segment).collect();
+        (segments, self.tally().map_or_else(Vec::new, |tally| tally.missing(turn)))
+    }
+
+    /// A link has ended: what it has brought of a chunk and is not all is forgotten.
+    pub fn leave(&self, link: u64) {
+        self.chunks.iter().for_each(|chunk| chunk.leave(link));
+    }
+
     /// Number of chunks.
     pub fn chunks(&self) -> usize {
         self.chunks.len()
     }
 
-    /// First block of a chunk, and a copy of its parameters after `step` steps, which must be the
-    /// committed ones. A copy, so that nobody waits for whoever it is sent to.
-    pub fn parameters(&self, chunk: usize, step: u64) -> (usize, Vec<f32>) {
-        let values = self.chunks[chunk].values();
-        (self.first_block(chunk), values.slots[step as usize % 2].parameters.clone())
+    /// First block of a chunk; copies its parameters after `step` steps, and says whether they
+    /// still were those: no more steps than these are committed. A copy, so that nobody waits for
+    /// whoever it is sent to.
+    pub fn parameters(&self, chunk: usize, step: u64, into: &mut Vec<f32>) -> (usize, Reach) {
+        into.clear();
+        into.extend_from_slice(self.chunks[chunk].values().piece.after(step).parameters);
+        (self.first_block(chunk), self.still(step))
     }
 
-    /// A copy of the committed values: parameters and each optimizer slot.
-    pub fn snapshot(&self, step: u64) -> (Vec<f32>, Vec<Vec<f32>>) {
-        let len = self.settings.range().len();
-        let count = optimizer::slots(&self.settings.train.optimizer);
-        let mut parameters = Vec::with_capacity(len);
-        let mut slots = vec![Vec::with_capacity(len); count];
-        for chunk in &self.chunks {
+    /// A copy of the state after `step` steps, as [`Store::parameters`] gives it.
+    pub fn state(&self, step: u64) -> Option<(Vec<f32>, Reach)> {
+        let state = self.tally()?.state(step).to_vec();
+        Some((state, self.still(step)))
+    }
+
+    /// A chunk is written over only after the commit of the step that follows.
+    fn still(&self, step: u64) -> Reach {
+        let gate = self.gate();
+        match (gate.is_closed, gate.step.cmp(&step)) {
+            (true, _) | (_, std::cmp::Ordering::Less) => Reach::Over,
+            (_, std::cmp::Ordering::Equal) => Reach::There,
+            (_, std::cmp::Ordering::Greater) => Reach::Gone,
+        }
+    }
+
+    /// The copy of the values after `step` steps: the one that is kept, or a new one of those that
+    /// are committed.
+    pub fn snapshot(&self, step: u64) -> Result<Arc<Third>, String> {
+        let mut third = self.third.lock().expect("no thread panics with the copy");
+        let Marked { snapshot, .. } = self.marks.read();
+        if snapshot == Some(step) {
+            return Ok(third.clone());
+        }
+        if self.still(step) != Reach::There {
+            return Err(format!("the values after {step} steps are not the last ones"));
+        }
+        let Some(copy) = Arc::get_mut(&mut third) else {
+            return Err("an earlier copy is still being written".into());
+        };
+        self.marks.set_snapshot(None);
+        let (mut to, state) = copy.values_mut();
+        for (index, chunk) in self.chunks.iter().enumerate() {
             let values = chunk.values();
-            let slot = &values.slots[step as usize % 2];
-            parameters.extend_from_slice(&slot.parameters);
-            for (to, from) in slots.iter_mut().zip(&slot.optimizer) {
-                to.extend_from_slice(from);
+            let from = values.piece.after(step);
+            let range = index * CHUNK..index * CHUNK + from.parameters.len();
+            let (parameters, optimizer) = to.parts();
+            parameters[range.clone()].copy_from_slice(from.parameters);
+            for (to, from) in optimizer.iter_mut().zip(from.optimizer()) {
+                to[range.clone()].copy_from_slice(from);
             }
         }
-        (parameters, slots)
+        if let Some(tally) = self.tally() {
+            state.copy_from_slice(tally.state(step));
+        }
+        self.marks.set_snapshot(Some(step));
+        Ok(third.clone())
+    }
+
+    /// Answers that came for what was there already, since this was last asked.
+    pub fn take_late(&self) -> u64 {
+        self.late.swap(0, Ordering::Relaxed)
+    }
+
+    /// Something came for what was there already.
+    pub fn note_late(&self) {
+        self.late.fetch_add(1, Ordering::Relaxed);
     }
 
     fn complete(
         &self,
-        round: &Round,
-        step: u64,
+        (turn, round): (Turn, &Round),
         index: usize,
         mut values: MutexGuard<'_, Values>,
         ready: &mut impl FnMut(usize, &[f32]),
     ) -> Progress {
-        let train = &self.settings.train;
+        let (train, step) = (&self.settings.train, turn.step);
         let examples = self.settings.examples_of(round.batch(step));
         let scale = 1.0 / examples.max(1) as f32;
         let tree = Tree { shards: train.shards, segments: &round.segments, scale };
@@ -362,19 +589,21 @@ impl Store {
         if clips {
             values.sum(tree);
         } else if values.sum_and_update(tree, self.settings.update(step)) {
-            ready(self.first_block(index), &values.slots[(step + 1) as usize % 2].parameters);
+            ready(self.first_block(index), values.piece.after(step + 1).parameters);
         }
         // A gradient that is not finite ends the run: the coordinator sees it in the squares.
+        // Counted while the chunk is held, so that no other turn's chunk can be meant.
+        let is_last = self.left.fetch_sub(1, Ordering::AcqRel) == 1;
         drop(values);
-        match (self.left.fetch_sub(1, Ordering::AcqRel), clips) {
-            (1, true) => Progress::Summed,
-            (1, false) => Progress::Applied,
+        match (is_last, clips) {
+            (true, true) => Progress::Summed,
+            (true, false) if self.part_done(turn) => Progress::Applied,
             _ => Progress::Gathering,
         }
     }
 
     /// Blocks of this store that `bytes` from a block on are.
-    fn local_blocks<E>(&self, first: usize, bytes: usize) -> Result<(usize, usize), Refused<E>> {
+    fn local_blocks(&self, first: usize, bytes: usize) -> Result<(usize, usize), Refused> {
         let refused = || Refused::Blocks(first, bytes);
         let range = self.settings.range();
         let start = (first >= self.settings.blocks.start).then_some(first * BLOCK);
@@ -402,16 +631,50 @@ impl Store {
             }
             let Some(next) = gate.ahead.pop_front() else { break };
             if next.steps.steps().contains(&step) {
-                self.expect(next.segments.len());
+                self.expect(gate.turn(), next.segments.len());
                 gate.round = Some(next);
             }
         }
         self.opened.notify_all();
     }
 
-    fn expect(&self, segments: usize) {
+    /// Starts gathering; the gate is held.
+    fn expect(&self, turn: Turn, segments: usize) {
+        self.chunks.iter().for_each(|chunk| chunk.expect(Some(turn), segments));
         self.left.store(self.chunks.len(), Ordering::Release);
-        self.chunks.iter().for_each(|chunk| chunk.expect(segments));
+        if let Some(mut tally) = self.tally() {
+            tally.expect(Some(turn));
+        }
+        *self.pending() = Pending { turn: Some(turn), parts: self.parts() };
+    }
+
+    /// What must be done before a step is applied: the chunks, and the state.
+    fn parts(&self) -> usize {
+        usize::from(!self.chunks.is_empty()) + usize::from(self.tally.is_some())
+    }
+
+    /// One of a step's parts is done. Says whether the step is applied with it, and marks it.
+    fn part_done(&self, turn: Turn) -> bool {
+        let mut pending = self.pending();
+        if pending.turn != Some(turn) {
+            return false;
+        }
+        pending.parts = pending.parts.saturating_sub(1);
+        if pending.parts > 0 {
+            return false;
+        }
+        pending.turn = None;
+        self.marks.set_applied(turn.step + 1);
+        true
+    }
+
+    fn tally(&self) -> Option<MutexGuard<'_, Tally>> {
+        let tally = self.tally.as_ref()?;
+        Some(tally.lock().expect("no thread panics with the tally"))
+    }
+
+    fn pending(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock().expect("no thread panics with what is pending")
     }
 
     fn gate(&self) -> MutexGuard<'_, Gate> {

@@ -1,8 +1,10 @@
 //! What server 0 adds up besides gradients: scores, digests of the examples read, and batch norm's
 //! statistics, all in the fixed tree over shards.
 //!
-//! Owns the network's state. Never sees a gradient.
+//! Owns the network's state, which lies in the region. Never sees a gradient.
 
+use super::chunk::Turn;
+use super::region::Piece;
 use planaria_learn::Statistics;
 use planaria_numerics::digest::Digest;
 use planaria_numerics::tree;
@@ -10,8 +12,7 @@ use planaria_numerics::tree;
 /// One shard's part of a step.
 #[derive(Debug, Clone, Default)]
 struct Count {
-    /// The step after it, 0 for none.
-    after: u64,
+    is_counted: bool,
     loss_sum: f64,
     correct: u64,
     read: Digest,
@@ -33,42 +34,70 @@ pub struct Counted {
 #[derive(Debug)]
 pub struct Tally {
     shards: Vec<Count>,
+    /// What is gathered.
+    turn: Option<Turn>,
     missing: usize,
     statistics: Statistics,
-    /// After step t in slot t mod 2.
-    states: [Vec<f32>; 2],
+    state: Piece,
 }
 
 impl Tally {
-    /// For `shards` shards, with the state after `step` steps.
-    pub fn new(shards: usize, statistics: Statistics, state: Vec<f32>) -> Self {
+    /// For `shards` shards, with a place for the state.
+    pub fn new(shards: usize, statistics: Statistics, state: Piece) -> Self {
         let count = Count { stats: vec![0.0; statistics.len()], ..Count::default() };
-        Self {
-            shards: vec![count; shards],
-            missing: shards,
-            statistics,
-            states: [state.clone(), state],
-        }
+        Self { shards: vec![count; shards], turn: None, missing: 0, statistics, state }
     }
 
     /// The state after `step` steps, which are the committed ones.
     pub fn state(&self, step: u64) -> &[f32] {
-        &self.states[step as usize % 2]
+        self.state.after(step).parameters
     }
 
-    /// Takes in a shard of a step, with its statistics. Says whether the step is complete with it;
-    /// a shard that was counted already is left alone.
-    pub fn count(&mut self, step: u64, shard: usize, counted: Counted, stats: &[f32]) -> bool {
-        let count = &mut self.shards[shard];
-        if count.after == step + 1 {
-            return false;
+    /// Brings the state after `step` steps.
+    pub fn load(&mut self, step: u64, state: &[f32]) -> Result<(), String> {
+        let (own, given) = (self.state.len(), state.len());
+        if own != given {
+            return Err(format!("{given} values of state are not the network's {own}"));
+        }
+        self.state.after_mut(step).parameters.copy_from_slice(state);
+        Ok(())
+    }
+
+    /// Starts counting a step; with nothing, nothing counts.
+    pub fn expect(&mut self, turn: Option<Turn>) {
+        self.turn = turn;
+        self.missing = self.shards.len();
+        self.shards.iter_mut().for_each(|count| count.is_counted = false);
+    }
+
+    /// Takes in a shard of a step, with its statistics. Says whether the step is complete with it,
+    /// and nothing if the shard was counted already, or its step is over.
+    pub fn count(
+        &mut self,
+        turn: Turn,
+        shard: usize,
+        counted: Counted,
+        stats: &[f32],
+    ) -> Option<bool> {
+        let count = self.shards.get_mut(shard)?;
+        if self.turn != Some(turn) || count.is_counted {
+            return None;
         }
         count.stats.copy_from_slice(stats);
         let Counted { loss_sum, correct, read } = counted;
-        count.after = step + 1;
+        count.is_counted = true;
         (count.loss_sum, count.correct, count.read) = (loss_sum, correct, read);
         self.missing -= 1;
-        self.missing == 0
+        Some(self.missing == 0)
+    }
+
+    /// Shards of the step that have not been counted.
+    pub fn missing(&self, turn: Turn) -> Vec<u32> {
+        if self.turn != Some(turn) {
+            return Vec::new();
+        }
+        let missing = (0..).zip(&self.shards).filter(|(_, count)| !count.is_counted);
+        missing.map(|(shard, _)| shard).collect()
     }
 
     /// Adds up a complete step and makes the state after it.
@@ -80,12 +109,10 @@ impl Tally {
             a.read = a.read.combine(b.read);
             statistics.merge(&mut a.stats, &b.stats);
         });
-        let [even, odd] = &mut self.states;
-        let (before, after) = if step.is_multiple_of(2) { (even, odd) } else { (odd, even) };
-        after.copy_from_slice(before);
+        let (before, after) = self.state.step(step);
+        after.parameters.copy_from_slice(before.parameters);
         let whole = &self.shards[0];
-        statistics.update_running(&whole.stats, after);
-        self.missing = self.shards.len();
+        statistics.update_running(&whole.stats, after.parameters);
         Counted { loss_sum: whole.loss_sum, correct: whole.correct, read: whole.read }
     }
 }

@@ -1,0 +1,358 @@
+//! Where a server's values live, so that another process can go on from them.
+//!
+//! A header with marks, then three slots: the values after step t are in slot t mod 2 of the first
+//! two, and the third is the copy that a checkpoint is written from. A slot is written only while
+//! no mark names it, and a mark is set only when its slot is whole: at whatever instant a process
+//! is killed, what the marks name is what it should be. The memory is a file's, whose pages outlive
+//! the process, or the process's own where no file can be made.
+//!
+//! Owns layout, marks, files and all unsafe code of a server. Never knows what a step is for.
+
+mod layout;
+mod memory;
+mod old;
+
+pub use memory::{Piece, Slot, SlotMut, Third};
+
+use super::Log;
+use layout::{APPLIED, COMMITTED, Layout, SNAPSHOT, THIRD};
+use memory::Memory;
+use old::{Fields, Old, unreadable};
+use std::fs;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"PLNSLOTS");
+const VERSION: u64 = 1;
+/// Times that an old region whose marks move is copied again.
+const TRIES: usize = 8;
+
+/// What a region belongs to: nothing is believed that says otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity {
+    /// The run: whatever makes its bits what they are.
+    pub tag: [u8; 32],
+    /// The boot of the machine, see [`boot_id`]: after another, a file may be half written.
+    pub boot: [u8; 16],
+}
+
+/// How much a region holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shape {
+    /// Blocks, counted over all servers.
+    pub blocks: Range<u32>,
+    /// Parameters in them.
+    pub parameters: usize,
+    /// Slots of the optimizer, each as long as the parameters.
+    pub optimizer: usize,
+    /// Values of the network's state, on the server that keeps it.
+    pub state: usize,
+}
+
+/// Where regions are made, and found again.
+#[derive(Debug, Clone)]
+pub enum Backing {
+    /// Files of this folder.
+    Folder(PathBuf),
+    /// The process's own memory, which ends with it.
+    Memory,
+    /// Memory that outlives whoever uses it: a folder of simulated machines.
+    Shared(Shared),
+}
+
+/// Files that are none: memory shared by whoever has a clone.
+#[derive(Debug, Clone, Default)]
+pub struct Shared(Arc<Mutex<Vec<Arc<Memory>>>>);
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Memory>>> {
+        self.0.lock().expect("no thread panics with the list")
+    }
+}
+
+/// Where a server's regions are, and what they belong to.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// Number of the server.
+    pub index: u32,
+    /// Its run and boot.
+    pub identity: Identity,
+    /// Where.
+    pub backing: Backing,
+}
+
+/// The boot of this machine.
+pub fn boot_id() -> io::Result<[u8; 16]> {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+    let number = u128::from_str_radix(&digits, 16).ok().filter(|_| digits.len() == 32);
+    number.map(u128::to_be_bytes).ok_or_else(|| io::Error::other(format!("`{text}` is no boot id")))
+}
+
+/// Which steps' values a region holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Marked {
+    /// Steps committed.
+    pub committed: Option<u64>,
+    /// Steps applied: the committed ones, or one more.
+    pub applied: Option<u64>,
+    /// Steps of the copy.
+    pub snapshot: Option<u64>,
+}
+
+impl Marked {
+    /// The slots they name.
+    fn slots(&self) -> impl Iterator<Item = usize> + use<> {
+        let Self { committed, applied, snapshot } = *self;
+        let applied = applied.filter(|_| applied != committed);
+        let two = [committed, applied].into_iter().flatten().map(|step| (step % 2) as usize);
+        two.chain(snapshot.map(|_| THIRD))
+    }
+}
+
+/// Memory of a process or of a file; see the module.
+#[derive(Debug)]
+pub struct Region {
+    memory: Arc<Memory>,
+    shape: Shape,
+    place: Place,
+}
+
+/// A region taken apart: each piece is whoever's has it alone.
+#[derive(Debug)]
+pub struct Pieces {
+    /// The marks.
+    pub marks: Marks,
+    /// The first two slots, cut into runs of parameters.
+    pub runs: Vec<Piece>,
+    /// The state in the first two slots.
+    pub state: Piece,
+    /// The third slot.
+    pub third: Third,
+}
+
+impl Region {
+    /// A new region with no marks. Where no file can be made it is memory, and the log says so.
+    pub fn make(place: &Place, shape: Shape, log: &Log) -> io::Result<Self> {
+        let memory = blank(place, &shape, log)?;
+        Ok(Self::publish(place, shape, memory))
+    }
+
+    fn publish(place: &Place, shape: Shape, mut memory: Memory) -> Self {
+        let place = place.clone();
+        let Backing::Shared(shared) = &place.backing else {
+            return Self { memory: Arc::new(memory), shape, place };
+        };
+        let mut all = shared.lock();
+        let newest = all.iter().filter_map(|m| m.shared).map(|(_, serial)| serial).max();
+        memory.shared = Some((place.index, 1 + newest.unwrap_or(0)));
+        let memory = Arc::new(memory);
+        all.push(memory.clone());
+        drop(all);
+        Self { memory, shape, place }
+    }
+
+    /// What a process before this one has left, copied to a region of this one's own: the other
+    /// cannot touch that even if it still lives. What cannot be believed is ignored, and the log
+    /// says why. Everything old is removed.
+    pub fn adopt(place: &Place, fits: impl Fn(&Shape) -> bool, log: &Log) -> Option<Self> {
+        let olds = match old::all(place) {
+            Ok(olds) => olds,
+            Err(error) => {
+                log(&format!("cannot look for what an earlier server has left: {error}"));
+                return None;
+            }
+        };
+        let mut adopted = None;
+        for old in &olds {
+            match Self::copy(place, old, &fits, log) {
+                Ok(region) => {
+                    adopted = Some(region);
+                    break;
+                }
+                Err(why) => log(&format!("ignoring `{}`: {why}", old.name())),
+            }
+        }
+        olds.iter().for_each(|old| old.remove(place));
+        adopted
+    }
+
+    fn copy(
+        place: &Place,
+        old: &Old,
+        fits: &impl Fn(&Shape) -> bool,
+        log: &Log,
+    ) -> Result<Self, String> {
+        let opened = old.open(&place.identity, place.index)?;
+        let shape = opened.shape()?;
+        if !fits(&shape) {
+            return Err("it holds other parameters than this run has".into());
+        }
+        let layout = Layout::new(&shape);
+        if opened.bytes()? != layout.bytes as u64 {
+            return Err("it does not have the length that it names".into());
+        }
+        let mut marked = opened.marked()?;
+        check(marked)?;
+        let memory = blank(place, &shape, log);
+        let mut memory = memory.map_err(|e| format!("there is no memory for it: {e}"))?;
+        let copied = (|| {
+            for _ in 0..TRIES {
+                for slot in marked.slots() {
+                    let range = layout.slot(slot);
+                    opened.read(range.start, memory.bytes_mut(range)).map_err(unreadable)?;
+                }
+                // Whoever still writes there moves a mark before it touches what that named.
+                let after = opened.marked()?;
+                if after == marked {
+                    return Ok(());
+                }
+                check(after)?;
+                marked = after;
+            }
+            Err("another process is writing to it".to_string())
+        })();
+        if let (Err(_), Some(path)) = (&copied, &memory.path) {
+            // The error in hand matters more than one from cleaning up.
+            let _ = fs::remove_file(path);
+        }
+        copied?;
+        set(&memory, SNAPSHOT, marked.snapshot);
+        set(&memory, COMMITTED, marked.committed);
+        set(&memory, APPLIED, marked.applied);
+        Ok(Self::publish(place, shape, memory))
+    }
+
+    /// How much it holds.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// Takes it apart, the parameters into runs of so many.
+    pub fn into_pieces(self, run: usize) -> Pieces {
+        let layout = Layout::new(&self.shape);
+        let count = self.shape.parameters;
+        let piece = |run| Piece::new(self.memory.clone(), run);
+        let starts = (0..count).step_by(run);
+        let runs = starts.map(|from| piece(layout.run(from, run.min(count - from)))).collect();
+        let state = piece(layout.state());
+        let third = Third::new(self.memory.clone(), layout.run(0, count), layout.state());
+        Pieces { marks: self.marks(), runs, state, third }
+    }
+
+    fn marks(&self) -> Marks {
+        Marks { memory: self.memory.clone(), place: self.place.clone() }
+    }
+}
+
+/// Memory of a region that nobody has seen yet.
+fn blank(place: &Place, shape: &Shape, log: &Log) -> io::Result<Memory> {
+    let bytes = Layout::new(shape).bytes;
+    let mut memory = match &place.backing {
+        Backing::Memory | Backing::Shared(_) => Memory::private(bytes)?,
+        Backing::Folder(folder) => match file(folder, place, bytes) {
+            Ok(memory) => memory,
+            Err(error) => {
+                log(&format!(
+                    "cannot keep {bytes} bytes of values in a file of `{}` ({error}): they are in \
+                     memory alone, and losing this server will go back to the last checkpoint",
+                    folder.display()
+                ));
+                Memory::private(bytes)?
+            }
+        },
+    };
+    let fields = Fields::encode(place.index, &place.identity, shape);
+    memory.bytes_mut(0..fields.len()).copy_from_slice(&fields);
+    Ok(memory)
+}
+
+/// A new file, newer than all others of the server.
+fn file(folder: &Path, place: &Place, bytes: usize) -> io::Result<Memory> {
+    let newest = old::all(place)?.first().map_or(0, |old| old.serial);
+    Memory::file(&folder.join(old::name(place.index, newest + 1)), bytes)
+}
+
+/// Whether marks say what marks can say.
+fn check(marked: Marked) -> Result<(), String> {
+    match marked {
+        Marked { committed: None, .. } => Err("no whole step is in it".into()),
+        Marked { committed: Some(c), applied: Some(a), .. } if a == c || a == c + 1 => Ok(()),
+        _ => Err(format!("its marks make no sense: {marked:?}")),
+    }
+}
+
+/// A region's marks. What was written before a mark is set is there when the mark is; what is
+/// written after a mark is taken away cannot be there while it still is.
+#[derive(Debug)]
+pub struct Marks {
+    memory: Arc<Memory>,
+    place: Place,
+}
+
+impl Marks {
+    /// What they say.
+    pub fn read(&self) -> Marked {
+        let read = |at| self.memory.mark(at).load(Ordering::Acquire);
+        marked(read(COMMITTED), read(APPLIED), read(SNAPSHOT))
+    }
+
+    /// All values before this step's commit are whole.
+    pub fn set_applied(&self, step: u64) {
+        self.store(APPLIED, Some(step));
+    }
+
+    /// So many steps are committed; their values were applied.
+    pub fn set_committed(&self, step: u64) {
+        self.store(COMMITTED, Some(step));
+    }
+
+    /// What the third slot is a copy of; nothing before it is written.
+    pub fn set_snapshot(&self, step: Option<u64>) {
+        self.store(SNAPSHOT, step);
+    }
+
+    /// Nothing is whole.
+    pub fn clear(&self) {
+        [APPLIED, COMMITTED, SNAPSHOT].into_iter().for_each(|at| self.store(at, None));
+    }
+
+    /// Goes on from `step`, which must be committed or applied: nothing else is named any more.
+    pub fn go_on(&self, step: u64) {
+        self.store(COMMITTED, Some(step));
+        self.store(APPLIED, Some(step));
+    }
+
+    fn store(&self, at: usize, step: Option<u64>) {
+        set(&self.memory, at, step);
+    }
+
+    /// Removes the region's file: nobody is to go on from it. Its memory stays.
+    pub fn remove(&self) {
+        if let Some(path) = &self.memory.path {
+            // It may be gone already, and what is left is ignored by whoever comes.
+            let _ = fs::remove_file(path);
+        }
+        if let Backing::Shared(shared) = &self.place.backing {
+            shared.lock().retain(|memory| !Arc::ptr_eq(memory, &self.memory));
+        }
+    }
+}
+
+/// Sets a mark, or takes it away.
+fn set(memory: &Memory, at: usize, step: Option<u64>) {
+    memory.mark(at).store(step.map_or(0, |s| s + 1), Ordering::Release);
+    // What follows must not come before it, not even by the compiler's hand.
+    fence(Ordering::SeqCst);
+}
+
+/// Marks as they are kept: a step more, and 0 for none.
+fn marked(committed: u64, applied: u64, snapshot: u64) -> Marked {
+    let step = |mark: u64| mark.checked_sub(1);
+    // Between two marks that are set one after the other, the first counts for both.
+    let applied = if committed == 0 { 0 } else { applied.max(committed) };
+    Marked { committed: step(committed), applied: step(applied), snapshot: step(snapshot) }
+}

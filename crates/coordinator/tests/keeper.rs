@@ -1,0 +1,476 @@
+//! A server without links: what it says to whom, and how another goes on in its place.
+
+use planaria_coordinator::parameters::chunk::Bulk;
+use planaria_coordinator::parameters::keeper::{Keeper, Outlet, Peer, Snapshot};
+use planaria_coordinator::parameters::region::{Backing, Identity, Place, Shared};
+use planaria_numerics::optimizer;
+use planaria_protocol::Error;
+use planaria_protocol::checkpoint::{FORMAT, Manifest, Part, PartInfo};
+use planaria_protocol::launch::Facts;
+use planaria_protocol::message::{
+    FromServer, Kept, Pull, Push, Share, Source, Steps, ToServer, Trouble,
+};
+use planaria_protocol::state::State;
+use planaria_recipe::Recipe;
+use planaria_recipe::shape::Shape;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+/// 3 → 1,300 and back again, with normalisation between: 3 blocks of parameters, and a state.
+const PARAMETERS: usize = 3 * 1300 + 1300 + 2 * 1300 + 3 * 1300 + 3;
+const STATE: usize = 2 * 1300;
+const STATS: usize = 3 * 1300;
+const BLOCKS: std::ops::Range<u32> = 0..3;
+
+fn recipe(clip: bool) -> Recipe {
+    let clip = if clip { r#", "clip_norm": 0.5"# } else { "" };
+    let text = format!(
+        r#"{{"name": "keeper", "data": {{"train": "digits"}},
+            "model": {{"layers": [{{"Dense": {{"units": 1300}}}}, {{"BatchNormalization": {{}}}},
+                                  {{"Dense": {{"units": 3}}}}]}},
+            "train": {{"shards": 2, "batch": 10, "epochs": 9{clip}}}}}"#
+    );
+    serde_json::from_str(&text).unwrap()
+}
+
+fn facts() -> Facts {
+    Facts {
+        input: Shape::Vector(3),
+        classes: 0,
+        examples: 100,
+        digest: Default::default(),
+        validation: 0,
+        test: 0,
+        parameters: PARAMETERS as u64,
+        marks: Vec::new(),
+    }
+}
+
+fn keeper(shared: &Shared, clip: bool) -> Keeper {
+    let identity = Identity { tag: [u8::from(clip); 32], boot: [0; 16] };
+    let place = Place { index: 0, identity, backing: Backing::Shared(shared.clone()) };
+    Keeper::new(&recipe(clip), &facts(), place, Arc::new(|_: &str| {})).unwrap()
+}
+
+/// What was said.
+#[derive(Default)]
+struct Heard {
+    coordinator: Mutex<Vec<(FromServer, Vec<f64>)>>,
+    workers: Mutex<Vec<(Peer, Pull, Vec<f32>)>>,
+    behind: Mutex<BTreeSet<Peer>>,
+}
+
+impl Heard {
+    fn from_server(&self) -> Vec<FromServer> {
+        let said = std::mem::take(&mut *self.coordinator.lock().unwrap());
+        said.into_iter().map(|(message, _)| message).collect()
+    }
+
+    fn pulls(&self) -> Vec<(Peer, Pull, Vec<f32>)> {
+        std::mem::take(&mut *self.workers.lock().unwrap())
+    }
+}
+
+impl Outlet for Heard {
+    fn coordinator(&self, message: &FromServer, squares: &[f64]) {
+        self.coordinator.lock().unwrap().push((message.clone(), squares.to_vec()));
+    }
+
+    fn answer(&self, to: Peer, message: &Pull, values: &[f32]) -> bool {
+        self.workers.lock().unwrap().push((to, message.clone(), values.to_vec()));
+        true
+    }
+
+    fn hand_out(&self, to: Peer, message: &Pull, values: &[f32]) -> bool {
+        !self.behind.lock().unwrap().contains(&to) && self.answer(to, message, values)
+    }
+}
+
+struct Values<'a>(&'a [f32]);
+
+impl Bulk for Values<'_> {
+    fn bytes(&self) -> usize {
+        self.0.len() * 4
+    }
+
+    fn read(&mut self, into: &mut [f32]) -> Result<(), Error> {
+        let (now, rest) = self.0.split_at(into.len());
+        into.copy_from_slice(now);
+        self.0 = rest;
+        Ok(())
+    }
+
+    fn skip(&mut self, values: usize) -> Result<(), Error> {
+        self.0 = &self.0[values..];
+        Ok(())
+    }
+}
+
+fn order(keeper: &Keeper, order: ToServer, heard: &Heard) -> Option<Snapshot> {
+    keeper.order(&order, heard).unwrap()
+}
+
+fn begin(keeper: &Keeper, source: Source, step: u64, heard: &Heard) {
+    order(keeper, ToServer::Begin { blocks: BLOCKS, source, step }, heard);
+    assert_eq!(heard.from_server().last(), Some(&FromServer::Ready));
+    round(keeper, step, 0..1, heard);
+}
+
+fn round(keeper: &Keeper, step: u64, first: std::ops::Range<u32>, heard: &Heard) {
+    let steps = Steps { epoch: 0, batches: step..10, first_step: step };
+    let second = first.end..2;
+    let shares = vec![Share { worker: 0, shards: first }, Share { worker: 1, shards: second }];
+    order(keeper, ToServer::Round { steps, shares }, heard);
+}
+
+fn push(keeper: &Keeper, from: Peer, push: Push, values: &[f32], heard: &Heard) {
+    assert!(!keeper.would_wait(&push), "{push:?}");
+    tried(keeper, from, push, values, heard).unwrap();
+}
+
+fn tried(
+    keeper: &Keeper,
+    from: Peer,
+    push: Push,
+    values: &[f32],
+    heard: &Heard,
+) -> Result<(), Trouble> {
+    keeper.push(from, &push, &mut Values(values), heard)
+}
+
+fn gradient(step: u64, first_shard: u32, shards: u32) -> (Push, Vec<f32>) {
+    let value = |shard: u32| (step + u64::from(shard)) as f32 * 0.1 + 0.1;
+    let sum = (first_shard + 1..first_shard + shards).fold(value(first_shard), |a, s| a + value(s));
+    let push = Push::Gradient { step, first_shard, shards, first_block: 0 };
+    (push, vec![sum; PARAMETERS])
+}
+
+fn shard(step: u64, shard: u32) -> (Push, Vec<f32>) {
+    let read = [step * 2 + u64::from(shard)].into_iter().collect();
+    let push = Push::Shard { step, shard, loss_sum: 1.5, correct: 2, read };
+    (push, vec![step as f32 + 2.0; STATS])
+}
+
+const A: Peer = Peer { worker: 0, link: 0 };
+const B: Peer = Peer { worker: 1, link: 1 };
+
+/// One worker brings all of a step, which is then committed.
+fn take(keeper: &Keeper, step: u64, heard: &Heard) {
+    for s in 0..2 {
+        for (message, values) in [gradient(step, s, 1), shard(step, s)] {
+            push(keeper, A, message, &values, heard);
+        }
+    }
+    order(keeper, ToServer::Commit { step }, heard);
+}
+
+/// Parameters, optimizer and state as they would be saved.
+fn values(keeper: &Keeper, step: u64) -> Vec<u32> {
+    let save = ToServer::Save { step, folder: String::new() };
+    let snapshot = order(keeper, save, &Heard::default()).unwrap();
+    snapshot.with_view(|view| {
+        let all = view.parameters.iter().chain(view.slots.iter().copied().flatten());
+        all.chain(view.state).map(|v| v.to_bits()).collect()
+    })
+}
+
+#[test]
+fn a_step_is_counted_applied_and_handed_out() {
+    for clip in [false, true] {
+        let (keeper, heard) = (keeper(&Shared::default(), clip), Heard::default());
+        assert_eq!(keeper.kept(), None);
+        begin(&keeper, Source::Seed, 0, &heard);
+        push(&keeper, B, Push::Follow { step: 0 }, &[], &heard);
+        let pulls = heard.pulls();
+        assert_eq!(pulls.len(), 1);
+        assert_eq!(pulls[0].1, Pull::Parameters { step: 0, first_block: 0 });
+        let bytes: Vec<u8> = pulls[0].2.iter().flat_map(|v| v.to_le_bytes()).collect();
+        let sha256 = Sha256::digest(bytes).into();
+        assert_eq!(heard.from_server(), [FromServer::Pulled { worker: 1, step: 0, sha256 }]);
+
+        let missing = |shards: &[u32], segments: &[(u32, u32)]| {
+            order(&keeper, ToServer::Missing { step: 0 }, &heard);
+            let (shards, segments) = (shards.to_vec(), segments.to_vec());
+            assert_eq!(heard.from_server(), [FromServer::Missing { step: 0, segments, shards }]);
+        };
+        missing(&[0, 1], &[(0, 1), (1, 1)]);
+        let (message, values) = gradient(0, 1, 1);
+        push(&keeper, A, message, &values, &heard);
+        missing(&[0, 1], &[(0, 1)]);
+        let (message, values) = shard(0, 0);
+        push(&keeper, B, message, &values, &heard);
+        missing(&[1], &[(0, 1)]);
+        let (message, values) = gradient(0, 0, 1);
+        push(&keeper, B, message, &values, &heard);
+        if clip {
+            assert_eq!(heard.coordinator.lock().unwrap()[0].1.len(), 3, "the squares");
+            assert_eq!(heard.from_server(), [FromServer::Summed { step: 0 }]);
+            assert!(heard.pulls().is_empty());
+            order(&keeper, ToServer::Clip { step: 0, factor: 0.5 }, &heard);
+        }
+        missing(&[1], &[]);
+        let pulls = heard.pulls();
+        assert_eq!(pulls.len(), 1, "it is handed out to whoever follows");
+        assert_eq!((pulls[0].0, &pulls[0].1), (B, &Pull::Parameters { step: 1, first_block: 0 }));
+        assert_eq!(keeper.kept().unwrap().steps, [0], "the state is not there yet");
+        let (message, values) = shard(0, 1);
+        push(&keeper, A, message, &values, &heard);
+        assert_eq!(keeper.kept().unwrap().steps, [0, 1]);
+        let squares = heard.coordinator.lock().unwrap()[1].1.len();
+        assert_eq!(squares, if clip { 0 } else { 3 });
+        let said = heard.from_server();
+        assert!(matches!(said[0], FromServer::Counted { step: 0, correct: 4, .. }), "{said:?}");
+        assert_eq!(said[1..], [FromServer::Applied { step: 0 }]);
+
+        // The next step waits for the commit, as does whoever wants its parameters.
+        let next = gradient(1, 0, 1);
+        assert!(keeper.would_wait(&next.0) && keeper.would_wait(&Push::Follow { step: 1 }));
+        order(&keeper, ToServer::Commit { step: 0 }, &heard);
+        assert!(!keeper.would_wait(&next.0) && !keeper.would_wait(&Push::State { step: 1 }));
+        assert_eq!(keeper.kept().unwrap().steps, [1]);
+        order(&keeper, ToServer::Missing { step: 0 }, &heard);
+        let (segments, shards) = (vec![], vec![]);
+        assert_eq!(heard.from_server(), [FromServer::Missing { step: 0, segments, shards }]);
+
+        // What comes too late is read and forgotten.
+        assert_eq!(keeper.take_late(), 0);
+        for (message, values) in [gradient(0, 0, 1), shard(0, 1)] {
+            push(&keeper, A, message, &values, &heard);
+        }
+        assert_eq!(keeper.take_late(), 2);
+        let (message, values) = gradient(1, 0, 2);
+        assert!(tried(&keeper, A, message, &values, &heard).is_err(), "no segment of the round");
+        let (message, values) = shard(1, 1);
+        assert!(tried(&keeper, A, message, &values[1..], &heard).is_err());
+        assert!(tried(&keeper, A, shard(1, 2).0, &values, &heard).is_err());
+        assert!(keeper.order(&ToServer::Commit { step: 1 }, &heard).is_err());
+    }
+}
+
+#[test]
+fn whoever_asks_for_what_is_over_hears_so_and_follows_no_more() {
+    let (keeper, heard) = (keeper(&Shared::default(), false), Heard::default());
+    begin(&keeper, Source::Seed, 0, &heard);
+    push(&keeper, B, Push::Follow { step: 0 }, &[], &heard);
+    take(&keeper, 0, &heard);
+    assert_eq!(heard.pulls().len(), 2);
+    for message in [Push::Follow { step: 0 }, Push::State { step: 0 }] {
+        push(&keeper, B, message, &[], &heard);
+        assert_eq!(heard.pulls(), [(B, Pull::Gone { step: 0 }, vec![])]);
+    }
+    take(&keeper, 1, &heard);
+    assert!(heard.pulls().is_empty());
+    push(&keeper, B, Push::State { step: 2 }, &[], &heard);
+    let pulls = heard.pulls();
+    assert!(pulls[0].1 == Pull::State { step: 2 } && pulls[0].2.len() == STATE);
+
+    // A worker that is behind is left out, and so is one that has gone.
+    let c = Peer { worker: 1, link: 9 };
+    for peer in [A, B, c] {
+        push(&keeper, peer, Push::Follow { step: 2 }, &[], &heard);
+    }
+    heard.pulls();
+    heard.behind.lock().unwrap().insert(A);
+    take(&keeper, 2, &heard);
+    let told: Vec<Peer> = heard.pulls().iter().map(|pull| pull.0).collect();
+    assert_eq!(told, [B, c]);
+    heard.behind.lock().unwrap().clear();
+    keeper.left(c);
+    take(&keeper, 3, &heard);
+    let told: Vec<Peer> = heard.pulls().iter().map(|pull| pull.0).collect();
+    assert_eq!(told, [B]);
+    push(&keeper, B, Push::Unfollow, &[], &heard);
+    take(&keeper, 4, &heard);
+    assert!(heard.pulls().is_empty());
+}
+
+/// An outlet on which a step is taken while parameters are sent.
+struct Overtaking<'a>(&'a Keeper, &'a Heard);
+
+/// Units of the network in which that happens: three chunks of parameters.
+const WIDE: usize = 40_000;
+const WIDE_PARAMETERS: usize = 9 * WIDE + 3;
+
+impl Outlet for Overtaking<'_> {
+    fn coordinator(&self, message: &FromServer, squares: &[f64]) {
+        self.1.coordinator(message, squares);
+    }
+
+    fn answer(&self, to: Peer, message: &Pull, values: &[f32]) -> bool {
+        let &Self(keeper, heard) = self;
+        if *message == (Pull::Parameters { step: 0, first_block: 0 }) {
+            for s in 0..2 {
+                push(keeper, A, gradient(0, s, 1).0, &vec![0.5; WIDE_PARAMETERS], heard);
+                push(keeper, A, shard(0, s).0, &vec![1.0; 3 * WIDE], heard);
+            }
+            order(keeper, ToServer::Commit { step: 0 }, heard);
+        }
+        heard.answer(to, message, values)
+    }
+
+    fn hand_out(&self, to: Peer, message: &Pull, values: &[f32]) -> bool {
+        self.1.hand_out(to, message, values)
+    }
+}
+
+#[test]
+fn steps_that_overtake_whoever_enters_are_noticed() {
+    let text = serde_json::to_string(&recipe(false)).unwrap().replace("1300", "40000");
+    let recipe: Recipe = serde_json::from_str(&text).unwrap();
+    let identity = Identity { tag: [0; 32], boot: [0; 16] };
+    let place = Place { index: 0, identity, backing: Backing::Memory };
+    let keeper = Keeper::new(&recipe, &facts(), place, Arc::new(|_: &str| {})).unwrap();
+    let heard = Heard::default();
+    let blocks = 0..WIDE_PARAMETERS.div_ceil(4096) as u32;
+    order(&keeper, ToServer::Begin { blocks, source: Source::Seed, step: 0 }, &heard);
+    round(&keeper, 0, 0..1, &heard);
+    let outlet = Overtaking(&keeper, &heard);
+    keeper.push(B, &Push::Follow { step: 0 }, &mut Values(&[]), &outlet).unwrap();
+    let pulls = heard.pulls();
+    assert_eq!(pulls.last().unwrap().1, Pull::Gone { step: 0 });
+    let of = |step| {
+        let is_of = |pull: &Pull| matches!(pull, Pull::Parameters { step: s, .. } if *s == step);
+        pulls.iter().filter(|(_, pull, _)| is_of(pull)).count()
+    };
+    assert_eq!((of(0), of(1)), (1, 3), "what follows was handed out meanwhile");
+    let is_pulled = |m: &FromServer| matches!(m, FromServer::Pulled { .. });
+    assert!(!heard.from_server().iter().any(is_pulled));
+}
+
+#[test]
+fn servers_without_blocks_go_along() {
+    for index in [0, 1] {
+        let identity = Identity { tag: [0; 32], boot: [0; 16] };
+        let place = Place { index, identity, backing: Backing::Shared(Shared::default()) };
+        let log = || Arc::new(|_: &str| {});
+        let keeper = Keeper::new(&recipe(false), &facts(), place.clone(), log()).unwrap();
+        let heard = Heard::default();
+        order(&keeper, ToServer::Begin { blocks: 0..0, source: Source::Seed, step: 0 }, &heard);
+        round(&keeper, 0, 0..1, &heard);
+        heard.from_server();
+        push(&keeper, B, Push::Follow { step: 0 }, &[], &heard);
+        let sha256 = Sha256::digest([]).into();
+        assert_eq!(heard.from_server(), [FromServer::Pulled { worker: 1, step: 0, sha256 }]);
+        for s in (0..2).filter(|_| index == 0) {
+            let (message, values) = shard(0, s);
+            push(&keeper, B, message, &values, &heard);
+        }
+        let said = heard.from_server();
+        assert!(!said.contains(&FromServer::Applied { step: 0 }), "it has nothing to apply");
+        order(&keeper, ToServer::Commit { step: 0 }, &heard);
+        drop(keeper);
+        let keeper = Keeper::new(&recipe(false), &facts(), place, log()).unwrap();
+        let kept = Kept { blocks: 0..0, steps: vec![1], snapshot: None };
+        assert_eq!(keeper.kept(), Some(kept));
+    }
+}
+
+#[test]
+fn another_process_goes_on_with_the_same_bits() {
+    let (plain, heard) = (keeper(&Shared::default(), false), Heard::default());
+    begin(&plain, Source::Seed, 0, &heard);
+    let mut expected = vec![values(&plain, 0)];
+    for step in 0..5 {
+        take(&plain, step, &heard);
+        expected.push(values(&plain, step + 1));
+    }
+
+    let shared = Shared::default();
+    let first = keeper(&shared, false);
+    begin(&first, Source::Seed, 0, &heard);
+    take(&first, 0, &heard);
+    take(&first, 1, &heard);
+    let folder = tempfile::tempdir().unwrap();
+    let folder_name = folder.path().to_str().unwrap().to_string();
+    let save = ToServer::Save { step: 2, folder: folder_name };
+    let unwritten = order(&first, save.clone(), &heard).unwrap();
+    take(&first, 2, &heard);
+    // Another copy is refused while this one is to be written, the same is not.
+    heard.from_server();
+    let other = ToServer::Save { step: 3, folder: String::new() };
+    assert!(order(&first, other, &heard).is_none());
+    assert!(matches!(heard.from_server()[..], [FromServer::NotSaved { step: 3, .. }]));
+    assert!(order(&first, save.clone(), &heard).is_some());
+    // Half of the next step, and it is killed.
+    let (message, bulk) = gradient(3, 0, 1);
+    push(&first, A, message, &bulk, &heard);
+    drop((unwritten, first));
+
+    let second = keeper(&shared, false);
+    let kept = Kept { blocks: BLOCKS, steps: vec![3], snapshot: Some(2) };
+    assert_eq!(second.kept(), Some(kept.clone()));
+    heard.from_server();
+    let kept_at = |step| ToServer::Begin { blocks: BLOCKS, source: Source::Kept, step };
+    let trouble = second.order(&kept_at(2), &heard).unwrap_err();
+    assert!(trouble.message.contains("there are those after 3"), "{}", trouble.message);
+    begin(&second, Source::Kept, 3, &heard);
+    // The checkpoint that was under way is written from the copy.
+    let snapshot = order(&second, save, &heard).unwrap();
+    let written = snapshot.write();
+    assert!(matches!(written, FromServer::Saved { step: 2, .. }), "{written:?}");
+    drop(snapshot);
+    assert_eq!(second.kept(), Some(kept));
+    // All that is left is that one region; a third process has what the second has.
+    for (message, bulk) in [shard(3, 1), gradient(3, 1, 1), gradient(3, 0, 1), shard(3, 0)] {
+        push(&second, B, message, &bulk, &heard);
+    }
+    drop(second);
+    let third = keeper(&shared, false);
+    assert_eq!(third.kept().unwrap().steps, [3, 4]);
+    // The coordinator had committed it: other servers have.
+    heard.from_server();
+    begin(&third, Source::Kept, 4, &heard);
+    assert_eq!(values(&third, 4), expected[4]);
+    // Another generation, with other segments, takes the same step again.
+    push(&third, A, gradient(4, 0, 1).0, &gradient(4, 0, 1).1, &heard);
+    order(&third, kept_at(4), &heard);
+    heard.from_server();
+    assert!(keeper(&Shared::default(), false).kept().is_none());
+    round(&third, 4, 0..2, &heard);
+    let (message, bulk) = gradient(4, 0, 2);
+    push(&third, A, message, &bulk, &heard);
+    for s in 0..2 {
+        let (message, bulk) = shard(4, s);
+        push(&third, A, message, &bulk, &heard);
+    }
+    order(&third, ToServer::Commit { step: 4 }, &heard);
+    assert_eq!(values(&third, 5), expected[5]);
+
+    // Back to the checkpoint of step 2, with other servers.
+    let FromServer::Saved { file, sha256, bytes, .. } = written else { unreachable!() };
+    manifest(folder.path(), PartInfo { file, sha256, bytes });
+    let source = Source::Checkpoint(folder.path().to_str().unwrap().into());
+    order(&third, ToServer::Begin { blocks: 0..1, source: source.clone(), step: 2 }, &heard);
+    assert_eq!(third.kept().unwrap().blocks, 0..1);
+    let trouble = third.order(&kept_at(2), &heard).unwrap_err();
+    assert!(trouble.message.contains("blocks 0..1 are"), "{}", trouble.message);
+    heard.from_server();
+    begin(&third, source, 2, &heard);
+    assert_eq!(values(&third, 2), expected[2]);
+    take(&third, 2, &heard);
+    assert_eq!(values(&third, 3), expected[3]);
+    third.remove();
+    drop(third);
+    assert_eq!(keeper(&shared, false).kept(), None);
+}
+
+fn manifest(folder: &std::path::Path, info: PartInfo) {
+    let step = 2;
+    let manifest = Manifest {
+        format: FORMAT,
+        planaria: String::new(),
+        build: String::new(),
+        generation: 1,
+        step,
+        recipe_sha256: String::new(),
+        recipe: String::new(),
+        data: Vec::new(),
+        state: State { step, ..State::default() },
+        parameters: PARAMETERS as u64,
+        state_values: STATE as u64,
+        slots: optimizer::slots(&recipe(false).train.optimizer) as u32,
+        parts: vec![Part { start: 0, end: PARAMETERS as u64, info }],
+    };
+    manifest.write(folder).unwrap();
+}
