@@ -7,12 +7,14 @@
 //! # Layout
 //! - [`board`]: the parameters of two steps, filled by many links
 //! - [`ahead`]: examples read ahead of use
+//! - [`duty`]: what it has to do and does next; pure
 //! - [`step`]: one step: wait, compute, push
 //! - [`evaluate`]: scores on held-out examples
 //! - [`run`]: links, and the order of things
 
 pub mod ahead;
 pub mod board;
+pub mod duty;
 pub mod evaluate;
 pub mod run;
 pub mod step;
