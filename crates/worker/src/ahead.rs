@@ -294,3 +294,114 @@ fn fill(loader: &Loader, cut: Cut, task: &Task, portion: &mut Portion) -> Result
     portion.examples_in_step = examples;
     loader.fill(task.epoch, whole.start + run.start..whole.start + run.end, &mut portion.batch)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use planaria_recipe::sections::{Augment, Data, Format, Normalize};
+    use std::time::Duration;
+
+    const CUT: Cut = Cut { batch: 20, shards: 4 };
+
+    fn loader() -> Loader {
+        let data = Data {
+            train: "digits".into(),
+            test: None,
+            validation: None,
+            format: Format::Auto,
+            examples: Some(200),
+            normalize: Normalize::default(),
+            augment: Augment::default(),
+        };
+        let train = planaria_data::open(&data, 1).unwrap().train;
+        Loader::training(train, 1, &data.normalize, &data.augment).unwrap()
+    }
+
+    fn ahead() -> (Wanted, Ahead) {
+        let wanted = Wanted::default();
+        let ahead = Ahead::start(wanted.clone(), loader(), CUT).unwrap();
+        (wanted, ahead)
+    }
+
+    fn steps(steps: Range<u64>) -> Steps {
+        Steps { epoch: 1, first_step: steps.start, batches: steps }
+    }
+
+    fn task(step: u64, lease: u64, shards: Range<u32>) -> Task {
+        Task { step, lease, epoch: 1, batch: step, shards }
+    }
+
+    /// Takes a portion and holds it to what a reader of its own finds.
+    fn check(ahead: &Ahead, task: &Task) {
+        let portion = ahead.take(task).unwrap();
+        let mut expected = Portion::default();
+        fill(&loader(), CUT, task, &mut expected).unwrap();
+        assert_eq!((portion.step, &portion.shards), (task.step, &expected.shards));
+        assert_eq!(portion.batch.ids, expected.batch.ids);
+        assert_eq!(portion.batch.inputs, expected.batch.inputs);
+        ahead.recycle(portion);
+    }
+
+    /// Waits until the list is as it should be.
+    fn until(wanted: &Wanted, what: impl Fn(&List) -> bool) {
+        let waited =
+            wanted
+                .0
+                .changed
+                .wait_timeout_while(wanted.list(), Duration::from_secs(20), |list| !what(list));
+        assert!(!waited.unwrap().1.timed_out());
+    }
+
+    fn is_full(list: &List) -> bool {
+        list.ready.len() == AHEAD_MAX && list.reading.is_none()
+    }
+
+    #[test]
+    fn portions_are_read_ahead_lowest_step_first_and_no_more_than_may_wait() {
+        let (wanted, ahead) = ahead();
+        wanted.lease(0, &steps(2..9), &(0..2));
+        until(&wanted, is_full);
+        let keys = |list: &List| list.ready.iter().map(|(key, _)| *key).collect::<Vec<_>>();
+        assert_eq!(keys(&wanted.list()), [(2, 0), (3, 0), (4, 0), (5, 0)]);
+        for step in 2..9 {
+            check(&ahead, &task(step, 0, 0..2));
+        }
+        until(&wanted, |list| list.leases.is_empty() && list.ready.is_empty());
+        assert!(wanted.list().spare.len() <= SPARE_MAX);
+    }
+
+    #[test]
+    fn an_extra_lease_waits_for_nothing_that_is_read_ahead() {
+        let (wanted, ahead) = ahead();
+        wanted.lease(0, &steps(2..9), &(0..2));
+        until(&wanted, is_full);
+        wanted.lease(1, &steps(1..3), &(2..4));
+        check(&ahead, &task(1, 1, 2..4));
+        check(&ahead, &task(2, 0, 0..2));
+        check(&ahead, &task(2, 1, 2..4));
+        check(&ahead, &task(3, 0, 0..2));
+        // Even one that nobody has announced.
+        check(&ahead, &task(0, 7, 3..4));
+    }
+
+    #[test]
+    fn what_is_not_needed_any_more_makes_room() {
+        let (wanted, ahead) = ahead();
+        wanted.lease(0, &steps(0..4), &(0..2));
+        wanted.lease(1, &steps(4..8), &(0..3));
+        until(&wanted, is_full);
+        wanted.skip(&task(0, 0, 0..2));
+        wanted.skip(&task(9, 9, 0..2));
+        until(&wanted, |list| is_full(list) && list.ready.iter().any(|(key, _)| *key == (4, 1)));
+        wanted.skip(&task(7, 1, 0..3));
+        wanted.forget(1);
+        until(&wanted, |list| is_full(list) || list.leases.is_empty());
+        for step in 4..8 {
+            check(&ahead, &task(step, 1, 0..3));
+        }
+        wanted.forget(u64::MAX);
+        until(&wanted, |list| list.leases.is_empty() && list.ready.is_empty());
+        wanted.lease(0, &steps(5..5), &(0..2));
+        assert!(wanted.list().leases.is_empty());
+    }
+}

@@ -44,10 +44,11 @@ pub fn run(launch: &Launch, index: u32, clock: &dyn Clock, log: Log) -> Result<(
                         return Err(trouble);
                     }
                     Ok(End::Finished) => return Ok(()),
-                    Ok(End::Again) => log("the session is over; joining again"),
+                    Ok(End::Again) => {}
                 }
                 if session.was_spoken_to() {
                     heard_at = clock.now();
+                    log("this session is over; joining again");
                 }
                 "it hung up".to_owned()
             }

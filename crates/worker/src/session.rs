@@ -108,7 +108,10 @@ impl<'a> Session<'a> {
         let log = setting.log.clone();
         let hear = move || {
             let why = links::obey(orders, &hearing, &mail, &wanted, shards);
-            log(&format!("the coordinator is not heard any more: {why}"));
+            // One that lets nobody in is tried many times.
+            if hearing.was_spoken_to() {
+                log(&format!("the coordinator is not heard any more: {why}"));
+            }
         };
         session.spawn("orders".into(), hear)?;
         session.spawn("alive".into(), move || links.live())?;
