@@ -377,4 +377,47 @@ mod tests {
         fill(&mut writers[0], 0, 0, 1.0, BLOCK).unwrap_err();
         assert_eq!(fill(&mut writers[0], 0, 0, 1.0, 10), Ok(true));
     }
+
+    #[test]
+    fn nobody_sees_what_is_being_written_however_fast_it_comes() {
+        let (pass, reports) = std::sync::mpsc::channel();
+        let pass = Mutex::new(pass);
+        let board = Board::new(6 * BLOCK, move |report| {
+            // The test may have seen enough.
+            let _ = pass.lock().unwrap().send(report);
+        });
+        let mut seen = 0;
+        std::thread::scope(|scope| {
+            for (place, mut writer) in
+                board.writers(&[0..2, 2..3, 3..6]).unwrap().into_iter().enumerate()
+            {
+                scope.spawn(move || {
+                    for step in 0..400 {
+                        for block in writer.blocks.clone() {
+                            fill(&mut writer, step, block, step as f32, BLOCK).unwrap();
+                        }
+                        // Now and then the same comes twice, at another pace on every link.
+                        if step % (place as u64 + 3) == 0 {
+                            let first = writer.blocks.start;
+                            fill(&mut writer, step, first, step as f32, BLOCK).unwrap();
+                            std::thread::yield_now();
+                        }
+                    }
+                });
+            }
+            while let Ok(report) = reports.recv_timeout(std::time::Duration::from_secs(20)) {
+                let Report::Complete(step) = report else { continue };
+                if let Some(view) = board.see(step) {
+                    seen += 1;
+                    assert!(view.iter().all(|value| *value == step as f32));
+                    std::thread::yield_now();
+                    assert!(view.iter().all(|value| *value == step as f32));
+                }
+                if step >= 398 {
+                    break;
+                }
+            }
+        });
+        assert!(seen > 0);
+    }
 }

@@ -234,10 +234,11 @@ impl Filler {
             match incoming.message {
                 Pull::Parameters { step, first_block } => {
                     self.writer.fill(step, first_block as usize, bytes, |values| {
-                        Ok::<(), Unfilled>(match values {
+                        match values {
                             Some(values) => receiver.read_bulk(bytes::as_bytes_mut(values))?,
                             None => receiver.skip_bulk()?,
-                        })
+                        }
+                        Ok::<(), Unfilled>(())
                     })?;
                 }
                 Pull::Gone { step } => {
