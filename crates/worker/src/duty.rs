@@ -160,6 +160,8 @@ pub struct Duty {
     /// Leases of this session so far.
     leases_seen: u64,
     buffers: Buffers,
+    /// Where it is to enter once it has entered where it does now.
+    gates: Vec<u64>,
     /// The first step whose parameters the servers were asked for.
     following: Option<u64>,
     /// Whose state was asked for, and whether it has come.
@@ -176,8 +178,8 @@ enum Standing {
     /// Not entered.
     #[default]
     Out,
-    /// Following.
-    Entering { step: u64, wait: Wait },
+    /// Following. If it was in before, what comes before `step` goes on: the others wait for it.
+    Entering { step: u64, wait: Wait, was_in: bool },
     /// Its parameters are the run's.
     In,
     /// A link to a server has ended.
@@ -271,8 +273,8 @@ impl Duty {
             }
             Input::Gone { step } => self.gone(step, out),
             Input::Hashes { step, sha256 } => {
-                if self.standing == (Standing::Entering { step, wait: Wait::Hashes }) {
-                    self.standing = Standing::Entering { step, wait: Wait::Entered };
+                if self.waits_for(Wait::Hashes, step) {
+                    self.now_waits_for(Wait::Entered);
                     out.push(Output::Tell(FromWorker::Holds { step, sha256 }));
                 }
             }
@@ -344,11 +346,15 @@ impl Duty {
             return false;
         }
         if enter {
-            self.standing = Standing::Entering { step, wait: Wait::Parameters };
-            self.following = Some(step);
-            self.is_behind = false;
-            self.buffers.ask_again(step);
-            out.push(Output::Follow { step });
+            match self.standing {
+                // The earlier first, or the later parameters would never come.
+                Standing::Entering { step: now, .. } if now < step => self.gates.push(step),
+                Standing::Entering { step: now, .. } => {
+                    self.gates.push(now);
+                    self.enter(step, out);
+                }
+                _ => self.enter(step, out),
+            }
         } else if self.standing == Standing::Out {
             // Nothing that it needs will come, before it enters.
             self.behind(step, out);
@@ -356,35 +362,69 @@ impl Duty {
         true
     }
 
+    fn enter(&mut self, step: u64, out: &mut Vec<Output>) {
+        let was_in =
+            matches!(self.standing, Standing::In | Standing::Entering { was_in: true, .. });
+        self.standing = Standing::Entering { step, wait: Wait::Parameters, was_in };
+        self.gates.retain(|gate| *gate != step);
+        self.following = Some(self.following.filter(|_| was_in).map_or(step, |f| f.min(step)));
+        self.is_behind = false;
+        self.buffers.ask_again(step);
+        out.push(Output::Follow { step });
+    }
+
+    fn waits_for(&self, what: Wait, at: u64) -> bool {
+        matches!(self.standing, Standing::Entering { step, wait, .. } if (wait, step) == (what, at))
+    }
+
+    fn now_waits_for(&mut self, what: Wait) {
+        if let Standing::Entering { wait, .. } = &mut self.standing {
+            *wait = what;
+        }
+    }
+
     /// Does what can be done now.
     fn go_on(&mut self, out: &mut Vec<Output>) {
-        match self.standing {
-            Standing::Entering { step, wait: Wait::Parameters } => match self.buffers.find(step) {
-                Place::There => {
-                    self.standing = Standing::Entering { step, wait: Wait::Hashes };
+        if self.standing == Standing::In
+            && let Some(gate) = self.gates.iter().copied().min()
+        {
+            self.enter(gate, out);
+        }
+        if let Standing::Entering { step, wait, .. } = self.standing {
+            match (wait, self.buffers.find(step)) {
+                (Wait::Parameters, Place::There) => {
+                    self.now_waits_for(Wait::Hashes);
                     out.push(Output::Hash { step });
                 }
-                Place::Coming => {}
-                Place::Missed | Place::Over => self.gone(step, out),
-            },
-            // They were written over before they were hashed.
-            Standing::Entering { step, wait: Wait::Hashes }
-                if self.buffers.find(step) == Place::Over =>
-            {
-                self.gone(step, out);
+                (Wait::Parameters, Place::Missed | Place::Over) => self.gone(step, out),
+                // They were written over before they were hashed.
+                (Wait::Hashes, Place::Over) => self.gone(step, out),
+                _ => {}
             }
-            _ => {}
         }
-        if self.standing != Standing::In {
-            return;
-        }
-        while let Some((next, step)) = self.next() {
+        self.work(out);
+    }
+
+    /// Begins what can be begun, and lets go of what cannot.
+    fn work(&mut self, out: &mut Vec<Output>) {
+        while let Some((next, step)) = self.next()
+            && self.may_compute(step)
+        {
             match self.place(step) {
                 Place::There if self.doing.is_none() => return self.begin(next, out),
                 Place::There | Place::Coming => return,
                 Place::Over => self.skip(next, out),
                 Place::Missed => self.gone(step, out),
             }
+        }
+    }
+
+    /// Whether its parameters after `step` steps are the run's.
+    fn may_compute(&self, step: u64) -> bool {
+        match self.standing {
+            Standing::In => true,
+            Standing::Entering { step: gate, was_in, .. } => was_in && step < gate,
+            _ => false,
         }
     }
 
@@ -456,6 +496,7 @@ impl Duty {
         let mut needed = false;
         if matches!(self.standing, Standing::Entering { step: s, .. } if s <= step) {
             self.standing = Standing::Out;
+            self.gates.clear();
             needed = true;
         }
         while let Some((next, first)) = self.next()
@@ -514,6 +555,7 @@ impl Duty {
     fn forget(&mut self, out: &mut Vec<Output>) {
         self.leases.clear();
         self.evaluations.clear();
+        self.gates.clear();
         self.state = None;
         out.push(Output::Forget { leases: self.leases_seen });
     }

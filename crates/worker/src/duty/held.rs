@@ -59,10 +59,13 @@ impl Buffers {
         }
     }
 
-    /// The servers are asked for the parameters after `step` steps, so what was missed may come.
+    /// The servers are asked for the parameters after `step` steps and all later ones, so what was
+    /// missed of them may come.
     pub(super) fn ask_again(&mut self, step: u64) {
-        if self.find(step) == Place::Missed {
-            self.0[index(step)] = Held::Nothing;
+        for held in &mut self.0 {
+            if matches!(held, Held::Missed(missed) if *missed >= step) {
+                *held = Held::Nothing;
+            }
         }
     }
 }

@@ -239,6 +239,47 @@ fn entering_again_starts_over() {
 }
 
 #[test]
+fn whoever_enters_later_goes_on_with_what_comes_before() {
+    let mut bench = Bench::default();
+    assert_eq!(bench.order(lease(5..7, 0..2, true)), [Output::Follow { step: 5 }]);
+    assert_eq!(bench.order(lease(7..8, 0..2, true)), [], "one at a time");
+    bench.complete(5);
+    bench.say(hashes(5));
+    let entered = bench.order(ToWorker::Entered { step: 5 });
+    assert_eq!(entered, [Output::Follow { step: 7 }, compute(5, 0, 0..2)]);
+    assert_eq!(bench.done(), []);
+    assert_eq!(bench.complete(6), [compute(6, 0, 0..2)]);
+    assert_eq!(bench.done(), [pace(7, 2)]);
+    // The others wait for this, so it must not wait for them.
+    assert_eq!(bench.order(lease(6..7, 4..6, false)), [compute(6, 2, 4..6)]);
+    assert_eq!(bench.done(), [pace(7, 1)]);
+    assert_eq!(bench.complete(7), [Output::Hash { step: 7 }]);
+    assert_eq!(bench.say(hashes(7)), [holds(7)]);
+    assert_eq!(bench.order(ToWorker::Entered { step: 7 }), [compute(7, 1, 0..2)]);
+    // Earlier than where it is entering: that comes first, and then the other again.
+    let mut bench = Bench::default();
+    assert_eq!(bench.order(lease(7..8, 0..2, true)), [Output::Follow { step: 7 }]);
+    assert_eq!(bench.order(lease(6..7, 0..2, true)), [Output::Follow { step: 6 }]);
+    bench.complete(6);
+    bench.say(hashes(6));
+    let entered = bench.order(ToWorker::Entered { step: 6 });
+    assert_eq!(entered, [Output::Follow { step: 7 }, compute(6, 1, 0..2)]);
+}
+
+#[test]
+fn what_was_missed_before_comes_with_what_is_followed_from_an_earlier_step() {
+    let mut bench = Bench::entered(5..9);
+    bench.say(Input::Missed { step: 6 });
+    bench.order(ToWorker::Revoke { ticket: 1 });
+    bench.done();
+    bench.order(lease(5..9, 0..2, true));
+    bench.say(hashes(5));
+    assert_eq!(bench.order(ToWorker::Entered { step: 5 }), [compute(5, 1, 0..2)]);
+    assert_eq!(bench.done(), [], "it is on its way");
+    assert_eq!(bench.complete(6), [compute(6, 1, 0..2)]);
+}
+
+#[test]
 fn what_is_missed_is_told_once_and_may_be_asked_for_again() {
     let mut bench = Bench::entered(5..9);
     bench.done();
@@ -359,7 +400,8 @@ struct Rules {
     held: BTreeMap<(u64, u64), Range<u32>>,
     leases: u64,
     computed: BTreeSet<(u64, u64)>,
-    entered: bool,
+    /// What it may compute: steps below.
+    entered: Option<u64>,
     followed: Option<u64>,
     doing: Option<u64>,
     is_cut: bool,
@@ -409,24 +451,24 @@ impl Rules {
                     for step in first..first + steps {
                         self.held.insert((step, self.leases), 0..2);
                     }
-                    self.entered &= !enter;
+                    self.enters(first, enter);
                 }
                 self.leases += 1;
                 self.say(Input::Order(lease(first..first + steps, 0..2, enter)));
             }
             Event::Evaluate { step, enter } => {
-                self.entered &= !enter || self.is_cut;
+                self.enters(step, enter);
                 self.say(Input::Order(evaluate(step, 0..2, enter)));
             }
             Event::Entered => {
                 if let Some(step) = self.followed {
                     // The word comes for what was hashed.
-                    self.entered = true;
+                    self.entered = Some(u64::MAX);
                     self.say(Input::Order(ToWorker::Entered { step }));
                 }
             }
             Event::Revoke => {
-                self.entered = false;
+                self.entered = None;
                 self.followed = None;
                 self.held.clear();
                 self.say(Input::Order(ToWorker::Revoke { ticket: 1 }));
@@ -452,7 +494,7 @@ impl Rules {
             }
             Event::Ended => {
                 self.is_cut = true;
-                self.entered = false;
+                self.entered = None;
                 self.held.clear();
                 self.say(ended(0));
             }
@@ -478,7 +520,7 @@ impl Rules {
         match output {
             Output::Compute(task) => {
                 let key = (task.step, task.lease);
-                assert!(self.entered && !self.is_cut, "it computes without having entered");
+                self.check_entered(task.step);
                 assert_eq!(self.board[task.step as usize % 2], Some(task.step), "parameters");
                 assert!(self.doing.is_none(), "two at a time");
                 assert_eq!(self.held.keys().next(), Some(&key), "lowest step first");
@@ -487,7 +529,8 @@ impl Rules {
                 self.doing = Some(task.step);
             }
             Output::Evaluate { step, .. } => {
-                assert!(self.entered && !self.is_cut && self.doing.is_none());
+                self.check_entered(step);
+                assert!(self.doing.is_none(), "two at a time");
                 assert_eq!(self.board[step as usize % 2], Some(step), "parameters");
                 let lowest = self.held.keys().next();
                 assert!(lowest.is_none_or(|(first, _)| *first >= step), "lowest step first");
@@ -504,14 +547,26 @@ impl Rules {
                 self.duty.on(hashes(step), &mut out);
                 assert_eq!(out, [holds(step)]);
             }
-            Output::Follow { .. } => self.followed = None,
-            Output::Tell(FromWorker::Behind { .. }) if !self.is_in() => self.followed = None,
+            Output::Follow { step } => {
+                self.enters(step, true);
+                self.followed = None;
+            }
             _ => {}
+        }
+        if self.duty.standing == Standing::Out {
+            self.entered = None;
+            self.followed = None;
         }
     }
 
-    fn is_in(&self) -> bool {
-        self.duty.standing == Standing::In
+    /// What it has entered for already goes on, below where it enters again.
+    fn enters(&mut self, step: u64, enter: bool) {
+        self.entered = self.entered.map(|below| if enter { below.min(step) } else { below });
+    }
+
+    fn check_entered(&self, step: u64) {
+        assert!(!self.is_cut, "it computes after a link has ended");
+        assert!(self.entered.is_some_and(|below| step < below), "it has not entered");
     }
 
     /// Everything that is still held gets its parameters, and is computed, unless it waits for
