@@ -5,14 +5,22 @@
 //! the protocol.
 //!
 //! # Layout
+//! - [`duty`]: what it has to do and does next; pure
 //! - [`board`]: the parameters of two steps, filled by many links
 //! - [`ahead`]: examples read ahead of use
-//! - [`step`]: one step: wait, compute, push
-//! - [`evaluate`]: scores on held-out examples
-//! - [`run`]: links, and the order of things
+//! - [`step`]: one step: compute, push; [`evaluate`]: scores on held-out examples
+//! - [`bench`]: data and engine, which it keeps for life
+//! - [`links`], [`session`]: joined once: its links and threads, and the work until it ends
+//! - [`mail`]: what the threads of a session tell its main thread
+//! - [`run`]: one session after another
 
 pub mod ahead;
+pub mod bench;
 pub mod board;
+pub mod duty;
 pub mod evaluate;
+pub mod links;
+pub mod mail;
 pub mod run;
+pub mod session;
 pub mod step;

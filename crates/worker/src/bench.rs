@@ -1,0 +1,144 @@
+//! What a worker computes with and on, for as long as its process lives: data, engine, and what is
+//! read ahead.
+//!
+//! Never waits for parameters: they are there, or what was asked for is not done.
+
+use crate::ahead::{Ahead, Cut, Wanted};
+use crate::board::Board;
+use crate::duty::Task;
+use crate::evaluate::Evaluator;
+use crate::step::{Servers, compute};
+use planaria_data::{DataSet, Kind, Loader, Part};
+use planaria_learn::{Network, Runner, Settings};
+use planaria_protocol::clock::Clock;
+use planaria_protocol::launch::Launch;
+use planaria_protocol::message::{HeldOut, Trouble};
+use std::time::Duration;
+
+/// What a worker computes with and on.
+pub struct Bench {
+    runner: Runner,
+    ahead: Ahead,
+    validation: Option<Loader>,
+    test: Option<Loader>,
+    evaluator: Evaluator,
+    /// The step whose weights the engine is prepared to predict with.
+    predicts: Option<u64>,
+    shards: usize,
+    classes: usize,
+}
+
+/// What was computed, and since when.
+#[derive(Debug, Clone, Copy)]
+pub struct Computed {
+    /// Examples.
+    pub examples: u64,
+    /// When computing began.
+    pub began: Duration,
+    /// When it ended.
+    pub ended: Duration,
+}
+
+impl Bench {
+    /// Opens the data and compiles the network. What is `wanted` is read ahead from now on.
+    pub fn prepare(launch: &Launch, wanted: &Wanted) -> Result<Self, Trouble> {
+        let recipe = &launch.recipe;
+        let data = planaria_data::open(&recipe.data, recipe.seed).map_err(data_trouble)?;
+        same_data(launch, &data)?;
+        let network = Network::of(recipe, launch.facts.input).map_err(Trouble::new)?;
+        let runner = Runner::new(network, Settings::of(recipe, launch.size.threads as usize));
+        let (normalize, augment) = (&recipe.data.normalize, &recipe.data.augment);
+        let loader = Loader::training(data.train, recipe.seed, normalize, augment);
+        let cut = Cut { batch: recipe.train.batch, shards: recipe.train.shards };
+        let ahead = Ahead::start(wanted.clone(), loader.map_err(data_trouble)?, cut)
+            .map_err(|e| Trouble::new(format!("cannot start a thread: {e}")))?;
+        let held_out = |part: Option<Part>| {
+            part.map(|part| Loader::evaluation(part, normalize)).transpose().map_err(data_trouble)
+        };
+        Ok(Self {
+            runner,
+            ahead,
+            validation: held_out(data.validation)?,
+            test: held_out(data.test)?,
+            evaluator: Evaluator::default(),
+            predicts: None,
+            shards: recipe.train.shards,
+            classes: launch.facts.classes as usize,
+        })
+    }
+
+    /// The engine.
+    pub fn runner(&self) -> &Runner {
+        &self.runner
+    }
+
+    /// Computes and pushes a task; nothing if its parameters are no longer there.
+    pub fn compute(
+        &mut self,
+        task: &Task,
+        servers: &Servers,
+        board: &Board,
+        clock: &dyn Clock,
+    ) -> Result<Option<Computed>, Trouble> {
+        let portion = self.ahead.take(task).map_err(data_trouble)?;
+        let computed = board.see(task.step).map(|parameters| {
+            let began = clock.now();
+            compute(&mut self.runner, servers, &parameters, &portion, self.shards);
+            let examples = portion.batch.ids.len() as u64;
+            Computed { examples, began, ended: clock.now() }
+        });
+        self.ahead.recycle(portion);
+        Ok(computed)
+    }
+
+    /// The scores of one batch, as JSON; nothing if the parameters are no longer there.
+    pub fn score(
+        &mut self,
+        (part, step, batch): (HeldOut, u64, u64),
+        board: &Board,
+        state: &[f32],
+    ) -> Result<Option<Vec<u8>>, Trouble> {
+        let loader = match part {
+            HeldOut::Validation => &self.validation,
+            HeldOut::Test => &self.test,
+        };
+        let loader =
+            loader.as_ref().ok_or_else(|| Trouble::new("there is no such held-out part"))?;
+        let Some(parameters) = board.see(step) else { return Ok(None) };
+        if self.predicts.replace(step) != Some(step) {
+            self.runner.forget();
+        }
+        let weights = (&*parameters, state);
+        let scores = self
+            .evaluator
+            .score(&mut self.runner, weights, (loader, batch), self.classes)
+            .map_err(data_trouble)?;
+        serde_json::to_vec(&scores).map(Some).map_err(Trouble::new)
+    }
+
+    /// Parameters may be others than before under the same number of steps.
+    pub fn forget_weights(&mut self) {
+        self.predicts = None;
+    }
+}
+
+/// Refuses other data than the run was planned with.
+fn same_data(launch: &Launch, data: &DataSet) -> Result<(), Trouble> {
+    let marks = data.marks.iter().map(|m| (m.name.clone(), m.content.clone()));
+    let facts = &launch.facts;
+    if data.train.len() == facts.examples && marks.eq(facts.marks.iter().cloned()) {
+        return Ok(());
+    }
+    Err(Trouble {
+        message: format!(
+            "the data in `{}` is not what the run began with",
+            launch.recipe.data.train
+        ),
+        hint: Some("put it back as it was, or start a new run".into()),
+        fix_input: true,
+    })
+}
+
+fn data_trouble(error: planaria_data::Error) -> Trouble {
+    Trouble { fix_input: error.kind() == Kind::FixInput, ..Trouble::new(error) }
+}

@@ -1,0 +1,601 @@
+//! Orders and arrivals by hand, then at random.
+
+use super::*;
+use planaria_protocol::message::Weather;
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Tells a duty things, one after the other, and looks at what it says.
+#[derive(Default)]
+struct Bench {
+    duty: Duty,
+    out: Vec<Output>,
+}
+
+impl Bench {
+    fn say(&mut self, input: Input) -> Vec<Output> {
+        self.out.clear();
+        self.duty.on(input, &mut self.out);
+        self.out.clone()
+    }
+
+    fn order(&mut self, order: ToWorker) -> Vec<Output> {
+        self.say(Input::Order(order))
+    }
+
+    fn complete(&mut self, step: u64) -> Vec<Output> {
+        self.say(Input::Complete { step })
+    }
+
+    fn done(&mut self) -> Vec<Output> {
+        self.say(Input::Done(WORK))
+    }
+
+    /// Entered at a step, with a lease of some steps from it on.
+    fn entered(steps: Range<u64>) -> Self {
+        let mut bench = Self::default();
+        bench.order(lease(steps.clone(), 0..2, true));
+        bench.complete(steps.start);
+        bench.say(hashes(steps.start));
+        let began = bench.order(ToWorker::Entered { step: steps.start });
+        assert_eq!(began, [compute(steps.start, 0, 0..2)]);
+        bench
+    }
+}
+
+const WORK: Work =
+    Work { examples: 8, busy: Duration::from_secs(2), waiting: Duration::from_secs(1) };
+
+/// The epoch began with step 0.
+fn lease(steps: Range<u64>, shards: Range<u32>, enter: bool) -> ToWorker {
+    let first_step = steps.start;
+    ToWorker::Lease { steps: Steps { epoch: 3, batches: steps, first_step }, shards, enter }
+}
+
+fn evaluate(step: u64, batches: Range<u64>, enter: bool) -> ToWorker {
+    ToWorker::Evaluate { part: HeldOut::Validation, step, batches, enter }
+}
+
+fn hashes(step: u64) -> Input {
+    Input::Hashes { step, sha256: vec![[step as u8; 32]] }
+}
+
+fn holds(step: u64) -> Output {
+    Output::Tell(FromWorker::Holds { step, sha256: vec![[step as u8; 32]] })
+}
+
+fn compute(step: u64, lease: u64, shards: Range<u32>) -> Output {
+    Output::Compute(Task { step, lease, epoch: 3, batch: step, shards })
+}
+
+fn skip(step: u64, lease: u64, shards: Range<u32>) -> Output {
+    Output::Skip(Task { step, lease, epoch: 3, batch: step, shards })
+}
+
+fn score(step: u64, batch: u64) -> Output {
+    Output::Evaluate { part: HeldOut::Validation, step, batch }
+}
+
+/// Of so many tasks of [`WORK`].
+fn pace(step: u64, tasks: u64) -> Output {
+    Output::Tell(FromWorker::Pace {
+        step,
+        examples: 8 * tasks,
+        busy_seconds: 2.0 * tasks as f64,
+        waiting_seconds: tasks as f64,
+    })
+}
+
+fn behind(step: u64) -> Output {
+    Output::Tell(FromWorker::Behind { step })
+}
+
+fn revoked(ticket: u64) -> Output {
+    Output::Tell(FromWorker::Revoked { ticket })
+}
+
+fn forget(leases: u64) -> Output {
+    Output::Forget { leases }
+}
+
+fn ended(server: u32) -> Input {
+    Input::Ended { server, why: "it went away".into() }
+}
+
+#[test]
+fn a_lease_is_entered_computed_step_by_step_and_reported() {
+    let mut bench = Bench::default();
+    assert_eq!(bench.order(lease(5..7, 0..2, true)), [Output::Follow { step: 5 }]);
+    assert_eq!(bench.complete(5), [Output::Hash { step: 5 }]);
+    assert_eq!(bench.say(hashes(5)), [holds(5)]);
+    // More comes before the word does.
+    assert_eq!(bench.complete(6), []);
+    assert_eq!(bench.order(lease(7..9, 0..2, false)), []);
+    assert_eq!(bench.order(ToWorker::Entered { step: 4 }), [], "of something else");
+    assert_eq!(bench.order(ToWorker::Entered { step: 5 }), [compute(5, 0, 0..2)]);
+    assert_eq!(bench.done(), [compute(6, 0, 0..2)]);
+    assert_eq!(bench.done(), [pace(7, 2)]);
+    assert_eq!(bench.complete(7), [compute(7, 1, 0..2)]);
+    assert_eq!(bench.done(), []);
+    assert_eq!(bench.complete(8), [compute(8, 1, 0..2)]);
+    assert_eq!(bench.done(), [pace(9, 2)]);
+    assert_eq!(bench.complete(9), []);
+}
+
+#[test]
+fn servers_are_connected_to_once() {
+    let mut bench = Bench::default();
+    let begin = ToWorker::Begin { servers: vec![] };
+    assert_eq!(bench.order(begin.clone()), [Output::Connect(vec![])]);
+    assert_eq!(bench.order(ToWorker::Alive), []);
+    let weather = Weather { drop_per_mille: 1, seconds: 1.0, seed: 1 };
+    assert_eq!(bench.order(ToWorker::Weather(weather)), []);
+    assert_eq!(bench.order(begin), [forget(0), Output::Rejoin]);
+    assert_eq!(bench.order(lease(0..1, 0..1, true)), [], "the session is over");
+}
+
+#[test]
+fn an_extra_lease_of_an_earlier_step_is_taken_up_while_later_parameters_are_waited_for() {
+    let mut bench = Bench::entered(5..8);
+    bench.done();
+    bench.complete(6);
+    assert_eq!(bench.done(), [], "the parameters after 7 are not there");
+    // Both buffers hold what came last.
+    assert_eq!(bench.order(lease(6..7, 4..6, false)), [compute(6, 1, 4..6)]);
+    assert_eq!(bench.order(lease(5..7, 6..8, false)), [], "one at a time");
+    assert_eq!(bench.done(), [pace(7, 3), compute(5, 2, 6..8)]);
+    assert_eq!(bench.done(), [compute(6, 2, 6..8)]);
+    assert_eq!(bench.complete(7), []);
+    assert_eq!(bench.done(), [pace(7, 2), compute(7, 0, 0..2)]);
+    assert_eq!(bench.done(), [pace(8, 1)]);
+}
+
+#[test]
+fn within_a_step_what_came_first_is_done_first() {
+    let mut bench = Bench::entered(5..6);
+    bench.order(evaluate(5, 0..1, false));
+    bench.order(lease(5..6, 2..4, false));
+    bench.order(lease(5..6, 4..6, false));
+    assert_eq!(bench.done(), [pace(6, 1), Output::State { step: 5 }]);
+    assert_eq!(bench.say(Input::State { step: 5 }), [score(5, 0)]);
+    assert_eq!(bench.say(Input::Scored), [compute(5, 1, 2..4)]);
+    assert_eq!(bench.done(), [pace(6, 1), compute(5, 2, 4..6)]);
+}
+
+#[test]
+fn a_task_whose_parameters_are_written_over_is_over() {
+    let mut bench = Bench::entered(5..7);
+    bench.order(lease(5..6, 2..4, false));
+    assert_eq!(bench.complete(7), [skip(5, 1, 2..4)]);
+    // Step 6 is in the other buffer, and may still come.
+    assert_eq!(bench.done(), []);
+    assert_eq!(bench.complete(8), [skip(6, 0, 0..2), pace(7, 1)]);
+}
+
+#[test]
+fn parameters_that_are_gone_when_they_are_looked_at_are_over() {
+    let mut bench = Bench::entered(5..7);
+    assert_eq!(bench.order(lease(5..6, 2..4, false)), []);
+    assert_eq!(bench.say(Input::Over { step: 5 }), [skip(5, 1, 2..4)]);
+    bench.complete(7);
+    assert_eq!(bench.complete(6), [compute(6, 0, 0..2)]);
+}
+
+#[test]
+fn parameters_written_over_before_they_are_hashed_are_missed() {
+    let mut bench = Bench::default();
+    bench.order(lease(5..7, 0..2, true));
+    assert_eq!(bench.complete(5), [Output::Hash { step: 5 }]);
+    assert_eq!(bench.say(Input::Over { step: 5 }), [skip(5, 0, 0..2), behind(5)]);
+    assert_eq!(bench.order(ToWorker::Entered { step: 5 }), []);
+    assert_eq!(bench.complete(6), [], "it has not entered");
+}
+
+#[test]
+fn whoever_has_said_what_it_holds_has_entered_even_if_that_is_over() {
+    let mut bench = Bench::default();
+    bench.order(lease(5..7, 0..2, true));
+    bench.complete(5);
+    bench.say(hashes(5));
+    assert_eq!(bench.complete(7), []);
+    bench.complete(6);
+    let entered = bench.order(ToWorker::Entered { step: 5 });
+    assert_eq!(entered, [skip(5, 0, 0..2), compute(6, 0, 0..2)]);
+}
+
+#[test]
+fn revoked_is_answered_at_once_and_nothing_is_computed_before_entering_again() {
+    let mut bench = Bench::entered(5..9);
+    bench.complete(6);
+    let answer = bench.order(ToWorker::Revoke { ticket: 7 });
+    assert_eq!(answer, [forget(1), Output::Unfollow, revoked(7)]);
+    // What was being computed ends; its figures are kept.
+    assert_eq!(bench.done(), []);
+    assert_eq!(bench.order(ToWorker::Entered { step: 5 }), []);
+    assert_eq!(bench.complete(7), []);
+    // Parameters that are there still need not come again, but are hashed.
+    let again = bench.order(lease(6..7, 3..4, true));
+    assert_eq!(again, [Output::Follow { step: 6 }, Output::Hash { step: 6 }]);
+    assert_eq!(bench.say(hashes(6)), [holds(6)]);
+    assert_eq!(bench.order(ToWorker::Entered { step: 6 }), [compute(6, 1, 3..4)]);
+    assert_eq!(bench.done(), [pace(7, 2)]);
+    let answer = bench.order(ToWorker::Revoke { ticket: 8 });
+    assert_eq!(answer, [forget(2), Output::Unfollow, revoked(8)]);
+}
+
+#[test]
+fn entering_again_starts_over() {
+    let mut bench = Bench::entered(5..9);
+    assert_eq!(bench.order(lease(6..9, 2..4, true)), [Output::Follow { step: 6 }]);
+    assert_eq!(bench.done(), [], "nothing before the word");
+    assert_eq!(bench.complete(6), [Output::Hash { step: 6 }]);
+    let again = bench.order(evaluate(6, 0..1, true));
+    assert_eq!(again, [Output::Follow { step: 6 }, Output::Hash { step: 6 }]);
+    assert_eq!(bench.say(hashes(6)), [holds(6)]);
+    assert_eq!(bench.say(hashes(6)), [], "twice the same");
+    assert_eq!(bench.order(ToWorker::Entered { step: 6 }), [compute(6, 0, 0..2)]);
+    assert_eq!(bench.done(), [compute(6, 1, 2..4)]);
+    assert_eq!(bench.done(), [Output::State { step: 6 }]);
+}
+
+#[test]
+fn whoever_enters_later_goes_on_with_what_comes_before() {
+    let mut bench = Bench::default();
+    assert_eq!(bench.order(lease(5..7, 0..2, true)), [Output::Follow { step: 5 }]);
+    assert_eq!(bench.order(lease(7..8, 0..2, true)), [], "one at a time");
+    bench.complete(5);
+    bench.say(hashes(5));
+    let entered = bench.order(ToWorker::Entered { step: 5 });
+    assert_eq!(entered, [Output::Follow { step: 7 }, compute(5, 0, 0..2)]);
+    assert_eq!(bench.done(), []);
+    assert_eq!(bench.complete(6), [compute(6, 0, 0..2)]);
+    assert_eq!(bench.done(), [pace(7, 2)]);
+    // The others wait for this, so it must not wait for them.
+    assert_eq!(bench.order(lease(6..7, 4..6, false)), [compute(6, 2, 4..6)]);
+    assert_eq!(bench.done(), [pace(7, 1)]);
+    assert_eq!(bench.complete(7), [Output::Hash { step: 7 }]);
+    assert_eq!(bench.say(hashes(7)), [holds(7)]);
+    assert_eq!(bench.order(ToWorker::Entered { step: 7 }), [compute(7, 1, 0..2)]);
+    // Earlier than where it is entering: that comes first, and then the other again.
+    let mut bench = Bench::default();
+    assert_eq!(bench.order(lease(7..8, 0..2, true)), [Output::Follow { step: 7 }]);
+    assert_eq!(bench.order(lease(6..7, 0..2, true)), [Output::Follow { step: 6 }]);
+    bench.complete(6);
+    bench.say(hashes(6));
+    let entered = bench.order(ToWorker::Entered { step: 6 });
+    assert_eq!(entered, [Output::Follow { step: 7 }, compute(6, 1, 0..2)]);
+}
+
+#[test]
+fn what_was_missed_before_comes_with_what_is_followed_from_an_earlier_step() {
+    let mut bench = Bench::entered(5..9);
+    bench.say(Input::Missed { step: 6 });
+    bench.order(ToWorker::Revoke { ticket: 1 });
+    bench.done();
+    bench.order(lease(5..9, 0..2, true));
+    bench.say(hashes(5));
+    assert_eq!(bench.order(ToWorker::Entered { step: 5 }), [compute(5, 1, 0..2)]);
+    assert_eq!(bench.done(), [], "it is on its way");
+    assert_eq!(bench.complete(6), [compute(6, 1, 0..2)]);
+}
+
+#[test]
+fn what_is_missed_is_told_once_and_may_be_asked_for_again() {
+    let mut bench = Bench::entered(5..9);
+    bench.done();
+    assert_eq!(bench.say(Input::Missed { step: 6 }), [skip(6, 0, 0..2), behind(6)]);
+    assert_eq!(bench.say(Input::Missed { step: 6 }), []);
+    // What does come is still computed, until it is revoked.
+    assert_eq!(bench.complete(7), [compute(7, 0, 0..2)]);
+    assert_eq!(bench.say(Input::Missed { step: 8 }), [skip(8, 0, 0..2)]);
+    assert_eq!(bench.done(), [pace(9, 2)]);
+    bench.order(ToWorker::Revoke { ticket: 1 });
+    assert_eq!(bench.order(lease(8..9, 0..2, true)), [Output::Follow { step: 8 }]);
+    assert_eq!(bench.complete(8), [Output::Hash { step: 8 }]);
+}
+
+#[test]
+fn what_is_missed_and_not_needed_is_not_told_until_it_is() {
+    let mut bench = Bench::entered(5..6);
+    bench.done();
+    assert_eq!(bench.say(Input::Missed { step: 6 }), []);
+    let answer = bench.order(lease(6..8, 0..2, false));
+    assert_eq!(answer, [skip(6, 1, 0..2), behind(6)]);
+}
+
+#[test]
+fn parameters_from_before_it_followed_do_not_come() {
+    let mut bench = Bench::entered(5..6);
+    let answer = bench.order(lease(4..5, 2..4, false));
+    assert_eq!(answer, [skip(4, 1, 2..4), behind(4)]);
+}
+
+#[test]
+fn gone_is_told_once_whoever_says_it() {
+    let mut bench = Bench::default();
+    bench.order(lease(5..9, 0..2, true));
+    assert_eq!(bench.say(Input::Gone { step: 3 }), [], "of something else");
+    assert_eq!(bench.say(Input::Gone { step: 5 }), [skip(5, 0, 0..2), behind(5)]);
+    assert_eq!(bench.say(Input::Gone { step: 5 }), []);
+    assert_eq!(bench.order(lease(9..10, 0..2, false)), []);
+    bench.order(ToWorker::Revoke { ticket: 1 });
+    assert_eq!(bench.order(lease(9..10, 0..2, false)), [behind(9)], "it says `enter`");
+    // Where the state is gone, so is what it was asked for.
+    let mut bench = Bench::entered(5..6);
+    bench.order(evaluate(5, 0..9, false));
+    assert_eq!(bench.done(), [pace(6, 1), Output::State { step: 5 }]);
+    assert_eq!(bench.say(Input::Gone { step: 5 }), [behind(5)]);
+    assert_eq!(bench.say(Input::State { step: 5 }), []);
+}
+
+#[test]
+fn a_lost_server_is_told_once_and_then_the_session_ends() {
+    for end in [Input::Lingered, Input::Orphaned, Input::Order(ToWorker::Rejoin)] {
+        let mut bench = Bench::entered(5..9);
+        assert_eq!(bench.say(Input::Lingered), [], "nothing was lost");
+        let cut = Output::Tell(FromWorker::Cut { server: 2, why: "it went away".into() });
+        assert_eq!(bench.say(ended(2)), [forget(1), cut, Output::Linger]);
+        assert_eq!(bench.say(ended(1)), []);
+        assert_eq!(bench.done(), []);
+        assert_eq!(bench.order(lease(5..9, 0..2, true)), []);
+        assert_eq!(bench.order(ToWorker::Revoke { ticket: 4 }), [forget(2), revoked(4)]);
+        assert_eq!(bench.say(end), [forget(2), Output::Rejoin]);
+        assert_eq!(bench.order(ToWorker::Finish), []);
+    }
+}
+
+#[test]
+fn the_end_is_the_end() {
+    for (end, output) in [
+        (Input::Order(ToWorker::Finish), Output::Finish),
+        (Input::Order(ToWorker::Rejoin), Output::Rejoin),
+        (Input::Orphaned, Output::Rejoin),
+    ] {
+        let mut bench = Bench::entered(5..9);
+        assert_eq!(bench.say(end), [forget(1), output]);
+        assert_eq!(bench.done(), []);
+        assert_eq!(bench.complete(6), []);
+    }
+}
+
+#[test]
+fn scores_are_made_batch_by_batch_with_the_state() {
+    let mut bench = Bench::default();
+    assert_eq!(bench.order(evaluate(9, 4..7, true)), [Output::Follow { step: 9 }]);
+    bench.complete(9);
+    bench.say(hashes(9));
+    assert_eq!(bench.order(ToWorker::Entered { step: 9 }), [Output::State { step: 9 }]);
+    assert_eq!(bench.say(Input::State { step: 8 }), [], "of something else");
+    assert_eq!(bench.say(Input::State { step: 9 }), [score(9, 4)]);
+    // The state is there for those that follow.
+    assert_eq!(bench.order(evaluate(9, 1..2, false)), []);
+    assert_eq!(bench.say(Input::Scored), [score(9, 5)]);
+    assert_eq!(bench.say(Input::Scored), [score(9, 6)]);
+    assert_eq!(bench.say(Input::Scored), [score(9, 1)]);
+    // An order in between is heard.
+    let answer = bench.order(ToWorker::Revoke { ticket: 1 });
+    assert_eq!(answer, [forget(0), Output::Unfollow, revoked(1)]);
+    assert_eq!(bench.say(Input::Scored), []);
+    assert_eq!(bench.order(evaluate(9, 0..0, false)), [behind(9)]);
+}
+
+#[test]
+fn orders_are_bounded() {
+    let mut bench = Bench::entered(0..1);
+    for _ in 1..ORDERS_MAX {
+        assert_eq!(bench.order(lease(3..4, 0..1, false)), []);
+    }
+    let seen = ORDERS_MAX as u64 + 1;
+    assert_eq!(bench.order(lease(3..4, 0..1, false)), [forget(seen), Output::Rejoin]);
+}
+
+/// A board as the duty sees it, and the rules that it keeps.
+#[derive(Default)]
+struct Rules {
+    duty: Duty,
+    out: Vec<Output>,
+    /// By buffer: which parameters are whole, on the board itself.
+    board: [Option<u64>; 2],
+    /// Tasks that it holds, and in which order they came.
+    held: BTreeMap<(u64, u64), Range<u32>>,
+    leases: u64,
+    computed: BTreeSet<(u64, u64)>,
+    /// What it may compute: steps below.
+    entered: Option<u64>,
+    followed: Option<u64>,
+    doing: Option<u64>,
+    is_cut: bool,
+    is_over: bool,
+}
+
+/// Something that a coordinator, servers and links may do, sensible or not.
+#[derive(Debug, Clone)]
+enum Event {
+    Lease { first: u64, steps: u64, enter: bool },
+    Evaluate { step: u64, enter: bool },
+    Entered,
+    Revoke,
+    Complete(u64),
+    Missed(u64),
+    Gone(u64),
+    State(u64),
+    Answer,
+    Ended,
+    Rejoin,
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let step = 0u64..12;
+    prop_oneof![
+        6 => (step.clone(), 0u64..4, prop::bool::weighted(0.3))
+            .prop_map(|(first, steps, enter)| Event::Lease { first, steps, enter }),
+        2 => (step.clone(), any::<bool>())
+            .prop_map(|(step, enter)| Event::Evaluate { step, enter }),
+        8 => Just(Event::Entered),
+        2 => Just(Event::Revoke),
+        20 => step.clone().prop_map(Event::Complete),
+        1 => step.clone().prop_map(Event::Missed),
+        1 => step.clone().prop_map(Event::Gone),
+        4 => step.prop_map(Event::State),
+        20 => Just(Event::Answer),
+        1 => Just(Event::Ended),
+        1 => Just(Event::Rejoin),
+    ]
+}
+
+impl Rules {
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Lease { first, steps, enter } => {
+                if !self.is_cut && !self.is_over {
+                    for step in first..first + steps {
+                        self.held.insert((step, self.leases), 0..2);
+                    }
+                    self.enters(first, enter);
+                }
+                self.leases += 1;
+                self.say(Input::Order(lease(first..first + steps, 0..2, enter)));
+            }
+            Event::Evaluate { step, enter } => {
+                self.enters(step, enter);
+                self.say(Input::Order(evaluate(step, 0..2, enter)));
+            }
+            Event::Entered => {
+                if let Some(step) = self.followed {
+                    // The word comes for what was hashed.
+                    self.entered = Some(u64::MAX);
+                    self.say(Input::Order(ToWorker::Entered { step }));
+                }
+            }
+            Event::Revoke => {
+                self.entered = None;
+                self.followed = None;
+                self.held.clear();
+                self.say(Input::Order(ToWorker::Revoke { ticket: 1 }));
+                assert!(self.is_over || self.out.contains(&revoked(1)));
+            }
+            Event::Complete(step) => {
+                let held = &mut self.board[step as usize % 2];
+                // What is seen is not written, and the later one wins.
+                if self.doing.is_none_or(|doing| doing % 2 != step % 2) && *held <= Some(step) {
+                    *held = Some(step);
+                    self.say(Input::Complete { step });
+                }
+            }
+            Event::Missed(step) => self.say(Input::Missed { step }),
+            Event::Gone(step) => {
+                self.say(Input::Gone { step });
+            }
+            Event::State(step) => self.say(Input::State { step }),
+            Event::Answer => {
+                if self.doing.take().is_some() {
+                    self.say(Input::Done(WORK));
+                }
+            }
+            Event::Ended => {
+                self.is_cut = true;
+                self.entered = None;
+                self.held.clear();
+                self.say(ended(0));
+            }
+            Event::Rejoin => {
+                self.is_over = true;
+                self.held.clear();
+                self.say(Input::Order(ToWorker::Rejoin));
+            }
+        }
+    }
+
+    fn say(&mut self, input: Input) {
+        let was_over = self.is_over && !matches!(input, Input::Order(ToWorker::Rejoin));
+        self.out.clear();
+        self.duty.on(input, &mut self.out);
+        assert!(!was_over || self.out.is_empty(), "it goes on after the end");
+        for output in self.out.clone() {
+            self.check(output);
+        }
+    }
+
+    fn check(&mut self, output: Output) {
+        match output {
+            Output::Compute(task) => {
+                let key = (task.step, task.lease);
+                self.check_entered(task.step);
+                assert_eq!(self.board[task.step as usize % 2], Some(task.step), "parameters");
+                assert!(self.doing.is_none(), "two at a time");
+                assert_eq!(self.held.keys().next(), Some(&key), "lowest step first");
+                assert!(self.computed.insert(key), "computed twice");
+                self.held.remove(&key);
+                self.doing = Some(task.step);
+            }
+            Output::Evaluate { step, .. } => {
+                self.check_entered(step);
+                assert!(self.doing.is_none(), "two at a time");
+                assert_eq!(self.board[step as usize % 2], Some(step), "parameters");
+                let lowest = self.held.keys().next();
+                assert!(lowest.is_none_or(|(first, _)| *first >= step), "lowest step first");
+                self.doing = Some(step);
+            }
+            Output::Skip(task) => {
+                let skipped = self.held.remove(&(task.step, task.lease));
+                assert!(skipped.is_some(), "it skips what it does not hold");
+            }
+            Output::Hash { step } => {
+                assert_eq!(self.board[step as usize % 2], Some(step), "parameters");
+                self.followed = Some(step);
+                let mut out = Vec::new();
+                self.duty.on(hashes(step), &mut out);
+                assert_eq!(out, [holds(step)]);
+            }
+            Output::Follow { step } => {
+                self.enters(step, true);
+                self.followed = None;
+            }
+            _ => {}
+        }
+        if self.duty.standing == Standing::Out {
+            self.entered = None;
+            self.followed = None;
+        }
+    }
+
+    /// What it has entered for already goes on, below where it enters again.
+    fn enters(&mut self, step: u64, enter: bool) {
+        self.entered = self.entered.map(|below| if enter { below.min(step) } else { below });
+    }
+
+    fn check_entered(&self, step: u64) {
+        assert!(!self.is_cut, "it computes after a link has ended");
+        assert!(self.entered.is_some_and(|below| step < below), "it has not entered");
+    }
+
+    /// Everything that is still held gets its parameters, and is computed, unless it waits for
+    /// something that will not come.
+    fn work_off(&mut self) {
+        while let Some((&(step, _), _)) = self.held.iter().next()
+            && self.duty.standing == Standing::In
+            && self.duty.evaluations.is_empty()
+        {
+            let before = self.held.len();
+            self.happen(Event::Answer);
+            self.happen(Event::Complete(step));
+            self.happen(Event::Answer);
+            assert!(self.held.len() < before, "step {step} is neither computed nor dropped");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn the_rules_are_kept_whatever_happens(
+        events in prop::collection::vec(event(), 1..120)
+    ) {
+        let mut rules = Rules::default();
+        for event in events {
+            rules.happen(event);
+        }
+        rules.work_off();
+    }
+}

@@ -1,0 +1,124 @@
+//! A worker's part of a step, but for the computing, allocates nothing once it has run: an allocator
+//! that counts says so. (The engine and links have tests of their own.)
+
+use planaria_data::Loader;
+use planaria_numerics::aggregate::BLOCK;
+use planaria_protocol::message::{Steps, ToWorker};
+use planaria_recipe::sections::{Augment, Data, Format, Normalize};
+use planaria_worker::ahead::{Ahead, Cut, Wanted};
+use planaria_worker::board::{Board, Report, Wrong};
+use planaria_worker::duty::{Duty, Input, Output, Work};
+use planaria_worker::mail::Mail;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+struct Counting;
+
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: the system's allocator does the work.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.fetch_add(1, Ordering::SeqCst);
+        // SAFETY: forwarded.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, p: *mut u8, layout: Layout) {
+        // SAFETY: forwarded.
+        unsafe { System.dealloc(p, layout) }
+    }
+    unsafe fn realloc(&self, p: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        COUNT.fetch_add(1, Ordering::SeqCst);
+        // SAFETY: forwarded.
+        unsafe { System.realloc(p, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const STEPS: u64 = 40;
+
+/// The first steps make room.
+const WARM: u64 = 12;
+
+#[test]
+fn a_workers_step_allocates_nothing() {
+    let mail = Arc::new(Mail::default());
+    let told = mail.clone();
+    let board = Board::new(3 * BLOCK, move |report| {
+        told.put(match report {
+            Report::Complete(step) => Input::Complete { step },
+            Report::Missed(step) => Input::Missed { step },
+        });
+    });
+    let mut writers = board.writers(&[0..1, 1..3]).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (wanted, loader) = (Wanted::default(), loader(folder.path()));
+    let ahead = Ahead::start(wanted.clone(), loader, Cut { batch: 16, shards: 4 }).unwrap();
+    let (mut duty, mut out) = (Duty::new(), Vec::new());
+
+    let steps = Steps { epoch: 0, batches: 0..STEPS, first_step: 0 };
+    wanted.lease(0, &steps, &(0..2));
+    mail.put(Input::Order(ToWorker::Lease { steps, shards: 0..2, enter: true }));
+    let mut complete = |step: u64| {
+        for (writer, blocks) in writers.iter_mut().zip([0..1, 1..3]) {
+            let fill = |values: Option<&mut [f32]>| -> Result<(), Wrong> {
+                values.expect("its turn").fill(0.5);
+                Ok(())
+            };
+            writer.fill(step, blocks.start, blocks.len() * BLOCK * 4, fill).unwrap();
+        }
+    };
+    complete(0);
+    mail.put(Input::Hashes { step: 0, sha256: vec![] });
+    mail.put(Input::Order(ToWorker::Entered { step: 0 }));
+    let (mut before, mut after, mut computed) = (0, 0, 0);
+    while computed < STEPS {
+        duty.on(mail.take().expect("something goes on"), &mut out);
+        for output in out.drain(..) {
+            let Output::Compute(task) = output else { continue };
+            assert_eq!(task.step, computed);
+            match task.step {
+                WARM => before = COUNT.load(Ordering::SeqCst),
+                // The last step of a lease is reported.
+                step if step == STEPS - 2 => after = COUNT.load(Ordering::SeqCst),
+                _ => {}
+            }
+            let portion = ahead.take(&task).unwrap();
+            complete(task.step + 1);
+            assert!(board.see(task.step).is_some());
+            ahead.recycle(portion);
+            mail.put(Input::Done(Work { examples: 8, ..Work::default() }));
+            computed += 1;
+        }
+    }
+    assert_eq!(after - before, 0);
+}
+
+/// Of images in files: digits are drawn as they are read.
+fn loader(folder: &Path) -> Loader {
+    let idx = |dimensions: &[u32], values: Vec<u8>| {
+        let mut bytes = vec![0, 0, 8, dimensions.len() as u8];
+        dimensions.iter().for_each(|d| bytes.extend(d.to_be_bytes()));
+        bytes.extend(values);
+        bytes
+    };
+    let write = |name: &str, bytes| std::fs::write(folder.join(name), bytes).unwrap();
+    let pixels = (0..640 * 16).map(|i| (i % 251) as u8).collect();
+    write("train-images-idx3-ubyte", idx(&[640, 4, 4], pixels));
+    write("train-labels-idx1-ubyte", idx(&[640], (0..640).map(|i| (i % 10) as u8).collect()));
+    let data = Data {
+        train: folder.to_str().unwrap().into(),
+        test: None,
+        validation: None,
+        format: Format::Auto,
+        examples: None,
+        normalize: Normalize::default(),
+        augment: Augment::default(),
+    };
+    let train = planaria_data::open(&data, 1).unwrap().train;
+    Loader::training(train, 1, &data.normalize, &data.augment).unwrap()
+}

@@ -1,0 +1,56 @@
+//! A server that takes nothing keeps nobody waiting for ever: closing its link lets the sender go.
+
+use planaria_protocol::Secret;
+use planaria_protocol::link;
+use planaria_protocol::message::{Push, Shelf};
+use planaria_worker::duty::Input;
+use planaria_worker::links::Links;
+use planaria_worker::mail::Mail;
+use planaria_worker::step::Servers;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::Duration;
+
+#[test]
+fn hanging_up_lets_go_of_whoever_waits_for_a_server() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let secret = "cd".repeat(32);
+    let theirs = Secret::from_hex(&secret).unwrap();
+    // They take two links in, and never read.
+    let accept = move || {
+        let accept = || link::accept(listener.accept().unwrap().0, &theirs, 1).unwrap();
+        (accept(), accept())
+    };
+    let accepted = std::thread::spawn(accept);
+    let secret = Secret::from_hex(&secret).unwrap();
+    let connect = || link::connect(&address, &secret, Some(1)).unwrap();
+    let ((coordinator, _orders), (server, _pulls)) = (connect(), connect());
+    let _theirs = accepted.join().unwrap();
+
+    let (links, mail) = (Links::new(coordinator), Arc::new(Mail::default()));
+    links.add(server.clone());
+    let shelf = Shelf { server: 0, address, blocks: 0..1 };
+    let servers = Servers::new(vec![shelf], vec![server.clone()], mail.clone());
+    let sending = std::thread::spawn(move || {
+        let bulk = vec![0u8; 8 << 20];
+        // More than may wait, so it comes back only when the link has ended.
+        for step in 0..32 {
+            servers.tell_first(&Push::State { step }, &bulk);
+        }
+    });
+    // A full queue: the next one waits.
+    let limit = Duration::from_secs(30);
+    let full = (0..1500).any(|_| {
+        std::thread::park_timeout(limit / 1500);
+        server.bytes_waiting() > 56 << 20
+    });
+    assert!(full && !sending.is_finished());
+    links.hang_up();
+    match mail.wait(Duration::from_secs(5)) {
+        Some(Input::Ended { server: 0, .. }) => {}
+        other => panic!("{other:?}"),
+    }
+    sending.join().unwrap();
+    assert_eq!(mail.take(), None, "it is told once");
+}
