@@ -13,6 +13,7 @@ use planaria_coordinator::decide::cluster::{Cluster, Config};
 use planaria_coordinator::decide::course::{Course, Setup};
 use planaria_coordinator::journal::{self, Journal};
 use planaria_coordinator::{parameters, serve};
+use planaria_fleet::ending::PANICKED;
 use planaria_numerics::aggregate::BLOCK;
 use planaria_protocol::Secret;
 use planaria_protocol::checkpoint::Shelf;
@@ -30,8 +31,6 @@ use std::time::Duration;
 /// down that it has lost them.
 const AFTER_THE_COORDINATOR: Duration = Duration::from_millis(200);
 
-/// What a process exits with whose thread has broken down; Rust's own number for it.
-const PANICKED: i32 = 101;
 /// Longest orders, in bytes; a recipe is a few thousand.
 const ORDERS_BYTES_MAX: u64 = 64 << 20;
 
