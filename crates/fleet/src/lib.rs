@@ -1,11 +1,16 @@
 //! Running processes for a plan, and none left behind.
 //!
-//! Owns the processes that were started for a run. Never knows what they say to each other.
+//! Owns the processes that were started for a run, and who takes the place of one that is lost.
+//! Never knows what they say to each other.
 //!
 //! # Layout
+//! - [`supervise`]: what is started, ended and given up; pure
+//! - [`ending`]: how a process has ended
 //! - [`local`]: processes on this machine
 
+pub mod ending;
 pub mod local;
+pub mod supervise;
 
 /// Why a process could not be started.
 #[derive(Debug, thiserror::Error)]

@@ -2,20 +2,27 @@
 //! input, gone when it is.
 //!
 //! A child lives no longer than the pipe to it: it reads its standard input to the end and then
-//! ends itself, so that nothing is left however this process ends. Each child is a process group
-//! of its own, so that Ctrl-C reaches only the command.
+//! ends itself, so that nothing is left however this process ends. The kernel sees to it also where
+//! a child cannot, because it is stopped or stuck. Each child is a process group of its own, so that
+//! Ctrl-C reaches only the command.
 
 use crate::Error;
+use crate::ending::Ending;
 use planaria_protocol::launch::Launch;
 use planaria_protocol::message::Agent;
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::marker::PhantomData;
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+/// What every pipe holds without being asked to.
+const PIPE_BYTES: usize = 60_000;
 
 /// A child that has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,39 +32,50 @@ pub struct Exit {
     /// Its process.
     pub pid: u32,
     /// How.
-    pub status: ExitStatus,
+    pub ending: Ending,
 }
 
 impl Exit {
     /// Whether it ended as it should.
     pub fn is_well(&self) -> bool {
-        self.status.success()
+        self.ending.is_well()
     }
 
     /// How it ended, in words.
     pub fn how(&self) -> String {
-        match (self.status.code(), self.status.signal()) {
-            (Some(code), _) => format!("exit code {code}"),
-            (None, Some(libc::SIGKILL)) => "killed by signal 9 (out of memory, or kill -9)".into(),
-            (None, Some(signal)) => format!("killed by signal {signal}"),
-            (None, None) => "ended".into(),
-        }
+        self.ending.to_string()
     }
 }
 
+/// A child that was started.
+#[derive(Debug)]
+pub struct Started {
+    /// Its process.
+    pub pid: u32,
+    /// Of the coordinator, which says on it where it listens.
+    pub stdout: Option<ChildStdout>,
+}
+
 /// The children of a command.
+///
+/// A child is killed when the *thread* that started it ends, not the process: that is how the kernel
+/// counts (`PR_SET_PDEATHSIG`). So all are started from the one thread that supervises, which lives
+/// as long as the run, and a fleet cannot be sent to another.
 pub struct Local {
     program: PathBuf,
     logs: PathBuf,
     children: Vec<Running>,
     exits: Receiver<Exit>,
     announce: Sender<Exit>,
+    stays_on_its_thread: PhantomData<*const ()>,
 }
 
 struct Running {
+    agent: Agent,
     pid: u32,
     /// Whether it has been waited for: then its number may be another's.
     reaped: Arc<Mutex<bool>>,
+    /// Open for as long as the child is to live.
     stdin: Option<ChildStdin>,
 }
 
@@ -68,18 +86,30 @@ impl Local {
         // SAFETY: the default disposition runs no code of ours.
         unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
         let (announce, exits) = channel();
-        let (program, logs) = (program.to_path_buf(), logs.to_path_buf());
-        Self { program, logs, children: Vec::new(), exits, announce }
+        Self {
+            program: program.to_path_buf(),
+            logs: logs.to_path_buf(),
+            children: Vec::new(),
+            exits,
+            announce,
+            stays_on_its_thread: PhantomData,
+        }
     }
 
-    /// Starts a child for `run` and tells it what to do. The coordinator's standard output comes
-    /// back, on which it says where it listens.
-    pub fn start(
+    /// Starts a child for `run` and tells it what to do. It may take the place of one that has
+    /// ended; its log goes on in the same file.
+    pub fn start(&mut self, agent: Agent, run: &str, launch: &Launch) -> Result<Started, Error> {
+        let orders =
+            serde_json::to_vec(launch).map_err(|e| Error::Start { agent, why: e.into() })?;
+        self.start_with(agent, run, orders)
+    }
+
+    fn start_with(
         &mut self,
         agent: Agent,
         run: &str,
-        launch: &Launch,
-    ) -> Result<Option<ChildStdout>, Error> {
+        mut orders: Vec<u8>,
+    ) -> Result<Started, Error> {
         let path = self.logs.join(format!("{agent}.log"));
         let log = OpenOptions::new().create(true).append(true).open(&path);
         let log = log.map_err(|why| Error::Log { path: path.display().to_string(), why })?;
@@ -96,25 +126,39 @@ impl Local {
             _ => log.try_clone().map_err(started)?.into(),
         };
         command.arg(run).stdin(Stdio::piped()).stdout(stdout).stderr(log).process_group(0);
+        let parent = std::process::id();
+        // SAFETY: between fork and exec only system calls are made, which allocate nothing.
+        unsafe { command.pre_exec(move || die_with(parent)) };
         let mut child = command.spawn().map_err(started)?;
-        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+        let (pid, stdin, stdout) = (child.id(), child.stdin.take(), child.stdout.take());
         self.watch(agent, child, stdin).map_err(started)?;
-        self.tell(launch).map_err(started)?;
-        Ok(stdout)
+        orders.push(b'\n');
+        self.tell(&orders).map_err(started)?;
+        Ok(Started { pid, stdout })
     }
 
     /// Children that have ended since the last time, waiting for one at most so long.
-    pub fn exits(&self, wait: Duration) -> Vec<Exit> {
+    pub fn exits(&mut self, wait: Duration) -> Vec<Exit> {
         let first = match wait.is_zero() {
             true => self.exits.try_recv().ok(),
             false => self.exits.recv_timeout(wait).ok(),
         };
-        first.into_iter().chain(self.exits.try_iter()).collect()
+        let exits: Vec<Exit> = first.into_iter().chain(self.exits.try_iter()).collect();
+        if !exits.is_empty() {
+            self.children.retain(|child| !child.is_reaped());
+        }
+        exits
     }
 
     /// Children that have not been seen to end.
     pub fn running(&self) -> usize {
         self.children.iter().filter(|c| !c.is_reaped()).count()
+    }
+
+    /// Ends one child at once, if it is this process; [`Local::exits`] tells when it has ended.
+    pub fn kill(&self, agent: Agent, pid: u32) {
+        let same = |child: &&Running| (child.agent, child.pid) == (agent, pid);
+        self.children.iter().filter(same).for_each(Running::kill);
     }
 
     /// Waits for all children to end by themselves, kills those that do not in time, and says how
@@ -129,12 +173,12 @@ impl Local {
             exits.extend(more);
         }
         exits.extend(self.exits(Duration::ZERO));
-        self.kill();
+        self.kill_all();
         exits
     }
 
     /// Ends whatever is left, at once, and waits for it; [`Local::exits`] does not tell of these.
-    pub fn kill(&mut self) {
+    pub fn kill_all(&mut self) {
         for child in &mut self.children {
             child.stdin = None;
             child.kill();
@@ -150,11 +194,18 @@ impl Local {
     }
 
     /// Writes the newest child's orders; a child that ended already is noticed by its exit.
-    fn tell(&mut self, launch: &Launch) -> std::io::Result<()> {
-        let mut line = serde_json::to_vec(launch)?;
-        line.push(b'\n');
-        let stdin = self.children.last_mut().and_then(|c| c.stdin.as_mut());
-        match stdin.map_or(Ok(()), |stdin| stdin.write_all(&line)) {
+    fn tell(&mut self, line: &[u8]) -> std::io::Result<()> {
+        let Some(stdin) = self.children.last_mut().and_then(|c| c.stdin.as_mut()) else {
+            return Ok(());
+        };
+        if line.len() > PIPE_BYTES {
+            // So that it is written at once, even to a child that is stopped. Where the system
+            // refuses, the child has to read.
+            let bytes = i32::try_from(line.len() + 4096).unwrap_or(i32::MAX);
+            // SAFETY: the descriptor is open, and the call touches no memory.
+            unsafe { libc::fcntl(stdin.as_raw_fd(), libc::F_SETPIPE_SZ, bytes) };
+        }
+        match stdin.write_all(line) {
             Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(()),
             told => told,
         }
@@ -167,8 +218,8 @@ impl Local {
         stdin: Option<ChildStdin>,
     ) -> std::io::Result<()> {
         let (pid, reaped) = (child.id(), Arc::new(Mutex::new(false)));
-        self.children.push(Running { pid, reaped: reaped.clone(), stdin });
         let announce = self.announce.clone();
+        let known = reaped.clone();
         let wait = move || {
             wait_without_reaping(pid);
             let mut reaped = reaped.lock().expect("no thread panics with a child");
@@ -177,16 +228,27 @@ impl Local {
             // Before the lock is let go: whoever sees that nothing runs must find every exit.
             if let Ok(status) = status {
                 // Nobody listens any more when the fleet is gone.
-                let _ = announce.send(Exit { agent, pid, status });
+                let _ = announce.send(Exit { agent, pid, ending: status.into() });
             }
         };
-        std::thread::Builder::new().name(format!("wait-{agent}")).spawn(wait).map(drop)
+        let waiting = std::thread::Builder::new().name(format!("wait-{agent}")).spawn(wait);
+        if let Err(error) = waiting {
+            // Nobody would see it end. It has been told nothing yet, and its number is its own.
+            // SAFETY: sends a signal to a child that nobody has waited for, and waits for it.
+            unsafe {
+                libc::kill(pid as libc::pid_t, libc::SIGKILL);
+                libc::waitpid(pid as libc::pid_t, std::ptr::null_mut(), 0);
+            }
+            return Err(error);
+        }
+        self.children.push(Running { agent, pid, reaped: known, stdin });
+        Ok(())
     }
 }
 
 impl Drop for Local {
     fn drop(&mut self) {
-        self.kill();
+        self.kill_all();
     }
 }
 
@@ -204,6 +266,21 @@ impl Running {
     }
 }
 
+/// In the child: lets the kernel kill it when the thread that started it is gone.
+fn die_with(parent: u32) -> std::io::Result<()> {
+    // SAFETY: system calls on the process itself, which touch no memory. Where the parent has gone
+    // before the first call nobody would ever send the signal, so the child ends by itself.
+    unsafe {
+        if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        if libc::getppid() as u32 != parent {
+            libc::_exit(1);
+        }
+    }
+    Ok(())
+}
+
 /// Waits until a child has ended and leaves its number taken.
 fn wait_without_reaping(pid: u32) {
     loop {
@@ -219,3 +296,6 @@ fn wait_without_reaping(pid: u32) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

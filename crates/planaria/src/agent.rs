@@ -15,6 +15,7 @@ use planaria_coordinator::journal::{self, Journal};
 use planaria_coordinator::parameters;
 use planaria_coordinator::record::{self, RecordFile};
 use planaria_coordinator::serve::{self, Leave};
+use planaria_fleet::ending::{ANOTHER, PANICKED};
 use planaria_numerics::aggregate::BLOCK;
 use planaria_protocol::Secret;
 use planaria_protocol::checkpoint::{Manifest, Shelf};
@@ -33,13 +34,9 @@ use std::time::Duration;
 /// down that it has lost them.
 const AFTER_THE_COORDINATOR: Duration = Duration::from_millis(200);
 
-/// What a coordinator exits with that another is to take the place of.
-pub const START_AGAIN: i32 = 75;
 /// How often, and how many times, a place to listen is tried that is taken.
 const LISTEN_AGAIN: Duration = Duration::from_millis(50);
 const LISTEN_TRIES: u32 = 100;
-/// What a process exits with whose thread has broken down; Rust's own number for it.
-const PANICKED: i32 = 101;
 /// Longest orders, in bytes; a recipe is a few thousand.
 const ORDERS_BYTES_MAX: u64 = 64 << 20;
 
@@ -64,7 +61,7 @@ pub fn run(role: &cli::Role) -> Result<Option<Exit>> {
             Ok(Leave::Restart) => {
                 log("ended: another coordinator is to take its place");
                 // SAFETY: as in `orders`; everything was said and flushed.
-                unsafe { libc::_exit(START_AGAIN) };
+                unsafe { libc::_exit(ANOTHER) };
             }
             Err(trouble) => Err(trouble),
         },

@@ -84,6 +84,15 @@ Examples:
 
 It stops as by Ctrl-C: after the step under way, saved. Exit code 2 says that it is not running.")]
     Stop(Stop),
+    /// Ask a live run to go on with more or fewer workers.
+    #[command(after_help = "\
+Examples:
+  planaria scale digits-20250131-120000 workers=4
+  planaria scale digits-20250131-120000 workers=1 --json
+
+Workers join and leave while the training goes on; the weights come out the same. Below the recipe's
+`pool.workers.min` a run waits. Exit code 2 says that it is not running, or is one process.")]
+    Scale(Scale),
     /// Print what the processes of a run have logged.
     #[command(after_help = "\
 Examples:
@@ -138,7 +147,7 @@ pub enum Role {
 /// How many processes; the result does not depend on it.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct Processes {
-    /// Worker processes; as in the recipe when left out. The result does not depend on it.
+    /// Worker processes, at most; as in the recipe when left out. The result does not depend on it.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub workers: Option<u16>,
     /// Server processes; as in the recipe when left out. The result does not depend on it.
@@ -221,6 +230,19 @@ pub struct Stop {
     /// Wait until it has stopped.
     #[arg(long)]
     pub wait: bool,
+}
+
+/// Options of `scale`.
+#[derive(Debug, Args)]
+pub struct Scale {
+    /// The run's folder, or its name under `runs/`.
+    pub run: String,
+    /// How many workers to go on with, from 1 to 1024.
+    #[arg(value_name = "workers=N")]
+    pub change: String,
+    /// Print what came of it as one JSON document.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Options of `logs`.

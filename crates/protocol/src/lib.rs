@@ -11,6 +11,7 @@
 //! - [`state`]: how far a run has come, as checkpoints keep it
 //! - [`link`]: two processes that talk; [`listen`]: who may
 //! - [`frame`], [`auth`], [`transport`]: what a link is made of, from its bytes down to the socket
+//! - [`weather`]: frames that are lost on purpose
 //! - [`secret`], [`bytes`], [`error`]: what all of these use
 //! - [`checkpoint`]: parts, manifests and the folder of them; [`durable`]: files that survive
 
@@ -33,6 +34,7 @@ pub mod secret;
 mod sender;
 pub mod state;
 pub mod transport;
+pub mod weather;
 
 pub use error::Error;
 pub use link::{Incoming, Receiver, Sender, accept, connect};

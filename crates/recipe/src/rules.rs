@@ -66,11 +66,15 @@ fn name(name: &str, found: &mut Vec<Finding>) {
 
 fn pool(recipe: &Recipe, found: &mut Vec<Finding>) {
     let pool = &recipe.pool;
-    if pool.workers > 1 && pool.servers == Some(0) {
-        let message = format!(
-            "`pool.servers` is 0, but {} workers need one to hold the parameters",
-            pool.workers
-        );
+    let (least, most) = (pool.workers.min(), pool.workers.max());
+    if least > most {
+        let message = format!("`pool.workers.min` is {least}, but `max` is only {most}");
+        let hint = format!("set `min` to {most} or less, or `max` to {least} or more");
+        found.push(Finding::new("pool.workers.min", message).hint(hint));
+    }
+    if most > 1 && pool.servers == Some(0) {
+        let message =
+            format!("`pool.servers` is 0, but {most} workers need one to hold the parameters");
         found.push(Finding::new("pool.servers", message).hint("set `servers: 1`, or leave it out"));
     }
 }

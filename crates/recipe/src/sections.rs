@@ -35,10 +35,9 @@ pub struct Recipe {
 pub struct Pool {
     /// Where machines come from.
     pub provider: Provider,
-    /// Worker processes, which compute shards. One worker without a server trains inside the command.
-    /// The result never depends on it.
-    #[schemars(range(min = 1, max = 4096))]
-    pub workers: usize,
+    /// Worker processes, which compute shards: how many, or `{min: 2, max: 8}`. One worker without a
+    /// server trains inside the command. The result never depends on it.
+    pub workers: Workers,
     /// Server processes, which hold the parameters: 1 where there are several workers, else 0. The
     /// result never depends on it.
     #[schemars(range(min = 0, max = 256))]
@@ -52,19 +51,69 @@ pub struct Pool {
 
 impl Default for Pool {
     fn default() -> Self {
-        Self { provider: Provider::Local, workers: 1, servers: None, threads: 0 }
+        Self { provider: Provider::Local, workers: Workers::Count(1), servers: None, threads: 0 }
     }
 }
 
 impl Pool {
     /// Server processes, spelled out.
     pub fn server_count(&self) -> usize {
-        self.servers.unwrap_or(usize::from(self.workers > 1))
+        self.servers.unwrap_or(usize::from(self.workers.max() > 1))
     }
 
     /// Whether the command trains by itself, without other processes.
     pub fn is_one_process(&self) -> bool {
-        self.workers == 1 && self.server_count() == 0
+        self.workers.max() == 1 && self.server_count() == 0
+    }
+}
+
+/// How many workers. A number stays a number when the recipe is written again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Workers {
+    /// So many; the run goes on as long as one is left.
+    Count(#[schemars(range(min = 1, max = 4096))] usize),
+    /// From so many to so many.
+    Range(WorkerRange),
+}
+
+/// From how many to how many workers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WorkerRange {
+    /// Workers below which the run waits.
+    #[serde(default = "one")]
+    #[schemars(range(min = 1, max = 4096))]
+    pub min: usize,
+    /// Workers to start with, and to have again when one is lost.
+    #[schemars(range(min = 1, max = 4096))]
+    pub max: usize,
+}
+
+impl Workers {
+    /// Workers below which the run waits.
+    pub fn min(self) -> usize {
+        match self {
+            Self::Count(_) => 1,
+            Self::Range(range) => range.min,
+        }
+    }
+
+    /// Workers to start with.
+    pub fn max(self) -> usize {
+        match self {
+            Self::Count(count) => count,
+            Self::Range(range) => range.max,
+        }
+    }
+
+    /// As before, with at most so many: the least there may be follows where it is above that.
+    #[must_use]
+    pub fn at_most(self, max: usize) -> Self {
+        match self {
+            Self::Count(_) => Self::Count(max),
+            Self::Range(range) => Self::Range(WorkerRange { min: range.min.min(max), max }),
+        }
     }
 }
 
@@ -180,4 +229,8 @@ impl Default for Output {
 
 fn tenth() -> Option<Part> {
     Some(Part::Share(0.1))
+}
+
+fn one() -> usize {
+    1
 }

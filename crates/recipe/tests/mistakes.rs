@@ -285,6 +285,43 @@ fn values_together() {
 }
 
 #[test]
+fn numbers_of_workers() {
+    check_section("pool: {workers: 8}", "");
+    check_section("pool: {workers: {min: 2, max: 8}}", "");
+    check_section("pool: {workers: {max: 8}}", "");
+    check_section(
+        "pool: {workers: {min: 0, max: 8}}",
+        "1:23 `pool.workers.min` must be a whole number from 1 to 4096, but is 0",
+    );
+    check_section(
+        "pool: {workers: {min: 9, max: 8}}",
+        "1:23 `pool.workers.min` is 9, but `max` is only 8 // set `min` to 8 or less, or `max` to 9 or more",
+    );
+    check_section(
+        "pool: {workers: {min: 2, maxx: 8}}",
+        "1:26 unknown key `maxx` in `pool.workers` // did you mean `max`?",
+    );
+    check_section(
+        "pool: {workers: {min: 2}}",
+        "1:8 missing key `max` in `pool.workers` // add `max: …`: Workers to start with, and to have again when one is lost",
+    );
+    check_section(
+        "pool: {workers: 0}",
+        "1:17 `pool.workers` must be a whole number from 1 to 4096, but is 0",
+    );
+    check_section(
+        "pool: {workers: many}",
+        "1:17 `pool.workers` must be a whole number or a mapping, but is the text `many`",
+    );
+    let sound = "name: a\ndata: {train: digits}\nmodel: {preset: mlp}";
+    assert_eq!(summary(sound, &["pool.workers={min: 2, max: 8}"]), "");
+    assert_eq!(
+        summary(sound, &["pool.workers={min: 3, max: 2}"]),
+        "1:20 `pool.workers.min` is 3, but `max` is only 2 // set `min` to 2 or less, or `max` to 3 or more"
+    );
+}
+
+#[test]
 fn shapes() {
     check_layers(
         "    - {MaxPooling2D: {pool_size: 5}}\n    - {Activation: relu}\n    - {Conv2D: {filters: 2, kernel_size: 7}}\n    - {Dense: {units: 10}}",

@@ -83,6 +83,25 @@ each step   7.53 MFLOP (2 per multiply-add; forward and backward), 30.70 KiB of 
 }
 
 #[test]
+fn numbers_of_workers_are_written_as_they_were_read() {
+    for (written, least, most) in
+        [("1", 1, 1), ("8", 1, 8), ("{min: 2, max: 8}", 2, 8), ("{min: 3, max: 3}", 3, 3)]
+    {
+        let text = format!(
+            "name: a\npool: {{workers: {written}}}\ndata: {{train: digits}}\nmodel: {{preset: mlp}}"
+        );
+        let source = Source::parse("r.yaml", text.as_bytes(), &[]).unwrap();
+        let workers = source.recipe().pool.workers;
+        assert_eq!((workers.min(), workers.max()), (least, most));
+        let resolved = to_yaml(source.recipe());
+        assert!(resolved.contains(&format!("\n  workers: {written}\n")), "{resolved}");
+        let again = Source::parse("r.yaml", resolved.as_bytes(), &[]).unwrap();
+        assert_eq!(again.recipe(), source.recipe());
+        assert_eq!((workers.at_most(2).min(), workers.at_most(2).max()), (least.min(2), 2));
+    }
+}
+
+#[test]
 fn resolved_recipes_are_explicit_and_short() {
     let layers = "{layers: [{MaxPooling2D: {pool_size: [2, 3]}}, Flatten, {Dense: {units: 10}}]}";
     let expect = "\

@@ -1,10 +1,10 @@
-//! The link from a command to a run's coordinator: events and pulses come in, a stop can go out.
+//! The link from a command to a run's coordinator: events and pulses come in, wishes go out.
 
-use crate::failure::{Failure, Result};
+use crate::failure::{Context, Failure, Result};
 use planaria_protocol::event::{Event, Pulse};
-use planaria_protocol::launch::Launch;
 use planaria_protocol::message::{Agent, FromConsole, Join, ToConsole};
 use planaria_protocol::{Error, Receiver, Secret, Sender, connect};
+use std::cell::Cell;
 use std::sync::mpsc::{Receiver as Inbox, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
@@ -20,6 +20,17 @@ pub enum News {
     Event(Box<Event>),
     /// Where the run is.
     Pulse(Box<Pulse>),
+    /// So many workers are wanted.
+    Pool(u32),
+    /// A process does not answer and is to be ended.
+    Kill {
+        /// Which.
+        agent: Agent,
+        /// Its process.
+        pid: u32,
+        /// How that was seen.
+        why: String,
+    },
     /// Nothing, for as long as was waited.
     Nothing,
     /// The run is over.
@@ -28,22 +39,31 @@ pub enum News {
     Gone(String),
 }
 
+/// How a console watches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Watching {
+    /// Whether it starts and ends the processes.
+    pub supervises: bool,
+    /// The place in `events.jsonl` of the first event that it has not seen.
+    pub from: u64,
+}
+
+/// A piece of news, with its place in `events.jsonl` if it is an event.
+type Told = (Option<u64>, News);
+
 /// A link to a coordinator.
 pub struct Console {
     sender: Sender,
-    news: Inbox<News>,
+    news: Inbox<Told>,
+    /// The place after the last event that was taken.
+    seen: Cell<u64>,
 }
 
 impl Console {
-    /// Connects and begins to watch.
-    pub fn connect(address: &str, secret: &Secret, launch: &Launch) -> Result<Self> {
-        Self::join(address, secret, launch.generation, &launch.build)
-    }
-
-    /// Connects with what a control file holds.
-    pub fn join(address: &str, secret: &Secret, generation: u64, build: &str) -> Result<Self> {
-        let (sender, receiver) =
-            connect(address, secret, Some(generation)).map_err(Failure::failed)?;
+    /// Connects to whichever coordinator listens there, and begins to watch. The coordinator tells
+    /// the events of its session from the first; those before `watching.from` are left out.
+    pub fn join(address: &str, secret: &Secret, build: &str, watching: Watching) -> Result<Self> {
+        let (sender, receiver) = connect(address, secret, None).map_err(Failure::failed)?;
         let join = Join {
             agent: Agent::Console,
             build: build.to_owned(),
@@ -51,18 +71,35 @@ impl Console {
             address: None,
             kept: None,
         };
+        let Watching { supervises, from } = watching;
         let said =
-            sender.send(&join).and_then(|()| sender.send(&FromConsole::Watch { supervises: true }));
+            sender.send(&join).and_then(|()| sender.send(&FromConsole::Watch { supervises }));
         said.map_err(Failure::failed)?;
         let (pass, news) = sync_channel(NEWS_MAX);
-        std::thread::spawn(move || read(receiver, &pass));
-        Ok(Self { sender, news })
+        let read = move || read(receiver, from, &pass);
+        let reading = std::thread::Builder::new().name("news".into()).spawn(read);
+        reading.context(|| "cannot start a thread".into())?;
+        Ok(Self { sender, news, seen: Cell::new(from) })
+    }
+
+    /// Which generation the coordinator is.
+    pub fn generation(&self) -> u64 {
+        self.sender.generation()
+    }
+
+    /// The place in `events.jsonl` after the last event that was taken.
+    pub fn seen(&self) -> u64 {
+        self.seen.get()
     }
 
     /// The next piece of news, waited for at most so long.
     pub fn next(&self, wait: Duration) -> News {
         match self.news.recv_timeout(wait) {
-            Ok(news) => news,
+            Ok((index, news)) => {
+                let after = index.map_or(0, |index| index.saturating_add(1));
+                self.seen.set(self.seen.get().max(after));
+                news
+            }
             Err(RecvTimeoutError::Timeout) => News::Nothing,
             Err(RecvTimeoutError::Disconnected) => News::Gone("it went away".into()),
         }
@@ -72,6 +109,11 @@ impl Console {
     pub fn stop(&self, reason: &str) {
         // If the coordinator is gone, the next piece of news says so.
         let _ = self.sender.send(&FromConsole::Stop { reason: reason.to_owned() });
+    }
+
+    /// Asks for so many workers.
+    pub fn scale(&self, workers: u32) {
+        let _ = self.sender.send(&FromConsole::Scale { workers });
     }
 
     /// Says that a process has ended.
@@ -86,33 +128,36 @@ impl Drop for Console {
     }
 }
 
-fn read(mut receiver: Receiver, pass: &SyncSender<News>) {
+fn read(mut receiver: Receiver, from: u64, pass: &SyncSender<Told>) {
     loop {
-        let news = match next(&mut receiver) {
-            Ok(Some(news)) => news,
-            Ok(None) => News::Gone("it went away".into()),
-            Err(e) => News::Gone(e.to_string()),
+        let told = match next(&mut receiver) {
+            Ok(Some((Some(index), _))) if index < from => continue,
+            Ok(Some(told)) => told,
+            Ok(None) => (None, News::Gone("it went away".into())),
+            Err(e) => (None, News::Gone(e.to_string())),
         };
-        let last = matches!(news, News::Finish | News::Gone(_));
-        if pass.send(news).is_err() || last {
+        let last = matches!(told.1, News::Finish | News::Gone(_));
+        if pass.send(told).is_err() || last {
             return;
         }
     }
 }
 
-fn next(receiver: &mut Receiver) -> Result<Option<News>, Error> {
+fn next(receiver: &mut Receiver) -> Result<Option<Told>, Error> {
     let Some(incoming) = receiver.receive::<ToConsole>()? else { return Ok(None) };
     let bulk = receiver.bulk_vec(NEWS_BYTES_MAX)?;
-    Ok(Some(match incoming.message {
-        ToConsole::Event { .. } => match serde_json::from_slice(&bulk) {
-            Ok(event) => News::Event(event),
+    let news = match incoming.message {
+        ToConsole::Event { index } => match serde_json::from_slice(&bulk) {
+            Ok(event) => return Ok(Some((Some(index), News::Event(event)))),
             Err(e) => News::Gone(format!("it told an event that cannot be read: {e}")),
         },
         ToConsole::Pulse => match serde_json::from_slice(&bulk) {
             Ok(pulse) => News::Pulse(pulse),
             Err(e) => News::Gone(format!("it told a pulse that cannot be read: {e}")),
         },
-        ToConsole::Pool { .. } | ToConsole::Kill { .. } => News::Nothing,
+        ToConsole::Pool { workers } => News::Pool(workers),
+        ToConsole::Kill { agent, pid, why } => News::Kill { agent, pid, why },
         ToConsole::Finish => News::Finish,
-    }))
+    };
+    Ok(Some((None, news)))
 }

@@ -1,7 +1,7 @@
 //! `control.json`: how other commands of the same user find a live run. Only its owner can read it,
 //! and it is gone when the run is over.
 
-use crate::cluster::console::Console;
+use crate::cluster::console::{Console, Watching};
 use crate::failure::{Context, Failure, Result};
 use crate::run_dir::RunDir;
 use planaria_protocol::Secret;
@@ -77,6 +77,6 @@ pub fn connect(folder: &Path) -> Result<Option<Console>> {
     let content: Content = serde_json::from_slice(&text)
         .map_err(|e| Failure::failed(format!("`{}` cannot be read: {e}", path.display())))?;
     let secret = Secret::from_hex(&content.secret).map_err(Failure::failed)?;
-    let Content { address, generation, build, .. } = &content;
-    Console::join(address, &secret, *generation, build).map(Some)
+    // Of whichever generation: the coordinator may have been replaced since the file was written.
+    Console::join(&content.address, &secret, &content.build, Watching::default()).map(Some)
 }

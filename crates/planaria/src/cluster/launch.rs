@@ -11,6 +11,7 @@ use planaria_numerics::optimizer;
 use planaria_protocol::Secret;
 use planaria_protocol::launch::{CourseLaunch, Launch, Size};
 use planaria_protocol::state::State;
+use std::path::Path;
 
 /// The generation that a session begins: one more than any before.
 pub fn generation(run: &RunDir, origin: Option<&Origin>) -> Result<u64> {
@@ -25,6 +26,7 @@ pub fn launch(
     size: Size,
     (secret, generation): (&Secret, u64),
     (state, origin): (&State, Option<&Origin>),
+    kept: Option<&Path>,
 ) -> Result<Launch> {
     let network = network(&job.plan)?;
     let facts = facts(&job.plan, &job.data, &network);
@@ -55,7 +57,24 @@ pub fn launch(
         recipe: job.plan.recipe.clone(),
         facts,
         size,
-        state: None,
+        state: kept.map(|folder| folder.display().to_string()),
         course: Some(course),
     })
+}
+
+/// What a coordinator is told that takes the place of another.
+pub fn again(
+    first: &Launch,
+    generation: u64,
+    listen: Option<&str>,
+    after: Option<String>,
+) -> Launch {
+    let mut launch = first.clone();
+    launch.generation = generation;
+    if let Some(course) = &mut launch.course {
+        course.manifest.generation = generation;
+        course.listen = listen.map(str::to_owned);
+        course.after = after;
+    }
+    launch
 }

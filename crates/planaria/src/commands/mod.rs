@@ -7,6 +7,7 @@ pub mod logs;
 pub mod plan;
 pub mod resume;
 pub mod runs;
+pub mod scale;
 pub mod schema;
 pub mod status;
 pub mod stop;
@@ -32,6 +33,7 @@ pub fn run(cli: Cli, process: Stopwatch) -> Result<Option<Exit>> {
         Command::Runs(options) => runs::run(&options, style).map(|()| None),
         Command::Status(options) => status::run(&options).map(|()| None),
         Command::Stop(options) => stop::run(&options, style).map(|()| None),
+        Command::Scale(options) => scale::run(&options, style).map(|()| None),
         Command::Logs(options) => logs::run(&options).map(|()| None),
         Command::Plan(options) => plan::run(&options).map(|()| None),
         Command::Schema => schema::run().map(|()| None),

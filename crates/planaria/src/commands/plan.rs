@@ -69,6 +69,7 @@ fn processes_json(plan: &Plan, size: Option<Size>, threads: usize) -> Value {
         None => json!({"workers": 0, "servers": 0, "threads": threads}),
         Some(size) => json!({
             "workers": size.workers,
+            "workers_min": size.workers_min,
             "servers": size.servers,
             "threads": size.threads,
             "shards": first_deal(plan, size),

@@ -54,7 +54,7 @@ pub fn run(options: &cli::Resume, style: Style, process: Stopwatch) -> Result<Op
     // How many processes there are is no part of what is computed, so it may change.
     let pool = &mut plan.recipe.pool;
     if let Some(workers) = options.processes.workers {
-        pool.workers = workers.into();
+        pool.workers = pool.workers.at_most(workers.into());
         pool.servers = None;
     }
     if let Some(servers) = options.processes.servers {

@@ -55,7 +55,7 @@ fn pulse(folder: &Path) -> Option<Box<Pulse>> {
     let console = control::connect(folder).ok().flatten()?;
     loop {
         match console.next(PATIENCE) {
-            News::Event(_) => {}
+            News::Event(_) | News::Pool(_) | News::Kill { .. } => {}
             News::Pulse(pulse) => return Some(pulse),
             News::Nothing | News::Finish | News::Gone(_) => return None,
         }

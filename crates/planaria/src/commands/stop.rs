@@ -58,7 +58,8 @@ pub fn run(options: &cli::Stop, style: Style) -> Result<()> {
     Ok(())
 }
 
-fn not_running(history: &History) -> Failure {
+/// The mistake of asking something of a run that has ended.
+pub(crate) fn not_running(history: &History) -> Failure {
     let path = history.folder.display();
     let how = match history.state {
         // Its lock was let go of just now.
@@ -93,7 +94,7 @@ fn ask(console: &Console) -> bool {
                     return true;
                 }
             }
-            News::Pulse(_) => {}
+            News::Pulse(_) | News::Pool(_) | News::Kill { .. } => {}
             News::Finish => return true,
             News::Nothing | News::Gone(_) => return false,
         }

@@ -29,8 +29,9 @@ use crate::training::interrupt;
 use crate::training::run_loop::{Job, Session};
 use planaria_protocol::checkpoint::{Checkpoint, Found};
 use planaria_protocol::launch::Size;
+use planaria_recipe::sections::Workers;
 use planaria_recipe::train::{Optimizer, Schedule};
-use planaria_recipe::{Layer, Plan, Source, to_yaml};
+use planaria_recipe::{Diagnostics, Layer, Plan, Source, to_yaml};
 use serde::Serialize;
 use size::{cluster_size, memory_bytes, training_threads};
 use std::path::{Path, PathBuf};
@@ -82,6 +83,7 @@ use survey::{Survey, check_output};
 pub struct Planaria {
     base: Base,
     sets: Vec<String>,
+    workers: Option<usize>,
     threads: Option<u16>,
     program: Option<PathBuf>,
     folder: Option<PathBuf>,
@@ -111,6 +113,7 @@ impl Planaria {
         Self {
             base,
             sets: Vec::new(),
+            workers: None,
             threads: None,
             program: None,
             folder: None,
@@ -165,9 +168,11 @@ impl Planaria {
         self.put("seed", &seed)
     }
 
-    /// Worker processes; the result does not depend on it.
-    pub fn workers(self, workers: usize) -> Self {
-        self.put("pool.workers", &workers)
+    /// Worker processes; the result does not depend on it. Where the recipe says how many there must
+    /// be at least, that goes on to hold, as far as so many have it.
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.workers = Some(workers);
+        self
     }
 
     /// Server processes; the result does not depend on it.
@@ -241,20 +246,35 @@ impl Planaria {
 
     /// The recipe as it is after all overrides, checked as far as that goes without data.
     pub(crate) fn source(&self) -> Result<Source> {
-        let source = match &self.base {
-            Base::File(path) => Source::load(path, &self.sets),
-            Base::Name(name) => Source::parse(BUILT, &built(name), &self.sets),
+        self.read(&self.all_sets()).map_err(Failure::user)
+    }
+
+    fn read(&self, sets: &[String]) -> Result<Source, Diagnostics> {
+        match &self.base {
+            Base::File(path) => Source::load(path, sets),
+            Base::Name(name) => Source::parse(BUILT, &built(name), sets),
+        }
+    }
+
+    /// All overrides. How many workers there are at least is in the recipe, so it is looked up.
+    fn all_sets(&self) -> Vec<String> {
+        let Some(max) = self.workers else { return self.sets.clone() };
+        let workers = match self.read(&self.sets) {
+            Ok(source) => source.recipe().pool.workers.at_most(max),
+            // What is wrong with it is found again, and told then.
+            Err(_) => Workers::Count(max),
         };
-        source.map_err(Failure::user)
+        self.clone().put("pool.workers", &workers).sets
     }
 
     /// Trains to the end, however that comes.
     pub(crate) fn run(self) -> Result<Finished> {
         let mut survey = Survey::default();
         let open = |recipe: &_| survey.open(recipe, self.style);
+        let sets = self.all_sets();
         let planned = match &self.base {
-            Base::File(path) => Source::load_and_plan(path, &self.sets, open),
-            Base::Name(name) => Source::parse_and_plan(BUILT, &built(name), &self.sets, open),
+            Base::File(path) => Source::load_and_plan(path, &sets, open),
+            Base::Name(name) => Source::parse_and_plan(BUILT, &built(name), &sets, open),
         };
         let (source, plan) = match planned {
             Ok(planned) => planned,
@@ -324,12 +344,18 @@ pub(crate) fn train(
 pub(crate) fn processes(size: Option<Size>, threads: usize) -> String {
     match size {
         None => format!("1 process, {}", counted(threads as u64, "thread")),
-        Some(size) => format!(
-            "{} × {}, {}",
-            counted(size.workers.into(), "worker"),
-            counted(size.threads.into(), "thread"),
-            counted(size.servers.into(), "server")
-        ),
+        Some(size) => {
+            let least = match size.workers_min {
+                0 | 1 => String::new(),
+                least => format!(" (at least {least})"),
+            };
+            format!(
+                "{}{least} × {}, {}",
+                counted(size.workers.into(), "worker"),
+                counted(size.threads.into(), "thread"),
+                counted(size.servers.into(), "server")
+            )
+        }
     }
 }
 

@@ -17,7 +17,7 @@ pub(crate) fn cluster_size(asked: Option<u16>, plan: &Plan) -> Option<Size> {
     if pool.is_one_process() {
         return None;
     }
-    let workers = pool.workers;
+    let workers = pool.workers.max();
     let threads = match threads(asked, pool.threads) {
         // The cores are shared out unless a number was asked for.
         cores if asked.is_none() && pool.threads == 0 => cores / workers,
@@ -25,8 +25,8 @@ pub(crate) fn cluster_size(asked: Option<u16>, plan: &Plan) -> Option<Size> {
     };
     let shards = plan.recipe.train.shards.div_ceil(workers);
     Some(Size {
-        workers_min: 1,
         workers: workers as u32,
+        workers_min: pool.workers.min().min(workers) as u32,
         servers: pool.server_count().max(1) as u32,
         threads: threads.min(shards).max(1) as u32,
     })

@@ -1,0 +1,57 @@
+//! How a process has ended.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+
+/// What a coordinator exits with that wants another in its place, to go on from what was kept.
+pub const ANOTHER: i32 = 75;
+/// What a process exits with whose thread has broken down; Rust's own number for it.
+pub const PANICKED: i32 = 101;
+
+/// How a process has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// By itself, with this code.
+    Code(i32),
+    /// By this signal.
+    Signal(i32),
+}
+
+impl Ending {
+    /// Whether it ended as it should.
+    pub fn is_well(self) -> bool {
+        self == Self::Code(0)
+    }
+
+    /// Whether it wants another process in its place.
+    pub fn asks_for_another(self) -> bool {
+        self == Self::Code(ANOTHER)
+    }
+
+    /// Whether it saw that it cannot go on, and said why in its log.
+    pub fn is_deliberate(self) -> bool {
+        matches!(self, Self::Code(code) if code != ANOTHER && code != PANICKED)
+    }
+}
+
+impl From<ExitStatus> for Ending {
+    fn from(status: ExitStatus) -> Self {
+        match (status.code(), status.signal()) {
+            (Some(code), _) => Self::Code(code),
+            (None, signal) => Self::Signal(signal.unwrap_or(0)),
+        }
+    }
+}
+
+impl std::fmt::Display for Ending {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match *self {
+            Self::Code(ANOTHER) => write!(f, "exit code {ANOTHER} (start another)"),
+            Self::Code(code) => write!(f, "exit code {code}"),
+            Self::Signal(libc::SIGKILL) => {
+                write!(f, "killed by signal 9 (out of memory, or kill -9)")
+            }
+            Self::Signal(signal) => write!(f, "killed by signal {signal}"),
+        }
+    }
+}

@@ -1,0 +1,422 @@
+//! Keeps the processes of a run going until it is over, and tells what they say.
+//!
+//! Owns the fleet, the link to the coordinator, and what both do to each other; whom to start and
+//! to give up is [`supervise`](planaria_fleet::supervise)'s to say. One thread does it all, and
+//! never waits for longer than a moment but to reap what has ended.
+
+use crate::clock::Stopwatch;
+use crate::cluster::console::{Console, News};
+use crate::cluster::control::Control;
+use crate::cluster::launch;
+use crate::cluster::meeting::{Meeting, Met, Whom};
+use crate::failure::{Context, Failure, Result};
+use crate::run_dir::{LOGS, RunDir};
+use crate::training::interrupt;
+use planaria_fleet::local::{Exit, Local, Started};
+use planaria_fleet::supervise::{Action, Input, Loss, Supervisor};
+use planaria_protocol::Secret;
+use planaria_protocol::event::{Event, Pulse, What};
+use planaria_protocol::launch::Launch;
+use planaria_protocol::message::Agent;
+use std::fs;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
+use std::process::ChildStdout;
+use std::time::Duration;
+
+/// How often signals and ended processes are looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// How long processes may take to end by themselves when a run is over.
+const FAREWELL: Duration = Duration::from_secs(5);
+/// How long a coordinator that has told the end may take to take its leave.
+const LEAVE: Duration = Duration::from_secs(10);
+/// Exits that are remembered, to explain a failure by.
+const EXITS_MAX: usize = 64;
+/// Of a log, what is looked at for its last line.
+const LOG_END_BYTES: u64 = 4096;
+
+/// What is told as it happens.
+pub trait Audience {
+    /// Something happened.
+    fn event(&mut self, event: &Event) -> Result<()>;
+    /// Where the run is.
+    fn pulse(&mut self, pulse: &Pulse);
+}
+
+/// The processes of a run, seen from the command that started them.
+pub struct Foreground<'a> {
+    run: &'a RunDir,
+    secret: &'a Secret,
+    /// What the first coordinator was told.
+    first: Launch,
+    fleet: Local,
+    supervisor: Supervisor,
+    clock: Stopwatch,
+    /// Where the coordinator listens, once it has said so; another in its place listens there too.
+    address: Option<String>,
+    link: Option<Console>,
+    meeting: Option<Meeting>,
+    control: Option<Control>,
+    /// The place in `events.jsonl` of the first event that has not been seen.
+    seen: u64,
+    /// Steps done, as this coordinator told last.
+    step: Option<u64>,
+    /// Why the run is to stop, and whether this coordinator was told so.
+    stopping: Option<String>,
+    told_stop: bool,
+    /// Since when it is known that the run is over.
+    over: Option<Duration>,
+    failed: Option<Failure>,
+    /// Processes that have ended since the last step, in that order.
+    exits: Vec<Exit>,
+}
+
+impl<'a> Foreground<'a> {
+    /// Nothing is started yet.
+    pub fn new(run: &'a RunDir, program: &Path, secret: &'a Secret, first: Launch) -> Result<Self> {
+        let logs = run.file(LOGS);
+        fs::create_dir_all(&logs).context(|| format!("cannot create `{}`", logs.display()))?;
+        let size = first.size;
+        Ok(Self {
+            run,
+            secret,
+            fleet: Local::new(program, &logs),
+            supervisor: Supervisor::new(first.generation, size.servers, size.workers),
+            first,
+            clock: Stopwatch::start(),
+            address: None,
+            link: None,
+            meeting: None,
+            control: None,
+            seen: 0,
+            step: None,
+            stopping: None,
+            told_stop: false,
+            over: None,
+            failed: None,
+            exits: Vec::new(),
+        })
+    }
+
+    /// Of the last coordinator.
+    pub fn generation(&self) -> u64 {
+        self.supervisor.generation()
+    }
+
+    /// Workers wanted.
+    pub fn workers(&self) -> u32 {
+        self.supervisor.workers()
+    }
+
+    /// Processes that have ended since the last step, in that order.
+    pub fn exits(&self) -> &[Exit] {
+        &self.exits
+    }
+
+    /// Starts every process, and others for those that are lost, until the run is over. Nothing is
+    /// left running, however it ends.
+    pub fn train(&mut self, audience: &mut impl Audience) -> Result<()> {
+        let trained = self.work(audience);
+        (self.meeting, self.link, self.control) = (None, None, None);
+        if trained.is_ok() {
+            // Those who had not joined have not heard that the run is over.
+            for (agent, pid) in self.supervisor.unready() {
+                self.fleet.kill(agent, pid);
+            }
+            let exits = self.fleet.end(FAREWELL);
+            self.exits.extend(exits);
+        } else {
+            // Those that are left wait for the others, and would for ever.
+            self.fleet.kill_all();
+        }
+        trained
+    }
+
+    fn work(&mut self, audience: &mut impl Audience) -> Result<()> {
+        loop {
+            self.tell(Input::Look);
+            let news = match &self.link {
+                Some(link) => link.next(LOOK_EVERY),
+                None => self.meet(),
+            };
+            let is_last = self.hear(news, audience)?;
+            self.reap();
+            self.ask_to_stop();
+            if let Some(failure) = self.failed.take() {
+                return Err(failure);
+            }
+            let waited = self.over.map(|since| self.clock.elapsed().saturating_sub(since));
+            let is_left = self.link.is_none() || waited.is_some_and(|waited| waited > LEAVE);
+            if is_last || self.over.is_some() && is_left {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Takes in what the coordinator said; true where it was the last.
+    fn hear(&mut self, news: News, audience: &mut impl Audience) -> Result<bool> {
+        if !matches!(news, News::Nothing | News::Gone(_)) {
+            self.tell(Input::Heard);
+        }
+        match news {
+            News::Event(event) => {
+                self.follow(&event);
+                audience.event(&event)?;
+            }
+            News::Pulse(pulse) => {
+                self.reached(pulse.step);
+                audience.pulse(&pulse);
+            }
+            News::Pool(workers) => self.tell(Input::Pool { workers }),
+            News::Kill { agent, pid, why } => self.tell(Input::Kill { agent, pid, why }),
+            News::Nothing => {}
+            News::Finish => return Ok(true),
+            News::Gone(_) => {
+                self.unlink();
+                self.tell(Input::LinkGone);
+            }
+        }
+        Ok(false)
+    }
+
+    /// What an event means for the processes.
+    fn follow(&mut self, event: &Event) {
+        match &event.what {
+            What::Joined { agent, pid, .. } => {
+                if let Some(agent) = named(agent) {
+                    self.tell(Input::Ready { agent, pid: *pid });
+                }
+            }
+            What::Started(started) => self.step = Some(started.step),
+            What::Recovered { step, .. } => self.step = Some(*step),
+            What::Steps(figures) => self.reached(figures.step),
+            What::Committed { end_step, .. } => self.reached(*end_step),
+            What::Stopping { reason } => {
+                (self.stopping, self.told_stop) = (Some(reason.clone()), true);
+            }
+            What::Ended { .. } => {
+                self.over.get_or_insert(self.clock.elapsed());
+                self.tell(Input::Over);
+            }
+            _ => {}
+        }
+    }
+
+    /// The run has come so far.
+    fn reached(&mut self, step: u64) {
+        if self.step.is_some_and(|before| before < step) {
+            // Whoever was lost before it is got over.
+            self.exits.clear();
+            self.tell(Input::Progress);
+        }
+        self.step = Some(step);
+    }
+
+    /// Tells the supervisor, and does what it decides.
+    fn tell(&mut self, input: Input) {
+        let mut inputs = vec![input];
+        while let Some(input) = inputs.pop() {
+            for action in self.supervisor.step(self.clock.elapsed(), input) {
+                inputs.extend(self.act(action));
+            }
+        }
+    }
+
+    fn act(&mut self, action: Action) -> Option<Input> {
+        let agent = match action {
+            Action::Start { agent } => agent,
+            Action::Coordinate { generation, after } => {
+                return Some(self.coordinate(generation, after));
+            }
+            Action::Kill { agent, pid, .. } => {
+                self.fleet.kill(agent, pid);
+                return None;
+            }
+            Action::Fail(loss) => {
+                self.failed = Some(self.failure(loss));
+                return None;
+            }
+        };
+        let mut launch = self.first.clone();
+        launch.generation = self.supervisor.generation();
+        launch.size.workers = self.supervisor.workers();
+        launch.coordinator.clone_from(&self.address);
+        launch.course = None;
+        Some(match self.fleet.start(agent, &self.run.id(), &launch) {
+            Ok(started) => Input::Started { agent, pid: started.pid },
+            Err(e) => Input::NotStarted { agent, why: e.to_string() },
+        })
+    }
+
+    /// Starts a coordinator and begins to reach it.
+    fn coordinate(&mut self, generation: u64, after: Option<String>) -> Input {
+        self.unlink();
+        (self.meeting, self.step) = (None, None);
+        let mut launch = launch::again(&self.first, generation, self.address.as_deref(), after);
+        launch.size.workers = self.supervisor.workers();
+        let agent = Agent::Coordinator;
+        match self.fleet.start(agent, &self.run.id(), &launch) {
+            Err(e) => Input::NotStarted { agent, why: e.to_string() },
+            Ok(Started { pid, stdout }) => {
+                self.meeting = self.meeting(generation, stdout);
+                Input::Started { agent, pid }
+            }
+        }
+    }
+
+    /// Begins to reach a coordinator; where there is no thread to do it, it is tried again.
+    fn meeting(&self, generation: u64, stdout: Option<ChildStdout>) -> Option<Meeting> {
+        let whom = Whom {
+            address: self.address.clone(),
+            stdout,
+            secret: self.secret.clone(),
+            build: self.first.build.clone(),
+            generation,
+            from: self.seen,
+        };
+        Meeting::begin(whom).ok()
+    }
+
+    /// Waits a moment for a coordinator to be reached.
+    fn meet(&mut self) -> News {
+        let met = match &self.meeting {
+            Some(meeting) => meeting.result(LOOK_EVERY),
+            None => {
+                std::thread::park_timeout(LOOK_EVERY);
+                Met::Nobody
+            }
+        };
+        match met {
+            Met::NotYet => {}
+            Met::There(address, console) => self.met(address, console),
+            // If it lives it may have dropped the link only. If it says nothing it will be killed.
+            Met::Nobody => {
+                let lives = self.supervisor.pid(Agent::Coordinator).is_some();
+                let known = self.address.is_some() && lives;
+                self.meeting = known.then(|| self.meeting(self.generation(), None)).flatten();
+            }
+        }
+        News::Nothing
+    }
+
+    fn met(&mut self, address: String, console: Console) {
+        if self.control.is_none() {
+            match Control::write(self.run, &address, self.secret, &self.first) {
+                Ok(control) => self.control = Some(control),
+                Err(failure) => {
+                    self.failed = Some(failure);
+                    return;
+                }
+            }
+        }
+        self.address = Some(address);
+        (self.link, self.meeting, self.told_stop) = (Some(console), None, false);
+        self.tell(Input::Linked);
+    }
+
+    /// Lets go of the link, if there is one.
+    fn unlink(&mut self) {
+        if let Some(link) = self.link.take() {
+            self.seen = self.seen.max(link.seen());
+        }
+    }
+
+    /// Takes in who has ended.
+    fn reap(&mut self) {
+        for exit in self.fleet.exits(Duration::ZERO) {
+            if let (Some(link), false) = (&self.link, exit.is_well())
+                && exit.agent != Agent::Coordinator
+            {
+                link.ended(exit.agent, exit.pid, &exit.how());
+            }
+            if self.exits.len() >= EXITS_MAX {
+                self.exits.remove(0);
+            }
+            self.exits.push(exit);
+            self.tell(Input::Ended { agent: exit.agent, pid: exit.pid, ending: exit.ending });
+        }
+    }
+
+    /// Tells a coordinator that a stop was asked for, each that takes the place of another anew.
+    fn ask_to_stop(&mut self) {
+        if interrupt::asked() && self.stopping.is_none() {
+            self.stopping = Some(interrupt::REASON.to_owned());
+        }
+        if let (Some(link), Some(reason), false) = (&self.link, &self.stopping, self.told_stop) {
+            link.stop(reason);
+            self.told_stop = true;
+        }
+    }
+
+    /// A loss that ends the run, and where to read more.
+    fn failure(&self, loss: Loss) -> Failure {
+        let log = self.run.file(LOGS).join(format!("{}.log", loss.agent));
+        let path = log.display();
+        Failure::failed(&loss.message).hint(match last_line(&log) {
+            Some(line) => format!("its log is `{path}`, and ends with: {line}"),
+            None => format!("its log is `{path}`"),
+        })
+    }
+}
+
+/// The agent of this name.
+fn named(name: &str) -> Option<Agent> {
+    let (kind, number) = name.split_once('-')?;
+    let number = number.parse().ok()?;
+    match kind {
+        "worker" => Some(Agent::Worker(number)),
+        "server" => Some(Agent::Server(number)),
+        _ => None,
+    }
+}
+
+/// The last line of a log, without its time.
+fn last_line(log: &Path) -> Option<String> {
+    let mut file = fs::File::open(log).ok()?;
+    let bytes = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(bytes.saturating_sub(LOG_END_BYTES))).ok()?;
+    let mut end = Vec::new();
+    file.take(LOG_END_BYTES).read_to_end(&mut end).ok()?;
+    let end = String::from_utf8_lossy(&end);
+    let line = end.lines().map(str::trim).rfind(|line| !line.is_empty())?;
+    let text = match line.split_once("Z ") {
+        Some((time, text)) if time.len() == 23 => text,
+        _ => line,
+    };
+    Some(text.strip_prefix("ended: ").unwrap_or(text).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agents_are_known_by_their_names() {
+        for agent in [Agent::Worker(0), Agent::Worker(12), Agent::Server(3)] {
+            assert_eq!(named(&agent.to_string()), Some(agent));
+        }
+        for name in ["coordinator", "worker", "worker-", "worker-x", "clerk-1"] {
+            assert_eq!(named(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_last_line_of_a_log_is_what_it_ended_with() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("a.log");
+        assert_eq!(last_line(&log), None);
+        for (text, expect) in [
+            ("", None),
+            (
+                "2001-09-09T01:46:40.000Z started\n2001-09-09T01:46:41.000Z ended: error: no data\n\n",
+                Some("error: no data"),
+            ),
+            ("thread panicked", Some("thread panicked")),
+        ] {
+            std::fs::write(&log, text).unwrap();
+            assert_eq!(last_line(&log).as_deref(), expect);
+        }
+        std::fs::write(&log, "x".repeat(10_000)).unwrap();
+        assert_eq!(last_line(&log).unwrap().len(), LOG_END_BYTES as usize);
+    }
+}

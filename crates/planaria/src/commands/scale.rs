@@ -1,0 +1,208 @@
+//! `planaria scale`: asks a live run to go on with more or fewer workers.
+
+use crate::cli;
+use crate::clock::Stopwatch;
+use crate::cluster::console::{Console, News};
+use crate::cluster::control;
+use crate::commands::print;
+use crate::commands::stop::not_running;
+use crate::failure::{Failure, Result};
+use crate::progress::{Progress, Style};
+use crate::run_dir::find;
+use crate::run_dir::history::History;
+use crate::run_dir::lock::Holder;
+use crate::traces::number::counted;
+use planaria_protocol::event::What;
+use serde_json::json;
+use std::path::Path;
+use std::time::Duration;
+
+/// How long it may take in all; a coordinator that is being replaced is back by then.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Time between two attempts.
+const BETWEEN: Duration = Duration::from_millis(100);
+/// Workers that can be asked for.
+const WORKERS_MAX: u32 = 1024;
+
+/// What came of it: workers before, and after.
+#[derive(Debug, PartialEq, Eq)]
+struct Scaled {
+    before: Option<u32>,
+    workers: u32,
+}
+
+/// Scales and says so.
+pub fn run(options: &cli::Scale, style: Style) -> Result<()> {
+    let workers = parse(&options.change)?;
+    let folder = find(&options.run)?;
+    let scaled = scale(&folder, workers)?;
+    let path = folder.display();
+    if options.json {
+        let document =
+            json!({ "run": path.to_string(), "workers": scaled.workers, "before": scaled.before });
+        return print(&format!("{document:#}\n"));
+    }
+    Progress::new(style).note(&format!("run {path} {}", text(&scaled)));
+    Ok(())
+}
+
+/// `workers=4`.
+fn parse(change: &str) -> Result<u32> {
+    let example = "write `workers=4`, say";
+    let Some((key, value)) = change.split_once('=') else {
+        return Err(Failure::user(format!("`{change}` does not say what to scale")).hint(example));
+    };
+    if key.trim() != "workers" {
+        let message = format!("`{change}`: only `workers` can be scaled, not `{}`", key.trim());
+        return Err(Failure::user(message).hint(example));
+    }
+    match value.trim().parse() {
+        Ok(workers @ 1..=WORKERS_MAX) => Ok(workers),
+        _ => {
+            let message = format!(
+                "`{change}`: `workers` must be a whole number from 1 to {WORKERS_MAX}, but is `{}`",
+                value.trim()
+            );
+            Err(Failure::user(message).hint(example))
+        }
+    }
+}
+
+fn text(scaled: &Scaled) -> String {
+    let workers = counted(scaled.workers.into(), "worker");
+    match scaled.before {
+        Some(before) if before == scaled.workers => format!("has {workers} already"),
+        Some(before) => format!("goes on with {workers} instead of {before}"),
+        None => format!("goes on with {workers}"),
+    }
+}
+
+/// Asks until there is an answer. To ask twice is to ask once: who has as many as were asked for
+/// says so.
+fn scale(folder: &Path, workers: u32) -> Result<Scaled> {
+    let since = Stopwatch::start();
+    let path = folder.display();
+    loop {
+        if !Holder::of(folder)?.is_live() {
+            return Err(not_running(&History::read(folder)?));
+        }
+        let left = PATIENCE.saturating_sub(since.elapsed());
+        match control::connect(folder) {
+            Ok(Some(console)) => {
+                if let Some(scaled) = ask(&console, workers, &since)? {
+                    return Ok(scaled);
+                }
+            }
+            Ok(None) => alone(&History::read(folder)?, workers)?,
+            // It is about to begin or to end, or is being replaced.
+            Err(_) => {}
+        }
+        if left.is_zero() {
+            let message = format!("run `{path}` did not answer within {} s", PATIENCE.as_secs());
+            let hint = format!("try again in a moment; `planaria logs {path}` tells what it does");
+            return Err(Failure::failed(message).hint(hint));
+        }
+        std::thread::park_timeout(BETWEEN.min(left));
+    }
+}
+
+/// The mistake of asking a run for workers that is one process.
+fn alone(history: &History, workers: u32) -> Result<()> {
+    // Without a step to come nothing is known of it: it is only just beginning.
+    if history.steps == 0 || history.workers > 0 {
+        return Ok(());
+    }
+    let path = history.folder.display();
+    let message = format!("run `{path}` is one process, and has no workers to scale");
+    Err(Failure::user(message).hint(format!(
+        "stop it by `planaria stop {path} --wait`, then `planaria resume {path} --workers {workers}`"
+    )))
+}
+
+/// Asks one coordinator; nothing if it goes away or says nothing.
+fn ask(console: &Console, workers: u32, since: &Stopwatch) -> Result<Option<Scaled>> {
+    let (mut before, mut is_asked) = (None, false);
+    loop {
+        let left = PATIENCE.saturating_sub(since.elapsed());
+        if left.is_zero() {
+            return Ok(None);
+        }
+        match console.next(left) {
+            News::Event(event) => match event.what {
+                What::Started(started) => before = Some(started.workers),
+                What::Scaled { workers: now } if is_asked && now == workers => {
+                    return Ok(Some(Scaled { before, workers }));
+                }
+                // It may also come from another who asks at the same time.
+                What::Scaled { workers: now } => before = Some(now),
+                What::Ended { .. } => {
+                    return Err(Failure::user("the run has just ended"));
+                }
+                _ => {}
+            },
+            // What has happened is told before where the run is: `before` is right.
+            News::Pulse(_) if !is_asked => {
+                if before == Some(workers) {
+                    return Ok(Some(Scaled { before, workers }));
+                }
+                console.scale(workers);
+                is_asked = true;
+            }
+            News::Pulse(_) | News::Pool(_) | News::Kill { .. } => {}
+            News::Nothing | News::Finish | News::Gone(_) => return Ok(None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure::Exit;
+
+    #[test]
+    fn what_to_scale_is_read_or_refused() {
+        for (change, expect) in [("workers=1", 1), ("workers=1024", 1024), (" workers = 8 ", 8)] {
+            assert_eq!(parse(change).unwrap(), expect);
+        }
+        for (change, expect) in [
+            ("4", "`4` does not say what to scale"),
+            ("servers=2", "`servers=2`: only `workers` can be scaled, not `servers`"),
+            ("workers=0", "whole number from 1 to 1024, but is `0`"),
+            ("workers=1025", "whole number from 1 to 1024, but is `1025`"),
+            ("workers=", "whole number from 1 to 1024, but is ``"),
+            ("workers=-1", "whole number from 1 to 1024, but is `-1`"),
+            ("workers=two", "whole number from 1 to 1024, but is `two`"),
+        ] {
+            let failure = parse(change).unwrap_err();
+            assert!(failure.message.contains(expect), "{}", failure.message);
+            assert_eq!((failure.exit, failure.hint.is_some()), (Exit::User, true));
+        }
+    }
+
+    #[test]
+    fn what_came_of_it_reads_well() {
+        for (before, workers, expect) in [
+            (Some(3), 4, "goes on with 4 workers instead of 3"),
+            (Some(3), 1, "goes on with 1 worker instead of 3"),
+            (Some(4), 4, "has 4 workers already"),
+            (None, 2, "goes on with 2 workers"),
+        ] {
+            assert_eq!(text(&Scaled { before, workers }), expect);
+        }
+    }
+
+    #[test]
+    fn a_run_of_one_process_has_nothing_to_scale() {
+        let mut history = History::of(Path::new("runs/net-1"), Holder::Nobody, &[]);
+        assert!(alone(&history, 4).is_ok(), "only just beginning");
+        history.steps = 10;
+        let failure = alone(&history, 4).unwrap_err();
+        assert_eq!(
+            failure.to_string(),
+            "error: run `runs/net-1` is one process, and has no workers to scale\n\nhint: stop it by \
+             `planaria stop runs/net-1 --wait`, then `planaria resume runs/net-1 --workers 4`"
+        );
+        history.workers = 2;
+        assert!(alone(&history, 4).is_ok(), "only just beginning or ending");
+    }
+}
