@@ -253,6 +253,7 @@ mod tests {
             servers: 1,
             shards: 8,
             batch: 10,
+            digest: Default::default(),
         })
     }
 
