@@ -199,7 +199,7 @@ impl Watch {
             match console.next(LOOK_EVERY) {
                 News::Event(event) => {
                     self.story.take(&event);
-                    self.recorder.take(&event)?;
+                    self.recorder.take(&event);
                 }
                 News::Pulse(pulse) => self.recorder.pulse(&pulse),
                 News::Nothing => {}

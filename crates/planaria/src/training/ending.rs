@@ -7,7 +7,7 @@
 use crate::clock::{self, Stopwatch};
 use crate::failure::{Context, Failure, Result};
 use crate::run_dir::RunDir;
-use crate::run_dir::metrics::Line;
+use crate::run_dir::metrics::{self, Line};
 use crate::run_dir::model_file::Description;
 use crate::traces::html;
 use crate::traces::report::{Ending, Facts, Outcome, Report, peak_memory_bytes, weights_sha256};
@@ -81,6 +81,10 @@ impl Results<'_> {
             run.write("model.safetensors", &tensors)?;
             run.write("model.yaml", description.to_yaml().as_bytes())?;
         }
+        // Whatever became of the file on the way, it ends as the events have it.
+        let path = run.file("metrics.jsonl");
+        metrics::write(&path, self.lines)
+            .context(|| format!("cannot write `{}`", path.display()))?;
         let page = html::page(report, self.lines, self.recipe_text);
         run.write("report.html", page.as_bytes())?;
         run.write("report.json", report.to_json().as_bytes())
