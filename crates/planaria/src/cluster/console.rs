@@ -3,7 +3,7 @@
 use crate::failure::{Failure, Result};
 use planaria_protocol::event::{Event, Pulse};
 use planaria_protocol::launch::Launch;
-use planaria_protocol::message::{Agent, FromConsole, Join, ToConsole};
+use planaria_protocol::message::{Agent, FromConsole, Join, ToConsole, Weather};
 use planaria_protocol::{Error, Receiver, Secret, Sender, connect};
 use std::sync::mpsc::{Receiver as Inbox, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
@@ -77,6 +77,13 @@ impl Console {
     /// Says that a process has ended.
     pub fn ended(&self, agent: Agent, pid: u32, how: &str) {
         let _ = self.sender.send(&FromConsole::Ended { agent, pid, how: how.to_owned() });
+    }
+}
+
+impl Console {
+    /// Asks that a process suffers a fault; says whether the coordinator could be asked.
+    pub fn chaos(&self, agent: Agent, weather: Weather) -> bool {
+        self.sender.send(&FromConsole::Chaos { agent, weather }).is_ok()
     }
 }
 

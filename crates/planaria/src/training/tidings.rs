@@ -138,10 +138,7 @@ mod tests {
                 Some("worker-2 was lost (killed by signal 9); its shards go to the others"),
             ),
             (lost("server-0", "killed by signal 9"), None),
-            (
-                recovered(0),
-                Some("server-0 was lost; going on after step 1,234 under generation 3"),
-            ),
+            (recovered(0), Some("server-0 was lost; going on after step 1,234 under generation 3")),
             (
                 recovered(1),
                 Some(

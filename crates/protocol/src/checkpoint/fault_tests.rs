@@ -91,13 +91,8 @@ fn a_save_that_fails_leaves_nothing_and_touches_nothing() {
         fs::create_dir_all(dir.path().join(link).join("x")).unwrap();
         let folder = shelf.begin(2).unwrap();
         let weights = sample(2);
-        let view = PartView {
-            step: 2,
-            start: 0,
-            parameters: &weights.parameters,
-            slots: &[],
-            state: &[],
-        };
+        let view =
+            PartView { step: 2, start: 0, parameters: &weights.parameters, slots: &[], state: &[] };
         let info = write_part(&folder, 0, &view).unwrap();
         let mut manifest =
             super::tests::manifest(2, &weights, vec![Part { info, start: 0, end: 4 }]);

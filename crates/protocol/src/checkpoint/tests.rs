@@ -8,7 +8,13 @@ use sha2::{Digest, Sha256};
 use std::fs;
 
 /// A checkpoint of some steps; `cuts` are where one part ends and the next begins.
-pub(super) fn write(shelf: &Shelf, step: u64, weights: &Weights, cuts: &[usize], is_best: bool) -> PathBuf {
+pub(super) fn write(
+    shelf: &Shelf,
+    step: u64,
+    weights: &Weights,
+    cuts: &[usize],
+    is_best: bool,
+) -> PathBuf {
     let folder = shelf.begin(step).unwrap();
     let all = weights.parameters.len();
     let starts = [0].into_iter().chain(cuts.iter().copied());
