@@ -289,7 +289,7 @@ pub struct Chaos {
     /// Time between faults, such as `500ms`, `2s` or `1s..3s`.
     #[arg(long, value_name = "TIME", default_value = "1s..3s")]
     pub every: Span,
-    /// How long to go on; until the run is over when left out.
+    /// How long to go on; until the run is over when left out. One fault comes in any case.
     #[arg(long = "for", value_name = "TIME")]
     pub lasts: Option<Span>,
     /// What follows from the same seed is the same; a random one when left out.

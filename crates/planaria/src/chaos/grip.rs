@@ -40,6 +40,12 @@ impl Grip {
         self.held.contains_key(&pid)
     }
 
+    /// Whether any process is held now.
+    pub fn is_holding(&mut self) -> bool {
+        self.held.retain(|_, thread| !thread.is_finished());
+        !self.held.is_empty()
+    }
+
     /// Holds a process for a while; says whether it was still there.
     pub fn hold(
         &mut self,

@@ -79,7 +79,7 @@ pub struct Settings {
 /// A fault to come.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Draw {
-    /// Time to let pass before it.
+    /// Time to let pass before it, unless it is the first.
     pub wait: Duration,
     /// Its kind.
     pub fault: Fault,

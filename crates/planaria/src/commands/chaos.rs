@@ -27,6 +27,10 @@ use std::time::Duration;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// How often a coordinator that is gone is looked for.
 const CONNECT_EVERY: f64 = 0.25;
+/// How long the first deed waits for somebody to suffer it.
+const FIRST_PATIENCE: f64 = 10.0;
+/// How long a coordinator may take to hear what it was asked last.
+const LINGER: f64 = 0.3;
 /// How long a run may take to write its last files.
 const FAREWELL: f64 = 60.0;
 
@@ -45,6 +49,7 @@ pub fn run(options: &cli::Chaos, style: Style) -> Result<Option<Exit>> {
     Progress::new(style).note(&said);
     storm.begin()?;
     storm.rage(options.lasts.map(|span| span.most.as_secs_f64()))?;
+    storm.calm();
     storm.finish()
 }
 
@@ -133,17 +138,21 @@ impl Storm {
         Ok(())
     }
 
-    /// Does one deed after another, until time is up, the run is over or Ctrl-C.
+    /// Does one deed after another, the first at once, until time is up, the run is over or Ctrl-C.
+    /// However short the time, one is done if there is anybody to suffer it.
     fn rage(&mut self, lasts: Option<f64>) -> Result<()> {
         for n in 0.. {
             let draw = self.settings.draw(n);
-            let due = self.watch.seconds() + draw.wait.as_secs_f64();
+            let (wait, enough) = match n {
+                0 => (0.0, lasts.map(|lasts| lasts.max(FIRST_PATIENCE))),
+                _ => (draw.wait.as_secs_f64(), lasts),
+            };
+            let due = self.watch.seconds() + wait;
             // Where nobody is there to suffer it, it waits for somebody.
             loop {
                 self.look();
                 let now = self.watch.seconds();
-                let enough = lasts.is_some_and(|lasts| now >= lasts);
-                if enough || self.over || ASKED.load(Ordering::SeqCst) {
+                if self.is_over() || enough.is_some_and(|enough| now >= enough) {
                     return Ok(());
                 }
                 if now >= due && self.act(&draw)? {
@@ -152,6 +161,18 @@ impl Storm {
             }
         }
         Ok(())
+    }
+
+    /// Lets what was begun run its course: processes that are held, and words on their way.
+    fn calm(&mut self) {
+        let watch = Stopwatch::start();
+        while !self.is_over() && (self.grip.is_holding() || watch.seconds() < LINGER) {
+            self.look();
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.over || ASKED.load(Ordering::SeqCst)
     }
 
     /// Hears what is new of the run, for a moment.

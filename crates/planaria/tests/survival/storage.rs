@@ -78,7 +78,7 @@ impl<'a> Live<'a> {
 
     /// Stops it, and finds that nothing was lost.
     #[track_caller]
-    fn is_whole(mut self) -> PathBuf {
+    fn stop_and_audit(mut self) -> PathBuf {
         assert_eq!(self.stop(), Some(130), "{}", self.said());
         let run = self.run.to_str().unwrap();
         let audit = self.place.json(&["audit", run, "--json"], 0);
@@ -165,7 +165,7 @@ fn a_full_disk_is_waited_for() {
     assert!(!events(&live.run, "not_saved").is_empty(), "it is told afterwards");
     let said = live.said();
     assert_eq!(said.matches("warning: cannot write `events.jsonl`").count(), 1, "{said}");
-    live.is_whole();
+    live.stop_and_audit();
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn a_read_only_folder_of_checkpoints_is_waited_for() {
     unmount(&shelf);
     assert!(reason.contains("Read-only file system"), "{reason}");
     live.saves(2);
-    live.is_whole();
+    live.stop_and_audit();
 }
 
 #[test]
@@ -226,6 +226,6 @@ fn what_is_deleted_is_made_again() {
     fs::remove_file(live.run.join("events.jsonl")).unwrap();
     live.wait("events", |live| live.run.join("events.jsonl").exists());
     live.saves(2);
-    let run = live.is_whole();
+    let run = live.stop_and_audit();
     assert!(run.join("tensorboard").read_dir().unwrap().count() == 1);
 }
