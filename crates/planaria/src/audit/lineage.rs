@@ -138,8 +138,17 @@ impl Lineage {
         if let Some(last) = self.tiles.last_mut() {
             last.end = last.end.min(step);
         }
-        self.cuts.push(Cut { generation, step, superseded: superseded.max(beyond), why });
+        let superseded = superseded.max(beyond);
         self.reached = step;
+        match self.cuts.last_mut() {
+            // What was kept turned out not to be whole: the same generation went further back.
+            Some(cut) if cut.generation == generation => {
+                cut.step = cut.step.min(step);
+                cut.superseded += superseded;
+                cut.why = why;
+            }
+            _ => self.cuts.push(Cut { generation, step, superseded, why }),
+        }
     }
 
     /// A range was committed.

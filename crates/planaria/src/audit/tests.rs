@@ -381,6 +381,32 @@ fn reasons_name_what_is_wrong() {
 }
 
 #[test]
+fn a_generation_may_go_back_twice() {
+    // Taken up with steps that a lost coordinator had left to be told, and then what was kept
+    // turns out not to be whole.
+    let recovered = What::Recovered {
+        step: 2,
+        superseded: 2,
+        source: "checkpoints/x".into(),
+        reason: "what was kept is not whole".into(),
+    };
+    let events = told(vec![
+        (1, SHAPE.started(0)),
+        (1, SHAPE.committed(0..2)),
+        (2, SHAPE.committed(2..3)),
+        (2, SHAPE.committed(3..4)),
+        (2, SHAPE.started(4)),
+        (2, recovered),
+        (2, SHAPE.committed(2..3)),
+        (2, SHAPE.committed(3..6)),
+    ]);
+    let audit = audit(&events, None, None);
+    assert_eq!(audit.reasons, Vec::<String>::new());
+    assert_eq!((audit.generations.len(), audit.superseded_steps, audit.steps), (2, 2, 6));
+    assert_eq!(audit.generations[1].steps, 4);
+}
+
+#[test]
 fn a_checkpoint_of_what_was_given_up_is_found() {
     let run = history(SHAPE, &[(3, Mishap::Back)], 2);
     let newest = Checkpoint { step: 6, generation: 2, weights_sha256: "a".into() };

@@ -3,7 +3,7 @@
 use crate::failure::{Failure, Result};
 use planaria_protocol::event::{Event, Pulse};
 use planaria_protocol::launch::Launch;
-use planaria_protocol::message::{Agent, FromConsole, Join, ToConsole, Weather};
+use planaria_protocol::message::{Agent, FromConsole, Join, ToConsole};
 use planaria_protocol::{Error, Receiver, Secret, Sender, connect};
 use std::sync::mpsc::{Receiver as Inbox, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
@@ -82,7 +82,7 @@ impl Console {
 
 impl Console {
     /// Asks that a process suffers a fault; says whether the coordinator could be asked.
-    pub fn chaos(&self, agent: Agent, weather: Weather) -> bool {
+    pub fn chaos(&self, agent: Agent, weather: planaria_protocol::message::Weather) -> bool {
         self.sender.send(&FromConsole::Chaos { agent, weather }).is_ok()
     }
 }

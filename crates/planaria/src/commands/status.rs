@@ -53,15 +53,13 @@ pub fn run(options: &cli::Status) -> Result<()> {
 /// Where a live run on several processes is at this moment; nothing where nobody answers.
 fn pulse(folder: &Path) -> Option<Box<Pulse>> {
     let console = control::connect(folder).ok().flatten()?;
-    let watch = clock::Stopwatch::start();
-    while watch.elapsed() < PATIENCE {
+    loop {
         match console.next(PATIENCE) {
+            News::Event(_) => {}
             News::Pulse(pulse) => return Some(pulse),
-            News::Finish | News::Gone(_) => return None,
-            _ => {}
+            News::Nothing | News::Finish | News::Gone(_) => return None,
         }
     }
-    None
 }
 
 fn text(run: &History, pulse: Option<&Pulse>, columns: usize, now: f64) -> String {
