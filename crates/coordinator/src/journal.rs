@@ -1,33 +1,51 @@
 //! `events.jsonl`: all that happened in a run, one JSON object per line, over all its sessions.
 //!
 //! Owns the file. It is only ever added to: a session that goes on from an earlier step leaves the
-//! lines beyond it, which their generation tells apart. Never decides what is an event.
+//! lines beyond it, which their generation tells apart. A disk that takes nothing does not stop a
+//! run: what could not be written waits, and is written before the next event once it can be. A
+//! file that was deleted is made again with what it held. Never decides what is an event.
 
 use planaria_protocol::event::{Event, What};
+use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Write};
-use std::path::Path;
+use std::io::{self, ErrorKind, Read, Seek, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 /// Name of the file in a run's folder.
 pub const FILE: &str = "events.jsonl";
+/// Bytes that may wait for the disk; then the oldest go, figures first.
+const WAITING_BYTES_MAX: usize = 4 << 20;
 
 /// The file, open for adding to.
 #[derive(Debug)]
 pub struct Journal {
-    file: File,
+    path: PathBuf,
+    /// Nothing while it cannot be opened.
+    file: Option<File>,
     generation: u64,
+    waiting: Waiting,
+    /// Whether the file ends in the middle of a line: the next must not become part of it.
+    torn: bool,
+    /// Why the last attempt to write failed.
+    trouble: Option<String>,
 }
 
 impl Journal {
-    /// Goes on with the file, or begins it, as this generation.
+    /// Goes on with the file, or begins it, as this generation. A file that can be read but not
+    /// written to is tried again with every event.
     pub fn open(path: &Path, generation: u64) -> io::Result<Self> {
-        let text = text(path)?;
-        let mut file = OpenOptions::new().create(true).append(true).open(path)?;
-        if text.last().is_some_and(|b| *b != b'\n') {
-            // A crash tore the last line; the next must not become part of it.
-            file.write_all(b"\n")?;
-        }
-        Ok(Self { file, generation })
+        let torn = text(path)?.last().is_some_and(|b| *b != b'\n');
+        let mut journal = Self {
+            path: path.to_path_buf(),
+            file: None,
+            generation,
+            waiting: Waiting::default(),
+            torn,
+            trouble: None,
+        };
+        journal.flush();
+        Ok(journal)
     }
 
     /// How many times the run was started or taken up again, this time included.
@@ -36,27 +54,156 @@ impl Journal {
     }
 
     /// Adds what happened, `seconds` into the run, and gives it back as the event it has become.
+    /// What the disk does not take waits; see [`Journal::trouble`].
     pub fn record(&mut self, seconds: f64, unix_seconds: f64, what: What) -> io::Result<Event> {
         let event = Event { seconds, unix_seconds, generation: self.generation, what };
         self.write(&event)?;
         Ok(event)
     }
 
-    /// The file, to be synced from another thread.
-    pub fn handle(&self) -> io::Result<File> {
-        self.file.try_clone()
-    }
-
-    /// Adds an event.
+    /// Adds an event, as [`Journal::record`]. Fails only where it cannot be put in words.
     pub fn write(&mut self, event: &Event) -> io::Result<()> {
         let mut line = serde_json::to_vec(event)?;
         line.push(b'\n');
-        self.file.write_all(&line)
+        let is_figure = matches!(event.what, What::Steps(_) | What::Dealt { .. });
+        self.waiting.push(line, is_figure);
+        self.flush();
+        Ok(())
+    }
+
+    /// Events that wait for the disk.
+    pub fn pending(&self) -> usize {
+        self.waiting.lines.len()
+    }
+
+    /// Why events wait for the disk, if they do.
+    pub fn trouble(&self) -> Option<&str> {
+        self.trouble.as_deref()
+    }
+
+    /// The file, to be synced from another thread; refused while events wait, because a checkpoint
+    /// counts on the events before it.
+    pub fn handle(&self) -> io::Result<File> {
+        match (&self.trouble, &self.file) {
+            (None, Some(file)) => file.try_clone(),
+            _ => Err(self.refusal()),
+        }
     }
 
     /// Makes the events so far survive a power cut.
-    pub fn sync(&self) -> io::Result<()> {
-        self.file.sync_data()
+    pub fn sync(&mut self) -> io::Result<()> {
+        self.flush();
+        self.handle()?.sync_data()
+    }
+
+    fn refusal(&self) -> io::Error {
+        let why = self.trouble.as_deref().unwrap_or("it is not open");
+        io::Error::other(format!("`{FILE}` cannot be written: {why}"))
+    }
+
+    /// Writes what waits, as far as the disk takes it.
+    fn flush(&mut self) {
+        self.trouble = self.try_flush().err().map(|e| e.to_string());
+    }
+
+    fn try_flush(&mut self) -> io::Result<()> {
+        self.find_file()?;
+        let Some(file) = &mut self.file else { return Ok(()) };
+        while let Some(next) = self.waiting.front() {
+            let line = if self.torn { [b"\n", &next[..]].concat() } else { next };
+            put(file, &line, &mut self.torn)?;
+            self.waiting.pop_front();
+        }
+        Ok(())
+    }
+
+    /// Opens the file where that is to be done: at first, and when it is no longer where it was.
+    fn find_file(&mut self) -> io::Result<()> {
+        let place = |m: fs::Metadata| (m.dev(), m.ino());
+        let there = fs::metadata(&self.path).map(place);
+        let ours = self.file.as_ref().map(|file| file.metadata().map(place)).transpose()?;
+        if ours.is_some() && ours == there.as_ref().ok().copied() {
+            return Ok(());
+        }
+        if let Some(folder) = self.path.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        let mut file = OpenOptions::new().read(true).create(true).append(true).open(&self.path)?;
+        let before = self.file.take();
+        if there.is_err()
+            && let Some(mut before) = before
+            && before.metadata()?.is_file()
+        {
+            // What was deleted is still ours to read.
+            let mut text = Vec::new();
+            before.rewind()?;
+            before.read_to_end(&mut text)?;
+            self.torn = text.last().is_some_and(|b| *b != b'\n');
+            if let Err(e) = file.write_all(&text) {
+                // The next attempt begins with the whole text again.
+                let _ = fs::remove_file(&self.path);
+                self.file = Some(before);
+                return Err(e);
+            }
+        }
+        self.file = Some(file);
+        Ok(())
+    }
+}
+
+/// Writes a line; `torn` says afterwards whether only a piece of it was taken.
+fn put(file: &mut File, line: &[u8], torn: &mut bool) -> io::Result<()> {
+    let mut rest = line;
+    while !rest.is_empty() {
+        match file.write(rest) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(n) => rest = &rest[n..],
+            Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+            Err(e) => return Err(e),
+        }
+        // A lone newline before the line mends what was torn before.
+        *torn = line[..line.len() - rest.len()].last() != Some(&b'\n');
+    }
+    Ok(())
+}
+
+/// Lines that the disk has not taken.
+#[derive(Debug, Default)]
+struct Waiting {
+    /// Each with whether it is figures alone, which go first where room is scarce.
+    lines: VecDeque<(Vec<u8>, bool)>,
+    bytes: usize,
+    /// Lines that were let go.
+    dropped: u64,
+}
+
+impl Waiting {
+    fn push(&mut self, line: Vec<u8>, is_figure: bool) {
+        self.bytes += line.len();
+        self.lines.push_back((line, is_figure));
+        while self.bytes > WAITING_BYTES_MAX && self.lines.len() > 1 {
+            let oldest = self.lines.iter().position(|(_, is_figure)| *is_figure).unwrap_or(0);
+            let gone = self.lines.remove(oldest).map_or(0, |(line, _)| line.len());
+            self.bytes -= gone;
+            self.dropped += 1;
+        }
+    }
+
+    /// The next line to write: first of all that some are missing, which is no event.
+    fn front(&self) -> Option<Vec<u8>> {
+        let (line, _) = self.lines.front()?;
+        Some(match self.dropped {
+            0 => line.clone(),
+            n => format!("{{\"gap\":\"{n} events could not be written\"}}\n").into_bytes(),
+        })
+    }
+
+    fn pop_front(&mut self) {
+        if std::mem::take(&mut self.dropped) > 0 {
+            return;
+        }
+        let gone = self.lines.pop_front().map_or(0, |(line, _)| line.len());
+        self.bytes -= gone;
     }
 }
 
@@ -91,34 +238,4 @@ fn events(text: &[u8]) -> impl Iterator<Item = Event> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn stopping(reason: &str) -> What {
-        What::Stopping { reason: reason.into() }
-    }
-
-    #[test]
-    fn history_is_added_to_and_a_torn_line_costs_only_itself() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join(FILE);
-        assert_eq!(read(&path).unwrap(), []);
-        let mut journal = Journal::open(&path, next_generation(&path, 0).unwrap()).unwrap();
-        let first = journal.record(0.1 + 0.2, 1e9, stopping("a \"quoted\"\nreason")).unwrap();
-        drop(journal);
-        OpenOptions::new().append(true).open(&path).unwrap().write_all(b"{\"sec").unwrap();
-        assert_eq!(read(&path).unwrap(), std::slice::from_ref(&first));
-
-        let mut journal = Journal::open(&path, next_generation(&path, 0).unwrap()).unwrap();
-        let second = journal.record(0.5, 1e9, stopping("again")).unwrap();
-        assert_eq!((first.generation, second.generation), (1, 2));
-        assert_eq!(read(&path).unwrap(), [first, second]);
-        assert!(fs::read_to_string(&path).unwrap().contains("\n{\"sec\n"), "history stays");
-    }
-
-    #[test]
-    fn generations_go_on_where_the_file_was_lost() {
-        let dir = tempfile::tempdir().unwrap();
-        assert_eq!(next_generation(&dir.path().join(FILE), 4).unwrap(), 5);
-    }
-}
+mod tests;

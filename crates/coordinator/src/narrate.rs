@@ -88,6 +88,24 @@ mod tests {
                 "dealt 3/2 shards from step 9: speeds",
             ),
             (What::Stopping { reason: "asked".into() }, "stopping: asked"),
+            (
+                What::Lost { agent: "worker-2".into(), pid: 7, reason: "it went away".into() },
+                "worker-2 was lost: it went away",
+            ),
+            (What::Paused { workers: 1, min: 2 }, "paused: 1 of 2 workers, waiting for the pool"),
+            (
+                What::Recovered {
+                    step: 9,
+                    superseded: 2,
+                    source: "checkpoints/step-9".into(),
+                    reason: "server-0 was lost".into(),
+                },
+                "going on after step 9 from checkpoints/step-9, steps taken again: 2; server-0 was lost",
+            ),
+            (
+                What::NotSaved { step: 9, reason: "no space".into() },
+                "step 9 is not saved: no space",
+            ),
         ] {
             assert_eq!(line(&what, "why").as_deref(), Some(expect));
         }

@@ -295,5 +295,6 @@ fn started(launch: &Launch, course: &CourseLaunch, setup: &Setup, step: u64) -> 
         servers: launch.size.servers,
         shards: launch.recipe.train.shards as u32,
         batch: launch.recipe.train.batch as u64,
+        digest: setup.examples,
     }
 }

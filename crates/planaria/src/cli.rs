@@ -2,6 +2,7 @@
 //!
 //! Owns names, defaults and help texts. Never does anything.
 
+use crate::chaos::{Share, Span, Victims};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -102,6 +103,26 @@ Examples:
 
 Lines of several processes are merged by time. -f goes on until the run ends.")]
     Logs(Logs),
+    /// Prove that a run read every example exactly once per epoch.
+    #[command(after_help = "\
+Examples:
+  planaria audit digits-20250131-120000
+  planaria audit digits-20250131-120000 --json
+
+Adds up what every committed step read, as events.jsonl has it, over all losses and restarts, and
+compares it with the data. Exit code 1 says that it does not add up, and why.")]
+    Audit(Audit),
+    /// Break a live run on purpose, to see that it survives.
+    #[command(after_help = "\
+Examples:
+  planaria chaos digits-20250131-120000
+  planaria chaos digits-20250131-120000 --kill worker,server,coordinator --every 1s..3s --for 10m
+  planaria chaos digits-20250131-120000 --pause 2s --slow --drop 5% --seed 7
+  planaria chaos digits-20250131-120000 --drop 100% --target worker-2
+
+Only processes of this run are touched. Ctrl-C ends it, and what was stopped goes on. Exit code 1
+says that the run failed meanwhile.")]
+    Chaos(Chaos),
     /// Show what a recipe would do, without doing it.
     #[command(after_help = "\
 Examples:
@@ -258,6 +279,50 @@ pub struct Logs {
     /// Begin with the last lines only.
     #[arg(long, value_name = "N")]
     pub tail: Option<usize>,
+}
+
+/// Options of `audit`.
+#[derive(Debug, Args)]
+pub struct Audit {
+    /// The run's folder, or its name under `runs/`.
+    pub run: String,
+    /// Print everything as one JSON document.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `chaos`.
+#[derive(Debug, Args)]
+pub struct Chaos {
+    /// The run's folder, or its name under `runs/`.
+    pub run: String,
+    /// Kill such processes; can be repeated. Workers, where no fault is named.
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "WHO")]
+    pub kill: Vec<Victims>,
+    /// Stop a process for a while; for how long, `500ms..3s` when left out.
+    #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "500ms..3s")]
+    pub pause: Option<Span>,
+    /// Give a worker a fiftieth of the time for a while; for how long, `2s..5s` when left out.
+    #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "2s..5s")]
+    pub slow: Option<Span>,
+    /// Lose this share of what a process sends, for a while; 100% cuts it off.
+    #[arg(long, value_name = "SHARE")]
+    pub drop: Option<Share>,
+    /// Time between faults, such as `500ms`, `2s` or `1s..3s`.
+    #[arg(long, value_name = "TIME", default_value = "1s..3s")]
+    pub every: Span,
+    /// How long to go on; until the run is over when left out. One fault comes in any case.
+    #[arg(long = "for", value_name = "TIME")]
+    pub lasts: Option<Span>,
+    /// What follows from the same seed is the same; a random one when left out.
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Only this process, such as `worker-2`, `server-0` or `coordinator`.
+    #[arg(long, value_name = "PROCESS")]
+    pub target: Option<String>,
+    /// Print one JSON object per line instead of text.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Options of `evaluate`.

@@ -22,6 +22,7 @@
 //! # Layout
 //! - [`library`]: training from a program; the commands use it too
 //! - [`cli`]: arguments; [`commands`]: one file per command
+//! - [`audit`]: whether every example was read exactly once; [`chaos`]: breaking a run on purpose
 //! - [`cluster`]: a run on many processes; [`agent`]: one of them
 //! - [`training`]: a run in one process
 //! - [`run_dir`]: the run's folder, checkpoints, metrics, the model's files
@@ -34,6 +35,8 @@
 pub const BUILD: &str = env!("PLANARIA_BUILD");
 
 pub mod agent;
+pub mod audit;
+pub mod chaos;
 pub mod cli;
 pub mod clock;
 pub mod cluster;

@@ -158,6 +158,9 @@ fn events_tell_all_sessions() {
                     assert!(folder.starts_with("checkpoints/step-"), "{folder}");
                     resumed_from = Some(step).filter(|_| generation == 1).or(resumed_from);
                 }
+                What::Committed { end_step, read, .. } => {
+                    assert!(*end_step == step && read.count > 0);
+                }
                 What::Scored { examples, .. } => assert_eq!(Some(*examples), scored(&report)),
                 What::Ended { outcome, weights_sha256, step: last, .. } => {
                     assert_eq!((outcome.as_str(), *last), ("completed", step));
@@ -335,6 +338,8 @@ fn no_step_twice(run: &Path) {
         assert!(place > last, "{place:?} after {last:?}");
         last = place;
     }
+    let audit = planaria::audit::evidence::audit_run(run).unwrap();
+    assert!(audit.exactly_once && audit.ended, "{:?}", audit.reasons);
 }
 
 fn read_json(path: &Path) -> Value {

@@ -236,6 +236,10 @@ pub struct Started {
     pub shards: u32,
     /// Examples per step.
     pub batch: u64,
+    /// Digest of the training examples, which each epoch's must equal; empty in runs from before
+    /// audits.
+    #[serde(default)]
+    pub digest: Digest,
 }
 
 /// Figures of some steps.

@@ -122,6 +122,13 @@ impl Console {
     }
 }
 
+impl Console {
+    /// Asks that a process suffers a fault; says whether the coordinator could be asked.
+    pub fn chaos(&self, agent: Agent, weather: planaria_protocol::message::Weather) -> bool {
+        self.sender.send(&FromConsole::Chaos { agent, weather }).is_ok()
+    }
+}
+
 impl Drop for Console {
     fn drop(&mut self) {
         self.sender.close();

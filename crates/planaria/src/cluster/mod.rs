@@ -129,7 +129,8 @@ struct Telling {
 impl Audience for Telling {
     fn event(&mut self, event: &Event) -> Result<()> {
         self.story.take(event);
-        self.recorder.take(event)
+        self.recorder.take(event);
+        Ok(())
     }
 
     fn pulse(&mut self, pulse: &Pulse) {

@@ -2,6 +2,8 @@
 //!
 //! A command checks its input, calls the library and prints. Shared here: stdout.
 
+pub mod audit;
+pub mod chaos;
 pub mod evaluate;
 pub mod logs;
 pub mod plan;
@@ -35,6 +37,8 @@ pub fn run(cli: Cli, process: Stopwatch) -> Result<Option<Exit>> {
         Command::Stop(options) => stop::run(&options, style).map(|()| None),
         Command::Scale(options) => scale::run(&options, style).map(|()| None),
         Command::Logs(options) => logs::run(&options).map(|()| None),
+        Command::Audit(options) => audit::run(&options),
+        Command::Chaos(options) => chaos::run(&options, style),
         Command::Plan(options) => plan::run(&options).map(|()| None),
         Command::Schema => schema::run().map(|()| None),
         Command::Agent(role) => agent::run(&role),

@@ -81,11 +81,17 @@ fn text(run: &History, pulse: Option<&Pulse>, columns: usize, now: f64) -> Strin
         );
         add("processes", processes(run));
     }
+    if let Some(survived) = survived(run) {
+        add("survived", survived);
+    }
+    if let Some(reason) = &run.not_saved {
+        add("not saved", plain(reason).replace('\n', " "));
+    }
     let started = run.started.map(|started| {
         let at = clock::iso8601(started.max(0.0) as u64).replace('T', " ").replace('Z', " UTC");
         let again = match run.generation {
             0 | 1 => String::new(),
-            n => format!(", taken up again {}", counted(n - 1, "time")),
+            n => format!(", generation {}", grouped(n)),
         };
         format!("{at}, {}{again}", ago(now - started))
     });
@@ -131,8 +137,14 @@ fn text(run: &History, pulse: Option<&Pulse>, columns: usize, now: f64) -> Strin
 fn state(run: &History) -> String {
     match (run.state, run.pid) {
         (Standing::Running, pid) => {
-            let doing = if run.stopping { "stopping" } else { "running" };
-            pid.map_or_else(|| doing.into(), |pid| format!("{doing}, process {pid}"))
+            let doing = match run.paused {
+                _ if run.stopping => "stopping".into(),
+                Some((workers, min)) => {
+                    format!("paused: {workers} of {min} workers, waiting for the pool")
+                }
+                None => "running".to_owned(),
+            };
+            pid.map_or_else(|| doing.clone(), |pid| format!("{doing}, process {pid}"))
         }
         (Standing::Killed, _) => "killed: its process is gone and has not said how it ended".into(),
         (state, _) => state.text().into(),
@@ -148,6 +160,25 @@ fn processes(run: &History) -> String {
             counted(run.servers.into(), "server")
         ),
     }
+}
+
+/// What was lost so far, and what became of it.
+fn survived(run: &History) -> Option<String> {
+    let machines = &run.machines;
+    let (lost, joined) = (machines.machines_lost, machines.machines_joined);
+    let late = machines.suspicions;
+    if lost + joined + late == 0 {
+        return None;
+    }
+    let late = match late {
+        0 => String::new(),
+        n => format!(", late {}", counted(n, "time")),
+    };
+    let shards = counted(machines.recomputed_shards, "shard");
+    Some(format!(
+        "{} lost, {joined} joined{late}; {shards} given to others",
+        counted(lost, "machine")
+    ))
 }
 
 /// What can be done about it.
@@ -217,11 +248,27 @@ mod tests {
              reason     the loss is ·[31mNaN\n\
              recipe     net-1: 1,000 examples, 2,345 parameters\n\
              processes  1\n\
-             started    2001-09-09 01:46:40 UTC, 1 min ago, taken up again 1 time\n\
+             started    2001-09-09 01:46:40 UTC, 1 min ago, generation 2\n\
              done       epoch 1/3, step 12/30 in 4.5 s\n\
              validation accuracy 90.00%, loss 0.5000\n\
              saved      step 10\n\
              next       mend the cause, then planaria resume runs/net-1 goes on after step 10\n"
         );
+    }
+
+    #[test]
+    fn losses_are_told() {
+        let mut live = run(Standing::Running);
+        (live.workers, live.servers, live.paused) = (2, 1, Some((1, 2)));
+        (live.machines.machines_lost, live.machines.machines_joined) = (3, 2);
+        live.machines.recomputed_shards = 12;
+        let text = text(&live, None, 80, 1e9 + 60.0);
+        for line in [
+            "state      paused: 1 of 2 workers, waiting for the pool, process 7",
+            "survived   3 machines lost, 2 joined; 12 shards given to others",
+            "started    2001-09-09 01:46:40 UTC, 1 min ago, generation 2",
+        ] {
+            assert!(text.contains(&format!("{line}\n")), "{text}");
+        }
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Owns the words for a run's state. Never writes, and never asks a live run anything.
 
+use crate::audit::machines::Machines;
 use crate::failure::{Context, Result};
 use crate::run_dir::lock::Holder;
 use crate::run_dir::run_id;
@@ -99,6 +100,13 @@ pub struct History {
     pub generation: u64,
     /// Whether a stop was asked for.
     pub stopping: bool,
+    /// Too few workers are left: how many there are, and the least to go on with.
+    pub paused: Option<(u32, u32)>,
+    /// Who was lost, who joined, and what that cost.
+    #[serde(flatten)]
+    pub machines: Machines,
+    /// Why the newest checkpoint could not be written, where that is so.
+    pub not_saved: Option<String>,
 }
 
 impl History {
@@ -139,6 +147,9 @@ impl History {
             servers: 0,
             generation: events.last().map_or(0, |e| e.generation),
             stopping: false,
+            paused: None,
+            machines: Machines::of(events),
+            not_saved: None,
         };
         events.iter().for_each(|event| history.take(event, holder.is_live()));
         history
@@ -157,7 +168,16 @@ impl History {
                 // A session that goes on forgets how the one before it ended.
                 self.state = if live { Standing::Running } else { Standing::Killed };
                 (self.reason, self.stopping) = (None, false);
+                (self.paused, self.not_saved) = (None, None);
             }
+            What::Recovered { step, .. } => {
+                self.step = *step;
+                self.epochs_done = self.epochs_done.min(step / self.steps_per_epoch());
+            }
+            What::Paused { workers, min } => self.paused = Some((*workers, *min)),
+            What::Unpaused { .. } => self.paused = None,
+            What::Scaled { workers } => self.workers = *workers,
+            What::NotSaved { reason, .. } => self.not_saved = Some(reason.clone()),
             What::Steps(figures) => self.figures(figures),
             What::Epoch { figures, validation_loss, validation_accuracy, .. } => {
                 self.figures(figures);
@@ -167,7 +187,9 @@ impl History {
                     self.scored_on = Some("validation");
                 }
             }
-            What::Saved { step, .. } => self.saved_step = Some(*step),
+            What::Saved { step, .. } => {
+                (self.saved_step, self.not_saved) = (Some(*step), None);
+            }
             What::Scored { part, loss, accuracy, .. } => {
                 (self.loss, self.accuracy) = (*loss, *accuracy);
                 self.scored_on = Some(match part {
@@ -189,6 +211,10 @@ impl History {
             }
             _ => {}
         }
+    }
+
+    fn steps_per_epoch(&self) -> u64 {
+        (self.steps / self.epochs.max(1)).max(1)
     }
 
     fn figures(&mut self, figures: &Figures) {
@@ -253,6 +279,7 @@ mod tests {
             servers: 1,
             shards: 8,
             batch: 10,
+            digest: Default::default(),
         })
     }
 
@@ -302,6 +329,29 @@ mod tests {
             assert_eq!(history.reason.is_some(), state == Failed);
             assert_eq!(history.pid, holder.pid());
         }
+    }
+
+    #[test]
+    fn losses_are_counted_and_a_recovery_may_go_back() {
+        let lost = What::Lost { agent: "server-0".into(), pid: 9, reason: "killed".into() };
+        let recovered = What::Recovered {
+            step: 10,
+            superseded: 7,
+            source: "checkpoints/x".into(),
+            reason: "server-0 was lost".into(),
+        };
+        let events = [
+            event(1, started(0)),
+            event(1, steps(17)),
+            event(1, What::NotSaved { step: 15, reason: "no space".into() }),
+            event(1, lost),
+            event(1, What::Paused { workers: 1, min: 2 }),
+            event(2, recovered),
+        ];
+        let history = History::of(Path::new("/r/net-1"), Holder::Nobody, &events);
+        assert_eq!((history.step, history.generation), (10, 2));
+        assert_eq!((history.machines.machines_lost, history.paused), (1, Some((1, 2))));
+        assert_eq!(history.not_saved.as_deref(), Some("no space"));
     }
 
     #[test]

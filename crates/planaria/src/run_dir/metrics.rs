@@ -1,12 +1,14 @@
 //! `metrics.jsonl`: one line of figures every few steps and at the end of each epoch.
 //!
-//! Owns the file and the lines read back from it. Never computes a figure.
+//! Owns the file, which follows from the lines: one that is torn, deleted or not whole because the
+//! disk was full is written anew. Never computes a figure.
 
 use crate::failure::{Context, Result};
 use planaria_protocol::durable;
 use serde::{Deserialize, Serialize};
-use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// What a line covers.
@@ -52,36 +54,51 @@ pub struct Line {
 #[derive(Debug)]
 pub struct Metrics {
     path: PathBuf,
-    file: File,
+    /// Nothing where the file is not as the lines are: it is then written anew.
+    file: Option<File>,
     lines: Vec<Line>,
 }
 
 impl Metrics {
     /// Writes the file anew with `lines` as far as they are within `step` steps and `epochs` whole
     /// epochs, and goes on from there.
-    pub fn begin(path: &Path, mut lines: Vec<Line>, step: u64, epochs: u64) -> Result<Self> {
-        lines.retain(|line| match line.span {
+    pub fn begin(path: &Path, lines: Vec<Line>, step: u64, epochs: u64) -> Result<Self> {
+        let mut metrics = Self { path: path.to_path_buf(), file: None, lines };
+        metrics.rewind(step, epochs)?;
+        Ok(metrics)
+    }
+
+    /// Forgets what lies beyond `step` steps and `epochs` whole epochs: it will be done again.
+    pub fn rewind(&mut self, step: u64, epochs: u64) -> Result<()> {
+        self.lines.retain(|line| match line.span {
             Span::Steps => line.step <= step,
             Span::Epoch => line.epoch <= epochs && line.step <= step,
         });
-        let text: String = lines.iter().map(as_text).collect();
-        durable::write(path, text.as_bytes())
-            .context(|| format!("cannot write `{}`", path.display()))?;
-        Self::append_to(path, lines)
+        self.file = None;
+        self.catch_up()
     }
 
-    /// Adds a line.
+    /// Adds a line. What the disk does not take is written with the next.
     pub fn push(&mut self, line: Line) -> Result<()> {
-        self.file
-            .write_all(as_text(&line).as_bytes())
-            .context(|| format!("cannot write `{}`", self.path.display()))?;
+        let text = as_text(&line);
         self.lines.push(line);
-        Ok(())
+        match &mut self.file {
+            Some(file) if is_there(file) => {
+                let written = file.write_all(text.as_bytes());
+                if written.is_err() {
+                    self.file = None;
+                }
+                written.context(|| format!("cannot write `{}`", self.path.display()))
+            }
+            _ => self.catch_up(),
+        }
     }
 
     /// Makes the lines so far survive a power cut; a checkpoint counts on them.
-    pub fn sync(&self) -> Result<()> {
-        self.file.sync_data().context(|| format!("cannot write `{}`", self.path.display()))
+    pub fn sync(&mut self) -> Result<()> {
+        self.catch_up()?;
+        let synced = self.file.as_ref().map_or(Ok(()), File::sync_data);
+        synced.context(|| format!("cannot write `{}`", self.path.display()))
     }
 
     /// All lines of the run.
@@ -89,14 +106,32 @@ impl Metrics {
         &self.lines
     }
 
-    fn append_to(path: &Path, lines: Vec<Line>) -> Result<Self> {
-        let file = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(path)
-            .context(|| format!("cannot open `{}`", path.display()))?;
-        Ok(Self { path: path.to_path_buf(), file, lines })
+    /// Writes the file anew where it is not as the lines are.
+    fn catch_up(&mut self) -> Result<()> {
+        if self.file.as_ref().is_some_and(is_there) {
+            return Ok(());
+        }
+        let anew = || {
+            write(&self.path, &self.lines)?;
+            OpenOptions::new().append(true).open(&self.path)
+        };
+        self.file = Some(anew().context(|| format!("cannot write `{}`", self.path.display()))?);
+        Ok(())
     }
+}
+
+/// Writes the file with exactly these lines.
+pub fn write(path: &Path, lines: &[Line]) -> io::Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    let text: String = lines.iter().map(as_text).collect();
+    durable::write(path, text.as_bytes())
+}
+
+/// Whether a file that is open has not been deleted.
+pub(crate) fn is_there(file: &File) -> bool {
+    file.metadata().is_ok_and(|m| m.nlink() > 0)
 }
 
 fn as_text(line: &Line) -> String {
@@ -148,5 +183,26 @@ pub(crate) mod tests {
         check(12, 1, &all[..3]);
         check(10, 0, &all[..2]);
         check(0, 0, &[]);
+    }
+
+    #[test]
+    fn a_file_that_was_spoilt_is_written_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run/metrics.jsonl");
+        let all: Vec<Line> = (1..6).map(|n| line(Span::Steps, n, 1)).collect();
+        let mut metrics = Metrics::begin(&path, Vec::new(), 0, 0).unwrap();
+        let whole = |n: usize| all[..n].iter().map(as_text).collect::<String>();
+        metrics.push(all[0].clone()).unwrap();
+        fs::remove_file(&path).unwrap();
+        metrics.push(all[1].clone()).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), whole(2));
+        fs::remove_dir_all(dir.path().join("run")).unwrap();
+        metrics.push(all[2].clone()).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), whole(3));
+        // A disk that takes nothing: the line waits for the next.
+        metrics.file = Some(OpenOptions::new().append(true).open("/dev/full").unwrap());
+        assert!(metrics.push(all[3].clone()).is_err());
+        metrics.push(all[4].clone()).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), whole(5));
     }
 }

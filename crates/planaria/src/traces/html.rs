@@ -4,7 +4,7 @@
 
 use crate::run_dir::metrics::{Line, Span};
 use crate::traces::chart::{Curve, STEPS, Scale, figure};
-use crate::traces::number::{bytes, duration, grouped, percent, short};
+use crate::traces::number::{bytes, counted, duration, grouped, percent, short};
 use crate::traces::report::Report;
 use planaria_recipe::train::Monitor;
 use std::fmt::Write;
@@ -279,6 +279,7 @@ fn details(html: &mut String, report: &Report) {
             "each example once per epoch",
             if report.samples_exactly_once { "yes, by count" } else { "no" }.into(),
         ),
+        ("exactly once, by audit", if report.exactly_once { "yes" } else { "no" }.into()),
         ("total time", duration(report.seconds_total)),
     ];
     let mut add = |label, value: Option<String>| rows.extend(value.map(|value| (label, value)));
@@ -287,6 +288,11 @@ fn details(html: &mut String, report: &Report) {
         (report.workers > 0)
             .then(|| format!("{} workers, {} servers", report.workers, report.servers)),
     );
+    add(
+        "survived",
+        (report.machines_lost > 0 || report.superseded_steps > 0).then(|| survived(report)),
+    );
+    add("efficiency through losses", report.efficiency.map(percent));
     add("first step after", report.seconds_to_first_step.map(duration));
     add("steps per second", report.steps_per_second.map(short));
     add("peak memory", report.peak_memory_bytes.map(bytes));
@@ -307,6 +313,17 @@ fn details(html: &mut String, report: &Report) {
         let _ = writeln!(html, "<dt>{label}</dt><dd>{}</dd>", escape(&value));
     }
     html.push_str("</dl></div>\n");
+}
+
+/// What was lost, and what became of it.
+fn survived(report: &Report) -> String {
+    format!(
+        "{} lost, {} joined, {} computed again, {} taken again",
+        counted(report.machines_lost, "machine"),
+        grouped(report.machines_joined),
+        counted(report.recomputed_shards, "shard"),
+        counted(report.superseded_steps, "step")
+    )
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! Owns the document's fields and how they follow from the run's state and scores. Never draws
 //! and never writes files.
 
+use crate::audit::Audit;
 use crate::run_dir::metrics::{Line, Span};
 use planaria_coordinator::decide::watch::Rule;
 use planaria_learn::Scores;
@@ -101,6 +102,26 @@ pub struct Report {
     /// Whether every epoch that is done read every training example exactly once, by count.
     #[serde(default)]
     pub samples_exactly_once: bool,
+    /// Whether an audit of the run's events finds every step committed once and every epoch's
+    /// examples read once each.
+    #[serde(default)]
+    pub exactly_once: bool,
+    /// Processes that were lost: workers, servers and coordinators.
+    #[serde(default)]
+    pub machines_lost: u64,
+    /// Processes that joined after their session's first step.
+    #[serde(default)]
+    pub machines_joined: u64,
+    /// Shards that were computed by others than first meant to.
+    #[serde(default)]
+    pub recomputed_shards: u64,
+    /// Steps that were committed and taken again after a loss.
+    #[serde(default)]
+    pub superseded_steps: u64,
+    /// Share of the training time that losses did not cost; `null` where nothing was lost, or the
+    /// run is one process. See [`efficiency`].
+    #[serde(default)]
+    pub efficiency: Option<f64>,
     /// Times the run was taken up again.
     pub resumes: u64,
     /// How many times the run was started or taken up again, also where nothing came of it.
@@ -200,6 +221,8 @@ pub struct Facts {
     pub classes: Vec<String>,
     /// What the best epoch is chosen by.
     pub rule: Rule,
+    /// What the run's events add up to.
+    pub audit: Audit,
 }
 
 /// How a session ended, with what was measured at the end.
@@ -242,6 +265,13 @@ impl Report {
             epochs: state.epoch,
             examples: state.examples,
             samples_exactly_once: state.exact_epochs == state.epoch,
+            // Events that the disk did not take prove nothing.
+            exactly_once: facts.audit.exactly_once && facts.audit.steps >= state.step,
+            machines_lost: facts.audit.machines.machines_lost,
+            machines_joined: facts.audit.machines.machines_joined,
+            recomputed_shards: facts.audit.machines.recomputed_shards,
+            superseded_steps: facts.audit.superseded_steps,
+            efficiency: efficiency(&facts.audit, state, facts.workers),
             resumes: state.resumes,
             generation: facts.generation,
             workers: facts.workers,
@@ -280,6 +310,29 @@ impl Report {
         text.push('\n');
         text
     }
+}
+
+/// Share of the training time that losses did not cost.
+///
+/// Let T be the seconds of training that count, S the steps in them, and W the workers, which
+/// compute side by side. Capacity is counted in worker-seconds, and divided by W at once:
+/// - steps that were superseded had cost time that T no longer holds: X = superseded · T/S;
+/// - while a step was late after a loss, all waited: stalled seconds;
+/// - shards that were computed once more took shards · shard-seconds of one worker: that by W.
+///
+/// Efficiency is 1 − (X + stalled + recomputed/W) / (T + X), and at least 0. A shard that is
+/// computed once more while a step is late counts in both, so this is never too good.
+pub fn efficiency(audit: &Audit, state: &State, workers: u32) -> Option<f64> {
+    let machines = &audit.machines;
+    let undisturbed = machines.machines_lost + machines.suspicions + audit.superseded_steps == 0;
+    if workers == 0 || undisturbed || state.step == 0 {
+        return None;
+    }
+    let training = state.seconds_training;
+    let superseded = audit.superseded_steps as f64 * training / state.step as f64;
+    let recomputed = machines.recomputed_seconds / f64::from(workers);
+    let lost = superseded + machines.stalled_seconds + recomputed;
+    finite(1.0 - lost / (training + superseded)).map(|share| share.max(0.0))
 }
 
 /// Hex SHA-256 over the little-endian f32 parameters in plan order, then the state.
@@ -344,6 +397,7 @@ pub(crate) mod tests {
             servers: 0,
             classes: vec!["cat & dog".into(), "1".into()],
             rule: Rule::new(None, true),
+            audit: crate::audit::audit(&[], None, None),
         };
         let mut state =
             State { step: 20, epoch: 2, examples: 640, exact_epochs: 2, ..State::default() };
@@ -369,7 +423,8 @@ pub(crate) mod tests {
         for field in "run_id outcome method bits_promised steps epochs examples seconds_total \
                       seconds_training examples_per_second steps_per_second loss accuracy \
                       precision recall f1 per_class confusion weights_sha256 seed engine threads \
-                      samples_exactly_once generation workers servers"
+                      samples_exactly_once generation workers servers exactly_once machines_lost \
+                      machines_joined recomputed_shards superseded_steps"
             .split_whitespace()
         {
             assert!(!value[field].is_null(), "{field} is missing");
@@ -378,6 +433,24 @@ pub(crate) mod tests {
         assert_eq!(value["outcome"], "completed");
         assert_eq!(value["samples_exactly_once"], true);
         assert_eq!(value["curves"].as_array().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn efficiency_is_what_losses_left() {
+        let mut audit = crate::audit::audit(&[], None, None);
+        let mut state = State { step: 100, ..State::default() };
+        state.seconds_training = 50.0;
+        assert_eq!(efficiency(&audit, &state, 2), None, "nothing was lost");
+        audit.machines.machines_lost = 1;
+        assert_eq!(efficiency(&audit, &state, 0), None, "one process");
+        assert_eq!(efficiency(&audit, &state, 2), Some(1.0));
+        (audit.machines.stalled_seconds, audit.machines.recomputed_seconds) = (4.0, 2.0);
+        assert_eq!(efficiency(&audit, &state, 2), Some(0.9));
+        // A hundred steps more would have been another fifty seconds.
+        audit.superseded_steps = 100;
+        assert_eq!(efficiency(&audit, &state, 2), Some(1.0 - 55.0 / 100.0));
+        audit.machines.stalled_seconds = 1e9;
+        assert_eq!(efficiency(&audit, &state, 2), Some(0.0));
     }
 
     #[test]

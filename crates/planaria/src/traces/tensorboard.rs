@@ -1,54 +1,68 @@
 //! TensorBoard event files: scalars framed as TFRecords of `Event` messages.
 //!
 //! Owns the bytes (TensorFlow's `record_writer.h`, `event.proto` and `summary.proto`). The file
-//! is made from lines of metrics alone, so a resumed run writes it anew. Never computes a figure.
+//! is made from lines of metrics alone, so a resumed run, or one whose file was spoilt, writes it
+//! anew. Never computes a figure.
 
 use crate::failure::{Context, Result};
-use crate::run_dir::metrics::{Line, Span};
+use crate::run_dir::metrics::{Line, Span, is_there};
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// An open event file.
+/// The only event file of a folder.
 #[derive(Debug)]
 pub struct EventFile {
-    path: PathBuf,
-    file: File,
+    folder: PathBuf,
+    /// When it began, in seconds since 1970.
+    unix_seconds: f64,
+    /// Nothing where the file is not as the lines are: it is then written anew.
+    file: Option<File>,
 }
 
 impl EventFile {
     /// Starts the only event file of `folder` with the lines so far; files of earlier sessions,
     /// which may go beyond the step resumed from, are removed.
     pub fn create(folder: &Path, unix_seconds: f64, lines: &[Line]) -> Result<Self> {
-        let start = || -> std::io::Result<(PathBuf, File)> {
-            fs::create_dir_all(folder)?;
-            for entry in fs::read_dir(folder)? {
+        let mut events = Self { folder: folder.to_path_buf(), unix_seconds, file: None };
+        events.anew(lines)?;
+        Ok(events)
+    }
+
+    /// Adds the last of all lines. What the disk does not take is written with the next.
+    pub fn push(&mut self, lines: &[Line]) -> Result<()> {
+        let (Some(line), Some(file)) = (lines.last(), self.file.as_mut().filter(|f| is_there(f)))
+        else {
+            return self.anew(lines);
+        };
+        let written = file.write_all(&record(&line_event(line)));
+        if written.is_err() {
+            self.file = None;
+        }
+        written.context(|| format!("cannot write an event file in `{}`", self.folder.display()))
+    }
+
+    /// Writes the file anew with these lines.
+    pub fn anew(&mut self, lines: &[Line]) -> Result<()> {
+        let start = || -> std::io::Result<File> {
+            fs::create_dir_all(&self.folder)?;
+            for entry in fs::read_dir(&self.folder)? {
                 let entry = entry?;
                 if entry.file_name().to_string_lossy().contains("tfevents") {
                     fs::remove_file(entry.path())?;
                 }
             }
-            let name = format!("events.out.tfevents.{:010}.planaria", unix_seconds as u64);
-            let path = folder.join(name);
-            let file = File::create(&path)?;
-            Ok((path, file))
+            let name = format!("events.out.tfevents.{:010}.planaria", self.unix_seconds as u64);
+            let mut file = File::create(self.folder.join(name))?;
+            let mut bytes = record(&version_event(self.unix_seconds));
+            bytes.extend(lines.iter().flat_map(|line| record(&line_event(line))));
+            file.write_all(&bytes)?;
+            Ok(file)
         };
-        let (path, file) =
-            start().context(|| format!("cannot start an event file in `{}`", folder.display()))?;
-        let mut events = Self { path, file };
-        let mut bytes = record(&version_event(unix_seconds));
-        bytes.extend(lines.iter().flat_map(|line| record(&line_event(line))));
-        events.write(&bytes)?;
-        Ok(events)
-    }
-
-    /// Adds a line.
-    pub fn push(&mut self, line: &Line) -> Result<()> {
-        self.write(&record(&line_event(line)))
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        self.file.write_all(bytes).context(|| format!("cannot write `{}`", self.path.display()))
+        self.file = None;
+        let folder = self.folder.display();
+        self.file = Some(start().context(|| format!("cannot start an event file in `{folder}`"))?);
+        Ok(())
     }
 }
 
@@ -165,18 +179,39 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let lines = [line(Span::Steps, 300, 1), line(Span::Epoch, 300, 1)];
         let mut first = EventFile::create(dir.path(), 1e9, &[]).unwrap();
-        for l in &lines {
-            first.push(l).unwrap();
+        for n in 1..=lines.len() {
+            first.push(&lines[..n]).unwrap();
         }
-        let bytes = fs::read(&first.path).unwrap();
-        let second = EventFile::create(dir.path(), 1e9 + 5.0, &lines).unwrap();
-        let again = fs::read(&second.path).unwrap();
+        let bytes = only_file(dir.path());
+        EventFile::create(dir.path(), 1e9 + 5.0, &lines).unwrap();
+        let again = only_file(dir.path());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
         let (old, new) = (events(&bytes), events(&again));
         assert_eq!(old.len(), 3);
         assert_eq!(old[1..], new[1..]);
         let text = String::from_utf8_lossy(&old[1]).into_owned();
         assert!(text.contains("loss/train") && text.contains("learning_rate"), "{text}");
+    }
+
+    #[test]
+    fn a_file_that_was_spoilt_is_written_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let lines: Vec<Line> = (1..5).map(|n| line(Span::Steps, n, 1)).collect();
+        let mut file = EventFile::create(dir.path(), 1e9, &lines[..1]).unwrap();
+        fs::remove_dir_all(dir.path()).unwrap();
+        file.push(&lines[..2]).unwrap();
+        assert_eq!(events(&only_file(dir.path())).len(), 3);
+        file.file = Some(fs::OpenOptions::new().write(true).open("/dev/full").unwrap());
+        assert!(file.push(&lines[..3]).is_err());
+        file.push(&lines).unwrap();
+        assert_eq!(events(&only_file(dir.path())).len(), 5);
+    }
+
+    fn only_file(folder: &Path) -> Vec<u8> {
+        let mut entries = fs::read_dir(folder).unwrap();
+        let path = entries.next().unwrap().unwrap().path();
+        assert!(entries.next().is_none());
+        fs::read(path).unwrap()
     }
 
     fn events(mut bytes: &[u8]) -> Vec<Vec<u8>> {

@@ -4,16 +4,18 @@
 //! means the others are there. [`Results`] needs no trainer: weights may come from anywhere. Never
 //! trains.
 
+use crate::audit;
 use crate::clock::{self, Stopwatch};
 use crate::failure::{Context, Failure, Result};
 use crate::run_dir::RunDir;
-use crate::run_dir::metrics::Line;
+use crate::run_dir::metrics::{self, Line};
 use crate::run_dir::model_file::Description;
 use crate::traces::html;
 use crate::traces::report::{Ending, Facts, Outcome, Report, peak_memory_bytes, weights_sha256};
 use crate::training::run_loop::{Session, classes, network, unwritten};
 use planaria_coordinator::decide::course::End;
 use planaria_coordinator::decide::watch::Rule;
+use planaria_coordinator::journal;
 use planaria_learn::Scores;
 use planaria_protocol::event::What;
 use planaria_protocol::message::HeldOut;
@@ -81,6 +83,10 @@ impl Results<'_> {
             run.write("model.safetensors", &tensors)?;
             run.write("model.yaml", description.to_yaml().as_bytes())?;
         }
+        // Whatever became of the file on the way, it ends as the events have it.
+        let path = run.file("metrics.jsonl");
+        metrics::write(&path, self.lines)
+            .context(|| format!("cannot write `{}`", path.display()))?;
         let page = html::page(report, self.lines, self.recipe_text);
         run.write("report.html", page.as_bytes())?;
         run.write("report.json", report.to_json().as_bytes())
@@ -102,11 +108,13 @@ pub struct Means {
     pub generation: u64,
 }
 
-/// What does not change in a session whose process began with `process`.
+/// What does not change in a session whose process began with `process`; all its steps are told.
 pub fn facts(plan: &Plan, run: &RunDir, process: &Stopwatch, means: Means) -> Result<Facts> {
     let (recipe, network) = (&plan.recipe, network(plan)?);
     let classes = classes(plan, &network);
     let started = (clock::unix_seconds() - process.seconds()).max(0.0);
+    // Events that cannot be read prove nothing, and the report says so.
+    let events = journal::read(&run.file(journal::FILE)).unwrap_or_default();
     Ok(Facts {
         run_id: run.id(),
         recipe: recipe.name.clone(),
@@ -123,6 +131,7 @@ pub fn facts(plan: &Plan, run: &RunDir, process: &Stopwatch, means: Means) -> Re
         // Classes have numbers for names until a format brings names along.
         classes: (0..classes).map(|n| n.to_string()).collect(),
         rule: Rule::new(recipe.train.early_stopping.as_ref(), classes > 0),
+        audit: audit::audit(&events, None, None),
     })
 }
 

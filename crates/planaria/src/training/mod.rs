@@ -5,8 +5,8 @@
 //!
 //! # Layout
 //! - [`run_loop`]: a run in one process; [`ending`]: what is written when a session ends
-//! - [`identity`]: what must be the same for a run to go on
-//! - [`recorder`]: events to metrics, TensorBoard and stderr
+//! - [`identity`]: what must be the same for a run to go on; [`ledger`]: which steps were committed
+//! - [`recorder`]: events to metrics, TensorBoard and stderr; [`tidings`]: losses in words
 //! - [`evaluation`]: a network over a part of the data
 //! - [`interrupt`]: what Ctrl-C asks for
 
@@ -14,5 +14,7 @@ pub mod ending;
 pub mod evaluation;
 pub mod identity;
 pub mod interrupt;
+pub mod ledger;
 pub mod recorder;
 pub mod run_loop;
+pub mod tidings;

@@ -1,7 +1,8 @@
 //! Events to what is kept and shown of them: metrics, TensorBoard, lines on stderr.
 //!
 //! A projection: it takes in events in their order, wherever they were decided, and everything shown
-//! comes through here. Never decides anything, and never computes a figure.
+//! comes through here. A disk that takes nothing is warned about, once for each cause, and tried
+//! again: it does not end a run that trains. Never decides anything, and never computes a figure.
 
 use crate::clock;
 use crate::failure::{Context, Result};
@@ -12,13 +13,17 @@ use crate::run_dir::metrics::{Line, Metrics, Span};
 use crate::traces::number::{counted, duration, grouped, loss};
 use crate::traces::tensorboard::EventFile;
 use crate::training::interrupt;
+use crate::training::tidings::{Tiding, Tidings};
 use planaria_coordinator::journal;
 use planaria_protocol::event::{Event, Figures, Pulse, What};
+use std::collections::BTreeSet;
 
 /// Processes up to which each has a line when it joins.
 const JOINED_LINES_MAX: u32 = 16;
 /// Shares that are listed one by one.
 const SHARES_MAX: usize = 16;
+/// Warnings that are remembered, so that each is said once.
+const WARNINGS_MAX: usize = 64;
 
 /// Where a run's figures go.
 #[derive(Debug)]
@@ -33,6 +38,9 @@ pub struct Recorder {
     /// Whether each that joins is worth a line.
     few: bool,
     dealt: bool,
+    tidings: Tidings,
+    /// What was warned about.
+    warned: BTreeSet<String>,
 }
 
 impl Recorder {
@@ -52,17 +60,23 @@ impl Recorder {
             awaited: 0,
             few: true,
             dealt: false,
+            tidings: Tidings::default(),
+            warned: BTreeSet::new(),
         })
     }
 
     /// Something happened.
-    pub fn take(&mut self, event: &Event) -> Result<()> {
+    pub fn take(&mut self, event: &Event) {
+        match self.tidings.of(event) {
+            Some(Tiding::Note(text)) => self.progress.note(&text),
+            Some(Tiding::Plain(text)) => self.progress.note_if_plain(&text),
+            None => {}
+        }
         match &event.what {
             What::Started(started) => {
                 self.frame = Frame::of(started);
                 self.awaited = started.workers + started.servers;
                 self.few = self.awaited <= JOINED_LINES_MAX;
-                Ok(())
             }
             What::Steps(figures) => self.push(line(Span::Steps, event, figures)),
             What::Epoch { figures, .. } => {
@@ -70,23 +84,11 @@ impl Recorder {
                 let columns = self.progress.columns();
                 let text = epoch_text(&line, self.frame.epochs, figures.training_seconds, columns);
                 self.progress.note(&text);
-                self.push(line)
+                self.push(line);
             }
-            // The error that the run ends with says it, and says how the process ended.
-            What::Lost { .. }
-            | What::Suspected { .. }
-            | What::Regained { .. }
-            | What::Healed { .. }
-            | What::Scaled { .. }
-            | What::Released { .. }
-            | What::Paused { .. }
-            | What::Unpaused { .. }
-            | What::Recovered { .. }
-            | What::Committed { .. }
-            | What::NotSaved { .. } => Ok(()),
+            What::Recovered { step, .. } => self.rewind(*step),
             What::Joined { agent, pid, engine, threads } => {
                 self.joined(agent, *pid, engine.as_deref(), *threads);
-                Ok(())
             }
             What::Dealt { step, shares, reason } => {
                 let counts: Vec<String> =
@@ -98,21 +100,38 @@ impl Recorder {
                     shortened(&counts)
                 );
                 self.progress.note_if_plain(&text);
-                Ok(())
             }
             What::Stopping { reason } if reason != interrupt::REASON => {
                 self.note(&format!("stopping: {reason}"));
-                Ok(())
             }
-            // Signals are answered where they arrive, and the end is told with its report.
-            What::Saved { .. }
+            // Told above, or for audits alone. Signals are answered where they arrive, and the end
+            // is told with its report.
+            What::Lost { .. }
+            | What::Suspected { .. }
+            | What::Regained { .. }
+            | What::Healed { .. }
+            | What::Scaled { .. }
+            | What::Released { .. }
+            | What::Paused { .. }
+            | What::Unpaused { .. }
+            | What::Committed { .. }
+            | What::NotSaved { .. }
+            | What::Saved { .. }
             | What::Scored { .. }
             | What::Stopping { .. }
-            | What::Ended { .. } => Ok(()),
+            | What::Ended { .. } => {}
         }
     }
 
     fn joined(&mut self, agent: &str, pid: u32, engine: Option<&str>, threads: Option<u32>) {
+        let (is_new, back) = self.tidings.joined(agent, pid);
+        if let Some(back) = back {
+            return self.progress.note(&back);
+        }
+        if !is_new {
+            // A process that has joined again, under a new generation.
+            return;
+        }
         self.awaited = self.awaited.saturating_sub(1);
         if self.few {
             let means = engine.map_or_else(String::new, |engine| {
@@ -134,9 +153,17 @@ impl Recorder {
         self.progress.note(text);
     }
 
-    /// Makes what was recorded survive a power cut.
-    pub fn sync(&self) -> Result<()> {
-        self.metrics.sync()
+    /// Something to mend that does not stop the run; said once.
+    pub fn warn(&mut self, text: &str) {
+        if self.warned.len() < WARNINGS_MAX && self.warned.insert(text.to_owned()) {
+            self.progress.note(&format!("warning: {text}; it is tried again"));
+        }
+    }
+
+    /// Makes what was recorded survive a power cut, as far as the disk lets it.
+    pub fn sync(&mut self) {
+        let synced = self.metrics.sync();
+        self.warn_of(synced);
     }
 
     /// All lines of the run.
@@ -144,9 +171,33 @@ impl Recorder {
         self.metrics.lines()
     }
 
-    fn push(&mut self, line: Line) -> Result<()> {
-        self.events.push(&line)?;
-        self.metrics.push(line)
+    fn push(&mut self, line: Line) {
+        let again = |l: &Line| l.span == line.span && l.step >= line.step;
+        if self.lines().iter().any(again) {
+            // Told again after a loss.
+            self.rewind(line.step.saturating_sub(1));
+        }
+        let pushed = self.metrics.push(line);
+        self.warn_of(pushed);
+        let pushed = self.events.push(self.metrics.lines());
+        self.warn_of(pushed);
+    }
+
+    /// Forgets what lies beyond `step` steps: it is done again.
+    fn rewind(&mut self, step: u64) {
+        if self.lines().iter().all(|line| line.step <= step) {
+            return;
+        }
+        let rewound = self.metrics.rewind(step, u64::MAX);
+        self.warn_of(rewound);
+        let rewound = self.events.anew(self.metrics.lines());
+        self.warn_of(rewound);
+    }
+
+    fn warn_of(&mut self, done: Result<()>) {
+        if let Err(failure) = done {
+            self.warn(&failure.message);
+        }
     }
 }
 
@@ -158,6 +209,10 @@ fn lines(history: &[Event]) -> Vec<Line> {
         let next = match &event.what {
             What::Steps(figures) => line(Span::Steps, event, figures),
             What::Epoch { figures, .. } => line(Span::Epoch, event, figures),
+            What::Recovered { step, .. } => {
+                lines.retain(|line| line.step <= *step);
+                continue;
+            }
             _ => continue,
         };
         let same = |l: &Line| l.span == next.span;

@@ -9,6 +9,7 @@ use crate::progress::{Progress, Style};
 use crate::run_dir::{CHECKPOINTS, RunDir};
 use crate::training::evaluation::{class_count, evaluate, failure};
 use crate::training::identity::{Identity, Lengths};
+use crate::training::ledger::Ledger;
 use crate::training::recorder::Recorder;
 use crate::training::{ending, interrupt};
 use planaria_coordinator::decide::course::{Course, Done, End, Next, Setup};
@@ -24,11 +25,15 @@ use planaria_protocol::state::State;
 use planaria_recipe::{Plan, Recipe};
 use planaria_worker::step::targets;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Seconds between pulses; nobody can read faster.
 const PULSE_SECONDS: f64 = 0.1;
+/// How often the last checkpoint of a session is tried.
+const LAST_TRIES: u32 = 5;
+/// Time between these tries.
+const BETWEEN_TRIES: Duration = Duration::from_secs(1);
 
 /// What a session of a run works on.
 #[derive(Debug)]
@@ -60,6 +65,10 @@ pub struct Session {
     pub(super) journal: Journal,
     /// Scores of the epoch just done, until the weights change again.
     pub(super) validation: Option<Scores>,
+    /// Steps that are in no event yet.
+    ledger: Ledger,
+    /// The newest checkpoint could not be written; whether it is the best.
+    unsaved: Option<bool>,
     identity: Identity,
     shelf: Shelf,
     total: Stopwatch,
@@ -103,6 +112,8 @@ impl Session {
             total: Stopwatch::resume(before + job.process.elapsed()),
             course: Course::new(setup, state),
             validation: None,
+            ledger: Ledger::default(),
+            unsaved: None,
             pulse_at: f64::NEG_INFINITY,
             identity,
             job,
@@ -114,6 +125,7 @@ impl Session {
     pub fn run(mut self) -> Result<ending::Finished> {
         self.emit(What::Started(self.started()))?;
         let end = self.train();
+        self.tell_committed()?;
         ending::finish(self, end)
     }
 
@@ -121,7 +133,16 @@ impl Session {
     pub(super) fn emit(&mut self, what: What) -> Result<()> {
         let (seconds, unix_seconds) = (self.total.seconds(), clock::unix_seconds());
         let event = self.journal.record(seconds, unix_seconds, what).context(unwritten)?;
-        self.recorder.take(&event)
+        self.recorder.take(&event);
+        if let Some(trouble) = self.journal.trouble() {
+            self.recorder.warn(&format!("{}: {trouble}", unwritten()));
+        }
+        Ok(())
+    }
+
+    /// Which steps were committed since the last time.
+    fn tell_committed(&mut self) -> Result<()> {
+        self.ledger.close().map_or(Ok(()), |committed| self.emit(committed))
     }
 
     fn train(&mut self) -> Result<End> {
@@ -141,7 +162,7 @@ impl Session {
                 }
                 Next::Validate => self.validate()?,
                 Next::Save { is_best, reason } => self.save(is_best, reason)?,
-                Next::End(end) => return Ok(end),
+                Next::End(end) => return self.save_at_last().map(|()| end),
             }
         }
     }
@@ -171,6 +192,7 @@ impl Session {
         let result = result.map_err(|e| self.not_finite(&e, rate))?;
         self.validation = None;
         let read = batch.digest();
+        self.ledger.add(batch.epoch, step, read);
         reader.recycle(batch);
         let done = Done {
             loss_sum: result.loss_sum,
@@ -193,6 +215,7 @@ impl Session {
     /// Scores the validation part, where there is one. A stop on the way leaves the state before
     /// it, so that a resumed run does it again.
     fn validate(&mut self) -> Result<()> {
+        self.tell_committed()?;
         let scores = match self.job.data.validation.clone() {
             Some(part) => match self.evaluate(&part)? {
                 Some(scores) => Some(scores),
@@ -212,23 +235,66 @@ impl Session {
         evaluate(&mut self.trainer, part, &plan.recipe.data.normalize, classes)
     }
 
+    /// Writes a checkpoint. One that cannot be written does not stop the run: the next one that is
+    /// due may succeed, and the one before stands.
     fn save(&mut self, is_best: bool, reason: String) -> Result<()> {
-        self.recorder.sync()?;
-        self.journal.sync().context(unwritten)?;
+        self.tell_committed()?;
         let step = self.course.state().step;
-        let folder = self.write_checkpoint(is_best).context(|| {
+        let written = self.try_save(is_best, reason);
+        self.course.saved();
+        self.unsaved = written.is_err().then_some(is_best);
+        match written {
+            Ok(saved) => self.emit(saved),
+            Err(failure) => self.emit(What::NotSaved { step, reason: failure.message }),
+        }
+    }
+
+    /// Nothing comes after the end: a checkpoint that could not be written is tried a few times.
+    fn save_at_last(&mut self) -> Result<()> {
+        let Some(is_best) = self.unsaved else { return Ok(()) };
+        self.recorder.note("the last checkpoint is tried again");
+        for attempt in 1.. {
+            match self.try_save(is_best, "it could not be written before".into()) {
+                Ok(saved) => {
+                    self.unsaved = None;
+                    return self.emit(saved);
+                }
+                Err(failure) if attempt == LAST_TRIES => {
+                    let path = self.job.run.path().display();
+                    return Err(failure.hint(format!(
+                        "free some space or mend the folder, then `planaria resume {path}` goes on \
+                         from the checkpoint before"
+                    )));
+                }
+                Err(_) => std::thread::park_timeout(BETWEEN_TRIES),
+            }
+        }
+        Ok(())
+    }
+
+    fn try_save(&mut self, is_best: bool, reason: String) -> Result<What> {
+        self.recorder.sync();
+        let step = self.course.state().step;
+        // A checkpoint counts on the events before it.
+        let synced = self.journal.sync();
+        let folder = synced.and_then(|()| self.write_checkpoint(is_best)).context(|| {
             let shelf = self.job.run.file(CHECKPOINTS);
             format!("cannot write a checkpoint of step {step} in `{}`", shelf.display())
         })?;
-        self.course.saved();
         let name = folder.file_name().unwrap_or_default().to_string_lossy();
         let folder = format!("{CHECKPOINTS}/{name}");
-        self.emit(What::Saved { step, is_best, folder, reason })
+        Ok(What::Saved { step, is_best, folder, reason })
     }
 
     fn write_checkpoint(&self, is_best: bool) -> io::Result<PathBuf> {
+        let folder = self.shelf.begin(self.course.state().step)?;
+        let written = self.fill_checkpoint(&folder, is_best);
+        written.inspect_err(|_| self.shelf.abandon(&folder))?;
+        Ok(folder)
+    }
+
+    fn fill_checkpoint(&self, folder: &Path, is_best: bool) -> io::Result<()> {
         let state = self.state();
-        let folder = self.shelf.begin(state.step)?;
         let slots: Vec<&[f32]> = self.trainer.slots().collect();
         let view = PartView {
             step: state.step,
@@ -242,11 +308,10 @@ impl Session {
             state: view.state.len() as u64,
             slots: slots.len() as u32,
         };
-        let part = Part { info: write_part(&folder, 0, &view)?, start: 0, end: lengths.parameters };
+        let part = Part { info: write_part(folder, 0, &view)?, start: 0, end: lengths.parameters };
         let generation = self.journal.generation();
         let manifest = self.identity.manifest(generation, state, lengths, vec![part]);
-        self.shelf.finish(&folder, &manifest, is_best)?;
-        Ok(folder)
+        self.shelf.finish(folder, &manifest, is_best)
     }
 
     /// How far the run has come, up to this moment.
@@ -275,6 +340,7 @@ impl Session {
             servers: 0,
             shards: recipe.train.shards as u32,
             batch: recipe.train.batch as u64,
+            digest: setup.examples,
         }
     }
 

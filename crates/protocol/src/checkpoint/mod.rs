@@ -167,4 +167,6 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 #[cfg(test)]
+mod fault_tests;
+#[cfg(test)]
 mod tests;

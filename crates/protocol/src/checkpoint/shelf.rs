@@ -3,7 +3,8 @@
 //! Owns which checkpoints exist and which one a run goes on from. A checkpoint is written once, as
 //! `step-<n>`; `last` and `best` are links to one. A step that is saved again, as after a stop
 //! before validation, gets a folder of its own (`step-<n>-2`), so that what `last` leads to is
-//! whole at every moment. Never looks inside the weights.
+//! whole at every moment. A save that fails leaves nothing that looks like a checkpoint, and does
+//! not touch those before it. Never looks inside the weights.
 
 use super::manifest::{FILE, Manifest};
 use super::{Checkpoint, Unreadable, read, verify};
@@ -40,8 +41,10 @@ impl Shelf {
         Self { folder, keep: keep.max(1) }
     }
 
-    /// An empty folder for the parts of a checkpoint; what an unfinished one left there is gone.
+    /// An empty folder for the parts of a checkpoint; what an unfinished one left there is gone. A
+    /// shelf that was deleted is made again.
     pub fn begin(&self, step: u64) -> io::Result<PathBuf> {
+        fs::create_dir_all(&self.folder)?;
         let plain = self.folder.join(format!("step-{step:010}"));
         let more = (2..=SAME_STEP_MAX).map(|n| self.folder.join(format!("step-{step:010}-{n}")));
         for path in [plain].into_iter().chain(more) {
@@ -59,15 +62,32 @@ impl Shelf {
     /// `last`, and `best` too if it is, and lets go of the oldest. Checkpoints finish in the order
     /// in which they began.
     pub fn finish(&self, folder: &Path, manifest: &Manifest, is_best: bool) -> io::Result<()> {
-        manifest.write(folder)?;
         let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        durable::link(name, &self.folder.join("last"))?;
-        if is_best {
-            durable::link(name, &self.folder.join("best"))?;
+        let finish = || {
+            manifest.write(folder)?;
+            if is_best {
+                durable::link(name, &self.folder.join("best"))?;
+            }
+            // Last of all: what it leads to is where a run goes on from.
+            durable::link(name, &self.folder.join("last"))?;
+            // Nothing older goes before the new names last.
+            durable::sync_folder(&self.folder)
+        };
+        finish().inspect_err(|_| self.abandon(folder))?;
+        // What cannot be let go of now goes with the next: the new one is whole.
+        let _ = self.prune(manifest.step);
+        Ok(())
+    }
+
+    /// Removes what was written of a checkpoint that will not be finished; on a full disk it would
+    /// be in the way of the next. What `last` or `best` lead to stays.
+    pub fn abandon(&self, folder: &Path) {
+        let name = folder.file_name().and_then(|name| name.to_str());
+        let leads = |link: &str| durable::linked(&self.folder.join(link)).as_deref() == name;
+        if !leads("last") && !leads("best") {
+            // Without a manifest it is no checkpoint; the rest goes with the next that is whole.
+            let _ = remove(folder);
         }
-        // Nothing older goes before the new names last.
-        durable::sync_folder(&self.folder)?;
-        self.prune(manifest.step)
     }
 
     /// Lets go of what is neither among the newest few nor linked to. A checkpoint of a later step
@@ -148,7 +168,12 @@ impl Shelf {
     /// Step, name and path of every checkpoint, whole or not, newest first.
     fn steps(&self) -> io::Result<Vec<(u64, String, PathBuf)>> {
         let mut found = Vec::new();
-        for entry in fs::read_dir(&self.folder)? {
+        let entries = match fs::read_dir(&self.folder) {
+            // A shelf that was deleted holds nothing.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(found),
+            entries => entries?,
+        };
+        for entry in entries {
             let entry = entry?;
             let name = entry.file_name().to_string_lossy().into_owned();
             found.extend(step_of(&name).map(|step| (step, name, entry.path())));

@@ -8,7 +8,13 @@ use sha2::{Digest, Sha256};
 use std::fs;
 
 /// A checkpoint of some steps; `cuts` are where one part ends and the next begins.
-fn write(shelf: &Shelf, step: u64, weights: &Weights, cuts: &[usize], is_best: bool) -> PathBuf {
+pub(super) fn write(
+    shelf: &Shelf,
+    step: u64,
+    weights: &Weights,
+    cuts: &[usize],
+    is_best: bool,
+) -> PathBuf {
     let folder = shelf.begin(step).unwrap();
     let all = weights.parameters.len();
     let starts = [0].into_iter().chain(cuts.iter().copied());
@@ -30,7 +36,7 @@ fn write(shelf: &Shelf, step: u64, weights: &Weights, cuts: &[usize], is_best: b
     folder
 }
 
-fn manifest(step: u64, weights: &Weights, parts: Vec<Part>) -> Manifest {
+pub(super) fn manifest(step: u64, weights: &Weights, parts: Vec<Part>) -> Manifest {
     Manifest {
         format: FORMAT,
         planaria: "0.1.0".into(),
@@ -48,7 +54,7 @@ fn manifest(step: u64, weights: &Weights, parts: Vec<Part>) -> Manifest {
     }
 }
 
-fn sample(step: u64) -> Weights {
+pub(super) fn sample(step: u64) -> Weights {
     Weights {
         parameters: vec![1.5, -0.0, f32::MIN_POSITIVE / 2.0, step as f32],
         state: vec![0.25],
@@ -56,17 +62,17 @@ fn sample(step: u64) -> Weights {
     }
 }
 
-fn add(shelf: &Shelf, step: u64, is_best: bool) -> PathBuf {
+pub(super) fn add(shelf: &Shelf, step: u64, is_best: bool) -> PathBuf {
     write(shelf, step, &sample(step), &[], is_best)
 }
 
-fn place(keep: usize) -> (tempfile::TempDir, Shelf) {
+pub(super) fn place(keep: usize) -> (tempfile::TempDir, Shelf) {
     let dir = tempfile::tempdir().unwrap();
     let shelf = Shelf::new(dir.path().into(), keep);
     (dir, shelf)
 }
 
-fn names(folder: &Path) -> Vec<String> {
+pub(super) fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).unwrap();
     let mut names: Vec<_> =
         entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
@@ -74,7 +80,7 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-fn change(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
+pub(super) fn change(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
     let mut bytes = fs::read(path).unwrap();
     change(&mut bytes);
     fs::write(path, bytes).unwrap();

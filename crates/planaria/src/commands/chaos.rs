@@ -1,0 +1,319 @@
+//! `planaria chaos`: breaks a live run on purpose, and says what it did and how the run stands.
+
+use crate::chaos::Victims;
+use crate::chaos::grip::{Grip, Hold};
+use crate::chaos::plan::{Draw, Fault, Settings};
+use crate::chaos::processes::{Family, Process};
+use crate::cli;
+use crate::clock::{self, Stopwatch};
+use crate::cluster::console::{Console, News};
+use crate::cluster::control;
+use crate::commands::print_on;
+use crate::failure::{Exit, Failure, Result, plain};
+use crate::progress::{Progress, Style};
+use crate::run_dir::history::{History, Standing};
+use crate::run_dir::lock::Holder;
+use crate::run_dir::{find, run_id};
+use crate::traces::number::{counted, duration, grouped};
+use planaria_protocol::event::What;
+use planaria_protocol::message::Agent;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// How often anything is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// How often a coordinator that is gone is looked for.
+const CONNECT_EVERY: f64 = 0.25;
+/// How long the first deed waits for somebody to suffer it.
+const FIRST_PATIENCE: f64 = 10.0;
+/// How long a coordinator may take to hear what it was asked last.
+const LINGER: f64 = 0.3;
+/// How long a run may take to write its last files.
+const FAREWELL: f64 = 60.0;
+
+static ASKED: AtomicBool = AtomicBool::new(false);
+
+/// Breaks, prints, and says what to exit with.
+pub fn run(options: &cli::Chaos, style: Style) -> Result<Option<Exit>> {
+    let folder = find(&options.run)?;
+    check(&folder)?;
+    // Without a handler Ctrl-C ends the command at once, and a stopped process stays stopped.
+    ctrlc::set_handler(|| ASKED.store(true, Ordering::SeqCst))
+        .map_err(|e| Failure::failed(format!("cannot listen for Ctrl-C: {e}")))?;
+    let settings = settings(options);
+    let mut storm = Storm::new(folder, settings, options.json);
+    let said = storm.settings_text();
+    Progress::new(style).note(&said);
+    storm.begin()?;
+    storm.rage(options.lasts.map(|span| span.most.as_secs_f64()))?;
+    storm.calm();
+    storm.finish()
+}
+
+/// Refuses a run that there is nothing to break of.
+fn check(folder: &Path) -> Result<()> {
+    let path = folder.display();
+    if !Holder::of(folder)?.is_live() {
+        return Err(Failure::user(format!("run `{path}` is not running"))
+            .hint("start it with `planaria train`, and break it from another terminal"));
+    }
+    let history = History::read(folder)?;
+    if history.steps > 0 && history.workers == 0 {
+        return Err(Failure::user(format!("run `{path}` is one process: it has no part to lose"))
+            .hint("train with `--workers 3 --servers 1`"));
+    }
+    Ok(())
+}
+
+fn settings(options: &cli::Chaos) -> Settings {
+    let mut faults: Vec<Fault> = options.kill.iter().map(|who| Fault::Kill(*who)).collect();
+    faults.extend(options.pause.map(Fault::Pause));
+    faults.extend(options.slow.map(Fault::Slow));
+    faults.extend(options.drop.map(Fault::Drop));
+    if faults.is_empty() {
+        let anyone = options.target.is_some();
+        faults.push(Fault::Kill(if anyone { Victims::Any } else { Victims::Worker }));
+    }
+    // Short enough to be typed again.
+    let random = || (clock::unix_seconds() * 1e6) as u64 % 1_000_000;
+    Settings {
+        faults,
+        every: options.every,
+        target: options.target.clone(),
+        seed: options.seed.unwrap_or_else(random),
+    }
+}
+
+/// A run that is being broken.
+struct Storm {
+    folder: PathBuf,
+    run_id: String,
+    settings: Settings,
+    json: bool,
+    watch: Stopwatch,
+    console: Option<Console>,
+    connected_at: f64,
+    grip: Grip,
+    /// Deeds by kind.
+    deeds: BTreeMap<&'static str, u64>,
+    /// Steps done at first, and now.
+    first_step: Option<u64>,
+    step: u64,
+    /// Whether the run is over, or nobody reads what is printed.
+    over: bool,
+}
+
+impl Storm {
+    fn new(folder: PathBuf, settings: Settings, json: bool) -> Self {
+        Self {
+            run_id: run_id(&folder),
+            folder,
+            settings,
+            json,
+            watch: Stopwatch::start(),
+            console: None,
+            connected_at: f64::NEG_INFINITY,
+            grip: Grip::default(),
+            deeds: BTreeMap::new(),
+            first_step: None,
+            step: 0,
+            over: false,
+        }
+    }
+
+    fn settings_text(&self) -> String {
+        let names: Vec<&str> = self.settings.faults.iter().map(Fault::name).collect();
+        let Settings { every, seed, .. } = &self.settings;
+        format!("{} every {every}, seed {seed}; Ctrl-C ends it", names.join(", "))
+    }
+
+    fn begin(&mut self) -> Result<()> {
+        if self.json {
+            let seed = self.settings.seed;
+            self.tell(&json!({"event": "begun", "run": self.run_id, "seed": seed}))?;
+        }
+        Ok(())
+    }
+
+    /// Does one deed after another, the first at once, until time is up, the run is over or Ctrl-C.
+    /// However short the time, one is done if there is anybody to suffer it.
+    fn rage(&mut self, lasts: Option<f64>) -> Result<()> {
+        for n in 0.. {
+            let draw = self.settings.draw(n);
+            let (wait, enough) = match n {
+                0 => (0.0, lasts.map(|lasts| lasts.max(FIRST_PATIENCE))),
+                _ => (draw.wait.as_secs_f64(), lasts),
+            };
+            let due = self.watch.seconds() + wait;
+            // Where nobody is there to suffer it, it waits for somebody.
+            loop {
+                self.look();
+                let now = self.watch.seconds();
+                if self.is_over() || enough.is_some_and(|enough| now >= enough) {
+                    return Ok(());
+                }
+                if now >= due && self.act(&draw)? {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets what was begun run its course: processes that are held, and words on their way.
+    fn calm(&mut self) {
+        let watch = Stopwatch::start();
+        while !self.is_over() && (self.grip.is_holding() || watch.seconds() < LINGER) {
+            self.look();
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.over || ASKED.load(Ordering::SeqCst)
+    }
+
+    /// Hears what is new of the run, for a moment.
+    fn look(&mut self) {
+        let now = self.watch.seconds();
+        if self.console.is_none() && now - self.connected_at >= CONNECT_EVERY {
+            self.connected_at = now;
+            // A coordinator that is being replaced is there again in a moment.
+            self.console = control::connect(&self.folder).ok().flatten();
+        }
+        let Some(console) = &self.console else {
+            std::thread::park_timeout(LOOK_EVERY);
+            self.over |= Holder::of(&self.folder).is_ok_and(|holder| !holder.is_live());
+            return;
+        };
+        match console.next(LOOK_EVERY) {
+            News::Pulse(pulse) => {
+                self.step = pulse.step;
+                self.first_step.get_or_insert(pulse.step);
+            }
+            News::Event(event) => self.over |= matches!(event.what, What::Ended { .. }),
+            News::Finish => self.over = true,
+            News::Gone(_) => self.console = None,
+            _ => {}
+        }
+    }
+
+    /// Does a deed; says whether there was somebody to suffer it.
+    fn act(&mut self, draw: &Draw) -> Result<bool> {
+        let Some(parent) = Holder::of(&self.folder)?.pid() else { return Ok(false) };
+        let family = Family { run_id: self.run_id.clone(), parent };
+        let mut living = family.living();
+        living.retain(|process| !self.grip.holds(process.pid));
+        let agents: Vec<Agent> = living.iter().map(|p| p.agent).collect();
+        let Some(agent) = self.settings.victim(draw, &agents) else { return Ok(false) };
+        let Some(process) = living.into_iter().find(|p| p.agent == agent) else {
+            return Ok(false);
+        };
+        let cannot = |e: std::io::Error| {
+            Failure::failed(format!("cannot signal process {}: {e}", process.pid))
+        };
+        let done = match draw.fault {
+            Fault::Kill(_) => family.signal(&process, libc::SIGKILL).map_err(cannot)?,
+            Fault::Pause(_) => {
+                let hold = self.grip.hold(&family, &process, Hold::Stopped, draw.lasts);
+                hold.map_err(cannot)?
+            }
+            Fault::Slow(_) => {
+                let hold = self.grip.hold(&family, &process, Hold::Slowed, draw.lasts);
+                hold.map_err(cannot)?
+            }
+            Fault::Drop(_) => match (&self.console, draw.weather()) {
+                (Some(console), Some(weather)) => console.chaos(agent, weather),
+                _ => false,
+            },
+        };
+        if done {
+            *self.deeds.entry(draw.fault.name()).or_default() += 1;
+            self.tell_deed(draw, &process)?;
+        }
+        Ok(done)
+    }
+
+    fn tell_deed(&mut self, draw: &Draw, process: &Process) -> Result<()> {
+        let lasts = draw.lasts.as_secs_f64();
+        let now = clock::unix_seconds();
+        if self.json {
+            let lasts = (lasts > 0.0).then_some(lasts);
+            return self.tell(&json!({
+                "event": "deed", "unix_seconds": now, "fault": draw.fault.name(),
+                "agent": process.agent.to_string(), "pid": process.pid, "seconds": lasts,
+                "step": self.step,
+            }));
+        }
+        let whom = format!("{} (process {})", process.agent, process.pid);
+        let what = match draw.fault {
+            Fault::Kill(_) => format!("killed {whom}"),
+            Fault::Pause(_) => format!("stopped {whom} for {}", duration(lasts)),
+            Fault::Slow(_) => format!("slowed {whom} to a fiftieth for {}", duration(lasts)),
+            Fault::Drop(share) if share.per_mille == 1000 => {
+                format!("cut {whom} off for {}", duration(lasts))
+            }
+            Fault::Drop(share) => {
+                format!("{share} of what {whom} sends is lost for {}", duration(lasts))
+            }
+        };
+        self.say(&format!("{}  {what}\n", clock::iso8601_millis(now)))
+    }
+
+    /// Undoes what is to be undone, and says how the run stands.
+    fn finish(mut self) -> Result<Option<Exit>> {
+        self.grip = Grip::default();
+        let farewell = Stopwatch::start();
+        while self.over
+            && farewell.seconds() < FAREWELL
+            && !ASKED.load(Ordering::SeqCst)
+            && Holder::of(&self.folder)?.is_live()
+        {
+            std::thread::park_timeout(LOOK_EVERY);
+        }
+        let history = History::read(&self.folder)?;
+        self.step = self.step.max(history.step);
+        let steps = self.step.saturating_sub(self.first_step.unwrap_or(self.step));
+        if self.json {
+            self.tell(&json!({
+                "event": "ended", "seed": self.settings.seed, "deeds": self.deeds,
+                "seconds": self.watch.seconds(), "steps": steps, "state": history.state,
+                "step": self.step, "reason": history.reason,
+            }))?;
+        } else {
+            self.say(&self.summary(&history, steps))?;
+        }
+        let failed = matches!(history.state, Standing::Failed | Standing::Killed);
+        Ok(failed.then_some(Exit::Failed))
+    }
+
+    fn summary(&self, history: &History, steps: u64) -> String {
+        let deeds: Vec<String> =
+            self.deeds.iter().map(|(kind, n)| format!("{kind} {}", grouped(*n))).collect();
+        let all: u64 = self.deeds.values().sum();
+        let list =
+            if deeds.is_empty() { String::new() } else { format!(" ({})", deeds.join(", ")) };
+        let reason = history.reason.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+        format!(
+            "{}{list} in {}; {} committed meanwhile; the run is {} at step {}{}\n",
+            counted(all, "deed"),
+            duration(self.watch.seconds()),
+            counted(steps, "step"),
+            history.state.text(),
+            grouped(self.step),
+            plain(&reason).replace('\n', " ")
+        )
+    }
+
+    fn tell(&mut self, line: &Value) -> Result<()> {
+        self.say(&format!("{line}\n"))
+    }
+
+    fn say(&mut self, text: &str) -> Result<()> {
+        // Whoever no longer reads wants no more of it.
+        self.over |= !print_on(text)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,175 @@
+//! Losses and what became of them, as one calm line each.
+//!
+//! Owns the words, and remembers who is gone so that a return can be told. Pure text: whoever asks
+//! shows it.
+
+use crate::traces::number::{counted, duration, grouped};
+use planaria_protocol::event::{Event, What};
+use std::collections::BTreeSet;
+
+/// A line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Tiding {
+    /// Worth a line that stays.
+    Note(String),
+    /// Worth one where no picture shows it anyway.
+    Plain(String),
+}
+
+/// What has been told so far.
+#[derive(Debug, Default)]
+pub struct Tidings {
+    /// Agents that were lost and are not back.
+    lost: BTreeSet<String>,
+    /// Processes that have joined.
+    known: BTreeSet<(String, u32)>,
+    /// Steps done at the newest checkpoint of this session.
+    saved: Option<u64>,
+}
+
+impl Tidings {
+    /// What happened, if it is worth a line.
+    pub fn of(&mut self, event: &Event) -> Option<Tiding> {
+        use Tiding::{Note, Plain};
+        match &event.what {
+            What::Lost { agent, reason, .. } => {
+                self.lost.insert(agent.clone());
+                // What becomes of a server's loss is told with `Recovered`.
+                agent.starts_with("worker-").then(|| {
+                    Note(format!("{agent} was lost ({reason}); its shards go to the others"))
+                })
+            }
+            What::Suspected { agent, step, seconds, .. } => Some(Note(format!(
+                "{agent} is late (step {} has waited {}); its shards go to the others",
+                grouped(step + 1),
+                duration(*seconds)
+            ))),
+            What::Regained { agent } => Some(Note(format!("{agent} answers again"))),
+            What::Healed { step, stalled_seconds, .. } => Some(Plain(format!(
+                "going on: step {} was {} late",
+                grouped(step + 1),
+                duration(*stalled_seconds)
+            ))),
+            What::Scaled { workers } => {
+                Some(Note(format!("going on with {}", counted(u64::from(*workers), "worker"))))
+            }
+            What::Released { agent } => {
+                self.lost.remove(agent);
+                Some(Plain(format!("{agent} is no longer needed")))
+            }
+            What::Paused { workers, min } => {
+                Some(Note(format!("paused: {workers} of {min} workers, waiting for the pool")))
+            }
+            What::Unpaused { workers } => {
+                Some(Note(format!("going on with {}", counted(u64::from(*workers), "worker"))))
+            }
+            What::Recovered { step, superseded, reason, .. } => {
+                Some(Note(recovered(event.generation, *step, *superseded, reason)))
+            }
+            What::NotSaved { step, reason } => Some(Note(self.not_saved(*step, reason))),
+            What::Saved { step, .. } => {
+                self.saved = Some(*step);
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// A process has joined: whether it is one that has not been told, and the line if it is back.
+    pub fn joined(&mut self, agent: &str, pid: u32) -> (bool, Option<String>) {
+        let is_new = self.known.insert((agent.to_owned(), pid));
+        let back = self.lost.remove(agent).then(|| format!("{agent} is back"));
+        (is_new, back)
+    }
+
+    fn not_saved(&self, step: u64, reason: &str) -> String {
+        let kept = match self.saved {
+            Some(saved) => format!("that of step {} is kept", grouped(saved)),
+            None => "none was written in this session yet".into(),
+        };
+        format!(
+            "warning: no checkpoint of step {}: {reason}; {kept}, training goes on, and it is tried \
+             again; free some space or mend the folder meanwhile",
+            grouped(step)
+        )
+    }
+}
+
+/// `server-0 was lost; going on after step 1,234 under generation 3`.
+fn recovered(generation: u64, step: u64, superseded: u64, reason: &str) -> String {
+    let again = match superseded {
+        0 => String::new(),
+        n => format!("; {} again", taken(n)),
+    };
+    format!("{reason}; going on after step {} under generation {generation}{again}", grouped(step))
+}
+
+fn taken(n: u64) -> String {
+    format!("{} {} taken", counted(n, "step"), if n == 1 { "is" } else { "are" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn losses_are_told_in_one_line_each() {
+        let mut tidings = Tidings::default();
+        let lost = |agent: &str, reason: &str| What::Lost {
+            agent: agent.into(),
+            pid: 7,
+            reason: reason.into(),
+        };
+        let recovered = |superseded| What::Recovered {
+            step: 1234,
+            superseded,
+            source: "kept".into(),
+            reason: "server-0 was lost".into(),
+        };
+        let saved = What::Saved {
+            step: 1200,
+            is_best: false,
+            folder: String::new(),
+            reason: String::new(),
+        };
+        for (what, expect) in [
+            (
+                lost("worker-2", "killed by signal 9"),
+                Some("worker-2 was lost (killed by signal 9); its shards go to the others"),
+            ),
+            (lost("server-0", "killed by signal 9"), None),
+            (recovered(0), Some("server-0 was lost; going on after step 1,234 under generation 3")),
+            (
+                recovered(1),
+                Some(
+                    "server-0 was lost; going on after step 1,234 under generation 3; 1 step is \
+                     taken again",
+                ),
+            ),
+            (
+                What::Paused { workers: 1, min: 2 },
+                Some("paused: 1 of 2 workers, waiting for the pool"),
+            ),
+            (What::Unpaused { workers: 2 }, Some("going on with 2 workers")),
+            (What::Regained { agent: "worker-1".into() }, Some("worker-1 answers again")),
+            (saved, None),
+            (
+                What::NotSaved { step: 1300, reason: "no space".into() },
+                Some(
+                    "warning: no checkpoint of step 1,300: no space; that of step 1,200 is kept, \
+                     training goes on, and it is tried again; free some space or mend the folder \
+                     meanwhile",
+                ),
+            ),
+        ] {
+            let event = Event { seconds: 0.0, unix_seconds: 0.0, generation: 3, what };
+            let told = tidings.of(&event).map(|tiding| match tiding {
+                Tiding::Note(text) | Tiding::Plain(text) => text,
+            });
+            assert_eq!(told.as_deref(), expect);
+        }
+        assert_eq!(tidings.joined("worker-2", 9), (true, Some("worker-2 is back".into())));
+        assert_eq!(tidings.joined("worker-2", 9), (false, None), "again, in a new generation");
+        assert_eq!(tidings.joined("worker-3", 9), (true, None));
+    }
+}

@@ -1,0 +1,112 @@
+//! `audit` by the real binary, on runs in one process.
+
+use crate::binary::{Place, talk};
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+fn change(run: &Path, change: impl Fn(Vec<&str>) -> Vec<String>) -> String {
+    let path = run.join("events.jsonl");
+    let text = fs::read_to_string(&path).unwrap();
+    let lines = change(text.lines().collect());
+    fs::write(&path, lines.join("\n") + "\n").unwrap();
+    text
+}
+
+#[test]
+fn a_run_is_proved_and_tampering_is_found() {
+    let place = Place::new();
+    let report = place.json(&["train", "tiny.yaml", "--json"], 0);
+    assert_eq!((&report["exactly_once"], &report["machines_lost"]), (&true.into(), &0.into()));
+    let run = place.only_run();
+    let name = run.to_str().unwrap();
+    let page = fs::read_to_string(run.join("report.html")).unwrap();
+    assert!(page.contains("<dt>exactly once, by audit</dt><dd>yes</dd>"));
+
+    let output = place.run(&["audit", name]);
+    assert!(output.status.success(), "{}", talk(&output));
+    let text = String::from_utf8(output.stdout).unwrap();
+    for expect in ["exactly once  yes\n", "epochs        3 whole, 3 exact\n", "its weights\n"] {
+        assert!(text.contains(expect), "{text}");
+    }
+
+    let is_range = |line: &str| line.contains("\"committed\"");
+    let whole = change(&run, |lines| {
+        let first = lines.iter().position(|l| is_range(l)).unwrap();
+        let others = lines.iter().enumerate().filter(|(n, _)| *n != first);
+        others.map(|(_, line)| (*line).to_owned()).collect()
+    });
+    let audit = place.json(&["audit", name, "--json"], 1);
+    assert_eq!(audit["exactly_once"], false);
+    assert!(audit["reasons"][0].as_str().unwrap().contains("in no range"), "{audit}");
+
+    // As a version before audits would have left it.
+    change(&run, |lines| {
+        let older = lines.iter().filter(|line| !is_range(line));
+        older
+            .map(|line| {
+                let mut event: serde_json::Value = serde_json::from_str(line).unwrap();
+                event.as_object_mut().unwrap().remove("digest");
+                event.to_string()
+            })
+            .collect()
+    });
+    let output = place.run(&["audit", name]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("this run was made before audits"), "{text}");
+    fs::write(run.join("events.jsonl"), whole).unwrap();
+
+    // Another's weights under this run's name.
+    let report = fs::read_to_string(run.join("report.json")).unwrap();
+    let sha = report.split("\"weights_sha256\": \"").nth(1).unwrap()[..64].to_owned();
+    fs::write(run.join("report.json"), report.replace(&sha, &"0".repeat(64))).unwrap();
+    let audit = place.json(&["audit", name, "--json"], 1);
+    assert!(audit["reasons"][0].as_str().unwrap().contains("weights"), "{audit}");
+}
+
+#[test]
+fn killed_and_taken_up_again_is_still_exactly_once() {
+    let place = Place::new();
+    let sets = ["--set", "train.epochs=12", "--set", "output.checkpoint_steps=7"];
+    let base = ["train", "tiny.yaml", "--threads", "1", "--set", "data.examples=1500"];
+    let mut child = place
+        .command(&[&base[..], &sets].concat())
+        .stderr(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let runs = place.path().join("runs");
+    let steps = || {
+        let run = fs::read_dir(&runs).ok()?.next()?.ok()?.path();
+        let text = fs::read_to_string(run.join("events.jsonl")).ok()?;
+        Some(text.matches("\"steps\"").count())
+    };
+    while steps().is_none_or(|n| n < 20) {
+        assert!(child.try_wait().unwrap().is_none(), "it ended too soon");
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+    let run = place.only_run();
+    let name = run.to_str().unwrap();
+
+    // There is nothing in one process that could be lost without the whole.
+    let chaos = place.run(&["chaos", name]);
+    assert_eq!(chaos.status.code(), Some(2), "{}", talk(&chaos));
+    assert!(talk(&chaos).contains("is one process"), "{}", talk(&chaos));
+
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-s", "KILL", &pid]).status().unwrap().success());
+    child.wait().unwrap();
+    let audit = place.json(&["audit", name, "--json"], 0);
+    assert_eq!((&audit["exactly_once"], &audit["ended"]), (&true.into(), &false.into()));
+    let chaos = place.run(&["chaos", name]);
+    assert!(talk(&chaos).contains("is not running"), "{}", talk(&chaos));
+
+    let report = place.json(&["resume", name, "--json"], 0);
+    assert_eq!(report["exactly_once"], true);
+    let audit = place.json(&["audit", name, "--json"], 0);
+    assert_eq!((&audit["ended"], &audit["weights_match"]), (&true.into(), &true.into()));
+    assert_eq!(audit["generations"].as_array().unwrap().len(), 2);
+    assert_eq!(audit["superseded_steps"], report["superseded_steps"]);
+}
