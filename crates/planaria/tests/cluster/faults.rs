@@ -1,16 +1,10 @@
-//! Processes that are killed, and disks that are full: one error, nothing left, and it goes on.
+//! Disks that are full: the run goes on as long as it can, one error, nothing left.
 
 use crate::binary::talk;
-use crate::live::{Live, ended, events, figures, one_error, place, resume, signal};
-use crate::resuming::undisturbed;
-use serde_json::Value;
+use crate::live::{events, one_error, place, resume};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-
-fn report(run: &Path) -> Value {
-    serde_json::from_slice(&fs::read(run.join("report.json")).unwrap()).unwrap()
-}
 
 #[test]
 fn a_full_disk_is_said_and_gone_on_from() {
