@@ -1,3 +1,5 @@
+//! Places and who fills them, in a world without processes.
+
 use super::*;
 use crate::ending::{ANOTHER, PANICKED};
 use Agent::{Coordinator, Server, Worker};
