@@ -182,6 +182,29 @@ fn a_plan_shows_processes() {
     }
     let plan = place.json(&["plan", "tiny.yaml", "--json", "--set", "pool.workers=2"], 0);
     assert_eq!(plan["processes"]["shards"], serde_json::json!([4, 4]));
+    let ranged = "pool={workers: {min: 2, max: 4}, threads: 1}";
+    let plan = said(&place, &["plan", "tiny.yaml", "--set", ranged]);
+    assert!(plan.contains("4 workers (at least 2) × 1 thread, 1 server"), "{plan}");
+    let plan = place.json(&["plan", "tiny.yaml", "--json", "--set", ranged], 0);
+    let processes = &plan["processes"];
+    assert_eq!((&processes["workers"], &processes["workers_min"]), (&4.into(), &2.into()));
+}
+
+#[test]
+fn only_a_live_run_on_several_processes_can_be_scaled() {
+    let place = Place::new();
+    let refused = |arguments: &[&str], expect: &str| {
+        let output = place.run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{}", talk(&output));
+        assert!(talk(&output).contains(expect), "{expect} is missing in {}", talk(&output));
+    };
+    refused(&["scale", "nowhere", "workers=2"], "nowhere");
+    refused(&["scale", "nowhere", "servers=2"], "only `workers` can be scaled");
+    refused(&["scale", "nowhere", "workers=1e3"], "a whole number from 1 to 1024, but is `1e3`");
+    said(&place, &["train", "tiny.yaml"]);
+    let runs = said(&place, &["runs"]);
+    let name = runs.lines().nth(1).unwrap().split(' ').next().unwrap();
+    refused(&["scale", name, "workers=2"], "is not running: it has completed");
 }
 
 /// What a command prints.

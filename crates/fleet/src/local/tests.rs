@@ -1,3 +1,5 @@
+//! Real children: shell scripts that take the place of the program.
+
 use super::*;
 use crate::ending::ANOTHER;
 use std::os::unix::fs::PermissionsExt;

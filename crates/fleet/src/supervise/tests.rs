@@ -1,3 +1,5 @@
+//! Places and who fills them, in a world without processes.
+
 use super::*;
 use crate::ending::{ANOTHER, PANICKED};
 use Agent::{Coordinator, Server, Worker};
@@ -184,6 +186,25 @@ fn a_bad_start_does_not_loop() {
         world.end(Worker(1), Ending::Code(1));
     }
     assert_eq!(world.failed, None);
+}
+
+#[test]
+fn whoever_ends_at_once_each_time_is_not_started_in_a_hot_loop() {
+    for (agent, most) in [(Worker(0), 8 + 600 / 30), (Server(0), 6), (Coordinator, 6)] {
+        let mut world = World::new(1, 2);
+        world.all_ready();
+        world.wait(20.0);
+        let before = world.times(agent);
+        for _ in 0..600 * 50 {
+            if world.running.contains_key(&agent) && world.failed.is_none() {
+                world.end(agent, Ending::Code(1));
+            }
+            world.wait(0.02);
+        }
+        let times = world.times(agent) - before;
+        assert!(times <= most, "{agent} was started {times} times in 10 minutes");
+        assert_eq!(world.failed.is_some(), agent != Worker(0));
+    }
 }
 
 #[test]

@@ -168,3 +168,6 @@ fn next(receiver: &mut Receiver) -> Result<Option<Told>, Error> {
     };
     Ok(Some((None, news)))
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -120,11 +120,11 @@ impl<'a> Foreground<'a> {
         (self.meeting, self.link, self.control) = (None, None, None);
         if trained.is_ok() {
             // Those who had not joined have not heard that the run is over.
-            for (agent, pid) in self.supervisor.unready() {
-                self.fleet.kill(agent, pid);
-            }
+            let unready = self.supervisor.unready();
+            unready.iter().for_each(|(agent, pid)| self.fleet.kill(*agent, *pid));
+            let own = |exit: &Exit| unready.contains(&(exit.agent, exit.pid));
             let exits = self.fleet.end(FAREWELL);
-            self.exits.extend(exits);
+            self.exits.extend(exits.into_iter().filter(|exit| !own(exit)));
         } else {
             // Those that are left wait for the others, and would for ever.
             self.fleet.kill_all();

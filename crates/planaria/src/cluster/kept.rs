@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// Name of the folder.
 pub const FOLDER: &str = "state";
 /// How the names of what is kept begin.
-const PREFIXES: [&str; 2] = ["coordinator", "server-"];
+const PREFIXES: [&str; 3] = ["coordinator", "record", "server-"];
 
 /// Makes the folder, or what an earlier session left of it fit for a new one: nobody else can read
 /// it, and nothing is kept in it. Says where it is from anywhere.

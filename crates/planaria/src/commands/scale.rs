@@ -157,7 +157,10 @@ fn ask(console: &Console, workers: u32, since: &Stopwatch) -> Result<Option<Scal
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::console::Watching;
+    use crate::cluster::console::tests::fake;
     use crate::failure::Exit;
+    use planaria_protocol::message::FromConsole;
 
     #[test]
     fn what_to_scale_is_read_or_refused() {
@@ -189,6 +192,26 @@ mod tests {
         ] {
             assert_eq!(text(&Scaled { before, workers }), expect);
         }
+    }
+
+    #[test]
+    fn a_coordinator_is_asked_once_and_its_answer_waited_for() {
+        let answer = |said: &FromConsole| match said {
+            FromConsole::Scale { workers } => Some(What::Scaled { workers: *workers }),
+            _ => None,
+        };
+        // That there were four once is no answer.
+        let events = [4, 3].map(|workers| What::Scaled { workers }).to_vec();
+        let (address, secret, _listening, heard) = fake(events, answer);
+        let join = || Console::join(&address, &secret, "b", Watching::default()).unwrap();
+        let since = Stopwatch::start();
+        let scaled = ask(&join(), 4, &since).unwrap();
+        assert_eq!(scaled, Some(Scaled { before: Some(3), workers: 4 }));
+        // Who has as many says so, and is not asked.
+        let scaled = ask(&join(), 3, &since).unwrap();
+        assert_eq!(scaled, Some(Scaled { before: Some(3), workers: 3 }));
+        let asked = heard.try_iter().filter(|said| matches!(said, FromConsole::Scale { .. }));
+        assert_eq!(asked.count(), 1);
     }
 
     #[test]

@@ -365,3 +365,26 @@ pub(crate) fn first_deal(plan: &Plan, size: Size) -> Vec<usize> {
     let shares = planaria_coordinator::decide::deal::deal(plan.recipe.train.shards as u32, &speeds);
     shares.iter().map(|share| share.shards.len()).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_of_workers_is_the_most_there_are() {
+        let training = || Planaria::new("a").data("digits").preset("mlp");
+        let workers = |training: Planaria| {
+            let workers = training.source().unwrap().recipe().pool.workers;
+            (workers.min(), workers.max())
+        };
+        assert_eq!(workers(training().workers(3)), (1, 3));
+        let ranged = || training().set("pool.workers", "{min: 4, max: 8}");
+        assert_eq!(workers(ranged()), (4, 8));
+        assert_eq!(workers(ranged().workers(6)), (4, 6));
+        assert_eq!(workers(ranged().workers(2)), (2, 2));
+        // The number asked for is beyond doubt; what is wrong besides is told.
+        let wrong = training().set("pool.workers", "{min: 9, max: 8}");
+        assert!(wrong.clone().source().is_err());
+        assert_eq!(workers(wrong.workers(2)), (1, 2));
+    }
+}
