@@ -1,8 +1,9 @@
 //! A server without links: what it says to whom, and how another goes on in its place.
 
 use planaria_coordinator::parameters::chunk::Bulk;
-use planaria_coordinator::parameters::keeper::{Keeper, Outlet, Peer, Snapshot};
+use planaria_coordinator::parameters::keeper::{Keeper, Outlet, Peer};
 use planaria_coordinator::parameters::region::{Backing, Identity, Place, Shared};
+use planaria_coordinator::parameters::snapshot::Snapshot;
 use planaria_numerics::optimizer;
 use planaria_protocol::Error;
 use planaria_protocol::checkpoint::{FORMAT, Manifest, Part, PartInfo};

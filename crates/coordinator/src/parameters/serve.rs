@@ -6,8 +6,9 @@
 
 pub use super::Log;
 use super::chunk::Bulk;
-use super::keeper::{Keeper, Outlet, Peer, Snapshot};
+use super::keeper::{Keeper, Outlet, Peer};
 use super::region::{self, Backing, Identity, Place};
+use super::snapshot::Snapshot;
 use planaria_protocol::clock::Clock;
 use planaria_protocol::launch::Launch;
 use planaria_protocol::link::{self, Receiver, Sender};
