@@ -1,8 +1,9 @@
 //! A server without links: what it says to whom, and how another goes on in its place.
 
 use planaria_coordinator::parameters::chunk::Bulk;
-use planaria_coordinator::parameters::keeper::{Keeper, Outlet, Peer, Snapshot};
+use planaria_coordinator::parameters::keeper::{Keeper, Outlet, Peer};
 use planaria_coordinator::parameters::region::{Backing, Identity, Place, Shared};
+use planaria_coordinator::parameters::snapshot::Snapshot;
 use planaria_numerics::optimizer;
 use planaria_protocol::Error;
 use planaria_protocol::checkpoint::{FORMAT, Manifest, Part, PartInfo};
@@ -62,7 +63,7 @@ struct Heard {
 }
 
 impl Heard {
-    fn from_server(&self) -> Vec<FromServer> {
+    fn said(&self) -> Vec<FromServer> {
         let said = std::mem::take(&mut *self.coordinator.lock().unwrap());
         said.into_iter().map(|(message, _)| message).collect()
     }
@@ -113,7 +114,7 @@ fn order(keeper: &Keeper, order: ToServer, heard: &Heard) -> Option<Snapshot> {
 
 fn begin(keeper: &Keeper, source: Source, step: u64, heard: &Heard) {
     order(keeper, ToServer::Begin { blocks: BLOCKS, source, step }, heard);
-    assert_eq!(heard.from_server().last(), Some(&FromServer::Ready));
+    assert_eq!(heard.said().last(), Some(&FromServer::Ready));
     round(keeper, step, 0..1, heard);
 }
 
@@ -187,12 +188,12 @@ fn a_step_is_counted_applied_and_handed_out() {
         assert_eq!(pulls[0].1, Pull::Parameters { step: 0, first_block: 0 });
         let bytes: Vec<u8> = pulls[0].2.iter().flat_map(|v| v.to_le_bytes()).collect();
         let sha256 = Sha256::digest(bytes).into();
-        assert_eq!(heard.from_server(), [FromServer::Pulled { worker: 1, step: 0, sha256 }]);
+        assert_eq!(heard.said(), [FromServer::Pulled { worker: 1, step: 0, sha256 }]);
 
         let missing = |shards: &[u32], segments: &[(u32, u32)]| {
             order(&keeper, ToServer::Missing { step: 0 }, &heard);
             let (shards, segments) = (shards.to_vec(), segments.to_vec());
-            assert_eq!(heard.from_server(), [FromServer::Missing { step: 0, segments, shards }]);
+            assert_eq!(heard.said(), [FromServer::Missing { step: 0, segments, shards }]);
         };
         missing(&[0, 1], &[(0, 1), (1, 1)]);
         let (message, values) = gradient(0, 1, 1);
@@ -205,7 +206,7 @@ fn a_step_is_counted_applied_and_handed_out() {
         push(&keeper, B, message, &values, &heard);
         if clip {
             assert_eq!(heard.coordinator.lock().unwrap()[0].1.len(), 3, "the squares");
-            assert_eq!(heard.from_server(), [FromServer::Summed { step: 0 }]);
+            assert_eq!(heard.said(), [FromServer::Summed { step: 0 }]);
             assert!(heard.pulls().is_empty());
             order(&keeper, ToServer::Clip { step: 0, factor: 0.5 }, &heard);
         }
@@ -219,7 +220,7 @@ fn a_step_is_counted_applied_and_handed_out() {
         assert_eq!(keeper.kept().unwrap().steps, [0, 1]);
         let squares = heard.coordinator.lock().unwrap()[1].1.len();
         assert_eq!(squares, if clip { 0 } else { 3 });
-        let said = heard.from_server();
+        let said = heard.said();
         assert!(matches!(said[0], FromServer::Counted { step: 0, correct: 4, .. }), "{said:?}");
         assert_eq!(said[1..], [FromServer::Applied { step: 0 }]);
 
@@ -231,7 +232,7 @@ fn a_step_is_counted_applied_and_handed_out() {
         assert_eq!(keeper.kept().unwrap().steps, [1]);
         order(&keeper, ToServer::Missing { step: 0 }, &heard);
         let (segments, shards) = (vec![], vec![]);
-        assert_eq!(heard.from_server(), [FromServer::Missing { step: 0, segments, shards }]);
+        assert_eq!(heard.said(), [FromServer::Missing { step: 0, segments, shards }]);
 
         // What comes too late is read and forgotten.
         assert_eq!(keeper.take_late(), 0);
@@ -335,7 +336,7 @@ fn steps_that_overtake_whoever_enters_are_noticed() {
     };
     assert_eq!((of(0), of(1)), (1, 3), "what follows was handed out meanwhile");
     let is_pulled = |m: &FromServer| matches!(m, FromServer::Pulled { .. });
-    assert!(!heard.from_server().iter().any(is_pulled));
+    assert!(!heard.said().iter().any(is_pulled));
 }
 
 #[test]
@@ -348,15 +349,15 @@ fn servers_without_blocks_go_along() {
         let heard = Heard::default();
         order(&keeper, ToServer::Begin { blocks: 0..0, source: Source::Seed, step: 0 }, &heard);
         round(&keeper, 0, 0..1, &heard);
-        heard.from_server();
+        heard.said();
         push(&keeper, B, Push::Follow { step: 0 }, &[], &heard);
         let sha256 = Sha256::digest([]).into();
-        assert_eq!(heard.from_server(), [FromServer::Pulled { worker: 1, step: 0, sha256 }]);
+        assert_eq!(heard.said(), [FromServer::Pulled { worker: 1, step: 0, sha256 }]);
         for s in (0..2).filter(|_| index == 0) {
             let (message, values) = shard(0, s);
             push(&keeper, B, message, &values, &heard);
         }
-        let said = heard.from_server();
+        let said = heard.said();
         assert!(!said.contains(&FromServer::Applied { step: 0 }), "it has nothing to apply");
         order(&keeper, ToServer::Commit { step: 0 }, &heard);
         drop(keeper);
@@ -387,10 +388,10 @@ fn another_process_goes_on_with_the_same_bits() {
     let unwritten = order(&first, save.clone(), &heard).unwrap();
     take(&first, 2, &heard);
     // Another copy is refused while this one is to be written, the same is not.
-    heard.from_server();
+    heard.said();
     let other = ToServer::Save { step: 3, folder: String::new() };
     assert!(order(&first, other, &heard).is_none());
-    assert!(matches!(heard.from_server()[..], [FromServer::NotSaved { step: 3, .. }]));
+    assert!(matches!(heard.said()[..], [FromServer::NotSaved { step: 3, .. }]));
     assert!(order(&first, save.clone(), &heard).is_some());
     // Half of the next step, and it is killed.
     let (message, bulk) = gradient(3, 0, 1);
@@ -400,7 +401,7 @@ fn another_process_goes_on_with_the_same_bits() {
     let second = keeper(&shared, false);
     let kept = Kept { blocks: BLOCKS, steps: vec![3], snapshot: Some(2) };
     assert_eq!(second.kept(), Some(kept.clone()));
-    heard.from_server();
+    heard.said();
     let kept_at = |step| ToServer::Begin { blocks: BLOCKS, source: Source::Kept, step };
     let trouble = second.order(&kept_at(2), &heard).unwrap_err();
     assert!(trouble.message.contains("there are those after 3"), "{}", trouble.message);
@@ -419,13 +420,13 @@ fn another_process_goes_on_with_the_same_bits() {
     let third = keeper(&shared, false);
     assert_eq!(third.kept().unwrap().steps, [3, 4]);
     // The coordinator had committed it: other servers have.
-    heard.from_server();
+    heard.said();
     begin(&third, Source::Kept, 4, &heard);
     assert_eq!(values(&third, 4), expected[4]);
     // Another generation, with other segments, takes the same step again.
     push(&third, A, gradient(4, 0, 1).0, &gradient(4, 0, 1).1, &heard);
     order(&third, kept_at(4), &heard);
-    heard.from_server();
+    heard.said();
     assert!(keeper(&Shared::default(), false).kept().is_none());
     round(&third, 4, 0..2, &heard);
     let (message, bulk) = gradient(4, 0, 2);
@@ -445,7 +446,7 @@ fn another_process_goes_on_with_the_same_bits() {
     assert_eq!(third.kept().unwrap().blocks, 0..1);
     let trouble = third.order(&kept_at(2), &heard).unwrap_err();
     assert!(trouble.message.contains("blocks 0..1 are"), "{}", trouble.message);
-    heard.from_server();
+    heard.said();
     begin(&third, source, 2, &heard);
     assert_eq!(values(&third, 2), expected[2]);
     take(&third, 2, &heard);

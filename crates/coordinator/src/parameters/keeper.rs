@@ -7,7 +7,8 @@
 
 use super::Log;
 use super::chunk::Bulk;
-use super::region::{Place, Region, Third};
+use super::region::{Place, Region};
+use super::snapshot::Snapshot;
 use super::store::{Progress, Reach, Settings, Store};
 use super::tally::Counted;
 use planaria_learn::{Network, Statistics};
@@ -15,7 +16,7 @@ use planaria_numerics::aggregate::BLOCK;
 use planaria_numerics::optimizer;
 use planaria_numerics::tree::Segment;
 use planaria_protocol::bytes;
-use planaria_protocol::checkpoint::{self, PartView};
+use planaria_protocol::checkpoint;
 use planaria_protocol::launch::Facts;
 use planaria_protocol::message::{FromServer, Kept, Pull, Push, Sha256, Source, ToServer, Trouble};
 use planaria_recipe::Recipe;
@@ -500,45 +501,4 @@ fn gone(reached: Reach, from: Peer, step: u64, outlet: &dyn Outlet) -> Result<()
     }
     outlet.answer(from, &Pull::Gone { step }, &[]);
     Ok(())
-}
-
-/// A copy of a server's values that is to be written. It is not written over while this lives.
-#[derive(Debug)]
-pub struct Snapshot {
-    /// Steps done.
-    pub step: u64,
-    /// Where it is to be written.
-    pub folder: String,
-    index: u32,
-    start: u64,
-    third: Arc<Third>,
-    writing: Arc<Mutex<()>>,
-}
-
-impl Snapshot {
-    /// What its part of a checkpoint holds.
-    pub fn with_view<T>(&self, see: impl FnOnce(&PartView<'_>) -> T) -> T {
-        let (values, state) = self.third.values();
-        see(&PartView {
-            step: self.step,
-            start: self.start,
-            parameters: values.parameters,
-            slots: values.optimizer(),
-            state,
-        })
-    }
-
-    /// Writes it to its folder; the answer is for the coordinator.
-    pub fn write(&self) -> FromServer {
-        let _alone = self.writing.lock().expect("no thread panics while it writes");
-        let folder = Path::new(&self.folder);
-        let step = self.step;
-        match self.with_view(|view| checkpoint::write_part(folder, self.index, view)) {
-            Ok(part) => {
-                let checkpoint::PartInfo { file, sha256, bytes } = part;
-                FromServer::Saved { step, file, sha256, bytes }
-            }
-            Err(e) => FromServer::NotSaved { step, why: e.to_string() },
-        }
-    }
 }

@@ -9,13 +9,14 @@
 //! - [`chunk`]: a few blocks with their inputs and values, the unit that threads work on
 //! - [`store`]: all chunks of a server, and which step is being gathered
 //! - [`tally`]: what is not gradients: scores, digests, batch-norm statistics (server 0)
-//! - [`keeper`]: all that a server does, without its links
+//! - [`keeper`]: all that a server does, without its links; [`snapshot`]: what it saves
 //! - [`serve`]: links to the coordinator and the workers
 
 pub mod chunk;
 pub mod keeper;
 pub mod region;
 pub mod serve;
+pub mod snapshot;
 pub mod store;
 pub mod tally;
 

@@ -6,8 +6,9 @@
 
 pub use super::Log;
 use super::chunk::Bulk;
-use super::keeper::{Keeper, Outlet, Peer, Snapshot};
+use super::keeper::{Keeper, Outlet, Peer};
 use super::region::{self, Backing, Identity, Place};
+use super::snapshot::Snapshot;
 use planaria_protocol::clock::Clock;
 use planaria_protocol::launch::Launch;
 use planaria_protocol::link::{self, Receiver, Sender};
@@ -140,7 +141,11 @@ fn place(launch: &Launch, index: u32, log: &Log) -> Place {
     tag.update(&launch.build);
     let tag = tag.finalize().into();
     let (boot, backing) = match (&launch.state, region::boot_id()) {
-        (Some(folder), Ok(boot)) => (boot, Backing::Folder(PathBuf::from(folder))),
+        (Some(folder), Ok(boot)) => {
+            // Where it cannot be made, making a file in it says why.
+            let _ = std::fs::create_dir_all(folder);
+            (boot, Backing::Folder(PathBuf::from(folder)))
+        }
         (Some(_), Err(error)) => {
             log(&format!(
                 "cannot tell this boot of the machine from another ({error}): values are in \

@@ -17,7 +17,7 @@ pub use memory::{Piece, Slot, SlotMut, Third};
 use super::Log;
 use layout::{APPLIED, COMMITTED, Layout, SNAPSHOT, THIRD};
 use memory::Memory;
-use old::{Fields, Old, unreadable};
+use old::{Fields, Old, Opened, unreadable};
 use std::fs;
 use std::io;
 use std::ops::Range;
@@ -121,7 +121,7 @@ pub struct Region {
     place: Place,
 }
 
-/// A region taken apart: each piece is whoever's has it alone.
+/// A region taken apart: no two pieces share a value.
 #[derive(Debug)]
 pub struct Pieces {
     /// The marks.
@@ -195,35 +195,24 @@ impl Region {
         if opened.bytes()? != layout.bytes as u64 {
             return Err("it does not have the length that it names".into());
         }
-        let mut marked = opened.marked()?;
-        check(marked)?;
+        check(opened.marked()?)?;
         let memory = blank(place, &shape, log);
         let mut memory = memory.map_err(|e| format!("there is no memory for it: {e}"))?;
-        let copied = (|| {
-            for _ in 0..TRIES {
-                for slot in marked.slots() {
-                    let range = layout.slot(slot);
-                    opened.read(range.start, memory.bytes_mut(range)).map_err(unreadable)?;
-                }
-                // Whoever still writes there moves a mark before it touches what that named.
-                let after = opened.marked()?;
-                if after == marked {
-                    return Ok(());
-                }
-                check(after)?;
-                marked = after;
+        match copy_marked(&opened, &layout, &mut memory) {
+            Ok(marked) => {
+                set(&memory, SNAPSHOT, marked.snapshot);
+                set(&memory, COMMITTED, marked.committed);
+                set(&memory, APPLIED, marked.applied);
+                Ok(Self::publish(place, shape, memory))
             }
-            Err("another process is writing to it".to_string())
-        })();
-        if let (Err(_), Some(path)) = (&copied, &memory.path) {
-            // The error in hand matters more than one from cleaning up.
-            let _ = fs::remove_file(path);
+            Err(why) => {
+                if let Some(path) = &memory.path {
+                    // The error in hand matters more than one from cleaning up.
+                    let _ = fs::remove_file(path);
+                }
+                Err(why)
+            }
         }
-        copied?;
-        set(&memory, SNAPSHOT, marked.snapshot);
-        set(&memory, COMMITTED, marked.committed);
-        set(&memory, APPLIED, marked.applied);
-        Ok(Self::publish(place, shape, memory))
     }
 
     /// How much it holds.
@@ -246,6 +235,26 @@ impl Region {
     fn marks(&self) -> Marks {
         Marks { memory: self.memory.clone(), place: self.place.clone() }
     }
+}
+
+/// Copies the slots that marks name, with nothing that was written over meanwhile.
+fn copy_marked(from: &Opened, layout: &Layout, into: &mut Memory) -> Result<Marked, String> {
+    for _ in 0..TRIES {
+        let marked = from.marked()?;
+        if check(marked).is_err() {
+            // They are moving.
+            continue;
+        }
+        for slot in marked.slots() {
+            let range = layout.slot(slot);
+            from.read(range.start, into.bytes_mut(range)).map_err(unreadable)?;
+        }
+        // Whoever still writes there moves a mark before it touches what that named.
+        if from.marked()? == marked {
+            return Ok(marked);
+        }
+    }
+    Err("another process is writing to it".into())
 }
 
 /// Memory of a region that nobody has seen yet.
@@ -300,7 +309,7 @@ impl Marks {
         marked(read(COMMITTED), read(APPLIED), read(SNAPSHOT))
     }
 
-    /// All values before this step's commit are whole.
+    /// The values after so many steps are whole.
     pub fn set_applied(&self, step: u64) {
         self.store(APPLIED, Some(step));
     }

@@ -4,92 +4,24 @@
 //! out. A gradient of a step whose turn has not come waits at the gate. Owns when marks are set.
 //! Knows nothing of links.
 
-use super::chunk::{Arrived, Bulk, CHUNK, CHUNK_BLOCKS, Chunk, Tree, Turn, Update, Values};
-use super::region::{Marked, Marks, Pieces, Region, Shape, Third};
+mod copy;
+mod round;
+
+pub use round::{Round, Settings};
+
+use super::chunk::{Arrived, Bulk, CHUNK, CHUNK_BLOCKS, Chunk, Tree, Turn, Values};
+use super::region::{Marked, Marks, Pieces, Region, Third};
 use super::tally::{Counted, Tally};
 use planaria_learn::Statistics;
 use planaria_numerics::aggregate::BLOCK;
-use planaria_numerics::tree::{Segment, segments};
-use planaria_numerics::{optimizer, schedule};
+use planaria_numerics::tree::Segment;
 use planaria_protocol::message::{Share, Steps};
-use planaria_recipe::train::Train;
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 /// Rounds that may be known ahead; the coordinator sends one or two.
 const ROUNDS_MAX: usize = 64;
-
-/// What a store must know of its run.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// The blocks held here, counted over all servers.
-    pub blocks: Range<usize>,
-    /// Parameters of the whole network.
-    pub parameters: usize,
-    /// How it is trained.
-    pub train: Train,
-    /// Training examples in an epoch.
-    pub examples: u64,
-}
-
-impl Settings {
-    /// The parameters held here.
-    pub fn range(&self) -> Range<usize> {
-        let value = |block: usize| (block * BLOCK).min(self.parameters);
-        value(self.blocks.start)..value(self.blocks.end)
-    }
-
-    /// How much a region for them holds.
-    pub fn shape(&self, state: usize) -> Shape {
-        Shape {
-            blocks: self.blocks.start as u32..self.blocks.end as u32,
-            parameters: self.range().len(),
-            optimizer: optimizer::slots(&self.train.optimizer),
-            state,
-        }
-    }
-
-    /// Examples of a batch of an epoch.
-    fn examples_of(&self, batch: u64) -> u64 {
-        let size = self.train.batch as u64;
-        self.examples.saturating_sub(batch * size).min(size)
-    }
-
-    /// How parameters follow their gradients in a step.
-    fn update(&self, step: u64) -> Update<'_> {
-        let steps_per_epoch = self.examples.div_ceil(self.train.batch as u64);
-        let steps = steps_per_epoch * self.train.epochs as u64;
-        let progress = schedule::Progress { step, steps_per_epoch, steps };
-        let learning_rate = schedule::learning_rate(&self.train, progress);
-        Update { optimizer: &self.train.optimizer, step, learning_rate }
-    }
-}
-
-/// Some steps with the segments that are sent for each.
-#[derive(Debug)]
-pub struct Round {
-    steps: Steps,
-    /// In order; they tile the shards.
-    pub segments: Vec<Segment>,
-}
-
-impl Round {
-    fn new(shards: usize, steps: Steps, shares: &[Share]) -> Self {
-        let run = |share: &Share| share.shards.start as usize..share.shards.end as usize;
-        Self { steps, segments: shares.iter().flat_map(|s| segments(shards, run(s))).collect() }
-    }
-
-    /// Index of a segment, if it is one of the round's.
-    pub fn segment(&self, segment: Segment) -> Option<usize> {
-        self.segments.iter().position(|s| *s == segment)
-    }
-
-    fn batch(&self, step: u64) -> u64 {
-        self.steps.batches.start + (step - self.steps.first_step)
-    }
-}
 
 /// Whether the step being gathered may be added to.
 #[derive(Debug)]
@@ -229,61 +161,6 @@ impl Store {
         }
         self.pending().turn = None;
         self.opened.notify_all();
-    }
-
-    /// Begins with the values after `step` steps: parameters, each optimizer slot, and the state.
-    pub fn begin_with(
-        &self,
-        step: u64,
-        parameters: &[f32],
-        optimizer: &[Vec<f32>],
-        state: &[f32],
-    ) -> Result<(), String> {
-        let Shape { parameters: count, optimizer: slots, .. } = self.settings.shape(0);
-        let fits = parameters.len() == count
-            && optimizer.len() == slots
-            && optimizer.iter().all(|slot| slot.len() == count);
-        if !fits {
-            return Err(format!(
-                "values that fit {count} parameters with {slots} slots are needed"
-            ));
-        }
-        self.close();
-        self.marks.clear();
-        for (index, chunk) in self.chunks.iter().enumerate() {
-            let mut values = chunk.values();
-            let range = index * CHUNK..index * CHUNK + values.piece.len();
-            let mut slot = values.piece.after_mut(step);
-            slot.parameters.copy_from_slice(&parameters[range.clone()]);
-            for (to, from) in slot.optimizer().iter_mut().zip(optimizer) {
-                to.copy_from_slice(&from[range.clone()]);
-            }
-        }
-        if let Some(mut tally) = self.tally() {
-            tally.load(step, state)?;
-        }
-        self.marks.go_on(step);
-        self.open_at(step);
-        Ok(())
-    }
-
-    /// Begins with the values after `step` steps that the region holds.
-    pub fn begin_kept(&self, step: u64) -> Result<(), String> {
-        self.close();
-        let marked = self.marks.read();
-        if ![marked.committed, marked.applied].contains(&Some(step)) {
-            let held = match (marked.committed, marked.applied) {
-                (Some(c), Some(a)) if a != c => format!("those after {c} and {a}"),
-                (Some(c), _) => format!("those after {c}"),
-                _ => "none".into(),
-            };
-            return Err(format!(
-                "the values after {step} steps are not kept here: there are {held}"
-            ));
-        }
-        self.marks.go_on(step);
-        self.open_at(step);
-        Ok(())
     }
 
     fn open_at(&self, step: u64) {
@@ -504,64 +381,6 @@ impl Store {
     /// Number of chunks.
     pub fn chunks(&self) -> usize {
         self.chunks.len()
-    }
-
-    /// First block of a chunk; copies its parameters after `step` steps, and says whether they
-    /// still were those: no more steps than these are committed. A copy, so that nobody waits for
-    /// whoever it is sent to.
-    pub fn parameters(&self, chunk: usize, step: u64, into: &mut Vec<f32>) -> (usize, Reach) {
-        into.clear();
-        into.extend_from_slice(self.chunks[chunk].values().piece.after(step).parameters);
-        (self.first_block(chunk), self.still(step))
-    }
-
-    /// A copy of the state after `step` steps, as [`Store::parameters`] gives it.
-    pub fn state(&self, step: u64) -> Option<(Vec<f32>, Reach)> {
-        let state = self.tally()?.state(step).to_vec();
-        Some((state, self.still(step)))
-    }
-
-    /// A chunk is written over only after the commit of the step that follows.
-    fn still(&self, step: u64) -> Reach {
-        let gate = self.gate();
-        match (gate.is_closed, gate.step.cmp(&step)) {
-            (true, _) | (_, std::cmp::Ordering::Less) => Reach::Over,
-            (_, std::cmp::Ordering::Equal) => Reach::There,
-            (_, std::cmp::Ordering::Greater) => Reach::Gone,
-        }
-    }
-
-    /// The copy of the values after `step` steps: the one that is kept, or a new one of those that
-    /// are committed.
-    pub fn snapshot(&self, step: u64) -> Result<Arc<Third>, String> {
-        let mut third = self.third.lock().expect("no thread panics with the copy");
-        let Marked { snapshot, .. } = self.marks.read();
-        if snapshot == Some(step) {
-            return Ok(third.clone());
-        }
-        if self.still(step) != Reach::There {
-            return Err(format!("the values after {step} steps are not the last ones"));
-        }
-        let Some(copy) = Arc::get_mut(&mut third) else {
-            return Err("an earlier copy is still being written".into());
-        };
-        self.marks.set_snapshot(None);
-        let (mut to, state) = copy.values_mut();
-        for (index, chunk) in self.chunks.iter().enumerate() {
-            let values = chunk.values();
-            let from = values.piece.after(step);
-            let range = index * CHUNK..index * CHUNK + from.parameters.len();
-            let (parameters, optimizer) = to.parts();
-            parameters[range.clone()].copy_from_slice(from.parameters);
-            for (to, from) in optimizer.iter_mut().zip(from.optimizer()) {
-                to[range.clone()].copy_from_slice(from);
-            }
-        }
-        if let Some(tally) = self.tally() {
-            state.copy_from_slice(tally.state(step));
-        }
-        self.marks.set_snapshot(Some(step));
-        Ok(third.clone())
     }
 
     /// Answers that came for what was there already, since this was last asked.

@@ -1,0 +1,123 @@
+//! Values in and out of a store as a whole: when it begins, for those who enter, and for
+//! checkpoints.
+
+use super::super::chunk::CHUNK;
+use super::super::region::{Marked, Shape, Third};
+use super::{Reach, Store};
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+impl Store {
+    /// Begins with the values after `step` steps: parameters, each optimizer slot, and the state.
+    pub fn begin_with(
+        &self,
+        step: u64,
+        parameters: &[f32],
+        optimizer: &[Vec<f32>],
+        state: &[f32],
+    ) -> Result<(), String> {
+        let Shape { parameters: count, optimizer: slots, .. } = self.settings.shape(0);
+        let fits = parameters.len() == count
+            && optimizer.len() == slots
+            && optimizer.iter().all(|slot| slot.len() == count);
+        if !fits {
+            return Err(format!(
+                "values that fit {count} parameters with {slots} slots are needed"
+            ));
+        }
+        self.close();
+        self.marks.clear();
+        for (index, chunk) in self.chunks.iter().enumerate() {
+            let mut values = chunk.values();
+            let range = index * CHUNK..index * CHUNK + values.piece.len();
+            let mut slot = values.piece.after_mut(step);
+            slot.parameters.copy_from_slice(&parameters[range.clone()]);
+            for (to, from) in slot.optimizer().iter_mut().zip(optimizer) {
+                to.copy_from_slice(&from[range.clone()]);
+            }
+        }
+        if let Some(mut tally) = self.tally() {
+            tally.load(step, state)?;
+        }
+        self.marks.go_on(step);
+        self.open_at(step);
+        Ok(())
+    }
+
+    /// Begins with the values after `step` steps that the region holds.
+    pub fn begin_kept(&self, step: u64) -> Result<(), String> {
+        self.close();
+        let marked = self.marks.read();
+        if ![marked.committed, marked.applied].contains(&Some(step)) {
+            let held = match (marked.committed, marked.applied) {
+                (Some(c), Some(a)) if a != c => format!("those after {c} and {a}"),
+                (Some(c), _) => format!("those after {c}"),
+                _ => "none".into(),
+            };
+            return Err(format!(
+                "the values after {step} steps are not kept here: there are {held}"
+            ));
+        }
+        self.marks.go_on(step);
+        self.open_at(step);
+        Ok(())
+    }
+
+    /// First block of a chunk; copies its parameters after `step` steps, and says whether they
+    /// still were those: no more steps than these are committed. A copy, so that nobody waits for
+    /// whoever it is sent to.
+    pub fn parameters(&self, chunk: usize, step: u64, into: &mut Vec<f32>) -> (usize, Reach) {
+        into.clear();
+        into.extend_from_slice(self.chunks[chunk].values().piece.after(step).parameters);
+        (self.first_block(chunk), self.still(step))
+    }
+
+    /// A copy of the state after `step` steps, as [`Store::parameters`] gives it.
+    pub fn state(&self, step: u64) -> Option<(Vec<f32>, Reach)> {
+        let state = self.tally()?.state(step).to_vec();
+        Some((state, self.still(step)))
+    }
+
+    /// A chunk is written over only after the commit of the step that follows.
+    pub(super) fn still(&self, step: u64) -> Reach {
+        let gate = self.gate();
+        match (gate.is_closed, gate.step.cmp(&step)) {
+            (true, _) | (_, Ordering::Less) => Reach::Over,
+            (_, Ordering::Equal) => Reach::There,
+            (_, Ordering::Greater) => Reach::Gone,
+        }
+    }
+
+    /// The copy of the values after `step` steps: the one that is kept, or a new one of those that
+    /// are committed.
+    pub fn snapshot(&self, step: u64) -> Result<Arc<Third>, String> {
+        let mut third = self.third.lock().expect("no thread panics with the copy");
+        let Marked { snapshot, .. } = self.marks.read();
+        if snapshot == Some(step) {
+            return Ok(third.clone());
+        }
+        if self.still(step) != Reach::There {
+            return Err(format!("the values after {step} steps are not the last ones"));
+        }
+        let Some(copy) = Arc::get_mut(&mut third) else {
+            return Err("an earlier copy is still being written".into());
+        };
+        self.marks.set_snapshot(None);
+        let (mut to, state) = copy.values_mut();
+        for (index, chunk) in self.chunks.iter().enumerate() {
+            let values = chunk.values();
+            let from = values.piece.after(step);
+            let range = index * CHUNK..index * CHUNK + from.parameters.len();
+            let (parameters, optimizer) = to.parts();
+            parameters[range.clone()].copy_from_slice(from.parameters);
+            for (to, from) in optimizer.iter_mut().zip(from.optimizer()) {
+                to[range.clone()].copy_from_slice(from);
+            }
+        }
+        if let Some(tally) = self.tally() {
+            state.copy_from_slice(tally.state(step));
+        }
+        self.marks.set_snapshot(Some(step));
+        Ok(third.clone())
+    }
+}
