@@ -8,6 +8,8 @@
 
 mod held;
 #[cfg(test)]
+mod rules;
+#[cfg(test)]
 mod tests;
 
 use held::{Buffers, Place};
