@@ -24,6 +24,8 @@ const PAUSE_READY_MAX: Duration = Duration::from_secs(2);
 const SETTLED: Duration = Duration::from_secs(10);
 /// Attempts in a row before anything has worked: more would go the same way.
 const BAD_STARTS_MAX: u32 = 3;
+/// The same for a worker that becomes ready and ends before the run's first step.
+const BAD_BEGINNINGS_MAX: u32 = 5;
 /// Attempts in a row of a server, without which nothing goes on.
 const SERVER_ATTEMPTS_MAX: u32 = 6;
 /// Coordinators in a row that may take the place of another without a step between them.
@@ -161,6 +163,8 @@ pub struct Supervisor {
     lost_server: Option<String>,
     was_ready: bool,
     was_worker_ready: bool,
+    /// Whether a step was done in this session.
+    has_progressed: bool,
     is_over: bool,
 }
 
@@ -216,6 +220,7 @@ impl Supervisor {
             lost_server: None,
             was_ready: false,
             was_worker_ready: false,
+            has_progressed: false,
             is_over: false,
         };
         supervisor.want(Agent::Coordinator, Duration::ZERO);
@@ -266,7 +271,7 @@ impl Supervisor {
                 self.part(now, &mut actions);
             }
             Input::Heard => (self.is_heard, self.silent) = (true, Duration::ZERO),
-            Input::Progress => self.coordinators = 0,
+            Input::Progress => (self.coordinators, self.has_progressed) = (0, true),
             Input::Ready { agent, pid } => self.ready(now, agent, pid),
             Input::Pool { workers } => self.pool(now, workers),
             Input::Kill { agent, pid, why } => self.kill(agent, pid, why, &mut actions),
@@ -407,12 +412,15 @@ impl Supervisor {
         let ends = place.ends;
         let most = match agent {
             Agent::Worker(_) if !self.was_worker_ready => BAD_STARTS_MAX,
+            // Whatever ends it will end it again.
+            Agent::Worker(_) if !self.has_progressed => BAD_BEGINNINGS_MAX,
             Agent::Server(_) if !self.was_ready => BAD_STARTS_MAX,
             Agent::Server(_) if ready.is_none() => SERVER_ATTEMPTS_MAX,
             _ => return,
         };
         if ends >= most {
-            let message = format!("{how}, {ends} times in a row before it was ready");
+            let before = if ready.is_none() { "it was ready" } else { "a step was done" };
+            let message = format!("{how}, {ends} times in a row before {before}");
             self.fail(agent, message, actions);
         }
     }

@@ -3,7 +3,7 @@
 use crate::binary::{Place, talk};
 use crate::live::{Live, one_error, place, processes, until};
 use std::fs;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -115,12 +115,20 @@ fn meanwhile(place: &Place, run: &Path, program: &Path, agent: &str, act: impl F
     until("the coordinator", || (!processes(id).is_empty()).then_some(()));
     act();
     let reading = pipe.clone();
+    // Open for writing too, so that whoever is started again does not wait for a reader.
+    let mut both = fs::OpenOptions::new().read(true).write(true).open(reading).unwrap();
+    let mut end = both.try_clone().unwrap();
     let log = std::thread::spawn(move || {
-        let mut text = String::new();
-        fs::File::open(reading).unwrap().read_to_string(&mut text).map(|_| text)
+        let (mut text, mut bytes) = (Vec::new(), [0; 4096]);
+        while !text.ends_with(&[0]) {
+            let read = both.read(&mut bytes).unwrap();
+            text.extend_from_slice(&bytes[..read]);
+        }
+        String::from_utf8_lossy(&text).into_owned()
     });
     let output = child.wait_with_output().unwrap();
-    let log = log.join().unwrap().unwrap();
+    end.write_all(&[0]).unwrap();
+    let log = log.join().unwrap();
     assert!(!log.contains("panicked"), "{log}");
     fs::remove_file(&pipe).unwrap();
     output
