@@ -8,6 +8,7 @@ use crate::ahead::Wanted;
 use crate::board::{Writer, Wrong};
 use crate::duty::Input;
 use crate::mail::Mail;
+use planaria_protocol::clock::Clock;
 use planaria_protocol::link::{Receiver, Sender};
 use planaria_protocol::message::{FromWorker, Pull, ToWorker, Weather};
 use planaria_protocol::{Error, bytes};
@@ -101,13 +102,14 @@ impl Links {
     }
 
     /// The thread that says that this process lives.
-    pub fn live(&self) {
+    pub fn live(&self, clock: &dyn Clock) {
         loop {
             let waited =
                 self.changed.wait_timeout_while(self.state(), ALIVE, |state| !state.has_ended);
             if waited.expect("no thread panics with the links").0.has_ended {
                 return;
             }
+            clear_up(clock.now());
             self.tell(&FromWorker::Alive, &[]);
         }
     }
@@ -117,50 +119,60 @@ impl Links {
     }
 }
 
-/// The thread that reads orders, until there are no more; says why. `shards` is how many a step
-/// has.
-pub fn obey(orders: Receiver, links: &Links, mail: &Mail, wanted: &Wanted, shards: u32) -> String {
-    let why = hear(orders, links, mail, wanted, shards);
-    mail.put(Input::Orphaned);
-    // Whoever waits to be heard by a server is let go.
-    links.hang_up();
-    why.map_or_else(|error| error.to_string(), |why| why.into())
+/// Where orders go.
+pub struct Ear<'a> {
+    /// The links of the session.
+    pub links: &'a Links,
+    /// What happens.
+    pub mail: &'a Mail,
+    /// What is to be read ahead.
+    pub wanted: &'a Wanted,
 }
 
-fn hear(
-    mut orders: Receiver,
-    links: &Links,
-    mail: &Mail,
-    wanted: &Wanted,
-    shards: u32,
-) -> Result<&'static str, Error> {
-    let mut leases = 0;
-    while let Some(incoming) = orders.receive::<ToWorker>()? {
-        let order = incoming.message;
-        links.heard.store(true, Ordering::Relaxed);
-        orders.skip_bulk()?;
-        if !can_be(&order, shards) {
-            return Ok("it leases what cannot be");
-        }
-        match &order {
-            ToWorker::Alive => continue,
-            ToWorker::Weather(weather) => {
-                suffer(*weather);
-                continue;
-            }
-            ToWorker::Lease { steps, shards, .. } => {
-                wanted.lease(leases, steps, shards);
-                leases += 1;
-            }
-            _ => {}
-        }
-        let ends = matches!(order, ToWorker::Rejoin | ToWorker::Finish);
-        mail.put(Input::Order(order));
-        if ends {
-            links.hang_up();
-        }
+impl Ear<'_> {
+    /// The thread that reads orders, until there are no more; says why. A step has so many shards.
+    pub fn obey(&self, orders: Receiver, shards: u32, clock: &dyn Clock) -> String {
+        let why = self.hear(orders, shards, clock);
+        self.mail.put(Input::Orphaned);
+        // Whoever waits to be heard by a server is let go.
+        self.links.hang_up();
+        why.map_or_else(|error| error.to_string(), |why| why.into())
     }
-    Ok("the link has ended")
+
+    fn hear(
+        &self,
+        mut orders: Receiver,
+        shards: u32,
+        clock: &dyn Clock,
+    ) -> Result<&'static str, Error> {
+        let mut leases = 0;
+        while let Some(incoming) = orders.receive::<ToWorker>()? {
+            let order = incoming.message;
+            self.links.heard.store(true, Ordering::Relaxed);
+            orders.skip_bulk()?;
+            if !can_be(&order, shards) {
+                return Ok("it leases what cannot be");
+            }
+            match &order {
+                ToWorker::Alive => continue,
+                ToWorker::Weather(weather) => {
+                    suffer(*weather, clock.now());
+                    continue;
+                }
+                ToWorker::Lease { steps, shards, .. } => {
+                    self.wanted.lease(leases, steps, shards);
+                    leases += 1;
+                }
+                _ => {}
+            }
+            let ends = matches!(order, ToWorker::Rejoin | ToWorker::Finish);
+            self.mail.put(Input::Order(order));
+            if ends {
+                self.links.hang_up();
+            }
+        }
+        Ok("the link has ended")
+    }
 }
 
 /// Whether an order can be carried out at all; who says another is not to be listened to.
@@ -176,7 +188,14 @@ fn can_be(order: &ToWorker, all: u32) -> bool {
 }
 
 /// Loses frames on purpose.
-fn suffer(_: Weather) {}
+fn suffer(_weather: Weather, _now: Duration) {
+    // `weather::set(weather, now)`, once the protocol has it.
+}
+
+/// Time has passed.
+pub(crate) fn clear_up(_now: Duration) {
+    // `weather::tick(now)`.
+}
 
 /// The state that server 0 sent last.
 #[derive(Default)]

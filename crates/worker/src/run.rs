@@ -3,12 +3,14 @@
 
 use crate::ahead::Wanted;
 use crate::bench::Bench;
+use crate::links::clear_up;
 use crate::session::{End, Session, Setting};
 use planaria_protocol::Secret;
 use planaria_protocol::clock::Clock;
 use planaria_protocol::launch::Launch;
 use planaria_protocol::message::{Agent, Join, Trouble};
 use std::sync::Arc;
+use std::thread::Scope;
 use std::time::Duration;
 
 /// Where log lines go.
@@ -31,14 +33,25 @@ pub fn run(launch: &Launch, index: u32, clock: &dyn Clock, log: Log) -> Result<(
         clock,
         log: &log,
     };
+    // Threads of a session end with it.
+    std::thread::scope(|scope| sessions(scope, launch, &setting))
+}
+
+/// One session after another.
+fn sessions<'scope, 'env>(
+    scope: &'scope Scope<'scope, 'env>,
+    launch: &Launch,
+    setting: &'env Setting<'env>,
+) -> Result<(), Trouble> {
+    let (log, clock) = (setting.log, setting.clock);
     let (wanted, mut bench) = (Wanted::default(), None);
     let mut heard_at = clock.now();
     let mut retrying = false;
     loop {
-        let why = match Session::join(&setting, &wanted) {
+        let why = match Session::join(scope, setting, &wanted) {
             Ok(mut session) => {
                 retrying = false;
-                match work(&mut session, launch, &setting, (&wanted, &mut bench)) {
+                match work(&mut session, launch, setting, (&wanted, &mut bench)) {
                     Err(trouble) => {
                         session.fail(&trouble);
                         return Err(trouble);
@@ -65,14 +78,15 @@ pub fn run(launch: &Launch, index: u32, clock: &dyn Clock, log: Log) -> Result<(
                 "no word from a coordinator at {address} for {seconds} seconds: {why}"
             )));
         }
-        // Nobody else knows of this thread, so nothing ends the wait early.
+        // The end of the last session's threads may end it early, once.
         std::thread::park_timeout(RETRY);
+        clear_up(clock.now());
     }
 }
 
 /// Prepares, where that is still to be done, and works. Orders wait meanwhile.
 fn work(
-    session: &mut Session<'_>,
+    session: &mut Session<'_, '_>,
     launch: &Launch,
     setting: &Setting<'_>,
     (wanted, bench): (&Wanted, &mut Option<Bench>),

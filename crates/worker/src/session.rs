@@ -7,7 +7,7 @@ use crate::ahead::Wanted;
 use crate::bench::Bench;
 use crate::board::{Board, Report};
 use crate::duty::{Duty, Input, Output, Work};
-use crate::links::{self, Filler, Links, SILENCE, StateBox};
+use crate::links::{Ear, Filler, Links, SILENCE, StateBox};
 use crate::mail::Mail;
 use crate::run::{Log, RETRY};
 use crate::step::Servers;
@@ -20,7 +20,7 @@ use sha2::Digest as _;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Duration;
 
 /// How long a server may take to be reached, or to be of this generation.
@@ -61,12 +61,13 @@ pub enum End {
 }
 
 /// A worker joined once.
-pub struct Session<'a> {
-    setting: &'a Setting<'a>,
+pub struct Session<'scope, 'env> {
+    scope: &'scope Scope<'scope, 'env>,
+    setting: &'env Setting<'env>,
     links: Arc<Links>,
     mail: Arc<Mail>,
     wanted: Wanted,
-    threads: Vec<JoinHandle<()>>,
+    threads: Vec<ScopedJoinHandle<'scope, ()>>,
     /// Once connected to the servers.
     hall: Option<Hall>,
     /// Answers to what was done.
@@ -84,14 +85,19 @@ struct Hall {
     state: Arc<StateBox>,
 }
 
-impl<'a> Session<'a> {
+impl<'scope, 'env> Session<'scope, 'env> {
     /// Joins the coordinator. From now on it hears that this process lives.
-    pub fn join(setting: &'a Setting<'a>, wanted: &Wanted) -> Result<Self, Error> {
+    pub fn join(
+        scope: &'scope Scope<'scope, 'env>,
+        setting: &'env Setting<'env>,
+        wanted: &Wanted,
+    ) -> Result<Self, Error> {
         let (coordinator, mut orders) = link::connect(setting.address, setting.secret, None)?;
         orders.set_timeout(Some(SILENCE))?;
         coordinator.send(setting.join)?;
         let (links, mail) = (Links::new(coordinator), Arc::new(Mail::default()));
         let mut session = Self {
+            scope,
             setting,
             links: links.clone(),
             mail: mail.clone(),
@@ -103,18 +109,17 @@ impl<'a> Session<'a> {
             waited_since: setting.clock.now(),
             shards_last: 0..0,
         };
-        let (wanted, shards) = (wanted.clone(), setting.shards);
-        let hearing = links.clone();
-        let log = setting.log.clone();
+        let (wanted, hearing) = (wanted.clone(), links.clone());
         let hear = move || {
-            let why = links::obey(orders, &hearing, &mail, &wanted, shards);
+            let ear = Ear { links: &hearing, mail: &mail, wanted: &wanted };
+            let why = ear.obey(orders, setting.shards, setting.clock);
             // One that lets nobody in is tried many times.
             if hearing.was_spoken_to() {
-                log(&format!("the coordinator is not heard any more: {why}"));
+                (setting.log)(&format!("the coordinator is not heard any more: {why}"));
             }
         };
         session.spawn("orders".into(), hear)?;
-        session.spawn("alive".into(), move || links.live())?;
+        session.spawn("alive".into(), move || links.live(setting.clock))?;
         Ok(session)
     }
 
@@ -314,8 +319,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn spawn(&mut self, name: String, f: impl FnOnce() + Send + 'static) -> Result<(), Error> {
-        let thread = std::thread::Builder::new().name(name).spawn(f);
+    fn spawn(&mut self, name: String, f: impl FnOnce() + Send + 'scope) -> Result<(), Error> {
+        let thread = std::thread::Builder::new().name(name).spawn_scoped(self.scope, f);
         let failed = |source| Error::Io { what: "starting a thread", source };
         self.threads.push(thread.map_err(failed)?);
         Ok(())
@@ -337,7 +342,7 @@ impl Hall {
     }
 }
 
-impl Drop for Session<'_> {
+impl Drop for Session<'_, '_> {
     fn drop(&mut self) {
         self.links.end();
         for thread in self.threads.drain(..) {
