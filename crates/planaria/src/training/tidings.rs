@@ -5,7 +5,10 @@
 
 use crate::traces::number::{counted, duration, grouped};
 use planaria_protocol::event::{Event, What};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A step that is later than this is worth a line.
+const STALL_SECONDS: f64 = 0.1;
 
 /// A line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +26,8 @@ pub struct Tidings {
     lost: BTreeSet<String>,
     /// Processes that have joined.
     known: BTreeSet<(String, u32)>,
+    /// The newest process of each agent.
+    newest: BTreeMap<String, u32>,
     /// Steps done at the newest checkpoint of this session.
     saved: Option<u64>,
 }
@@ -32,12 +37,17 @@ impl Tidings {
     pub fn of(&mut self, event: &Event) -> Option<Tiding> {
         use Tiding::{Note, Plain};
         match &event.what {
-            What::Lost { agent, reason, .. } => {
+            What::Lost { agent, pid, reason } => {
+                if self.newest.get(agent).is_some_and(|newest| newest != pid) {
+                    // Another has taken its place already, which was told.
+                    return None;
+                }
                 self.lost.insert(agent.clone());
+                let how = short(reason);
                 // What becomes of a server's loss is told with `Recovered`.
-                agent.starts_with("worker-").then(|| {
-                    Note(format!("{agent} was lost ({reason}); its shards go to the others"))
-                })
+                agent
+                    .starts_with("worker-")
+                    .then(|| Note(format!("{agent} was lost ({how}); its shards go to the others")))
             }
             What::Suspected { agent, step, seconds, .. } => Some(Note(format!(
                 "{agent} is late (step {} has waited {}); its shards go to the others",
@@ -45,11 +55,13 @@ impl Tidings {
                 duration(*seconds)
             ))),
             What::Regained { agent } => Some(Note(format!("{agent} answers again"))),
-            What::Healed { step, stalled_seconds, .. } => Some(Plain(format!(
-                "going on: step {} was {} late",
-                grouped(step + 1),
-                duration(*stalled_seconds)
-            ))),
+            What::Healed { step, stalled_seconds, .. } if *stalled_seconds >= STALL_SECONDS => {
+                Some(Plain(format!(
+                    "going on: step {} was {} late",
+                    grouped(step + 1),
+                    duration(*stalled_seconds)
+                )))
+            }
             What::Scaled { workers } => {
                 Some(Note(format!("going on with {}", counted(u64::from(*workers), "worker"))))
             }
@@ -78,7 +90,13 @@ impl Tidings {
     /// A process has joined: whether it is one that has not been told, and the line if it is back.
     pub fn joined(&mut self, agent: &str, pid: u32) -> (bool, Option<String>) {
         let is_new = self.known.insert((agent.to_owned(), pid));
-        let back = self.lost.remove(agent).then(|| format!("{agent} is back"));
+        let before = self.newest.insert(agent.to_owned(), pid);
+        let was_lost = self.lost.remove(agent);
+        let back = match before {
+            _ if was_lost => Some(format!("{agent} is back")),
+            Some(before) if before != pid => Some(format!("{agent} was lost and is back")),
+            _ => None,
+        };
         (is_new, back)
     }
 
@@ -101,7 +119,16 @@ fn recovered(generation: u64, step: u64, superseded: u64, reason: &str) -> Strin
         0 => String::new(),
         n => format!("; {} again", taken(n)),
     };
-    format!("{reason}; going on after step {} under generation {generation}{again}", grouped(step))
+    let (reason, step) = (short(reason), grouped(step));
+    format!("{reason}; going on after step {step} under generation {generation}{again}")
+}
+
+/// How something ended, without the guess at its end: `killed by signal 9`.
+fn short(reason: &str) -> &str {
+    match reason.rfind(" (") {
+        Some(at) if reason.ends_with(')') => &reason[..at],
+        _ => reason,
+    }
 }
 
 fn taken(n: u64) -> String {
@@ -134,7 +161,7 @@ mod tests {
         };
         for (what, expect) in [
             (
-                lost("worker-2", "killed by signal 9"),
+                lost("worker-2", "killed by signal 9 (out of memory, or kill -9)"),
                 Some("worker-2 was lost (killed by signal 9); its shards go to the others"),
             ),
             (lost("server-0", "killed by signal 9"), None),
@@ -170,6 +197,13 @@ mod tests {
         }
         assert_eq!(tidings.joined("worker-2", 9), (true, Some("worker-2 is back".into())));
         assert_eq!(tidings.joined("worker-2", 9), (false, None), "again, in a new generation");
-        assert_eq!(tidings.joined("worker-3", 9), (true, None));
+        assert_eq!(tidings.joined("worker-3", 8), (true, None));
+        // The cause of a loss may be known only when another has come.
+        let back = Some("worker-3 was lost and is back".into());
+        assert_eq!(tidings.joined("worker-3", 9), (true, back));
+        let what = What::Lost { agent: "worker-3".into(), pid: 8, reason: "it went away".into() };
+        let late = Event { seconds: 0.0, unix_seconds: 0.0, generation: 3, what };
+        assert_eq!(tidings.of(&late), None);
+        assert_eq!(tidings.joined("worker-3", 9), (false, None));
     }
 }
