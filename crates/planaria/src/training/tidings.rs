@@ -30,6 +30,8 @@ pub struct Tidings {
     newest: BTreeMap<String, u32>,
     /// Steps done at the newest checkpoint of this session.
     saved: Option<u64>,
+    /// Checkpoints since then that could not be written.
+    unsaved: u64,
 }
 
 impl Tidings {
@@ -78,10 +80,21 @@ impl Tidings {
             What::Recovered { step, superseded, reason, .. } => {
                 Some(Note(recovered(event.generation, *step, *superseded, reason)))
             }
-            What::NotSaved { step, reason } => Some(Note(self.not_saved(*step, reason))),
+            What::NotSaved { step, reason } => {
+                self.unsaved += 1;
+                // The first of a row is a warning; more of it would hide everything else.
+                (self.unsaved == 1).then(|| Note(self.not_saved(*step, reason)))
+            }
             What::Saved { step, .. } => {
                 self.saved = Some(*step);
-                None
+                let missed = std::mem::take(&mut self.unsaved);
+                (missed > 0).then(|| {
+                    let missed = counted(missed, "checkpoint");
+                    Note(format!(
+                        "step {} is saved; {missed} before it could not be",
+                        grouped(*step)
+                    ))
+                })
             }
             _ => None,
         }
@@ -153,8 +166,8 @@ mod tests {
             source: "kept".into(),
             reason: "server-0 was lost".into(),
         };
-        let saved = What::Saved {
-            step: 1200,
+        let saved = |step| What::Saved {
+            step,
             is_best: false,
             folder: String::new(),
             reason: String::new(),
@@ -179,7 +192,7 @@ mod tests {
             ),
             (What::Unpaused { workers: 2 }, Some("going on with 2 workers")),
             (What::Regained { agent: "worker-1".into() }, Some("worker-1 answers again")),
-            (saved, None),
+            (saved(1200), None),
             (
                 What::NotSaved { step: 1300, reason: "no space".into() },
                 Some(
@@ -188,6 +201,9 @@ mod tests {
                      meanwhile",
                 ),
             ),
+            (What::NotSaved { step: 1400, reason: "no space".into() }, None),
+            (saved(1500), Some("step 1,500 is saved; 2 checkpoints before it could not be")),
+            (saved(1600), None),
         ] {
             let event = Event { seconds: 0.0, unix_seconds: 0.0, generation: 3, what };
             let told = tidings.of(&event).map(|tiding| match tiding {
