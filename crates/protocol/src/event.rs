@@ -58,7 +58,8 @@ pub enum What {
         step: u64,
         /// Its shards of that step.
         shards: u32,
-        /// How long the step had taken by then.
+        /// How long the step had taken by then. Every event has `seconds` of its own.
+        #[serde(rename = "waited_seconds")]
         seconds: f64,
     },
     /// A worker that was suspected answers again.
@@ -312,4 +313,94 @@ pub struct ServerPulse {
     pub busy: Option<f64>,
     /// Bytes per second, both ways.
     pub bytes_per_second: Option<f64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_event_reads_back() {
+        let agent = || "worker-2".to_owned();
+        let text = || "why".to_owned();
+        let figures = Figures {
+            step: 7,
+            epoch: 1,
+            loss: Some(0.5),
+            accuracy: None,
+            learning_rate: 0.1,
+            examples_per_second: Some(1e3),
+            training_seconds: 2.5,
+        };
+        let started = Started {
+            run_id: text(),
+            recipe: text(),
+            version: text(),
+            recipe_sha256: text(),
+            step: 0,
+            epochs: 2,
+            steps_per_epoch: 3,
+            examples: 9,
+            parameters: 5,
+            classification: true,
+            workers: 2,
+            servers: 1,
+            shards: 4,
+            batch: 3,
+            digest: (0..9).collect(),
+        };
+        let read = (0..3).collect();
+        for what in [
+            What::Started(started),
+            What::Joined { agent: agent(), pid: 1, engine: None, threads: Some(2) },
+            What::Lost { agent: agent(), pid: 1, reason: text() },
+            What::Suspected { agent: agent(), step: 3, shards: 2, seconds: 0.25 },
+            What::Regained { agent: agent() },
+            What::Healed {
+                step: 3,
+                after: text(),
+                stalled_seconds: 0.5,
+                recomputed_shards: 2,
+                shard_seconds: 0.1,
+            },
+            What::Scaled { workers: 3 },
+            What::Released { agent: agent() },
+            What::Paused { workers: 1, min: 2 },
+            What::Unpaused { workers: 2 },
+            What::Recovered { step: 3, superseded: 1, source: text(), reason: text() },
+            What::Committed { epoch: 0, first_step: 0, end_step: 3, read },
+            What::NotSaved { step: 3, reason: text() },
+            What::Dealt { step: 3, shares: Vec::new(), reason: text() },
+            What::Steps(figures.clone()),
+            What::Epoch {
+                figures,
+                validation_loss: Some(0.5),
+                validation_accuracy: None,
+                read,
+                exact: true,
+            },
+            What::Saved { step: 3, is_best: true, folder: text(), reason: text() },
+            What::Scored {
+                part: HeldOut::Test,
+                examples: 3,
+                loss: None,
+                accuracy: Some(0.5),
+                scores: serde_json::Value::Null,
+            },
+            What::Stopping { reason: text() },
+            What::Ended {
+                outcome: text(),
+                reason: None,
+                step: 3,
+                weights_sha256: None,
+                trouble: Some(Trouble::new("x")),
+                state: Some(Box::default()),
+            },
+        ] {
+            let event = Event { seconds: 1.5, unix_seconds: 1e9, generation: 3, what };
+            let line = serde_json::to_string(&event).unwrap();
+            let back: Event = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line}"));
+            assert_eq!(back, event, "{line}");
+        }
+    }
 }

@@ -49,6 +49,19 @@ impl Fault {
         }
     }
 
+    /// With its options.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Kill(who) => {
+                let who = who.to_possible_value();
+                format!("kill {}", who.as_ref().map_or("any", |who| who.get_name()))
+            }
+            Self::Pause(span) => format!("pause {span}"),
+            Self::Slow(span) => format!("slow {span}"),
+            Self::Drop(share) => format!("drop {share}"),
+        }
+    }
+
     /// Whether it can befall this process.
     pub fn fits(&self, agent: Agent) -> bool {
         let is_worker = matches!(agent, Agent::Worker(_));
@@ -202,6 +215,8 @@ mod tests {
             victims.insert(victim);
         }
         assert_eq!((kinds.len(), victims.len()), (4, ALL.len()));
+        let texts: Vec<String> = settings.faults.iter().map(Fault::text).collect();
+        assert_eq!(texts, ["kill any", "pause 500ms..3s", "slow 2s..5s", "drop 5%"]);
     }
 
     #[test]

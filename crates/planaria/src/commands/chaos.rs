@@ -125,9 +125,9 @@ impl Storm {
     }
 
     fn settings_text(&self) -> String {
-        let names: Vec<&str> = self.settings.faults.iter().map(Fault::name).collect();
+        let names: Vec<String> = self.settings.faults.iter().map(Fault::text).collect();
         let Settings { every, seed, .. } = &self.settings;
-        format!("{} every {every}, seed {seed}; Ctrl-C ends it", names.join(", "))
+        format!("one of {} every {every}, seed {seed}; Ctrl-C ends it", names.join(", "))
     }
 
     fn begin(&mut self) -> Result<()> {

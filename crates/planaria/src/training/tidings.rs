@@ -5,7 +5,10 @@
 
 use crate::traces::number::{counted, duration, grouped};
 use planaria_protocol::event::{Event, What};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A step that is later than this is worth a line.
+const STALL_SECONDS: f64 = 0.1;
 
 /// A line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,8 +26,12 @@ pub struct Tidings {
     lost: BTreeSet<String>,
     /// Processes that have joined.
     known: BTreeSet<(String, u32)>,
+    /// The newest process of each agent.
+    newest: BTreeMap<String, u32>,
     /// Steps done at the newest checkpoint of this session.
     saved: Option<u64>,
+    /// Checkpoints since then that could not be written.
+    unsaved: u64,
 }
 
 impl Tidings {
@@ -32,12 +39,17 @@ impl Tidings {
     pub fn of(&mut self, event: &Event) -> Option<Tiding> {
         use Tiding::{Note, Plain};
         match &event.what {
-            What::Lost { agent, reason, .. } => {
+            What::Lost { agent, pid, reason } => {
+                if self.newest.get(agent).is_some_and(|newest| newest != pid) {
+                    // Another has taken its place already, which was told.
+                    return None;
+                }
                 self.lost.insert(agent.clone());
+                let how = short(reason);
                 // What becomes of a server's loss is told with `Recovered`.
-                agent.starts_with("worker-").then(|| {
-                    Note(format!("{agent} was lost ({reason}); its shards go to the others"))
-                })
+                agent
+                    .starts_with("worker-")
+                    .then(|| Note(format!("{agent} was lost ({how}); its shards go to the others")))
             }
             What::Suspected { agent, step, seconds, .. } => Some(Note(format!(
                 "{agent} is late (step {} has waited {}); its shards go to the others",
@@ -45,11 +57,13 @@ impl Tidings {
                 duration(*seconds)
             ))),
             What::Regained { agent } => Some(Note(format!("{agent} answers again"))),
-            What::Healed { step, stalled_seconds, .. } => Some(Plain(format!(
-                "going on: step {} was {} late",
-                grouped(step + 1),
-                duration(*stalled_seconds)
-            ))),
+            What::Healed { step, stalled_seconds, .. } if *stalled_seconds >= STALL_SECONDS => {
+                Some(Plain(format!(
+                    "going on: step {} was {} late",
+                    grouped(step + 1),
+                    duration(*stalled_seconds)
+                )))
+            }
             What::Scaled { workers } => {
                 Some(Note(format!("going on with {}", counted(u64::from(*workers), "worker"))))
             }
@@ -66,10 +80,21 @@ impl Tidings {
             What::Recovered { step, superseded, reason, .. } => {
                 Some(Note(recovered(event.generation, *step, *superseded, reason)))
             }
-            What::NotSaved { step, reason } => Some(Note(self.not_saved(*step, reason))),
+            What::NotSaved { step, reason } => {
+                self.unsaved += 1;
+                // The first of a row is a warning; more of it would hide everything else.
+                (self.unsaved == 1).then(|| Note(self.not_saved(*step, reason)))
+            }
             What::Saved { step, .. } => {
                 self.saved = Some(*step);
-                None
+                let missed = std::mem::take(&mut self.unsaved);
+                (missed > 0).then(|| {
+                    let missed = counted(missed, "checkpoint");
+                    Note(format!(
+                        "step {} is saved; {missed} before it could not be",
+                        grouped(*step)
+                    ))
+                })
             }
             _ => None,
         }
@@ -78,7 +103,13 @@ impl Tidings {
     /// A process has joined: whether it is one that has not been told, and the line if it is back.
     pub fn joined(&mut self, agent: &str, pid: u32) -> (bool, Option<String>) {
         let is_new = self.known.insert((agent.to_owned(), pid));
-        let back = self.lost.remove(agent).then(|| format!("{agent} is back"));
+        let before = self.newest.insert(agent.to_owned(), pid);
+        let was_lost = self.lost.remove(agent);
+        let back = match before {
+            _ if was_lost => Some(format!("{agent} is back")),
+            Some(before) if before != pid => Some(format!("{agent} was lost and is back")),
+            _ => None,
+        };
         (is_new, back)
     }
 
@@ -101,7 +132,16 @@ fn recovered(generation: u64, step: u64, superseded: u64, reason: &str) -> Strin
         0 => String::new(),
         n => format!("; {} again", taken(n)),
     };
-    format!("{reason}; going on after step {} under generation {generation}{again}", grouped(step))
+    let (reason, step) = (short(reason), grouped(step));
+    format!("{reason}; going on after step {step} under generation {generation}{again}")
+}
+
+/// How something ended, without the guess at its end: `killed by signal 9`.
+fn short(reason: &str) -> &str {
+    match reason.rfind(" (") {
+        Some(at) if reason.ends_with(')') => &reason[..at],
+        _ => reason,
+    }
 }
 
 fn taken(n: u64) -> String {
@@ -126,15 +166,15 @@ mod tests {
             source: "kept".into(),
             reason: "server-0 was lost".into(),
         };
-        let saved = What::Saved {
-            step: 1200,
+        let saved = |step| What::Saved {
+            step,
             is_best: false,
             folder: String::new(),
             reason: String::new(),
         };
         for (what, expect) in [
             (
-                lost("worker-2", "killed by signal 9"),
+                lost("worker-2", "killed by signal 9 (out of memory, or kill -9)"),
                 Some("worker-2 was lost (killed by signal 9); its shards go to the others"),
             ),
             (lost("server-0", "killed by signal 9"), None),
@@ -152,7 +192,7 @@ mod tests {
             ),
             (What::Unpaused { workers: 2 }, Some("going on with 2 workers")),
             (What::Regained { agent: "worker-1".into() }, Some("worker-1 answers again")),
-            (saved, None),
+            (saved(1200), None),
             (
                 What::NotSaved { step: 1300, reason: "no space".into() },
                 Some(
@@ -161,6 +201,9 @@ mod tests {
                      meanwhile",
                 ),
             ),
+            (What::NotSaved { step: 1400, reason: "no space".into() }, None),
+            (saved(1500), Some("step 1,500 is saved; 2 checkpoints before it could not be")),
+            (saved(1600), None),
         ] {
             let event = Event { seconds: 0.0, unix_seconds: 0.0, generation: 3, what };
             let told = tidings.of(&event).map(|tiding| match tiding {
@@ -170,6 +213,13 @@ mod tests {
         }
         assert_eq!(tidings.joined("worker-2", 9), (true, Some("worker-2 is back".into())));
         assert_eq!(tidings.joined("worker-2", 9), (false, None), "again, in a new generation");
-        assert_eq!(tidings.joined("worker-3", 9), (true, None));
+        assert_eq!(tidings.joined("worker-3", 8), (true, None));
+        // The cause of a loss may be known only when another has come.
+        let back = Some("worker-3 was lost and is back".into());
+        assert_eq!(tidings.joined("worker-3", 9), (true, back));
+        let what = What::Lost { agent: "worker-3".into(), pid: 8, reason: "it went away".into() };
+        let late = Event { seconds: 0.0, unix_seconds: 0.0, generation: 3, what };
+        assert_eq!(tidings.of(&late), None);
+        assert_eq!(tidings.joined("worker-3", 9), (false, None));
     }
 }

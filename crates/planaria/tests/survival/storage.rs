@@ -158,13 +158,15 @@ fn a_full_disk_is_waited_for() {
     live.wait("warnings", |live| {
         let said = live.said();
         said.contains("warning: cannot write `events.jsonl`: No space left")
-            && said.matches("warning: no checkpoint of step").count() > 1
+            && said.contains("warning: no checkpoint of step")
     });
     disk.empty();
     live.saves(2);
     assert!(!events(&live.run, "not_saved").is_empty(), "it is told afterwards");
     let said = live.said();
     assert_eq!(said.matches("warning: cannot write `events.jsonl`").count(), 1, "{said}");
+    assert_eq!(said.matches("warning: no checkpoint of step").count(), 1, "{said}");
+    assert!(said.contains("before it could not be"), "{said}");
     live.stop_and_audit();
 }
 

@@ -6,8 +6,10 @@ use super::*;
 use std::fs;
 use std::process::{Command, Stdio};
 
-/// What can happen to a file.
-fn damages() -> Vec<(&'static str, fn(&mut Vec<u8>))> {
+/// Something that happens to a file, and its name.
+type Damage = (&'static str, fn(&mut Vec<u8>));
+
+fn damages() -> Vec<Damage> {
     vec![
         ("first byte", |b| b[0] ^= 0x80),
         ("version", |b| b[8] ^= 1),
