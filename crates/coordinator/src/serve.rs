@@ -18,7 +18,7 @@ use planaria_protocol::message::{
     Agent, FromConsole, FromServer, FromWorker, Join, ToConsole, ToServer, ToWorker, Trouble,
     Weather, event_bulk,
 };
-use planaria_protocol::{Error, Secret, listen};
+use planaria_protocol::{Error, Secret, listen, weather};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -277,6 +277,7 @@ impl Desk {
             }
             if now.saturating_sub(self.ticked) >= TICK_EVERY {
                 self.ticked = now;
+                weather::tick(now);
                 if let Some(leave) = self.decide(shell, now, Input::Tick)? {
                     return Ok(leave);
                 }
@@ -335,6 +336,10 @@ impl Desk {
                 }
                 None
             }
+            Mail::Weather(Agent::Coordinator, storm) => {
+                weather::set(storm, self.ticked);
+                None
+            }
             Mail::Weather(agent, weather) => {
                 self.weather(agent, weather);
                 None
@@ -388,6 +393,11 @@ impl Desk {
                     Err(e) => {
                         self.written(Err(format!("cannot make a checkpoint of step {step}: {e}")))
                     }
+                }
+            }
+            Action::Abandon => {
+                if let Some(folder) = self.folder.take() {
+                    shell.shelf.abandon(&folder);
                 }
             }
             Action::WriteManifest(saving) => self.write_manifest(shell, &saving),
@@ -484,7 +494,13 @@ impl Desk {
             (shell.log)(&line);
         }
         let event = event(shell, what);
+        let had = shell.journal.trouble().is_some();
         let written = shell.journal.write(&event);
+        match shell.journal.trouble() {
+            Some(why) if !had => (shell.log)(&format!("events wait for the disk: {why}")),
+            None if had => (shell.log)("the events that waited are written"),
+            _ => {}
+        }
         // Whoever watches is told even what the disk does not take.
         self.tell(&event);
         written.map_err(|e| Trouble::new(format!("cannot write events.jsonl: {e}")))

@@ -11,6 +11,7 @@ use crate::mail::Mail;
 use planaria_protocol::clock::Clock;
 use planaria_protocol::link::{Receiver, Sender};
 use planaria_protocol::message::{FromWorker, Pull, ToWorker, Weather};
+use planaria_protocol::weather;
 use planaria_protocol::{Error, bytes};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -188,13 +189,13 @@ fn can_be(order: &ToWorker, all: u32) -> bool {
 }
 
 /// Loses frames on purpose.
-fn suffer(_weather: Weather, _now: Duration) {
-    // `weather::set(weather, now)`, once the protocol has it.
+fn suffer(weather: Weather, now: Duration) {
+    weather::set(weather, now);
 }
 
 /// Time has passed.
-pub(crate) fn clear_up(_now: Duration) {
-    // `weather::tick(now)`.
+pub(crate) fn clear_up(now: Duration) {
+    weather::tick(now);
 }
 
 /// The state that server 0 sent last.

@@ -13,7 +13,7 @@ use planaria_protocol::clock::Clock;
 use planaria_protocol::launch::Launch;
 use planaria_protocol::link::{self, Receiver, Sender};
 use planaria_protocol::message::{Agent, FromServer, Join, Pull, Push, ToServer, Trouble};
-use planaria_protocol::{Error, Secret, bytes, listen};
+use planaria_protocol::{Error, Secret, bytes, listen, weather};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -170,6 +170,7 @@ impl Server {
         // Nobody ever sends: it is what is waited on.
         let (_keep, pause) = mpsc::channel::<()>();
         loop {
+            weather::tick(clock.now());
             let error = match link::connect(address, secret, None) {
                 Ok(link) => return Ok(link),
                 Err(error) => error,
@@ -243,6 +244,7 @@ impl Server {
                 Ok(None) => return Ok(Ended::Lost("the coordinator hung up".into())),
                 Err(error) => return Ok(Ended::Lost(format!("lost the coordinator ({error})"))),
             };
+            weather::tick(clock.now());
             match &order {
                 ToServer::Begin { blocks, source, step } => {
                     let what = format!("blocks {blocks:?} after step {step} from {source:?}");
@@ -251,8 +253,10 @@ impl Server {
                 ToServer::Save { step, folder } => {
                     (self.log)(&format!("saving step {step} to {folder}"));
                 }
-                // Frames are lost on purpose by the links, once they can.
-                ToServer::Weather(weather) => (self.log)(&format!("asked to suffer {weather:?}")),
+                ToServer::Weather(weather) => {
+                    (self.log)(&format!("asked to suffer {weather:?}"));
+                    weather::set(*weather, clock.now());
+                }
                 ToServer::Finish => return Ok(Ended::Finished),
                 _ => {}
             }

@@ -17,9 +17,12 @@ fn join(live: &Live, server: &str, agent: Agent) -> (Sender, Receiver) {
     let secret = Secret::from_hex(control["secret"].as_str().unwrap()).unwrap();
     let port = listening(live.process("server", server).pid)[0].1;
     let generation = control["generation"].as_u64().unwrap();
-    let (sender, receiver) = connect(&format!("127.0.0.1:{port}"), &secret, Some(generation)).unwrap();
+    let (sender, receiver) =
+        connect(&format!("127.0.0.1:{port}"), &secret, Some(generation)).unwrap();
     let build = control["build"].as_str().unwrap().to_owned();
-    sender.send(&Join { agent, build, pid: std::process::id(), address: None, kept: None }).unwrap();
+    sender
+        .send(&Join { agent, build, pid: std::process::id(), address: None, kept: None })
+        .unwrap();
     (sender, receiver)
 }
 
@@ -104,7 +107,9 @@ fn a_second_member_of_the_same_name_ends_the_run_with_a_word() {
     let address = control["address"].as_str().unwrap();
     let (sender, _receiver) = connect(address, &secret, Some(generation)).unwrap();
     let build = control["build"].as_str().unwrap().to_owned();
-    sender.send(&Join { agent: Agent::Worker(1), build, pid: 1, address: None, kept: None }).unwrap();
+    sender
+        .send(&Join { agent: Agent::Worker(1), build, pid: 1, address: None, kept: None })
+        .unwrap();
     let error = live.fail();
     assert!(error.contains("worker-1 has joined twice"), "{error}");
     let report = crate::live::resume(&place, &live.run, "2", "1");

@@ -146,6 +146,8 @@ pub enum Action {
     Record(What),
     /// Make a folder for a checkpoint of these steps and tell every server to write to it.
     Save(u64),
+    /// Remove what was written of a checkpoint that does not come about.
+    Abandon,
     /// Write a checkpoint's manifest.
     WriteManifest(Box<Saving>),
     /// Tell whoever starts processes how many workers are wanted.

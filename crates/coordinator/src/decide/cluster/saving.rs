@@ -1,7 +1,7 @@
 //! Checkpoints on their way to the disk. One that fails is tried again from the servers' copies,
 //! while training goes on.
 
-use super::{Action, Cluster, Phase, Saving};
+use super::{Action, Cluster, Decision, Phase, Saving};
 use planaria_protocol::event::What;
 use planaria_protocol::message::Trouble;
 use std::time::Duration;
@@ -110,6 +110,7 @@ impl Cluster {
         let ending = matches!(self.phase, Phase::Ending(_));
         let Some(save) = self.save.as_mut() else { return };
         let step = save.saving.state.step;
+        self.decisions.push(Decision { action: Action::Abandon, reason: why.clone().into() });
         save.saving.parts.fill(None);
         save.again = Some(now + AGAIN);
         if ending && save.tries >= TRIES {
