@@ -28,6 +28,11 @@ impl Ending {
         self == Self::Code(ANOTHER)
     }
 
+    /// Whether something outside of it ended it, which says nothing of how another would do.
+    pub fn is_from_outside(self) -> bool {
+        matches!(self, Self::Signal(libc::SIGKILL | libc::SIGTERM))
+    }
+
     /// Whether it saw that it cannot go on, and said why in its log.
     pub fn is_deliberate(self) -> bool {
         matches!(self, Self::Code(code) if code != ANOTHER && code != PANICKED)

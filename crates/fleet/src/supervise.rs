@@ -30,6 +30,10 @@ const BAD_BEGINNINGS_MAX: u32 = 5;
 const SERVER_ATTEMPTS_MAX: u32 = 6;
 /// Coordinators in a row that may take the place of another without a step between them.
 const COORDINATORS_MAX: u32 = 5;
+/// The same where something from outside ends them, or cuts links.
+const DISTURBED_MAX: u32 = 50;
+/// Longest pause for whoever was ended from outside, in a run that gets on otherwise.
+const PAUSE_DISTURBED_MAX: Duration = Duration::from_millis(250);
 /// A coordinator that lives says so ten times a second.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 /// How long a coordinator may take to begin.
@@ -350,7 +354,7 @@ impl Supervisor {
             return self.fail(agent, why, actions);
         }
         match agent {
-            Agent::Coordinator => self.replace_coordinator(now, why, actions),
+            Agent::Coordinator => self.replace_coordinator(now, why, false, actions),
             agent => self.again(now, agent, None, &why, actions),
         }
     }
@@ -401,7 +405,15 @@ impl Supervisor {
         if ready.is_some_and(|since| now.saturating_sub(since) >= SETTLED) {
             place.ends = 0;
         }
-        let mut wait = pause(place.ends, if ready.is_some() { PAUSE_READY_MAX } else { PAUSE_MAX });
+        let is_disturbed =
+            self.has_progressed && ended.is_some_and(|(_, ending)| ending.is_from_outside());
+        let longest = match (agent, ready) {
+            (Agent::Server(_), _) if is_disturbed => PAUSE_DISTURBED_MAX,
+            (_, Some(_)) => PAUSE_READY_MAX,
+            _ if is_disturbed => PAUSE_READY_MAX,
+            _ => PAUSE_MAX,
+        };
+        let mut wait = pause(place.ends, longest);
         // Who ends well was told to: by a coordinator whose word that the run is over, or that the
         // pool has shrunk, is still on its way here.
         if ended.is_some_and(|(_, ending)| ending.is_well()) {
@@ -415,7 +427,7 @@ impl Supervisor {
             // Whatever ends it will end it again.
             Agent::Worker(_) if !self.has_progressed => BAD_BEGINNINGS_MAX,
             Agent::Server(_) if !self.was_ready => BAD_STARTS_MAX,
-            Agent::Server(_) if ready.is_none() => SERVER_ATTEMPTS_MAX,
+            Agent::Server(_) if ready.is_none() && !is_disturbed => SERVER_ATTEMPTS_MAX,
             _ => return,
         };
         if ends >= most {
@@ -447,18 +459,29 @@ impl Supervisor {
             Some(server) if ending.asks_for_another() => server.clone(),
             _ => how,
         };
-        self.replace_coordinator(now, reason, actions);
+        let is_disturbed = ending.is_from_outside() || ending.asks_for_another();
+        self.replace_coordinator(now, reason, self.has_progressed && is_disturbed, actions);
     }
 
-    fn replace_coordinator(&mut self, now: Duration, reason: String, actions: &mut Vec<Action>) {
-        if self.coordinators >= COORDINATORS_MAX {
+    fn replace_coordinator(
+        &mut self,
+        now: Duration,
+        reason: String,
+        is_disturbed: bool,
+        actions: &mut Vec<Action>,
+    ) {
+        let (most, longest) = match is_disturbed {
+            true => (DISTURBED_MAX, PAUSE_DISTURBED_MAX),
+            false => (COORDINATORS_MAX, PAUSE_MAX),
+        };
+        if self.coordinators >= most {
             let message = format!(
-                "{reason}; {COORDINATORS_MAX} coordinators in a row were started again without \
+                "{reason}; {most} coordinators in a row were started again without \
                  a step between them"
             );
             return self.fail(Agent::Coordinator, message, actions);
         }
-        let wait = pause(self.coordinators, PAUSE_MAX);
+        let wait = pause(self.coordinators, longest);
         self.coordinators += 1;
         self.generation += 1;
         self.after = Some(reason);

@@ -6,10 +6,10 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
 
-/// Patience with the first batch, and with the next ones: so much, and so many times the longest
-/// that one took.
+/// Patience with the first batch ever, and with the next ones: so much, and so many times the
+/// longest that one took.
 const FIRST: Duration = Duration::from_secs(10);
-const LEAST: Duration = Duration::from_secs(1);
+const LEAST: Duration = Duration::from_millis(300);
 const TIMES: u32 = 5;
 
 /// A part that is being scored.
@@ -19,7 +19,8 @@ pub struct Scoring {
     pub part: HeldOut,
     /// When a batch last came in, or was given out.
     pub progressed: Duration,
-    longest: Option<Duration>,
+    /// The longest that a batch took.
+    pub longest: Option<Duration>,
     scores: Vec<Option<Scores>>,
     /// By batch: who scores it.
     holders: Vec<Option<u32>>,
@@ -27,13 +28,13 @@ pub struct Scoring {
 }
 
 impl Scoring {
-    /// Of so many batches.
-    pub fn new(part: HeldOut, batches: u64, now: Duration) -> Self {
+    /// Of so many batches, one of which has taken at most `longest` before.
+    pub fn new(part: HeldOut, batches: u64, now: Duration, longest: Option<Duration>) -> Self {
         let missing = usize::try_from(batches).unwrap_or(usize::MAX);
         Self {
             part,
             progressed: now,
-            longest: None,
+            longest,
             scores: vec![None; missing],
             holders: vec![None; missing],
             missing,
@@ -117,7 +118,7 @@ mod tests {
     #[test]
     fn batches_are_added_in_order_and_strange_ones_refused() {
         let now = Duration::ZERO;
-        let mut scoring = Scoring::new(HeldOut::Test, 3, now);
+        let mut scoring = Scoring::new(HeldOut::Test, 3, now, None);
         assert_eq!(scoring.deal(&[4, 7]), [(4, 0..1), (7, 1..3)]);
         assert_eq!(scoring.deal(&[4, 7]), [], "everything is given out");
         let scores = || Scores::new(4, 4);

@@ -126,11 +126,12 @@ fn the_coordinator_comes_first_and_others_when_it_was_reached() {
 fn a_worker_is_started_again_at_once_and_then_with_growing_pauses() {
     let mut world = World::new(1, 2);
     world.all_ready();
+    world.tell(Input::Progress);
     world.wait(60.0);
     let mut pauses = Vec::new();
     for _ in 0..9 {
         let (before, ended) = (world.times(Worker(1)), world.now);
-        world.end(Worker(1), KILLED);
+        world.end(Worker(1), Ending::Code(1));
         while world.times(Worker(1)) == before {
             world.wait(0.02);
         }
@@ -153,6 +154,7 @@ fn one_that_is_ready_each_time_is_not_kept_waiting_long() {
     let mut world = World::new(1, 1);
     for _ in 0..20 {
         world.all_ready();
+        world.tell(Input::Progress);
         world.wait(1.0);
         world.end(Worker(0), KILLED);
         world.wait(2.1);
@@ -181,9 +183,35 @@ fn a_bad_start_does_not_loop() {
     // Another worker that is ready shows that it can be done.
     let mut world = World::new(1, 2);
     world.all_ready();
-    for _ in 0..5 {
+    world.tell(Input::Progress);
+    for _ in 0..9 {
         world.wait(31.0);
         world.end(Worker(1), Ending::Code(1));
+    }
+    assert_eq!(world.failed, None);
+}
+
+#[test]
+fn a_worker_that_ends_before_any_step_each_time_ends_the_run() {
+    let mut world = World::new(1, 2);
+    for _ in 0..5 {
+        world.all_ready();
+        world.wait(3.0);
+        world.end(Worker(1), Ending::Signal(6));
+    }
+    let message = world.failed.clone().unwrap().message;
+    assert!(message.ends_with("5 times in a row before a step was done"), "{message}");
+}
+
+#[test]
+fn whoever_is_killed_from_outside_again_and_again_is_not_given_up() {
+    let mut world = World::new(1, 2);
+    world.all_ready();
+    world.tell(Input::Progress);
+    for agent in [Server(0), Coordinator, Worker(0)].repeat(12) {
+        world.wait(2.1);
+        world.tell(Input::Linked);
+        world.end(agent, KILLED);
     }
     assert_eq!(world.failed, None);
 }
@@ -491,7 +519,7 @@ proptest! {
         }
         let generations: Vec<u64> = world.coordinators.iter().map(|c| c.0).collect();
         prop_assert!(generations.windows(2).all(|w| w[0] < w[1]));
-        prop_assert!(generations.len() <= 1 + 5 * (progress + 1));
+        prop_assert!(generations.len() <= 1 + 50 * (progress + 1));
         // Nobody is started but in the place of one that has ended, or because the pool grew.
         prop_assert!(world.started.len() <= 1 + (servers + workers) as usize + ends + 8 * 80);
         world.all_ready();

@@ -226,6 +226,8 @@ pub struct Cluster {
     wound: Option<Wound>,
     save: Option<Save>,
     scores: Option<(HeldOut, Scores)>,
+    /// The longest that scoring a batch took.
+    longest_batch: Option<Duration>,
     pending: Option<Pending>,
     /// When the last step was committed, or training went on.
     stepped: Duration,
@@ -269,6 +271,7 @@ impl Cluster {
             wound: None,
             save: None,
             scores: None,
+            longest_batch: None,
             pending: None,
             stepped: Duration::ZERO,
             now: Duration::ZERO,

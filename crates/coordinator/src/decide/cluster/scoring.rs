@@ -26,7 +26,8 @@ impl Cluster {
         why: &'static str,
     ) {
         let batches = self.config.held_out[usize::from(part == HeldOut::Test)];
-        self.phase = Phase::Scoring(Scoring::new(part, batches, now), end);
+        let scoring = Scoring::new(part, batches, now, self.longest_batch);
+        self.phase = Phase::Scoring(scoring, end);
         self.deal_batches(why);
     }
 
@@ -70,6 +71,7 @@ impl Cluster {
             return Ok(());
         }
         let taken = scoring.take(now, batch, scores).map_err(Trouble::new)?;
+        self.longest_batch = scoring.longest;
         let Some(scores) = taken else { return Ok(()) };
         let end = end.take();
         let figures = (scores.loss(), scores.accuracy());
