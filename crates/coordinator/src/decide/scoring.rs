@@ -19,6 +19,8 @@ pub struct Scoring {
     pub part: HeldOut,
     /// When a batch last came in, or was given out.
     pub progressed: Duration,
+    /// How often it was late since.
+    pub times_late: u32,
     longest: Option<Duration>,
     scores: Vec<Option<Scores>>,
     /// By batch: who scores it.
@@ -33,6 +35,7 @@ impl Scoring {
         Self {
             part,
             progressed: now,
+            times_late: 0,
             longest: None,
             scores: vec![None; missing],
             holders: vec![None; missing],
@@ -95,7 +98,7 @@ impl Scoring {
         }
         let took = now.saturating_sub(self.progressed);
         self.longest = Some(self.longest.map_or(took, |longest| longest.max(took)));
-        self.progressed = now;
+        (self.progressed, self.times_late) = (now, 0);
         if self.scores[place].replace(scores).is_none() {
             self.missing -= 1;
         }
