@@ -76,6 +76,12 @@ impl Journal {
         self.waiting.lines.len()
     }
 
+    /// Those events.
+    pub fn waiting(&self) -> Vec<What> {
+        let events = self.waiting.lines.iter().map(|(line, _)| serde_json::from_slice(line));
+        events.flatten().map(|event: Event| event.what).collect()
+    }
+
     /// Why events wait for the disk, if they do.
     pub fn trouble(&self) -> Option<&str> {
         self.trouble.as_deref()

@@ -42,6 +42,20 @@ impl RecordFile {
         Ok(Self { file, boot: boot.to_owned(), number: 0, slot: Vec::with_capacity(SLOT) })
     }
 
+    /// Goes on with the file that is there, where there is no room for a new one.
+    pub fn reuse(folder: &Path, boot: &str) -> io::Result<Self> {
+        let path = folder.join(FILE);
+        let bytes = fs::read(&path)?;
+        if bytes.len() != 2 * SLOT {
+            return Err(io::Error::other("there is no whole file to go on with"));
+        }
+        let number = bytes.chunks(SLOT).filter_map(|s| slot(s, boot)).map(|(number, _)| number);
+        // The newest that is whole must not be written over, and 1 is that of a new file.
+        let number = number.max().unwrap_or(0).max(1);
+        let file = OpenOptions::new().write(true).read(true).open(&path)?;
+        Ok(Self { file, boot: boot.to_owned(), number, slot: Vec::with_capacity(SLOT) })
+    }
+
     /// Writes a record; the one before it stays until this one is whole.
     pub fn write(&mut self, folder: &Path, record: &Record) -> io::Result<()> {
         self.number += 1;
@@ -112,7 +126,7 @@ mod tests {
             let record = record(step).with_events(&[&what]);
             file.write(folder, &record).unwrap();
             assert_eq!(read(folder, "boot"), Some(record.clone()));
-            assert_eq!(record.clone().take_untold(&[]), [what.clone()]);
+            assert_eq!(record.clone().take_untold(&[]), std::slice::from_ref(&what));
             assert_eq!(record.clone().take_untold(&[what]), []);
         }
         assert_eq!(read(folder, "another"), None);
@@ -133,7 +147,16 @@ mod tests {
             fs::write(&path, torn).unwrap();
             assert_eq!(read(folder, "boot").map(|r| r.state.step), Some(6), "byte {at}");
         }
+        // Where there is no room for a new file, the next coordinator goes on with this one.
+        fs::write(&path, &whole).unwrap();
+        let mut reused = RecordFile::reuse(folder, "boot").unwrap();
+        assert_eq!(read(folder, "boot").map(|r| r.state.step), Some(7));
+        for step in [8, 9] {
+            reused.write(folder, &record(step)).unwrap();
+            assert_eq!(read(folder, "boot").map(|r| r.state.step), Some(step));
+        }
         fs::write(&path, &whole[..10]).unwrap();
         assert_eq!(read(folder, "boot"), None);
+        RecordFile::reuse(folder, "boot").unwrap_err();
     }
 }

@@ -64,6 +64,8 @@ pub struct Shell {
     pub told: Vec<Event>,
     /// Where the record is kept, if it can be.
     pub record: Option<(PathBuf, RecordFile)>,
+    /// The record that another coordinator has left, without what it says to be told.
+    pub left: Option<Record>,
     /// The run's checkpoints.
     pub shelf: Shelf,
     /// What every manifest says alike: everything but step, state and parts.
@@ -99,9 +101,10 @@ enum Mail {
     Gone(u64, Agent, u32, String),
 }
 
-/// Decides until the run is over, or another coordinator must take over. `first` is written down
-/// before anything else.
-pub fn run(mut shell: Shell, first: Vec<What>) -> Result<Leave, Trouble> {
+/// Decides until the run is over, or another coordinator must take over. What another coordinator
+/// has left `untold` is written down before anything else, and then that the session has `started`,
+/// where it begins.
+pub fn run(mut shell: Shell, untold: Vec<What>, started: Option<What>) -> Result<Leave, Trouble> {
     let (post, inbox) = sync_channel(INBOX_MAX);
     let (posting, log) = (post.clone(), shell.log.clone());
     let links = AtomicU64::new(0);
@@ -129,9 +132,7 @@ pub fn run(mut shell: Shell, first: Vec<What>) -> Result<Leave, Trouble> {
         ticked: Duration::ZERO,
         alive: Duration::ZERO,
     };
-    let began = first
-        .into_iter()
-        .try_for_each(|what| desk.record(&mut shell, what, "it is what the run begins with"));
+    let began = desk.begin(&mut shell, untold, started);
     let over = began.and_then(|()| desk.work(&mut shell, &inbox));
     if let Err(trouble) = &over {
         desk.tell_end(&shell, trouble);
@@ -262,6 +263,22 @@ struct Desk {
 }
 
 impl Desk {
+    fn begin(
+        &mut self,
+        shell: &mut Shell,
+        untold: Vec<What>,
+        started: Option<What>,
+    ) -> Result<(), Trouble> {
+        for what in untold {
+            self.record(shell, what, "it was decided before the coordinator was lost")?;
+        }
+        // Whoever takes this one's place must not tell it again.
+        if let Some(left) = shell.left.take() {
+            keep(shell, left);
+        }
+        started.map_or(Ok(()), |what| self.record(shell, what, "the command asked for it"))
+    }
+
     fn work(&mut self, shell: &mut Shell, inbox: &Inbox<Mail>) -> Result<Leave, Trouble> {
         let mut pulsed = shell.clock.now();
         loop {
@@ -370,7 +387,7 @@ impl Desk {
 
     fn act(&mut self, shell: &mut Shell, decision: Decision) -> Result<Option<Leave>, Trouble> {
         match decision.action {
-            Action::Keep(record) => keep(shell, &record),
+            Action::Keep(record) => keep(shell, *record),
             // Whoever cannot be reached is reported by the thread that reads its link.
             Action::ToWorker(worker, message) => {
                 if let Some(link) = self.links.get(&Agent::Worker(worker)) {
@@ -570,9 +587,13 @@ impl Desk {
 }
 
 /// Writes the record; if that fails, a loss of this process will go back to the last checkpoint.
-fn keep(shell: &mut Shell, record: &Record) {
+fn keep(shell: &mut Shell, mut record: Record) {
+    // What the disk has not taken is lost with this process, unless the record holds it.
+    if shell.journal.pending() > 0 {
+        record = record.with_waiting(&shell.journal.waiting());
+    }
     if let Some((folder, file)) = &mut shell.record
-        && let Err(e) = file.write(folder, record)
+        && let Err(e) = file.write(folder, &record)
     {
         (shell.log)(&format!(
             "the record cannot be kept ({e}): if the coordinator is lost, the run goes back to its \

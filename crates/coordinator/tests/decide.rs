@@ -1,100 +1,48 @@
-//! The decisions of a run on many processes, in simulated worlds: messages in any legal order,
-//! slow disks, stops and losses at any moment.
+//! What nobody may say, and numbers that are not finite: both end a run with a word. Whole runs are
+//! simulated in `planaria-sim`.
 
-mod world;
-
-use planaria_coordinator::decide::cluster::{Action, Cluster, Input};
+use planaria_coordinator::decide::cluster::{Action, Cluster, Config, Decision, Input, Origin};
+use planaria_coordinator::decide::course::Setup;
+use planaria_coordinator::decide::watch::Rule;
 use planaria_protocol::event::What;
 use planaria_protocol::message::{Agent, FromServer, FromWorker, ToServer, ToWorker, Trouble};
+use planaria_recipe::train::{Monitor, Train};
 use std::time::Duration;
-use world::{Fate, Ground, Shape, World};
 
-#[test]
-fn undisturbed_runs_complete_in_any_order_of_messages() {
-    for seed in 0..800 {
-        let ground = World::new(seed, Fate::None).live();
-        assert_eq!(ground.outcome, "completed", "seed {seed}");
-        assert_eq!(ground.exact_epochs, ground.epochs, "seed {seed}: every example once");
-        assert!(ground.saved_all, "seed {seed}: the last step is on the disk");
-    }
-}
+const BLOCKS: u32 = 3;
 
-#[test]
-fn a_stop_at_any_moment_ends_with_everything_saved_and_can_be_gone_on_from() {
-    let (mut interrupted, mut completed) = (0, 0);
-    for seed in 0..1200 {
-        let world = World::new(seed, Fate::Stop);
-        let shape = world.shape();
-        let ground = world.live();
-        match ground.outcome.as_str() {
-            "interrupted" => interrupted += 1,
-            "completed" => completed += 1,
-            other => panic!("seed {seed}: {other}"),
-        }
-        assert!(ground.saved_all || ground.step == 0, "seed {seed}: {ground:?}");
-        if let ("interrupted", Some(state)) = (ground.outcome.as_str(), ground.saved_state) {
-            // On other numbers of processes, from where it stood.
-            let steps = shape.steps();
-            let ground = World::resumed(seed ^ 0xA5A5, shape, state).live();
-            assert_eq!((ground.outcome.as_str(), ground.step), ("completed", steps), "seed {seed}");
-            assert_eq!(ground.exact_epochs, ground.epochs, "seed {seed}: every example once");
-        }
-    }
-    assert!(interrupted > 400 && completed > 0, "{interrupted} {completed}");
-}
-
-#[test]
-fn a_loss_at_any_moment_ends_the_run_once() {
-    let mut failed = 0;
-    for seed in 0..1200 {
-        let ground = World::new(seed, Fate::Loss).live();
-        match ground.outcome.as_str() {
-            "failed" => {
-                failed += 1;
-                let reason = ground.reason.unwrap();
-                assert!(reason.contains("was lost: killed by signal 9"), "seed {seed}: {reason}");
-            }
-            // The run was over before the moment came.
-            "completed" => {}
-            other => panic!("seed {seed}: {other}"),
-        }
-    }
-    assert!(failed > 500, "{failed}");
-}
-
-#[test]
-fn a_disk_that_refuses_ends_the_run_once() {
-    let mut failed = 0;
-    for seed in 0..600 {
-        let Ground { outcome, reason, .. } = World::new(seed, Fate::FullDisk).live();
-        if outcome == "failed" {
-            failed += 1;
-            assert!(reason.unwrap().contains("No space left"), "seed {seed}");
-        }
-    }
-    assert!(failed > 500, "{failed}");
-}
-
-#[test]
-fn stop_and_loss_together_still_end_once() {
-    for seed in 0..800 {
-        let ground = World::new(seed, Fate::StopThenLoss).live();
-        let known = ["failed", "interrupted", "completed"].contains(&ground.outcome.as_str());
-        assert!(known, "seed {seed}: {ground:?}");
-    }
-}
-
-fn cluster(workers: u32, servers: u32, clip: bool) -> Cluster {
-    let shape = Shape { workers, servers, clip, ..Shape::small() };
-    shape.cluster(Default::default())
+fn cluster(clip: bool) -> Cluster {
+    let setup = Setup {
+        epochs: 2,
+        steps_per_epoch: 4,
+        classification: true,
+        has_validation: true,
+        checkpoint_steps: 0,
+        rule: Rule { monitor: Monitor::Loss, patience: None, min_delta: 0.0 },
+        examples: (0..8).collect(),
+        train: Train::default(),
+    };
+    let config = Config {
+        workers: 1,
+        workers_min: 1,
+        servers: 1,
+        shards: 4,
+        blocks: BLOCKS,
+        batch: 2,
+        clip_norm: clip.then_some(1.0),
+        held_out: [2, 1],
+        build: "b".into(),
+    };
+    Cluster::new(config, setup, Origin::default(), 0.0)
 }
 
 fn joined(agent: Agent, build: &str) -> Input {
-    Input::Joined { agent, pid: 7, build: build.into(), address: Some("127.0.0.1:1".into()) }
+    let (build, address) = (build.to_owned(), Some("127.0.0.1:1".to_owned()));
+    Input::Joined { agent, pid: 7, build, address, kept: None }
 }
 
 /// The trouble a run ended with.
-fn trouble(decisions: &[planaria_coordinator::decide::cluster::Decision]) -> Option<Trouble> {
+fn trouble(decisions: &[Decision]) -> Option<Trouble> {
     decisions.iter().find_map(|d| match &d.action {
         Action::Record(What::Ended { trouble, .. }) => trouble.clone(),
         _ => None,
@@ -104,40 +52,33 @@ fn trouble(decisions: &[planaria_coordinator::decide::cluster::Decision]) -> Opt
 #[test]
 fn what_nobody_may_say_ends_the_run_with_a_word() {
     let server = Agent::Server(0);
-    let applied = |step| Input::Server(0, FromServer::Applied { step }, vec![1.0]);
-    let failed = Trouble { message: "no memory".into(), hint: None, fix_input: false };
-    let table: Vec<(&str, Vec<Input>, &str)> = vec![
-        ("another build", vec![joined(server, "other")], "server-0 runs build other"),
-        ("a stranger", vec![joined(Agent::Worker(9), "b")], "worker-9 is not part of the run"),
-        ("twice", vec![joined(server, "b"), joined(server, "b")], "server-0 has joined twice"),
-        ("a wrong step", vec![applied(3)], "server-0 speaks of step 3 while step 0 is gathered"),
+    let applied = |step, n| Input::Server(0, FromServer::Applied { step }, vec![1.0; n]);
+    let failed = |fix_input| Trouble { message: "no memory".into(), hint: None, fix_input };
+    let table: Vec<(&str, Input, &str)> = vec![
+        ("another build", joined(server, "other"), "server-0 runs build other"),
+        ("a stranger", joined(Agent::Server(9), "b"), "server-9 is not part of the run"),
+        ("a wrong step", applied(3, 3), "server-0 speaks of step 3 while step 0 is gathered"),
+        ("squares", applied(0, 9), "server-0 told 9 sums of squares"),
         (
-            "squares",
-            vec![Input::Server(0, FromServer::Applied { step: 0 }, vec![1.0; 9])],
-            "server-0 told 9 sums of squares",
-        ),
-        (
-            "a failed worker",
-            vec![Input::Worker(0, FromWorker::Failed(failed.clone()))],
+            "a worker that the user must help",
+            Input::Worker(0, FromWorker::Failed(failed(true))),
             "worker-0 cannot go on: no memory",
         ),
         (
             "a failed server",
-            vec![Input::Server(0, FromServer::Failed(failed), vec![])],
+            Input::Server(0, FromServer::Failed(failed(false)), vec![]),
             "server-0 cannot go on: no memory",
         ),
     ];
-    for (name, inputs, expected) in table {
-        let mut cluster = cluster(1, 1, false);
-        let mut all = Vec::new();
-        for input in inputs {
-            all.extend(cluster.step(Duration::ZERO, input));
-        }
+    for (name, input, expected) in table {
+        let mut cluster = cluster(false);
+        let all = cluster.step(Duration::ZERO, input);
         let found = trouble(&all).unwrap_or_else(|| panic!("{name}: the run goes on"));
         assert!(found.message.contains(expected), "{name}: {}", found.message);
         assert!(matches!(all.last().unwrap().action, Action::End), "{name}");
+        assert!(all.iter().all(|d| !d.reason.trim().is_empty()), "{name}: everything has a reason");
         // After the end nothing counts.
-        assert_eq!(cluster.step(Duration::ZERO, applied(0)), [], "{name}");
+        assert_eq!(cluster.step(Duration::ZERO, applied(0, 3)), [], "{name}");
     }
 }
 
@@ -151,39 +92,31 @@ fn numbers_that_are_not_finite_end_the_run_before_the_commit() {
         (false, 1.0, f64::NAN),
         (false, 1.0, f64::INFINITY),
     ] {
-        let mut cluster = cluster(1, 1, clip);
-        let mut all = Vec::new();
-        let server = joined(Agent::Server(0), "b");
-        let worker = joined(Agent::Worker(0), "b");
+        let mut cluster = cluster(clip);
         let ready = FromWorker::Ready { engine: "e".into(), threads: 1 };
         let mut inputs = vec![
-            server,
-            worker,
+            joined(Agent::Server(0), "b"),
+            joined(Agent::Worker(0), "b"),
             Input::Server(0, FromServer::Ready, vec![]),
             Input::Worker(0, ready),
         ];
-        let squares = vec![squares; Shape::small().blocks as usize];
-        let counted = |loss_sum| FromServer::Counted {
-            step: 0,
-            loss_sum,
-            correct: 0,
-            read: Default::default(),
-        };
+        let squares = vec![squares; BLOCKS as usize];
+        let read = Default::default();
+        let counted = FromServer::Counted { step: 0, loss_sum: loss, correct: 0, read };
         if clip {
             inputs.push(Input::Server(0, FromServer::Summed { step: 0 }, squares));
         } else {
-            inputs.push(Input::Server(0, counted(loss), vec![]));
+            inputs.push(Input::Server(0, counted, vec![]));
             inputs.push(Input::Server(0, FromServer::Applied { step: 0 }, squares));
         }
-        for input in inputs {
-            all.extend(cluster.step(Duration::ZERO, input));
-        }
+        let all: Vec<Decision> =
+            inputs.into_iter().flat_map(|input| cluster.step(Duration::ZERO, input)).collect();
         let found = trouble(&all).expect("the run has ended");
         assert!(found.message.starts_with("training failed at step 1: "), "{}", found.message);
-        let sent = |d: &Action| {
+        let counts = |d: &Action| {
             matches!(d, Action::ToServer(_, ToServer::Commit { .. } | ToServer::Clip { .. }))
         };
-        assert!(!all.iter().any(|d| sent(&d.action)), "{all:?}");
+        assert!(!all.iter().any(|d| counts(&d.action)), "{all:?}");
         let told = |d: &Action| matches!(d, Action::ToWorker(0, ToWorker::Finish));
         assert_eq!(all.iter().filter(|d| told(&d.action)).count(), 1);
     }

@@ -11,6 +11,7 @@ use crate::failure::{Context, Exit, Failure, Result, plain};
 use crate::progress::say;
 use planaria_coordinator::decide::cluster::{Cluster, Config, Origin};
 use planaria_coordinator::decide::course::Setup;
+use planaria_coordinator::decide::record::told_steps;
 use planaria_coordinator::journal::{self, Journal};
 use planaria_coordinator::parameters;
 use planaria_coordinator::record::{self, RecordFile};
@@ -159,15 +160,17 @@ fn coordinate(launch: Launch) -> Result<Leave, Trouble> {
     let mut origin = origin(&launch, &course, &shelf);
     // What was decided is told, even if the one who decided it was lost before it could.
     let said: Vec<What> = told.iter().map(|event| event.what.clone()).collect();
-    let mut first = origin.record.as_mut().map_or_else(Vec::new, |r| r.take_untold(&said));
+    let untold = origin.record.as_mut().map_or_else(Vec::new, |r| r.take_untold(&said));
     let base = match (&origin.record, &origin.after) {
         (Some(record), None) => &record.state,
         _ => &course.manifest.state,
     };
-    if origin.after.is_none() {
-        first.push(What::Started(started(&launch, &course, &setup, base.step)));
+    let started = origin.after.is_none().then(|| {
         told.clear();
-    }
+        What::Started(started(&launch, &course, &setup, base.step))
+    });
+    origin.told = told_steps(said.iter().chain(&untold).chain(&started));
+    let left = origin.record.clone();
     // Getting here is part of the run.
     let before = base.seconds_total + (clock.unix_seconds() - course.commanded).max(0.0);
     let journal = Journal::open(&events, launch.generation).map_err(|e| unwritable(&course, e))?;
@@ -179,13 +182,14 @@ fn coordinate(launch: Launch) -> Result<Leave, Trouble> {
         journal,
         told,
         record: record_file(&launch),
+        left,
         shelf,
         manifest: Manifest { generation: launch.generation, ..course.manifest },
         ranges,
         clock,
         log: Arc::new(log),
     };
-    serve::run(shell, first)
+    serve::run(shell, untold, started)
 }
 
 fn unwritable(course: &CourseLaunch, why: std::io::Error) -> Trouble {
@@ -215,7 +219,8 @@ fn origin(launch: &Launch, course: &CourseLaunch, shelf: &Shelf) -> Origin {
     let folder = launch.state.as_deref().map(Path::new);
     let record = folder.and_then(|folder| record::read(folder, &boot_id()));
     let record = record.filter(|record| record.state.step >= state.step);
-    let mut origin = Origin { checkpoint, state, record, after: course.after.clone() };
+    let after = course.after.clone();
+    let mut origin = Origin { checkpoint, state, record, told: 0, after };
     if course.after.is_none() {
         return origin;
     }
@@ -236,7 +241,8 @@ fn origin(launch: &Launch, course: &CourseLaunch, shelf: &Shelf) -> Origin {
 
 fn record_file(launch: &Launch) -> Option<(PathBuf, RecordFile)> {
     let folder = Path::new(launch.state.as_deref()?);
-    match RecordFile::create(folder, &boot_id()) {
+    let made = RecordFile::create(folder, &boot_id());
+    match made.or_else(|_| RecordFile::reuse(folder, &boot_id())) {
         Ok(file) => Some((folder.to_path_buf(), file)),
         Err(e) => {
             log(&format!(

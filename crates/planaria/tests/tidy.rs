@@ -32,6 +32,19 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "planaria-sim",
+        &[
+            "planaria-recipe",
+            "planaria-numerics",
+            "planaria-learn",
+            "planaria-data",
+            "planaria-protocol",
+            "planaria-fleet",
+            "planaria-coordinator",
+            "planaria-worker",
+        ],
+    ),
+    (
         "planaria",
         &[
             "planaria-recipe",

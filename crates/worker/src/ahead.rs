@@ -277,7 +277,7 @@ impl Reader {
 }
 
 /// Reads the examples of a task.
-fn fill(loader: &Loader, cut: Cut, task: &Task, portion: &mut Portion) -> Result<(), Error> {
+pub fn fill(loader: &Loader, cut: Cut, task: &Task, portion: &mut Portion) -> Result<(), Error> {
     let whole = batch_range(loader.part().len(), cut.batch, task.batch);
     let examples = (whole.end - whole.start) as usize;
     let shards = task.shards.start as usize..task.shards.end as usize;

@@ -7,12 +7,13 @@ use crate::ahead::{Ahead, Cut, Wanted};
 use crate::board::Board;
 use crate::duty::Task;
 use crate::evaluate::Evaluator;
-use crate::step::{Servers, compute};
+use crate::step::{FirstBlocks, Servers, compute};
 use planaria_data::{DataSet, Kind, Loader, Part};
 use planaria_learn::{Network, Runner, Settings};
 use planaria_protocol::clock::Clock;
 use planaria_protocol::launch::Launch;
 use planaria_protocol::message::{HeldOut, Trouble};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What a worker computes with and on.
@@ -22,6 +23,7 @@ pub struct Bench {
     validation: Option<Loader>,
     test: Option<Loader>,
     evaluator: Evaluator,
+    first: FirstBlocks,
     /// The step whose weights the engine is prepared to predict with.
     predicts: Option<u64>,
     shards: usize,
@@ -61,6 +63,7 @@ impl Bench {
             validation: held_out(data.validation)?,
             test: held_out(data.test)?,
             evaluator: Evaluator::default(),
+            first: FirstBlocks::default(),
             predicts: None,
             shards: recipe.train.shards,
             classes: launch.facts.classes as usize,
@@ -77,13 +80,14 @@ impl Bench {
         &mut self,
         task: &Task,
         servers: &Servers,
-        board: &Board,
+        board: &Arc<Board>,
         clock: &dyn Clock,
     ) -> Result<Option<Computed>, Trouble> {
         let portion = self.ahead.take(task).map_err(data_trouble)?;
         let computed = board.see(task.step).map(|parameters| {
             let began = clock.now();
-            compute(&mut self.runner, servers, &parameters, &portion, self.shards);
+            let cut = (self.shards, &mut self.first);
+            compute(&mut self.runner, servers, &parameters, &portion, cut);
             let examples = portion.batch.ids.len() as u64;
             Computed { examples, began, ended: clock.now() }
         });
@@ -95,7 +99,7 @@ impl Bench {
     pub fn score(
         &mut self,
         (part, step, batch): (HeldOut, u64, u64),
-        board: &Board,
+        board: &Arc<Board>,
         state: &[f32],
     ) -> Result<Option<Vec<u8>>, Trouble> {
         let loader = match part {

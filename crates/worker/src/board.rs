@@ -98,11 +98,11 @@ impl Board {
     }
 
     /// The parameters after `step` steps, if they are all there.
-    pub fn see(&self, step: u64) -> Option<View<'_>> {
+    pub fn see(self: &Arc<Self>, step: u64) -> Option<View> {
         let filling = &mut self.filling()[index(step)];
         (filling.step == Some(step) && filling.missing == 0).then(|| {
             filling.seen += 1;
-            View { board: self, step }
+            View { board: self.clone(), step }
         })
     }
 
@@ -162,12 +162,12 @@ fn index(step: u64) -> usize {
 }
 
 /// All parameters after some step, while they are not written.
-pub struct View<'a> {
-    board: &'a Board,
+pub struct View {
+    board: Arc<Board>,
     step: u64,
 }
 
-impl Deref for View<'_> {
+impl Deref for View {
     type Target = [f32];
 
     fn deref(&self) -> &[f32] {
@@ -179,7 +179,7 @@ impl Deref for View<'_> {
     }
 }
 
-impl Drop for View<'_> {
+impl Drop for View {
     fn drop(&mut self) {
         self.board.filling()[index(self.step)].seen -= 1;
     }

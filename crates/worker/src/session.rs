@@ -10,7 +10,7 @@ use crate::duty::{Duty, Input, Output, Work};
 use crate::links::{Ear, Filler, Links, SILENCE, StateBox};
 use crate::mail::Mail;
 use crate::run::{Log, RETRY};
-use crate::step::Servers;
+use crate::step::{Outlet, Servers};
 use planaria_numerics::aggregate::BLOCK;
 use planaria_protocol::clock::Clock;
 use planaria_protocol::link::{self, Receiver, Sender};

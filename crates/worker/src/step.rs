@@ -7,62 +7,32 @@ use planaria_data::Targets as Read;
 use planaria_learn::{Examples, Ready, Runner, Targets};
 use planaria_numerics::aggregate::BLOCK;
 use planaria_numerics::digest::Digest;
+use planaria_numerics::tree::Segment;
 use planaria_protocol::Sender;
 use planaria_protocol::bytes;
 use planaria_protocol::message::{Push, Shelf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
-/// The servers, in the order of their blocks.
-pub struct Servers {
-    shelves: Vec<Shelf>,
-    senders: Vec<Sender>,
-    /// Which could not be told something.
-    lost: Vec<AtomicBool>,
-    mail: Arc<Mail>,
-}
+/// Where what a worker computes goes.
+pub trait Outlet: Sync {
+    /// The servers and what each holds, in the order of blocks.
+    fn shelves(&self) -> &[Shelf];
 
-impl Servers {
-    /// Servers and the links to them; where one ends is put in the mail.
-    pub fn new(shelves: Vec<Shelf>, senders: Vec<Sender>, mail: Arc<Mail>) -> Self {
-        let lost = senders.iter().map(|_| AtomicBool::new(false)).collect();
-        Self { shelves, senders, lost, mail }
-    }
-
-    /// What each holds, in the order of blocks.
-    pub fn shelves(&self) -> &[Shelf] {
-        &self.shelves
-    }
-
-    /// Tells all of them.
-    pub fn tell_all(&self, message: &Push) {
-        (0..self.senders.len()).for_each(|at| self.tell(at, message, &[]));
-    }
+    /// Tells the server in this place of that order.
+    fn tell(&self, at: usize, message: &Push, bulk: &[u8]);
 
     /// Tells server 0, which counts.
-    pub fn tell_first(&self, message: &Push, bulk: &[u8]) {
-        let at = self.shelves.iter().position(|s| s.server == 0).unwrap_or(0);
+    fn tell_first(&self, message: &Push, bulk: &[u8]) {
+        let at = self.shelves().iter().position(|s| s.server == 0).unwrap_or(0);
         self.tell(at, message, bulk);
-    }
-
-    /// A link that breaks is reported once, and what was to be said is not missed: whoever takes
-    /// the place of that server knows nothing of it, and asks for it anew.
-    fn tell(&self, at: usize, message: &Push, bulk: &[u8]) {
-        let (Some(sender), Some(lost)) = (self.senders.get(at), self.lost.get(at)) else { return };
-        if let Err(error) = sender.send_with(message, bulk)
-            && !lost.swap(true, Ordering::Relaxed)
-        {
-            let (server, why) = (self.shelves[at].server, error.to_string());
-            self.mail.put(Input::Ended { server, why });
-            sender.close();
-        }
     }
 
     /// Sends blocks to whoever holds them.
     fn push(&self, step: u64, ready: &Ready<'_>) {
         let mut at = ready.blocks.start;
         let mut values = ready.values;
-        for (place, shelf) in self.shelves.iter().enumerate() {
+        for (place, shelf) in self.shelves().iter().enumerate() {
             let end = ready.blocks.end.min(shelf.blocks.end as usize);
             if at < shelf.blocks.start as usize || at >= end {
                 continue;
@@ -80,6 +50,47 @@ impl Servers {
     }
 }
 
+/// The servers, in the order of their blocks.
+pub struct Servers {
+    shelves: Vec<Shelf>,
+    senders: Vec<Sender>,
+    /// Which could not be told something.
+    lost: Vec<AtomicBool>,
+    mail: Arc<Mail>,
+}
+
+impl Servers {
+    /// Servers and the links to them; where one ends is put in the mail.
+    pub fn new(shelves: Vec<Shelf>, senders: Vec<Sender>, mail: Arc<Mail>) -> Self {
+        let lost = senders.iter().map(|_| AtomicBool::new(false)).collect();
+        Self { shelves, senders, lost, mail }
+    }
+
+    /// Tells all of them.
+    pub fn tell_all(&self, message: &Push) {
+        (0..self.senders.len()).for_each(|at| self.tell(at, message, &[]));
+    }
+}
+
+impl Outlet for Servers {
+    fn shelves(&self) -> &[Shelf] {
+        &self.shelves
+    }
+
+    /// A link that breaks is reported once, and what was to be said is not missed: whoever takes
+    /// the place of that server knows nothing of it, and asks for it anew.
+    fn tell(&self, at: usize, message: &Push, bulk: &[u8]) {
+        let (Some(sender), Some(lost)) = (self.senders.get(at), self.lost.get(at)) else { return };
+        if let Err(error) = sender.send_with(message, bulk)
+            && !lost.swap(true, Ordering::Relaxed)
+        {
+            let (server, why) = (self.shelves[at].server, error.to_string());
+            self.mail.put(Input::Ended { server, why });
+            sender.close();
+        }
+    }
+}
+
 /// A batch's targets as the engine takes them.
 pub fn targets(read: &Read) -> Targets<'_> {
     match read {
@@ -88,20 +99,62 @@ pub fn targets(read: &Read) -> Targets<'_> {
     }
 }
 
+/// The first block of each segment, kept until the shards are reported.
+///
+/// Whoever has all parameters of the next step must be able to rely on this one's commit: what it
+/// pushes of the next step waits at the servers for that, and anything it would then be asked to
+/// compute of this one would wait behind it, for ever. So no server updates the first block before
+/// server 0 has every shard's report, which come before it on the same link.
+#[derive(Debug, Default)]
+pub struct FirstBlocks {
+    segments: Vec<Segment>,
+    /// One after another, as long as the block is.
+    values: Vec<f32>,
+}
+
+impl FirstBlocks {
+    fn keep(&mut self, segment: Segment, values: &[f32]) {
+        self.segments.push(segment);
+        self.values.extend_from_slice(values);
+    }
+
+    /// Pushes and forgets them.
+    fn push(&mut self, servers: &dyn Outlet, step: u64) {
+        let len = self.values.len() / self.segments.len().max(1);
+        for (segment, values) in self.segments.iter().zip(self.values.chunks(len.max(1))) {
+            servers.push(step, &Ready { segment: *segment, blocks: 0..1, values });
+        }
+        self.segments.clear();
+        self.values.clear();
+    }
+}
+
 /// Computes the shards of a portion with `parameters` and pushes everything. A link that breaks
 /// meanwhile changes nothing but who hears of it.
 pub fn compute(
     runner: &mut Runner,
-    servers: &Servers,
+    servers: &dyn Outlet,
     parameters: &[f32],
     portion: &Portion,
-    shards_in_step: usize,
+    (shards_in_step, first): (usize, &mut FirstBlocks),
 ) {
     let step = portion.step;
     let batch =
         Examples { inputs: &portion.batch.inputs, targets: targets(&portion.batch.targets) };
     let (run, examples) = (portion.shards.clone(), portion.examples_in_step);
-    let push = |ready: Ready<'_>| servers.push(step, &ready);
+    let kept = Mutex::new(first);
+    let push = |ready: Ready<'_>| {
+        let mut rest = ready;
+        if rest.blocks.start == 0 {
+            let (own, others) = rest.values.split_at(BLOCK.min(rest.values.len()));
+            let mut kept = kept.lock().expect("no thread panics with the first blocks");
+            kept.keep(rest.segment, own);
+            rest = Ready { blocks: 1..rest.blocks.end, values: others, ..rest };
+        }
+        if !rest.blocks.is_empty() {
+            servers.push(step, &rest);
+        }
+    };
     runner.compute(step, parameters, run, examples, batch, &push);
     for (shard, score, stats) in runner.results() {
         let ids = &portion.batch.ids[portion.places(shards_in_step, shard)];
@@ -110,4 +163,6 @@ pub fn compute(
         let message = Push::Shard { step, shard: shard as u32, loss_sum, correct, read };
         servers.tell_first(&message, bytes::as_bytes(stats));
     }
+    let first = kept.into_inner().expect("no thread panics with the first blocks");
+    first.push(servers, step);
 }

@@ -6,7 +6,7 @@ use planaria_protocol::message::{Push, Shelf};
 use planaria_worker::duty::Input;
 use planaria_worker::links::Links;
 use planaria_worker::mail::Mail;
-use planaria_worker::step::Servers;
+use planaria_worker::step::{Outlet, Servers};
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;

@@ -5,7 +5,7 @@
 
 use planaria_numerics::tree::segments;
 use planaria_protocol::message::{Share, Steps};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// A segment and who computes it.
@@ -112,6 +112,11 @@ impl Leases {
     /// Whether a worker has any of them.
     pub fn holds(&self, worker: u32) -> bool {
         self.rounds.iter().flat_map(|r| &r.held).any(|h| h.holder == Some(worker))
+    }
+
+    /// Everyone who has any of them.
+    pub fn holders(&self) -> BTreeSet<u32> {
+        self.rounds.iter().flat_map(|r| &r.held).filter_map(|h| h.holder).collect()
     }
 
     /// Takes everything away from a worker; shards of `step` that it had.

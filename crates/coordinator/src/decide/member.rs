@@ -220,9 +220,10 @@ impl Members {
         shares: &[Share],
         wanted: u32,
     ) -> (Vec<WorkerPulse>, Vec<ServerPulse>) {
+        let shards = shares.iter().map(|s| (s.worker, s.shards.end - s.shards.start));
+        let shards: BTreeMap<u32, u32> = shards.collect();
         let worker = |(worker, m): (&u32, &Worker)| {
-            let own = shares.iter().find(|s| s.worker == *worker);
-            let shards = own.map_or(0, |s| s.shards.end - s.shards.start);
+            let shards = shards.get(worker).copied().unwrap_or(0);
             let state = if *worker >= wanted { "leaving" } else { m.state(phase, shards) };
             let (state, examples_per_second, busy) = (state.into(), m.rate, m.busy);
             WorkerPulse { worker: *worker, state, shards, examples_per_second, busy }

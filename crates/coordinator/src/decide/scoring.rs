@@ -19,6 +19,8 @@ pub struct Scoring {
     pub part: HeldOut,
     /// When a batch last came in, or was given out.
     pub progressed: Duration,
+    /// How often it was late since.
+    pub times_late: u32,
     /// The longest that a batch took.
     pub longest: Option<Duration>,
     scores: Vec<Option<Scores>>,
@@ -34,6 +36,7 @@ impl Scoring {
         Self {
             part,
             progressed: now,
+            times_late: 0,
             longest,
             scores: vec![None; missing],
             holders: vec![None; missing],
@@ -96,7 +99,7 @@ impl Scoring {
         }
         let took = now.saturating_sub(self.progressed);
         self.longest = Some(self.longest.map_or(took, |longest| longest.max(took)));
-        self.progressed = now;
+        (self.progressed, self.times_late) = (now, 0);
         if self.scores[place].replace(scores).is_none() {
             self.missing -= 1;
         }

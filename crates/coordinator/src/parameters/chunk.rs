@@ -75,6 +75,8 @@ pub struct Values {
     gradient: Vec<f32>,
     /// By segment, where all its blocks have come.
     inputs: Vec<Option<Vec<f32>>>,
+    /// The last step that the values were updated by; it may not be committed.
+    pub updated: Option<Turn>,
     /// What is gathered.
     turn: Option<Turn>,
     /// Segments of it that have not all come.
@@ -124,6 +126,7 @@ impl Chunk {
             squares: [0.0; CHUNK_BLOCKS],
             gradient: Vec::new(),
             inputs: (0..segments).map(|_| None).collect(),
+            updated: None,
             turn: None,
             missing: 0,
             scratch: Vec::new(),

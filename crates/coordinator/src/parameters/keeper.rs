@@ -230,6 +230,9 @@ impl Keeper {
         if !self.is_in_network(blocks) {
             return Err(Trouble::new(format!("blocks {blocks:?} are not the network's")));
         }
+        // Where there is nothing to keep, nothing can be lost.
+        let is_empty = blocks.is_empty() && self.place.index != 0;
+        let source = if is_empty { &Source::Seed } else { source };
         self.close();
         *self.hash.lock().expect("no thread panics with the hash") = None;
         let store = self.store_of(blocks, source)?;
@@ -295,18 +298,22 @@ impl Keeper {
             let known = *self.hash.lock().expect("no thread panics with the hash");
             let known = known.filter(|(of, _)| *of == step);
             let mut hash = sha2::Sha256::new();
-            let mut values = Vec::new();
+            let (mut values, mut next) = (Vec::new(), Vec::new());
             for chunk in 0..store.chunks() {
                 let block;
-                (block, reached) = store.parameters(chunk, step, &mut values);
+                (block, reached) = store.parameters(chunk, step, (&mut values, &mut next));
                 if reached != Reach::There {
                     break;
                 }
                 if known.is_none() {
                     hash.update(bytes::as_bytes(&values));
                 }
-                let message = Pull::Parameters { step, first_block: block as u32 };
-                if !outlet.answer(from, &message, &values) {
+                let first_block = block as u32;
+                let now = Pull::Parameters { step, first_block };
+                let then = Pull::Parameters { step: step + 1, first_block };
+                if !outlet.answer(from, &now, &values)
+                    || !next.is_empty() && !outlet.answer(from, &then, &next)
+                {
                     self.unfollow(from);
                     return Ok(());
                 }

@@ -80,8 +80,11 @@ impl Cluster {
     fn begin_servers(&mut self) {
         let record = self.origin.record.take();
         let all_have = |step: u64| (0..self.config.servers).all(|s| self.has_kept(s, step));
-        let kept = record.as_ref().is_some_and(|record| all_have(record.state.step));
-        let before = record.as_ref().map_or(0, |record| record.state.step);
+        // One from before what was told would have steps count twice.
+        let told = self.origin.told;
+        let is_newest = |step: u64| step >= told && all_have(step);
+        let kept = record.as_ref().is_some_and(|record| is_newest(record.state.step));
+        let before = record.as_ref().map_or(0, |record| record.state.step).max(told);
         let source = match (&self.origin.checkpoint, kept) {
             (_, true) => Source::Kept,
             (Some(folder), false) => Source::Checkpoint(folder.clone()),
@@ -103,6 +106,8 @@ impl Cluster {
             let reason = after.clone();
             self.record(What::Recovered { step, superseded, source: from, reason }, after);
         }
+        // What another has left was told, and must not be told again by whoever comes next.
+        self.unkept = true;
         for server in 0..self.config.servers {
             let blocks = self.config.blocks_of(server);
             let begin = ToServer::Begin { blocks, source: source.clone(), step };

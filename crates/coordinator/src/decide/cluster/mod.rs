@@ -70,8 +70,12 @@ pub struct Config {
 }
 
 impl Config {
-    /// The blocks of a server: about as many each, in order.
+    /// The blocks of a server: about as many each, in order. Where there are too few, the first
+    /// servers have one: server 0, which counts, must not be without.
     pub fn blocks_of(&self, server: u32) -> Range<u32> {
+        if self.blocks < self.servers {
+            return server.min(self.blocks)..(server + 1).min(self.blocks);
+        }
         let range = shard_range(self.blocks as usize, self.servers as usize, server as usize);
         range.start as u32..range.end as u32
     }
@@ -86,6 +90,9 @@ pub struct Origin {
     pub state: State,
     /// What a coordinator before this one has left, which is later.
     pub record: Option<Record>,
+    /// Steps that count by what this session's events have told: the record may be lost, or be
+    /// from before them.
+    pub told: u64,
     /// What was lost, where this coordinator takes the place of another in the same session.
     pub after: Option<String>,
 }
@@ -244,10 +251,12 @@ pub struct Cluster {
 
 impl Cluster {
     /// A run that is about to begin; `before` is how many seconds of it are past at time zero.
-    pub fn new(config: Config, setup: Setup, origin: Origin, before: f64) -> Self {
+    pub fn new(mut config: Config, setup: Setup, origin: Origin, before: f64) -> Self {
         let sizes = (0..config.servers).map(|s| config.blocks_of(s).len()).collect();
         let wanted = origin.record.as_ref().map_or(0, |r| r.workers);
         let wanted = if wanted > 0 { wanted } else { config.workers };
+        // It may have been asked to be smaller than its least size.
+        config.workers_min = config.workers_min.min(wanted);
         let recovering = origin.record.is_some();
         let grace = if origin.after.is_some() { GRACE_AFTER_LOSS } else { GRACE };
         Self {
@@ -318,17 +327,22 @@ impl Cluster {
                 what @ (What::Steps(_)
                 | What::Epoch { .. }
                 | What::Committed { .. }
+                | What::Recovered { .. }
                 | What::Saved { .. }),
             ) => Some(what),
             _ => None,
         });
         let told: Vec<&What> = told.collect();
-        let record = Record {
-            saving: self.save.as_ref().map(|save| save.saving.clone()),
-            pending: self.pending,
-            step_seconds: self.patience.typical(),
-            workers: self.wanted,
-            ..self.course.record()
+        let record = match &self.origin.record {
+            // It is not known yet whether what was left can be gone on from.
+            Some(left) => Record { workers: self.wanted, ..left.clone() },
+            None => Record {
+                saving: self.save.as_ref().map(|save| save.saving.clone()),
+                pending: self.pending,
+                step_seconds: self.patience.typical(),
+                workers: self.wanted,
+                ..self.course.record()
+            },
         };
         let action = Action::Keep(Box::new(record.with_events(&told)));
         let reason = Cow::Borrowed("the run has come further");
@@ -470,13 +484,11 @@ impl Cluster {
                 self.pulled(now, server, worker, step, sha256)
             }
             FromServer::Saved { step, file, sha256, bytes } => {
-                self.part_saved(now, server, step, Ok((file, sha256, bytes)));
-                Ok(())
+                self.part_saved(now, server, step, Ok((file, sha256, bytes)))
             }
             FromServer::NotSaved { step, why } => {
                 let why = format!("server-{server} cannot write its part: {why}");
-                self.part_saved(now, server, step, Err(why));
-                Ok(())
+                self.part_saved(now, server, step, Err(why))
             }
             FromServer::Alive => Ok(()),
             FromServer::Failed(trouble) => Err(Trouble {

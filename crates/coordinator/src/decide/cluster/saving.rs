@@ -70,24 +70,36 @@ impl Cluster {
         self.decide(Action::Save(step), reason);
     }
 
-    pub(super) fn part_saved(&mut self, now: Duration, server: u32, step: u64, part: Part) {
-        let Some(save) = self.save.as_mut().filter(|s| s.saving.state.step == step) else { return };
+    pub(super) fn part_saved(
+        &mut self,
+        now: Duration,
+        server: u32,
+        step: u64,
+        part: Part,
+    ) -> Result<(), Trouble> {
+        let Some(save) = self.save.as_mut().filter(|s| s.saving.state.step == step) else {
+            return Ok(());
+        };
         if !std::mem::replace(&mut save.waiting[server as usize], false) {
-            return;
+            return Ok(());
         }
         match part {
             Ok(part) => save.saving.parts[server as usize] = Some(part),
             Err(why) => save.failed = Some(why),
         }
         if save.waiting.contains(&true) {
-            return;
+            return Ok(());
         }
         match save.failed.take() {
             None => {
                 let saving = Box::new(save.saving.clone());
                 self.decide(Action::WriteManifest(saving), "every part is on the disk");
+                Ok(())
             }
-            Some(why) => self.not_saved(now, why),
+            Some(why) => {
+                self.not_saved(now, why);
+                self.let_next_save(now)
+            }
         }
     }
 
@@ -137,11 +149,19 @@ impl Cluster {
             self.not_saved(now, why);
         }
         match &self.phase {
-            Phase::Ending(end) if self.save.is_none() => self.end(end.clone()),
-            // Another checkpoint may have waited for this one.
-            Phase::Training if self.leases.is_empty() => self.go_on(now)?,
-            _ => {}
+            Phase::Ending(end) if self.save.is_none() => {
+                self.end(end.clone());
+                Ok(())
+            }
+            _ => self.let_next_save(now),
         }
-        Ok(())
+    }
+
+    /// Another checkpoint may have waited for one that is whole now, or has failed.
+    fn let_next_save(&mut self, now: Duration) -> Result<(), Trouble> {
+        match self.phase {
+            Phase::Training if self.leases.is_empty() => self.go_on(now),
+            _ => Ok(()),
+        }
     }
 }

@@ -191,12 +191,10 @@ impl Cluster {
 
     /// Workers without shards need no parameters.
     fn rest(&mut self) {
-        let has = |worker: &u32| {
-            self.leases.holds(*worker)
-                || self.shares.iter().any(|s| s.worker == *worker && !s.shards.is_empty())
-        };
+        let mut busy = self.leases.holders();
+        busy.extend(self.shares.iter().filter(|s| !s.shards.is_empty()).map(|s| s.worker));
         let idle = self.members.workers.iter().filter(|(worker, member)| {
-            member.follows_from.is_some() && member.is_active() && !has(worker)
+            member.follows_from.is_some() && member.is_active() && !busy.contains(worker)
         });
         let idle: Vec<u32> = idle.map(|(worker, _)| *worker).collect();
         idle.into_iter().for_each(|worker| self.revoke(worker, "it stands by".into()));

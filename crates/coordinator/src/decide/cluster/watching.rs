@@ -18,12 +18,16 @@ const SILENCE_TIMES: u32 = 8;
 /// begins anew anyway.
 const CUT: Duration = Duration::from_millis(300);
 
+/// How often a step is asked after before everyone is taken for late at once.
+const PATIENT_TIMES: u32 = 3;
+
 /// Servers were asked what a step waits for.
 #[derive(Debug)]
 pub(super) struct Inquiry {
     pub step: u64,
-    /// How often, for this step.
+    /// How often, for this step, and when last.
     pub times: u32,
+    asked: Duration,
     /// By server: segments that lack blocks, and shards that are not counted.
     answers: Vec<Option<Answer>>,
 }
@@ -162,12 +166,13 @@ impl Cluster {
             self.inquiry = None;
             return Ok(());
         }
-        let times = self.inquiry.as_ref().filter(|i| i.step == step).map_or(0, |i| i.times);
-        if now.saturating_sub(self.stepped) < self.patience.limit(times) {
+        let before = self.inquiry.as_ref().filter(|inquiry| inquiry.step == step);
+        let (times, since) = before.map_or((0, self.stepped), |i| (i.times, i.asked));
+        if now.saturating_sub(since.max(self.stepped)) < self.patience.limit(times) {
             return Ok(());
         }
         let answers = vec![None; self.config.servers as usize];
-        self.inquiry = Some(Inquiry { step, times: times + 1, answers });
+        self.inquiry = Some(Inquiry { step, times: times + 1, asked: now, answers });
         for server in 0..self.config.servers {
             let missing = ToServer::Missing { step };
             self.decide(Action::ToServer(server, missing), "the step takes too long");
@@ -183,6 +188,7 @@ impl Cluster {
             return;
         };
         inquiry.answers[server as usize] = Some(answer);
+        let times = inquiry.times;
         let Some(answers) = inquiry.answers.iter().cloned().collect::<Option<Vec<Answer>>>() else {
             return;
         };
@@ -196,8 +202,11 @@ impl Cluster {
         let late = round.held.iter().filter(|held| lacks(&held.shards));
         let late: BTreeSet<u32> = late.filter_map(|held| held.holder).collect();
         let others = self.members.active(self.wanted);
-        // If everyone is late it is the machine, or nobody could help.
-        if late.is_empty() || others.iter().all(|worker| late.contains(worker)) {
+        // If everyone is late it is the machine, or nobody could help. It may also be that they
+        // wait for what will not come: in the end they are let in anew. What they have computed
+        // counts all the same.
+        let are_all_late = others.iter().all(|worker| late.contains(worker));
+        if late.is_empty() || are_all_late && times < PATIENT_TIMES {
             return;
         }
         for worker in late {
@@ -213,10 +222,14 @@ impl Cluster {
         }
         let late = scoring.holders();
         let others = self.members.active(self.wanted);
+        let mut times = 0;
         if let Phase::Scoring(scoring, _) = &mut self.phase {
             scoring.progressed = now;
+            scoring.times_late += 1;
+            times = scoring.times_late;
         }
-        if others.iter().all(|worker| late.contains(worker)) {
+        // As for a step.
+        if others.iter().all(|worker| late.contains(worker)) && times < PATIENT_TIMES {
             return Ok(());
         }
         late.into_iter().try_for_each(|worker| self.suspect(now, worker))

@@ -4,6 +4,7 @@
 use super::super::chunk::CHUNK;
 use super::super::region::{Marked, Shape, Third};
 use super::{Reach, Store};
+use crate::parameters::chunk::Turn;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
@@ -64,11 +65,24 @@ impl Store {
     }
 
     /// First block of a chunk; copies its parameters after `step` steps, and says whether they
-    /// still were those: no more steps than these are committed. A copy, so that nobody waits for
-    /// whoever it is sent to.
-    pub fn parameters(&self, chunk: usize, step: u64, into: &mut Vec<f32>) -> (usize, Reach) {
+    /// still were those: no more steps than these are committed. Those of the step after it go to
+    /// `next`, if the chunk has come so far: whoever asks now was not handed them. Copies, so that
+    /// nobody waits for whoever they are sent to.
+    pub fn parameters(
+        &self,
+        chunk: usize,
+        step: u64,
+        (into, next): (&mut Vec<f32>, &mut Vec<f32>),
+    ) -> (usize, Reach) {
         into.clear();
-        into.extend_from_slice(self.chunks[chunk].values().piece.after(step).parameters);
+        next.clear();
+        let era = self.gate().era;
+        let values = self.chunks[chunk].values();
+        into.extend_from_slice(values.piece.after(step).parameters);
+        if values.updated == Some(Turn { era, step }) {
+            next.extend_from_slice(values.piece.after(step + 1).parameters);
+        }
+        drop(values);
         (self.first_block(chunk), self.still(step))
     }
 

@@ -346,6 +346,7 @@ impl Store {
         for (index, chunk) in self.chunks.iter().enumerate() {
             let mut values = chunk.values();
             values.clip_and_update(factor, self.settings.update(step));
+            values.updated = Some(turn);
             ready(self.first_block(index), values.piece.after(step + 1).parameters);
         }
         Ok(if self.part_done(turn) { Progress::Applied } else { Progress::Gathering })
@@ -408,6 +409,7 @@ impl Store {
         if clips {
             values.sum(tree);
         } else if values.sum_and_update(tree, self.settings.update(step)) {
+            values.updated = Some(turn);
             ready(self.first_block(index), values.piece.after(step + 1).parameters);
         }
         // A gradient that is not finite ends the run: the coordinator sees it in the squares.

@@ -1,0 +1,147 @@
+//! The disk of a simulated machine: a folder in memory for checkpoints and records, which are
+//! written by their own code; events in a list; and what may go wrong with all of it.
+
+use crate::faults::Plan;
+use planaria_coordinator::parameters::region::{Backing, Shared};
+use planaria_protocol::checkpoint::Shelf;
+use planaria_protocol::event::{Event, What};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The boot that everything happens in.
+pub const BOOT: &str = "simulated";
+
+/// The disk.
+pub struct Disk {
+    folder: tempfile::TempDir,
+    /// `events.jsonl`.
+    pub events: Vec<Event>,
+    /// Whether it takes nothing.
+    pub full: bool,
+    /// What servers keep.
+    shared: Shared,
+    keep: usize,
+}
+
+impl Disk {
+    /// An empty one.
+    pub fn new(plan: &Plan) -> Self {
+        let memory = Path::new("/dev/shm");
+        let folder =
+            if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+        let folder = folder.expect("a temporary folder can be made");
+        let disk = Self {
+            folder,
+            events: Vec::new(),
+            full: false,
+            shared: Shared::default(),
+            keep: plan.keep,
+        };
+        disk.make();
+        disk
+    }
+
+    fn make(&self) {
+        for folder in [self.checkpoints(), self.state()] {
+            fs::create_dir_all(folder).expect("a temporary folder can be written");
+        }
+    }
+
+    /// The folder of checkpoints.
+    pub fn checkpoints(&self) -> PathBuf {
+        self.folder.path().join("checkpoints")
+    }
+
+    /// The folder of what is kept.
+    pub fn state(&self) -> PathBuf {
+        self.folder.path().join("state")
+    }
+
+    /// The checkpoints.
+    pub fn shelf(&self) -> Shelf {
+        Shelf::new(self.checkpoints(), self.keep)
+    }
+
+    /// Where a server that starts now keeps its values.
+    pub fn backing(&self) -> Backing {
+        if self.full { Backing::Memory } else { Backing::Shared(self.shared.clone()) }
+    }
+
+    /// A session begins, perhaps with what one before it has kept.
+    pub fn begin_session(&mut self, goes_on: bool) {
+        if !goes_on {
+            self.lose_kept();
+        }
+        self.make();
+    }
+
+    /// What is kept is gone.
+    pub fn lose_kept(&mut self) {
+        self.shared = Shared::default();
+        // What is not there needs no removing.
+        let _ = fs::remove_dir_all(self.state());
+        self.make_state();
+    }
+
+    fn make_state(&self) {
+        fs::create_dir_all(self.state()).expect("a temporary folder can be written");
+    }
+
+    /// The events of the last session.
+    pub fn session(&self) -> Vec<Event> {
+        let began = self.events.iter().rposition(|e| matches!(e.what, What::Started(_)));
+        self.events[began.unwrap_or(0)..].to_vec()
+    }
+
+    /// Everything is as it should be.
+    pub fn mend(&mut self) {
+        self.full = false;
+        self.make();
+    }
+
+    /// Deletes all checkpoints and their folder.
+    pub fn delete_checkpoints(&mut self) {
+        // As above.
+        let _ = fs::remove_dir_all(self.checkpoints());
+    }
+
+    /// Changes a byte of a file of the newest checkpoint, or cuts it off there; `pick` says which.
+    /// False if there is none.
+    pub fn damage(&mut self, pick: u64, tears: bool) -> bool {
+        let newest = fs::read_link(self.checkpoints().join("last"));
+        let Ok(newest) = newest else { return false };
+        let folder = self.checkpoints().join(newest);
+        let Ok(read) = fs::read_dir(&folder) else { return false };
+        let mut files: Vec<PathBuf> = read.flatten().map(|entry| entry.path()).collect();
+        files.sort();
+        if files.is_empty() {
+            return false;
+        }
+        damage(&files[(pick % files.len() as u64) as usize], pick, tears)
+    }
+
+    /// Damages the record that was written last.
+    pub fn damage_record(&mut self, pick: u64) -> bool {
+        let path = self.state().join(planaria_coordinator::record::FILE);
+        damage(&path, pick, false)
+    }
+
+    /// A text without the name of the folder, which is not the same twice.
+    pub fn nameless(&self, text: &str) -> String {
+        text.replace(&self.folder.path().display().to_string(), "")
+    }
+}
+
+fn damage(path: &Path, pick: u64, tears: bool) -> bool {
+    let Ok(mut bytes) = fs::read(path) else { return false };
+    if bytes.is_empty() {
+        return false;
+    }
+    let at = (pick / 7 % bytes.len() as u64) as usize;
+    if tears {
+        bytes.truncate(at);
+    } else {
+        bytes[at] ^= 0x10;
+    }
+    fs::write(path, bytes).is_ok()
+}

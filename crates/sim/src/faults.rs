@@ -1,0 +1,274 @@
+//! What goes wrong in a world, and when: chosen by the seed.
+
+use crate::coin::Coin;
+use crate::net::{Hole, Mishap, Pid};
+use crate::world::World;
+use planaria_protocol::message::Agent;
+use std::time::Duration;
+
+/// Something that goes wrong. Whom it strikes is chosen when it does.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Fault {
+    /// A process is killed, after it has done so many more things that others see.
+    Kill(Whom, u32),
+    /// A process is suspended for a while.
+    Pause(Whom, Duration),
+    /// A worker is so many times slower for a while.
+    Slow(u32, Duration),
+    /// Something happens to a frame.
+    Frame(Mishap),
+    /// A link is cut.
+    Cut,
+    /// A process is not heard, or hears nothing, or both.
+    Hole(Whom, Hole),
+    /// Everything is killed, and taken up again later.
+    KillAll,
+    /// The user presses Ctrl-C, and takes the run up again later.
+    Stop,
+    /// Another number of workers is wanted.
+    Scale(u32),
+    /// The disk takes nothing for a while.
+    FullDisk(Duration),
+    /// The disk takes something again.
+    EmptyDisk,
+    /// A byte of the newest checkpoint is another, or what follows it is cut off.
+    Damage(bool),
+    /// A byte of the record is another.
+    DamageRecord,
+    /// The checkpoints are deleted.
+    Delete,
+    /// What servers and coordinator have kept is deleted.
+    LoseKept,
+}
+
+/// Whom a fault strikes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whom {
+    /// The coordinator.
+    Coordinator,
+    /// A server.
+    Server,
+    /// A worker.
+    Worker,
+    /// The foreground.
+    Foreground,
+}
+
+/// What the seed has chosen.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Which recipe.
+    pub recipe: usize,
+    /// Workers to start with.
+    pub workers: u32,
+    /// Workers below which the run waits.
+    pub workers_min: u32,
+    /// Time that a shard takes to compute.
+    pub shard: Duration,
+    /// Bytes that may wait for a worker besides two steps' parameters.
+    pub spare_bytes: usize,
+    /// Checkpoints kept.
+    pub keep: usize,
+    /// Whether a session goes on from what a killed one has kept.
+    pub goes_on: bool,
+    /// When, and what.
+    pub faults: Vec<(Duration, Fault)>,
+    /// When nothing goes wrong any more.
+    pub heal: Duration,
+}
+
+impl Plan {
+    /// That of a seed; without faults, where none are wanted.
+    pub fn new(seed: u64, recipes: usize, workers: Option<u32>, faults: bool) -> Self {
+        let mut coin = Coin::new(seed);
+        let recipe = coin.below(recipes as u64) as usize;
+        let workers = workers.unwrap_or_else(|| coin.pick(&[1, 2, 2, 3, 3, 4, 6]));
+        let shard = Duration::from_micros(coin.pick(&[300, 2_000, 10_000, 60_000]));
+        // About as long as a run takes, so that every phase is struck.
+        let length = Duration::from_millis(400) + shard * 12 * 6 / workers.min(4);
+        let mut plan = Self {
+            recipe,
+            workers,
+            workers_min: coin.pick(&[1, 1, 1, 2]).min(workers),
+            shard,
+            spare_bytes: coin.pick(&[0, 1 << 20]),
+            keep: coin.pick(&[1, 2]),
+            goes_on: coin.once_in(2),
+            faults: Vec::new(),
+            heal: Duration::ZERO,
+        };
+        if !faults {
+            return plan;
+        }
+        let count = coin.pick(&[1, 1, 2, 2, 3, 4, 6, 9]);
+        let mut at = Duration::ZERO;
+        for _ in 0..count {
+            at = if coin.once_in(3) {
+                // Soon after the one before: troubles come together.
+                at + coin.between(Duration::ZERO, Duration::from_millis(700))
+            } else {
+                coin.between(Duration::ZERO, length * 2)
+            };
+            let fault = fault(&mut coin, workers);
+            if let Fault::FullDisk(time) = fault {
+                plan.faults.push((at + time, Fault::EmptyDisk));
+            }
+            plan.faults.push((at, fault));
+        }
+        plan.faults.sort_by_key(|(at, _)| *at);
+        let last = plan.faults.last().map_or(at, |(at, _)| *at);
+        plan.heal = last + coin.between(Duration::from_secs(1), Duration::from_secs(30));
+        plan
+    }
+}
+
+fn whom(coin: &mut Coin) -> Whom {
+    coin.pick(&[Whom::Coordinator, Whom::Server, Whom::Server, Whom::Worker, Whom::Worker])
+}
+
+fn time(coin: &mut Coin) -> Duration {
+    let most = coin.pick(&[50, 500, 3_000, 15_000]);
+    coin.between(Duration::from_millis(1), Duration::from_millis(most))
+}
+
+fn fault(coin: &mut Coin, workers: u32) -> Fault {
+    match coin.below(32) {
+        0..=4 => Fault::Kill(whom(coin), 0),
+        5..=10 => Fault::Kill(whom(coin), coin.pick(&[1, 2, 3, 5, 8, 13, 40])),
+        11..=13 => {
+            let whom = if coin.once_in(6) { Whom::Foreground } else { whom(coin) };
+            Fault::Pause(whom, time(coin))
+        }
+        14 => Fault::Slow(coin.pick(&[5, 50]), time(coin)),
+        15..=17 => {
+            let delay = time(coin);
+            Fault::Frame(coin.pick(&[
+                Mishap::Drop,
+                Mishap::Double,
+                Mishap::Late,
+                Mishap::Delay(delay),
+            ]))
+        }
+        18..=19 => Fault::Cut,
+        20..=22 => {
+            let (out, into) = coin.pick(&[(true, true), (true, false), (false, true)]);
+            let hole = Hole { loses: coin.once_in(2), out, into, until: time(coin) };
+            Fault::Hole(whom(coin), hole)
+        }
+        23 => Fault::KillAll,
+        24 => Fault::Stop,
+        25..=26 => Fault::Scale(1 + coin.below(u64::from(workers) + 2) as u32),
+        27 => Fault::FullDisk(time(coin)),
+        28 => Fault::Damage(coin.once_in(2)),
+        29 => Fault::DamageRecord,
+        30 => Fault::Delete,
+        _ => Fault::LoseKept,
+    }
+}
+
+/// Lets a fault happen. Says its name, if it struck anybody.
+pub fn strike(world: &mut World<'_>, fault: &Fault) -> Option<&'static str> {
+    match fault {
+        Fault::Kill(whom, fuse) => {
+            let pid = find(world, *whom)?;
+            if *fuse == 0 {
+                world.kill(pid)
+            } else {
+                world.light(pid, *fuse)
+            }
+            Some("kill")
+        }
+        Fault::Pause(whom, time) => {
+            let pid = find(world, *whom)?;
+            world.pause(pid, *time);
+            Some("pause")
+        }
+        Fault::Slow(times, time) => {
+            let pid = find(world, Whom::Worker)?;
+            world.slow(pid, *times, *time);
+            Some("slow")
+        }
+        Fault::Frame(mishap) => {
+            let (link, end) = link(world)?;
+            world.mishap(link, end, *mishap);
+            Some(match mishap {
+                Mishap::Drop => "drop",
+                Mishap::Double => "double",
+                Mishap::Late => "reorder",
+                Mishap::Delay(_) => "delay",
+            })
+        }
+        Fault::Cut => {
+            let (link, _) = link(world)?;
+            world.cut(link);
+            Some("cut")
+        }
+        Fault::Hole(whom, hole) => {
+            let pid = find(world, *whom)?;
+            let until = world.now + hole.until;
+            world.dig(pid, Hole { until, ..*hole });
+            Some("partition")
+        }
+        Fault::KillAll => {
+            world.kill_everything();
+            Some("kill all")
+        }
+        Fault::Stop => {
+            world.ask(|foreground, world| foreground.stop(world));
+            Some("stop")
+        }
+        Fault::Scale(workers) => {
+            let workers = *workers;
+            world.ask(|foreground, world| foreground.scale(world, workers));
+            Some("scale")
+        }
+        Fault::FullDisk(_) => {
+            world.disk.full = true;
+            Some("full disk")
+        }
+        Fault::EmptyDisk => {
+            world.disk.full = false;
+            None
+        }
+        Fault::Damage(tears) => {
+            let pick = world.coin.number();
+            world.disk.damage(pick, *tears).then_some("damage")
+        }
+        Fault::DamageRecord => {
+            let pick = world.coin.number();
+            let struck = world.disk.damage_record(pick);
+            world.verdict.record_lost();
+            struck.then_some("damaged record")
+        }
+        Fault::Delete => {
+            world.disk.delete_checkpoints();
+            Some("deleted checkpoints")
+        }
+        Fault::LoseKept => {
+            world.disk.lose_kept();
+            world.verdict.record_lost();
+            Some("lost state")
+        }
+    }
+}
+
+fn find(world: &mut World<'_>, whom: Whom) -> Option<Pid> {
+    let is = |agent: &Agent| match whom {
+        Whom::Coordinator => *agent == Agent::Coordinator,
+        Whom::Server => matches!(agent, Agent::Server(_)),
+        Whom::Worker => matches!(agent, Agent::Worker(_)),
+        Whom::Foreground => *agent == Agent::Console,
+    };
+    let all: Vec<Pid> =
+        world.everyone().into_iter().filter(|(_, a)| is(a)).map(|(pid, _)| pid).collect();
+    (!all.is_empty()).then(|| all[world.coin.below(all.len() as u64) as usize])
+}
+
+fn link(world: &mut World<'_>) -> Option<(usize, usize)> {
+    let open = world.open_links();
+    if open.is_empty() {
+        return None;
+    }
+    let link = open[world.coin.below(open.len() as u64) as usize];
+    Some((link, world.coin.below(2) as usize))
+}

@@ -1,0 +1,376 @@
+//! What simulated runs compute: small recipes with the real engine and real data, and what a run in
+//! one process makes of them.
+//!
+//! Owns the truth that every simulated run is compared with, step by step. What was computed once
+//! is kept: a shard is the same shard whoever computes it, and that the parameters it is computed
+//! with are the run's is compared each time.
+
+use crate::verdict::{Broken, timeless_state, timeless_what};
+use planaria_coordinator::decide::cluster::Config;
+use planaria_coordinator::decide::course::{Course, Done, Next, Setup};
+use planaria_data::order::batch_range;
+use planaria_data::{Batch, Loader};
+use planaria_learn::{Examples, Network, Runner, Scores, Settings, Trainer, Weights};
+use planaria_numerics::aggregate::BLOCK;
+use planaria_numerics::optimizer;
+use planaria_protocol::bytes::as_bytes;
+use planaria_protocol::checkpoint::{FORMAT, Manifest};
+use planaria_protocol::event::What;
+use planaria_protocol::launch::Facts;
+use planaria_protocol::message::{EVALUATION_BATCH, HeldOut, Push, Sha256, Shelf};
+use planaria_protocol::state::State;
+use planaria_recipe::{DataFacts, Recipe, Source};
+use planaria_worker::ahead::{Cut, Portion, fill};
+use planaria_worker::duty::Task;
+use planaria_worker::evaluate::Evaluator;
+use planaria_worker::step::{FirstBlocks, Outlet, compute, targets};
+use sha2::Digest as _;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+
+/// The recipes: what differs between them is what decisions depend on.
+const RECIPES: [(u32, &str); 4] = [
+    (
+        2,
+        "{name: a, seed: 3, data: {train: digits, examples: 900, validation: 0.3, test: 0.3},
+          model: {layers: [Flatten, {Dense: {units: 16}}, BatchNormalization, {Dense: {units: 10}}]},
+          train: {epochs: 2, batch: 60, shards: 6, optimizer: {sgd: {learning_rate: 0.05, momentum: 0.9}}}}",
+    ),
+    (
+        3,
+        "{name: b, seed: 4, data: {train: digits, examples: 600, validation: 0.4},
+          model: {layers: [Flatten, {Dense: {units: 16, activation: relu}}, BatchNormalization, {Dropout: {rate: 0.2}}, {Dense: {units: 10}}]},
+          train: {epochs: 2, batch: 50, shards: 4, clip_norm: 0.5, optimizer: adam},
+          output: {checkpoint_steps: 3}}",
+    ),
+    (
+        1,
+        "{name: c, seed: 5, data: {train: digits, examples: 150, validation: null},
+          model: {layers: [Flatten, {Dense: {units: 16}}, BatchNormalization, {Dense: {units: 10}}]},
+          train: {epochs: 3, batch: 30, shards: 3, optimizer: {sgd: {momentum: 0.0}}},
+          output: {checkpoint_steps: 2, keep: 1}}",
+    ),
+    (
+        // More servers than blocks: one has nothing to hold.
+        5,
+        "{name: d, seed: 6, data: {train: digits, examples: 700, validation: null, test: 0.4},
+          model: {layers: [Flatten, {Dense: {units: 16}}, BatchNormalization, {Dense: {units: 10}}]},
+          train: {epochs: 2, batch: 70, shards: 8, clip_norm: 1.0, optimizer: {sgd: {momentum: 0.9}}},
+          output: {checkpoint_steps: 4}}",
+    ),
+];
+
+/// Something that a worker tells a server, by its place in the order of blocks.
+pub type Pushed = (usize, Push, Arc<[f32]>);
+
+/// One recipe, its truth, and what was computed for it so far.
+pub struct Bench {
+    /// The recipe.
+    pub recipe: Recipe,
+    /// What is known of its data and network.
+    pub facts: Facts,
+    /// Servers of every run of it.
+    pub servers: u32,
+    /// The engine's name.
+    pub engine: String,
+    /// What training had changed after each step of a run in one process.
+    pub weights: Vec<Weights>,
+    /// How far that run had come in the end, times left out.
+    pub state: State,
+    /// Its figures, times left out.
+    pub figures: Vec<What>,
+    /// The scores of its last weights.
+    pub scores: Option<(HeldOut, Scores)>,
+    runner: Runner,
+    loader: Loader,
+    held_out: [Option<Loader>; 2],
+    evaluator: Evaluator,
+    state_values: u64,
+    pushes: BTreeMap<(u64, u32, u32), Arc<Vec<Pushed>>>,
+    scored: BTreeMap<(HeldOut, u64, u64), Scores>,
+}
+
+/// All recipes, made when they are asked for.
+#[derive(Default)]
+pub struct Lab {
+    benches: [Option<Box<Bench>>; RECIPES.len()],
+}
+
+impl Lab {
+    /// How many recipes there are.
+    pub const RECIPES: usize = RECIPES.len();
+
+    /// A recipe's.
+    pub fn bench(&mut self, recipe: usize) -> &mut Bench {
+        self.benches[recipe].get_or_insert_with(|| Box::new(Bench::new(recipe)))
+    }
+}
+
+impl Bench {
+    fn new(recipe: usize) -> Self {
+        let (servers, text) = RECIPES[recipe];
+        let source = Source::parse("sim.yaml", text.as_bytes(), &[]).expect("a recipe of ours");
+        let data = &source.recipe().data;
+        let set = planaria_data::open(data, source.recipe().seed).expect("digits are drawn");
+        let found = DataFacts {
+            input: set.train.source().shape(),
+            classes: set.facts.classes(),
+            examples: set.train.len() as usize,
+        };
+        let plan = source.plan(&found).expect("a recipe of ours");
+        let recipe = plan.recipe.clone();
+        let network = Network::of(&recipe, plan.input).expect("a network of ours");
+        let held = |part: &Option<planaria_data::Part>| part.as_ref().map_or(0, |p| p.len());
+        let facts = Facts {
+            input: plan.input,
+            classes: 10,
+            examples: set.train.len(),
+            digest: set.train.digest(),
+            validation: held(&set.validation),
+            test: held(&set.test),
+            parameters: network.parameter_count() as u64,
+            marks: vec![("digits".into(), "drawn".into())],
+        };
+        let state_values = network.state_count() as u64;
+        let runner = Runner::new(
+            Network::of(&recipe, plan.input).expect("as above"),
+            Settings::of(&recipe, 1),
+        );
+        let (normalize, augment) = (&recipe.data.normalize, &recipe.data.augment);
+        let loader = Loader::training(set.train, recipe.seed, normalize, augment);
+        let evaluation = |part: Option<planaria_data::Part>| {
+            part.map(|part| Loader::evaluation(part, normalize).expect("digits can be scaled"))
+        };
+        let held_out = [evaluation(set.validation), evaluation(set.test)];
+        let mut bench = Self {
+            loader: loader.expect("digits can be scaled"),
+            engine: runner.engine().to_owned(),
+            servers,
+            weights: Vec::new(),
+            state: State::default(),
+            figures: Vec::new(),
+            scores: None,
+            runner,
+            held_out,
+            evaluator: Evaluator::default(),
+            state_values,
+            pushes: BTreeMap::new(),
+            scored: BTreeMap::new(),
+            recipe,
+            facts,
+        };
+        bench.train(network);
+        bench
+    }
+
+    /// The run in one process.
+    fn train(&mut self, network: Network) {
+        let recipe = self.recipe.clone();
+        let mut trainer = Trainer::new(network, Settings::of(&recipe, 1));
+        let state = State { examples_per_epoch: self.facts.examples, ..State::default() };
+        let mut course = Course::new(Setup::of(&recipe, &self.facts), state);
+        self.weights.push(trainer.weights());
+        let mut batch = Batch::default();
+        loop {
+            match course.next() {
+                Next::Train(steps) => {
+                    for (step, at) in steps.steps().zip(steps.batches.clone()) {
+                        let places = batch_range(self.facts.examples, recipe.train.batch, at);
+                        self.loader.fill(steps.epoch, places, &mut batch).expect("digits");
+                        let examples =
+                            Examples { inputs: &batch.inputs, targets: targets(&batch.targets) };
+                        let rate = course.learning_rate(step);
+                        let result = trainer.step(step, rate, examples).expect("it is finite");
+                        self.weights.push(trainer.weights());
+                        let done = Done {
+                            loss_sum: result.loss_sum,
+                            correct: result.correct,
+                            examples: result.examples,
+                            seconds: 0.0,
+                            read: batch.digest(),
+                        };
+                        self.figures.extend(course.stepped(0.0, &done).map(timeless_what));
+                    }
+                }
+                Next::Validate => {
+                    let step = course.state().step;
+                    let scores = self.score_all(HeldOut::Validation, step);
+                    let figures = scores.as_ref().map(|s| (s.loss(), s.accuracy()));
+                    self.scores = scores.map(|scores| (HeldOut::Validation, scores));
+                    self.figures.push(timeless_what(course.validated(0.0, figures)));
+                }
+                Next::Save { .. } => course.saved(),
+                Next::End(_) => break,
+            }
+        }
+        let step = course.state().step;
+        if let Some(scores) = self.score_all(HeldOut::Test, step) {
+            self.scores = Some((HeldOut::Test, scores));
+        }
+        self.state = timeless_state(course.state().clone());
+    }
+
+    fn score_all(&mut self, part: HeldOut, step: u64) -> Option<Scores> {
+        let batches = self.held_out_batches()[usize::from(part == HeldOut::Test)];
+        let scores = (0..batches).map(|batch| self.score(part, step, batch));
+        scores.reduce(|mut sum, scores| {
+            sum.add(&scores);
+            sum
+        })
+    }
+
+    /// Scores of the true weights after `step` steps on a batch.
+    pub fn score(&mut self, part: HeldOut, step: u64, batch: u64) -> Scores {
+        if let Some(scores) = self.scored.get(&(part, step, batch)) {
+            return scores.clone();
+        }
+        let loader = self.held_out[usize::from(part == HeldOut::Test)].as_ref();
+        let loader = loader.expect("only parts that there are, are scored");
+        let Weights { parameters, state, .. } = &self.weights[step as usize];
+        self.runner.forget();
+        let weights = (&parameters[..], &state[..]);
+        let classes = self.facts.classes as usize;
+        let scores = self.evaluator.score(&mut self.runner, weights, (loader, batch), classes);
+        let scores = scores.expect("digits are drawn");
+        self.scored.insert((part, step, batch), scores.clone());
+        scores
+    }
+
+    /// What a worker tells the servers of a task.
+    pub fn compute(&mut self, task: &Task, shelves: &[Shelf]) -> Arc<Vec<Pushed>> {
+        let key = (task.step, task.shards.start, task.shards.end);
+        if let Some(pushes) = self.pushes.get(&key) {
+            return pushes.clone();
+        }
+        let train = &self.recipe.train;
+        let mut portion = Portion::default();
+        let cut = Cut { batch: train.batch, shards: train.shards };
+        fill(&self.loader, cut, task, &mut portion).expect("digits are drawn");
+        let desk = Desk { shelves: shelves.to_vec(), pushes: Mutex::default() };
+        let parameters = &self.weights[task.step as usize].parameters;
+        let mut first = FirstBlocks::default();
+        compute(&mut self.runner, &desk, parameters, &portion, (train.shards, &mut first));
+        let mut pushes = desk.pushes.into_inner().expect("no thread panics with the list");
+        // A courier may have carried some of the first; the order of the others is theirs.
+        let until = pushes.iter().position(|(_, push, _)| matches!(push, Push::Shard { .. }));
+        let until = until.unwrap_or(pushes.len());
+        pushes[..until].sort_by_key(|(at, push, _)| match push {
+            Push::Gradient { first_shard, first_block, .. } => (*first_block, *first_shard, *at),
+            _ => (0, 0, *at),
+        });
+        let shards =
+            pushes.iter().filter(|(_, push, _)| matches!(push, Push::Shard { .. })).count();
+        pushes[until + shards..].sort_by_key(|(at, push, _)| match push {
+            Push::Gradient { first_shard, .. } => (*first_shard, *at),
+            _ => (0, *at),
+        });
+        let pushes = Arc::new(pushes);
+        self.pushes.insert(key, pushes.clone());
+        pushes
+    }
+
+    /// Examples of some shards of a batch.
+    pub fn examples(&self, task: &Task) -> u64 {
+        let train = &self.recipe.train;
+        let whole = batch_range(self.facts.examples, train.batch, task.batch);
+        let examples = (whole.end - whole.start) as usize;
+        let range =
+            |v: u32| planaria_numerics::aggregate::shard_range(examples, train.shards, v as usize);
+        task.shards.clone().map(|v| range(v).len() as u64).sum()
+    }
+
+    /// Whether these are the run's parameters after `step` steps.
+    pub fn check_parameters(&self, step: u64, parameters: &[f32]) -> Result<(), Broken> {
+        let truth = self.weights.get(step as usize).map(|w| &w.parameters[..]);
+        if truth.is_some_and(|truth| as_bytes(truth) == as_bytes(parameters)) {
+            return Ok(());
+        }
+        Err(Broken(format!("the parameters after step {step} are not those of the plain run")))
+    }
+
+    /// Whether this is the run's state after `step` steps.
+    pub fn check_state(&self, step: u64, state: &[f32]) -> Result<(), Broken> {
+        let truth = self.weights.get(step as usize).map(|w| &w.state[..]);
+        if truth.is_some_and(|truth| as_bytes(truth) == as_bytes(state)) {
+            return Ok(());
+        }
+        Err(Broken(format!("the state after step {step} is not that of the plain run")))
+    }
+
+    /// Steps in all.
+    pub fn steps(&self) -> u64 {
+        self.state.step
+    }
+
+    fn held_out_batches(&self) -> [u64; 2] {
+        let batches = |examples: u64| examples.div_ceil(EVALUATION_BATCH as u64);
+        [batches(self.facts.validation), batches(self.facts.test)]
+    }
+
+    /// The shape of a cluster, and the parameters of each server.
+    pub fn config(&self, workers: u32, workers_min: u32) -> (Config, Vec<(u64, u64)>) {
+        let facts = &self.facts;
+        let config = Config {
+            workers,
+            workers_min,
+            servers: self.servers,
+            shards: self.recipe.train.shards as u32,
+            blocks: facts.parameters.div_ceil(BLOCK as u64) as u32,
+            batch: self.recipe.train.batch as u64,
+            clip_norm: self.recipe.train.clip_norm,
+            held_out: self.held_out_batches(),
+            build: "sim".into(),
+        };
+        let parameter = |block: u32| (u64::from(block) * BLOCK as u64).min(facts.parameters);
+        let range = |blocks: Range<u32>| (parameter(blocks.start), parameter(blocks.end));
+        let ranges = (0..self.servers).map(|server| range(config.blocks_of(server))).collect();
+        (config, ranges)
+    }
+
+    /// What every checkpoint's manifest says alike.
+    pub fn manifest(&self, generation: u64, state: State) -> Manifest {
+        Manifest {
+            format: FORMAT,
+            planaria: "sim".into(),
+            build: "sim".into(),
+            generation,
+            step: state.step,
+            recipe_sha256: String::new(),
+            recipe: String::new(),
+            data: Vec::new(),
+            state,
+            parameters: self.facts.parameters,
+            state_values: self.state_values,
+            slots: optimizer::slots(&self.recipe.train.optimizer) as u32,
+            parts: Vec::new(),
+        }
+    }
+}
+
+/// The hashes of parameters, by server.
+pub fn hashes(parameters: &[f32], shelves: &[Shelf]) -> Vec<Sha256> {
+    let mut shelves: Vec<&Shelf> = shelves.iter().collect();
+    shelves.sort_by_key(|shelf| shelf.server);
+    let place = |block: u32| (block as usize * BLOCK).min(parameters.len());
+    let values = |shelf: &&Shelf| &parameters[place(shelf.blocks.start)..place(shelf.blocks.end)];
+    shelves.iter().map(|shelf| sha2::Sha256::digest(as_bytes(values(shelf))).into()).collect()
+}
+
+/// Where what is computed is laid down.
+struct Desk {
+    shelves: Vec<Shelf>,
+    pushes: Mutex<Vec<Pushed>>,
+}
+
+impl Outlet for Desk {
+    fn shelves(&self) -> &[Shelf] {
+        &self.shelves
+    }
+
+    fn tell(&self, at: usize, message: &Push, bulk: &[u8]) {
+        let values = bulk.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+        let pushed = (at, message.clone(), values.collect());
+        self.pushes.lock().expect("no thread panics with the list").push(pushed);
+    }
+}

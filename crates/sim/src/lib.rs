@@ -1,0 +1,47 @@
+//! A whole run in one thread, with faults from a seed.
+//!
+//! The decisions, the parameter store, the worker's duty, the supervisor and the engine are the
+//! real ones; clock, network, disk and processes are simulated. A seed says what runs, how fast
+//! everything is, and what goes wrong when. What must hold is checked at everything that happens,
+//! and the same seed always gives the same run.
+//!
+//! # Layout
+//! - [`lab`]: what is computed, and the plain run that everything is compared with
+//! - [`faults`]: what goes wrong; [`coin`]: chance
+//! - [`world`]: time and processes; [`net`]: links; [`disk`]
+//! - `coordinator`, `server`, `worker`, `foreground`: the processes, as their shells are
+//! - [`verdict`]: what must hold
+//! - [`scale`]: what decisions cost with many workers
+
+pub mod coin;
+mod coordinator;
+pub mod disk;
+pub mod faults;
+mod foreground;
+pub mod lab;
+pub mod net;
+pub mod scale;
+mod server;
+pub mod verdict;
+mod worker;
+pub mod world;
+
+use faults::Plan;
+use lab::Lab;
+use world::{Outcome, Trace, World};
+
+/// How a seed is run.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Options {
+    /// Workers, where the seed is not to choose.
+    pub workers: Option<u32>,
+    /// Whether nothing goes wrong.
+    pub calm: bool,
+}
+
+/// Runs the world of a seed; `trace` hears everything that happens in it.
+pub fn run<'a>(lab: &'a mut Lab, seed: u64, options: Options, trace: Option<Trace<'a>>) -> Outcome {
+    let plan = Plan::new(seed, Lab::RECIPES, options.workers, !options.calm);
+    let bench = lab.bench(plan.recipe);
+    World::new(seed, plan, bench, trace).live()
+}
