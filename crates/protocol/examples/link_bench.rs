@@ -57,7 +57,7 @@ fn link_round(sender: &Sender, receiver: &mut Receiver, bytes: usize, frames: us
         let start = Instant::now();
         scope.spawn(|| {
             for step in 0..frames as u64 {
-                sender.send_with(&Push::Pull { step }, &bulk).expect("sent");
+                sender.send_with(&Push::Follow { step }, &bulk).expect("sent");
             }
         });
         for _ in 0..frames {
@@ -79,7 +79,7 @@ fn round_trip() -> f64 {
         });
         let start = Instant::now();
         for step in 0..TRIPS {
-            there.send(&Push::Pull { step }).expect("sent");
+            there.send(&Push::Follow { step }).expect("sent");
             here.receive::<Push>().expect("whole").expect("not the end");
         }
         let seconds = start.elapsed().as_secs_f64() / TRIPS as f64;
