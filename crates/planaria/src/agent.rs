@@ -6,6 +6,7 @@
 
 use crate::cli;
 use crate::clock::{self, SystemClock};
+use crate::cluster::kept::boot_id;
 use crate::commands::print;
 use crate::failure::{Context, Exit, Failure, Result, plain};
 use crate::progress::say;
@@ -253,11 +254,6 @@ fn record_file(launch: &Launch) -> Option<(PathBuf, RecordFile)> {
             None
         }
     }
-}
-
-/// Which boot of the machine this is: what is only in memory does not outlive it.
-fn boot_id() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default()
 }
 
 /// The shape of the cluster, and the parameters of each server.

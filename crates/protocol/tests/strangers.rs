@@ -49,11 +49,11 @@ impl House {
         let (sender, _receiver) =
             connect(&self.address().to_string(), &self.secret, Some(1)).expect("connected");
         sender.send(&join(pid)).expect("sent");
-        sender.send(&Push::Pull { step: 5 }).expect("sent");
+        sender.send(&Push::Follow { step: 5 }).expect("sent");
         let (joined, _, mut receiver) = self.links.recv_timeout(SOON).expect("let in at once");
         assert_eq!(joined, join(pid));
         let first = receiver.receive::<Push>().expect("whole").expect("not the end");
-        assert_eq!(first.message, Push::Pull { step: 5 });
+        assert_eq!(first.message, Push::Follow { step: 5 });
     }
 
     fn refuses(&self, within: Duration, why: &str) {

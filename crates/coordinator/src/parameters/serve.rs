@@ -118,10 +118,9 @@ pub fn run(launch: &Launch, index: u32, clock: &dyn Clock, log: Log) -> Result<(
                 // What is kept is to stay what the next coordinator is told.
                 server.end_session();
             }
-            Ok(Ended::Finished) => {
-                server.keeper.remove();
-                break Ok(());
-            }
+            // What is kept is removed by whoever knows how the run has ended: a run whose last
+            // checkpoint could not be written goes on from it.
+            Ok(Ended::Finished) => break Ok(()),
             Err(trouble) => break Err(trouble),
         }
     };

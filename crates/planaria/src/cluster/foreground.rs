@@ -329,6 +329,11 @@ impl<'a> Foreground<'a> {
             {
                 link.ended(exit.agent, exit.pid, &exit.how());
             }
+            // It ends well only when it has written down how the run ended.
+            if exit.agent == Agent::Coordinator && exit.is_well() {
+                self.over.get_or_insert(self.clock.elapsed());
+                self.tell(Input::Over);
+            }
             if self.exits.len() >= EXITS_MAX {
                 self.exits.remove(0);
             }

@@ -1,9 +1,11 @@
 //! `state/` in a run's folder: what processes keep, for others of their kind to go on from when they
 //! are lost.
 //!
-//! Owns the folder; what is in it is the coordinator's and the servers'. It is of use to one session
-//! only, so it is empty when a session begins, and gone when one has ended as it should.
+//! Owns the folder; what is in it is the coordinator's and the servers'. A session that follows one
+//! whose command was killed goes on from it; when one has ended as it should it is gone.
 
+use planaria_coordinator::decide::record::Record;
+use planaria_coordinator::record;
 use std::fs::{self, DirBuilder};
 use std::io::{Error, ErrorKind, Result};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
@@ -11,11 +13,9 @@ use std::path::{Path, PathBuf};
 
 /// Name of the folder.
 pub const FOLDER: &str = "state";
-/// How the names of what is kept begin.
-const PREFIXES: [&str; 3] = ["coordinator", "record", "server-"];
 
-/// Makes the folder, or what an earlier session left of it fit for a new one: nobody else can read
-/// it, and nothing is kept in it. Says where it is from anywhere.
+/// Makes the folder, or the one that an earlier session left fit for a new one: nobody else can read
+/// it. Says where it is from anywhere.
 pub fn prepare(run: &Path) -> Result<PathBuf> {
     let folder = run.join(FOLDER);
     match DirBuilder::new().mode(0o700).create(&folder) {
@@ -25,7 +25,6 @@ pub fn prepare(run: &Path) -> Result<PathBuf> {
                 return Err(Error::new(ErrorKind::NotADirectory, "it is not a folder"));
             }
             fs::set_permissions(&folder, fs::Permissions::from_mode(0o700))?;
-            empty(&folder)?;
         }
         made => made?,
     }
@@ -41,17 +40,17 @@ pub fn remove(run: &Path) {
     }
 }
 
-/// Removes what processes have kept, and nothing else.
-fn empty(folder: &Path) -> Result<()> {
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        let name = name.to_string_lossy();
-        if PREFIXES.iter().any(|prefix| name.starts_with(prefix)) && entry.file_type()?.is_file() {
-            fs::remove_file(entry.path())?;
-        }
-    }
-    Ok(())
+/// What a coordinator that was lost, its command and all, has left of the run, if the machine has
+/// not been started anew since. Later than any checkpoint before it.
+pub fn record(run: &Path) -> Option<Record> {
+    let folder = run.join(FOLDER);
+    let is_folder = fs::symlink_metadata(&folder).is_ok_and(|found| found.is_dir());
+    is_folder.then(|| record::read(&folder, &boot_id())).flatten()
+}
+
+/// Which boot of the machine this is: what is only in memory does not outlive it.
+pub fn boot_id() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -59,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_session_begins_with_an_empty_folder_of_its_own() {
+    fn nobody_else_can_read_what_is_kept() {
         let run = tempfile::tempdir().unwrap();
         let folder = prepare(run.path()).unwrap();
         assert!(folder.is_absolute());
@@ -70,8 +69,8 @@ mod tests {
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
         assert_eq!(prepare(run.path()).unwrap(), folder);
         assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
-        let left: Vec<_> = fs::read_dir(&folder).unwrap().map(|e| e.unwrap().file_name()).collect();
-        assert_eq!(left, ["notes.txt"]);
+        assert!(fs::read_dir(&folder).unwrap().count() >= 3, "a session may go on from it");
+        assert_eq!(record(run.path()), None, "what is not whole is not believed");
         remove(run.path());
         assert!(!folder.exists());
     }

@@ -53,9 +53,11 @@ pub fn run(job: Job, size: Size, found: Option<Found<Checkpoint>>) -> Result<Fin
     };
     let generation = launch::generation(&job.run, origin.as_ref())?;
     let secret = Secret::random().map_err(Failure::failed)?;
-    let mut recorder = Recorder::open(&job.run, state.step, state.epoch, Progress::new(job.style))?;
-    // A session begins from a checkpoint or anew, so what a killed one kept is in the way. One that
-    // went on from it would leave it where it is, from here on.
+    // What a killed session has left is later than its last checkpoint. If it cannot be gone on from
+    // after all, an event says so, and the recorder goes back.
+    let left = kept::record(job.run.path()).map(|record| record.state);
+    let from = left.filter(|left| left.step >= state.step).unwrap_or_else(|| state.clone());
+    let mut recorder = Recorder::open(&job.run, from.step, from.epoch, Progress::new(job.style))?;
     let kept = kept::prepare(job.run.path());
     if let Err(why) = &kept {
         let folder = job.run.file(kept::FOLDER);

@@ -2,6 +2,7 @@
 
 use crate::cli;
 use crate::clock::Stopwatch;
+use crate::cluster::kept;
 use crate::commands::{print, train};
 use crate::failure::{Context, Exit, Failure, Result};
 use crate::library::size::{cluster_size, memory_bytes, training_threads};
@@ -63,6 +64,15 @@ pub fn run(options: &cli::Resume, style: Style, process: Stopwatch) -> Result<Op
     interrupt::begin(run.path());
     let asked = options.processes.threads;
     let (threads, size) = (training_threads(asked, &plan), cluster_size(asked, &plan));
+    // What a killed session has left is later than its last checkpoint.
+    let left = size.and_then(|_| kept::record(run.path())).map(|record| record.state.step);
+    let at = found.as_ref().map_or(0, |found| found.checkpoint.manifest.state.step);
+    let word = match left.filter(|left| *left > at) {
+        Some(left) => {
+            format!("run {} goes on after step {}", run.path().display(), grouped(left))
+        }
+        None => word,
+    };
     progress.note(&format!("{word}: {}", processes(size, threads)));
     memory::check(memory_bytes(&plan, threads, size))?;
     let program = library::program(size, None)?;

@@ -17,7 +17,7 @@ pub(crate) mod survey;
 
 use crate::clock::{self, Stopwatch};
 use crate::cluster;
-use crate::cluster::control;
+use crate::cluster::{control, kept};
 use crate::failure::{Failure, Result};
 use crate::memory;
 use crate::progress::{Progress, Style};
@@ -335,7 +335,11 @@ pub(crate) fn train(
 ) -> Result<Finished> {
     control::forget(job.run.path());
     match size {
-        None => Session::new(job, found.map(|found| found.checkpoint))?.run(),
+        None => {
+            // One process goes on from checkpoints alone.
+            kept::remove(job.run.path());
+            Session::new(job, found.map(|found| found.checkpoint))?.run()
+        }
         Some(size) => cluster::run(job, size, found),
     }
 }
