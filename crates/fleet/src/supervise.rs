@@ -26,6 +26,8 @@ const SETTLED: Duration = Duration::from_secs(10);
 const BAD_STARTS_MAX: u32 = 3;
 /// The same for a worker that becomes ready and ends before the run's first step.
 const BAD_BEGINNINGS_MAX: u32 = 5;
+/// Workers in a row that may end by themselves without a step between them.
+const FAILURES_MAX: u32 = 12;
 /// Attempts in a row of a server, without which nothing goes on.
 const SERVER_ATTEMPTS_MAX: u32 = 6;
 /// Coordinators in a row that may take the place of another without a step between them.
@@ -169,6 +171,8 @@ pub struct Supervisor {
     was_worker_ready: bool,
     /// Whether a step was done in this session.
     has_progressed: bool,
+    /// Workers that have ended since the last step, not from outside.
+    failures: u32,
     is_over: bool,
 }
 
@@ -225,6 +229,7 @@ impl Supervisor {
             was_ready: false,
             was_worker_ready: false,
             has_progressed: false,
+            failures: 0,
             is_over: false,
         };
         supervisor.want(Agent::Coordinator, Duration::ZERO);
@@ -275,7 +280,9 @@ impl Supervisor {
                 self.part(now, &mut actions);
             }
             Input::Heard => (self.is_heard, self.silent) = (true, Duration::ZERO),
-            Input::Progress => (self.coordinators, self.has_progressed) = (0, true),
+            Input::Progress => {
+                (self.coordinators, self.failures, self.has_progressed) = (0, 0, true);
+            }
             Input::Ready { agent, pid } => self.ready(now, agent, pid),
             Input::Pool { workers } => self.pool(now, workers),
             Input::Kill { agent, pid, why } => self.kill(agent, pid, why, &mut actions),
@@ -419,9 +426,20 @@ impl Supervisor {
         if ended.is_some_and(|(_, ending)| ending.is_well()) {
             wait = wait.max(PAUSE);
         }
+        let by_itself =
+            ended.is_some_and(|(_, ending)| !ending.is_well() && !ending.is_from_outside());
+        if by_itself && matches!(agent, Agent::Worker(_)) {
+            self.failures += 1;
+        }
         place.ends = place.ends.saturating_add(1);
         place.filling = Filling::Due(now + wait);
         let ends = place.ends;
+        if self.failures >= FAILURES_MAX {
+            let workers = self.failures;
+            let message =
+                format!("{how}; {workers} workers in a row ended without a step between them");
+            return self.fail(agent, message, actions);
+        }
         let most = match agent {
             Agent::Worker(_) if !self.was_worker_ready => BAD_STARTS_MAX,
             // Whatever ends it will end it again.

@@ -55,7 +55,12 @@ pub fn client(
 pub fn server(stream: &mut dyn Transport, secret: &Secret, generation: u64) -> Result<(), Error> {
     let mut ticks = begin(stream)?;
     let mut theirs = [0; HELLO_BYTES];
-    read(stream, &mut theirs, &mut ticks, "its hello")?;
+    let (first, rest) = theirs.split_at_mut(MAGIC.len());
+    read(stream, first, &mut ticks, "its hello")?;
+    // A stranger is known by its first bytes, however few follow.
+    if first == MAGIC {
+        read(stream, rest, &mut ticks, "its hello")?;
+    }
     // Answered even where the version is another, so that both ends can name both.
     let known = check(&theirs);
     if let Err(error @ Error::Stranger(_)) = known {

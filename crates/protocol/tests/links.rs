@@ -12,19 +12,20 @@ use std::time::Duration;
 type End = (Sender, Receiver);
 
 fn pair() -> (End, End) {
-    pair_of(7, 7)
+    let (one, other) = ends(Some(7), 7);
+    (one.expect("connected"), other.expect("accepted"))
 }
 
-fn pair_of(client: u64, server: u64) -> (End, End) {
+/// Both ends of a connection, the first of which may insist on a generation.
+fn ends(client: Option<u64>, server: u64) -> (Result<End, Error>, Result<End, Error>) {
     let secret = Secret::random().expect("random bytes");
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("bound").to_string();
     let shared = secret.clone();
-    let other = thread::spawn(move || {
-        accept(listener.accept().expect("a connection").0, &shared, server).expect("accepted")
-    });
-    let one = connect(&address, &secret, Some(client)).expect("connected");
-    (one, other.join().expect("accepted"))
+    let other =
+        thread::spawn(move || accept(listener.accept().expect("a connection").0, &shared, server));
+    let one = connect(&address, &secret, client);
+    (one, other.join().expect("no panic"))
 }
 
 fn message<M: serde::de::DeserializeOwned>(receiver: &mut Receiver) -> (M, usize) {
@@ -221,15 +222,19 @@ fn misuse_and_other_generations_end_the_link() {
     assert!(matches!(from_a.receive::<Push>(), Err(Error::Broken(_))));
 
     for (client, server) in [(7, 8), (8, 7)] {
-        let ((a, _keep), (back, mut from_a)) = pair_of(client, server);
-        a.send(&pull(1)).expect("sent");
-        let error = from_a.receive::<Push>().expect_err("another generation");
-        let text = format!("frame of generation {client} on a link of generation {server}");
-        assert_eq!(error.to_string(), text);
-        assert_eq!(back.send(&pull(1)).expect_err("over").to_string(), {
-            format!("the link has failed: {text}")
-        });
+        let (one, other) = ends(Some(client), server);
+        let told = |found, expected| {
+            format!("frame of generation {found} on a link of generation {expected}")
+        };
+        assert_eq!(one.err().expect("refused").to_string(), told(server, client));
+        assert_eq!(other.err().expect("refused").to_string(), told(client, server));
     }
+    // Whoever does not insist takes the generation of whom it has connected to.
+    let (one, other) = ends(None, 9);
+    let ((a, _keep), (_, mut from_a)) = (one.expect("connected"), other.expect("accepted"));
+    assert_eq!(a.generation(), 9);
+    a.send(&pull(1)).expect("sent");
+    message::<Push>(&mut from_a);
 
     let ((a, _keep), (_, mut from_a)) = pair();
     a.send_with(&pull(1), &[0; 100]).expect("sent");

@@ -124,7 +124,7 @@ fn whoever_does_not_know_the_secret_is_refused() {
 }
 
 fn hello(version: u16) -> Vec<u8> {
-    [&b"PLNR"[..], &version.to_le_bytes(), &[9; 32]].concat()
+    [&b"PLNR"[..], &version.to_le_bytes(), &1u64.to_le_bytes(), &[9; 32]].concat()
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn a_server_that_does_not_know_the_secret_is_not_believed() {
     thread::spawn(move || {
         for version in [VERSION, VERSION + 1] {
             let mut stream = listener.accept().expect("a connection").0;
-            let mut heard = [0; 38];
+            let mut heard = [0; 46];
             stream.read_exact(&mut heard).expect("a hello");
             stream.write_all(&hello(version)).expect("sent");
             let mut proof = [0; 32];
@@ -180,12 +180,12 @@ fn a_recording_is_of_no_use() {
     sender.close();
     drop((theirs, their_receiver, receiver));
     let said = recorder.join().expect("recorded");
-    assert!(said.len() > 38 + 32);
+    assert!(said.len() > 46 + 32);
 
     let mut again = house.stranger();
     again.write_all(&said).expect("sent");
     house.refuses(SOON, "does not know the run's secret");
-    assert!(answer(again).len() <= 38, "it is told no more than a hello");
+    assert!(answer(again).len() <= 46, "it is told no more than a hello");
     house.serves(2);
     assert!(house.links.try_recv().is_err(), "nobody else got in");
 }

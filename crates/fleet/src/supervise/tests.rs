@@ -130,6 +130,7 @@ fn a_worker_is_started_again_at_once_and_then_with_growing_pauses() {
     world.wait(60.0);
     let mut pauses = Vec::new();
     for _ in 0..9 {
+        world.tell(Input::Progress);
         let (before, ended) = (world.times(Worker(1)), world.now);
         world.end(Worker(1), Ending::Code(1));
         while world.times(Worker(1)) == before {
@@ -218,7 +219,7 @@ fn whoever_is_killed_from_outside_again_and_again_is_not_given_up() {
 
 #[test]
 fn whoever_ends_at_once_each_time_is_not_started_in_a_hot_loop() {
-    for (agent, most) in [(Worker(0), 8 + 600 / 30), (Server(0), 6), (Coordinator, 6)] {
+    for (agent, most) in [(Worker(0), 12), (Server(0), 6), (Coordinator, 6)] {
         let mut world = World::new(1, 2);
         world.all_ready();
         world.tell(Input::Progress);
@@ -232,7 +233,7 @@ fn whoever_ends_at_once_each_time_is_not_started_in_a_hot_loop() {
         }
         let times = world.times(agent) - before;
         assert!(times <= most, "{agent} was started {times} times in 10 minutes");
-        assert_eq!(world.failed.is_some(), agent != Worker(0));
+        assert!(world.failed.is_some(), "{agent} is given up");
     }
 }
 
