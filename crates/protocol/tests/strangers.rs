@@ -114,9 +114,8 @@ fn whoever_does_not_know_the_secret_is_refused() {
     sender.send(&"not a join, whatever the tag of an agent may be").expect("sent");
     house.refuses(SOON, "control message");
     // Or it belongs to an earlier session.
-    let (sender, _receiver) =
-        connect(&house.address().to_string(), &house.secret, Some(0)).expect("connected");
-    sender.send(&join(3)).expect("sent");
+    let earlier = connect(&house.address().to_string(), &house.secret, Some(0));
+    assert!(matches!(earlier, Err(Error::Generation { found: 1, expected: 0 })));
     house.refuses(SOON, "generation 0 on a link of generation 1");
 
     house.serves(2);

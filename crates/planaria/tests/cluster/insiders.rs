@@ -1,5 +1,5 @@
-//! Someone who knows the secret and does not keep to the rules: refused with a line in the log, and
-//! the run goes on with the same bits.
+//! Someone who knows the secret and does not keep to the rules: refused, and the run goes on with
+//! the same bits.
 
 use crate::live::{Live, figures, logs, place, until};
 use crate::resuming::undisturbed;
@@ -30,7 +30,7 @@ fn join(live: &Live, server: &str, agent: Agent) -> (Sender, Receiver) {
 /// does after its line in the log; or for a second.
 fn say(live: &Live, server: &str, agent: Agent, message: &Push, bulk: usize) {
     let (sender, mut receiver) = join(live, server, agent);
-    receiver.set_timeout(Some(Duration::from_secs(1))).unwrap();
+    receiver.set_timeout(Some(Duration::from_millis(200))).unwrap();
     // The server may hang up before all is said.
     let _ = sender.send_with(message, &vec![0x3f; bulk]);
     while let Ok(Some(_)) = receiver.receive::<planaria_protocol::message::Pull>() {
@@ -44,7 +44,7 @@ fn log_of(live: &Live, server: &str) -> String {
 }
 
 #[test]
-fn gradients_shards_and_pulls_that_are_not_ones_own_are_refused() {
+fn what_is_not_part_of_the_run_changes_nothing() {
     let place = place();
     let more = ["--set", "train.epochs=150"];
     let expected = undisturbed(&place, &more);
@@ -55,28 +55,25 @@ fn gradients_shards_and_pulls_that_are_not_ones_own_are_refused() {
         move |step| Push::Gradient { step, first_shard, shards, first_block }
     };
     let shard = |step| {
-        let (shard, loss_sum, correct) = (0, f64::NAN, 0);
+        let (shard, loss_sum, correct) = (u32::MAX, f64::NAN, 0);
         Push::Shard { step, shard, loss_sum, correct, read: Default::default() }
     };
     type Message = Box<dyn Fn(u64) -> Push>;
-    let table: [(Message, usize, &str); 3] = [
-        (Box::new(gradient(3, 7, 0)), BLOCK_BYTES, "are not"),
-        (Box::new(gradient(u32::MAX, u32::MAX, u32::MAX)), 12, "are not"),
-        (Box::new(shard), 4 * 32, "is not"),
+    let table: [(Message, usize); 6] = [
+        (Box::new(gradient(3, 7, 0)), BLOCK_BYTES),
+        (Box::new(gradient(u32::MAX, u32::MAX, u32::MAX)), 12),
+        (Box::new(gradient(0, 0, 0)), 0),
+        (Box::new(|_| Push::Follow { step: 0 }), 0),
+        (Box::new(|_| Push::State { step: 1 }), 0),
+        (Box::new(shard), 4 * 32),
     ];
-    for (message, bulk, line) in table {
-        let lines = || log_of(&live, "0").matches(line).count();
-        let before = lines();
-        // Of a step that is to come; what is said of one whose turn has passed is let go without a
-        // word, and then it is said again of a later one.
-        let refused = (1..=5).any(|attempt| {
-            let steps = crate::live::events(&live.run);
-            let done = steps.iter().filter_map(|e| e["step"].as_u64()).max().unwrap_or(0);
-            say(&live, "0", stranger, &message(done + 20 * attempt), bulk);
-            lines() > before
-        });
-        assert!(refused, "no line with `{line}` in {}", log_of(&live, "0"));
-        assert!(log_of(&live, "0").contains("worker-77: "), "{}", log_of(&live, "0"));
+    for (message, bulk) in table {
+        let steps = crate::live::events(&live.run);
+        let done = steps.iter().filter_map(|e| e["step"].as_u64()).max().unwrap_or(0);
+        // Of a step that is over, of the one that is gathered, and of one to come.
+        for step in [0, done, done + 20] {
+            say(&live, "0", stranger, &message(step), bulk);
+        }
     }
     // Someone who says to be a worker that is there already takes its place; that one joins again.
     let (_sender, _receiver) = join(&live, "0", Agent::Worker(0));
