@@ -27,7 +27,7 @@ const BAD_STARTS_MAX: u32 = 3;
 /// The same for a worker that becomes ready and ends before the run's first step.
 const BAD_BEGINNINGS_MAX: u32 = 5;
 /// Workers in a row that may end by themselves without a step between them.
-const FAILURES_MAX: u32 = 12;
+const FAILURES_MAX: u32 = 8;
 /// Attempts in a row of a server, without which nothing goes on.
 const SERVER_ATTEMPTS_MAX: u32 = 6;
 /// Coordinators in a row that may take the place of another without a step between them.

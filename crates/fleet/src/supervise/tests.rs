@@ -219,7 +219,7 @@ fn whoever_is_killed_from_outside_again_and_again_is_not_given_up() {
 
 #[test]
 fn whoever_ends_at_once_each_time_is_not_started_in_a_hot_loop() {
-    for (agent, most) in [(Worker(0), 12), (Server(0), 6), (Coordinator, 6)] {
+    for (agent, most) in [(Worker(0), 8), (Server(0), 6), (Coordinator, 6)] {
         let mut world = World::new(1, 2);
         world.all_ready();
         world.tell(Input::Progress);

@@ -149,15 +149,6 @@ impl Live {
         }
         output
     }
-
-    /// Waits for an end with one error; its text.
-    #[track_caller]
-    pub fn fail(&mut self) -> String {
-        let output = self.end();
-        let said = talk(&output);
-        assert_eq!(output.status.code(), Some(1), "{said}");
-        one_error(&said)
-    }
 }
 
 impl Drop for Live {
