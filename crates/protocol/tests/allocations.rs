@@ -37,7 +37,7 @@ static ALLOCATOR: Counting = Counting;
 const BLOCK: usize = 400_000;
 
 /// Tells the server to read nothing for a while.
-const PAUSE: Push = Push::Pull { step: u64::MAX };
+const PAUSE: Push = Push::Follow { step: u64::MAX };
 
 #[test]
 fn frames_allocate_nothing() {
@@ -55,7 +55,7 @@ fn frames_allocate_nothing() {
                 receiver.read_bulk(&mut block[..incoming.bulk_bytes]).expect("read");
                 match incoming.message {
                     PAUSE => drop(pause.wait()),
-                    Push::Pull { step } => {
+                    Push::Follow { step } => {
                         for first_block in 0..step as u32 {
                             let parameters = Pull::Parameters { step, first_block };
                             sender.send_with(&parameters, &block).expect("sent");
@@ -66,7 +66,7 @@ fn frames_allocate_nothing() {
                         let parameters = Pull::Parameters { step, first_block: 0 };
                         sender.send_with(&parameters, &block).expect("sent");
                     }
-                    Push::State { .. } | Push::Gradient { .. } => {}
+                    Push::Unfollow | Push::State { .. } | Push::Gradient { .. } => {}
                 }
             }
         });
@@ -96,7 +96,7 @@ fn frames_allocate_nothing() {
             };
             hear(step, 0);
             if is_paused {
-                sender.send(&Push::Pull { step: frames.into() }).expect("sent");
+                sender.send(&Push::Follow { step: frames.into() }).expect("sent");
                 pause.wait();
                 (0..frames).for_each(|first_block| hear(frames.into(), first_block));
             }

@@ -190,9 +190,11 @@ fn arbitrary_bytes_are_read_or_refused() {
 
 fn draw_message(stream: &mut Stream) -> Push {
     let long = |stream: &mut Stream| stream.next_u64() >> stream.below(64);
-    match stream.below(3) {
-        0 => Push::Pull { step: long(stream) },
-        1 => Push::Gradient {
+    match stream.below(5) {
+        0 => Push::Follow { step: long(stream) },
+        1 => Push::Unfollow,
+        2 => Push::State { step: long(stream) },
+        3 => Push::Gradient {
             step: long(stream),
             first_shard: long(stream) as u32,
             shards: long(stream) as u32,

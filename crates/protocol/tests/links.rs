@@ -33,7 +33,7 @@ fn message<M: serde::de::DeserializeOwned>(receiver: &mut Receiver) -> (M, usize
 }
 
 fn pull(step: u64) -> Push {
-    Push::Pull { step }
+    Push::State { step }
 }
 
 #[test]

@@ -5,6 +5,8 @@ use planaria_protocol::message::{Agent, Join, Push, VERSION};
 use planaria_protocol::{Error, Receiver, Secret, Sender, connect};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
@@ -27,7 +29,7 @@ impl House {
         let listening = listen::serve(
             listener,
             secret.clone(),
-            1,
+            Arc::new(AtomicU64::new(1)),
             // The test may be over before the last stranger is.
             move |join, sender, receiver| drop(link.send((join, sender, receiver))),
             move |why| drop(reason.send(why)),
@@ -49,11 +51,11 @@ impl House {
         let (sender, _receiver) =
             connect(&self.address().to_string(), &self.secret, Some(1)).expect("connected");
         sender.send(&join(pid)).expect("sent");
-        sender.send(&Push::Pull { step: 5 }).expect("sent");
+        sender.send(&Push::State { step: 5 }).expect("sent");
         let (joined, _, mut receiver) = self.links.recv_timeout(SOON).expect("let in at once");
         assert_eq!(joined, join(pid));
         let first = receiver.receive::<Push>().expect("whole").expect("not the end");
-        assert_eq!(first.message, Push::Pull { step: 5 });
+        assert_eq!(first.message, Push::State { step: 5 });
     }
 
     fn refuses(&self, within: Duration, why: &str) {
@@ -63,7 +65,7 @@ impl House {
 }
 
 fn join(pid: u32) -> Join {
-    Join { agent: Agent::Worker(pid), build: "b".to_string(), pid, address: None }
+    Join { agent: Agent::Worker(pid), build: "b".to_string(), pid, address: None, kept: None }
 }
 
 /// What the other end says until it hangs up.
