@@ -286,6 +286,43 @@ fn whoever_asks_for_what_is_over_hears_so_and_follows_no_more() {
     assert!(heard.pulls().is_empty());
 }
 
+#[test]
+fn whoever_follows_late_gets_what_is_applied_but_not_committed() {
+    for clip in [false, true] {
+        let (keeper, heard) = (keeper(&Shared::default(), clip), Heard::default());
+        begin(&keeper, Source::Seed, 0, &heard);
+        push(&keeper, A, Push::Follow { step: 0 }, &[], &heard);
+        for s in 0..2 {
+            let (message, values) = gradient(0, s, 1);
+            push(&keeper, A, message, &values, &heard);
+        }
+        if clip {
+            order(&keeper, ToServer::Clip { step: 0, factor: 0.5 }, &heard);
+        }
+        let early = heard.pulls();
+        assert_eq!(early.len(), 2, "one was handed the step after it");
+        // Nobody hands that out again: it must come with what was asked for.
+        push(&keeper, B, Push::Follow { step: 0 }, &[], &heard);
+        let late = heard.pulls();
+        let of = |pulls: Vec<(Peer, Pull, Vec<f32>)>| -> Vec<(Pull, Vec<f32>)> {
+            pulls.into_iter().map(|(_, pull, values)| (pull, values)).collect()
+        };
+        assert!(late.iter().all(|pull| pull.0 == B));
+        assert!(of(early) == of(late), "the same as whoever was there before");
+        for s in 0..2 {
+            let (message, values) = shard(0, s);
+            push(&keeper, A, message, &values, &heard);
+        }
+        order(&keeper, ToServer::Commit { step: 0 }, &heard);
+        assert!(heard.pulls().is_empty());
+        // What is committed is not sent as what comes after it.
+        let c = Peer { worker: 2, link: 2 };
+        push(&keeper, c, Push::Follow { step: 1 }, &[], &heard);
+        let pulls: Vec<Pull> = heard.pulls().into_iter().map(|pull| pull.1).collect();
+        assert_eq!(pulls, [Pull::Parameters { step: 1, first_block: 0 }]);
+    }
+}
+
 /// An outlet on which a step is taken while parameters are sent.
 struct Overtaking<'a>(&'a Keeper, &'a Heard);
 
@@ -364,6 +401,23 @@ fn servers_without_blocks_go_along() {
         let keeper = Keeper::new(&recipe(false), &facts(), place, log()).unwrap();
         let kept = Kept { blocks: 0..0, steps: vec![1], snapshot: None };
         assert_eq!(keeper.kept(), Some(kept));
+    }
+}
+
+#[test]
+fn a_server_without_blocks_goes_on_from_what_others_have_kept() {
+    let identity = Identity { tag: [0; 32], boot: [0; 16] };
+    let kept_at = |blocks| ToServer::Begin { blocks, source: Source::Kept, step: 5 };
+    for index in [0, 1] {
+        let place = Place { index, identity, backing: Backing::Shared(Shared::default()) };
+        let log = Arc::new(|_: &str| {});
+        let keeper = Keeper::new(&recipe(false), &facts(), place, log).unwrap();
+        let heard = Heard::default();
+        // Server 0 has a state to lose, and so has whoever has blocks.
+        assert!(keeper.order(&kept_at(2..3), &heard).is_err());
+        assert_eq!(keeper.order(&kept_at(3..3), &heard).is_ok(), index == 1);
+        let expected = if index == 1 { vec![FromServer::Ready] } else { vec![] };
+        assert_eq!(heard.said(), expected);
     }
 }
 

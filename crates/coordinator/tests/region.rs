@@ -332,6 +332,42 @@ fn what_is_taken_over_from_a_process_that_still_writes_is_whole() {
 }
 
 #[test]
+fn a_copy_that_is_being_overwritten_is_not_marked() {
+    let expected = expected(3);
+    let (own, image) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let region = Region::make(&place(own.path()), own_shape(), &log().0).unwrap();
+    let store = Store::new(settings(), region, Some(Statistics::new(&network())));
+    begin(&store, 0, &first());
+    take(&store, 0, || {});
+    store.commit(0).unwrap();
+    drop(store.snapshot(1).unwrap());
+    take(&store, 1, || {});
+    store.commit(1).unwrap();
+    let file = fs::read_dir(own.path()).unwrap().next().unwrap().unwrap().path();
+    std::thread::scope(|scope| {
+        let mut chunks = 0;
+        // The second chunk is held while this runs: a copy stops there, after the first.
+        take(&store, 2, || {
+            chunks += 1;
+            if chunks != 2 {
+                return;
+            }
+            scope.spawn(|| drop(store.snapshot(2).unwrap()));
+            // Killed now, and now, and now.
+            let unmarked = (0..10_000).any(|_| {
+                fs::copy(&file, image.path().join("server-0-1-1.slots")).unwrap();
+                let marked = reopen(image.path(), &expected, "while it copies");
+                for left in fs::read_dir(image.path()).unwrap() {
+                    fs::remove_file(left.unwrap().path()).unwrap();
+                }
+                marked.is_some_and(|marked| marked.snapshot.is_none())
+            });
+            assert!(unmarked, "what the copy was of is still marked");
+        });
+    });
+}
+
+#[test]
 fn what_cannot_be_believed_is_ignored() {
     let fits = |shape: &Shape| *shape == own_shape();
     let folder = tempfile::tempdir().unwrap();

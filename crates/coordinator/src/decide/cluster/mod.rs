@@ -6,21 +6,25 @@
 //! record. Only what the user must change, and what cannot be computed, ends the run.
 //!
 //! # Layout
+//! - `words`: what it is told and what it answers; `hearing`: who is told what happened
 //! - `joining`: who takes part, and from where the run goes on; `entering`: weights are checked
 //!   before a worker computes; `training`: rounds, leases, commits; `losing`: losses and late
 //!   workers; `watching`: what follows from time alone; `scoring`: held-out parts; `saving`:
-//!   checkpoints
+//!   checkpoints; `ending`: the last words
 
+mod ending;
 mod entering;
+mod hearing;
 mod joining;
 mod losing;
 mod saving;
 mod scoring;
 mod training;
 mod watching;
+mod words;
 
 use super::course::{Course, End, Next, Setup};
-use super::gather::{Counted, Gather};
+use super::gather::Gather;
 use super::leases::Leases;
 use super::member::{Members, Standing};
 use super::patience::Patience;
@@ -28,166 +32,19 @@ use super::record::{Pending, Record};
 use super::scoring::Scoring;
 use losing::{Mourned, Wound};
 use planaria_learn::Scores;
-use planaria_numerics::aggregate::shard_range;
 use planaria_protocol::event::{Pulse, What};
-use planaria_protocol::message::{
-    Agent, FromServer, FromWorker, HeldOut, Kept, Share, ToServer, ToWorker, Trouble,
-};
+use planaria_protocol::message::{HeldOut, Share, ToWorker, Trouble};
 use planaria_protocol::state::State;
 use saving::Save;
-use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
-use std::ops::Range;
 use std::time::Duration;
 use watching::Inquiry;
+pub use words::{Action, Config, Decision, Input, Origin, Saving};
 
 /// How long the other workers are waited for when enough are ready: at the beginning, and when
 /// everyone joins again.
 const GRACE: Duration = Duration::from_secs(2);
 const GRACE_AFTER_LOSS: Duration = Duration::from_millis(300);
-
-/// What does not change in a session.
-#[derive(Debug, Clone)]
-pub struct Config {
-    /// Workers that are wanted to begin with.
-    pub workers: u32,
-    /// Workers below which the run waits.
-    pub workers_min: u32,
-    /// Servers that hold parameters.
-    pub servers: u32,
-    /// Shards of each batch.
-    pub shards: u32,
-    /// Blocks of parameters in all.
-    pub blocks: u32,
-    /// Examples of a batch.
-    pub batch: u64,
-    /// Largest norm of the gradient.
-    pub clip_norm: Option<f32>,
-    /// Batches to score after an epoch, and at the end.
-    pub held_out: [u64; 2],
-    /// Which build everyone must be.
-    pub build: String,
-}
-
-impl Config {
-    /// The blocks of a server: about as many each, in order. Where there are too few, the first
-    /// servers have one: server 0, which counts, must not be without.
-    pub fn blocks_of(&self, server: u32) -> Range<u32> {
-        if self.blocks < self.servers {
-            return server.min(self.blocks)..(server + 1).min(self.blocks);
-        }
-        let range = shard_range(self.blocks as usize, self.servers as usize, server as usize);
-        range.start as u32..range.end as u32
-    }
-}
-
-/// Where a run goes on from.
-#[derive(Debug, Clone, Default)]
-pub struct Origin {
-    /// The checkpoint's folder; from the seed without one.
-    pub checkpoint: Option<String>,
-    /// The run as the checkpoint has it.
-    pub state: State,
-    /// What a coordinator before this one has left, which is later.
-    pub record: Option<Record>,
-    /// Steps that count by what this session's events have told: the record may be lost, or be
-    /// from before them.
-    pub told: u64,
-    /// What was lost, where this coordinator takes the place of another in the same session.
-    pub after: Option<String>,
-}
-
-/// Something that happened.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Input {
-    /// A process has joined.
-    Joined {
-        /// Who.
-        agent: Agent,
-        /// Its process.
-        pid: u32,
-        /// Its build.
-        build: String,
-        /// Where it listens.
-        address: Option<String>,
-        /// What a server has kept from before.
-        kept: Option<Kept>,
-    },
-    /// A process has gone: its link has ended, or it has.
-    Left {
-        /// Who.
-        agent: Agent,
-        /// Its process.
-        pid: u32,
-        /// How that was seen.
-        how: String,
-        /// Whether whoever started it says so, who knows best.
-        ended: bool,
-    },
-    /// A worker said something.
-    Worker(u32, FromWorker),
-    /// A worker has scored a batch.
-    Scored(u32, HeldOut, u64, Scores),
-    /// A server said something, with the squares that came with it.
-    Server(u32, FromServer, Vec<f64>),
-    /// A checkpoint's manifest is on the disk, in this folder; or why not.
-    ManifestWritten(Result<String, String>),
-    /// A stop was asked for.
-    Stop(String),
-    /// So many workers are wanted from now on.
-    Scale(u32),
-    /// Time has passed. Comes at least every tenth of a second, unless nobody could run.
-    Tick,
-}
-
-/// Something to do.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Action {
-    /// Write this where another coordinator finds it, before anything after it is done.
-    Keep(Box<Record>),
-    /// Say this to a worker.
-    ToWorker(u32, ToWorker),
-    /// Say this to a server.
-    ToServer(u32, ToServer),
-    /// Write this down and tell everyone who watches.
-    Record(What),
-    /// Make a folder for a checkpoint of these steps and tell every server to write to it.
-    Save(u64),
-    /// Remove what was written of a checkpoint that does not come about.
-    Abandon,
-    /// Write a checkpoint's manifest.
-    WriteManifest(Box<Saving>),
-    /// Tell whoever starts processes how many workers are wanted.
-    Pool(u32),
-    /// Let whoever started this process end it.
-    Kill(Agent, u32),
-    /// This coordinator cannot go on; another is to take its place.
-    Restart,
-    /// The run is over.
-    End,
-}
-
-/// An action and why.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Decision {
-    /// What to do.
-    pub action: Action,
-    /// Why.
-    pub reason: Cow<'static, str>,
-}
-
-/// A checkpoint on its way to the disk.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Saving {
-    /// The run as it was.
-    pub state: State,
-    /// Whether it is the best epoch so far.
-    pub is_best: bool,
-    /// Why it is written.
-    pub reason: String,
-    /// By server: file, SHA-256 and length.
-    pub parts: Vec<Option<(String, String, u64)>>,
-}
 
 /// What the run is doing.
 #[derive(Debug)]
@@ -368,136 +225,6 @@ impl Cluster {
         pulse
     }
 
-    fn take(&mut self, now: Duration, input: Input) -> Result<(), Trouble> {
-        match input {
-            Input::Joined { agent, pid, build, address, kept } => {
-                self.joined(now, agent, pid, &build, (address, kept))
-            }
-            Input::Left { agent, pid, how, ended } => self.left(now, agent, pid, how, ended),
-            Input::Worker(worker, said) => self.worker_said(now, worker, said),
-            Input::Server(server, said, squares) => self.server_said(now, server, said, squares),
-            Input::Scored(worker, part, batch, scores) => {
-                self.heard_worker(worker, now);
-                self.scored(now, part, batch, scores)
-            }
-            Input::ManifestWritten(written) => self.manifest_written(now, written),
-            Input::Scale(workers) => self.scale(now, workers),
-            Input::Tick => self.tick(now),
-            Input::Stop(reason) => {
-                if !self.course.stopping() {
-                    self.course.stop();
-                    self.record(What::Stopping { reason: reason.clone() }, reason);
-                }
-                match self.phase {
-                    // What was kept must be saved, as soon as the servers have it again.
-                    Phase::Gathering if self.recovering => {
-                        if self.members.servers_are(Standing::Ready) {
-                            self.begin_training(now)?;
-                        }
-                    }
-                    // Nothing is under way that could be finished.
-                    Phase::Gathering => self.end(End::Interrupted),
-                    // What is leased is finished first, if there is anybody to; scores are given up.
-                    Phase::Training if !self.leases.is_empty() && !self.paused => {}
-                    // The weights are saved; `resume` scores them.
-                    Phase::Scoring(_, Some(_)) => self.finish(End::Interrupted),
-                    Phase::Training | Phase::Scoring(_, None) => {
-                        self.leases.clear();
-                        self.go_on(now)?;
-                    }
-                    Phase::Ending(_) | Phase::Failing(_) | Phase::Over => {}
-                }
-                Ok(())
-            }
-        }
-    }
-
-    fn worker_said(&mut self, now: Duration, worker: u32, said: FromWorker) -> Result<(), Trouble> {
-        self.heard_worker(worker, now);
-        match said {
-            FromWorker::Ready { engine, threads } => {
-                self.worker_ready(now, worker, engine, threads)
-            }
-            FromWorker::Pace { examples, busy_seconds, waiting_seconds, .. } => {
-                let per_shard = self.config.batch.div_ceil(u64::from(self.config.shards)).max(1);
-                let shards = examples as f64 / per_shard as f64;
-                if let Some(member) = self.members.workers.get_mut(&worker) {
-                    member.pace((examples, shards), busy_seconds, waiting_seconds);
-                }
-                Ok(())
-            }
-            FromWorker::Holds { step, sha256 } => self.holds(now, worker, step, sha256),
-            FromWorker::Revoked { ticket } => self.revoked(now, worker, ticket),
-            FromWorker::Behind { step } => self.behind(now, worker, step),
-            FromWorker::Cut { server, why } => self.cut(now, worker, server, &why),
-            FromWorker::Failed(trouble) if trouble.fix_input => Err(Trouble {
-                message: format!("worker-{worker} cannot go on: {}", trouble.message),
-                ..trouble
-            }),
-            // It ends now; that it did, and why, is told by its link.
-            FromWorker::Failed(trouble) => self.lose_worker(now, worker, trouble.message, false),
-            // The shell passes it on as `Input::Scored`.
-            FromWorker::Evaluated { .. } | FromWorker::Alive => Ok(()),
-        }
-    }
-
-    fn server_said(
-        &mut self,
-        now: Duration,
-        server: u32,
-        said: FromServer,
-        squares: Vec<f64>,
-    ) -> Result<(), Trouble> {
-        let at = server as usize;
-        let Some(member) = self.members.servers.get_mut(at) else { return Ok(()) };
-        self.gap = self.gap.max(now.saturating_sub(member.heard));
-        member.heard = now;
-        match said {
-            FromServer::Ready => self.server_ready(now, server),
-            FromServer::Summed { step } => {
-                self.expect_step(server, step)?;
-                self.gather.squares(at, squares).map_err(Trouble::new)?;
-                self.clip(step)
-            }
-            FromServer::Applied { step } => {
-                self.expect_step(server, step)?;
-                if self.config.clip_norm.is_none() {
-                    self.gather.squares(at, squares).map_err(Trouble::new)?;
-                }
-                self.gather.applied(at);
-                self.commit(now)
-            }
-            FromServer::Counted { step, loss_sum, correct, read } => {
-                self.expect_step(server, step)?;
-                self.gather.counted(Counted { loss_sum, correct, read });
-                self.commit(now)
-            }
-            FromServer::Load { seconds, busy_seconds, bytes_out, .. } => {
-                member.load(seconds, busy_seconds, bytes_out);
-                Ok(())
-            }
-            FromServer::Missing { step, segments, shards } => {
-                self.missing(now, server, step, (segments, shards));
-                Ok(())
-            }
-            FromServer::Pulled { worker, step, sha256 } => {
-                self.pulled(now, server, worker, step, sha256)
-            }
-            FromServer::Saved { step, file, sha256, bytes } => {
-                self.part_saved(now, server, step, Ok((file, sha256, bytes)))
-            }
-            FromServer::NotSaved { step, why } => {
-                let why = format!("server-{server} cannot write its part: {why}");
-                self.part_saved(now, server, step, Err(why))
-            }
-            FromServer::Alive => Ok(()),
-            FromServer::Failed(trouble) => Err(Trouble {
-                message: format!("server-{server} cannot go on: {}", trouble.message),
-                ..trouble
-            }),
-        }
-    }
-
     /// Does what the course says next, as far as it can be done now.
     fn go_on(&mut self, now: Duration) -> Result<(), Trouble> {
         // A stop lets what is leased come to its end.
@@ -548,66 +275,6 @@ impl Cluster {
             }
             self.stepped = now;
         }
-    }
-
-    /// Ends as soon as nothing is on its way to the disk.
-    fn finish(&mut self, end: End) {
-        match self.save {
-            Some(_) => self.phase = Phase::Ending(end),
-            None => self.end(end),
-        }
-    }
-
-    fn end(&mut self, end: End) {
-        let (outcome, reason) = match &end {
-            End::Completed => ("completed", None),
-            End::StoppedEarly(reason) => ("stopped_early", Some(reason.clone())),
-            End::Interrupted => ("interrupted", None),
-        };
-        if let Some((part, scores)) = &self.scores {
-            let scored = What::Scored {
-                part: *part,
-                examples: scores.examples(),
-                loss: scores.loss(),
-                accuracy: scores.accuracy(),
-                scores: serde_json::to_value(scores).unwrap_or_default(),
-            };
-            self.record(scored, "the last weights are scored");
-        }
-        self.over(outcome, reason, None);
-    }
-
-    /// Ends the run with an error. A checkpoint whose parts are all on the disk is finished first:
-    /// it is what the run will go on from.
-    fn fail(&mut self, trouble: Trouble) {
-        let whole = |save: &Save| save.saving.parts.iter().all(Option::is_some);
-        if self.save.as_ref().is_some_and(whole) {
-            self.phase = Phase::Failing(trouble);
-        } else {
-            self.failed(trouble);
-        }
-    }
-
-    fn failed(&mut self, trouble: Trouble) {
-        self.over("failed", Some(trouble.message.clone()), Some(trouble));
-    }
-
-    fn over(&mut self, outcome: &str, reason: Option<String>, trouble: Option<Trouble>) {
-        self.tell_pending();
-        self.bury_all();
-        self.phase = Phase::Over;
-        let (outcome, state) = (outcome.to_owned(), self.course.state().clone());
-        let (step, state) = (state.step, Some(Box::new(state)));
-        let ended = What::Ended { outcome, reason, step, weights_sha256: None, trouble, state };
-        self.record(ended, "nothing is left to do");
-        let workers: Vec<u32> = self.members.workers.keys().copied().collect();
-        for worker in workers {
-            self.decide(Action::ToWorker(worker, ToWorker::Finish), "the run is over");
-        }
-        for server in 0..self.config.servers {
-            self.decide(Action::ToServer(server, ToServer::Finish), "the run is over");
-        }
-        self.decide(Action::End, "the run is over");
     }
 
     /// How far the run has come.

@@ -1,0 +1,116 @@
+//! The coordinator: a thin shell around [`decide::cluster`](crate::decide::cluster).
+//!
+//! One thread decides; threads that read links pass it what was said, and everything it decides is
+//! sent, written or recorded from here. Never decides anything itself.
+//!
+//! # Layout
+//! - `links`: threads that read; `desk`: mail is opened and decisions are acted on; `telling`: events
+//!   and pulses for those who watch
+
+mod desk;
+mod links;
+mod telling;
+
+use crate::decide::cluster::Cluster;
+use crate::decide::record::Record;
+use crate::journal::Journal;
+use crate::record::RecordFile;
+use desk::Desk;
+use planaria_protocol::checkpoint::{Manifest, Shelf};
+use planaria_protocol::clock::Clock;
+use planaria_protocol::event::{Event, What};
+use planaria_protocol::message::{Trouble, event_bulk};
+use planaria_protocol::{Secret, listen};
+use std::collections::{BTreeMap, VecDeque};
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+
+/// Messages that may wait for the deciding thread.
+const INBOX_MAX: usize = 1024;
+
+/// Where log lines go.
+pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// What a coordinator works with.
+pub struct Shell {
+    /// Decides.
+    pub cluster: Cluster,
+    /// Where it listens.
+    pub listener: TcpListener,
+    /// Who knows it may join.
+    pub secret: Secret,
+    /// Of this session.
+    pub generation: u64,
+    /// `events.jsonl`.
+    pub journal: Journal,
+    /// What was written in this session before this process began.
+    pub told: Vec<Event>,
+    /// Where the record is kept, if it can be.
+    pub record: Option<(PathBuf, RecordFile)>,
+    /// The record that another coordinator has left, without what it says to be told.
+    pub left: Option<Record>,
+    /// The run's checkpoints.
+    pub shelf: Shelf,
+    /// What every manifest says alike: everything but step, state and parts.
+    pub manifest: Manifest,
+    /// By server: first parameter and the one after the last.
+    pub ranges: Vec<(u64, u64)>,
+    /// Tells the time; zero is when the coordinator began.
+    pub clock: Arc<dyn Clock>,
+    /// Where log lines go.
+    pub log: Log,
+}
+
+/// How the coordinator's process ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Leave {
+    /// The run is over.
+    Over,
+    /// Another coordinator is to take its place.
+    Restart,
+}
+
+/// Decides until the run is over, or another coordinator must take over. What another coordinator
+/// has left `untold` is written down before anything else, and then that the session has `started`,
+/// where it begins.
+pub fn run(mut shell: Shell, untold: Vec<What>, started: Option<What>) -> Result<Leave, Trouble> {
+    let (post, inbox) = sync_channel(INBOX_MAX);
+    let (posting, log) = (post.clone(), shell.log.clone());
+    let numbers = AtomicU64::new(0);
+    let listener = shell.listener.try_clone().map_err(Trouble::new)?;
+    let listening = listen::serve(
+        listener,
+        shell.secret.clone(),
+        Arc::new(AtomicU64::new(shell.generation)),
+        move |join, sender, receiver| {
+            let number = numbers.fetch_add(1, Ordering::Relaxed);
+            links::read_link(&posting, number, join, sender, receiver);
+        },
+        move |reason| log(&format!("refused a connection: {reason}")),
+    )
+    .map_err(Trouble::new)?;
+    let mut desk = Desk {
+        links: BTreeMap::new(),
+        consoles: BTreeMap::new(),
+        post,
+        folder: None,
+        own: VecDeque::new(),
+        events: shell.told.iter().map(event_bulk).collect(),
+        left_out: 0,
+        told_end: false,
+        ticked: Duration::ZERO,
+        alive: Duration::ZERO,
+    };
+    let began = desk.begin(&mut shell, untold, started);
+    let over = began.and_then(|()| desk.work(&mut shell, &inbox));
+    if let Err(trouble) = &over {
+        desk.tell_end(&shell, trouble);
+    }
+    drop(listening);
+    desk.say_goodbye(over != Ok(Leave::Restart));
+    over
+}
