@@ -187,6 +187,7 @@ fn a_bad_start_does_not_loop() {
     world.tell(Input::Progress);
     for _ in 0..9 {
         world.wait(31.0);
+        world.tell(Input::Progress);
         world.end(Worker(1), Ending::Code(1));
     }
     assert_eq!(world.failed, None);
