@@ -28,6 +28,8 @@ const BAD_STARTS_MAX: u32 = 3;
 const BAD_BEGINNINGS_MAX: u32 = 5;
 /// Workers in a row that may end by themselves without a step between them.
 const FAILURES_MAX: u32 = 8;
+/// How many times as often something may be ended from outside.
+const OUTSIDE_TIMES: u32 = 10;
 /// Attempts in a row of a server, without which nothing goes on.
 const SERVER_ATTEMPTS_MAX: u32 = 6;
 /// Coordinators in a row that may take the place of another without a step between them.
@@ -42,6 +44,8 @@ const SILENCE_MAX: Duration = Duration::from_secs(5);
 const BEGIN_MAX: Duration = Duration::from_secs(20);
 /// A look counts for so much time at most. Twenty looks at least are then in [`SILENCE_MAX`].
 const LOOK_MAX: Duration = Duration::from_millis(250);
+/// How long a process may take to join a coordinator that waits for it.
+const ABSENT_MAX: Duration = Duration::from_secs(15);
 /// How long the last words of a coordinator that has ended may be on their way.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How long a worker that is no longer wanted may take to end.
@@ -85,6 +89,8 @@ pub enum Input {
     Heard,
     /// A step was committed.
     Progress,
+    /// The coordinator waits for these to join.
+    Absent(Vec<Agent>),
     /// A process is ready.
     Ready {
         /// Which.
@@ -208,6 +214,9 @@ struct Process {
     killed: Option<String>,
     /// When it must have ended, where it is no longer wanted.
     leaves: Option<Duration>,
+    /// Whether the coordinator waits for it to join, and for how long it was seen to.
+    is_absent: bool,
+    absent: Duration,
 }
 
 impl Supervisor {
@@ -284,6 +293,7 @@ impl Supervisor {
                 (self.coordinators, self.failures, self.has_progressed) = (0, 0, true);
             }
             Input::Ready { agent, pid } => self.ready(now, agent, pid),
+            Input::Absent(agents) => self.absent(&agents),
             Input::Pool { workers } => self.pool(now, workers),
             Input::Kill { agent, pid, why } => self.kill(agent, pid, why, &mut actions),
             Input::Over => self.is_over = true,
@@ -332,6 +342,23 @@ impl Supervisor {
             self.is_linked = false;
             self.part(now, actions);
         }
+        let mut hung = Vec::new();
+        for (&agent, place) in &mut self.places {
+            if let Filling::Process(process) = &mut place.filling {
+                process.absent = match process.is_absent && self.is_linked {
+                    true => process.absent + passed,
+                    false => Duration::ZERO,
+                };
+                if process.absent >= ABSENT_MAX {
+                    process.absent = Duration::ZERO;
+                    hung.push((agent, process.pid));
+                }
+            }
+        }
+        for (agent, pid) in hung {
+            let why = format!("it did not join for {} s", ABSENT_MAX.as_secs());
+            self.kill(agent, pid, why, actions);
+        }
         for (&agent, place) in &mut self.places {
             if let Filling::Process(process) = &mut place.filling
                 && process.leaves.is_some_and(|at| at <= now)
@@ -348,7 +375,14 @@ impl Supervisor {
         if let Some(place) = self.places.get_mut(&agent)
             && place.filling == Filling::Asked
         {
-            let process = Process { pid, ready: None, killed: None, leaves: None };
+            let process = Process {
+                pid,
+                ready: None,
+                killed: None,
+                leaves: None,
+                is_absent: false,
+                absent: Duration::ZERO,
+            };
             place.filling = Filling::Process(process);
         }
     }
@@ -428,7 +462,8 @@ impl Supervisor {
         }
         let by_itself =
             ended.is_some_and(|(_, ending)| !ending.is_well() && !ending.is_from_outside());
-        if by_itself && matches!(agent, Agent::Worker(_)) {
+        // Without a coordinator they end by themselves in the end, and are not to blame.
+        if by_itself && self.is_linked && matches!(agent, Agent::Worker(_)) {
             self.failures += 1;
         }
         place.ends = place.ends.saturating_add(1);
@@ -448,6 +483,9 @@ impl Supervisor {
             Agent::Server(_) if ready.is_none() && !is_disturbed => SERVER_ATTEMPTS_MAX,
             _ => return,
         };
+        // Something outside may end it a few times before it has begun.
+        let outside = ended.is_some_and(|(_, ending)| ending.is_from_outside());
+        let most = if outside { OUTSIDE_TIMES * most } else { most };
         if ends >= most {
             let before = if ready.is_none() { "it was ready" } else { "a step was done" };
             let message = format!("{how}, {ends} times in a row before {before}");
@@ -478,7 +516,7 @@ impl Supervisor {
             _ => how,
         };
         let is_disturbed = ending.is_from_outside() || ending.asks_for_another();
-        self.replace_coordinator(now, reason, self.has_progressed && is_disturbed, actions);
+        self.replace_coordinator(now, reason, is_disturbed, actions);
     }
 
     fn replace_coordinator(
@@ -522,6 +560,15 @@ impl Supervisor {
             && process.pid == pid
         {
             process.ready.get_or_insert(now);
+        }
+    }
+
+    /// These have not joined the present coordinator.
+    fn absent(&mut self, agents: &[Agent]) {
+        for (agent, place) in &mut self.places {
+            if let Filling::Process(process) = &mut place.filling {
+                process.is_absent = agents.contains(agent);
+            }
         }
     }
 

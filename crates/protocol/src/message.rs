@@ -226,6 +226,8 @@ pub enum FromWorker {
     Evaluated {
         /// Which part.
         part: HeldOut,
+        /// Whose parameters: scores of others come late, and are let go.
+        step: u64,
         /// Which batch.
         batch: u64,
     },

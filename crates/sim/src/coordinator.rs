@@ -289,8 +289,8 @@ impl Desk {
             Msg::FromWorker(said, scores) => {
                 let Some(Agent::Worker(worker)) = known.filter(|_| current) else { return None };
                 match (said, scores) {
-                    (FromWorker::Evaluated { part, batch }, Some(scores)) => {
-                        Some(Input::Scored(worker, part, batch, *scores))
+                    (FromWorker::Evaluated { part, step, batch }, Some(scores)) => {
+                        Some(Input::Scored(worker, part, step, batch, *scores))
                     }
                     (said, _) => Some(Input::Worker(worker, said)),
                 }

@@ -323,7 +323,7 @@ impl Worker {
                 let Some(session) = self.session.as_mut().filter(|s| s.number == number) else {
                     return;
                 };
-                let told = FromWorker::Evaluated { part, batch };
+                let told = FromWorker::Evaluated { part, step, batch };
                 let msg = Msg::FromWorker(told, Some(Box::new(scores)));
                 world.send(pid, session.coordinator, msg);
                 session.answers.push_back(Input::Scored);

@@ -234,7 +234,8 @@ impl<'scope, 'env> Session<'scope, 'env> {
                         self.answers.push_back(match scored.transpose()?.flatten() {
                             None => Input::Over { step },
                             Some(scores) => {
-                                self.links.tell(&FromWorker::Evaluated { part, batch }, &scores);
+                                let told = FromWorker::Evaluated { part, step, batch };
+                                self.links.tell(&told, &scores);
                                 Input::Scored
                             }
                         });

@@ -82,8 +82,8 @@ fn it_scores_batch_by_batch() {
     enter(&mut boss, &shops, 2);
     assert_eq!(shops[0].hear(), (Push::State { step: 2 }, 0));
     shops[0].sender.send_with(&Pull::State { step: 2 }, bytes::as_bytes::<f32>(&[])).unwrap();
-    assert_eq!(boss.hear(), FromWorker::Evaluated { part, batch: 0 });
-    assert_eq!(boss.hear(), FromWorker::Evaluated { part, batch: 1 });
+    assert_eq!(boss.hear(), FromWorker::Evaluated { part, step: 2, batch: 0 });
+    assert_eq!(boss.hear(), FromWorker::Evaluated { part, step: 2, batch: 1 });
     boss.order(ToWorker::Finish);
     boss.drain();
     assert_eq!(world.end(), Ok(()));

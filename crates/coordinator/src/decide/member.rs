@@ -229,7 +229,11 @@ impl Members {
             WorkerPulse { worker: *worker, state, shards, examples_per_second, busy }
         };
         let server = |(server, m): (u32, &Server)| {
-            let state = if m.standing == Standing::Ready { "serving" } else { "starting" };
+            let state = match m.standing {
+                Standing::Awaited => "starting",
+                Standing::Joined => "getting ready",
+                Standing::Ready => "serving",
+            };
             let (state, busy, bytes_per_second) = (state.into(), m.busy, m.rate);
             ServerPulse { server, state, busy, bytes_per_second }
         };

@@ -81,6 +81,8 @@ impl Scoring {
     /// Whether it is taking too long.
     pub fn is_late(&self, now: Duration) -> bool {
         let limit = self.longest.map_or(FIRST, |longest| LEAST + TIMES * longest);
+        // Twice as long each time, so that whoever has to enter first can.
+        let limit = limit * (1 << self.times_late.min(8));
         self.missing > 0 && now.saturating_sub(self.progressed) > limit
     }
 
@@ -97,12 +99,16 @@ impl Scoring {
         if self.scores.iter().flatten().next().is_some_and(|first| !first.is_like(&scores)) {
             return Err(format!("the scores of batch {batch} are of another network"));
         }
+        // The first counts; whoever else has scored it says the same.
+        if self.scores[place].is_some() {
+            return Ok(None);
+        }
         let took = now.saturating_sub(self.progressed);
         self.longest = Some(self.longest.map_or(took, |longest| longest.max(took)));
         (self.progressed, self.times_late) = (now, 0);
-        if self.scores[place].replace(scores).is_none() {
-            self.missing -= 1;
-        }
+        self.scores[place] = Some(scores);
+        self.missing -= 1;
+        self.times_late = 0;
         if self.missing > 0 {
             return Ok(None);
         }

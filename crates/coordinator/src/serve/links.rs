@@ -58,10 +58,10 @@ fn read_worker(
 ) -> Result<(), Error> {
     while let Some(incoming) = link.receive::<FromWorker>()? {
         let input = match incoming.message {
-            FromWorker::Evaluated { part, batch } => {
+            FromWorker::Evaluated { part, step, batch } => {
                 let bulk = link.bulk_vec(SCORES_BYTES_MAX)?;
                 match serde_json::from_slice::<Scores>(&bulk) {
-                    Ok(scores) => Input::Scored(worker, part, batch, scores),
+                    Ok(scores) => Input::Scored(worker, part, step, batch, scores),
                     Err(e) => {
                         let message = format!("its scores cannot be read: {e}");
                         let trouble = Trouble::new(message);

@@ -165,6 +165,7 @@ impl<'a> Foreground<'a> {
             }
             News::Pulse(pulse) => {
                 self.reached(pulse.step);
+                self.tell(Input::Absent(absent(&pulse)));
                 audience.pulse(&pulse);
             }
             News::Pool(workers) => self.tell(Input::Pool { workers }),
@@ -362,6 +363,15 @@ impl<'a> Foreground<'a> {
             None => format!("its log is `{path}`"),
         })
     }
+}
+
+/// Those whom the coordinator waits for to join.
+fn absent(pulse: &Pulse) -> Vec<Agent> {
+    let is_absent = |state: &str| state == "starting";
+    let workers = pulse.workers.iter().filter(|w| is_absent(&w.state));
+    let servers = pulse.servers.iter().filter(|s| is_absent(&s.state));
+    let servers = servers.map(|s| Agent::Server(s.server));
+    workers.map(|w| Agent::Worker(w.worker)).chain(servers).collect()
 }
 
 /// The agent of this name.

@@ -17,9 +17,9 @@ impl Cluster {
             Input::Left { agent, pid, how, ended } => self.left(now, agent, pid, how, ended),
             Input::Worker(worker, said) => self.worker_said(now, worker, said),
             Input::Server(server, said, squares) => self.server_said(now, server, said, squares),
-            Input::Scored(worker, part, batch, scores) => {
+            Input::Scored(worker, part, step, batch, scores) => {
                 self.heard_worker(worker, now);
-                self.scored(now, part, batch, scores)
+                self.scored(now, part, (step, batch), scores)
             }
             Input::ManifestWritten(written) => self.manifest_written(now, written),
             Input::Scale(workers) => self.scale(now, workers),
@@ -132,6 +132,12 @@ impl Cluster {
                 self.part_saved(now, server, step, Err(why))
             }
             FromServer::Alive => Ok(()),
+            // It ends now; another takes its place, unless it cannot even begin.
+            FromServer::Failed(trouble)
+                if !trouble.fix_input && !matches!(self.phase, Phase::Gathering) =>
+            {
+                self.lose_server(now, server, trouble.message, false)
+            }
             FromServer::Failed(trouble) => Err(Trouble {
                 message: format!("server-{server} cannot go on: {}", trouble.message),
                 ..trouble

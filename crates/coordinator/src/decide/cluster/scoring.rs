@@ -63,11 +63,12 @@ impl Cluster {
         &mut self,
         now: Duration,
         part: HeldOut,
-        batch: u64,
+        (step, batch): (u64, u64),
         scores: Scores,
     ) -> Result<(), Trouble> {
+        let own = self.course.state().step;
         let Phase::Scoring(scoring, end) = &mut self.phase else { return Ok(()) };
-        if scoring.part != part {
+        if scoring.part != part || step != own {
             return Ok(());
         }
         let taken = scoring.take(now, batch, scores).map_err(Trouble::new)?;

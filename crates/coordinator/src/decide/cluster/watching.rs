@@ -18,6 +18,8 @@ const SILENCE_TIMES: u32 = 8;
 /// begins anew anyway.
 const CUT: Duration = Duration::from_millis(300);
 
+/// How long a server may take to say what a step waits for: it may be deep in a slow disk.
+const ANSWER: Duration = Duration::from_secs(60);
 /// How often a step is asked after before everyone is taken for late at once.
 const PATIENT_TIMES: u32 = 3;
 
@@ -28,6 +30,8 @@ pub(super) struct Inquiry {
     /// How often, for this step, and when last.
     pub times: u32,
     asked: Duration,
+    /// When those were asked first whose answer is waited for.
+    first: Duration,
     /// By server: segments that lack blocks, and shards that are not counted.
     answers: Vec<Option<Answer>>,
 }
@@ -46,6 +50,9 @@ impl Cluster {
         let servers = self.members.servers.iter_mut().map(|s| &mut s.heard);
         workers.chain(servers).for_each(|heard| *heard += slept);
         self.stepped += slept;
+        if let Some(inquiry) = &mut self.inquiry {
+            inquiry.first += slept;
+        }
         if let Phase::Scoring(scoring, _) = &mut self.phase {
             scoring.progressed += slept;
         }
@@ -166,18 +173,37 @@ impl Cluster {
             self.inquiry = None;
             return Ok(());
         }
+        if let Some((server, pid)) = self.unanswered(now) {
+            let how = "it lives, and does not answer".to_owned();
+            self.decide(Action::Kill(Agent::Server(server), pid), how.clone());
+            return self.lose_server(now, server, how, true);
+        }
         let before = self.inquiry.as_ref().filter(|inquiry| inquiry.step == step);
         let (times, since) = before.map_or((0, self.stepped), |i| (i.times, i.asked));
         if now.saturating_sub(since.max(self.stepped)) < self.patience.limit(times) {
             return Ok(());
         }
         let answers = vec![None; self.config.servers as usize];
-        self.inquiry = Some(Inquiry { step, times: times + 1, asked: now, answers });
+        // An answer that is waited for is not asked for anew.
+        let open = self.inquiry.take().filter(|i| i.step == step && i.answers.contains(&None));
+        let first = open.as_ref().map_or(now, |inquiry| inquiry.first);
+        let answers = open.map_or(answers, |inquiry| inquiry.answers);
+        self.inquiry = Some(Inquiry { step, times: times + 1, asked: now, first, answers });
         for server in 0..self.config.servers {
             let missing = ToServer::Missing { step };
             self.decide(Action::ToServer(server, missing), "the step takes too long");
         }
         Ok(())
+    }
+
+    /// A server that has not answered for very long, and its process.
+    fn unanswered(&self, now: Duration) -> Option<(u32, u32)> {
+        let inquiry = self.inquiry.as_ref()?;
+        if now.saturating_sub(inquiry.first) < ANSWER {
+            return None;
+        }
+        let server = inquiry.answers.iter().position(Option::is_none)?;
+        Some((server as u32, self.members.servers[server].pid))
     }
 
     /// A server has said what a step waits for. When all have, whoever is late is suspected, as

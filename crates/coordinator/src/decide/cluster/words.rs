@@ -93,8 +93,8 @@ pub enum Input {
     },
     /// A worker said something.
     Worker(u32, FromWorker),
-    /// A worker has scored a batch.
-    Scored(u32, HeldOut, u64, Scores),
+    /// A worker has scored, with the parameters after so many steps, a batch.
+    Scored(u32, HeldOut, u64, u64, Scores),
     /// A server said something, with the squares that came with it.
     Server(u32, FromServer, Vec<f64>),
     /// A checkpoint's manifest is on the disk, in this folder; or why not.
