@@ -15,7 +15,8 @@ use planaria_coordinator::decide::course::Setup;
 use planaria_coordinator::decide::record::told_steps;
 use planaria_coordinator::journal::{self, Journal};
 use planaria_coordinator::parameters;
-use planaria_coordinator::record::{self, RecordFile};
+use planaria_coordinator::record;
+use planaria_coordinator::serve::keeping::Keeping;
 use planaria_coordinator::serve::{self, Leave};
 use planaria_fleet::ending::{ANOTHER, PANICKED};
 use planaria_numerics::aggregate::BLOCK;
@@ -28,7 +29,7 @@ use planaria_protocol::message::{EVALUATION_BATCH, Trouble};
 use planaria_protocol::state::State;
 use std::io::{BufRead, Read, Write};
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -182,7 +183,7 @@ fn coordinate(launch: Launch) -> Result<Leave, Trouble> {
         generation: launch.generation,
         journal,
         told,
-        record: record_file(&launch),
+        keeping: launch.state.as_ref().map(|folder| Keeping::new(folder.into(), boot_id())),
         left,
         shelf,
         manifest: Manifest { generation: launch.generation, ..course.manifest },
@@ -238,22 +239,6 @@ fn origin(launch: &Launch, course: &CourseLaunch, shelf: &Shelf) -> Origin {
         Err(why) => log(&format!("no checkpoint can be gone back to: {why}")),
     }
     origin
-}
-
-fn record_file(launch: &Launch) -> Option<(PathBuf, RecordFile)> {
-    let folder = Path::new(launch.state.as_deref()?);
-    let made = RecordFile::create(folder, &boot_id());
-    match made.or_else(|_| RecordFile::reuse(folder, &boot_id())) {
-        Ok(file) => Some((folder.to_path_buf(), file)),
-        Err(e) => {
-            log(&format!(
-                "the record cannot be kept in `{}` ({e}): if the coordinator is lost, the run goes \
-                 back to its last checkpoint",
-                folder.display()
-            ));
-            None
-        }
-    }
 }
 
 /// The shape of the cluster, and the parameters of each server.
