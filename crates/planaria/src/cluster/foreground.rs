@@ -5,7 +5,7 @@
 //! never waits for longer than a moment but to reap what has ended.
 
 use crate::clock::Stopwatch;
-use crate::cluster::console::{Console, News};
+use crate::cluster::console::{Console, News, Seen};
 use crate::cluster::control::Control;
 use crate::cluster::launch;
 use crate::cluster::meeting::{Meeting, Met, Whom};
@@ -57,8 +57,8 @@ pub struct Foreground<'a> {
     link: Option<Console>,
     meeting: Option<Meeting>,
     control: Option<Control>,
-    /// The place in `events.jsonl` of the first event that has not been seen.
-    seen: u64,
+    /// The events that have been seen.
+    seen: Seen,
     /// Steps done, as this coordinator told last.
     step: Option<u64>,
     /// Why the run is to stop, and whether this coordinator was told so.
@@ -88,7 +88,7 @@ impl<'a> Foreground<'a> {
             link: None,
             meeting: None,
             control: None,
-            seen: 0,
+            seen: Seen::default(),
             step: None,
             stopping: None,
             told_stop: false,
@@ -272,7 +272,7 @@ impl<'a> Foreground<'a> {
             secret: self.secret.clone(),
             build: self.first.build.clone(),
             generation,
-            from: self.seen,
+            seen: self.seen,
         };
         Meeting::begin(whom).ok()
     }
@@ -317,7 +317,7 @@ impl<'a> Foreground<'a> {
     /// Lets go of the link, if there is one.
     fn unlink(&mut self) {
         if let Some(link) = self.link.take() {
-            self.seen = self.seen.max(link.seen());
+            self.seen = link.seen();
         }
     }
 
