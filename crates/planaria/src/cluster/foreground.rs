@@ -192,7 +192,9 @@ impl<'a> Foreground<'a> {
             What::Steps(figures) => self.reached(figures.step),
             What::Committed { end_step, .. } => self.reached(*end_step),
             What::Stopping { reason } => {
-                (self.stopping, self.told_stop) = (Some(reason.clone()), true);
+                self.stopping = Some(reason.clone());
+                // What one said that is gone, another has not been told.
+                self.told_stop |= event.generation == self.generation();
             }
             What::Ended { .. } => {
                 self.over.get_or_insert(self.clock.elapsed());
