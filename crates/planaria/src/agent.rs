@@ -226,7 +226,13 @@ fn origin(launch: &Launch, course: &CourseLaunch, shelf: &Shelf) -> Origin {
     if course.after.is_none() {
         return origin;
     }
-    match shelf.newest_manifest() {
+    // Servers go on from what they kept, as the record says; if they cannot, they compare what they
+    // read. Nobody is to wait for it before that.
+    let found = match origin.record {
+        Some(_) => shelf.newest_manifest_alone(),
+        None => shelf.newest_manifest(),
+    };
+    match found {
         Ok(Some(found)) => {
             found.damaged.iter().for_each(|why| log(why));
             let folder = found.path.canonicalize().unwrap_or(found.path);
