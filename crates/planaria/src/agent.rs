@@ -46,6 +46,8 @@ const ORDERS_BYTES_MAX: u64 = 64 << 20;
 /// Runs an agent to its end. What went wrong is in its log.
 pub fn run(role: &cli::Role) -> Result<Option<Exit>> {
     end_on_panic();
+    // Else it may be called `exe`, after where it was started from.
+    let _ = std::fs::write("/proc/self/comm", "planaria");
     if matches!(role, cli::Role::Build) {
         return print(&format!("{}\n", crate::BUILD)).map(|()| None);
     }
