@@ -65,8 +65,7 @@ impl Journal {
     pub fn write(&mut self, event: &Event) -> io::Result<()> {
         let mut line = serde_json::to_vec(event)?;
         line.push(b'\n');
-        let is_figure = matches!(event.what, What::Steps(_) | What::Dealt { .. });
-        self.waiting.push(line, is_figure);
+        self.waiting.push(Line { text: line, what: event.what.clone() });
         self.flush();
         Ok(())
     }
@@ -77,9 +76,13 @@ impl Journal {
     }
 
     /// Those events.
-    pub fn waiting(&self) -> Vec<What> {
-        let events = self.waiting.lines.iter().map(|(line, _)| serde_json::from_slice(line));
-        events.flatten().map(|event: Event| event.what).collect()
+    pub fn waiting(&self) -> impl Iterator<Item = &What> {
+        self.waiting.lines.iter().map(|line| &line.what)
+    }
+
+    /// Another number whenever other events wait.
+    pub fn changes(&self) -> u64 {
+        self.waiting.changes
     }
 
     /// Why events wait for the disk, if they do.
@@ -173,23 +176,32 @@ fn put(file: &mut File, line: &[u8], torn: &mut bool) -> io::Result<()> {
     Ok(())
 }
 
+/// A line, and what it tells.
+#[derive(Debug)]
+struct Line {
+    text: Vec<u8>,
+    what: What,
+}
+
 /// Lines that the disk has not taken.
 #[derive(Debug, Default)]
 struct Waiting {
-    /// Each with whether it is figures alone, which go first where room is scarce.
-    lines: VecDeque<(Vec<u8>, bool)>,
+    lines: VecDeque<Line>,
     bytes: usize,
+    /// How often they have become others.
+    changes: u64,
     /// Lines that were let go.
     dropped: u64,
 }
 
 impl Waiting {
-    fn push(&mut self, line: Vec<u8>, is_figure: bool) {
-        self.bytes += line.len();
-        self.lines.push_back((line, is_figure));
+    fn push(&mut self, line: Line) {
+        self.bytes += line.text.len();
+        self.changes += 1;
+        self.lines.push_back(line);
         while self.bytes > WAITING_BYTES_MAX && self.lines.len() > 1 {
-            let oldest = self.lines.iter().position(|(_, is_figure)| *is_figure).unwrap_or(0);
-            let gone = self.lines.remove(oldest).map_or(0, |(line, _)| line.len());
+            let oldest = self.lines.iter().position(|line| is_figure(&line.what)).unwrap_or(0);
+            let gone = self.lines.remove(oldest).map_or(0, |line| line.text.len());
             self.bytes -= gone;
             self.dropped += 1;
         }
@@ -197,9 +209,9 @@ impl Waiting {
 
     /// The next line to write: first of all that some are missing, which is no event.
     fn front(&self) -> Option<Vec<u8>> {
-        let (line, _) = self.lines.front()?;
+        let line = self.lines.front()?;
         Some(match self.dropped {
-            0 => line.clone(),
+            0 => line.text.clone(),
             n => format!("{{\"gap\":\"{n} events could not be written\"}}\n").into_bytes(),
         })
     }
@@ -208,9 +220,15 @@ impl Waiting {
         if std::mem::take(&mut self.dropped) > 0 {
             return;
         }
-        let gone = self.lines.pop_front().map_or(0, |(line, _)| line.len());
+        let gone = self.lines.pop_front().map_or(0, |line| line.text.len());
         self.bytes -= gone;
+        self.changes += 1;
     }
+}
+
+/// Whether an event is figures alone, which go first where room is scarce.
+pub fn is_figure(what: &What) -> bool {
+    matches!(what, What::Steps(_) | What::Dealt { .. })
 }
 
 /// The events of a run; a line that a crash tore is left out.

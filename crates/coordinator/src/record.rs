@@ -38,7 +38,11 @@ impl RecordFile {
         }
         let file =
             OpenOptions::new().write(true).read(true).create_new(true).mode(0o600).open(&fresh)?;
-        file.write_all_at(&vec![0; 2 * SLOT], 0)?;
+        if let Err(e) = file.write_all_at(&vec![0; 2 * SLOT], 0) {
+            // On a full disk a piece of it would only be in the way.
+            let _ = fs::remove_file(&fresh);
+            return Err(e);
+        }
         Ok(Self { file, boot: boot.to_owned(), number: 0, slot: Vec::with_capacity(SLOT) })
     }
 
@@ -56,13 +60,14 @@ impl RecordFile {
         Ok(Self { file, boot: boot.to_owned(), number, slot: Vec::with_capacity(SLOT) })
     }
 
-    /// Writes a record; the one before it stays until this one is whole.
+    /// Writes a record; the one before it stays until this one is whole. Without its events, where
+    /// there is no room for them.
     pub fn write(&mut self, folder: &Path, record: &Record) -> io::Result<()> {
         self.number += 1;
-        self.slot.clear();
-        self.slot.resize(HEADER, 0);
-        let content = postcard::to_extend(&(&self.boot, record), std::mem::take(&mut self.slot));
-        self.slot = content.map_err(io::Error::other)?;
+        self.put(record)?;
+        if self.slot.len() > SLOT {
+            self.put(&Record { events: Vec::new(), ..record.clone() })?;
+        }
         if self.slot.len() > SLOT {
             return Err(io::Error::other(format!("a record has {} bytes", self.slot.len())));
         }
@@ -77,6 +82,28 @@ impl RecordFile {
             fs::rename(folder.join(format!("{FILE}.new")), folder.join(FILE))?;
         }
         Ok(())
+    }
+
+    fn put(&mut self, record: &Record) -> io::Result<()> {
+        self.slot.clear();
+        self.slot.resize(HEADER, 0);
+        let content = postcard::to_extend(&(&self.boot, record), std::mem::take(&mut self.slot));
+        self.slot = content.map_err(io::Error::other)?;
+        Ok(())
+    }
+}
+
+/// Takes away the record that is there: what has happened since is in none, and nobody must go on
+/// from it as if nothing had.
+pub fn discard(folder: &Path) -> io::Result<()> {
+    // No record yet, and of no use without one.
+    let _ = fs::remove_file(folder.join(format!("{FILE}.new")));
+    let path = folder.join(FILE);
+    match fs::remove_file(&path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        // Where a name cannot be taken away, what it stands for may.
+        Err(_) => OpenOptions::new().write(true).open(&path).and_then(|file| file.set_len(0)),
+        Ok(()) => Ok(()),
     }
 }
 
@@ -155,8 +182,16 @@ mod tests {
             reused.write(folder, &record(step)).unwrap();
             assert_eq!(read(folder, "boot").map(|r| r.state.step), Some(step));
         }
+        // Events without end do not take its room.
+        let endless = Record { events: vec![b'x'; SLOT], ..record(10) };
+        reused.write(folder, &endless).unwrap();
+        assert_eq!(read(folder, "boot"), Some(record(10)));
+
         fs::write(&path, &whole[..10]).unwrap();
         assert_eq!(read(folder, "boot"), None);
         RecordFile::reuse(folder, "boot").unwrap_err();
+        discard(folder).unwrap();
+        discard(folder).unwrap();
+        assert!(!path.exists());
     }
 }

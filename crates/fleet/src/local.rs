@@ -24,6 +24,11 @@ use std::time::Duration;
 /// What every pipe holds without being asked to.
 const PIPE_BYTES: usize = 60_000;
 
+/// The program that this process is, even if its file has become another since.
+pub const OWN: &str = "/proc/self/exe";
+/// What a process of it is called.
+const OWN_NAME: &str = "planaria";
+
 /// A child that has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exit {
@@ -115,6 +120,9 @@ impl Local {
         let log = log.map_err(|why| Error::Log { path: path.display().to_string(), why })?;
         let started = |why| Error::Start { agent, why };
         let mut command = Command::new(&self.program);
+        if self.program == Path::new(OWN) {
+            command.arg0(OWN_NAME);
+        }
         command.arg("agent");
         match agent {
             Agent::Coordinator | Agent::Console => command.arg("coordinator"),

@@ -15,7 +15,8 @@ use planaria_coordinator::decide::course::Setup;
 use planaria_coordinator::decide::record::told_steps;
 use planaria_coordinator::journal::{self, Journal};
 use planaria_coordinator::parameters;
-use planaria_coordinator::record::{self, RecordFile};
+use planaria_coordinator::record;
+use planaria_coordinator::serve::keeping::Keeping;
 use planaria_coordinator::serve::{self, Leave};
 use planaria_fleet::ending::{ANOTHER, PANICKED};
 use planaria_numerics::aggregate::BLOCK;
@@ -28,7 +29,7 @@ use planaria_protocol::message::{EVALUATION_BATCH, Trouble};
 use planaria_protocol::state::State;
 use std::io::{BufRead, Read, Write};
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,6 +46,8 @@ const ORDERS_BYTES_MAX: u64 = 64 << 20;
 /// Runs an agent to its end. What went wrong is in its log.
 pub fn run(role: &cli::Role) -> Result<Option<Exit>> {
     end_on_panic();
+    // Else it may be called `exe`, after where it was started from.
+    let _ = std::fs::write("/proc/self/comm", "planaria");
     if matches!(role, cli::Role::Build) {
         return print(&format!("{}\n", crate::BUILD)).map(|()| None);
     }
@@ -182,7 +185,7 @@ fn coordinate(launch: Launch) -> Result<Leave, Trouble> {
         generation: launch.generation,
         journal,
         told,
-        record: record_file(&launch),
+        keeping: launch.state.as_ref().map(|folder| Keeping::new(folder.into(), boot_id())),
         left,
         shelf,
         manifest: Manifest { generation: launch.generation, ..course.manifest },
@@ -225,7 +228,13 @@ fn origin(launch: &Launch, course: &CourseLaunch, shelf: &Shelf) -> Origin {
     if course.after.is_none() {
         return origin;
     }
-    match shelf.newest_manifest() {
+    // Servers go on from what they kept, as the record says; if they cannot, they compare what they
+    // read. Nobody is to wait for it before that.
+    let found = match origin.record {
+        Some(_) => shelf.newest_manifest_alone(),
+        None => shelf.newest_manifest(),
+    };
+    match found {
         Ok(Some(found)) => {
             found.damaged.iter().for_each(|why| log(why));
             let folder = found.path.canonicalize().unwrap_or(found.path);
@@ -238,22 +247,6 @@ fn origin(launch: &Launch, course: &CourseLaunch, shelf: &Shelf) -> Origin {
         Err(why) => log(&format!("no checkpoint can be gone back to: {why}")),
     }
     origin
-}
-
-fn record_file(launch: &Launch) -> Option<(PathBuf, RecordFile)> {
-    let folder = Path::new(launch.state.as_deref()?);
-    let made = RecordFile::create(folder, &boot_id());
-    match made.or_else(|_| RecordFile::reuse(folder, &boot_id())) {
-        Ok(file) => Some((folder.to_path_buf(), file)),
-        Err(e) => {
-            log(&format!(
-                "the record cannot be kept in `{}` ({e}): if the coordinator is lost, the run goes \
-                 back to its last checkpoint",
-                folder.display()
-            ));
-            None
-        }
-    }
 }
 
 /// The shape of the cluster, and the parameters of each server.

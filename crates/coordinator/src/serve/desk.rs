@@ -4,7 +4,6 @@
 use super::links::Mail;
 use super::{Leave, Shell};
 use crate::decide::cluster::{Action, Decision, Input, Saving};
-use crate::decide::record::Record;
 use planaria_protocol::checkpoint::{Manifest, Part, PartInfo};
 use planaria_protocol::event::What;
 use planaria_protocol::link::Sender;
@@ -67,7 +66,7 @@ impl Desk {
         }
         // Whoever takes this one's place must not tell it again.
         if let Some(left) = shell.left.take() {
-            keep(shell, left);
+            shell.keep(left);
         }
         started.map_or(Ok(()), |what| self.record(shell, what, "the command asked for it"))
     }
@@ -184,7 +183,7 @@ impl Desk {
 
     fn act(&mut self, shell: &mut Shell, decision: Decision) -> Result<Option<Leave>, Trouble> {
         match decision.action {
-            Action::Keep(record) => keep(shell, *record),
+            Action::Keep(record) => shell.keep(*record),
             // Whoever cannot be reached is reported by the thread that reads its link.
             Action::ToWorker(worker, message) => {
                 if let Some(link) = self.links.get(&Agent::Worker(worker)) {
@@ -301,22 +300,5 @@ impl Desk {
     /// What this thread has to tell itself; its box may be full, and only it empties the box.
     fn written(&mut self, result: Result<String, String>) {
         self.own.push_back(Input::ManifestWritten(result));
-    }
-}
-
-/// Writes the record; if that fails, a loss of this process will go back to the last checkpoint.
-fn keep(shell: &mut Shell, mut record: Record) {
-    // What the disk has not taken is lost with this process, unless the record holds it.
-    if shell.journal.pending() > 0 {
-        record = record.with_waiting(&shell.journal.waiting());
-    }
-    if let Some((folder, file)) = &mut shell.record
-        && let Err(e) = file.write(folder, &record)
-    {
-        (shell.log)(&format!(
-            "the record cannot be kept ({e}): if the coordinator is lost, the run goes back to its \
-             last checkpoint"
-        ));
-        shell.record = None;
     }
 }

@@ -4,18 +4,19 @@
 //! sent, written or recorded from here. Never decides anything itself.
 //!
 //! # Layout
-//! - `links`: threads that read; `desk`: mail is opened and decisions are acted on; `telling`: events
+//! - [`keeping`]: the record is written; `links`: threads that read; `desk`: mail is opened and decisions are acted on; `telling`: events
 //!   and pulses for those who watch
 
 mod desk;
+pub mod keeping;
 mod links;
 mod telling;
 
 use crate::decide::cluster::Cluster;
 use crate::decide::record::Record;
 use crate::journal::Journal;
-use crate::record::RecordFile;
 use desk::Desk;
+use keeping::Keeping;
 use planaria_protocol::checkpoint::{Manifest, Shelf};
 use planaria_protocol::clock::Clock;
 use planaria_protocol::event::{Event, What};
@@ -23,7 +24,6 @@ use planaria_protocol::message::{Trouble, event_bulk};
 use planaria_protocol::{Secret, listen};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::TcpListener;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
@@ -49,8 +49,8 @@ pub struct Shell {
     pub journal: Journal,
     /// What was written in this session before this process began.
     pub told: Vec<Event>,
-    /// Where the record is kept, if it can be.
-    pub record: Option<(PathBuf, RecordFile)>,
+    /// Where the record is kept, if it is.
+    pub keeping: Option<Keeping>,
     /// The record that another coordinator has left, without what it says to be told.
     pub left: Option<Record>,
     /// The run's checkpoints.
@@ -63,6 +63,15 @@ pub struct Shell {
     pub clock: Arc<dyn Clock>,
     /// Where log lines go.
     pub log: Log,
+}
+
+impl Shell {
+    /// Writes the record.
+    fn keep(&mut self, record: Record) {
+        if let Some(keeping) = &mut self.keeping {
+            keeping.keep(self.clock.now(), record, &self.journal, &self.log);
+        }
+    }
 }
 
 /// How the coordinator's process ends.

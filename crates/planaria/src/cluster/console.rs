@@ -44,8 +44,33 @@ pub enum News {
 pub struct Watching {
     /// Whether it starts and ends the processes.
     pub supervises: bool,
-    /// The place in `events.jsonl` of the first event that it has not seen.
-    pub from: u64,
+    /// What it has seen.
+    pub seen: Seen,
+}
+
+/// How much of a session's events was seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Seen {
+    /// The place after the last of them.
+    place: u64,
+    /// The latest generation among them.
+    generation: u64,
+}
+
+impl Seen {
+    /// Whether this is none of them. What one coordinator told may be lost with it, where the disk
+    /// was full: then the places begin earlier again for the next, whose events are new all the same.
+    fn is_new(&self, place: u64, event: &Event) -> bool {
+        place >= self.place || event.generation > self.generation
+    }
+
+    fn add(&mut self, place: u64, event: &Event) {
+        let after = place.saturating_add(1);
+        if event.generation > self.generation {
+            *self = Self { place: after, generation: event.generation };
+        }
+        self.place = self.place.max(after);
+    }
 }
 
 /// A piece of news, with its place in `events.jsonl` if it is an event.
@@ -55,13 +80,13 @@ type Told = (Option<u64>, News);
 pub struct Console {
     sender: Sender,
     news: Inbox<Told>,
-    /// The place after the last event that was taken.
-    seen: Cell<u64>,
+    /// The events that were taken.
+    seen: Cell<Seen>,
 }
 
 impl Console {
     /// Connects to whichever coordinator listens there, and begins to watch. The coordinator tells
-    /// the events of its session from the first; those before `watching.from` are left out.
+    /// the events of its session from the first; those that were seen are left out.
     pub fn join(address: &str, secret: &Secret, build: &str, watching: Watching) -> Result<Self> {
         let (sender, receiver) = connect(address, secret, None).map_err(Failure::failed)?;
         let join = Join {
@@ -71,15 +96,15 @@ impl Console {
             address: None,
             kept: None,
         };
-        let Watching { supervises, from } = watching;
+        let Watching { supervises, seen } = watching;
         let said =
             sender.send(&join).and_then(|()| sender.send(&FromConsole::Watch { supervises }));
         said.map_err(Failure::failed)?;
         let (pass, news) = sync_channel(NEWS_MAX);
-        let read = move || read(receiver, from, &pass);
+        let read = move || read(receiver, seen, &pass);
         let reading = std::thread::Builder::new().name("news".into()).spawn(read);
         reading.context(|| "cannot start a thread".into())?;
-        Ok(Self { sender, news, seen: Cell::new(from) })
+        Ok(Self { sender, news, seen: Cell::new(seen) })
     }
 
     /// Which generation the coordinator is.
@@ -87,8 +112,8 @@ impl Console {
         self.sender.generation()
     }
 
-    /// The place in `events.jsonl` after the last event that was taken.
-    pub fn seen(&self) -> u64 {
+    /// The events that were taken, and those seen before.
+    pub fn seen(&self) -> Seen {
         self.seen.get()
     }
 
@@ -96,8 +121,11 @@ impl Console {
     pub fn next(&self, wait: Duration) -> News {
         match self.news.recv_timeout(wait) {
             Ok((index, news)) => {
-                let after = index.map_or(0, |index| index.saturating_add(1));
-                self.seen.set(self.seen.get().max(after));
+                if let (Some(place), News::Event(event)) = (index, &news) {
+                    let mut seen = self.seen.get();
+                    seen.add(place, event);
+                    self.seen.set(seen);
+                }
                 news
             }
             Err(RecvTimeoutError::Timeout) => News::Nothing,
@@ -135,10 +163,10 @@ impl Drop for Console {
     }
 }
 
-fn read(mut receiver: Receiver, from: u64, pass: &SyncSender<Told>) {
+fn read(mut receiver: Receiver, seen: Seen, pass: &SyncSender<Told>) {
     loop {
         let told = match next(&mut receiver) {
-            Ok(Some((Some(index), _))) if index < from => continue,
+            Ok(Some((Some(place), News::Event(event)))) if !seen.is_new(place, &event) => continue,
             Ok(Some(told)) => told,
             Ok(None) => (None, News::Gone("it went away".into())),
             Err(e) => (None, News::Gone(e.to_string())),

@@ -5,7 +5,7 @@
 //! never waits for longer than a moment but to reap what has ended.
 
 use crate::clock::Stopwatch;
-use crate::cluster::console::{Console, News};
+use crate::cluster::console::{Console, News, Seen};
 use crate::cluster::control::Control;
 use crate::cluster::launch;
 use crate::cluster::meeting::{Meeting, Met, Whom};
@@ -57,8 +57,8 @@ pub struct Foreground<'a> {
     link: Option<Console>,
     meeting: Option<Meeting>,
     control: Option<Control>,
-    /// The place in `events.jsonl` of the first event that has not been seen.
-    seen: u64,
+    /// The events that have been seen.
+    seen: Seen,
     /// Steps done, as this coordinator told last.
     step: Option<u64>,
     /// Why the run is to stop, and whether this coordinator was told so.
@@ -88,7 +88,7 @@ impl<'a> Foreground<'a> {
             link: None,
             meeting: None,
             control: None,
-            seen: 0,
+            seen: Seen::default(),
             step: None,
             stopping: None,
             told_stop: false,
@@ -193,7 +193,9 @@ impl<'a> Foreground<'a> {
             What::Steps(figures) => self.reached(figures.step),
             What::Committed { end_step, .. } => self.reached(*end_step),
             What::Stopping { reason } => {
-                (self.stopping, self.told_stop) = (Some(reason.clone()), true);
+                self.stopping = Some(reason.clone());
+                // What one said that is gone, another has not been told.
+                self.told_stop |= event.generation == self.generation();
             }
             What::Ended { .. } => {
                 self.over.get_or_insert(self.clock.elapsed());
@@ -273,7 +275,7 @@ impl<'a> Foreground<'a> {
             secret: self.secret.clone(),
             build: self.first.build.clone(),
             generation,
-            from: self.seen,
+            seen: self.seen,
         };
         Meeting::begin(whom).ok()
     }
@@ -318,7 +320,7 @@ impl<'a> Foreground<'a> {
     /// Lets go of the link, if there is one.
     fn unlink(&mut self) {
         if let Some(link) = self.link.take() {
-            self.seen = self.seen.max(link.seen());
+            self.seen = link.seen();
         }
     }
 

@@ -4,7 +4,7 @@
 //! tries for longer than [`PATIENCE`].
 
 use crate::clock::Stopwatch;
-use crate::cluster::console::{Console, Watching};
+use crate::cluster::console::{Console, Seen, Watching};
 use planaria_protocol::Secret;
 use std::io::{BufRead, BufReader, Result};
 use std::process::ChildStdout;
@@ -30,8 +30,8 @@ pub struct Whom {
     pub build: String,
     /// Which generation it is; another is not the one that is meant.
     pub generation: u64,
-    /// The first event that has not been seen.
-    pub from: u64,
+    /// The events that have been seen.
+    pub seen: Seen,
 }
 
 /// An attempt to reach a coordinator.
@@ -89,7 +89,7 @@ fn reach(whom: Whom, is_off: &AtomicBool) -> Option<(String, Console)> {
         matches!(read, Ok(1..)).then(|| line.trim().to_owned())
     })?;
     while !is_off.load(Ordering::Relaxed) && since.elapsed() < PATIENCE {
-        let watching = Watching { supervises: true, from: whom.from };
+        let watching = Watching { supervises: true, seen: whom.seen };
         match Console::join(&address, &whom.secret, &whom.build, watching) {
             Ok(console) if console.generation() == whom.generation => {
                 return Some((address, console));

@@ -90,8 +90,13 @@ fn ask(console: &Console) -> bool {
     loop {
         match console.next(PATIENCE) {
             News::Event(event) => {
-                if matches!(event.what, What::Stopping { .. } | What::Ended { .. }) {
-                    return true;
+                match event.what {
+                    // Another may have said so, and be gone.
+                    What::Stopping { .. } if event.generation == console.generation() => {
+                        return true;
+                    }
+                    What::Ended { .. } => return true,
+                    _ => {}
                 }
             }
             News::Pulse(_) | News::Pool(_) | News::Kill { .. } => {}

@@ -3,6 +3,7 @@
 //! Owns where it is looked for and that it is of this build. Never starts an agent.
 
 use crate::failure::{Failure, Result};
+use planaria_fleet::local::OWN;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,12 +26,14 @@ pub fn find(given: Option<&Path>) -> Result<PathBuf> {
         // It would start itself again and again.
         return Err(Failure::user("this program was started as an agent, but has none"));
     }
+    let own = std::env::current_exe().unwrap_or_default();
+    let is_own = given.is_none_or(|path| is_same(path, &own));
+    if is_own && HAS_AGENTS.load(Ordering::Relaxed) {
+        // A file may become another while a run goes on, as when it is upgraded. What runs does not.
+        return Ok(if Path::new(OWN).exists() { OWN.into() } else { own });
+    }
     if let Some(path) = given {
         return check(path, "name the `planaria` that was built with this program");
-    }
-    let own = std::env::current_exe().unwrap_or_default();
-    if HAS_AGENTS.load(Ordering::Relaxed) {
-        return Ok(own);
     }
     let paths = std::env::var_os("PATH").unwrap_or_default();
     let found = beside(&own).chain(std::env::split_paths(&paths)).map(|folder| folder.join(NAME));

@@ -7,7 +7,7 @@
 //! not touch those before it. Never looks inside the weights.
 
 use super::manifest::{FILE, Manifest};
-use super::{Checkpoint, Unreadable, read, verify};
+use super::{Checkpoint, Unreadable, damaged, read, verify};
 use crate::durable;
 use std::fs;
 use std::io;
@@ -117,6 +117,16 @@ impl Shelf {
     /// The manifest of the newest whole checkpoint, whose parts were compared and not kept.
     pub fn newest_manifest(&self) -> Result<Option<Found<Manifest>>, Unreadable> {
         self.find(verify)
+    }
+
+    /// The same without a look at the parts, which may be many gigabytes: whoever reads them compares
+    /// them then.
+    pub fn newest_manifest_alone(&self) -> Result<Option<Found<Manifest>>, Unreadable> {
+        self.find(|folder| {
+            let manifest = Manifest::read(folder)?;
+            manifest.check().map_err(damaged(folder))?;
+            Ok(manifest)
+        })
     }
 
     /// The checkpoint of one name (`last`, `best`).

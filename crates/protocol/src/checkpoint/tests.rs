@@ -230,6 +230,7 @@ fn keeps_the_newest_and_the_best() {
     assert_eq!(shelf.named("best").unwrap().weights, sample(2));
     assert_eq!(shelf.newest().unwrap().unwrap().checkpoint.weights, sample(5));
     assert_eq!(shelf.newest_manifest().unwrap().unwrap().checkpoint.step, 5);
+    assert_eq!(shelf.newest_manifest_alone().unwrap().unwrap().checkpoint.step, 5);
     // The old best goes when there is a better one.
     add(&shelf, 6, true);
     assert_eq!(names(dir.path()), ["best", "last", "step-0000000005", "step-0000000006"]);

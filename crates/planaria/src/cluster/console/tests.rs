@@ -60,12 +60,31 @@ fn a_console_that_comes_again_hears_only_what_it_has_not_seen() {
     let first = Console::join(&address, &secret, "b", Watching::default()).unwrap();
     assert_eq!(first.generation(), 7);
     assert_eq!([scaled(&first), scaled(&first), scaled(&first)], [Some(0), Some(1), Some(2)]);
-    assert_eq!(first.seen(), 3, "what was told and not taken is not seen");
+    assert_eq!(
+        first.seen(),
+        Seen { place: 3, generation: 7 },
+        "what was told and not taken is not seen"
+    );
     assert_eq!(heard.recv().unwrap(), FromConsole::Watch { supervises: false });
-    let watching = Watching { supervises: true, from: first.seen() };
+    let watching = Watching { supervises: true, seen: first.seen() };
     drop(first);
     let second = Console::join(&address, &secret, "b", watching).unwrap();
     assert_eq!([scaled(&second), scaled(&second), scaled(&second)], [Some(3), Some(4), None]);
-    assert_eq!(second.seen(), 5);
+    assert_eq!(second.seen(), Seen { place: 5, generation: 7 });
     assert_eq!(heard.recv().unwrap(), FromConsole::Watch { supervises: true });
+}
+
+#[test]
+fn what_a_new_coordinator_tells_is_heard_though_events_before_it_were_lost() {
+    let events = (0..5).map(|workers| What::Scaled { workers }).collect();
+    let (address, secret, _listening, _heard) = fake(events, |_| None);
+    // The one before it had told nine, of which the disk has none.
+    let seen = Seen { place: 9, generation: 6 };
+    let watching = Watching { supervises: true, seen };
+    let first = Console::join(&address, &secret, "b", watching).unwrap();
+    assert_eq!([scaled(&first), scaled(&first), scaled(&first)], [Some(0), Some(1), Some(2)]);
+    // A link that is lost meanwhile costs nothing.
+    let watching = Watching { supervises: true, seen: first.seen() };
+    let second = Console::join(&address, &secret, "b", watching).unwrap();
+    assert_eq!([scaled(&second), scaled(&second), scaled(&second)], [Some(3), Some(4), None]);
 }
