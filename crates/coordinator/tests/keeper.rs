@@ -226,7 +226,7 @@ fn a_step_is_counted_applied_and_handed_out() {
 
         // The next step waits for the commit, as does whoever wants its parameters.
         let next = gradient(1, 0, 1);
-        assert!(keeper.would_wait(&next.0) && keeper.would_wait(&Push::Follow { step: 1 }));
+        assert!(keeper.would_wait(&next.0) && keeper.would_wait(&Push::State { step: 1 }));
         order(&keeper, ToServer::Commit { step: 0 }, &heard);
         assert!(!keeper.would_wait(&next.0) && !keeper.would_wait(&Push::State { step: 1 }));
         assert_eq!(keeper.kept().unwrap().steps, [1]);
@@ -321,6 +321,61 @@ fn whoever_follows_late_gets_what_is_applied_but_not_committed() {
         let pulls: Vec<Pull> = heard.pulls().into_iter().map(|pull| pull.1).collect();
         assert_eq!(pulls, [Pull::Parameters { step: 1, first_block: 0 }]);
     }
+}
+
+#[test]
+fn a_wish_for_a_step_to_come_keeps_its_link_open() {
+    let (keeper, heard) = (keeper(&Shared::default(), false), Heard::default());
+    begin(&keeper, Source::Seed, 0, &heard);
+    let serve = |expected: &[Peer]| {
+        assert_eq!(keeper.due(), expected);
+        for peer in keeper.due() {
+            keeper.begin_following(peer, &heard).unwrap();
+        }
+        let of = |(peer, pull, _): (Peer, Pull, Vec<f32>)| match pull {
+            Pull::Parameters { step, .. } => (peer, step),
+            other => panic!("{other:?}"),
+        };
+        heard.pulls().into_iter().map(of).collect::<Vec<_>>()
+    };
+    // B waits for a step that needs what B brings.
+    push(&keeper, B, Push::Follow { step: 1 }, &[], &heard);
+    assert_eq!(serve(&[]), []);
+    for s in 0..2 {
+        for (message, values) in [gradient(0, s, 1), shard(0, s)] {
+            push(&keeper, B, message, &values, &heard);
+        }
+    }
+    assert_eq!(serve(&[]), [], "it is not committed");
+    order(&keeper, ToServer::Commit { step: 0 }, &heard);
+    heard.said();
+    assert_eq!(serve(&[B]), [(B, 1)]);
+    assert!(matches!(heard.said()[..], [FromServer::Pulled { worker: 1, step: 1, .. }]));
+    take(&keeper, 1, &heard);
+    assert_eq!(serve(&[]), [(B, 2)], "it follows");
+    // What it wants next replaces what it wanted.
+    push(&keeper, A, Push::Follow { step: 4 }, &[], &heard);
+    push(&keeper, A, Push::Follow { step: 2 }, &[], &heard);
+    push(&keeper, B, Push::Follow { step: 3 }, &[], &heard);
+    push(&keeper, B, Push::Unfollow, &[], &heard);
+    assert_eq!(serve(&[]), [(A, 2)]);
+    take(&keeper, 2, &heard);
+    assert_eq!(serve(&[]), [(A, 3)]);
+    take(&keeper, 3, &heard);
+    assert_eq!(serve(&[]), [(A, 4)]);
+    // One that is overtaken hears so, and who is gone or of an older beginning waits no more.
+    push(&keeper, B, Push::Follow { step: 5 }, &[], &heard);
+    take(&keeper, 4, &heard);
+    take(&keeper, 5, &heard);
+    heard.pulls();
+    keeper.begin_following(B, &heard).unwrap();
+    assert_eq!(heard.pulls(), [(B, Pull::Gone { step: 5 }, vec![])]);
+    push(&keeper, B, Push::Follow { step: 7 }, &[], &heard);
+    push(&keeper, A, Push::Follow { step: 7 }, &[], &heard);
+    keeper.left(B);
+    begin(&keeper, Source::Kept, 6, &heard);
+    take(&keeper, 6, &heard);
+    assert_eq!(serve(&[]), []);
 }
 
 /// An outlet on which a step is taken while parameters are sent.

@@ -263,6 +263,18 @@ impl Server {
             }
         }
         if let ToServer::Commit { step } = order {
+            let due = self.keeper.as_ref().map_or_else(Vec::new, Keeper::due);
+            for peer in due {
+                let done = self
+                    .with_keeper(world, pid, |keeper, mouth| keeper.begin_following(peer, mouth));
+                match done {
+                    None => return,
+                    Some(Ok(())) => {}
+                    Some(Err(Trouble { message, .. })) => {
+                        world.say(pid, || format!("cannot let {peer:?} follow: {message}"));
+                    }
+                }
+            }
             let generation = world.generation(link);
             let held = world.verdict.server_committed(generation, *step);
             world.must(held);

@@ -7,6 +7,7 @@
 
 use super::Log;
 use super::chunk::Bulk;
+use super::followers::{Followers, alone};
 use super::region::{Place, Region};
 use super::snapshot::Snapshot;
 use super::store::{Progress, Reach, Settings, Store};
@@ -40,8 +41,8 @@ pub trait Outlet: Sync {
     /// To the coordinator; the bulk of `Summed` and `Applied` is squares.
     fn coordinator(&self, message: &FromServer, squares: &[f64]);
 
-    /// To a worker that has asked, on the thread that reads its link: may wait for it. False if it
-    /// cannot be reached.
+    /// To a worker that has asked, on the thread that reads its link or one for it alone: may wait
+    /// for it. False if it cannot be reached.
     fn answer(&self, to: Peer, message: &Pull, values: &[f32]) -> bool;
 
     /// To a worker that follows, on the thread of another: must not wait. False if it is behind or
@@ -57,8 +58,7 @@ pub struct Keeper {
     recipe: Recipe,
     examples: u64,
     store: Mutex<Option<Arc<Store>>>,
-    /// Shared, so that nobody holds the lock while sending.
-    followers: Mutex<Arc<Vec<Peer>>>,
+    followers: Followers,
     /// Of the parameters after so many steps, for the next who asks.
     hash: Mutex<Option<(u64, Sha256)>>,
     /// Held while a copy is written: two writers would be in each other's way.
@@ -80,7 +80,7 @@ impl Keeper {
             recipe: recipe.clone(),
             examples: facts.examples,
             store: Mutex::default(),
-            followers: Mutex::default(),
+            followers: Followers::default(),
             hash: Mutex::default(),
             writing: Arc::default(),
             squares: Mutex::default(),
@@ -157,9 +157,10 @@ impl Keeper {
     pub fn would_wait(&self, push: &Push) -> bool {
         let Ok(store) = self.store() else { return false };
         match push {
-            Push::Follow { step } | Push::State { step } => store.reach_would_wait(*step),
+            Push::State { step } => store.reach_would_wait(*step),
             Push::Gradient { step, .. } | Push::Shard { step, .. } => store.enter_would_wait(*step),
-            Push::Unfollow => false,
+            // Who wants a step to come is remembered: its link may bring what that step needs.
+            Push::Follow { .. } | Push::Unfollow => false,
         }
     }
 
@@ -173,9 +174,12 @@ impl Keeper {
     ) -> Result<(), Trouble> {
         let store = self.store()?;
         match *push {
-            Push::Follow { step } => self.follow(&store, from, step, outlet),
+            Push::Follow { step } => self.wish(&store, from, step, outlet),
             Push::Unfollow => {
-                self.unfollow(from);
+                let desk = self.followers.desk(from);
+                let _alone = alone(&desk);
+                self.followers.forget(from);
+                self.followers.remove(from);
                 Ok(())
             }
             Push::State { step } => state(&store, from, step, outlet),
@@ -192,9 +196,27 @@ impl Keeper {
         }
     }
 
+    /// Workers whose wish to follow has waited for a step that is committed by now. Each is to be
+    /// given to [`Keeper::begin_following`], on a thread of its own where threads are.
+    pub fn due(&self) -> Vec<Peer> {
+        self.store().map_or_else(|_| Vec::new(), |store| self.followers.due(store.step()))
+    }
+
+    /// Does what a worker has waited for; see [`Keeper::due`]. An error ends its link.
+    pub fn begin_following(&self, peer: Peer, outlet: &dyn Outlet) -> Result<(), Trouble> {
+        let store = self.store()?;
+        let desk = self.followers.desk(peer);
+        let _alone = alone(&desk);
+        // It may have wished for something else meanwhile.
+        match self.followers.forget(peer) {
+            Some(step) => self.follow_or_wait(&store, peer, step, outlet),
+            None => Ok(()),
+        }
+    }
+
     /// A worker's link has ended.
     pub fn left(&self, peer: Peer) {
-        self.unfollow(peer);
+        self.followers.left(peer);
         if let Ok(store) = self.store() {
             store.leave(peer.link);
         }
@@ -216,7 +238,7 @@ impl Keeper {
         if let Ok(store) = self.store() {
             store.close();
         }
-        *self.lock_followers() = Arc::default();
+        self.followers.clear();
     }
 
     /// The run is over: nobody is to go on from what is kept.
@@ -279,6 +301,36 @@ impl Keeper {
         Ok(held.insert(store).clone())
     }
 
+    /// A worker wants to follow from a step on, and nothing that it wanted before.
+    fn wish(
+        &self,
+        store: &Store,
+        from: Peer,
+        step: u64,
+        outlet: &dyn Outlet,
+    ) -> Result<(), Trouble> {
+        let desk = self.followers.desk(from);
+        let _alone = alone(&desk);
+        self.follow_or_wait(store, from, step, outlet)
+    }
+
+    /// Lets it follow, or remembers that it waits; the desk is held.
+    fn follow_or_wait(
+        &self,
+        store: &Store,
+        from: Peer,
+        step: u64,
+        outlet: &dyn Outlet,
+    ) -> Result<(), Trouble> {
+        self.followers.wait(from, step);
+        // Looked at after that is noted: a commit in between finds it.
+        if store.reach_would_wait(step) {
+            return Ok(());
+        }
+        self.followers.forget(from);
+        self.follow(store, from, step, outlet)
+    }
+
     /// Sends all parameters after a step, and those of every later step from then on.
     fn follow(
         &self,
@@ -290,11 +342,7 @@ impl Keeper {
         let mut reached = store.reach(step);
         if reached == Reach::There {
             // From before the copy on, so that no step falls in between.
-            let mut followers = self.lock_followers();
-            if !followers.contains(&from) {
-                Arc::make_mut(&mut followers).push(from);
-            }
-            drop(followers);
+            self.followers.add(from);
             let known = *self.hash.lock().expect("no thread panics with the hash");
             let known = known.filter(|(of, _)| *of == step);
             let mut hash = sha2::Sha256::new();
@@ -314,7 +362,7 @@ impl Keeper {
                 if !outlet.answer(from, &now, &values)
                     || !next.is_empty() && !outlet.answer(from, &then, &next)
                 {
-                    self.unfollow(from);
+                    self.followers.remove(from);
                     return Ok(());
                 }
             }
@@ -326,15 +374,8 @@ impl Keeper {
                 return Ok(());
             }
         }
-        self.unfollow(from);
+        self.followers.remove(from);
         gone(reached, from, step, outlet)
-    }
-
-    fn unfollow(&self, peer: Peer) {
-        let mut followers = self.lock_followers();
-        if followers.contains(&peer) {
-            Arc::make_mut(&mut followers).retain(|other| *other != peer);
-        }
     }
 
     fn gradient(
@@ -378,10 +419,9 @@ impl Keeper {
     /// Sends new parameters to everyone who follows.
     fn hand_out(&self, step: u64, block: usize, values: &[f32], outlet: &dyn Outlet) {
         let message = Pull::Parameters { step: step + 1, first_block: block as u32 };
-        let followers = self.lock_followers().clone();
-        for peer in followers.iter() {
+        for peer in self.followers.all().iter() {
             if !outlet.hand_out(*peer, &message, values) {
-                self.unfollow(*peer);
+                self.followers.remove(*peer);
             }
         }
     }
@@ -474,10 +514,6 @@ impl Keeper {
 
     fn lock_store(&self) -> MutexGuard<'_, Option<Arc<Store>>> {
         self.store.lock().expect("no thread panics with the store")
-    }
-
-    fn lock_followers(&self) -> MutexGuard<'_, Arc<Vec<Peer>>> {
-        self.followers.lock().expect("no thread panics with the followers")
     }
 
     fn lock_statistics(&self) -> MutexGuard<'_, Vec<Vec<f32>>> {

@@ -10,9 +10,11 @@
 //! - [`store`]: all chunks of a server, and which step is being gathered
 //! - [`tally`]: what is not gradients: scores, digests, batch-norm statistics (server 0)
 //! - [`keeper`]: all that a server does, without its links; [`snapshot`]: what it saves
+//! - `followers`: who is sent its parameters
 //! - [`serve`]: links to the coordinator and the workers
 
 pub mod chunk;
+mod followers;
 pub mod keeper;
 pub mod region;
 pub mod serve;

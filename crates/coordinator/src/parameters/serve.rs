@@ -231,7 +231,7 @@ impl Server {
     }
 
     fn obey(
-        &self,
+        self: &Arc<Self>,
         session: &Arc<Session>,
         orders: &mut Receiver,
         clock: &dyn Clock,
@@ -270,6 +270,9 @@ impl Server {
                     (self.log)("ready; serving workers");
                 }
                 ToServer::Commit { .. } => {
+                    for peer in self.keeper.due() {
+                        self.begin_following(peer, session.clone())?;
+                    }
                     let sent = || (session.bytes_out(), self.keeper.take_late());
                     if let Some(report) = load.report(clock, sent) {
                         session.coordinator(&report, &[]);
@@ -301,8 +304,9 @@ impl Server {
             (self.log)(&format!("worker-{worker}: {}", trouble.message));
         }
         session.remove(peer);
-        self.keeper.left(peer);
+        // Whoever still sends on it is let go before it is waited for.
         sender.close();
+        self.keeper.left(peer);
     }
 
     fn serve(&self, peer: Peer, session: &Session, receiver: &mut Receiver) -> Result<(), Trouble> {
@@ -311,6 +315,17 @@ impl Server {
             self.keeper.push(peer, &incoming.message, &mut bulk, session)?;
         }
         Ok(())
+    }
+
+    /// Lets a worker follow whose step has come. The coordinator's orders do not wait for it.
+    fn begin_following(self: &Arc<Self>, peer: Peer, session: Arc<Session>) -> Result<(), Trouble> {
+        let server = self.clone();
+        start("follow", move || {
+            if let Err(trouble) = server.keeper.begin_following(peer, &*session) {
+                (server.log)(&format!("worker-{}: {}", peer.worker, trouble.message));
+                session.close(peer);
+            }
+        })
     }
 
     /// Ends all links of the generation in force; those who wait for a step are let go.
@@ -340,6 +355,12 @@ impl Session {
         let mut workers = self.lock_workers();
         if workers.get(&peer.worker).is_some_and(|link| link.number == peer.link) {
             Arc::make_mut(&mut workers).remove(&peer.worker);
+        }
+    }
+
+    fn close(&self, peer: Peer) {
+        if let Some(link) = self.workers().get(&peer.worker).filter(|l| l.number == peer.link) {
+            link.sender.close();
         }
     }
 
