@@ -38,7 +38,7 @@ const SERVER_ATTEMPTS_MAX: u32 = 6;
 /// Coordinators in a row that may take the place of another without a step between them.
 const COORDINATORS_MAX: u32 = 5;
 /// The same where something from outside ends them, or cuts links.
-const DISTURBED_MAX: u32 = 50;
+const DISTURBED_MAX: u32 = 500;
 /// Longest pause for whoever was ended from outside, in a run that gets on otherwise.
 const PAUSE_DISTURBED_MAX: Duration = Duration::from_millis(250);
 /// A coordinator that lives says so ten times a second.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Least patience: a busy machine may leave a process alone for so long.
-const LEAST: f64 = 0.2;
+const LEAST: f64 = 0.1;
 /// Patience before any step was measured.
 const FIRST: f64 = 5.0;
 /// Most of it.

@@ -56,7 +56,10 @@ pub fn run(options: &cli::Resume, style: Style, process: Stopwatch) -> Result<Op
     let pool = &mut plan.recipe.pool;
     if let Some(workers) = options.processes.workers {
         pool.workers = pool.workers.at_most(workers.into());
-        pool.servers = None;
+        // Several need one; a run that had none was one process.
+        if pool.servers == Some(0) {
+            pool.servers = None;
+        }
     }
     if let Some(servers) = options.processes.servers {
         pool.servers = Some(servers.into());
