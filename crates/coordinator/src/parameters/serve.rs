@@ -55,6 +55,8 @@ struct Server {
 
 /// The links of one generation: what a thread of an older one says reaches nobody.
 struct Session {
+    /// See [`Keeper::session`].
+    number: u64,
     coordinator: Sender,
     /// By worker. Shared, so that nobody holds the lock while sending.
     workers: Mutex<Arc<BTreeMap<u32, Link>>>,
@@ -193,6 +195,7 @@ impl Server {
         clock: &dyn Clock,
     ) -> Result<Ended, Trouble> {
         let session = Arc::new(Session {
+            number: self.keeper.session(),
             coordinator: coordinator.clone(),
             workers: Mutex::default(),
             waiting_bytes_max: AtomicU64::new(0),
@@ -297,7 +300,8 @@ impl Server {
                 "refused a connection: worker-{worker} is of generation {generation}"
             ));
         };
-        let peer = Peer { worker, link: self.links.fetch_add(1, Ordering::Relaxed) };
+        let link = self.links.fetch_add(1, Ordering::Relaxed);
+        let peer = Peer { worker, link, session: session.number };
         (self.log)(&format!("worker-{worker} connected"));
         session.add(peer, sender.clone());
         if let Err(trouble) = self.serve(peer, &session, &mut receiver) {
