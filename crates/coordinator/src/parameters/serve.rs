@@ -304,6 +304,12 @@ impl Server {
         let peer = Peer { worker, link, session: session.number };
         (self.log)(&format!("worker-{worker} connected"));
         session.add(peer, sender.clone());
+        // Whoever ends the session ends the links that it finds.
+        let current = self.lock_session().clone();
+        if !current.is_some_and(|current| Arc::ptr_eq(&current, &session)) {
+            session.remove(peer);
+            return sender.close();
+        }
         if let Err(trouble) = self.serve(peer, &session, &mut receiver) {
             (self.log)(&format!("worker-{worker}: {}", trouble.message));
         }
@@ -336,8 +342,9 @@ impl Server {
     fn end_session(&self) {
         let Some(session) = self.lock_session().take() else { return };
         session.coordinator.close();
-        self.keeper.close();
+        // First, so that nobody hangs in sending with what closing the keeper needs.
         session.workers().values().for_each(|link| link.sender.close());
+        self.keeper.close();
     }
 
     fn lock_session(&self) -> MutexGuard<'_, Option<Arc<Session>>> {
@@ -401,7 +408,8 @@ impl Outlet for Session {
         };
         let waiting = link.sender.bytes_waiting() as u64;
         waiting <= self.waiting_bytes_max.load(Ordering::Relaxed)
-            && link.sender.send_with(message, bytes::as_bytes(values)).is_ok()
+            // What waits may have grown since; a chunk is held, and nobody is waited for with it.
+            && matches!(link.sender.try_send_with(message, bytes::as_bytes(values)), Ok(true))
     }
 }
 
