@@ -84,7 +84,7 @@ impl Bulk for Values<'_> {
 
 /// One step: three segments of two workers, then the factor where there is one.
 fn take(store: &Store, step: u64, gradient: &[f32], squares: &mut Vec<f64>) {
-    let (turn, round) = store.enter(step).expect("open").expect("its turn");
+    let (turn, round) = store.enter(store.era(), step).expect("open").expect("its turn");
     let mut progress = Progress::Gathering;
     for (link, first, count) in [(0, 0, 2), (0, 2, 1), (1, 3, 1)] {
         let segment = round.segment(Segment { first, count }).expect("the round's");

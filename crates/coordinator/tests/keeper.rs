@@ -153,8 +153,8 @@ fn shard(step: u64, shard: u32) -> (Push, Vec<f32>) {
     (push, vec![step as f32 + 2.0; STATS])
 }
 
-const A: Peer = Peer { worker: 0, link: 0 };
-const B: Peer = Peer { worker: 1, link: 1 };
+const A: Peer = Peer { worker: 0, link: 0, session: 0 };
+const B: Peer = Peer { worker: 1, link: 1, session: 0 };
 
 /// One worker brings all of a step, which is then committed.
 fn take(keeper: &Keeper, step: u64, heard: &Heard) {
@@ -267,7 +267,7 @@ fn whoever_asks_for_what_is_over_hears_so_and_follows_no_more() {
     assert!(pulls[0].1 == Pull::State { step: 2 } && pulls[0].2.len() == STATE);
 
     // A worker that is behind is left out, and so is one that has gone.
-    let c = Peer { worker: 1, link: 9 };
+    let c = Peer { worker: 1, link: 9, session: 0 };
     for peer in [A, B, c] {
         push(&keeper, peer, Push::Follow { step: 2 }, &[], &heard);
     }
@@ -316,7 +316,7 @@ fn whoever_follows_late_gets_what_is_applied_but_not_committed() {
         order(&keeper, ToServer::Commit { step: 0 }, &heard);
         assert!(heard.pulls().is_empty());
         // What is committed is not sent as what comes after it.
-        let c = Peer { worker: 2, link: 2 };
+        let c = Peer { worker: 2, link: 2, session: 0 };
         push(&keeper, c, Push::Follow { step: 1 }, &[], &heard);
         let pulls: Vec<Pull> = heard.pulls().into_iter().map(|pull| pull.1).collect();
         assert_eq!(pulls, [Pull::Parameters { step: 1, first_block: 0 }]);
@@ -376,6 +376,64 @@ fn a_wish_for_a_step_to_come_keeps_its_link_open() {
     begin(&keeper, Source::Kept, 6, &heard);
     take(&keeper, 6, &heard);
     assert_eq!(serve(&[]), []);
+}
+
+#[test]
+fn a_link_of_an_older_session_brings_nothing_to_a_newer_one() {
+    let (keeper, heard) = (keeper(&Shared::default(), false), Heard::default());
+    begin(&keeper, Source::Seed, 0, &heard);
+    assert_eq!(keeper.session(), A.session);
+    keeper.close();
+    begin(&keeper, Source::Kept, 0, &heard);
+    for (message, values) in [gradient(0, 0, 1), shard(0, 0), (Push::Follow { step: 0 }, vec![])] {
+        let trouble = tried(&keeper, A, message, &values, &heard).unwrap_err();
+        assert!(trouble.message.contains("older generation"), "{}", trouble.message);
+    }
+    let newer = Peer { worker: 0, link: 5, session: keeper.session() };
+    push(&keeper, newer, Push::Follow { step: 0 }, &[], &heard);
+    assert_eq!(heard.pulls().len(), 1);
+}
+
+#[test]
+fn what_was_said_of_a_step_is_said_again_and_applied_once() {
+    for clip in [false, true] {
+        let (keeper, heard) = (keeper(&Shared::default(), clip), Heard::default());
+        begin(&keeper, Source::Seed, 0, &heard);
+        let again = || {
+            heard.said();
+            order(&keeper, ToServer::Missing { step: 0 }, &heard);
+            let squares = heard.coordinator.lock().unwrap().iter().map(|said| said.1.len()).sum();
+            let mut said = heard.said();
+            assert!(matches!(said.pop(), Some(FromServer::Missing { step: 0, .. })));
+            (said, squares)
+        };
+        for s in 0..2 {
+            let (message, values) = gradient(0, s, 1);
+            push(&keeper, A, message, &values, &heard);
+        }
+        let summed = if clip { (vec![FromServer::Summed { step: 0 }], 3) } else { (vec![], 0) };
+        assert_eq!(again(), summed);
+        let clips = || order(&keeper, ToServer::Clip { step: 0, factor: 0.5 }, &heard);
+        if clip {
+            clips();
+            clips();
+            assert_eq!(keeper.kept().unwrap().steps, [0], "the state is not there");
+            assert_eq!(again(), (vec![], 0));
+        }
+        for s in 0..2 {
+            let (message, values) = shard(0, s);
+            push(&keeper, A, message, &values, &heard);
+        }
+        let said = heard.said();
+        assert!(matches!(said[0], FromServer::Counted { step: 0, .. }), "{said:?}");
+        assert_eq!(again(), (said, if clip { 0 } else { 3 }));
+        if clip {
+            clips();
+            assert!(heard.said().is_empty());
+        }
+        order(&keeper, ToServer::Commit { step: 0 }, &heard);
+        assert_eq!(again(), (vec![], 0));
+    }
 }
 
 /// An outlet on which a step is taken while parameters are sent.

@@ -202,7 +202,7 @@ fn send_by(
     bulk: &mut dyn Bulk,
     ready: impl FnMut(usize, &[f32]),
 ) -> Result<Progress, Refused> {
-    let (turn, round) = store.enter(step)?.expect("its turn is not over");
+    let (turn, round) = store.enter(store.era(), step)?.expect("its turn is not over");
     let index = round.segment(piece.segment).ok_or(Refused::Segment(piece.segment, step))?;
     store.gradient((turn, &round), (link, index), piece.first, bulk, ready)
 }
@@ -420,7 +420,7 @@ fn a_step_that_is_taken_again_with_other_segments_mixes_with_nothing() {
     let store = small();
     let ready = |_: usize, _: &[f32]| {};
     let whole = |first, count| piece(first, count, 3, 2 * BLOCK + 100);
-    let (turn, round) = store.enter(0).unwrap().unwrap();
+    let (turn, round) = store.enter(store.era(), 0).unwrap().unwrap();
     send(&store, 0, 0, &whole(0, 2), ready).unwrap();
     assert!(store.begin_kept(3).unwrap_err().contains("there are those after 0"));
     store.begin_kept(0).unwrap();
@@ -465,15 +465,19 @@ fn the_next_step_waits_for_the_commit_and_the_end_lets_everyone_go() {
     });
     store.commit(1).unwrap();
     assert_eq!(store.step(), 2);
-    assert!(store.enter(0).unwrap().is_none(), "its turn is over");
-    assert_eq!((store.reach(2), store.reach(1)), (Reach::There, Reach::Gone));
-    assert!(store.enter_would_wait(2) && store.reach_would_wait(3));
-    assert!(!store.enter_would_wait(1) && !store.reach_would_wait(2));
+    assert!(store.enter(store.era(), 0).unwrap().is_none(), "its turn is over");
+    assert_eq!(
+        (store.reach(store.era(), 2), store.reach(store.era(), 1)),
+        (Reach::There, Reach::Gone)
+    );
+    assert!(store.enter_would_wait(2) && store.reach_would_wait(store.era(), 3));
+    assert!(!store.enter_would_wait(1) && !store.reach_would_wait(store.era(), 2));
     // Nobody has planned step 2: whoever waits for it is let go when the server ends or begins anew.
     for _ in 0..20 {
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| matches!(store.enter(2), Err(Refused::Closed)));
-            let reaching = scope.spawn(|| store.reach(9));
+            let waiting =
+                scope.spawn(|| matches!(store.enter(store.era(), 2), Err(Refused::Closed)));
+            let reaching = scope.spawn(|| store.reach(store.era(), 9));
             store.close();
             assert!(waiting.join().unwrap() && reaching.join().unwrap() == Reach::Over);
         });

@@ -112,7 +112,7 @@ impl Bulk for Values<'_> {
 
 /// Brings all of a step; `between` is called whenever something was written.
 fn take(store: &Store, step: u64, mut between: impl FnMut()) {
-    let (turn, round) = store.enter(step).unwrap().unwrap();
+    let (turn, round) = store.enter(store.era(), step).unwrap().unwrap();
     let mut progress = Progress::Gathering;
     let shard_of = |shard: usize| {
         let stats = vec![(step + shard as u64) as f32 + 2.0; Statistics::new(&network()).len()];
@@ -324,9 +324,10 @@ fn what_is_taken_over_from_a_process_that_still_writes_is_whole() {
             fs::hard_link(&file, other.path().join("server-0-1-1.slots")).unwrap();
             if reopen(other.path(), &expected, "while it writes").is_some() {
                 taken_over += 1;
-                let own = fs::read_dir(other.path()).unwrap().next().unwrap().unwrap().path();
-                fs::remove_file(own).unwrap();
             }
+            // What could not be copied just now is left for whoever comes next.
+            let left = fs::read_dir(other.path()).unwrap().next().unwrap().unwrap().path();
+            fs::remove_file(left).unwrap();
         }
     });
 }
@@ -430,6 +431,29 @@ fn without_a_file_it_is_memory_and_the_log_says_so() {
     let lines = lines.lock().unwrap();
     assert!(lines.len() == 1 && lines[0].contains("will go back to the last checkpoint"));
     assert!(lines[0].contains("missing"), "{lines:?}");
+}
+
+#[test]
+fn what_could_only_be_copied_to_memory_stays_where_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let region = Region::make(&place(folder.path()), own_shape(), &log().0).unwrap();
+    let store = Store::new(settings(), region, Some(Statistics::new(&network())));
+    begin(&store, 0, &first());
+    take(&store, 0, || {});
+    drop(store);
+    // No file can be newer than this one.
+    let file = fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path();
+    let last = folder.path().join(format!("server-0-{}-1.slots", u64::MAX));
+    fs::rename(file, &last).unwrap();
+    for _ in 0..2 {
+        let (log, lines) = log();
+        let region = Region::adopt(&place(folder.path()), |s| *s == own_shape(), &log).unwrap();
+        let applied = Marked { committed: Some(0), applied: Some(1), snapshot: None };
+        assert_eq!(region.into_pieces(PARAMETERS).marks.read(), applied);
+        let lines = lines.lock().unwrap();
+        assert!(lines.len() == 1 && lines[0].contains("in memory alone"), "{lines:?}");
+        assert!(last.exists());
+    }
 }
 
 #[test]

@@ -109,12 +109,30 @@ impl Outbox {
         message: &M,
         bulk: &[u8],
     ) -> Result<(), Error> {
-        let mut guard = self.wait_for_room(bulk.len())?;
+        self.send_or_leave(message, bulk, true).map(drop)
+    }
+
+    /// Sends a frame, or queues it; not if it would have to wait for room.
+    pub(crate) fn try_send<M: Serialize>(
+        self: &Arc<Self>,
+        message: &M,
+        bulk: &[u8],
+    ) -> Result<bool, Error> {
+        self.send_or_leave(message, bulk, false)
+    }
+
+    fn send_or_leave<M: Serialize>(
+        self: &Arc<Self>,
+        message: &M,
+        bulk: &[u8],
+        waits: bool,
+    ) -> Result<bool, Error> {
+        let Some(mut guard) = self.find_room(bulk.len(), waits)? else { return Ok(false) };
         let state = &mut *guard;
         if weather::takes_next() {
             // Its number is used up, so the peer will see that something is missing.
             state.sequence += 1;
-            return Ok(());
+            return Ok(true);
         }
         let (generation, sequence) = (self.generation, state.sequence);
         let Some(pen) = &mut state.pen else {
@@ -125,7 +143,7 @@ impl Outbox {
             state.queued += frame;
             state.sequence += 1;
             self.bytes.fetch_add(frame as u64, Ordering::Relaxed);
-            return Ok(());
+            return Ok(true);
         };
         frame::append(&mut pen.next, message, bulk.len(), generation, sequence)?;
         state.sequence += 1;
@@ -138,12 +156,12 @@ impl Outbox {
         state.written += written as u64;
         if pen.left() == 0 && bulk.is_empty() {
             pen.clear();
-            return Ok(());
+            return Ok(true);
         }
         let pen = state.pen.take().expect("it was at home");
         state.in_hand = pen.left() + bulk.len();
         drop(guard);
-        self.write_here(pen, bulk)
+        self.write_here(pen, bulk, waits).map(|()| true)
     }
 
     /// Waits until all is written, then tells the peer that no more comes.
@@ -219,8 +237,9 @@ impl Outbox {
         self.state.lock().expect("nobody panics while writing")
     }
 
-    /// The state, when a frame may be written or queued.
-    fn wait_for_room(&self, bulk: usize) -> Result<MutexGuard<'_, State>, Error> {
+    /// The state, when a frame may be written or queued; nothing where it would have to wait for
+    /// room and must not.
+    fn find_room(&self, bulk: usize, waits: bool) -> Result<Option<MutexGuard<'_, State>>, Error> {
         let mut state = self.lock();
         let before_it = state.written + (state.queued + state.in_hand) as u64;
         loop {
@@ -234,7 +253,10 @@ impl Outbox {
                 || state.written > before_it
                 || bulk <= COPY_BYTES && state.queued <= QUEUE_SOFT;
             if state.pen.is_some() || fits && copied {
-                return Ok(state);
+                return Ok(Some(state));
+            }
+            if !fits && !waits {
+                return Ok(None);
             }
             let within = if fits { GRACE } else { STALL };
             let written = state.written;
@@ -257,7 +279,12 @@ impl Outbox {
     }
 
     /// Writes the rest of a frame without copying it, as long as the peer takes it.
-    fn write_here(self: &Arc<Self>, mut pen: Pen, mut bulk: &[u8]) -> Result<(), Error> {
+    fn write_here(
+        self: &Arc<Self>,
+        mut pen: Pen,
+        mut bulk: &[u8],
+        waits: bool,
+    ) -> Result<(), Error> {
         let mut silent = Duration::ZERO;
         while pen.left() > 0 || !bulk.is_empty() {
             let written = pen.write_within(bulk, GRACE);
@@ -266,7 +293,8 @@ impl Outbox {
                 Ok(0) if matches!(state.phase, Phase::Closed | Phase::Failed(_)) => {
                     return Err(Error::Closed);
                 }
-                Ok(0) if state.queued + bulk.len() <= QUEUE_BYTES => {
+                // Whoever must not wait may leave one frame more than fits.
+                Ok(0) if !waits || state.queued + bulk.len() <= QUEUE_BYTES => {
                     self.hand(&mut state, pen, bulk);
                     return Ok(());
                 }

@@ -46,6 +46,12 @@ impl Sender {
         self.0.0.send(message, bulk)
     }
 
+    /// As [`Sender::send_with`], but never waits for room: false, and nothing is sent, where so much
+    /// waits for the peer already.
+    pub fn try_send_with<M: Serialize>(&self, message: &M, bulk: &[u8]) -> Result<bool, Error> {
+        self.0.0.try_send(message, bulk)
+    }
+
     /// Waits until the peer's socket has taken all that waits, at most `timeout`, and tells the peer
     /// that no more comes. This end still hears. Past the time the link is closed both ways.
     pub fn flush_and_close(&self, timeout: Duration) -> Result<(), Error> {

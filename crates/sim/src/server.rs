@@ -336,7 +336,8 @@ impl Server {
             world.close(pid, older);
             self.leave(older);
         }
-        let peer = Peer { worker, link: self.links };
+        let session = self.keeper.as_ref().map_or(0, Keeper::session);
+        let peer = Peer { worker, link: self.links, session };
         self.links += 1;
         self.peers.insert(link, Visitor { peer, waiting: VecDeque::new(), is_over: false });
     }

@@ -6,7 +6,7 @@
 //! decides when a step counts.
 
 use super::Log;
-use super::chunk::Bulk;
+use super::chunk::{Bulk, Turn};
 use super::followers::{Followers, alone};
 use super::region::{Place, Region};
 use super::snapshot::Snapshot;
@@ -24,6 +24,7 @@ use planaria_recipe::Recipe;
 use sha2::Digest;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Who pushes. A worker that connects again is another link, and what the old one brought by
@@ -34,6 +35,8 @@ pub struct Peer {
     pub worker: u32,
     /// Number of its link, which no other link has or had.
     pub link: u64,
+    /// What [`Keeper::session`] was when the link was taken in.
+    pub session: u64,
 }
 
 /// Where what a server says goes. That somebody cannot be reached is no error here.
@@ -58,6 +61,8 @@ pub struct Keeper {
     recipe: Recipe,
     examples: u64,
     store: Mutex<Option<Arc<Store>>>,
+    /// How often it was closed.
+    session: AtomicU64,
     followers: Followers,
     /// Of the parameters after so many steps, for the next who asks.
     hash: Mutex<Option<(u64, Sha256)>>,
@@ -80,6 +85,7 @@ impl Keeper {
             recipe: recipe.clone(),
             examples: facts.examples,
             store: Mutex::default(),
+            session: AtomicU64::new(0),
             followers: Followers::default(),
             hash: Mutex::default(),
             writing: Arc::default(),
@@ -132,7 +138,9 @@ impl Keeper {
                 self.store()?.plan(steps.clone(), shares).map_err(Trouble::new)?;
             }
             ToServer::Missing { step } => {
-                let (segments, shards) = self.store()?.missing(*step);
+                let store = self.store()?;
+                self.tell_again(&store, *step, outlet);
+                let (segments, shards) = store.missing(*step);
                 let pair = |s: Segment| (s.first as u32, s.count as u32);
                 let segments = segments.into_iter().map(pair).collect();
                 let missing = FromServer::Missing { step: *step, segments, shards };
@@ -157,7 +165,7 @@ impl Keeper {
     pub fn would_wait(&self, push: &Push) -> bool {
         let Ok(store) = self.store() else { return false };
         match push {
-            Push::State { step } => store.reach_would_wait(*step),
+            Push::State { step } => store.reach_would_wait(store.era(), *step),
             Push::Gradient { step, .. } | Push::Shard { step, .. } => store.enter_would_wait(*step),
             // Who wants a step to come is remembered: its link may bring what that step needs.
             Push::Follow { .. } | Push::Unfollow => false,
@@ -172,9 +180,10 @@ impl Keeper {
         bulk: &mut dyn Bulk,
         outlet: &dyn Outlet,
     ) -> Result<(), Trouble> {
-        let store = self.store()?;
+        let (store, era) = self.admit(from)?;
+        let at = |step| Turn { era, step };
         match *push {
-            Push::Follow { step } => self.wish(&store, from, step, outlet),
+            Push::Follow { step } => self.wish(&store, from, at(step), outlet),
             Push::Unfollow => {
                 let desk = self.followers.desk(from);
                 let _alone = alone(&desk);
@@ -182,16 +191,16 @@ impl Keeper {
                 self.followers.remove(from);
                 Ok(())
             }
-            Push::State { step } => state(&store, from, step, outlet),
+            Push::State { step } => state(&store, from, at(step), outlet),
             Push::Gradient { step, first_shard, shards, first_block } => {
                 let segment = Segment { first: first_shard as usize, count: shards as usize };
-                let what = (step, segment, first_block as usize);
+                let what = (at(step), segment, first_block as usize);
                 self.gradient(&store, from, what, bulk, outlet)
                     .map_err(|e| Trouble::new(format!("cannot take its gradient: {e}")))
             }
             Push::Shard { step, shard, loss_sum, correct, read } => {
                 let counted = Counted { loss_sum, correct, read };
-                self.count(&store, (step, shard), counted, bulk, outlet)
+                self.count(&store, (at(step), shard), counted, bulk, outlet)
             }
         }
     }
@@ -204,12 +213,12 @@ impl Keeper {
 
     /// Does what a worker has waited for; see [`Keeper::due`]. An error ends its link.
     pub fn begin_following(&self, peer: Peer, outlet: &dyn Outlet) -> Result<(), Trouble> {
-        let store = self.store()?;
+        let (store, era) = self.admit(peer)?;
         let desk = self.followers.desk(peer);
         let _alone = alone(&desk);
         // It may have wished for something else meanwhile.
         match self.followers.forget(peer) {
-            Some(step) => self.follow_or_wait(&store, peer, step, outlet),
+            Some(step) => self.follow_or_wait(&store, peer, Turn { era, step }, outlet),
             None => Ok(()),
         }
     }
@@ -232,9 +241,20 @@ impl Keeper {
         self.store().map_or(0, |store| store.settings().range().len() * size_of::<f32>())
     }
 
-    /// Takes nothing more until the server begins again; whoever waits is let go. What is kept
-    /// stays.
+    /// Of whoever connects from now on. After [`Keeper::close`] it is another, and links of before
+    /// are refused, whatever they still bring.
+    pub fn session(&self) -> u64 {
+        self.session.load(Ordering::SeqCst)
+    }
+
+    /// Takes nothing more until the server begins again, and nothing ever from links of before;
+    /// whoever waits is let go. What is kept stays.
     pub fn close(&self) {
+        self.session.fetch_add(1, Ordering::SeqCst);
+        self.let_go();
+    }
+
+    fn let_go(&self) {
         if let Ok(store) = self.store() {
             store.close();
         }
@@ -255,7 +275,7 @@ impl Keeper {
         // Where there is nothing to keep, nothing can be lost.
         let is_empty = blocks.is_empty() && self.place.index != 0;
         let source = if is_empty { &Source::Seed } else { source };
-        self.close();
+        self.let_go();
         *self.hash.lock().expect("no thread panics with the hash") = None;
         let store = self.store_of(blocks, source)?;
         let recipe = &self.recipe;
@@ -306,12 +326,12 @@ impl Keeper {
         &self,
         store: &Store,
         from: Peer,
-        step: u64,
+        at: Turn,
         outlet: &dyn Outlet,
     ) -> Result<(), Trouble> {
         let desk = self.followers.desk(from);
         let _alone = alone(&desk);
-        self.follow_or_wait(store, from, step, outlet)
+        self.follow_or_wait(store, from, at, outlet)
     }
 
     /// Lets it follow, or remembers that it waits; the desk is held.
@@ -319,16 +339,16 @@ impl Keeper {
         &self,
         store: &Store,
         from: Peer,
-        step: u64,
+        at: Turn,
         outlet: &dyn Outlet,
     ) -> Result<(), Trouble> {
-        self.followers.wait(from, step);
+        self.followers.wait(from, at.step);
         // Looked at after that is noted: a commit in between finds it.
-        if store.reach_would_wait(step) {
+        if store.reach_would_wait(at.era, at.step) {
             return Ok(());
         }
         self.followers.forget(from);
-        self.follow(store, from, step, outlet)
+        self.follow(store, from, at, outlet)
     }
 
     /// Sends all parameters after a step, and those of every later step from then on.
@@ -336,10 +356,11 @@ impl Keeper {
         &self,
         store: &Store,
         from: Peer,
-        step: u64,
+        at: Turn,
         outlet: &dyn Outlet,
     ) -> Result<(), Trouble> {
-        let mut reached = store.reach(step);
+        let step = at.step;
+        let mut reached = store.reach(at.era, step);
         if reached == Reach::There {
             // From before the copy on, so that no step falls in between.
             self.followers.add(from);
@@ -349,7 +370,7 @@ impl Keeper {
             let (mut values, mut next) = (Vec::new(), Vec::new());
             for chunk in 0..store.chunks() {
                 let block;
-                (block, reached) = store.parameters(chunk, step, (&mut values, &mut next));
+                (block, reached) = store.parameters(chunk, at, (&mut values, &mut next));
                 if reached != Reach::There {
                     break;
                 }
@@ -382,12 +403,12 @@ impl Keeper {
         &self,
         store: &Store,
         from: Peer,
-        (step, segment, first_block): (u64, Segment, usize),
+        (Turn { era, step }, segment, first_block): (Turn, Segment, usize),
         bulk: &mut dyn Bulk,
         outlet: &dyn Outlet,
     ) -> Result<(), super::store::Refused> {
         use super::store::Refused;
-        let Some((turn, round)) = store.enter(step)? else {
+        let Some((turn, round)) = store.enter(era, step)? else {
             // Its step is over: counted already, by whoever sent it first.
             store.note_late();
             return Ok(bulk.skip(bulk.bytes() / size_of::<f32>())?);
@@ -398,6 +419,20 @@ impl Keeper {
         let progress = store.gradient((turn, &round), place, first_block, bulk, ready)?;
         self.report(store, step, progress, outlet);
         Ok(())
+    }
+
+    /// Says what was said of a step before: it may not have been heard.
+    fn tell_again(&self, store: &Store, step: u64, outlet: &dyn Outlet) {
+        let told = store.told(step);
+        if told.summed {
+            self.report(store, step, Progress::Summed, outlet);
+        }
+        if let Some(Counted { loss_sum, correct, read }) = told.counted {
+            outlet.coordinator(&FromServer::Counted { step, loss_sum, correct, read }, &[]);
+        }
+        if told.applied {
+            self.report(store, step, Progress::Applied, outlet);
+        }
     }
 
     fn report(&self, store: &Store, step: u64, progress: Progress, outlet: &dyn Outlet) {
@@ -429,7 +464,7 @@ impl Keeper {
     fn count(
         &self,
         store: &Store,
-        (step, shard): (u64, u32),
+        (Turn { era, step }, shard): (Turn, u32),
         counted: Counted,
         bulk: &mut dyn Bulk,
         outlet: &dyn Outlet,
@@ -437,7 +472,7 @@ impl Keeper {
         if self.place.index != 0 {
             return Err(Trouble::new("only server 0 counts shards"));
         }
-        let Some((turn, _)) = store.enter(step).map_err(Trouble::new)? else {
+        let Some((turn, _)) = store.enter(era, step).map_err(Trouble::new)? else {
             store.note_late();
             return bulk.skip(bulk.bytes() / size_of::<f32>()).map_err(Trouble::new);
         };
@@ -508,6 +543,17 @@ impl Keeper {
         (self.place.index == 0).then(|| Statistics::new(&self.network))
     }
 
+    /// The store as a link finds it, and its era.
+    fn admit(&self, peer: Peer) -> Result<(Arc<Store>, u64), Trouble> {
+        let store = self.store()?;
+        let era = store.era();
+        // Looked at last: if the link is of this session, so is what was read before.
+        if self.session() != peer.session {
+            return Err(Trouble::new("its link is of an older generation"));
+        }
+        Ok((store, era))
+    }
+
     fn store(&self) -> Result<Arc<Store>, Trouble> {
         self.lock_store().clone().ok_or_else(|| Trouble::new("the server has not begun"))
     }
@@ -522,12 +568,13 @@ impl Keeper {
 }
 
 /// Sends the state after a step.
-fn state(store: &Store, from: Peer, step: u64, outlet: &dyn Outlet) -> Result<(), Trouble> {
-    let reached = store.reach(step);
+fn state(store: &Store, from: Peer, at: Turn, outlet: &dyn Outlet) -> Result<(), Trouble> {
+    let Turn { era, step } = at;
+    let reached = store.reach(era, step);
     if reached != Reach::There {
         return gone(reached, from, step, outlet);
     }
-    match store.state(step) {
+    match store.state(era, step) {
         None => Err(Trouble::new("only server 0 keeps the state")),
         Some((state, Reach::There)) => {
             outlet.answer(from, &Pull::State { step }, &state);

@@ -55,6 +55,8 @@ struct Server {
 
 /// The links of one generation: what a thread of an older one says reaches nobody.
 struct Session {
+    /// See [`Keeper::session`].
+    number: u64,
     coordinator: Sender,
     /// By worker. Shared, so that nobody holds the lock while sending.
     workers: Mutex<Arc<BTreeMap<u32, Link>>>,
@@ -193,6 +195,7 @@ impl Server {
         clock: &dyn Clock,
     ) -> Result<Ended, Trouble> {
         let session = Arc::new(Session {
+            number: self.keeper.session(),
             coordinator: coordinator.clone(),
             workers: Mutex::default(),
             waiting_bytes_max: AtomicU64::new(0),
@@ -297,9 +300,16 @@ impl Server {
                 "refused a connection: worker-{worker} is of generation {generation}"
             ));
         };
-        let peer = Peer { worker, link: self.links.fetch_add(1, Ordering::Relaxed) };
+        let link = self.links.fetch_add(1, Ordering::Relaxed);
+        let peer = Peer { worker, link, session: session.number };
         (self.log)(&format!("worker-{worker} connected"));
         session.add(peer, sender.clone());
+        // Whoever ends the session ends the links that it finds.
+        let current = self.lock_session().clone();
+        if !current.is_some_and(|current| Arc::ptr_eq(&current, &session)) {
+            session.remove(peer);
+            return sender.close();
+        }
         if let Err(trouble) = self.serve(peer, &session, &mut receiver) {
             (self.log)(&format!("worker-{worker}: {}", trouble.message));
         }
@@ -332,8 +342,9 @@ impl Server {
     fn end_session(&self) {
         let Some(session) = self.lock_session().take() else { return };
         session.coordinator.close();
-        self.keeper.close();
+        // First, so that nobody hangs in sending with what closing the keeper needs.
         session.workers().values().for_each(|link| link.sender.close());
+        self.keeper.close();
     }
 
     fn lock_session(&self) -> MutexGuard<'_, Option<Arc<Session>>> {
@@ -397,7 +408,8 @@ impl Outlet for Session {
         };
         let waiting = link.sender.bytes_waiting() as u64;
         waiting <= self.waiting_bytes_max.load(Ordering::Relaxed)
-            && link.sender.send_with(message, bytes::as_bytes(values)).is_ok()
+            // What waits may have grown since; a chunk is held, and nobody is waited for with it.
+            && matches!(link.sender.try_send_with(message, bytes::as_bytes(values)), Ok(true))
     }
 }
 

@@ -37,6 +37,8 @@ pub struct Tally {
     /// What is gathered.
     turn: Option<Turn>,
     missing: usize,
+    /// What it comes to, once it is complete.
+    whole: Option<Counted>,
     statistics: Statistics,
     state: Piece,
 }
@@ -45,7 +47,7 @@ impl Tally {
     /// For `shards` shards, with a place for the state.
     pub fn new(shards: usize, statistics: Statistics, state: Piece) -> Self {
         let count = Count { stats: vec![0.0; statistics.len()], ..Count::default() };
-        Self { shards: vec![count; shards], turn: None, missing: 0, statistics, state }
+        Self { shards: vec![count; shards], turn: None, missing: 0, whole: None, statistics, state }
     }
 
     /// The state after `step` steps, which are the committed ones.
@@ -65,7 +67,7 @@ impl Tally {
 
     /// Starts counting a step; with nothing, nothing counts.
     pub fn expect(&mut self, turn: Option<Turn>) {
-        self.turn = turn;
+        (self.turn, self.whole) = (turn, None);
         self.missing = self.shards.len();
         self.shards.iter_mut().for_each(|count| count.is_counted = false);
     }
@@ -100,6 +102,11 @@ impl Tally {
         missing.map(|(shard, _)| shard).collect()
     }
 
+    /// What the step comes to, if it is complete.
+    pub fn whole(&self) -> Option<Counted> {
+        self.whole
+    }
+
     /// Adds up a complete step and makes the state after it.
     pub fn finish(&mut self, step: u64) -> Counted {
         let statistics = &self.statistics;
@@ -113,6 +120,8 @@ impl Tally {
         after.parameters.copy_from_slice(before.parameters);
         let whole = &self.shards[0];
         statistics.update_running(&whole.stats, after.parameters);
-        Counted { loss_sum: whole.loss_sum, correct: whole.correct, read: whole.read }
+        let whole = Counted { loss_sum: whole.loss_sum, correct: whole.correct, read: whole.read };
+        self.whole = Some(whole);
+        whole
     }
 }

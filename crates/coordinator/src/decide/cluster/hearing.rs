@@ -96,12 +96,16 @@ impl Cluster {
         match said {
             FromServer::Ready => self.server_ready(now, server),
             FromServer::Summed { step } => {
-                self.expect_step(server, step)?;
+                if !self.is_gathered(server, step)? {
+                    return Ok(());
+                }
                 self.gather.squares(at, squares).map_err(Trouble::new)?;
                 self.clip(step)
             }
             FromServer::Applied { step } => {
-                self.expect_step(server, step)?;
+                if !self.is_gathered(server, step)? {
+                    return Ok(());
+                }
                 if self.config.clip_norm.is_none() {
                     self.gather.squares(at, squares).map_err(Trouble::new)?;
                 }
@@ -109,7 +113,9 @@ impl Cluster {
                 self.commit(now)
             }
             FromServer::Counted { step, loss_sum, correct, read } => {
-                self.expect_step(server, step)?;
+                if !self.is_gathered(server, step)? {
+                    return Ok(());
+                }
                 self.gather.counted(Counted { loss_sum, correct, read });
                 self.commit(now)
             }

@@ -244,11 +244,12 @@ impl Cluster {
         self.record(What::Dealt { step, shares, reason: reason.clone() }, reason);
     }
 
-    /// Messages of a step can only be of the one that is being gathered.
-    pub(super) fn expect_step(&self, server: u32, step: u64) -> Result<(), Trouble> {
+    /// Whether what a server says of a step is to be listened to. It can only be of the one that is
+    /// being gathered, or be said again of one that was.
+    pub(super) fn is_gathered(&self, server: u32, step: u64) -> Result<bool, Trouble> {
         let own = self.course.state().step;
-        if step == own {
-            return Ok(());
+        if step <= own {
+            return Ok(step == own);
         }
         Err(Trouble::new(format!(
             "server-{server} speaks of step {step} while step {own} is gathered"

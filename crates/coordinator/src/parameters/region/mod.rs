@@ -157,7 +157,8 @@ impl Region {
 
     /// What a process before this one has left, copied to a region of this one's own: the other
     /// cannot touch that even if it still lives. What cannot be believed is ignored, and the log
-    /// says why. Everything old is removed.
+    /// says why. Everything old is removed once its values are in a file again, or cannot be
+    /// believed by anyone.
     pub fn adopt(place: &Place, fits: impl Fn(&Shape) -> bool, log: &Log) -> Option<Self> {
         let olds = match old::all(place) {
             Ok(olds) => olds,
@@ -166,18 +167,30 @@ impl Region {
                 return None;
             }
         };
-        let mut adopted = None;
+        let mut useless = Vec::new();
         for old in &olds {
             match Self::copy(place, old, &fits, log) {
                 Ok(region) => {
-                    adopted = Some(region);
-                    break;
+                    // In memory alone, they would be lost with this process.
+                    if region.outlives_process() {
+                        olds.iter().for_each(|old| old.remove(place));
+                    }
+                    return Some(region);
                 }
-                Err(why) => log(&format!("ignoring `{}`: {why}", old.name())),
+                Err(Unused::Never(why)) => {
+                    log(&format!("ignoring `{}`: {why}", old.name()));
+                    useless.push(old);
+                }
+                Err(Unused::Now(why)) => log(&format!("leaving `{}`: {why}", old.name())),
             }
         }
-        olds.iter().for_each(|old| old.remove(place));
-        adopted
+        useless.iter().for_each(|old| old.remove(place));
+        None
+    }
+
+    /// Whether another process finds it.
+    fn outlives_process(&self) -> bool {
+        self.memory.path.is_some() || self.memory.shared.is_some()
     }
 
     fn copy(
@@ -185,24 +198,27 @@ impl Region {
         old: &Old,
         fits: &impl Fn(&Shape) -> bool,
         log: &Log,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, Unused> {
         let opened = old.open(&place.identity, place.index)?;
         let shape = opened.shape()?;
         if !fits(&shape) {
-            return Err("it holds other parameters than this run has".into());
+            return Err("it holds other parameters than this run has".to_string().into());
         }
         let layout = Layout::new(&shape);
         if opened.bytes()? != layout.bytes as u64 {
-            return Err("it does not have the length that it names".into());
+            return Err("it does not have the length that it names".to_string().into());
         }
         check(opened.marked()?)?;
         let memory = blank(place, &shape, log);
-        let mut memory = memory.map_err(|e| format!("there is no memory for it: {e}"))?;
+        let mut memory =
+            memory.map_err(|e| Unused::Now(format!("there is no memory for it: {e}")))?;
         match copy_marked(&opened, &layout, &mut memory) {
             Ok(marked) => {
+                // The last is what makes the others count: killed before it, nothing is here and
+                // the old one still is; killed after it, everything is.
                 set(&memory, SNAPSHOT, marked.snapshot);
-                set(&memory, COMMITTED, marked.committed);
                 set(&memory, APPLIED, marked.applied);
+                set(&memory, COMMITTED, marked.committed);
                 Ok(Self::publish(place, shape, memory))
             }
             Err(why) => {
@@ -210,7 +226,7 @@ impl Region {
                     // The error in hand matters more than one from cleaning up.
                     let _ = fs::remove_file(path);
                 }
-                Err(why)
+                Err(Unused::Now(why))
             }
         }
     }
@@ -234,6 +250,20 @@ impl Region {
 
     fn marks(&self) -> Marks {
         Marks { memory: self.memory.clone(), place: self.place.clone() }
+    }
+}
+
+/// Why what was found is not gone on from.
+enum Unused {
+    /// It cannot be believed, now or ever.
+    Never(String),
+    /// It could not be copied; another process may be able to.
+    Now(String),
+}
+
+impl From<String> for Unused {
+    fn from(why: String) -> Self {
+        Self::Never(why)
     }
 }
 
@@ -282,7 +312,9 @@ fn blank(place: &Place, shape: &Shape, log: &Log) -> io::Result<Memory> {
 /// A new file, newer than all others of the server.
 fn file(folder: &Path, place: &Place, bytes: usize) -> io::Result<Memory> {
     let newest = old::all(place)?.first().map_or(0, |old| old.serial);
-    Memory::file(&folder.join(old::name(place.index, newest + 1)), bytes)
+    let serial = newest.checked_add(1);
+    let serial = serial.ok_or_else(|| io::Error::other("there is no higher number for it"))?;
+    Memory::file(&folder.join(old::name(place.index, serial)), bytes)
 }
 
 /// Whether marks say what marks can say.

@@ -71,31 +71,30 @@ impl Store {
     pub fn parameters(
         &self,
         chunk: usize,
-        step: u64,
+        Turn { era, step }: Turn,
         (into, next): (&mut Vec<f32>, &mut Vec<f32>),
     ) -> (usize, Reach) {
         into.clear();
         next.clear();
-        let era = self.gate().era;
         let values = self.chunks[chunk].values();
         into.extend_from_slice(values.piece.after(step).parameters);
         if values.updated == Some(Turn { era, step }) {
             next.extend_from_slice(values.piece.after(step + 1).parameters);
         }
         drop(values);
-        (self.first_block(chunk), self.still(step))
+        (self.first_block(chunk), self.still(era, step))
     }
 
     /// A copy of the state after `step` steps, as [`Store::parameters`] gives it.
-    pub fn state(&self, step: u64) -> Option<(Vec<f32>, Reach)> {
+    pub fn state(&self, era: u64, step: u64) -> Option<(Vec<f32>, Reach)> {
         let state = self.tally()?.state(step).to_vec();
-        Some((state, self.still(step)))
+        Some((state, self.still(era, step)))
     }
 
     /// A chunk is written over only after the commit of the step that follows.
-    pub(super) fn still(&self, step: u64) -> Reach {
+    pub(super) fn still(&self, era: u64, step: u64) -> Reach {
         let gate = self.gate();
-        match (gate.is_closed, gate.step.cmp(&step)) {
+        match (gate.is_closed || gate.era != era, gate.step.cmp(&step)) {
             (true, _) | (_, Ordering::Less) => Reach::Over,
             (_, Ordering::Equal) => Reach::There,
             (_, Ordering::Greater) => Reach::Gone,
@@ -110,7 +109,7 @@ impl Store {
         if snapshot == Some(step) {
             return Ok(third.clone());
         }
-        if self.still(step) != Reach::There {
+        if self.still(self.era(), step) != Reach::There {
             return Err(format!("the values after {step} steps are not the last ones"));
         }
         let Some(copy) = Arc::get_mut(&mut third) else {

@@ -49,6 +49,19 @@ struct Pending {
     turn: Option<Turn>,
     /// All chunks are one part, and the state is one.
     parts: usize,
+    /// The last step whose factor has come: a second one changes nothing.
+    clipped: Option<Turn>,
+}
+
+/// What the coordinator should have been told of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Told {
+    /// That every chunk is summed and waits for the factor that clips it.
+    pub summed: bool,
+    /// What the shards come to.
+    pub counted: Option<Counted>,
+    /// That everything is updated.
+    pub applied: bool,
 }
 
 /// What is left to do once a thread's blocks are in.
@@ -124,7 +137,7 @@ impl Store {
             chunks: runs.into_iter().map(|run| Chunk::new(run, segments_max)).collect(),
             tally,
             left: AtomicUsize::new(0),
-            pending: Mutex::new(Pending { turn: None, parts: 0 }),
+            pending: Mutex::new(Pending { turn: None, parts: 0, clipped: None }),
             gate: Mutex::new(gate),
             opened: Condvar::new(),
             third: Mutex::new(Arc::new(third)),
@@ -140,6 +153,11 @@ impl Store {
     /// Steps committed.
     pub fn step(&self) -> u64 {
         self.gate().step
+    }
+
+    /// How often it has begun or ended: what was let in before that counts no more.
+    pub fn era(&self) -> u64 {
+        self.gate().era
     }
 
     /// What its region holds.
@@ -230,10 +248,10 @@ impl Store {
         !gate.is_closed && (step > gate.step || step == gate.step && gate.round.is_none())
     }
 
-    /// The round of a step, as soon as it is that step's turn; nothing if its turn is over.
-    pub fn enter(&self, step: u64) -> Result<Option<(Turn, Arc<Round>)>, Refused> {
+    /// The round of a step, as soon as it is that step's turn; nothing if its turn is over. Whoever
+    /// is of another era is refused.
+    pub fn enter(&self, era: u64, step: u64) -> Result<Option<(Turn, Arc<Round>)>, Refused> {
         let mut gate = self.gate();
-        let era = gate.era;
         loop {
             if gate.is_closed || gate.era != era {
                 return Err(Refused::Closed);
@@ -249,15 +267,14 @@ impl Store {
     }
 
     /// Whether [`Store::reach`] would wait.
-    pub fn reach_would_wait(&self, step: u64) -> bool {
+    pub fn reach_would_wait(&self, era: u64, step: u64) -> bool {
         let gate = self.gate();
-        !gate.is_closed && step > gate.step
+        !gate.is_closed && gate.era == era && step > gate.step
     }
 
     /// Waits until so many steps are committed.
-    pub fn reach(&self, step: u64) -> Reach {
+    pub fn reach(&self, era: u64, step: u64) -> Reach {
         let mut gate = self.gate();
-        let era = gate.era;
         loop {
             if gate.is_closed || gate.era != era {
                 return Reach::Over;
@@ -343,6 +360,10 @@ impl Store {
         if !is_due || self.left.load(Ordering::Acquire) != 0 {
             return Err(format!("step {step} was clipped out of turn"));
         }
+        if self.pending().clipped.replace(turn) == Some(turn) {
+            // What was told twice is answered twice.
+            return Ok(Progress::Gathering);
+        }
         for (index, chunk) in self.chunks.iter().enumerate() {
             let mut values = chunk.values();
             values.clip_and_update(factor, self.settings.update(step));
@@ -372,6 +393,25 @@ impl Store {
         let segments = round.segments.iter().enumerate().filter(|(at, _)| lacks(*at));
         let segments = segments.map(|(_, segment)| *segment).collect();
         (segments, self.tally().map_or_else(Vec::new, |tally| tally.missing(turn)))
+    }
+
+    /// What the coordinator should know of the step being gathered; nothing of another.
+    pub fn told(&self, step: u64) -> Told {
+        let gate = self.gate();
+        if gate.is_closed || gate.step != step || gate.round.is_none() {
+            return Told::default();
+        }
+        let turn = gate.turn();
+        drop(gate);
+        let counted = self.tally().and_then(|tally| tally.whole());
+        if self.chunks.is_empty() {
+            return Told { counted, ..Told::default() };
+        }
+        let applied = self.marks.read().applied == Some(step + 1);
+        let clips = self.settings.train.clip_norm.is_some();
+        let is_summed = clips && self.left.load(Ordering::Acquire) == 0;
+        let summed = is_summed && self.pending().clipped != Some(turn);
+        Told { summed, counted, applied }
     }
 
     /// A link has ended: what it has brought of a chunk and is not all is forgotten.
@@ -466,7 +506,7 @@ impl Store {
         if let Some(mut tally) = self.tally() {
             tally.expect(Some(turn));
         }
-        *self.pending() = Pending { turn: Some(turn), parts: self.parts() };
+        *self.pending() = Pending { turn: Some(turn), parts: self.parts(), clipped: None };
     }
 
     /// What must be done before a step is applied: the chunks, and the state.
