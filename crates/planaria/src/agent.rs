@@ -23,7 +23,7 @@ use planaria_numerics::aggregate::BLOCK;
 use planaria_protocol::Secret;
 use planaria_protocol::checkpoint::{Manifest, Shelf};
 use planaria_protocol::clock::Clock;
-use planaria_protocol::event::{Started, What};
+use planaria_protocol::event::{Event, Started, What};
 use planaria_protocol::launch::{CourseLaunch, Launch};
 use planaria_protocol::message::{EVALUATION_BATCH, Trouble};
 use planaria_protocol::state::State;
@@ -149,7 +149,7 @@ fn log(text: &str) {
 }
 
 fn coordinate(launch: Launch) -> Result<Leave, Trouble> {
-    let course = launch.course.clone().ok_or_else(|| Trouble::new("there is no course"))?;
+    let mut course = launch.course.clone().ok_or_else(|| Trouble::new("there is no course"))?;
     let listener = listen(course.listen.as_deref().unwrap_or("127.0.0.1:0"))?;
     let address = listener.local_addr().map_err(Trouble::new)?;
     let told = writeln!(std::io::stdout(), "{address}").and_then(|()| std::io::stdout().flush());
@@ -160,6 +160,13 @@ fn coordinate(launch: Launch) -> Result<Leave, Trouble> {
     let run_dir = Path::new(&course.run_dir);
     let events = run_dir.join(journal::FILE);
     let mut told = journal::session(&events).map_err(|e| unwritable(&course, e))?;
+    // One that was lost before it could say that the session began has left nothing.
+    let began = |event: &Event| {
+        matches!(event.what, What::Started(_)) && event.generation >= course.manifest.generation
+    };
+    if !told.iter().any(began) {
+        course.after = None;
+    }
     let shelf = Shelf::new(run_dir.join("checkpoints"), launch.recipe.output.keep);
     let mut origin = origin(&launch, &course, &shelf);
     // What was decided is told, even if the one who decided it was lost before it could.

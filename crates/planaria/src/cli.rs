@@ -91,8 +91,8 @@ Examples:
   planaria scale digits-20250131-120000 workers=4
   planaria scale digits-20250131-120000 workers=1 --json
 
-Workers join and leave while the training goes on; the weights come out the same. Below the recipe's
-`pool.workers.min` a run waits. Exit code 2 says that it is not running, or is one process.")]
+Workers join and leave while the training goes on; the weights come out the same. A number below
+the recipe's `pool.workers.min` is the new least size. Exit code 2 says that it is not running, or is one process.")]
     Scale(Scale),
     /// Print what the processes of a run have logged.
     #[command(after_help = "\

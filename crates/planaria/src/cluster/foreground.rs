@@ -69,6 +69,8 @@ pub struct Foreground<'a> {
     failed: Option<Failure>,
     /// Processes that have ended since the last step, in that order.
     exits: Vec<Exit>,
+    /// Processes that have ended while there was no coordinator to be told.
+    untold: Vec<Exit>,
 }
 
 impl<'a> Foreground<'a> {
@@ -95,6 +97,7 @@ impl<'a> Foreground<'a> {
             over: None,
             failed: None,
             exits: Vec::new(),
+            untold: Vec::new(),
         })
     }
 
@@ -312,6 +315,9 @@ impl<'a> Foreground<'a> {
                 }
             }
         }
+        for exit in self.untold.drain(..) {
+            console.ended(exit.agent, exit.pid, &exit.how());
+        }
         self.address = Some(address);
         (self.link, self.meeting, self.told_stop) = (Some(console), None, false);
         self.tell(Input::Linked);
@@ -327,10 +333,12 @@ impl<'a> Foreground<'a> {
     /// Takes in who has ended.
     fn reap(&mut self) {
         for exit in self.fleet.exits(Duration::ZERO) {
-            if let (Some(link), false) = (&self.link, exit.is_well())
-                && exit.agent != Agent::Coordinator
-            {
-                link.ended(exit.agent, exit.pid, &exit.how());
+            if !exit.is_well() && exit.agent != Agent::Coordinator {
+                match &self.link {
+                    Some(link) => link.ended(exit.agent, exit.pid, &exit.how()),
+                    None if self.untold.len() < EXITS_MAX => self.untold.push(exit),
+                    None => {}
+                }
             }
             // It ends well only when it has written down how the run ended.
             if exit.agent == Agent::Coordinator && exit.is_well() {

@@ -16,7 +16,7 @@ use crate::traces::report::{Outcome, Report};
 use crate::training::identity::Identity;
 use crate::training::interrupt;
 use crate::training::run_loop::Job;
-use planaria_protocol::checkpoint::{Checkpoint, Found};
+use planaria_protocol::checkpoint::{Checkpoint, Found, Unreadable};
 use planaria_recipe::{Plan, Source};
 
 /// Goes on, prints, and says what to exit with.
@@ -91,7 +91,15 @@ fn checkpoint(
 ) -> Result<(Option<Found<Checkpoint>>, String)> {
     let path = run.path().display();
     let newest = run.shelf(plan.recipe.output.keep).newest();
-    let Some(found) = newest.map_err(unreadable)? else {
+    let newest = match newest {
+        // What was kept may do without.
+        Err(Unreadable::NoneWhole(damaged)) if kept::record(run.path()).is_some() => {
+            damaged.iter().for_each(|why| progress.note(&format!("warning: {why}")));
+            None
+        }
+        newest => newest.map_err(unreadable)?,
+    };
+    let Some(found) = newest else {
         return Ok((None, format!("run {path} has no checkpoint yet and starts from step 0")));
     };
     for damaged in &found.damaged {

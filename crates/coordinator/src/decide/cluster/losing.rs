@@ -18,6 +18,9 @@ pub(super) struct Mourned {
 /// How long whoever started a process may take to say how it ended.
 const MOURNING: Duration = Duration::from_millis(150);
 
+/// Losses that are remembered, so as not to be written down twice.
+const BURIED_MAX: usize = 64;
+
 /// Something that holds the run up until the next commit.
 #[derive(Debug)]
 pub(super) struct Wound {
@@ -49,16 +52,31 @@ impl Cluster {
                 Some(member) if member.pid == pid && member.standing != Standing::Awaited => {
                     self.lose_worker(now, worker, how, ended)
                 }
-                _ => Ok(()),
+                _ => self.lost_unseen(agent, pid, how, ended),
             },
             Agent::Server(server) => match self.members.servers.get(server as usize) {
                 Some(member) if member.pid == pid && member.standing != Standing::Awaited => {
                     self.lose_server(now, server, how, ended)
                 }
-                _ => Ok(()),
+                _ => self.lost_unseen(agent, pid, how, ended),
             },
             Agent::Coordinator | Agent::Console => Ok(()),
         }
+    }
+
+    /// A process has ended that this coordinator has not seen, or no longer: if it was not written
+    /// down, it is now.
+    fn lost_unseen(
+        &mut self,
+        agent: Agent,
+        pid: u32,
+        how: String,
+        ended: bool,
+    ) -> Result<(), Trouble> {
+        if ended && !self.buried.contains(&(agent, pid)) {
+            self.bury(agent, pid, how);
+        }
+        Ok(())
     }
 
     /// A server's parameters cannot be reached any more: another coordinator goes on from what is
@@ -218,6 +236,10 @@ impl Cluster {
     }
 
     fn bury(&mut self, agent: Agent, pid: u32, how: String) {
+        if self.buried.len() == BURIED_MAX {
+            self.buried.pop_front();
+        }
+        self.buried.push_back((agent, pid));
         let lost = What::Lost { agent: agent.to_string(), pid, reason: how.clone() };
         self.record(lost, how);
     }

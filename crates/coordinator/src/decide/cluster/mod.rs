@@ -33,10 +33,11 @@ use super::scoring::Scoring;
 use losing::{Mourned, Wound};
 use planaria_learn::Scores;
 use planaria_protocol::event::{Pulse, What};
-use planaria_protocol::message::{HeldOut, Share, ToWorker, Trouble};
+use planaria_protocol::message::{Agent, HeldOut, Share, ToWorker, Trouble};
 use planaria_protocol::state::State;
 use saving::Save;
 use std::borrow::Cow;
+use std::collections::VecDeque;
 use std::time::Duration;
 use watching::Inquiry;
 pub use words::{Action, Config, Decision, Input, Origin, Saving};
@@ -87,6 +88,7 @@ pub struct Cluster {
     /// Revocations so far.
     tickets: u64,
     mourned: Vec<Mourned>,
+    buried: VecDeque<(Agent, u32)>,
     wound: Option<Wound>,
     save: Option<Save>,
     scores: Option<(HeldOut, Scores)>,
@@ -110,7 +112,9 @@ impl Cluster {
     /// A run that is about to begin; `before` is how many seconds of it are past at time zero.
     pub fn new(mut config: Config, setup: Setup, origin: Origin, before: f64) -> Self {
         let sizes = (0..config.servers).map(|s| config.blocks_of(s).len()).collect();
-        let wanted = origin.record.as_ref().map_or(0, |r| r.workers);
+        // A session that follows another is as large as its command says.
+        let record = origin.record.as_ref().filter(|_| origin.after.is_some());
+        let wanted = record.map_or(0, |r| r.workers);
         let wanted = if wanted > 0 { wanted } else { config.workers };
         // It may have been asked to be smaller than its least size.
         config.workers_min = config.workers_min.min(wanted);
@@ -134,6 +138,7 @@ impl Cluster {
             inquiry: None,
             tickets: 0,
             mourned: Vec::new(),
+            buried: VecDeque::new(),
             wound: None,
             save: None,
             scores: None,
