@@ -268,3 +268,16 @@ fn a_server_without_blocks_need_not_have_kept_anything() {
     let all = run.tell(joined(Agent::Server(2), None));
     assert_eq!(sources(&all), [0, 1, 2].map(|server| (server, Source::Kept, 3)));
 }
+
+#[test]
+fn a_stop_that_comes_before_the_servers_is_not_forgotten() {
+    let record = Record { unsaved: true, ..left(5, 1) };
+    let origin =
+        Origin { record: Some(record), after: Some("all were lost".into()), ..Origin::default() };
+    let mut run = Run::new(config(1, 1), origin);
+    run.tell(Input::Stop("asked".into()));
+    let kept = Kept { blocks: 0..BLOCKS, steps: vec![5], snapshot: None };
+    run.tell(joined(Agent::Server(0), Some(kept)));
+    let actions = run.server(FromServer::Ready);
+    assert!(actions.contains(&Action::Save(5)), "{actions:?}");
+}

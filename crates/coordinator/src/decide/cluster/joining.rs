@@ -121,7 +121,11 @@ impl Cluster {
         let resumes = self.course.state().resumes;
         let state = State { resumes, ..record.state.clone() };
         let record = Record { state, ..record.clone() };
+        let stopping = self.course.stopping();
         self.course = Course::restored(self.course.setup().clone(), &record);
+        if stopping {
+            self.course.stop();
+        }
         self.patience = Patience::new(record.step_seconds);
         self.pending = record.pending;
         self.save = record.saving.map(|saving| Save::new(saving, self.config.servers));
