@@ -168,7 +168,8 @@ fn a_pool_scaled_while_servers_join_leaves_the_record_to_go_on_from() {
     let [Action::Keep(record), ..] = &all[..] else { panic!("it is not kept: {all:?}") };
     assert_eq!((record.state.step, record.workers), (3, 5));
     // If this coordinator is lost as well, the next one goes on from there with five workers.
-    let origin = Origin { record: Some(*record.clone()), ..Origin::default() };
+    let after = Some("y".into());
+    let origin = Origin { record: Some(*record.clone()), after, ..Origin::default() };
     let mut next = Run::new(config(2, 2), origin);
     next.tell(joined(Agent::Server(0), kept(0..1)));
     for mut run in [run, next] {
@@ -223,7 +224,8 @@ fn the_least_size_is_never_above_a_pool_that_was_made_smaller() {
     assert_eq!(leased(&run.worker_ready(0)), [(0, 2)], "one is enough");
 
     // And so does the next coordinator, which finds the size in the record.
-    let origin = Origin { record: Some(left(0, 1)), ..Origin::default() };
+    let after = Some("x".into());
+    let origin = Origin { record: Some(left(0, 1)), after, ..Origin::default() };
     let mut next = Run::new(config(3, 1), origin);
     assert_eq!(leased(&next.start(1)), [(0, 0)]);
 }
