@@ -94,7 +94,8 @@ impl Cluster {
             self.restore(record);
         }
         let step = self.course.state().step;
-        let lost = (record.is_some() && !kept).then(|| "what was kept does not fit, or is not whole".to_owned());
+        let lost = (record.is_some() && !kept)
+            .then(|| "what was kept does not fit, or is not whole".to_owned());
         if let Some(after) = self.origin.after.take().or(lost) {
             let from = match &source {
                 Source::Kept => "kept".to_owned(),
