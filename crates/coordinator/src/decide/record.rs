@@ -158,17 +158,20 @@ fn rest_of(what: What, told: &[What]) -> Option<What> {
     (first_step < end_step).then_some(What::Committed { epoch, first_step, end_step, read })
 }
 
-/// What events that wait for the disk tell, as JSON and in little room: steps that follow each other
-/// are told as one, and where that is not enough, figures go first and then all that no audit needs.
-/// Empty where there is nothing to tell.
+/// What events that wait for the disk tell, as JSON, in their order and in little room: steps that
+/// follow each other with nothing between them are told as one. Where that is not enough, figures go
+/// first and then all that no audit needs. Empty where there is nothing to tell.
 pub fn summary<'a>(waiting: impl IntoIterator<Item = &'a What>) -> Vec<u8> {
-    let mut events = merged(waiting);
+    // Whoever comes next is asked itself to stop, and ends in its own way.
+    let lasts = |what: &&What| !matches!(what, What::Stopping { .. } | What::Ended { .. });
+    let mut waiting: Vec<&What> = waiting.into_iter().filter(lasts).collect();
     let needed = |what: &What| {
         matches!(what, What::Started(_) | What::Recovered { .. } | What::Committed { .. })
     };
     let keep: [&dyn Fn(&What) -> bool; 3] = [&|_| true, &|what| !is_figure(what), &needed];
     for keep in keep {
-        events.retain(|what| keep(what));
+        waiting.retain(|what| keep(what));
+        let events = merged(&waiting);
         if events.is_empty() {
             break;
         }
@@ -182,27 +185,19 @@ pub fn summary<'a>(waiting: impl IntoIterator<Item = &'a What>) -> Vec<u8> {
     Vec::new()
 }
 
-fn merged<'a>(waiting: impl IntoIterator<Item = &'a What>) -> Vec<Cow<'a, What>> {
+/// Tells neighbouring steps as one. Steps with something between them stay apart: what lies between
+/// would else be told after steps that came later.
+fn merged<'a>(waiting: &[&'a What]) -> Vec<Cow<'a, What>> {
     let mut events: Vec<Cow<'a, What>> = Vec::new();
-    // The steps that the next ones may follow.
-    let mut last = None;
     for what in waiting {
-        match what {
-            // Whoever comes next is asked itself to stop, and ends in its own way.
-            What::Stopping { .. } | What::Ended { .. } => continue,
-            What::Started(_) | What::Recovered { .. } => last = None,
-            What::Committed { epoch, first_step, end_step, read } => {
-                if let Some(at) = last
-                    && let What::Committed { epoch: of, end_step: to, read: sum, .. } =
-                        Cow::to_mut(&mut events[at])
-                    && (*of, *to) == (*epoch, *first_step)
-                {
-                    (*to, *sum) = (*end_step, sum.combine(*read));
-                    continue;
-                }
-                last = Some(events.len());
-            }
-            _ => {}
+        if let What::Committed { epoch, first_step, end_step, read } = what
+            && let Some(last) = events.last_mut()
+            && let What::Committed { epoch: of, end_step: to, .. } = **last
+            && (of, to) == (*epoch, *first_step)
+            && let What::Committed { end_step: to, read: sum, .. } = last.to_mut()
+        {
+            (*to, *sum) = (*end_step, sum.combine(*read));
+            continue;
         }
         events.push(Cow::Borrowed(what));
     }
@@ -275,6 +270,27 @@ mod tests {
         assert_eq!(record(1).with_waiting(&many).take_untold(&[]), [committed(0, 1)]);
         let many: Vec<What> = (0..2000).map(recovered).collect();
         assert!(summary(&many).is_empty());
+    }
+
+    #[test]
+    fn what_waits_is_told_in_its_order() {
+        let lost = || What::Lost { agent: "worker-0".into(), pid: 1, reason: "x".into() };
+        let waiting = [committed(0, 1), steps(1), committed(1, 2), steps(2), lost()];
+        let waiting = [&waiting[..], &[committed(2, 3), committed(3, 4), steps(4)]].concat();
+        let kept = record(4).with_waiting(&waiting);
+        let merged = [&waiting[..5], &[committed(2, 4), steps(4)]].concat();
+        assert_eq!(kept.clone().take_untold(&[]), merged);
+        // Whatever the disk has taken after all, the rest follows it.
+        for told in 0..=waiting.len() {
+            let untold = kept.clone().take_untold(&waiting[..told]);
+            let expected = if told <= 5 { &merged[told..] } else { &waiting[told..] };
+            assert_eq!(untold, expected, "{told}");
+        }
+        // Without figures for want of room, the others keep their places.
+        let before = (0..1000).flat_map(|i| [committed(i, i + 1), steps(i + 1)]);
+        let many: Vec<What> = before.chain([lost(), committed(1000, 1001)]).collect();
+        let untold = record(1001).with_waiting(&many).take_untold(&[]);
+        assert_eq!(untold, [committed(0, 1000), lost(), committed(1000, 1001)]);
     }
 
     #[test]
