@@ -2,7 +2,8 @@
 //!
 //! Owns names, defaults and help texts. Never does anything.
 
-use crate::chaos::{Share, Span, Victims};
+use crate::chaos::words::lasting;
+use crate::chaos::{Share, Span, Target, Victims};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -300,18 +301,18 @@ pub struct Chaos {
     #[arg(long, value_enum, value_delimiter = ',', value_name = "WHO")]
     pub kill: Vec<Victims>,
     /// Stop a process for a while; for how long, `500ms..3s` when left out.
-    #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "500ms..3s")]
+    #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "500ms..3s", value_parser = lasting)]
     pub pause: Option<Span>,
     /// Give a worker a fiftieth of the time for a while; for how long, `2s..5s` when left out.
-    #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "2s..5s")]
+    #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "2s..5s", value_parser = lasting)]
     pub slow: Option<Span>,
     /// Lose this share of what a process sends, for a while; 100% cuts it off.
     #[arg(long, value_name = "SHARE")]
     pub drop: Option<Share>,
     /// Time between faults, such as `500ms`, `2s` or `1s..3s`.
-    #[arg(long, value_name = "TIME", default_value = "1s..3s")]
+    #[arg(long, value_name = "TIME", default_value = "1s..3s", value_parser = lasting)]
     pub every: Span,
-    /// How long to go on; until the run is over when left out. One fault comes in any case.
+    /// How long to go on; until the run is over when left out. One fault is tried in any case.
     #[arg(long = "for", value_name = "TIME")]
     pub lasts: Option<Span>,
     /// What follows from the same seed is the same; a random one when left out.
@@ -319,7 +320,7 @@ pub struct Chaos {
     pub seed: Option<u64>,
     /// Only this process, such as `worker-2`, `server-0` or `coordinator`.
     #[arg(long, value_name = "PROCESS")]
-    pub target: Option<String>,
+    pub target: Option<Target>,
     /// Print one JSON object per line instead of text.
     #[arg(long)]
     pub json: bool,

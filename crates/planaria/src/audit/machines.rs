@@ -2,15 +2,17 @@
 
 use planaria_protocol::event::{Event, What};
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Counts over all sessions of a run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Machines {
-    /// Processes that were lost: workers, servers and coordinators.
+    /// Processes that were lost and did not come back: workers, servers and coordinators.
     pub machines_lost: u64,
-    /// Processes that joined after their session's first step.
+    /// Processes that joined after their session's first step, and were not there before.
     pub machines_joined: u64,
+    /// Times that a process lost its link, and joined again.
+    pub links_cut: u64,
     /// Times that a worker was late, and others computed its shards.
     pub suspicions: u64,
     /// Shards that were computed by others than first meant to.
@@ -32,60 +34,87 @@ impl Machines {
         for event in events {
             count.take(event);
         }
-        let coordinators = count.coordinators_lost.max(count.coordinators_missed);
-        count.machines.machines_lost = count.lost.len() as u64 + coordinators;
-        count.machines.machines_joined = count.joined.len() as u64;
+        count.settle();
         count.machines
     }
+}
+
+/// A process of a session.
+#[derive(Default)]
+struct Process {
+    /// The generation that it last joined.
+    generation: u64,
+    /// Whether it was lost since.
+    lost: bool,
+    /// Whether it joined again before the loss of its link was told.
+    owed: bool,
 }
 
 #[derive(Default)]
 struct Count {
     machines: Machines,
-    /// Workers and servers; where the process is not known, each time is one of its own.
-    lost: BTreeSet<(String, u64)>,
-    joined: BTreeSet<(String, u32)>,
-    /// Processes there were when a session took its first step.
-    first: BTreeSet<(String, u32)>,
+    /// Workers and servers of the session, by name and process.
+    processes: BTreeMap<(String, u32), Process>,
+    /// Names of which one was lost in the session.
+    lost: BTreeSet<String>,
     /// Whether the session has taken a step.
     begun: bool,
-    /// Coordinators that someone saw being lost.
-    coordinators_lost: u64,
-    /// Coordinators whose successor says so.
-    coordinators_missed: u64,
 }
 
 impl Count {
+    /// Those of a session who were lost and have not come back are lost for good.
+    fn settle(&mut self) {
+        let processes = std::mem::take(&mut self.processes);
+        self.machines.machines_lost += processes.values().filter(|p| p.lost).count() as u64;
+        self.lost.clear();
+        self.begun = false;
+    }
+
+    fn joined(&mut self, agent: &str, pid: u32, generation: u64) {
+        let process = (agent.to_owned(), pid);
+        match self.processes.get_mut(&process) {
+            None => {
+                // Also whoever takes the place of one that was lost before the first step.
+                let late = self.begun || self.lost.contains(agent);
+                self.machines.machines_joined += u64::from(late);
+                let new = Process { generation, ..Process::default() };
+                self.processes.insert(process, new);
+            }
+            // All join again after a recovery; otherwise a link was cut.
+            Some(known) => {
+                let cut = known.lost || known.generation == generation;
+                self.machines.links_cut += u64::from(cut);
+                *known = Process { generation, lost: false, owed: cut && !known.lost };
+            }
+        }
+    }
+
+    fn lost(&mut self, agent: &str, pid: u32) {
+        if pid == 0 {
+            // Nobody knows which: it is one of its own.
+            self.machines.machines_lost += 1;
+        } else {
+            let process = self.processes.entry((agent.to_owned(), pid)).or_default();
+            process.lost = !std::mem::take(&mut process.owed);
+        }
+        self.lost.insert(agent.to_owned());
+    }
+
     fn take(&mut self, event: &Event) {
         let machines = &mut self.machines;
         match &event.what {
-            What::Started(_) => {
-                self.begun = false;
-                self.first.clear();
-            }
+            What::Started(_) => self.settle(),
             What::Committed { .. } | What::Steps(_) | What::Epoch { .. } | What::Saved { .. } => {
                 self.begun = true;
             }
-            What::Joined { agent, pid, .. } => {
-                let process = (agent.clone(), *pid);
-                if self.begun {
-                    if !self.first.contains(&process) {
-                        self.joined.insert(process);
-                    }
-                } else {
-                    self.first.insert(process);
-                }
-            }
-            What::Lost { agent, .. } if agent == "coordinator" => self.coordinators_lost += 1,
-            What::Lost { agent, pid, .. } => {
-                // Beyond all numbers of processes.
-                let unknown = (1 << 32) + self.lost.len() as u64;
-                let process = if *pid == 0 { unknown } else { u64::from(*pid) };
-                self.lost.insert((agent.clone(), process));
-                self.begun = true;
-            }
+            What::Joined { agent, pid, .. } => self.joined(agent, *pid, event.generation),
+            // Its successor says so.
+            What::Lost { agent, .. } if agent == "coordinator" => {}
+            What::Lost { agent, pid, .. } => self.lost(agent, *pid),
             What::Recovered { reason, .. } => {
-                self.coordinators_missed += u64::from(reason.contains("coordinator"));
+                // `server-0 was lost: the coordinator hung up` is not about the coordinator.
+                let who = reason.split(" was lost").next().unwrap_or_default();
+                machines.machines_lost += u64::from(who.contains("coordinator"));
                 self.begun = true;
             }
             What::Suspected { .. } => machines.suspicions += 1,
@@ -106,23 +135,41 @@ impl Count {
 mod tests {
     use super::*;
 
+    fn joined(agent: &str, pid: u32) -> What {
+        What::Joined { agent: agent.into(), pid, engine: None, threads: None }
+    }
+
+    fn lost(agent: &str, pid: u32) -> What {
+        What::Lost { agent: agent.into(), pid, reason: "".into() }
+    }
+
+    fn committed() -> What {
+        let read = (0..1).collect();
+        What::Committed { epoch: 0, first_step: 0, end_step: 1, read }
+    }
+
+    fn recovered(reason: &str) -> What {
+        let (source, reason) = ("kept".into(), reason.into());
+        What::Recovered { step: 5, superseded: 0, source, reason }
+    }
+
+    /// Counts over one session, in which every recovery begins a generation.
+    fn count(all: Vec<What>) -> Machines {
+        let mut generation = 1;
+        let event = |what| {
+            generation += u64::from(matches!(what, What::Recovered { .. }));
+            Event { seconds: 0.0, unix_seconds: 0.0, generation, what }
+        };
+        let events: Vec<Event> = all.into_iter().map(event).collect();
+        Machines::of(&events)
+    }
+
+    fn moved(machines: &Machines) -> (u64, u64, u64) {
+        (machines.machines_lost, machines.machines_joined, machines.links_cut)
+    }
+
     #[test]
     fn processes_are_counted_once_each() {
-        let joined = |agent: &str, pid| What::Joined {
-            agent: agent.into(),
-            pid,
-            engine: None,
-            threads: None,
-        };
-        let lost = |agent: &str, pid| What::Lost { agent: agent.into(), pid, reason: "".into() };
-        let saved =
-            What::Saved { step: 1, is_best: false, folder: String::new(), reason: String::new() };
-        let recovered = |reason: &str| What::Recovered {
-            step: 5,
-            superseded: 0,
-            source: "kept".into(),
-            reason: reason.into(),
-        };
         let healed = What::Healed {
             step: 6,
             after: "worker-0".into(),
@@ -130,10 +177,10 @@ mod tests {
             recomputed_shards: 4,
             shard_seconds: 0.25,
         };
-        let all = [
+        let machines = count(vec![
             joined("worker-0", 10),
             joined("server-0", 11),
-            saved,
+            committed(),
             lost("worker-0", 10),
             lost("worker-0", 10),
             joined("worker-0", 12),
@@ -143,14 +190,52 @@ mod tests {
             joined("worker-0", 12),
             joined("server-0", 11),
             lost("server-0", 11),
-            recovered("server-0 was lost: killed by signal 9"),
+            recovered("server-0 was lost: the coordinator hung up"),
             joined("server-0", 13),
+            joined("worker-0", 12),
             What::Paused { workers: 0, min: 1 },
-        ];
-        let events = all.map(|what| Event { seconds: 0.0, unix_seconds: 0.0, generation: 1, what });
-        let machines = Machines::of(&events);
-        assert_eq!((machines.machines_lost, machines.machines_joined), (3, 2));
+        ]);
+        assert_eq!(moved(&machines), (3, 2, 0));
         assert_eq!((machines.recomputed_shards, machines.recomputed_seconds), (4, 1.0));
         assert_eq!((machines.stalled_seconds, machines.pauses), (0.5, 1));
+    }
+
+    #[test]
+    fn a_cut_link_is_no_lost_machine() {
+        let begin = || vec![joined("worker-0", 10), joined("worker-1", 11), committed()];
+        for (more, expect) in [
+            (vec![lost("worker-0", 10), joined("worker-0", 10)], (0, 0, 1)),
+            // The loss may be told after the return.
+            (vec![joined("worker-0", 10), lost("worker-0", 10)], (0, 0, 1)),
+            // Cut, and lost later.
+            (
+                vec![
+                    joined("worker-0", 10),
+                    lost("worker-0", 10),
+                    lost("worker-0", 10),
+                    joined("worker-0", 12),
+                ],
+                (1, 1, 1),
+            ),
+            (vec![lost("worker-0", 0), joined("worker-0", 12)], (1, 1, 0)),
+            (vec![joined("worker-2", 12)], (0, 1, 0)),
+        ] {
+            let said = format!("{more:?}");
+            let machines = count([begin(), more].concat());
+            assert_eq!(moved(&machines), expect, "{said}");
+        }
+    }
+
+    #[test]
+    fn those_a_run_begins_with_have_not_joined_late() {
+        let machines = count(vec![
+            joined("worker-0", 10),
+            lost("worker-0", 10),
+            joined("worker-1", 11),
+            // In the place of one that was lost.
+            joined("worker-0", 12),
+            committed(),
+        ]);
+        assert_eq!(moved(&machines), (1, 1, 0));
     }
 }

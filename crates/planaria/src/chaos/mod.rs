@@ -15,4 +15,4 @@ pub mod processes;
 pub mod words;
 
 pub use plan::Victims;
-pub use words::{Share, Span};
+pub use words::{Share, Span, Target};

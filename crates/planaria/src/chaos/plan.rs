@@ -62,6 +62,17 @@ impl Fault {
         }
     }
 
+    /// Whom it can befall, in words.
+    pub fn whom(&self) -> &'static str {
+        match self {
+            Self::Kill(Victims::Worker) | Self::Slow(_) => "workers",
+            Self::Kill(Victims::Server) => "servers",
+            Self::Kill(Victims::Coordinator) => "the coordinator",
+            Self::Kill(Victims::Any) | Self::Pause(_) => "all processes",
+            Self::Drop(_) => "workers and servers",
+        }
+    }
+
     /// Whether it can befall this process.
     pub fn fits(&self, agent: Agent) -> bool {
         let is_worker = matches!(agent, Agent::Worker(_));
@@ -84,7 +95,7 @@ pub struct Settings {
     /// Time between them.
     pub every: Span,
     /// The only process they may befall.
-    pub target: Option<String>,
+    pub target: Option<Agent>,
     /// What everything follows from.
     pub seed: u64,
 }
@@ -121,8 +132,7 @@ impl Settings {
 
     /// Which of the living it befalls, if any.
     pub fn victim(&self, draw: &Draw, living: &[Agent]) -> Option<Agent> {
-        let is_target =
-            |agent: &Agent| self.target.as_ref().is_none_or(|target| *target == agent.to_string());
+        let is_target = |agent: &Agent| self.target.is_none_or(|target| target == *agent);
         let mut able: Vec<Agent> = living
             .iter()
             .copied()
@@ -221,7 +231,7 @@ mod tests {
 
     #[test]
     fn nobody_else_than_the_target_is_hit() {
-        let target = Some("worker-2".to_owned());
+        let target = Some(Agent::Worker(2));
         let settings = Settings { target, ..settings(1) };
         for n in 0..50 {
             let draw = settings.draw(n);

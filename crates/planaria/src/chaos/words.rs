@@ -1,5 +1,7 @@
-//! Times and shares as a command line says them: `500ms`, `1s..3s`, `5%`. Pure.
+//! Times, shares and processes as a command line says them: `500ms`, `1s..3s`, `5%`, `worker-2`.
+//! Pure.
 
+use planaria_protocol::message::Agent;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -47,6 +49,15 @@ impl FromStr for Span {
             return Err(format!("`{text}` ends before it begins"));
         }
         Ok(span)
+    }
+}
+
+/// A time that is not nothing.
+pub fn lasting(text: &str) -> Result<Span, String> {
+    let span: Span = text.parse()?;
+    match span.most < Duration::from_millis(1) {
+        true => Err(format!("`{text}` is no time at all: the least is `1ms`")),
+        false => Ok(span),
     }
 }
 
@@ -103,6 +114,26 @@ impl std::fmt::Display for Share {
     }
 }
 
+/// A process of a run that can be broken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Target(pub Agent);
+
+impl FromStr for Target {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let agent = match text.split_once('-') {
+            Some(("worker", n)) => n.parse().ok().map(Agent::Worker),
+            Some(("server", n)) => n.parse().ok().map(Agent::Server),
+            _ => (text == "coordinator").then_some(Agent::Coordinator),
+        };
+        // As it is written everywhere else.
+        agent.filter(|agent| agent.to_string() == text).map(Self).ok_or_else(|| {
+            format!("`{text}` is no process of a run; name one as `worker-2`, `server-0` or `coordinator`")
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,6 +165,35 @@ mod tests {
             ["90s", "500ms..2m"].map(|t| t.parse::<Span>().unwrap().to_string()),
             ["90s", "500ms..2m"]
         );
+    }
+
+    #[test]
+    fn no_time_is_not_a_time() {
+        for (text, is_lasting) in
+            [("0s", false), ("0ms", false), ("0.1ms", false), ("1ms", true), ("0s..1s", true)]
+        {
+            assert_eq!(lasting(text).is_ok(), is_lasting, "{text}");
+        }
+    }
+
+    #[test]
+    fn targets_are_understood() {
+        for (text, expect) in [
+            ("worker-2", Some(Agent::Worker(2))),
+            ("server-0", Some(Agent::Server(0))),
+            ("coordinator", Some(Agent::Coordinator)),
+            ("console", None),
+            ("foo", None),
+            ("worker", None),
+            ("worker-", None),
+            ("worker-02", None),
+            ("worker-+2", None),
+            ("worker--2", None),
+            ("coordinator-0", None),
+            ("", None),
+        ] {
+            assert_eq!(text.parse::<Target>().ok(), expect.map(Target), "{text}");
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::cli;
 use crate::clock::{self, Stopwatch};
 use crate::cluster::console::{Console, News};
 use crate::cluster::control;
-use crate::commands::print_on;
+use crate::commands::{print_on, status};
 use crate::failure::{Exit, Failure, Result, plain};
 use crate::progress::{Progress, Style};
 use crate::run_dir::history::{History, Standing};
@@ -27,8 +27,10 @@ use std::time::Duration;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// How often a coordinator that is gone is looked for.
 const CONNECT_EVERY: f64 = 0.25;
-/// How long the first deed waits for somebody to suffer it.
-const FIRST_PATIENCE: f64 = 10.0;
+/// How long a target that is just being replaced may take to be there.
+const TARGET_PATIENCE: f64 = 2.0;
+/// How long a run may take to say where it is.
+const STEP_PATIENCE: Duration = Duration::from_secs(3);
 /// How long a coordinator may take to hear what it was asked last.
 const LINGER: f64 = 0.3;
 /// How long a run may take to write its last files.
@@ -39,13 +41,14 @@ static ASKED: AtomicBool = AtomicBool::new(false);
 /// Breaks, prints, and says what to exit with.
 pub fn run(options: &cli::Chaos, style: Style) -> Result<Option<Exit>> {
     let folder = find(&options.run)?;
+    let settings = settings(options)?;
     check(&folder)?;
     // Without a handler Ctrl-C ends the command at once, and a stopped process stays stopped.
     ctrlc::set_handler(|| ASKED.store(true, Ordering::SeqCst))
         .map_err(|e| Failure::failed(format!("cannot listen for Ctrl-C: {e}")))?;
-    let settings = settings(options);
     let mut storm = Storm::new(folder, settings, options.json);
     let said = storm.settings_text();
+    storm.find_target()?;
     Progress::new(style).note(&said);
     storm.begin()?;
     storm.rage(options.lasts.map(|span| span.most.as_secs_f64()))?;
@@ -68,7 +71,7 @@ fn check(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-fn settings(options: &cli::Chaos) -> Settings {
+fn settings(options: &cli::Chaos) -> Result<Settings> {
     let mut faults: Vec<Fault> = options.kill.iter().map(|who| Fault::Kill(*who)).collect();
     faults.extend(options.pause.map(Fault::Pause));
     faults.extend(options.slow.map(Fault::Slow));
@@ -77,14 +80,26 @@ fn settings(options: &cli::Chaos) -> Settings {
         let anyone = options.target.is_some();
         faults.push(Fault::Kill(if anyone { Victims::Any } else { Victims::Worker }));
     }
+    let target = options.target.map(|target| target.0);
+    if let Some(target) = target {
+        faults = fitting(target, faults)?;
+    }
     // Short enough to be typed again.
     let random = || (clock::unix_seconds() * 1e6) as u64 % 1_000_000;
-    Settings {
-        faults,
-        every: options.every,
-        target: options.target.clone(),
-        seed: options.seed.unwrap_or_else(random),
+    Ok(Settings { faults, every: options.every, target, seed: options.seed.unwrap_or_else(random) })
+}
+
+/// Those of the faults that can befall the target: one that cannot would be waited for in vain.
+fn fitting(target: Agent, faults: Vec<Fault>) -> Result<Vec<Fault>> {
+    let (able, unable): (Vec<Fault>, Vec<Fault>) =
+        faults.into_iter().partition(|fault| fault.fits(target));
+    if able.is_empty() {
+        let why = |fault: &Fault| format!("`{}` befalls only {}", fault.text(), fault.whom());
+        let why: Vec<String> = unable.iter().map(why).collect();
+        return Err(Failure::user(format!("nothing can befall {target}: {}", why.join(", ")))
+            .hint("name another `--target`, or `--kill any` or `--pause`, which befall all"));
     }
+    Ok(able)
 }
 
 /// A run that is being broken.
@@ -100,7 +115,7 @@ struct Storm {
     /// Deeds by kind.
     deeds: BTreeMap<&'static str, u64>,
     /// Steps done at first, and now.
-    first_step: Option<u64>,
+    first_step: u64,
     step: u64,
     /// Whether the run is over, or nobody reads what is printed.
     over: bool,
@@ -118,7 +133,7 @@ impl Storm {
             connected_at: f64::NEG_INFINITY,
             grip: Grip::default(),
             deeds: BTreeMap::new(),
-            first_step: None,
+            first_step: 0,
             step: 0,
             over: false,
         }
@@ -130,7 +145,41 @@ impl Storm {
         format!("one of {} every {every}, seed {seed}; Ctrl-C ends it", names.join(", "))
     }
 
+    /// Refuses a target that is not there.
+    fn find_target(&self) -> Result<()> {
+        let Some(target) = self.settings.target else { return Ok(()) };
+        let mut there = self.living()?;
+        while !there.contains(&target) && self.watch.seconds() < TARGET_PATIENCE {
+            std::thread::park_timeout(LOOK_EVERY);
+            there = self.living()?;
+        }
+        if there.contains(&target) {
+            return Ok(());
+        }
+        there.sort();
+        let names: Vec<String> = there.iter().map(Agent::to_string).collect();
+        let hint = match names.is_empty() {
+            true => "the run has no processes now: try again in a moment".to_owned(),
+            false => format!("there are {}", names.join(", ")),
+        };
+        Err(Failure::user(format!("run `{}` has no {target} now", self.folder.display()))
+            .hint(hint))
+    }
+
+    fn living(&self) -> Result<Vec<Agent>> {
+        let Some(parent) = Holder::of(&self.folder)?.pid() else { return Ok(Vec::new()) };
+        let family = Family { run_id: self.run_id.clone(), parent };
+        Ok(family.living().iter().map(|process| process.agent).collect())
+    }
+
     fn begin(&mut self) -> Result<()> {
+        // Before anything is broken; events come every few steps only.
+        let step = match status::pulse(&self.folder, STEP_PATIENCE) {
+            Some(pulse) => pulse.step,
+            None => History::read(&self.folder)?.step,
+        };
+        (self.first_step, self.step) = (step, step);
+        self.watch = Stopwatch::start();
         if self.json {
             let seed = self.settings.seed;
             self.tell(&json!({"event": "begun", "run": self.run_id, "seed": seed}))?;
@@ -139,25 +188,25 @@ impl Storm {
     }
 
     /// Does one deed after another, the first at once, until time is up, the run is over or Ctrl-C.
-    /// However short the time, one is done if there is anybody to suffer it.
+    /// However short the time, one is tried.
     fn rage(&mut self, lasts: Option<f64>) -> Result<()> {
         for n in 0.. {
             let draw = self.settings.draw(n);
-            let (wait, enough) = match n {
-                0 => (0.0, lasts.map(|lasts| lasts.max(FIRST_PATIENCE))),
-                _ => (draw.wait.as_secs_f64(), lasts),
-            };
+            let wait = if n == 0 { 0.0 } else { draw.wait.as_secs_f64() };
             let due = self.watch.seconds() + wait;
+            let mut tried = n > 0;
             // Where nobody is there to suffer it, it waits for somebody.
             loop {
                 self.look();
                 let now = self.watch.seconds();
-                if self.is_over() || enough.is_some_and(|enough| now >= enough) {
+                let enough = lasts.is_some_and(|lasts| now >= lasts);
+                if self.is_over() || (tried && enough) {
                     return Ok(());
                 }
                 if now >= due && self.act(&draw)? {
                     break;
                 }
+                tried = true;
             }
         }
         Ok(())
@@ -189,10 +238,7 @@ impl Storm {
             return;
         };
         match console.next(LOOK_EVERY) {
-            News::Pulse(pulse) => {
-                self.step = pulse.step;
-                self.first_step.get_or_insert(pulse.step);
-            }
+            News::Pulse(pulse) => self.step = pulse.step,
             News::Event(event) => self.over |= matches!(event.what, What::Ended { .. }),
             News::Finish => self.over = true,
             News::Gone(_) => self.console = None,
@@ -274,8 +320,8 @@ impl Storm {
             std::thread::park_timeout(LOOK_EVERY);
         }
         let history = History::read(&self.folder)?;
-        self.step = self.step.max(history.step);
-        let steps = self.step.saturating_sub(self.first_step.unwrap_or(self.step));
+        self.step = self.last_step(&history);
+        let steps = self.step.saturating_sub(self.first_step);
         if self.json {
             self.tell(&json!({
                 "event": "ended", "seed": self.settings.seed, "deeds": self.deeds,
@@ -287,6 +333,23 @@ impl Storm {
         }
         let failed = matches!(history.state, Standing::Failed | Standing::Killed);
         Ok(failed.then_some(Exit::Failed))
+    }
+
+    /// Steps done at the end. What was heard on the way may be old: a coordinator that was just lost
+    /// is asked for again.
+    fn last_step(&self, history: &History) -> u64 {
+        let watch = Stopwatch::start();
+        while history.state == Standing::Running {
+            let left = STEP_PATIENCE.saturating_sub(watch.elapsed());
+            if let Some(pulse) = status::pulse(&self.folder, left) {
+                return pulse.step;
+            }
+            if left.is_zero() || !self.folder.join(control::FILE).exists() {
+                break;
+            }
+            std::thread::park_timeout(LOOK_EVERY);
+        }
+        self.step.max(history.step)
     }
 
     fn summary(&self, history: &History, steps: u64) -> String {

@@ -1,7 +1,7 @@
 //! `planaria status`: where a run stands, and what can be done next.
 
 use crate::cli;
-use crate::clock;
+use crate::clock::{self, Stopwatch};
 use crate::cluster::console::News;
 use crate::cluster::control;
 use crate::commands::{ago, print};
@@ -34,7 +34,7 @@ pub fn run(options: &cli::Status) -> Result<()> {
     };
     let mut history = History::read(&folder)?;
     let pulse = match history.state {
-        Standing::Running => pulse(&folder),
+        Standing::Running => pulse(&folder, PATIENCE),
         _ => None,
     };
     if let Some(pulse) = &pulse {
@@ -50,16 +50,19 @@ pub fn run(options: &cli::Status) -> Result<()> {
     print(&text(&history, pulse.as_deref(), columns, clock::unix_seconds()))
 }
 
-/// Where a live run on several processes is at this moment; nothing where nobody answers.
-fn pulse(folder: &Path) -> Option<Box<Pulse>> {
+/// Where a live run on several processes is at this moment; nothing where nobody answers
+/// within the time.
+pub fn pulse(folder: &Path, patience: Duration) -> Option<Box<Pulse>> {
+    let watch = Stopwatch::start();
     let console = control::connect(folder).ok().flatten()?;
-    loop {
-        match console.next(PATIENCE) {
+    while watch.elapsed() < patience {
+        match console.next(patience.saturating_sub(watch.elapsed())) {
             News::Event(_) | News::Pool(_) | News::Kill { .. } => {}
             News::Pulse(pulse) => return Some(pulse),
             News::Nothing | News::Finish | News::Gone(_) => return None,
         }
     }
+    None
 }
 
 fn text(run: &History, pulse: Option<&Pulse>, columns: usize, now: f64) -> String {
