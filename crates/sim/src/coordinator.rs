@@ -25,6 +25,7 @@ use std::time::Duration;
 const TICK_EVERY: Duration = Duration::from_millis(10);
 const ALIVE_EVERY: Duration = Duration::from_millis(500);
 const PULSE_EVERY: Duration = Duration::from_millis(100);
+const AGAIN_EVERY: Duration = Duration::from_secs(1);
 
 /// What a coordinator is told when it is started.
 #[derive(Debug, Clone)]
@@ -56,6 +57,8 @@ struct Desk {
     ranges: Vec<(u64, u64)>,
     manifest: Manifest,
     record: Option<RecordFile>,
+    /// When it could not be kept.
+    failed: Option<Duration>,
     /// Events that the disk has not taken.
     unwritten: VecDeque<(event::Event, Counts)>,
     events: Vec<event::Event>,
@@ -172,8 +175,10 @@ impl Coordinator {
             manifest: world.bench.manifest(generation, state),
             record: match full {
                 false => RecordFile::create(&folder, BOOT).ok(),
-                true => RecordFile::reuse(&folder, BOOT).ok(),
-            },
+                true => None,
+            }
+            .or_else(|| RecordFile::reuse(&folder, BOOT).ok()),
+            failed: None,
             unwritten: VecDeque::new(),
             events: told,
             began: world.now,
@@ -378,17 +383,27 @@ impl Desk {
     }
 
     fn keep(&mut self, world: &mut World<'_>, record: Record) {
+        let is_soon = |at: Duration| world.now.saturating_sub(at) < AGAIN_EVERY;
+        if self.record.is_none() && self.failed.is_some_and(is_soon) {
+            return;
+        }
         let folder = world.disk.state();
         let step = record.state.step;
         let waiting: Vec<What> =
             self.unwritten.iter().map(|(event, _)| event.what.clone()).collect();
         let record = record.with_waiting(&waiting);
+        if self.record.is_none() && !world.disk.full {
+            self.record = RecordFile::create(&folder, BOOT).ok();
+        }
         // Its room was taken when it was made, so a full disk takes it.
         let kept = self.record.as_mut().is_some_and(|file| file.write(&folder, &record).is_ok());
         if kept {
+            self.failed = None;
             world.verdict.kept(self.generation, step);
         } else {
-            self.record = None;
+            (self.record, self.failed) = (None, Some(world.now));
+            // Where even that fails, what is left behind must not be told again.
+            let _ = record::discard(&folder);
             world.verdict.record_lost();
         }
     }
