@@ -301,10 +301,12 @@ pub struct Chaos {
     #[arg(long, value_enum, value_delimiter = ',', value_name = "WHO")]
     pub kill: Vec<Victims>,
     /// Stop a process for a while; for how long, `500ms..3s` when left out.
-    #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "500ms..3s", value_parser = lasting)]
+    #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "500ms..3s")]
+    #[arg(value_parser = lasting)]
     pub pause: Option<Span>,
     /// Give a worker a fiftieth of the time for a while; for how long, `2s..5s` when left out.
-    #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "2s..5s", value_parser = lasting)]
+    #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "2s..5s")]
+    #[arg(value_parser = lasting)]
     pub slow: Option<Span>,
     /// Lose this share of what a process sends, for a while; 100% cuts it off.
     #[arg(long, value_name = "SHARE")]

@@ -129,7 +129,10 @@ impl FromStr for Target {
         };
         // As it is written everywhere else.
         agent.filter(|agent| agent.to_string() == text).map(Self).ok_or_else(|| {
-            format!("`{text}` is no process of a run; name one as `worker-2`, `server-0` or `coordinator`")
+            format!(
+                "`{text}` is no process of a run; name one as `worker-2`, `server-0` or \
+                 `coordinator`"
+            )
         })
     }
 }

@@ -339,12 +339,14 @@ impl Storm {
     /// is asked for again.
     fn last_step(&self, history: &History) -> u64 {
         let watch = Stopwatch::start();
-        while history.state == Standing::Running {
+        let is_running = history.state == Standing::Running;
+        loop {
             let left = STEP_PATIENCE.saturating_sub(watch.elapsed());
-            if let Some(pulse) = status::pulse(&self.folder, left) {
+            let asked = is_running.then(|| status::pulse(&self.folder, left)).flatten();
+            if let Some(pulse) = asked {
                 return pulse.step;
             }
-            if left.is_zero() || !self.folder.join(control::FILE).exists() {
+            if !is_running || left.is_zero() || !self.folder.join(control::FILE).exists() {
                 break;
             }
             std::thread::park_timeout(LOOK_EVERY);

@@ -3,7 +3,7 @@
 use crate::cli;
 use crate::clock::{self, Stopwatch};
 use crate::cluster::console::News;
-use crate::cluster::control;
+use crate::cluster::{control, kept};
 use crate::commands::{ago, print};
 use crate::failure::{Failure, Result, plain};
 use crate::picture::{self, Frame};
@@ -41,13 +41,15 @@ pub fn run(options: &cli::Status) -> Result<()> {
         // Events come every few steps only.
         history.step = history.step.max(pulse.step);
     }
+    let kept = kept_step(&history);
     if options.json {
         let mut document = serde_json::to_value(&history).expect("string keys only");
         document["pulse"] = json!(pulse);
+        document["kept_step"] = json!(kept);
         return print(&format!("{document:#}\n"));
     }
     let columns = Room::of_stdout().columns;
-    print(&text(&history, pulse.as_deref(), columns, clock::unix_seconds()))
+    print(&text(&history, kept, pulse.as_deref(), columns, clock::unix_seconds()))
 }
 
 /// Where a live run on several processes is at this moment; nothing where nobody answers
@@ -65,7 +67,20 @@ pub fn pulse(folder: &Path, patience: Duration) -> Option<Box<Pulse>> {
     None
 }
 
-fn text(run: &History, pulse: Option<&Pulse>, columns: usize, now: f64) -> String {
+/// Steps that the processes of a run which is gone have kept beyond its last checkpoint.
+fn kept_step(run: &History) -> Option<u64> {
+    let is_gone = matches!(run.state, Standing::Killed | Standing::Failed) && run.workers > 0;
+    let step = is_gone.then(|| kept::record(&run.folder)).flatten()?.state.step;
+    (step > run.saved_step.unwrap_or(0)).then_some(step)
+}
+
+fn text(
+    run: &History,
+    kept: Option<u64>,
+    pulse: Option<&Pulse>,
+    columns: usize,
+    now: f64,
+) -> String {
     let path = plain(&run.folder.display().to_string());
     let mut text = String::new();
     let mut add = |label: &str, value: String| {
@@ -105,7 +120,7 @@ fn text(run: &History, pulse: Option<&Pulse>, columns: usize, now: f64) -> Strin
         Some(pulse) => {
             let frame = Frame { name: run.recipe.clone(), epochs: run.epochs, steps: run.steps };
             let room = Room { columns, rows: usize::MAX };
-            add("next", next(run, &path));
+            add("next", next(run, kept, &path));
             let picture = picture::lines(&frame, pulse, room).join("\n");
             return format!("{text}\n{picture}\n");
         }
@@ -131,7 +146,7 @@ fn text(run: &History, pulse: Option<&Pulse>, columns: usize, now: f64) -> Strin
             if let Some(step) = run.saved_step {
                 add("saved", format!("step {}", grouped(step)));
             }
-            add("next", next(run, &path));
+            add("next", next(run, kept, &path));
         }
     }
     text
@@ -185,8 +200,8 @@ fn survived(run: &History) -> Option<String> {
 }
 
 /// What can be done about it.
-fn next(run: &History, path: &str) -> String {
-    match (run.state, run.saved_step) {
+fn next(run: &History, kept: Option<u64>, path: &str) -> String {
+    match (run.state, kept.or(run.saved_step)) {
         (Standing::Running, _) if run.workers > 0 => {
             format!("planaria stop {path} saves and stops it; planaria logs {path} -f follows it")
         }
@@ -213,6 +228,9 @@ fn next(run: &History, path: &str) -> String {
 mod tests {
     use super::*;
     use crate::run_dir::lock::Holder;
+    use planaria_coordinator::decide::record::Record;
+    use planaria_coordinator::record::RecordFile;
+    use planaria_protocol::state::State;
 
     fn run(state: Standing) -> History {
         let mut run =
@@ -235,9 +253,28 @@ mod tests {
             (Standing::Killed, "planaria resume runs/net-1 goes on after step 10"),
             (Standing::Failed, "mend the cause, then planaria resume runs/net-1 goes on after"),
         ] {
-            let text = text(&run(state), None, 80, 1e9 + 60.0);
+            let text = text(&run(state), None, None, 80, 1e9 + 60.0);
             assert!(text.contains(&format!("\nnext       {expect}")), "{text}");
         }
+    }
+
+    #[test]
+    fn what_was_kept_is_where_a_killed_run_goes_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = kept::prepare(dir.path()).unwrap();
+        let mut killed = run(Standing::Killed);
+        (killed.folder, killed.workers) = (dir.path().to_owned(), 2);
+        assert_eq!(kept_step(&killed), None);
+        let mut file = RecordFile::create(&folder, &kept::boot_id()).unwrap();
+        for (step, expect) in [(9, None), (17, Some(17))] {
+            let state = State { step, ..State::default() };
+            file.write(&folder, &Record::new(state)).unwrap();
+            assert_eq!(kept_step(&killed), expect);
+        }
+        let said = text(&killed, Some(17), None, 80, 1e9);
+        assert!(said.contains(" goes on after step 17\n"), "{said}");
+        killed.state = Standing::Running;
+        assert_eq!(kept_step(&killed), None, "it is still at it");
     }
 
     #[test]
@@ -245,7 +282,7 @@ mod tests {
         let mut failed = run(Standing::Failed);
         failed.reason = Some("the loss is \x1b[31mNaN".into());
         assert_eq!(
-            text(&failed, None, 80, 1e9 + 60.0),
+            text(&failed, None, None, 80, 1e9 + 60.0),
             "run        runs/net-1\n\
              state      failed\n\
              reason     the loss is ·[31mNaN\n\
@@ -265,7 +302,7 @@ mod tests {
         (live.workers, live.servers, live.paused) = (2, 1, Some((1, 2)));
         (live.machines.machines_lost, live.machines.machines_joined) = (3, 2);
         live.machines.recomputed_shards = 12;
-        let text = text(&live, None, 80, 1e9 + 60.0);
+        let text = text(&live, None, None, 80, 1e9 + 60.0);
         for line in [
             "state      paused: 1 of 2 workers, waiting for the pool, process 7",
             "survived   3 machines lost, 2 joined; 12 shards given to others",

@@ -164,11 +164,41 @@ fn ctrl_c_lets_everything_go_on() {
 }
 
 #[test]
+fn what_cannot_be_hit_is_refused() {
+    let mut stage = Stage::new("refused");
+    for (options, expect) in [
+        (&["--target", "worker-99"][..], "there are coordinator, server-0, worker-0, worker-1"),
+        (&["--kill", "server", "--target", "worker-1"], "`kill server` befalls only servers"),
+        (&["--slow", "--target", "server-0"], "befalls only workers"),
+        (&["--slow", "--target", "coordinator"], "befalls only workers"),
+        (&["--drop", "5%", "--target", "coordinator"], "befalls only workers and servers"),
+    ] {
+        let output = stage.chaos(options);
+        assert_eq!(output.status.code(), Some(2), "{}", talk(&output));
+        assert!(talk(&output).contains(expect), "{}", talk(&output));
+    }
+    assert!(stage.living().iter().all(|lives| *lives));
+}
+
+#[test]
+fn it_ends_in_time_where_nothing_can_be_done() {
+    let stage = Stage::new("nothing");
+    // There is no coordinator to ask for it.
+    let output = stage.chaos(&["--drop", "5%", "--for", "100ms", "--json"]);
+    let last = lines(&output).pop().unwrap();
+    assert_eq!((&last["deeds"], &last["steps"]), (&serde_json::json!({}), &0.into()));
+    assert!(last["seconds"].as_f64() < Some(5.0), "{last}");
+}
+
+#[test]
 fn what_chaos_does_not_understand_is_said() {
     let place = Place::new();
     for (arguments, expect) in [
         (&["--every", "3s..1s"][..], "ends before it begins"),
         (&["--every", "often"], "is not a time"),
+        (&["--every", "0s"], "is no time at all"),
+        (&["--pause", "0s"], "is no time at all"),
+        (&["--target", "foo"], "`worker-2`, `server-0` or `coordinator`"),
         (&["--drop", "150%"], "is not a share"),
         (&["--kill", "everyone"], "possible values: worker, server, coordinator, any"),
     ] {
