@@ -72,7 +72,6 @@ pub fn again(
     let mut launch = first.clone();
     launch.generation = generation;
     if let Some(course) = &mut launch.course {
-        course.manifest.generation = generation;
         course.listen = listen.map(str::to_owned);
         course.after = after;
     }

@@ -45,6 +45,10 @@ impl Cluster {
     /// Commits the step if everything is there.
     pub(super) fn commit(&mut self, now: Duration) -> Result<(), Trouble> {
         let Some(counted) = self.gather.complete() else { return Ok(()) };
+        // A stop may have given up what was under way; the state before it is being saved.
+        if self.leases.round(self.course.state().step).is_none() {
+            return Ok(());
+        }
         self.check_finite("the loss", counted.loss_sum)?;
         if let Some(norm) = self.gather.norm() {
             self.check_finite("the gradient's norm", norm)?;
