@@ -76,8 +76,9 @@ fn whoever_is_killed_is_replaced() {
 #[test]
 fn whoever_is_stopped_is_done_without() {
     let place = place();
-    let expected = undisturbed(&place, &LONGER);
-    let mut live = Live::train(&place, &LONGER);
+    let more = ["--set", "train.epochs=600"];
+    let expected = undisturbed(&place, &more);
+    let mut live = Live::train(&place, &more);
     live.reach(1, 20);
     // For a moment: its shards go to others, and it comes back.
     let worker = live.process("worker", "2");
