@@ -48,6 +48,8 @@ const FOUND: &[(u64, &str)] = &[
     (3013, "a checkpoint waited for ever for one whose parts could not be written"),
     (25285, "a pool that was scaled while servers joined wrote over the record to go on from"),
     (3190, "a server without blocks could not go on from what it had not kept"),
+    (100_014, "events that waited for a full disk were told in another order"),
+    (203_459, "a step that a stop had given up was committed, and not saved"),
 ];
 
 #[test]
