@@ -1,17 +1,19 @@
 //! A server's part of a step allocates nothing once it has run: an allocator that counts says so.
 //! (Links and the worker's part have tests of their own; `examples/exchange` counts them together.)
 
-use planaria_coordinator::parameters::chunk::Bulk;
+#[path = "support/values.rs"]
+mod values;
+
 use planaria_coordinator::parameters::region::{Backing, Identity, Place, Region};
 use planaria_coordinator::parameters::store::{Progress, Settings, Store};
 use planaria_numerics::aggregate::BLOCK;
 use planaria_numerics::tree::Segment;
-use planaria_protocol::Error;
 use planaria_protocol::message::{Share, Steps};
 use planaria_recipe::train::{Adam, Optimizer, Train};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use values::Values;
 
 struct Counting;
 
@@ -58,27 +60,6 @@ fn a_servers_step_allocates_nothing() {
         }
         assert_eq!(COUNT.load(Ordering::SeqCst) - before, 0, "clip_norm {clip_norm:?}");
         assert_eq!(store.step(), STEPS);
-    }
-}
-
-/// Values as they would come from a link.
-struct Values<'a>(&'a [f32]);
-
-impl Bulk for Values<'_> {
-    fn bytes(&self) -> usize {
-        self.0.len() * 4
-    }
-
-    fn read(&mut self, into: &mut [f32]) -> Result<(), Error> {
-        let (now, rest) = self.0.split_at(into.len());
-        into.copy_from_slice(now);
-        self.0 = rest;
-        Ok(())
-    }
-
-    fn skip(&mut self, values: usize) -> Result<(), Error> {
-        self.0 = &self.0[values..];
-        Ok(())
     }
 }
 

@@ -1,6 +1,9 @@
 //! What a server does with gradients and shards, whatever order they come in and on however many
 //! threads: the bits of a plain sum and a plain update.
 
+#[path = "support/values.rs"]
+mod values;
+
 use planaria_coordinator::parameters::chunk::{Bulk, Turn};
 use planaria_coordinator::parameters::region::{Backing, Identity, Place, Region, Shape};
 use planaria_coordinator::parameters::store::{Progress, Reach, Refused, Settings, Store};
@@ -17,6 +20,7 @@ use planaria_recipe::train::{Adam, Optimizer, Rmsprop, Sgd, Train};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
+use values::Values;
 
 /// Splitmix64.
 struct Coin(u64);
@@ -161,27 +165,6 @@ fn saved(store: &Store, step: u64) -> (Vec<f32>, Vec<Vec<f32>>) {
     let (values, _) = third.values();
     let slots = values.optimizer().iter().map(|slot| slot.to_vec());
     (values.parameters.to_vec(), slots.collect())
-}
-
-/// Values as they would come from a link.
-struct Values<'a>(&'a [f32]);
-
-impl Bulk for Values<'_> {
-    fn bytes(&self) -> usize {
-        self.0.len() * 4
-    }
-
-    fn read(&mut self, into: &mut [f32]) -> Result<(), Error> {
-        let (now, rest) = self.0.split_at(into.len());
-        into.copy_from_slice(now);
-        self.0 = rest;
-        Ok(())
-    }
-
-    fn skip(&mut self, values: usize) -> Result<(), Error> {
-        self.0 = &self.0[values..];
-        Ok(())
-    }
 }
 
 fn send(

@@ -1,7 +1,9 @@
 //! Whenever a server is killed, what its region's marks name is whole, and another goes on from it.
 
+#[path = "support/values.rs"]
+mod values;
+
 use planaria_coordinator::parameters::Log;
-use planaria_coordinator::parameters::chunk::Bulk;
 use planaria_coordinator::parameters::region::{
     Backing, Identity, Marked, Place, Region, Shape, Shared,
 };
@@ -10,7 +12,6 @@ use planaria_coordinator::parameters::tally::Counted;
 use planaria_learn::{Network, Statistics};
 use planaria_numerics::aggregate::BLOCK;
 use planaria_numerics::tree::Segment;
-use planaria_protocol::Error;
 use planaria_protocol::message::{Share, Steps};
 use planaria_recipe::model::{BatchNormalization, Layer};
 use planaria_recipe::shape;
@@ -18,6 +19,7 @@ use planaria_recipe::train::{Optimizer, Sgd, Train};
 use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use values::Values;
 
 const PARAMETERS: usize = 33 * BLOCK + 5;
 const SHARDS: usize = 2;
@@ -88,26 +90,6 @@ fn plan(store: &Store, step: u64) {
     let steps = Steps { epoch: 0, batches: step..100, first_step: step };
     let shares = [Share { worker: 0, shards: 0..1 }, Share { worker: 1, shards: 1..2 }];
     store.plan(steps, &shares).unwrap();
-}
-
-struct Values<'a>(&'a [f32]);
-
-impl Bulk for Values<'_> {
-    fn bytes(&self) -> usize {
-        self.0.len() * 4
-    }
-
-    fn read(&mut self, into: &mut [f32]) -> Result<(), Error> {
-        let (now, rest) = self.0.split_at(into.len());
-        into.copy_from_slice(now);
-        self.0 = rest;
-        Ok(())
-    }
-
-    fn skip(&mut self, values: usize) -> Result<(), Error> {
-        self.0 = &self.0[values..];
-        Ok(())
-    }
 }
 
 /// Brings all of a step; `between` is called whenever something was written.

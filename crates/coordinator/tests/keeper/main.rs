@@ -2,12 +2,13 @@
 
 mod taking_over;
 
-use planaria_coordinator::parameters::chunk::Bulk;
+#[path = "../support/values.rs"]
+mod values;
+
 use planaria_coordinator::parameters::keeper::{Keeper, Outlet, Peer};
 use planaria_coordinator::parameters::region::{Backing, Identity, Place, Shared};
 use planaria_coordinator::parameters::snapshot::Snapshot;
 use planaria_numerics::optimizer;
-use planaria_protocol::Error;
 use planaria_protocol::checkpoint::{FORMAT, Manifest, Part, PartInfo};
 use planaria_protocol::launch::Facts;
 use planaria_protocol::message::{
@@ -19,6 +20,7 @@ use planaria_recipe::shape::Shape;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
+use values::Values;
 
 /// 3 → 1,300 and back again, with normalisation between: 3 blocks of parameters, and a state.
 const PARAMETERS: usize = 3 * 1300 + 1300 + 2 * 1300 + 3 * 1300 + 3;
@@ -87,26 +89,6 @@ impl Outlet for Heard {
 
     fn hand_out(&self, to: Peer, message: &Pull, values: &[f32]) -> bool {
         !self.behind.lock().unwrap().contains(&to) && self.answer(to, message, values)
-    }
-}
-
-struct Values<'a>(&'a [f32]);
-
-impl Bulk for Values<'_> {
-    fn bytes(&self) -> usize {
-        self.0.len() * 4
-    }
-
-    fn read(&mut self, into: &mut [f32]) -> Result<(), Error> {
-        let (now, rest) = self.0.split_at(into.len());
-        into.copy_from_slice(now);
-        self.0 = rest;
-        Ok(())
-    }
-
-    fn skip(&mut self, values: usize) -> Result<(), Error> {
-        self.0 = &self.0[values..];
-        Ok(())
     }
 }
 
