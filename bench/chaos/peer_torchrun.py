@@ -12,7 +12,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 def main():
     torch.set_num_threads(1)
-    distributed.init_process_group("gloo")
+    # After a restart gloo would look for the addresses of the processes before it, which are still in
+    # the agent's store: each attempt gets names of its own.
+    store = distributed.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]),
+                                 is_master=False)
+    attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
+    distributed.init_process_group("gloo", store=distributed.PrefixStore(f"try-{attempt}", store),
+                                   rank=int(os.environ["RANK"]),
+                                   world_size=int(os.environ["WORLD_SIZE"]))
     rank = distributed.get_rank()
     torch.manual_seed(1)
     layers = [torch.nn.Conv2d(1, 16, 3), torch.nn.ReLU(), torch.nn.MaxPool2d(2),
