@@ -248,6 +248,7 @@ fn launch(secret: &Secret, recipe: Recipe) -> Launch {
         facts,
         size: Size { workers: 1, workers_min: 1, servers: 1, threads: 1 },
         state: std::env::args().nth(1),
+        station: Default::default(),
         course: None,
     }
 }

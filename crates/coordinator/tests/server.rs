@@ -63,6 +63,7 @@ fn launch(secret: &Secret, address: &str, state: Option<&Path>) -> Launch {
         },
         size: Size { workers: 1, workers_min: 1, servers: 1, threads: 1 },
         state: state.map(|folder| folder.to_str().unwrap().into()),
+        station: Default::default(),
         course: None,
     }
 }

@@ -7,9 +7,16 @@
 //! - [`supervise`]: what is started, ended and given up; pure
 //! - [`ending`]: how a process has ended
 //! - [`local`]: processes on this machine
+//! - [`provider`]: where machines come from; [`channel`] and [`host`]: what is on them, and how it is
+//!   talked to; [`program`]: what goes there; [`setup`]: what is done there first
 
+pub mod channel;
 pub mod ending;
+pub mod host;
 pub mod local;
+pub mod program;
+pub mod provider;
+pub mod setup;
 pub mod supervise;
 
 /// Why a process could not be started.

@@ -28,8 +28,58 @@ pub struct Launch {
     pub size: Size,
     /// Folder in which processes keep what another of their kind goes on from when they are lost.
     pub state: Option<String>,
+    /// Where the process lives, and how it meets the others.
+    #[serde(default)]
+    pub station: Station,
     /// For the coordinator.
     pub course: Option<CourseLaunch>,
+}
+
+/// Where a process lives, and how it meets the others. The default is this machine alone.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Station {
+    /// The machine's name; nothing for the controller's own.
+    pub machine: Option<String>,
+    /// The number that the controller knows the process by; its own on its machine otherwise.
+    pub process: Option<u32>,
+    /// The address to listen on; 127.0.0.1 otherwise.
+    pub bind: Option<String>,
+    /// The address, without port, under which others reach what listens; the one it is bound to
+    /// otherwise.
+    pub advertise: Option<String>,
+    /// A SOCKS5 proxy on the process' machine, through which it connects to everybody.
+    pub via: Option<String>,
+    /// What links are made with; without it they are plain, on one machine.
+    pub trust: Option<Trust>,
+    /// How a server's part of a checkpoint gets to the run's folder.
+    pub parts: Parts,
+}
+
+/// How a server's part of a checkpoint gets to the run's folder, and back.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Parts {
+    /// The server writes and reads the folder itself: it is on the same machine.
+    #[default]
+    Folder,
+    /// Over a link of its own to the coordinator.
+    Link,
+}
+
+/// A process' certificate, its key, and the authority of the run, each in PEM.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trust {
+    /// Certificate of the run's authority: who has none of it is a stranger.
+    pub authority: String,
+    /// This process' certificate.
+    pub certificate: String,
+    /// Its private key.
+    pub key: String,
+}
+
+impl std::fmt::Debug for Trust {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Trust(…)")
+    }
 }
 
 /// What is known of a run's data and network.

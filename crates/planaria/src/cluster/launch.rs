@@ -9,7 +9,7 @@ use crate::training::run_loop::{Job, facts, network};
 use planaria_coordinator::journal;
 use planaria_numerics::optimizer;
 use planaria_protocol::Secret;
-use planaria_protocol::launch::{CourseLaunch, Launch, Size};
+use planaria_protocol::launch::{CourseLaunch, Launch, Size, Station};
 use planaria_protocol::state::State;
 use std::path::Path;
 
@@ -58,6 +58,7 @@ pub fn launch(
         facts,
         size,
         state: kept.map(|folder| folder.display().to_string()),
+        station: Station::default(),
         course: Some(course),
     })
 }

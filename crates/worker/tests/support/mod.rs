@@ -319,6 +319,7 @@ fn launch() -> Launch {
         facts,
         size: Size { workers: 1, workers_min: 1, servers: 2, threads: 2 },
         state: None,
+        station: Default::default(),
         course: None,
     }
 }

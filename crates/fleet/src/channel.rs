@@ -1,0 +1,41 @@
+//! The bytes between a controller and the host on a machine.
+//!
+//! Owns both directions and the end of them. Never knows what is said ([`crate::host::words`]).
+
+use std::io::{Read, Write};
+use std::sync::{Arc, Mutex};
+
+/// Bytes kept of what was said beside the channel.
+const LAST_WORDS_BYTES: usize = 4096;
+
+/// Both directions of a channel. Dropping the writing half tells the host to end.
+pub struct Channel {
+    /// From the host.
+    pub reading: Box<dyn Read + Send>,
+    /// To the host.
+    pub writing: Box<dyn Write + Send>,
+    /// Ends it at once, whoever reads or writes; more than once is no error.
+    pub closing: Arc<dyn Fn() + Send + Sync>,
+    /// What `ssh`, the engine or the host said beside it, to explain its end by.
+    pub last_words: LastWords,
+}
+
+/// The end of what was said beside a channel.
+#[derive(Debug, Clone, Default)]
+pub struct LastWords(Arc<Mutex<Vec<u8>>>);
+
+impl LastWords {
+    /// More was said.
+    pub fn add(&self, bytes: &[u8]) {
+        let mut kept = self.0.lock().expect("nobody panics with the last words");
+        kept.extend_from_slice(bytes);
+        let over = kept.len().saturating_sub(LAST_WORDS_BYTES);
+        kept.drain(..over);
+    }
+
+    /// What was said last, as text.
+    pub fn text(&self) -> String {
+        let kept = self.0.lock().expect("nobody panics with the last words");
+        String::from_utf8_lossy(&kept).trim().to_owned()
+    }
+}

@@ -1,0 +1,237 @@
+//! What a controller and a host say to each other: frames of `postcard`, each after its length in
+//! four bytes, little end first.
+//!
+//! Owns the words and their bounds. The host speaks first ([`FromHost::Hello`]). Either end that
+//! reads what it cannot understand ends the channel.
+
+use crate::ending::Ending;
+use planaria_protocol::message::Agent;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::io::{self, Read, Write};
+
+/// Version of these words; both ends must have the same, and are of one build anyway.
+pub const VERSION: u16 = 1;
+/// Longest frame, in bytes. Files and logs go in pieces of [`PIECE_BYTES`].
+pub const FRAME_BYTES_MAX: usize = 64 << 20;
+/// A piece of a file or log.
+pub const PIECE_BYTES: usize = 256 << 10;
+
+/// From the controller to a host.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum ToHost {
+    /// Start an agent. Its orders are the JSON of a `Launch`.
+    Start {
+        /// Number that the controller knows the process by, and the process itself in its orders.
+        process: u32,
+        /// Which.
+        agent: Agent,
+        /// For its standard input.
+        orders: Vec<u8>,
+    },
+    /// End an agent at once.
+    Kill {
+        /// Which process.
+        process: u32,
+    },
+    /// Which of these addresses can be reached (one after another, all at the same time; a second
+    /// or two)?
+    Reach {
+        /// `address:port` each, the preferred first.
+        addresses: Vec<String>,
+    },
+    /// Write a piece of a file, for a step of the set-up.
+    Put {
+        /// Comes back in the answer to the last piece.
+        task: u64,
+        /// Where: absolute, `~/…`, or relative to the run's folder on that machine.
+        path: String,
+        /// Permissions.
+        mode: u32,
+        /// The bytes.
+        piece: Vec<u8>,
+        /// Whether this is the first piece.
+        is_first: bool,
+        /// Whether this is the last piece: the file is renamed to where it should be.
+        is_last: bool,
+    },
+    /// Run a command of the set-up, unless its mark is there.
+    Do {
+        /// Comes back in answers.
+        task: u64,
+        /// Hash of the step and all it depends on: done once, a mark is left, and it is not done
+        /// again. Nothing: it is always done.
+        mark: Option<String>,
+        /// For `sh -c`.
+        command: String,
+        /// Variables set for it alone.
+        env: Vec<(String, String)>,
+        /// How long it may take, in seconds.
+        seconds_max: u64,
+    },
+    /// Is there a mark?
+    Done {
+        /// Comes back in the answer.
+        task: u64,
+        /// Which.
+        mark: String,
+    },
+    /// The controller lives.
+    Alive,
+    /// End all agents, and then yourself.
+    End,
+}
+
+/// From a host to its controller.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum FromHost {
+    /// The first word.
+    Hello(Hello),
+    /// An agent runs.
+    Started {
+        /// Which process.
+        process: u32,
+        /// Its number on that machine.
+        pid: u32,
+    },
+    /// An agent could not be started.
+    NotStarted {
+        /// Which process.
+        process: u32,
+        /// Why.
+        why: String,
+    },
+    /// An agent has ended.
+    Ended {
+        /// Which process.
+        process: u32,
+        /// How.
+        ending: Ended,
+    },
+    /// What an agent logged.
+    Log {
+        /// Which.
+        agent: Agent,
+        /// The bytes, as they came.
+        bytes: Vec<u8>,
+    },
+    /// The first of the addresses that was reached.
+    Reached {
+        /// Nothing: none.
+        address: Option<String>,
+    },
+    /// What a command of the set-up wrote.
+    Output {
+        /// Which.
+        task: u64,
+        /// The bytes.
+        bytes: Vec<u8>,
+    },
+    /// A task has ended.
+    Task {
+        /// Which.
+        task: u64,
+        /// How.
+        outcome: Outcome,
+    },
+    /// It lives.
+    Alive,
+}
+
+/// What a machine is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Hello {
+    /// [`VERSION`].
+    pub version: u16,
+    /// Which build it runs.
+    pub build: String,
+    /// The host's process.
+    pub pid: u32,
+    /// What the machine calls itself.
+    pub hostname: String,
+    /// Processors.
+    pub cores: u32,
+    /// Memory.
+    pub memory_bytes: u64,
+    /// Free space where our folder is.
+    pub disk_free_bytes: u64,
+    /// Its clock, in seconds since 1970.
+    pub unix_seconds: f64,
+    /// Its addresses, the one the channel came in by first.
+    pub addresses: Vec<String>,
+    /// Where the channel came from, as it sees it.
+    pub controller: Option<String>,
+    /// The run's folder on that machine.
+    pub folder: String,
+}
+
+/// How a task has ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Outcome {
+    /// Well.
+    Done,
+    /// It had been done before.
+    Skipped,
+    /// With this exit code (128 and the signal where one ended it).
+    Failed(i32),
+    /// Not in time.
+    TimedOut,
+    /// It could not be done at all.
+    Impossible(String),
+}
+
+/// [`Ending`] on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ended {
+    /// By itself.
+    Code(i32),
+    /// By a signal.
+    Signal(i32),
+}
+
+impl From<Ended> for Ending {
+    fn from(ended: Ended) -> Self {
+        match ended {
+            Ended::Code(code) => Self::Code(code),
+            Ended::Signal(signal) => Self::Signal(signal),
+        }
+    }
+}
+
+/// Writes one word and flushes it.
+pub fn say(to: &mut dyn Write, word: &impl Serialize) -> io::Result<()> {
+    let mut frame = vec![0; 4];
+    frame = postcard::to_extend(word, frame).map_err(io::Error::other)?;
+    let bytes = u32::try_from(frame.len() - 4).map_err(io::Error::other)?;
+    frame[..4].copy_from_slice(&bytes.to_le_bytes());
+    to.write_all(&frame)?;
+    to.flush()
+}
+
+/// Reads one word; nothing where the other end has hung up between two.
+pub fn hear<W: DeserializeOwned>(from: &mut dyn Read) -> io::Result<Option<W>> {
+    let mut length = [0; 4];
+    let mut read = 0;
+    while read < length.len() {
+        match from.read(&mut length[read..]) {
+            Ok(0) if read == 0 => return Ok(None),
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(n) => read += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    let bytes = u32::from_le_bytes(length) as usize;
+    if bytes > FRAME_BYTES_MAX {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the frame is too long"));
+    }
+    // Not all at once: what is announced may never come.
+    let mut frame = Vec::new();
+    from.take(bytes as u64).read_to_end(&mut frame)?;
+    if frame.len() != bytes {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    postcard::from_bytes(&frame)
+        .map(Some)
+        .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
+}

@@ -1,0 +1,202 @@
+//! Where machines come from.
+//!
+//! Owns the trait that every provider implements and the words for a machine. `docs/providers.md`
+//! says how to write another; `tests/conformance` is what each must pass.
+
+use crate::channel::Channel;
+use crate::program::Program;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// A run, as providers and machines know it: what everything of it is tagged with.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Tag(String);
+
+/// Longest name of a run or machine, in bytes.
+pub const NAME_BYTES_MAX: usize = 100;
+
+impl Tag {
+    /// A run's name, if it can be one: letters, digits, `-`, `_` and `.`, not at the beginning.
+    pub fn new(run: &str) -> Option<Self> {
+        is_name(run).then(|| Self(run.to_owned()))
+    }
+
+    /// The run's name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Display for Tag {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Whether a word may name a run, a machine, a file on it: nothing that leads elsewhere.
+pub fn is_name(word: &str) -> bool {
+    let mut letters = word.chars();
+    word.len() <= NAME_BYTES_MAX
+        && letters.next().is_some_and(|c| c.is_ascii_alphanumeric())
+        && letters.all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+}
+
+/// A machine of a pool, as it is written down before it exists.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// What people call it; no other machine of the run has it.
+    pub name: String,
+    /// What its provider knows it by: `lab@10.0.0.2:22`, a container's name.
+    pub handle: String,
+    /// Groups it belongs to, besides `all`: for set-up steps, and for placing servers.
+    pub groups: Vec<String>,
+}
+
+/// What became of a command on a machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ran {
+    /// Its exit code; 128 and the signal where one ended it.
+    pub code: i32,
+    /// What it wrote to standard output.
+    pub stdout: Vec<u8>,
+    /// What it wrote to standard error.
+    pub stderr: Vec<u8>,
+}
+
+/// Something that a provider still holds for a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Leak {
+    /// Which run.
+    pub run: String,
+    /// What it is: `container digits-…-m1 (running)`.
+    pub what: String,
+    /// The machine, to be destroyed.
+    pub machine: Machine,
+}
+
+/// Where machines come from. Calls wait, but never for longer than they say; any may come from any
+/// thread, and several at a time for different machines.
+pub trait Provider: Send + Sync {
+    /// `ssh`, `docker`…
+    fn name(&self) -> &'static str;
+
+    /// Whether machines could be had at all: the program or service it needs is there. Creates
+    /// nothing.
+    fn check(&self) -> Result<(), Fault>;
+
+    /// Machines there can be at a time; nothing where there is no end to them.
+    fn capacity(&self) -> Option<usize>;
+
+    /// What machine number `number` of a run would be. Creates nothing; numbers from 0, each is
+    /// another machine. Numbers beyond the capacity are spares, where there are such; else nothing.
+    fn plan(&self, run: &Tag, number: u32) -> Option<Machine>;
+
+    /// Makes a machine. Making one that exists does nothing.
+    fn create(&self, run: &Tag, machine: &Machine) -> Result<(), Fault>;
+
+    /// Starts the host on a machine, with the program delivered first where it has not got it, and
+    /// gives the channel to it. The first bytes on the channel are the host's.
+    fn open(&self, run: &Tag, machine: &Machine, program: &Program) -> Result<Channel, Fault>;
+
+    /// Runs the program on a machine (`planaria ARGUMENTS…`), with these bytes as its standard
+    /// input, for so long at most.
+    fn run(
+        &self,
+        run: &Tag,
+        machine: &Machine,
+        program: &Program,
+        arguments: &[&str],
+        input: &[u8],
+        within: Duration,
+    ) -> Result<Ran, Fault>;
+
+    /// Machines of the run that exist, as the provider sees them.
+    fn list(&self, run: &Tag) -> Result<Vec<Machine>, Fault>;
+
+    /// Gives a machine back: nothing of the run is left on it, or of it. One that is gone already
+    /// is no fault.
+    fn destroy(&self, run: &Tag, machine: &Machine) -> Result<(), Fault>;
+
+    /// What is held for any run.
+    fn leaks(&self) -> Result<Vec<Leak>, Fault>;
+
+    /// Makes a way for a machine to reach this one through its channel's own connection, where it
+    /// cannot otherwise: the address, on that machine, of a SOCKS5 proxy that connects from here.
+    /// Nothing where the provider has no such way.
+    fn tunnel(&self, run: &Tag, machine: &Machine) -> Result<Option<String>, Fault> {
+        let _ = (run, machine);
+        Ok(None)
+    }
+
+    /// The variables by which `ansible` reaches a machine, as `key=value` words of an inventory.
+    fn inventory(&self, machine: &Machine) -> String;
+}
+
+/// Why a machine could not be had or used. Kinds follow the reaction.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{machine}: {what}")]
+pub struct Fault {
+    /// Which machine, or the provider's name.
+    pub machine: String,
+    /// What failed, in words.
+    pub what: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+    /// What helps.
+    pub remedy: Remedy,
+}
+
+/// What helps against a fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Remedy {
+    /// The user must change something: no machine of this provider will do better.
+    Fix,
+    /// Another machine; this one will not do.
+    Replace,
+    /// Trying again in a moment.
+    Retry,
+}
+
+impl Fault {
+    /// A fault that another attempt may get over.
+    pub fn retry(machine: impl Into<String>, what: impl Into<String>) -> Self {
+        let (machine, what) = (machine.into(), what.into());
+        Self { machine, what, hint: None, remedy: Remedy::Retry }
+    }
+
+    /// A fault of this machine, with what to do about it.
+    pub fn replace(
+        machine: impl Into<String>,
+        what: impl Into<String>,
+        hint: impl Into<String>,
+    ) -> Self {
+        let (machine, what) = (machine.into(), what.into());
+        Self { machine, what, hint: Some(hint.into()), remedy: Remedy::Replace }
+    }
+
+    /// A fault of the recipe or of the provider's settings.
+    pub fn fix(
+        machine: impl Into<String>,
+        what: impl Into<String>,
+        hint: impl Into<String>,
+    ) -> Self {
+        let (machine, what) = (machine.into(), what.into());
+        Self { machine, what, hint: Some(hint.into()), remedy: Remedy::Fix }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_lead_nowhere() {
+        for good in ["digits-20250131-120000", "node1", "10.0.0.2", "a_b"] {
+            assert!(is_name(good), "{good}");
+        }
+        let long = "x".repeat(NAME_BYTES_MAX + 1);
+        for bad in ["", ".", "..", "../x", "a/b", "-rf", "a b", "a\nb", "ä", "a;b", &long] {
+            assert!(!is_name(bad), "{bad}");
+        }
+    }
+}
