@@ -15,6 +15,8 @@ pub enum Ending {
     Code(i32),
     /// By this signal.
     Signal(i32),
+    /// With its machine, which is gone or does not answer.
+    MachineLost,
 }
 
 impl Ending {
@@ -30,7 +32,7 @@ impl Ending {
 
     /// Whether something outside of it ended it, which says nothing of how another would do.
     pub fn is_from_outside(self) -> bool {
-        matches!(self, Self::Signal(libc::SIGKILL | libc::SIGTERM))
+        matches!(self, Self::Signal(libc::SIGKILL | libc::SIGTERM) | Self::MachineLost)
     }
 
     /// Whether it saw that it cannot go on, and said why in its log.
@@ -57,6 +59,7 @@ impl std::fmt::Display for Ending {
                 write!(f, "killed by signal 9 (out of memory, or kill -9)")
             }
             Self::Signal(signal) => write!(f, "killed by signal {signal}"),
+            Self::MachineLost => write!(f, "its machine was lost"),
         }
     }
 }

@@ -7,6 +7,7 @@
 //! - [`supervise`]: what is started, ended and given up; pure
 //! - [`ending`]: how a process has ended
 //! - [`local`]: processes on this machine
+//! - [`yard`]: both, used alike; [`pool`]: the machines of a run
 //! - [`provider`]: where machines come from; [`channel`] and [`host`]: what is on them, and how it is
 //!   talked to; [`program`]: what goes there; [`setup`]: what is done there first
 
@@ -14,10 +15,12 @@ pub mod channel;
 pub mod ending;
 pub mod host;
 pub mod local;
+pub mod pool;
 pub mod program;
 pub mod provider;
 pub mod setup;
 pub mod supervise;
+pub mod yard;
 
 /// Why a process could not be started.
 #[derive(Debug, thiserror::Error)]

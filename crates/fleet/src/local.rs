@@ -13,7 +13,8 @@ use planaria_protocol::message::Agent;
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
 use std::marker::PhantomData;
-use std::os::fd::AsRawFd;
+use std::net::TcpListener;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -70,6 +71,8 @@ pub struct Local {
     program: PathBuf,
     logs: PathBuf,
     children: Vec<Running>,
+    /// Where coordinators listen, one after another.
+    listener: Option<TcpListener>,
     exits: Receiver<Exit>,
     announce: Sender<Exit>,
     stays_on_its_thread: PhantomData<*const ()>,
@@ -95,10 +98,19 @@ impl Local {
             program: program.to_path_buf(),
             logs: logs.to_path_buf(),
             children: Vec::new(),
+            listener: None,
             exits,
             announce,
             stays_on_its_thread: PhantomData,
         }
+    }
+
+    /// Holds the place where coordinators listen, so that nobody else takes it while none lives;
+    /// each inherits it. Says what they are told of it ([`inherited`]).
+    pub fn hold(&mut self, listener: TcpListener) -> String {
+        let word = format!("{INHERITED}{}", listener.as_raw_fd());
+        self.listener = Some(listener);
+        word
     }
 
     /// Starts a child for `run` and tells it what to do. It may take the place of one that has
@@ -109,7 +121,8 @@ impl Local {
         self.start_with(agent, run, orders)
     }
 
-    fn start_with(
+    /// The same with orders that are written out already.
+    pub fn start_with(
         &mut self,
         agent: Agent,
         run: &str,
@@ -135,8 +148,10 @@ impl Local {
         };
         command.arg(run).stdin(Stdio::piped()).stdout(stdout).stderr(log).process_group(0);
         let parent = std::process::id();
+        let held = self.listener.as_ref().filter(|_| agent == Agent::Coordinator);
+        let held = held.map(AsRawFd::as_raw_fd);
         // SAFETY: between fork and exec only system calls are made, which allocate nothing.
-        unsafe { command.pre_exec(move || die_with(parent)) };
+        unsafe { command.pre_exec(move || die_with(parent).and_then(|()| pass_on(held))) };
         let mut child = command.spawn().map_err(started)?;
         let (pid, stdin, stdout) = (child.id(), child.stdin.take(), child.stdout.take());
         self.watch(agent, child, stdin).map_err(started)?;
@@ -167,6 +182,16 @@ impl Local {
     pub fn kill(&self, agent: Agent, pid: u32) {
         let same = |child: &&Running| (child.agent, child.pid) == (agent, pid);
         self.children.iter().filter(same).for_each(Running::kill);
+    }
+
+    /// Ends the child of this number at once.
+    pub fn kill_process(&self, pid: u32) {
+        self.children.iter().filter(|child| child.pid == pid).for_each(Running::kill);
+    }
+
+    /// Tells all children that nobody needs them: they end by themselves.
+    pub fn hang_up(&mut self) {
+        self.children.iter_mut().for_each(|child| child.stdin = None);
     }
 
     /// Waits for all children to end by themselves, kills those that do not in time, and says how
@@ -271,6 +296,33 @@ impl Running {
             // SAFETY: the child has not been waited for, so the number is still its own.
             unsafe { libc::kill(self.pid as libc::pid_t, libc::SIGKILL) };
         }
+    }
+}
+
+/// What a coordinator is told that inherits where it listens; its descriptor follows.
+const INHERITED: &str = "descriptor ";
+
+/// In a coordinator: the place where it listens, if it was passed on under this word.
+pub fn inherited(word: &str) -> Option<std::io::Result<TcpListener>> {
+    use std::os::fd::FromRawFd;
+    let descriptor: RawFd = word.strip_prefix(INHERITED)?.parse().ok()?;
+    // SAFETY: asks for a flag, which fails where the descriptor is not open.
+    if unsafe { libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
+        return Some(Err(std::io::Error::last_os_error()));
+    }
+    // SAFETY: it is open, and nothing else in this process knows of it.
+    let listener = unsafe { TcpListener::from_raw_fd(descriptor) };
+    Some(listener.local_addr().map(|_| listener))
+}
+
+/// In the child: keeps a descriptor open over exec.
+fn pass_on(descriptor: Option<RawFd>) -> std::io::Result<()> {
+    match descriptor {
+        // SAFETY: sets a flag of an open descriptor.
+        Some(fd) if unsafe { libc::fcntl(fd, libc::F_SETFD, 0) } < 0 => {
+            Err(std::io::Error::last_os_error())
+        }
+        _ => Ok(()),
     }
 }
 

@@ -128,6 +128,12 @@ pub trait Provider: Send + Sync {
         Ok(None)
     }
 
+    /// Whether nothing is left of a machine whose host has taken its leave, so that it need not be
+    /// destroyed.
+    fn leaves_with_host(&self) -> bool {
+        false
+    }
+
     /// The variables by which `ansible` reaches a machine, as `key=value` words of an inventory.
     fn inventory(&self, machine: &Machine) -> String;
 }

@@ -5,8 +5,8 @@
 //! that they live, are ready, and get on.
 //!
 //! A run has places: the coordinator, servers and workers. A place is filled by one process at a
-//! time. The one who acts answers every [`Action::Start`] at once, with [`Input::Started`] or
-//! [`Input::NotStarted`], and looks often ([`Input::Look`]): silence is counted in looks, so that a
+//! time. The one who acts answers every [`Action::Start`] at once, with [`Input::Started`],
+//! [`Input::NotStarted`] or [`Input::NoRoom`], and looks often ([`Input::Look`]): silence is counted in looks, so that a
 //! supervisor that was itself suspended or starved blames nobody.
 
 mod words;
@@ -47,6 +47,8 @@ const SILENCE_MAX: Duration = Duration::from_secs(5);
 const BEGIN_MAX: Duration = Duration::from_secs(20);
 /// A look counts for so much time at most. Twenty looks at least are then in [`SILENCE_MAX`].
 const LOOK_MAX: Duration = Duration::from_millis(250);
+/// How often a process that no machine has room for is tried again.
+const ROOM_EVERY: Duration = Duration::from_millis(20);
 /// How long a process may take to join a coordinator that waits for it.
 const ABSENT_MAX: Duration = Duration::from_secs(15);
 /// How long the last words of a coordinator that has ended may be on their way.
@@ -182,6 +184,7 @@ impl Supervisor {
         match input {
             Input::Look => self.look(now, &mut actions),
             Input::Started { agent, pid } => self.started(agent, pid),
+            Input::NoRoom { agent } => self.wait_for_room(now, agent),
             Input::NotStarted { agent, why } => self.not_started(now, agent, why, &mut actions),
             Input::Ended { agent, pid, ending } => {
                 self.ended(now, agent, pid, ending, &mut actions);
@@ -287,6 +290,13 @@ impl Supervisor {
                 absent: Duration::ZERO,
             };
             place.filling = Filling::Process(process);
+        }
+    }
+
+    /// It is nobody's fault, and counts for nothing.
+    fn wait_for_room(&mut self, now: Duration, agent: Agent) {
+        if self.filling(agent) == Some(&Filling::Asked) {
+            self.set(agent, Filling::Due(now + ROOM_EVERY));
         }
     }
 

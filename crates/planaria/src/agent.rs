@@ -4,6 +4,8 @@
 //! and logs to standard error, which is a file. The work is in the coordinator's and the worker's
 //! crates.
 
+pub mod host;
+
 use crate::cli;
 use crate::clock::{self, SystemClock};
 use crate::cluster::kept::boot_id;
@@ -19,6 +21,7 @@ use planaria_coordinator::record;
 use planaria_coordinator::serve::keeping::Keeping;
 use planaria_coordinator::serve::{self, Leave};
 use planaria_fleet::ending::{ANOTHER, PANICKED};
+use planaria_fleet::local::inherited;
 use planaria_numerics::aggregate::BLOCK;
 use planaria_protocol::Secret;
 use planaria_protocol::checkpoint::{Manifest, Shelf};
@@ -51,13 +54,16 @@ pub fn run(role: &cli::Role) -> Result<Option<Exit>> {
     if matches!(role, cli::Role::Build) {
         return print(&format!("{}\n", crate::BUILD)).map(|()| None);
     }
+    if let cli::Role::Host { run } = role {
+        return host::run(run).map(|()| None);
+    }
     let is_coordinator = matches!(role, cli::Role::Coordinator { .. });
     let mut launch = orders(if is_coordinator { Duration::ZERO } else { AFTER_THE_COORDINATOR })?;
     log(&format!("started as process {}, build {}", std::process::id(), crate::BUILD));
     let asked = std::mem::replace(&mut launch.build, crate::BUILD.into());
     let (clock, log_lines) = (SystemClock::start(), Arc::new(log));
     let ended = match role {
-        cli::Role::Build => Ok(()),
+        cli::Role::Build | cli::Role::Host { .. } => Ok(()),
         cli::Role::Coordinator { .. } if asked != crate::BUILD => {
             Err(Trouble::new(format!("this is not the build that was asked for, {asked}")))
         }
@@ -210,6 +216,9 @@ fn unwritable(course: &CourseLaunch, why: std::io::Error) -> Trouble {
 /// Listens where it is told to. Where another coordinator listened before, its last connections may
 /// hold the place for a moment.
 fn listen(address: &str) -> Result<TcpListener, Trouble> {
+    if let Some(listener) = inherited(address) {
+        return listener.map_err(|e| Trouble::new(format!("cannot listen on {address}: {e}")));
+    }
     let mut tries = 0;
     loop {
         match TcpListener::bind(address) {

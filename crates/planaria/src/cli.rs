@@ -145,6 +145,11 @@ Example:
 pub enum Role {
     /// Says which build this is, and nothing else.
     Build,
+    /// Starts and ends the others on a machine of a pool.
+    Host {
+        /// The run.
+        run: String,
+    },
     /// Decides.
     Coordinator {
         /// The run, for people who list processes.

@@ -72,6 +72,11 @@ fn fits(needed: u64, available: u64) -> Result<()> {
     .hint("lower `train.batch`, `train.shards` or `--threads`, or make the network smaller"))
 }
 
+/// All the memory of this machine, where it tells.
+pub fn total_bytes() -> Option<u64> {
+    field(&read_to_string("/proc/meminfo").unwrap_or_default(), "MemTotal:", 1024)
+}
+
 /// What the system would still give this process, where it tells.
 fn available_bytes() -> Option<u64> {
     let text = |path: &str| read_to_string(path).unwrap_or_default();

@@ -2,5 +2,10 @@
 //!
 //! # Layout
 //! - [`words`]: what is said
+//! - [`serve`]: the host's process; [`tasks`]: what it does besides agents
+//! - [`remote`]: the controller's end
 
+pub mod remote;
+pub mod serve;
+pub mod tasks;
 pub mod words;

@@ -136,6 +136,8 @@ pub enum FromHost {
     },
     /// It lives.
     Alive,
+    /// The last word: everything has ended, and the run's folder there is gone.
+    Bye,
 }
 
 /// What a machine is.
@@ -187,6 +189,17 @@ pub enum Ended {
     Code(i32),
     /// By a signal.
     Signal(i32),
+}
+
+impl From<Ending> for Ended {
+    fn from(ending: Ending) -> Self {
+        match ending {
+            Ending::Code(code) => Self::Code(code),
+            Ending::Signal(signal) => Self::Signal(signal),
+            // Only a controller says that of a machine.
+            Ending::MachineLost => Self::Signal(libc::SIGKILL),
+        }
+    }
 }
 
 impl From<Ended> for Ending {

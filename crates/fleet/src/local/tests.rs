@@ -13,7 +13,13 @@ fn fleet(folder: &Path, script: &str) -> Local {
 }
 
 fn start(fleet: &mut Local, agent: Agent) -> u32 {
-    fleet.start_with(agent, "run", b"{}".to_vec()).unwrap().pid
+    loop {
+        match fleet.start_with(agent, "run", b"{}".to_vec()) {
+            // Another test's child, between fork and exec, still holds the file that was written.
+            Err(Error::Start { why, .. }) if why.kind() == ErrorKind::ExecutableFileBusy => {}
+            started => return started.unwrap().pid,
+        }
+    }
 }
 
 fn one_exit(fleet: &mut Local) -> Exit {

@@ -536,3 +536,26 @@ proptest! {
         prop_assert!(world.failed.is_some() || there.is_superset(&expect), "{:?}", world.running);
     }
 }
+
+#[test]
+fn whoever_no_machine_has_room_for_waits_and_is_not_blamed() {
+    let mut supervisor = Supervisor::new(1, 0, 1);
+    let mut now = Duration::ZERO;
+    for action in supervisor.step(now, Input::Look) {
+        assert!(matches!(action, Action::Coordinate { .. }));
+        supervisor.step(now, Input::Started { agent: Coordinator, pid: 1 });
+    }
+    let mut asked = 0;
+    let mut actions = supervisor.step(now, Input::Linked);
+    for _ in 0..10_000 {
+        for action in std::mem::take(&mut actions) {
+            assert_eq!(action, Action::Start { agent: Worker(0) });
+            asked += 1;
+            actions.extend(supervisor.step(now, Input::NoRoom { agent: Worker(0) }));
+        }
+        now += LOOK;
+        supervisor.step(now, Input::Heard);
+        actions.extend(supervisor.step(now, Input::Look));
+    }
+    assert!(asked > 1000, "asked {asked} times");
+}

@@ -22,6 +22,11 @@ pub enum Input {
         /// Why.
         why: String,
     },
+    /// No machine has room for a process yet.
+    NoRoom {
+        /// Which.
+        agent: Agent,
+    },
     /// A process has ended.
     Ended {
         /// Which.

@@ -9,11 +9,14 @@ use crate::cluster::console::{Console, News, Seen};
 use crate::cluster::control::Control;
 use crate::cluster::launch;
 use crate::cluster::meeting::{Meeting, Met, Whom};
+use crate::cluster::pooling::{self, Pooling};
 use crate::failure::{Context, Failure, Result};
 use crate::run_dir::{LOGS, RunDir};
 use crate::training::interrupt;
 use planaria_fleet::local::{Exit, Local, Started};
+use planaria_fleet::pool::Spot;
 use planaria_fleet::supervise::{Action, Input, Loss, Supervisor};
+use planaria_fleet::yard::Yard;
 use planaria_protocol::Secret;
 use planaria_protocol::event::{Event, Pulse, What};
 use planaria_protocol::launch::Launch;
@@ -41,6 +44,8 @@ pub trait Audience {
     fn event(&mut self, event: &Event) -> Result<()>;
     /// Where the run is.
     fn pulse(&mut self, pulse: &Pulse);
+    /// Something about machines that people should know.
+    fn note(&mut self, note: &str);
 }
 
 /// The processes of a run, seen from the command that started them.
@@ -49,11 +54,11 @@ pub struct Foreground<'a> {
     secret: &'a Secret,
     /// What the first coordinator was told.
     first: Launch,
-    fleet: Local,
+    yard: Yard,
     supervisor: Supervisor,
     clock: Stopwatch,
-    /// Where the coordinator listens, once it has said so; another in its place listens there too.
-    address: Option<String>,
+    /// Where coordinators listen, one after another.
+    address: String,
     link: Option<Console>,
     meeting: Option<Meeting>,
     control: Option<Control>,
@@ -75,18 +80,32 @@ pub struct Foreground<'a> {
 
 impl<'a> Foreground<'a> {
     /// Nothing is started yet.
-    pub fn new(run: &'a RunDir, program: &Path, secret: &'a Secret, first: Launch) -> Result<Self> {
+    pub fn new(
+        run: &'a RunDir,
+        program: &Path,
+        secret: &'a Secret,
+        mut first: Launch,
+        pooling: Option<Pooling>,
+    ) -> Result<Self> {
         let logs = run.file(LOGS);
         fs::create_dir_all(&logs).context(|| format!("cannot create `{}`", logs.display()))?;
         let size = first.size;
+        let everywhere = pooling.is_some();
+        let (listener, port) = pooling::listen(everywhere)?;
+        let mut here = Local::new(program, &logs);
+        let held = here.hold(listener);
+        if let Some(course) = &mut first.course {
+            course.listen = Some(held);
+        }
+        let pool = pooling.map(|pooling| pooling.pool(port, logs)).transpose()?;
         Ok(Self {
             run,
             secret,
-            fleet: Local::new(program, &logs),
+            yard: Yard::new(here, pool),
             supervisor: Supervisor::new(first.generation, size.servers, size.workers),
             first,
             clock: Stopwatch::start(),
-            address: None,
+            address: format!("127.0.0.1:{port}"),
             link: None,
             meeting: None,
             control: None,
@@ -124,13 +143,20 @@ impl<'a> Foreground<'a> {
         if trained.is_ok() {
             // Those who had not joined have not heard that the run is over.
             let unready = self.supervisor.unready();
-            unready.iter().for_each(|(agent, pid)| self.fleet.kill(*agent, *pid));
+            unready.iter().for_each(|(agent, pid)| self.yard.kill(*agent, *pid));
             let own = |exit: &Exit| unready.contains(&(exit.agent, exit.pid));
-            let exits = self.fleet.end(FAREWELL);
+            let clock = self.clock;
+            let exits = self.yard.end(FAREWELL, &|| clock.elapsed());
             self.exits.extend(exits.into_iter().filter(|exit| !own(exit)));
         } else {
             // Those that are left wait for the others, and would for ever.
-            self.fleet.kill_all();
+            self.yard.kill_all();
+        }
+        for fault in self.yard.give_back() {
+            let id = self.run.id();
+            audience.note(&format!(
+                "warning: {fault}; it may still run something: `planaria down {id}` tries again"
+            ));
         }
         trained
     }
@@ -138,6 +164,12 @@ impl<'a> Foreground<'a> {
     fn work(&mut self, audience: &mut impl Audience) -> Result<()> {
         loop {
             self.tell(Input::Look);
+            for note in self.yard.look(self.clock.elapsed()) {
+                audience.note(&note);
+            }
+            if let Some(fault) = self.yard.take_failure() {
+                return Err(pooling::failure(fault));
+            }
             let news = match &self.link {
                 Some(link) => link.next(LOOK_EVERY),
                 None => self.meet(),
@@ -171,7 +203,10 @@ impl<'a> Foreground<'a> {
                 self.tell(Input::Absent(absent(&pulse)));
                 audience.pulse(&pulse);
             }
-            News::Pool(workers) => self.tell(Input::Pool { workers }),
+            News::Pool(workers) => {
+                self.yard.set_workers(workers);
+                self.tell(Input::Pool { workers });
+            }
             News::Kill { agent, pid, why } => self.tell(Input::Kill { agent, pid, why }),
             News::Nothing => {}
             News::Finish => return Ok(true),
@@ -235,7 +270,7 @@ impl<'a> Foreground<'a> {
                 return Some(self.coordinate(generation, after));
             }
             Action::Kill { agent, pid, .. } => {
-                self.fleet.kill(agent, pid);
+                self.yard.kill(agent, pid);
                 return None;
             }
             Action::Fail(loss) => {
@@ -243,12 +278,18 @@ impl<'a> Foreground<'a> {
                 return None;
             }
         };
+        let spot = self.yard.place(self.clock.elapsed(), agent);
+        if spot == Spot::Nowhere {
+            return Some(Input::NoRoom { agent });
+        }
         let mut launch = self.first.clone();
         launch.generation = self.supervisor.generation();
         launch.size.workers = self.supervisor.workers();
-        launch.coordinator.clone_from(&self.address);
+        launch.coordinator = Some(self.address.clone());
         launch.course = None;
-        Some(match self.fleet.start(agent, &self.run.id(), &launch) {
+        launch.station.process = self.yard.next_process(&spot);
+        pooling::station(&mut launch, &spot);
+        Some(match self.yard.start(&spot, agent, &self.run.id(), &launch) {
             Ok(started) => Input::Started { agent, pid: started.pid },
             Err(e) => Input::NotStarted { agent, why: e.to_string() },
         })
@@ -258,10 +299,10 @@ impl<'a> Foreground<'a> {
     fn coordinate(&mut self, generation: u64, after: Option<String>) -> Input {
         self.unlink();
         (self.meeting, self.step) = (None, None);
-        let mut launch = launch::again(&self.first, generation, self.address.as_deref(), after);
+        let mut launch = launch::again(&self.first, generation, after);
         launch.size.workers = self.supervisor.workers();
         let agent = Agent::Coordinator;
-        match self.fleet.start(agent, &self.run.id(), &launch) {
+        match self.yard.start(&Spot::Here, agent, &self.run.id(), &launch) {
             Err(e) => Input::NotStarted { agent, why: e.to_string() },
             Ok(Started { pid, stdout }) => {
                 self.meeting = self.meeting(generation, stdout);
@@ -273,7 +314,7 @@ impl<'a> Foreground<'a> {
     /// Begins to reach a coordinator; where there is no thread to do it, it is tried again.
     fn meeting(&self, generation: u64, stdout: Option<ChildStdout>) -> Option<Meeting> {
         let whom = Whom {
-            address: self.address.clone(),
+            address: Some(self.address.clone()),
             stdout,
             secret: self.secret.clone(),
             build: self.first.build.clone(),
@@ -298,8 +339,7 @@ impl<'a> Foreground<'a> {
             // If it lives it may have dropped the link only. If it says nothing it will be killed.
             Met::Nobody => {
                 let lives = self.supervisor.pid(Agent::Coordinator).is_some();
-                let known = self.address.is_some() && lives;
-                self.meeting = known.then(|| self.meeting(self.generation(), None)).flatten();
+                self.meeting = lives.then(|| self.meeting(self.generation(), None)).flatten();
             }
         }
         News::Nothing
@@ -318,7 +358,7 @@ impl<'a> Foreground<'a> {
         for exit in self.untold.drain(..) {
             console.ended(exit.agent, exit.pid, &exit.how());
         }
-        self.address = Some(address);
+        self.address = address;
         (self.link, self.meeting, self.told_stop) = (Some(console), None, false);
         self.tell(Input::Linked);
     }
@@ -332,7 +372,7 @@ impl<'a> Foreground<'a> {
 
     /// Takes in who has ended.
     fn reap(&mut self) {
-        for exit in self.fleet.exits(Duration::ZERO) {
+        for exit in self.yard.exits() {
             if !exit.is_well() && exit.agent != Agent::Coordinator {
                 match &self.link {
                     Some(link) => link.ended(exit.agent, exit.pid, &exit.how()),

@@ -64,16 +64,10 @@ pub fn launch(
 }
 
 /// What a coordinator is told that takes the place of another.
-pub fn again(
-    first: &Launch,
-    generation: u64,
-    listen: Option<&str>,
-    after: Option<String>,
-) -> Launch {
+pub fn again(first: &Launch, generation: u64, after: Option<String>) -> Launch {
     let mut launch = first.clone();
     launch.generation = generation;
     if let Some(course) = &mut launch.course {
-        course.listen = listen.map(str::to_owned);
         course.after = after;
     }
     launch

@@ -8,6 +8,7 @@
 //! - [`launch`]: what the processes are told
 //! - [`kept`]: where they keep what others go on from
 //! - [`console`]: the link to the coordinator; [`meeting`]: how it is made
+//! - [`pooling`]: what a pool is made of, and how its machines meet the others
 //! - [`control`]: how other commands find a live run
 
 pub mod console;
@@ -16,6 +17,7 @@ pub mod foreground;
 pub mod kept;
 pub mod launch;
 pub mod meeting;
+pub mod pooling;
 
 use crate::agent::failure;
 use crate::clock;
@@ -38,6 +40,7 @@ use planaria_protocol::event::{Event, Pulse, What};
 use planaria_protocol::launch::Size;
 use planaria_protocol::message::{HeldOut, Trouble};
 use planaria_protocol::state::State;
+use pooling::Pooling;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -76,8 +79,9 @@ pub fn run(job: Job, size: Size, found: Option<Found<Checkpoint>>) -> Result<Fin
     )?;
     let program = job.program.clone();
     let program = program.ok_or_else(|| Failure::failed("no program was found to start"))?;
+    let pooling = Pooling::of(&job, &program)?;
     let mut telling = Telling { recorder, story: Story::new(state) };
-    let mut foreground = Foreground::new(&job.run, &program, &secret, launch)?;
+    let mut foreground = Foreground::new(&job.run, &program, &secret, launch, pooling)?;
     let trained = foreground.train(&mut telling);
     let size = Size { workers: foreground.workers(), ..size };
     let generations = (generation, foreground.generation());
@@ -137,6 +141,10 @@ impl Audience for Telling {
 
     fn pulse(&mut self, pulse: &Pulse) {
         self.recorder.pulse(pulse);
+    }
+
+    fn note(&mut self, note: &str) {
+        self.recorder.note(note);
     }
 }
 
@@ -283,7 +291,7 @@ impl Watch {
         let message = match exit.ending {
             // It could still say what was wrong.
             Ending::Code(_) => failure.message,
-            Ending::Signal(_) => {
+            Ending::Signal(_) | Ending::MachineLost => {
                 format!("{} (process {}) was lost: {}", exit.agent, exit.pid, exit.how())
             }
         };

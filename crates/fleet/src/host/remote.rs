@@ -1,0 +1,340 @@
+//! A machine's host, as its controller sees it.
+//!
+//! Owns the channel: a thread reads it, another writes it. News of agents goes to the pool; answers
+//! to tasks go to whoever waits for them ([`Hands`]). Never waits without an end.
+
+use crate::channel::{Channel, LastWords};
+use crate::host::words::{FromHost, Hello, Outcome, PIECE_BYTES, ToHost, VERSION, hear, say};
+use crate::provider::Fault;
+use crate::setup::{Command, Hands};
+use planaria_protocol::message::Agent;
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// How long a host may take to say hello once its channel is open.
+const HELLO_WITHIN: Duration = Duration::from_secs(20);
+/// How long it may take to say which address it reaches.
+const REACH_WITHIN: Duration = Duration::from_secs(10);
+/// How long a file's last piece may take to be written.
+const PUT_WITHIN: Duration = Duration::from_secs(300);
+/// How long it may take to look for a mark.
+const MARK_WITHIN: Duration = Duration::from_secs(30);
+/// What a command's answer may take longer than the command.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+/// Words that may wait to be written: files wait for room, agents' orders hardly ever do.
+const WORDS_MAX: usize = 64;
+
+/// What a host told of its agents.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Told {
+    /// A process runs.
+    Started {
+        /// As the controller calls it.
+        process: u32,
+        /// Its number on its machine.
+        pid: u32,
+    },
+    /// A process could not be started.
+    NotStarted {
+        /// As the controller calls it.
+        process: u32,
+        /// Why.
+        why: String,
+    },
+    /// A process has ended.
+    Ended {
+        /// As the controller calls it.
+        process: u32,
+        /// How.
+        ending: crate::ending::Ending,
+    },
+    /// An agent logged this.
+    Log(Agent, Vec<u8>),
+    /// The channel has ended, and what was said last beside it.
+    Gone(String),
+}
+
+/// A host.
+pub struct Remote {
+    machine: String,
+    /// What the machine is.
+    pub hello: Hello,
+    words: SyncSender<ToHost>,
+    tasks: Arc<Mutex<BTreeMap<u64, Sender<Answer>>>>,
+    next_task: AtomicU64,
+    reached: Mutex<Receiver<Option<String>>>,
+    heard: Arc<AtomicU64>,
+    said_bye: Arc<AtomicBool>,
+    closing: Arc<dyn Fn() + Send + Sync>,
+    last_words: LastWords,
+}
+
+enum Answer {
+    Output(Vec<u8>),
+    Over(Outcome),
+}
+
+impl Remote {
+    /// Waits for the host's hello. `tell` is called for all that it tells, from a thread.
+    pub fn meet(
+        machine: &str,
+        over: Channel,
+        build: &str,
+        tell: impl Fn(Told) + Send + 'static,
+    ) -> Result<Self, Fault> {
+        let Channel { mut reading, mut writing, closing, last_words } = over;
+        let (greet, greeted) = channel_of_one();
+        let tasks = Arc::new(Mutex::new(BTreeMap::new()));
+        let heard = Arc::new(AtomicU64::new(0));
+        let said_bye = Arc::new(AtomicBool::new(false));
+        let (reach, reached) = std::sync::mpsc::channel();
+        let listening = Listening {
+            tasks: tasks.clone(),
+            heard: heard.clone(),
+            said_bye: said_bye.clone(),
+            reach,
+            last_words: last_words.clone(),
+        };
+        let listen = move || {
+            match hear::<FromHost>(&mut reading) {
+                Ok(Some(FromHost::Hello(hello))) => {
+                    let _ = greet.send(Ok(hello));
+                }
+                Ok(_) => return drop(greet.send(Err("it hung up".to_owned()))),
+                Err(e) => return drop(greet.send(Err(e.to_string()))),
+            }
+            listening.listen(&mut reading, &tell);
+        };
+        let (words, written) = sync_channel(WORDS_MAX);
+        let closes = closing.clone();
+        let talk = move || {
+            // The end of this thread closes the channel's writing half, which ends the host.
+            while let Ok(word) = written.recv() {
+                let is_last = word == ToHost::End;
+                if say(&mut writing, &word).is_err() {
+                    return closes();
+                }
+                if is_last {
+                    return;
+                }
+            }
+        };
+        let fault = |what: String| Fault::retry(machine, what);
+        start("host-in", listen).and_then(|()| start("host-out", talk)).map_err(fault)?;
+        let hello = match greeted.recv_timeout(HELLO_WITHIN) {
+            Ok(Ok(hello)) => hello,
+            Ok(Err(why)) => {
+                closing();
+                let said = last_words.text();
+                let said = if said.is_empty() { why } else { said };
+                return Err(fault(format!("planaria did not start on it: {said}")));
+            }
+            Err(_) => {
+                closing();
+                let within = HELLO_WITHIN.as_secs();
+                return Err(fault(format!("planaria said nothing on it for {within} s")));
+            }
+        };
+        if hello.version != VERSION || hello.build != build {
+            closing();
+            let what = format!("it runs build {}, not {build}", hello.build);
+            return Err(Fault::replace(machine, what, "remove `~/.cache/planaria` on it"));
+        }
+        let machine = machine.to_owned();
+        let (next_task, reached) = (AtomicU64::new(0), Mutex::new(reached));
+        Ok(Self {
+            machine,
+            hello,
+            words,
+            tasks,
+            next_task,
+            reached,
+            heard,
+            said_bye,
+            closing,
+            last_words,
+        })
+    }
+
+    /// Words heard so far: where it stands still, the host does not answer.
+    pub fn heard(&self) -> u64 {
+        self.heard.load(Ordering::Relaxed)
+    }
+
+    /// Whether the host has taken its leave, with nothing left on its machine.
+    pub fn has_said_bye(&self) -> bool {
+        self.said_bye.load(Ordering::SeqCst)
+    }
+
+    /// Says a word, if there is room for it: a host that takes none is about to be lost.
+    pub fn say(&self, word: ToHost) -> bool {
+        self.words.try_send(word).is_ok()
+    }
+
+    /// Ends the channel at once.
+    pub fn close(&self) {
+        (self.closing)();
+    }
+
+    /// The first of these addresses that the machine can reach.
+    pub fn reach(&self, addresses: Vec<String>) -> Result<Option<String>, Fault> {
+        let reached = self.reached.lock().expect("nobody panics with the answers");
+        self.words.send(ToHost::Reach { addresses }).map_err(|_| self.gone())?;
+        reached.recv_timeout(REACH_WITHIN).map_err(|_| self.gone())
+    }
+
+    fn gone(&self) -> Fault {
+        let said = self.last_words.text();
+        let what = if said.is_empty() { "it does not answer".to_owned() } else { said };
+        Fault::retry(&self.machine, what)
+    }
+
+    fn task(&self) -> (u64, Receiver<Answer>) {
+        let task = self.next_task.fetch_add(1, Ordering::Relaxed);
+        let (answer, answers) = channel();
+        self.tasks.lock().expect("nobody panics with the tasks").insert(task, answer);
+        (task, answers)
+    }
+
+    fn send(&self, word: ToHost) -> Result<(), Fault> {
+        self.words.send(word).map_err(|_| self.gone())
+    }
+
+    /// Waits for a task's end.
+    fn outcome(
+        &self,
+        answers: &Receiver<Answer>,
+        within: Duration,
+        output: &mut dyn FnMut(&[u8]),
+    ) -> Result<Outcome, Fault> {
+        loop {
+            match answers.recv_timeout(within) {
+                Ok(Answer::Output(bytes)) => output(&bytes),
+                Ok(Answer::Over(outcome)) => return Ok(outcome),
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                    return Err(self.gone());
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        (self.closing)();
+    }
+}
+
+impl Hands for &Remote {
+    fn is_done(&mut self, mark: &str) -> Result<bool, Fault> {
+        let (task, answers) = self.task();
+        self.send(ToHost::Done { task, mark: mark.to_owned() })?;
+        Ok(self.outcome(&answers, MARK_WITHIN, &mut |_| {})? == Outcome::Skipped)
+    }
+
+    fn put(&mut self, path: &str, mode: u32, bytes: &mut dyn Read) -> Result<(), Fault> {
+        let (task, answers) = self.task();
+        let unread = |e: std::io::Error| Fault::fix(&self.machine, format!("`{path}`: {e}"), "");
+        let mut is_first = true;
+        loop {
+            let mut piece = Vec::new();
+            bytes.take(PIECE_BYTES as u64).read_to_end(&mut piece).map_err(unread)?;
+            let is_last = piece.len() < PIECE_BYTES;
+            self.send(ToHost::Put { task, path: path.to_owned(), mode, piece, is_first, is_last })?;
+            is_first = false;
+            if is_last {
+                break;
+            }
+        }
+        match self.outcome(&answers, PUT_WITHIN, &mut |_| {})? {
+            Outcome::Impossible(why) => Err(Fault::replace(
+                &self.machine,
+                why,
+                "is the disk full, or is it another user's?",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn run(
+        &mut self,
+        command: &Command<'_>,
+        output: &mut dyn FnMut(&[u8]),
+    ) -> Result<Outcome, Fault> {
+        let (task, answers) = self.task();
+        self.send(ToHost::Do {
+            task,
+            mark: command.mark.map(str::to_owned),
+            command: command.text.to_owned(),
+            env: command.env.to_vec(),
+            seconds_max: command.within.as_secs(),
+        })?;
+        self.outcome(&answers, command.within + ANSWER_WITHIN, output)
+    }
+}
+
+/// What the reading thread needs.
+struct Listening {
+    tasks: Arc<Mutex<BTreeMap<u64, Sender<Answer>>>>,
+    heard: Arc<AtomicU64>,
+    said_bye: Arc<AtomicBool>,
+    reach: Sender<Option<String>>,
+    last_words: LastWords,
+}
+
+impl Listening {
+    fn listen(self, reading: &mut dyn Read, tell: &dyn Fn(Told)) {
+        let why = loop {
+            match hear(reading) {
+                Ok(Some(word)) => self.take(word, tell),
+                Ok(None) => break "the connection has ended".to_owned(),
+                Err(e) => break format!("the connection broke: {e}"),
+            }
+        };
+        // Whoever waits for a task is let go.
+        self.tasks.lock().expect("nobody panics with the tasks").clear();
+        let said = self.last_words.text();
+        tell(Told::Gone(if said.is_empty() { why } else { said }));
+    }
+
+    fn take(&self, word: FromHost, tell: &dyn Fn(Told)) {
+        self.heard.fetch_add(1, Ordering::Relaxed);
+        match word {
+            FromHost::Started { process, pid } => tell(Told::Started { process, pid }),
+            FromHost::NotStarted { process, why } => tell(Told::NotStarted { process, why }),
+            FromHost::Ended { process, ending } => {
+                tell(Told::Ended { process, ending: ending.into() });
+            }
+            FromHost::Log { agent, bytes } => tell(Told::Log(agent, bytes)),
+            FromHost::Reached { address } => drop(self.reach.send(address)),
+            FromHost::Output { task, bytes } => self.answer(task, Answer::Output(bytes)),
+            FromHost::Task { task, outcome } => {
+                self.answer(task, Answer::Over(outcome));
+                self.tasks.lock().expect("nobody panics with the tasks").remove(&task);
+            }
+            FromHost::Bye => self.said_bye.store(true, Ordering::SeqCst),
+            FromHost::Alive | FromHost::Hello(_) => {}
+        }
+    }
+
+    fn answer(&self, task: u64, answer: Answer) {
+        let tasks = self.tasks.lock().expect("nobody panics with the tasks");
+        if let Some(waiting) = tasks.get(&task) {
+            // Whoever asked may have given up.
+            let _ = waiting.send(answer);
+        }
+    }
+}
+
+fn channel_of_one<T>() -> (SyncSender<T>, Receiver<T>) {
+    sync_channel(1)
+}
+
+fn start(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), String> {
+    let thread = std::thread::Builder::new().name(name.into()).spawn(work);
+    thread.map(drop).map_err(|e| format!("cannot start a thread: {e}"))
+}

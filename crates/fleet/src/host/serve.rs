@@ -1,0 +1,285 @@
+//! The host's process: takes words from its channel, and does what they say until the channel ends.
+//!
+//! Owns the agents of one machine, and a folder there that is gone when it ends. Ends when the
+//! channel does, when it is told to, or when it has heard nothing for [`LEASE`]; whatever it started
+//! ends with it. Never decides what runs.
+
+use crate::host::tasks::{self, Doing};
+use crate::host::words::{Ended, FromHost, Hello, PIECE_BYTES, ToHost, hear, say};
+use crate::local::{Exit, Local};
+use planaria_protocol::clock::Clock;
+use planaria_protocol::message::Agent;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::time::Duration;
+
+/// Without a word for so long, the controller is gone.
+pub const LEASE: Duration = Duration::from_secs(30);
+/// How often ended agents and their logs are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// How often logs are passed on, and how often the host says that it lives.
+const LOGS_EVERY: Duration = Duration::from_millis(200);
+const ALIVE_EVERY: Duration = Duration::from_secs(1);
+/// Words that may wait to be written.
+const WORDS_MAX: usize = 256;
+/// How long agents may take to end by themselves when all is over.
+const FAREWELL: Duration = Duration::from_millis(500);
+
+/// What a host needs to begin.
+pub struct Setting {
+    /// The program that agents are processes of.
+    pub program: PathBuf,
+    /// The run.
+    pub run: String,
+    /// All that is ours in this user's home.
+    pub home: PathBuf,
+    /// What the machine is; its folder is filled in here.
+    pub hello: Hello,
+}
+
+/// Serves a channel to its end, and leaves nothing behind.
+pub fn run(
+    setting: Setting,
+    reading: impl Read + Send + 'static,
+    writing: impl Write + Send + 'static,
+    clock: &dyn Clock,
+) -> io::Result<()> {
+    let Setting { program, run, home, mut hello } = setting;
+    let place = Folder::make(&home, &run)?;
+    hello.folder = place.path.display().to_string();
+    let logs = place.path.join("logs");
+    fs::create_dir_all(&logs)?;
+    let (words, written) = sync_channel(WORDS_MAX);
+    let (heard, inbox) = sync_channel(WORDS_MAX);
+    std::thread::Builder::new().name("reading".into()).spawn(move || listen(reading, &heard))?;
+    let writer = std::thread::Builder::new()
+        .name("writing".into())
+        .spawn(move || talk(writing, &written))?;
+    let fleet = Local::new(&program, &logs);
+    let doing = Doing::new(&home, &place.path, words.clone());
+    let logs = Logs { folder: logs, read: BTreeMap::new() };
+    let mut host = Host { run, fleet, doing, words, logs, processes: BTreeMap::new() };
+    host.say(FromHost::Hello(hello));
+    host.work(&inbox, clock);
+    host.end();
+    drop(place);
+    host.say(FromHost::Bye);
+    drop(host);
+    // What was said last is written; where nobody reads it, the process ends all the same.
+    for _ in 0..50 {
+        if writer.is_finished() {
+            break;
+        }
+        std::thread::park_timeout(LOOK_EVERY);
+    }
+    Ok(())
+}
+
+struct Host {
+    run: String,
+    fleet: Local,
+    doing: Doing,
+    words: SyncSender<FromHost>,
+    logs: Logs,
+    /// By number here, what the controller calls each process.
+    processes: BTreeMap<u32, u32>,
+}
+
+impl Host {
+    fn work(&mut self, inbox: &Receiver<ToHost>, clock: &dyn Clock) {
+        let (mut heard, mut alive, mut logged) = (clock.now(), Duration::ZERO, Duration::ZERO);
+        loop {
+            match inbox.recv_timeout(LOOK_EVERY) {
+                Ok(ToHost::End) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(word) => {
+                    heard = clock.now();
+                    self.obey(word);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            self.reap();
+            let now = clock.now();
+            if now - logged >= LOGS_EVERY {
+                logged = now;
+                self.pass_logs();
+            }
+            if now - alive >= ALIVE_EVERY {
+                alive = now;
+                // Where words wait the controller does not read, and its lease will tell.
+                let _ = self.words.try_send(FromHost::Alive);
+            }
+            if now - heard >= LEASE {
+                return;
+            }
+        }
+    }
+
+    fn obey(&mut self, word: ToHost) {
+        match word {
+            ToHost::Start { process, agent, orders } => {
+                let started = self.fleet.start_with(agent, &self.run, orders);
+                match started {
+                    Ok(started) => {
+                        self.processes.insert(started.pid, process);
+                        self.say(FromHost::Started { process, pid: started.pid });
+                    }
+                    Err(e) => self.say(FromHost::NotStarted { process, why: e.to_string() }),
+                }
+            }
+            ToHost::Kill { process } => {
+                for (pid, _) in self.processes.iter().filter(|(_, known)| **known == process) {
+                    self.fleet.kill_process(*pid);
+                }
+            }
+            ToHost::Reach { addresses } => self.doing.reach(addresses),
+            ToHost::Put { task, path, mode, piece, is_first, is_last } => {
+                let piece = tasks::Piece { path, mode, bytes: piece, is_first, is_last };
+                self.doing.put(task, piece);
+            }
+            ToHost::Do { task, mark, command, env, seconds_max } => {
+                let within = Duration::from_secs(seconds_max);
+                self.doing.run(task, tasks::Work { mark, command, env, within });
+            }
+            ToHost::Done { task, mark } => self.doing.is_done(task, &mark),
+            ToHost::Alive | ToHost::End => {}
+        }
+    }
+
+    /// Tells of agents that have ended, after all that they logged.
+    fn reap(&mut self) {
+        let exits = self.fleet.exits(Duration::ZERO);
+        if !exits.is_empty() {
+            self.pass_logs();
+        }
+        for Exit { pid, ending, .. } in exits {
+            if let Some(process) = self.processes.remove(&pid) {
+                self.say(FromHost::Ended { process, ending: Ended::from(ending) });
+            }
+        }
+    }
+
+    fn pass_logs(&mut self) {
+        let Self { logs, words, .. } = self;
+        logs.pass(|agent, bytes| words.try_send(FromHost::Log { agent, bytes }).is_ok());
+    }
+
+    /// Words are few and short; where none can be written the other end is gone, and the reading
+    /// thread or the lease sees it.
+    fn say(&self, word: FromHost) {
+        let mut word = word;
+        for _ in 0..LEASE.as_millis() / LOOK_EVERY.as_millis() {
+            match self.words.try_send(word) {
+                Err(TrySendError::Full(back)) => word = back,
+                _ => return,
+            }
+            std::thread::park_timeout(LOOK_EVERY);
+        }
+    }
+
+    fn end(&mut self) {
+        self.doing.end();
+        self.fleet.hang_up();
+        drop(self.fleet.end(FAREWELL));
+        self.pass_logs();
+    }
+}
+
+fn listen(mut reading: impl Read, heard: &SyncSender<ToHost>) {
+    // What cannot be understood ends the channel like its end.
+    while let Ok(Some(word)) = hear(&mut reading) {
+        if heard.send(word).is_err() {
+            return;
+        }
+    }
+}
+
+fn talk(mut writing: impl Write, words: &Receiver<FromHost>) {
+    while let Ok(word) = words.recv() {
+        let is_last = word == FromHost::Bye;
+        if say(&mut writing, &word).is_err() || is_last {
+            return;
+        }
+    }
+}
+
+/// What agents have logged, and how much of it was passed on.
+struct Logs {
+    folder: PathBuf,
+    read: BTreeMap<Agent, u64>,
+}
+
+impl Logs {
+    /// Passes on what is new, a piece at a time, as long as it is taken.
+    fn pass(&mut self, mut take: impl FnMut(Agent, Vec<u8>) -> bool) {
+        let Ok(entries) = fs::read_dir(&self.folder) else { return };
+        for entry in entries.flatten() {
+            let name = entry.file_name();
+            let agent = name.to_str().and_then(|name| named(name.strip_suffix(".log")?));
+            let Some(agent) = agent else { continue };
+            let at = self.read.entry(agent).or_default();
+            while let Ok(bytes) = piece(&entry.path(), *at) {
+                let read = bytes.len() as u64;
+                if read == 0 || !take(agent, bytes) {
+                    break;
+                }
+                *at += read;
+            }
+        }
+    }
+}
+
+fn piece(path: &Path, at: u64) -> io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    file.seek(SeekFrom::Start(at))?;
+    let mut bytes = Vec::new();
+    file.take(PIECE_BYTES as u64).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The agent of this name.
+pub fn named(name: &str) -> Option<Agent> {
+    if name == "coordinator" {
+        return Some(Agent::Coordinator);
+    }
+    let (kind, number) = name.split_once('-')?;
+    let number = number.parse().ok()?;
+    match kind {
+        "worker" => Some(Agent::Worker(number)),
+        "server" => Some(Agent::Server(number)),
+        _ => None,
+    }
+}
+
+/// The host's folder on its machine, gone when this is dropped.
+struct Folder {
+    path: PathBuf,
+    run: PathBuf,
+    pid_file: PathBuf,
+}
+
+impl Folder {
+    fn make(home: &Path, run: &str) -> io::Result<Self> {
+        let own = std::process::id();
+        let run_folder = home.join("runs").join(run);
+        let path = run_folder.join(format!("host-{own}"));
+        fs::create_dir_all(&path)?;
+        let pid_file = run_folder.join("host.pid");
+        fs::write(&pid_file, own.to_string())?;
+        Ok(Self { path, run: run_folder, pid_file })
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What cannot be removed is removed by whoever gives the machine back.
+        let _ = fs::remove_dir_all(&self.path);
+        let own = std::process::id().to_string();
+        if fs::read_to_string(&self.pid_file).is_ok_and(|pid| pid == own) {
+            let _ = fs::remove_file(&self.pid_file);
+        }
+        let _ = fs::remove_dir(&self.run);
+    }
+}

@@ -1,0 +1,317 @@
+//! What a host does besides agents: commands and files of the set-up, and trying addresses.
+//!
+//! Owns the marks of what was done, and every process that a command started: none outlives its
+//! task. Each task has a thread of its own, and tells what came of it.
+
+use crate::host::words::{FromHost, Outcome, PIECE_BYTES};
+use crate::provider::is_name;
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{SyncSender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// How long an address may take to answer.
+const REACH_WITHIN: Duration = Duration::from_secs(2);
+/// Addresses that are tried at most.
+const ADDRESSES_MAX: usize = 32;
+/// How often a command is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// Tasks under way.
+pub struct Doing {
+    home: PathBuf,
+    folder: PathBuf,
+    words: SyncSender<FromHost>,
+    files: BTreeMap<u64, (PathBuf, File)>,
+    over: Arc<AtomicBool>,
+    /// Process groups of commands under way.
+    groups: Arc<Mutex<Vec<i32>>>,
+}
+
+/// A piece of a file.
+pub struct Piece {
+    /// Where it goes.
+    pub path: String,
+    /// Its permissions.
+    pub mode: u32,
+    /// The bytes.
+    pub bytes: Vec<u8>,
+    /// Whether it is the first.
+    pub is_first: bool,
+    /// Whether it is the last.
+    pub is_last: bool,
+}
+
+/// A command.
+pub struct Work {
+    /// Left where it ends well.
+    pub mark: Option<String>,
+    /// For `sh -c`.
+    pub command: String,
+    /// Variables for it alone.
+    pub env: Vec<(String, String)>,
+    /// How long it may take.
+    pub within: Duration,
+}
+
+impl Doing {
+    /// Nothing is under way.
+    pub fn new(home: &Path, folder: &Path, words: SyncSender<FromHost>) -> Self {
+        let (home, folder) = (home.to_path_buf(), folder.to_path_buf());
+        Self {
+            home,
+            folder,
+            words,
+            files: BTreeMap::new(),
+            over: Arc::default(),
+            groups: Arc::default(),
+        }
+    }
+
+    /// Tells which of some addresses can be reached: the first of them that answers.
+    pub fn reach(&self, addresses: Vec<String>) {
+        let words = self.words.clone();
+        on_thread("reach", move || {
+            let address = first_reached(addresses);
+            let _ = words.send(FromHost::Reached { address });
+        });
+    }
+
+    /// Tells whether a mark is there.
+    pub fn is_done(&self, task: u64, mark: &str) {
+        let outcome = match self.mark(mark) {
+            Some(path) if path.exists() => Outcome::Skipped,
+            _ => Outcome::Done,
+        };
+        self.tell(task, outcome);
+    }
+
+    /// Writes a piece of a file.
+    pub fn put(&mut self, task: u64, piece: Piece) {
+        let is_last = piece.is_last;
+        match self.write(task, piece) {
+            Ok(()) if is_last => self.tell(task, Outcome::Done),
+            Ok(()) => {}
+            Err(e) => {
+                if let Some((path, _)) = self.files.remove(&task) {
+                    let _ = fs::remove_file(path);
+                }
+                self.tell(task, Outcome::Impossible(e.to_string()));
+            }
+        }
+    }
+
+    fn write(&mut self, task: u64, piece: Piece) -> io::Result<()> {
+        let target = self.target(&piece.path);
+        if piece.is_first {
+            let parent = target.parent().unwrap_or(Path::new("/"));
+            fs::create_dir_all(parent).map_err(|e| about(parent, &e))?;
+            let name = format!(".planaria-{}-{task}", std::process::id());
+            let temporary = parent.join(name);
+            let mut options = OpenOptions::new();
+            let made = options.write(true).create(true).truncate(true).mode(0o600).open(&temporary);
+            let file = made.map_err(|e| about(&temporary, &e))?;
+            self.files.insert(task, (temporary, file));
+        }
+        // Pieces after one that failed have nowhere to go, and that was told.
+        let Some((temporary, file)) = self.files.get_mut(&task) else { return Ok(()) };
+        file.write_all(&piece.bytes).map_err(|e| about(&target, &e))?;
+        if piece.is_last {
+            file.set_permissions(fs::Permissions::from_mode(piece.mode & 0o7777))?;
+            file.sync_all()?;
+            fs::rename(&*temporary, &target).map_err(|e| about(&target, &e))?;
+            self.files.remove(&task);
+        }
+        Ok(())
+    }
+
+    /// Runs a command on a thread of its own.
+    pub fn run(&self, task: u64, work: Work) {
+        let mark = match &work.mark {
+            None => None,
+            Some(mark) => match self.mark(mark) {
+                Some(path) => Some(path),
+                None => {
+                    return self.tell(task, Outcome::Impossible(format!("no mark is `{mark}`")));
+                }
+            },
+        };
+        if mark.as_ref().is_some_and(|mark| mark.exists()) {
+            return self.tell(task, Outcome::Skipped);
+        }
+        let (words, over, groups) = (self.words.clone(), self.over.clone(), self.groups.clone());
+        let folder = self.folder.clone();
+        on_thread("task", move || {
+            let outcome = match carry_out(task, &work, &folder, &words, (&over, &groups)) {
+                Err(e) => Outcome::Impossible(e.to_string()),
+                Ok(Outcome::Done) => match mark.as_deref().map_or(Ok(()), leave) {
+                    Ok(()) => Outcome::Done,
+                    Err(e) => Outcome::Impossible(format!("cannot leave its mark: {e}")),
+                },
+                Ok(outcome) => outcome,
+            };
+            let _ = words.send(FromHost::Task { task, outcome });
+        });
+    }
+
+    /// Ends what is under way.
+    pub fn end(&mut self) {
+        self.over.store(true, Ordering::SeqCst);
+        for group in self.groups.lock().expect("no thread panics with the groups").drain(..) {
+            end_group(group);
+        }
+        for (path, _) in std::mem::take(&mut self.files).into_values() {
+            let _ = fs::remove_file(path);
+        }
+    }
+
+    fn mark(&self, mark: &str) -> Option<PathBuf> {
+        is_name(mark).then(|| self.home.join("setup").join(mark))
+    }
+
+    /// `~/x` is in the user's home, `x` in the run's folder here.
+    fn target(&self, path: &str) -> PathBuf {
+        match path.strip_prefix("~/") {
+            Some(rest) => user_home().join(rest),
+            None => self.folder.join(path),
+        }
+    }
+
+    fn tell(&self, task: u64, outcome: Outcome) {
+        // Whoever does not listen any more has closed the channel.
+        let _ = self.words.send(FromHost::Task { task, outcome });
+    }
+}
+
+/// The home of the user this runs as.
+pub fn user_home() -> PathBuf {
+    std::env::var_os("HOME").map_or_else(|| PathBuf::from("/"), PathBuf::from)
+}
+
+fn about(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot write `{}`: {error}", path.display()))
+}
+
+fn leave(mark: &Path) -> io::Result<()> {
+    if let Some(folder) = mark.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    File::create(mark)?.sync_all()
+}
+
+fn carry_out(
+    task: u64,
+    work: &Work,
+    folder: &Path,
+    words: &SyncSender<FromHost>,
+    (over, groups): (&AtomicBool, &Mutex<Vec<i32>>),
+) -> io::Result<Outcome> {
+    let mut command = Command::new("/bin/sh");
+    command.arg("-c").arg(&work.command).current_dir(folder).stdin(Stdio::null());
+    command.envs(work.env.iter().map(|(name, value)| (name, value)));
+    let (mut reading, writing) = io::pipe()?;
+    command.stdout(writing.try_clone()?).stderr(writing).process_group(0);
+    let mut child = command.spawn()?;
+    let group = child.id() as i32;
+    groups.lock().expect("no thread panics with the groups").push(group);
+    drop(command);
+    let passing = words.clone();
+    let pass = move || {
+        let mut bytes = vec![0; PIECE_BYTES.min(16 << 10)];
+        while let Ok(read) = reading.read(&mut bytes) {
+            let output = FromHost::Output { task, bytes: bytes[..read].to_vec() };
+            if read == 0 || passing.send(output).is_err() {
+                return;
+            }
+        }
+    };
+    let passing = std::thread::Builder::new().name("output".into()).spawn(pass)?;
+    let status = wait(&mut child, work.within, over);
+    // Whatever it left running in its group would hold the pipe open.
+    end_group(group);
+    groups.lock().expect("no thread panics with the groups").retain(|known| *known != group);
+    let status = match status? {
+        Some(status) => status,
+        None => {
+            child.wait()?;
+            let _ = passing.join();
+            return Ok(Outcome::TimedOut);
+        }
+    };
+    let _ = passing.join();
+    Ok(match Ending(status).code() {
+        0 => Outcome::Done,
+        code => Outcome::Failed(code),
+    })
+}
+
+/// Waits for a child in looks, for so long at most.
+fn wait(child: &mut Child, within: Duration, over: &AtomicBool) -> io::Result<Option<ExitStatus>> {
+    let looks = within.as_millis() / LOOK_EVERY.as_millis();
+    for _ in 0..=looks {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if over.load(Ordering::SeqCst) {
+            return Ok(None);
+        }
+        std::thread::park_timeout(LOOK_EVERY);
+    }
+    Ok(None)
+}
+
+fn end_group(group: i32) {
+    // SAFETY: sends a signal to a group that this process made.
+    unsafe { libc::kill(-group, libc::SIGKILL) };
+}
+
+struct Ending(ExitStatus);
+
+impl Ending {
+    fn code(&self) -> i32 {
+        use std::os::unix::process::ExitStatusExt;
+        self.0.code().unwrap_or_else(|| 128 + self.0.signal().unwrap_or(0))
+    }
+}
+
+fn on_thread(name: &str, work: impl FnOnce() + Send + 'static) {
+    // Without a thread nothing is answered, and whoever waits gives up in time.
+    let _ = std::thread::Builder::new().name(name.into()).spawn(work);
+}
+
+fn first_reached(addresses: Vec<String>) -> Option<String> {
+    let (found, results) = channel();
+    let mut tried = 0;
+    for (place, address) in addresses.iter().take(ADDRESSES_MAX).enumerate() {
+        let (found, address) = (found.clone(), address.clone());
+        tried += 1;
+        on_thread("reach", move || {
+            let _ = found.send((place, is_reached(&address)));
+        });
+    }
+    drop(found);
+    // The preferred one that answers; nobody waits for those after it.
+    let mut answers: Vec<Option<bool>> = vec![None; tried];
+    while let Ok((place, reached)) = results.recv_timeout(2 * REACH_WITHIN) {
+        answers[place] = Some(reached);
+        let first = answers.iter().position(|answer| *answer != Some(false))?;
+        if answers[first] == Some(true) {
+            return addresses.into_iter().nth(first);
+        }
+    }
+    let first = answers.iter().position(|answer| *answer == Some(true))?;
+    addresses.into_iter().nth(first)
+}
+
+fn is_reached(address: &str) -> bool {
+    let Ok(mut candidates) = address.to_socket_addrs() else { return false };
+    candidates.any(|candidate| TcpStream::connect_timeout(&candidate, REACH_WITHIN).is_ok())
+}

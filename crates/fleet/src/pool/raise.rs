@@ -1,0 +1,256 @@
+//! From a name to a machine that is ready: written down, created, opened, reached, set up.
+//!
+//! Owns one machine on a thread of its own, and gives it back where it does not become ready. Never
+//! decides whether it is tried again.
+
+use crate::host::remote::{Remote, Told};
+use crate::pool::resources::Resources;
+use crate::program::Program;
+use crate::provider::{Fault, Machine, Provider, Tag};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex};
+
+/// A clock that is off by more than so many seconds is told of.
+const SKEW_SECONDS_MAX: f64 = 60.0;
+/// Free space below which a machine will not do: the program, logs and what servers keep.
+const DISK_BYTES_MIN: u64 = 64 << 20;
+
+/// What every machine of a pool is raised with.
+pub struct Means {
+    /// Where machines come from.
+    pub provider: Arc<dyn Provider>,
+    /// The run.
+    pub run: Tag,
+    /// What goes to machines.
+    pub program: Program,
+    /// Addresses of the controller's machine, without port, the preferred first.
+    pub addresses: Vec<String>,
+    /// The coordinator's port.
+    pub port: u16,
+    /// Does the set-up.
+    pub prepare: Prepare,
+    /// Seconds since 1970, by the controller's clock.
+    pub unix_seconds: fn() -> f64,
+}
+
+/// Does the set-up of a machine.
+pub type Prepare = Box<dyn Fn(&Machine, &Remote) -> Result<(), Fault> + Send + Sync>;
+
+/// How processes on a machine meet the others.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Route {
+    /// The machine's name.
+    pub machine: String,
+    /// The controller's address as the machine reaches it, without port.
+    pub controller: String,
+    /// The proxy through which it reaches everybody, where it cannot by itself.
+    pub via: Option<String>,
+    /// The machine's address, for those who reach it.
+    pub advertise: String,
+    /// Folder of the run on that machine.
+    pub folder: String,
+    /// Processors.
+    pub cores: u32,
+    /// In words.
+    pub what: String,
+}
+
+/// A machine that is ready.
+pub struct Raised {
+    /// Which.
+    pub machine: Machine,
+    /// Which attempt at it this was.
+    pub attempt: u64,
+    /// Its host.
+    pub remote: Arc<Remote>,
+    /// How processes on it meet the others.
+    pub route: Route,
+}
+
+/// What came of an attempt.
+pub enum News {
+    /// To be told to people.
+    Note(String),
+    /// The host answers.
+    Opened {
+        /// Which machine.
+        number: u32,
+        /// Whether it reaches the controller by itself.
+        is_direct: bool,
+    },
+    /// The machine is ready.
+    Ready {
+        /// Which machine.
+        number: u32,
+        /// What there is.
+        raised: Box<Raised>,
+    },
+    /// The machine did not become ready, and was given back as far as possible.
+    Failed {
+        /// Which machine.
+        number: u32,
+        /// Why.
+        fault: Fault,
+    },
+    /// A host told something.
+    Told {
+        /// Which machine.
+        number: u32,
+        /// Of which attempt.
+        attempt: u64,
+        /// What.
+        told: Told,
+    },
+}
+
+/// An attempt at a machine.
+pub struct Raising {
+    /// Which machine.
+    pub number: u32,
+    /// Which attempt.
+    pub attempt: u64,
+    /// What it is to be.
+    pub machine: Machine,
+    /// With what.
+    pub means: Arc<Means>,
+    /// Where it is written down.
+    pub resources: Arc<Mutex<Resources>>,
+    /// Who is told.
+    pub announce: Sender<News>,
+    /// Whether nobody needs it any more.
+    pub over: Arc<AtomicBool>,
+    /// Whether there was an attempt before.
+    pub was_known: bool,
+}
+
+impl Raising {
+    /// To the end.
+    pub fn run(self) {
+        let number = self.number;
+        let news = match self.raise() {
+            Ok(raised) if !self.is_over() => News::Ready { number, raised: Box::new(raised) },
+            Ok(raised) => {
+                raised.remote.close();
+                self.give_back();
+                return;
+            }
+            Err(fault) => {
+                self.give_back();
+                News::Failed { number, fault }
+            }
+        };
+        // Nobody listens where the pool is gone, which has given everything back.
+        let _ = self.announce.send(news);
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
+    }
+
+    fn raise(&self) -> Result<Raised, Fault> {
+        let Means { provider, run, program, .. } = &*self.means;
+        let machine = &self.machine;
+        if self.was_known {
+            // What is left of the attempt before must not meet the next. A machine that cannot be
+            // reached says so below.
+            let _ = provider.destroy(run, machine);
+        }
+        self.write_down()?;
+        self.unless_over()?;
+        provider.create(run, machine)?;
+        self.unless_over()?;
+        let channel = provider.open(run, machine, program)?;
+        let (announce, number, attempt) = (self.announce.clone(), self.number, self.attempt);
+        let tell = move |told| drop(announce.send(News::Told { number, attempt, told }));
+        let remote = Arc::new(Remote::meet(&machine.name, channel, &program.build, tell)?);
+        self.inspect(&remote)?;
+        let route = self.route(&remote)?;
+        let is_direct = route.via.is_none();
+        let _ = self.announce.send(News::Opened { number, is_direct });
+        self.unless_over()?;
+        (self.means.prepare)(machine, &remote)?;
+        Ok(Raised { machine: machine.clone(), attempt, remote, route })
+    }
+
+    fn write_down(&self) -> Result<(), Fault> {
+        let mut resources = self.resources.lock().expect("no thread panics with them");
+        resources.will(&self.machine).map_err(|e| {
+            let what = format!("cannot write `{}`: {e}", super::resources::FILE);
+            let hint = "nothing is created that is not written down; is the disk full?";
+            Fault::fix(&self.machine.name, what, hint)
+        })
+    }
+
+    fn unless_over(&self) -> Result<(), Fault> {
+        match self.is_over() {
+            true => Err(Fault::retry(&self.machine.name, "it is not needed any more")),
+            false => Ok(()),
+        }
+    }
+
+    /// What is known of the machine before anything is done there.
+    fn inspect(&self, remote: &Remote) -> Result<(), Fault> {
+        let (name, hello) = (&self.machine.name, &remote.hello);
+        if hello.disk_free_bytes < DISK_BYTES_MIN {
+            let what = format!("its disk is full: {} MiB are free", hello.disk_free_bytes >> 20);
+            let hint = format!("make room on it: at least {} MiB", DISK_BYTES_MIN >> 20);
+            return Err(Fault::replace(name, what, hint));
+        }
+        let skew = hello.unix_seconds - (self.means.unix_seconds)();
+        if skew.abs() > SKEW_SECONDS_MAX {
+            let way = if skew > 0.0 { "ahead" } else { "behind" };
+            let note = format!(
+                "{name}: its clock is {:.0} s {way}; the training does not depend on it, but the \
+                 times in its logs do (set it, with NTP or `date`)",
+                skew.abs()
+            );
+            let _ = self.announce.send(News::Note(note));
+        }
+        Ok(())
+    }
+
+    fn route(&self, remote: &Remote) -> Result<Route, Fault> {
+        let Means { provider, run, addresses, port, .. } = &*self.means;
+        let (name, hello) = (&self.machine.name, &remote.hello);
+        let mut candidates = addresses.clone();
+        candidates.extend(hello.controller.clone().filter(|address| !addresses.contains(address)));
+        let targets = candidates.iter().map(|address| format!("{}:{port}", bracketed(address)));
+        let found = remote.reach(targets.collect())?;
+        let found = found.and_then(|found| found.rsplit_once(':').map(|(host, _)| host.to_owned()));
+        let (controller, via) = match found {
+            Some(controller) => (controller, None),
+            None => match provider.tunnel(run, &self.machine)? {
+                Some(via) => ("127.0.0.1".to_owned(), Some(via)),
+                None => {
+                    let tried = candidates.join(", ");
+                    let what = format!("it cannot reach this machine (tried {tried}, port {port})");
+                    let hint = "set `pool.address` to an address of this machine that it reaches";
+                    return Err(Fault::fix(name, what, hint));
+                }
+            },
+        };
+        let way = if via.is_some() { ", through a tunnel" } else { "" };
+        let what = format!("{} cores, {} GiB{way}", hello.cores, hello.memory_bytes >> 30);
+        let own = hello.addresses.first().cloned().unwrap_or_else(|| "127.0.0.1".to_owned());
+        let (machine, folder, cores) = (name.clone(), hello.folder.clone(), hello.cores);
+        Ok(Route { machine, controller, via, advertise: bracketed(&own), folder, cores, what })
+    }
+
+    fn give_back(&self) {
+        let Means { provider, run, .. } = &*self.means;
+        if provider.destroy(run, &self.machine).is_ok() {
+            let mut resources = self.resources.lock().expect("no thread panics with them");
+            // Where it cannot be crossed out it is destroyed once more, which is no error.
+            let _ = resources.gone(&self.machine.name);
+        }
+    }
+}
+
+/// An IPv6 address as it is written before a port.
+fn bracketed(address: &str) -> String {
+    match address.contains(':') && !address.starts_with('[') {
+        true => format!("[{address}]"),
+        false => address.to_owned(),
+    }
+}

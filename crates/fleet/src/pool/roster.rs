@@ -1,0 +1,317 @@
+//! Which machines are raised, replaced and given up, and who lives where. Pure: time is an
+//! argument.
+//!
+//! Owns the machines of a run by their numbers, the pauses between attempts, and the places on
+//! them. Never creates anything; whoever acts says what came of it.
+
+use crate::provider::{Fault, Machine, Remedy};
+use planaria_protocol::message::Agent;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// Pause before the second attempt in a row; each further one waits twice as long.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Longest pause between attempts.
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// Attempts at one machine before any of the pool was ready.
+const FIRST_ATTEMPTS_MAX: u32 = 3;
+/// Attempts in a row at one machine that was ready before, or while others work.
+const ATTEMPTS_MAX: u32 = 20;
+/// How long servers wait to know whether all machines can reach each other.
+const SETTLING: Duration = Duration::from_secs(10);
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Input {
+    /// Time has passed.
+    Look,
+    /// A machine's host answers, and the machine reaches the controller by itself or not.
+    Opened {
+        /// Which.
+        number: u32,
+        /// Whether without a tunnel.
+        is_direct: bool,
+    },
+    /// A machine is set up.
+    Ready {
+        /// Which.
+        number: u32,
+    },
+    /// A machine could not be raised, and nothing of it is left.
+    Failed {
+        /// Which.
+        number: u32,
+        /// Why.
+        fault: Fault,
+    },
+    /// A machine that was ready is lost.
+    Lost {
+        /// Which.
+        number: u32,
+    },
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// Create a machine and make it ready.
+    Raise {
+        /// Which.
+        number: u32,
+        /// What it is.
+        machine: Machine,
+    },
+    /// To be told to people.
+    Note(String),
+    /// No machine can be had.
+    Fail(Fault),
+}
+
+/// Where a process goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Where {
+    /// To the controller's machine.
+    Here,
+    /// To this machine.
+    There(u32),
+    /// There is no room yet.
+    Nowhere,
+}
+
+/// The machines of a run.
+pub struct Roster {
+    /// Machines wanted.
+    wanted: usize,
+    workers: u32,
+    slots: Option<u32>,
+    members: BTreeMap<u32, Member>,
+    /// Numbers that were planned, in order; those that were given up are not planned again.
+    next: u32,
+    was_ready: bool,
+    first_fault: Option<Fault>,
+    servers_here: Option<bool>,
+    is_over: bool,
+}
+
+struct Member {
+    machine: Machine,
+    stage: Stage,
+    /// Attempts in a row that came to nothing.
+    attempts: u32,
+    is_direct: Option<bool>,
+    agents: BTreeSet<Agent>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Due(Duration),
+    Raising,
+    Ready,
+    GivenUp,
+}
+
+impl Roster {
+    /// For so many machines and workers; at most `slots` workers on each, where it is given.
+    pub fn new(wanted: usize, workers: u32, slots: Option<u32>) -> Self {
+        Self {
+            wanted,
+            workers,
+            slots,
+            members: BTreeMap::new(),
+            next: 0,
+            was_ready: false,
+            first_fault: None,
+            servers_here: None,
+            is_over: false,
+        }
+    }
+
+    /// So many workers are wanted from now on.
+    pub fn set_workers(&mut self, workers: u32) {
+        self.workers = workers;
+    }
+
+    /// No more machines are raised.
+    pub fn end(&mut self) {
+        self.is_over = true;
+    }
+
+    /// Machines that are ready.
+    pub fn ready(&self) -> usize {
+        self.members.values().filter(|m| m.stage == Stage::Ready).count()
+    }
+
+    /// Takes in what happened. `plan` says what a machine of a number would be, as the provider does.
+    pub fn step(
+        &mut self,
+        now: Duration,
+        input: Input,
+        plan: &dyn Fn(u32) -> Option<Machine>,
+    ) -> Vec<Action> {
+        let mut actions = Vec::new();
+        match input {
+            Input::Look => {}
+            Input::Opened { number, is_direct } => {
+                if let Some(member) = self.members.get_mut(&number) {
+                    member.is_direct = Some(is_direct);
+                }
+            }
+            Input::Ready { number } => {
+                if let Some(member) = self.members.get_mut(&number) {
+                    (member.stage, member.attempts) = (Stage::Ready, 0);
+                    self.was_ready = true;
+                }
+            }
+            Input::Failed { number, fault } => self.failed(now, number, fault, &mut actions),
+            Input::Lost { number } => {
+                if let Some(member) = self.members.get_mut(&number) {
+                    member.agents.clear();
+                    member.stage = Stage::Due(now + PAUSE);
+                }
+            }
+        }
+        if !self.is_over {
+            self.fill(now, plan, &mut actions);
+        }
+        actions
+    }
+
+    fn failed(&mut self, now: Duration, number: u32, fault: Fault, actions: &mut Vec<Action>) {
+        let Some(member) = self.members.get_mut(&number) else { return };
+        self.first_fault.get_or_insert_with(|| fault.clone());
+        member.attempts += 1;
+        member.agents.clear();
+        let most = if self.was_ready { ATTEMPTS_MAX } else { FIRST_ATTEMPTS_MAX };
+        let is_last = fault.remedy != Remedy::Retry || member.attempts >= most;
+        member.stage = match is_last {
+            true => Stage::GivenUp,
+            false => Stage::Due(now + pause(member.attempts)),
+        };
+        let hint = fault.hint.as_deref().filter(|hint| !hint.is_empty());
+        let hint = hint.map_or_else(String::new, |hint| format!(" ({hint})"));
+        let then = match is_last {
+            true => "it is given up".to_owned(),
+            false => format!("trying again in {} s", pause(member.attempts).as_secs()),
+        };
+        actions.push(Action::Note(format!("{fault}{hint}; {then}")));
+        if fault.remedy == Remedy::Fix && !self.was_ready {
+            self.is_over = true;
+            actions.push(Action::Fail(fault));
+        }
+    }
+
+    /// Raises what is due, and others for those that were given up.
+    fn fill(
+        &mut self,
+        now: Duration,
+        plan: &dyn Fn(u32) -> Option<Machine>,
+        actions: &mut Vec<Action>,
+    ) {
+        let alive = |roster: &Self| {
+            roster.members.values().filter(|member| member.stage != Stage::GivenUp).count()
+        };
+        while alive(self) < self.wanted {
+            let Some(machine) = plan(self.next) else { break };
+            let member = Member {
+                machine,
+                stage: Stage::Due(now),
+                attempts: 0,
+                is_direct: None,
+                agents: BTreeSet::new(),
+            };
+            self.members.insert(self.next, member);
+            self.next += 1;
+        }
+        for (&number, member) in &mut self.members {
+            if matches!(member.stage, Stage::Due(at) if at <= now) {
+                member.stage = Stage::Raising;
+                member.is_direct = None;
+                actions.push(Action::Raise { number, machine: member.machine.clone() });
+            }
+        }
+        if alive(self) == 0 {
+            self.is_over = true;
+            let none = || Fault::fix("the pool", "it has no machines", "add some to `pool`");
+            actions.push(Action::Fail(self.first_fault.clone().unwrap_or_else(none)));
+        }
+    }
+
+    /// Where a process goes, which takes the place; see [`Roster::left`].
+    pub fn place(&mut self, now: Duration, agent: Agent) -> Where {
+        let found = match agent {
+            Agent::Worker(_) => self.room_for_worker(),
+            Agent::Server(_) => self.room_for_server(now),
+            Agent::Coordinator | Agent::Console => Where::Here,
+        };
+        if let Where::There(number) = found
+            && let Some(member) = self.members.get_mut(&number)
+        {
+            member.agents.insert(agent);
+        }
+        found
+    }
+
+    /// A process has ended, and its place is free.
+    pub fn left(&mut self, agent: Agent) {
+        for member in self.members.values_mut() {
+            member.agents.remove(&agent);
+        }
+    }
+
+    fn room_for_worker(&self) -> Where {
+        let even = self.workers.div_ceil(self.wanted.max(1) as u32);
+        let slots = self.slots.unwrap_or(even).max(1) as usize;
+        let is_server = |m: &Member| has(m, "server") && !has(m, "worker");
+        let all_serve = self.members.values().all(is_server);
+        let ready = self.ready_members().filter(|(_, m)| all_serve || !is_server(m));
+        let workers =
+            |m: &Member| m.agents.iter().filter(|a| matches!(a, Agent::Worker(_))).count();
+        let free = ready.filter(|(_, m)| workers(m) < slots);
+        match free.min_by_key(|(number, m)| (workers(m), *number)) {
+            Some((number, _)) => Where::There(number),
+            None => Where::Nowhere,
+        }
+    }
+
+    fn room_for_server(&mut self, now: Duration) -> Where {
+        if self.servers_here.is_none() {
+            let is_open = |m: &Member| m.is_direct.is_some() || m.stage == Stage::GivenUp;
+            let settled = now >= SETTLING || self.members.values().all(is_open);
+            if settled && self.members.values().any(|m| m.is_direct.is_some()) {
+                let tunnelled = self.members.values().any(|m| m.is_direct == Some(false));
+                self.servers_here = Some(tunnelled);
+            }
+        }
+        match self.servers_here {
+            None => return Where::Nowhere,
+            Some(true) => return Where::Here,
+            Some(false) => {}
+        }
+        let servers =
+            |m: &Member| m.agents.iter().filter(|a| matches!(a, Agent::Server(_))).count();
+        let best = self
+            .ready_members()
+            .filter(|(_, m)| m.is_direct == Some(true))
+            .min_by_key(|(number, m)| (!has(m, "server"), servers(m), *number));
+        match best {
+            Some((number, _)) => Where::There(number),
+            None => Where::Nowhere,
+        }
+    }
+
+    fn ready_members(&self) -> impl Iterator<Item = (u32, &Member)> {
+        let ready = self.members.iter().filter(|(_, member)| member.stage == Stage::Ready);
+        ready.map(|(number, member)| (*number, member))
+    }
+}
+
+fn has(member: &Member, group: &str) -> bool {
+    member.machine.groups.iter().any(|known| known == group)
+}
+
+fn pause(attempts: u32) -> Duration {
+    PAUSE.saturating_mul(1 << attempts.saturating_sub(1).min(16)).min(PAUSE_MAX)
+}
+
+#[cfg(test)]
+mod tests;
