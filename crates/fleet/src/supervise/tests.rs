@@ -554,7 +554,7 @@ fn whoever_no_machine_has_room_for_waits_and_is_not_blamed() {
             actions.extend(supervisor.step(now, Input::NoRoom { agent: Worker(0) }));
         }
         now += LOOK;
-        supervisor.step(now, Input::Heard);
+        actions.extend(supervisor.step(now, Input::Heard));
         actions.extend(supervisor.step(now, Input::Look));
     }
     assert!(asked > 1000, "asked {asked} times");
