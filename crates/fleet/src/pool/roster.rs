@@ -259,11 +259,13 @@ impl Roster {
     }
 
     fn room_for_worker(&self) -> Where {
-        let even = self.workers.div_ceil(self.wanted.max(1) as u32);
-        let slots = self.slots.unwrap_or(even).max(1) as usize;
         let is_server = |m: &Member| has(m, "server") && !has(m, "worker");
         let all_serve = self.members.values().all(is_server);
-        let ready = self.ready_members().filter(|(_, m)| all_serve || !is_server(m));
+        let takes = |m: &Member| all_serve || !is_server(m);
+        let taking = self.members.values().filter(|m| m.stage != Stage::GivenUp && takes(m));
+        let even = self.workers.div_ceil(taking.count().max(1) as u32);
+        let slots = self.slots.unwrap_or(even).max(1) as usize;
+        let ready = self.ready_members().filter(|(_, m)| takes(m));
         let workers =
             |m: &Member| m.agents.iter().filter(|a| matches!(a, Agent::Worker(_))).count();
         let free = ready.filter(|(_, m)| workers(m) < slots);
