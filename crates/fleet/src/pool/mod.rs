@@ -22,7 +22,7 @@ use planaria_protocol::message::Agent;
 use raise::{News, Raised, Raising, Route};
 use resources::Resources;
 use roster::{Action, Input, Roster, Where};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::PathBuf;
@@ -58,8 +58,6 @@ pub struct Pool {
     raising: BTreeMap<u32, std::thread::JoinHandle<()>>,
     announce: Sender<News>,
     inbox: Receiver<News>,
-    /// Machines that were raised before: what may be left of that is removed first.
-    known: BTreeSet<u32>,
     attempts: u64,
     processes: BTreeMap<u32, (u32, Agent)>,
     next_process: u32,
@@ -105,7 +103,6 @@ impl Pool {
             raising: BTreeMap::new(),
             announce,
             inbox,
-            known: BTreeSet::new(),
             attempts: 0,
             processes: BTreeMap::new(),
             next_process: FIRST_PROCESS,
@@ -386,7 +383,6 @@ impl Pool {
             resources: self.resources.clone(),
             announce: self.announce.clone(),
             over: self.over.clone(),
-            was_known: !self.known.insert(number),
         };
         let name = raising.machine.name.clone();
         let thread = std::thread::Builder::new().name("raise".into()).spawn(|| raising.run());

@@ -120,8 +120,6 @@ pub struct Raising {
     pub announce: Sender<News>,
     /// Whether nobody needs it any more.
     pub over: Arc<AtomicBool>,
-    /// Whether there was an attempt before.
-    pub was_known: bool,
 }
 
 impl Raising {
@@ -151,9 +149,9 @@ impl Raising {
     fn raise(&self) -> Result<Raised, Fault> {
         let Means { provider, run, program, .. } = &*self.means;
         let machine = &self.machine;
-        if self.was_known {
-            // What is left of the attempt before must not meet the next. A machine that cannot be
-            // reached says so below.
+        if self.is_held() {
+            // What is left of an attempt or a session before must not meet this one. A machine that
+            // cannot be reached says so below.
             let _ = provider.destroy(run, machine);
         }
         self.write_down()?;
@@ -171,6 +169,11 @@ impl Raising {
         self.unless_over()?;
         (self.means.prepare)(machine, &remote)?;
         Ok(Raised { machine: machine.clone(), attempt, remote, route })
+    }
+
+    fn is_held(&self) -> bool {
+        let resources = self.resources.lock().expect("no thread panics with them");
+        resources.holds(&self.machine.name)
     }
 
     fn write_down(&self) -> Result<(), Fault> {

@@ -63,6 +63,11 @@ impl Resources {
         self.held.values().cloned().collect()
     }
 
+    /// Whether this machine may exist.
+    pub fn holds(&self, name: &str) -> bool {
+        self.held.contains_key(name)
+    }
+
     fn add(&mut self, line: &Line) -> io::Result<()> {
         let mut text = serde_json::to_vec(line).map_err(io::Error::other)?;
         text.push(b'\n');
