@@ -327,7 +327,7 @@ fn pass_on(descriptor: Option<RawFd>) -> std::io::Result<()> {
 }
 
 /// In the child: lets the kernel kill it when the thread that started it is gone.
-fn die_with(parent: u32) -> std::io::Result<()> {
+pub(crate) fn die_with(parent: u32) -> std::io::Result<()> {
     // SAFETY: system calls on the process itself, which touch no memory. Where the parent has gone
     // before the first call nobody would ever send the signal, so the child ends by itself.
     unsafe {
@@ -342,7 +342,7 @@ fn die_with(parent: u32) -> std::io::Result<()> {
 }
 
 /// Waits until a child has ended and leaves its number taken.
-fn wait_without_reaping(pid: u32) {
+pub(crate) fn wait_without_reaping(pid: u32) {
     loop {
         // SAFETY: zeroed is a valid `siginfo_t`, and the call only writes to it.
         let failed = unsafe {

@@ -1,0 +1,187 @@
+//! What `ssh` says when it fails, as faults.
+//!
+//! Owns the meaning of its messages, which have been the same for many years. Pure: text goes in, a
+//! fault with what to do comes out.
+
+use super::{Host, Settings};
+use crate::provider::Fault;
+use std::path::Path;
+
+/// Longest part of a message that is passed on.
+const SHOWN_CHARS_MAX: usize = 300;
+
+/// Explains why `ssh` ended before its command did.
+pub fn explain(settings: &Settings, host: &Host, said: &str) -> Fault {
+    let has = |text: &str| said.contains(text);
+    let (name, whom) = (host.name.as_str(), host.whom());
+    if has("HOST IDENTIFICATION HAS CHANGED") {
+        return changed(settings, host, said);
+    }
+    if has("host key is known") || has("Host key verification failed") {
+        return unknown(settings, host);
+    }
+    if has("UNPROTECTED PRIVATE KEY") || has("bad permissions") {
+        let key = host.key.as_deref().map_or("the key".into(), shown);
+        let what = format!("others can read {key}, so ssh does not use it");
+        return Fault::replace(name, what, format!("run `chmod 600` on {key}"));
+    }
+    if has("Permission denied") || has("Too many authentication failures") {
+        return denied(host, said);
+    }
+    if has("Could not resolve hostname") {
+        let what = format!("the name `{}` is not known ({})", host.host, last(said));
+        if has("Temporary failure") {
+            return Fault::retry(name, what);
+        }
+        return Fault::replace(name, what, "check the name under `hosts`, or give an address");
+    }
+    if has("Can't open user config file") || has("Bad configuration option") || has("terminating,") {
+        let hint = "check the file that `config` names, or ~/.ssh/config";
+        return Fault::fix(name, format!("ssh does not take its configuration: {}", last(said)), hint);
+    }
+    if let Some(fault) = unreachable(settings, host, said) {
+        return fault;
+    }
+    if has("not found") || has("not available") || has("request failed") {
+        let what = format!("{whom} lets us in but runs no commands: {}", last(said));
+        return Fault::replace(name, what, "the user needs a shell there, with the usual commands");
+    }
+    let what = match last(said) {
+        text if text.is_empty() => "the connection ended without a word".to_owned(),
+        text => format!("the connection ended: {text}"),
+    };
+    Fault::retry(name, what)
+}
+
+/// Why `ssh` itself did not start.
+pub fn not_started(settings: &Settings, name: &str, why: &std::io::Error) -> Fault {
+    let client = settings.client.display();
+    let hint = "install the OpenSSH client (Debian: `apt-get install openssh-client`)";
+    Fault::fix(name, format!("`{client}` does not start: {why}"), hint)
+}
+
+/// Why a delivery failed, as the machine says.
+pub fn undelivered(host: &Host, kind: &str, what: &str) -> Fault {
+    let name = host.name.as_str();
+    let what = &*clipped(what);
+    if what.contains("No space left") || what.contains("quota exceeded") {
+        let hint = "make room in the home folder there, or take this host out of the pool";
+        return Fault::replace(name, format!("its disk is full: {what}"), hint);
+    }
+    match kind {
+        "home" => {
+            let hint = "the user needs a home folder there that can be written to";
+            Fault::replace(name, format!("there is no home folder ({what})"), hint)
+        }
+        "folder" => {
+            let hint = "`~/.cache/planaria` must be writable for the user there";
+            Fault::replace(name, format!("cannot write to the home folder: {what}"), hint)
+        }
+        "start" => {
+            let (code, said) = what.split_once(' ').unwrap_or((what, ""));
+            let what = format!("the program does not run there (exit code {code}): {said}");
+            Fault::replace(name, what, start_hint(code, said))
+        }
+        "build" => {
+            let what = format!("the program says there that it is build `{what}`");
+            Fault::replace(name, what, "remove `~/.cache/planaria/bin` there and try again")
+        }
+        _ => Fault::retry(name, format!("the program arrived damaged ({kind} {what})")),
+    }
+}
+
+fn start_hint(code: &str, said: &str) -> &'static str {
+    if said.contains("Permission denied") {
+        "the home folder may be mounted `noexec`: use a user whose home is not"
+    } else if code == "132" {
+        "its processor lacks instructions: build planaria for it"
+    } else {
+        "install the library it names, use a static build (musl), or build planaria on that machine"
+    }
+}
+
+fn changed(settings: &Settings, host: &Host, said: &str) -> Fault {
+    let fingerprint = said.split_whitespace().find(|word| word.starts_with("SHA256:"));
+    let fingerprint = fingerprint.unwrap_or("unknown").trim_end_matches('.');
+    let what = format!(
+        "ITS HOST KEY HAS CHANGED: {} is not the machine it was, or somebody is between (it now \
+         shows {fingerprint}); nothing was sent",
+        host.host
+    );
+    let file = settings.known_hosts.as_deref().map(|path| format!(" -f {}", path.display()));
+    let hint = format!(
+        "ask whoever runs it; only if that key is right: `ssh-keygen{} -R {}`, and connect once by hand",
+        file.unwrap_or_default(),
+        host.known_as()
+    );
+    Fault::replace(&host.name, what, hint)
+}
+
+fn unknown(settings: &Settings, host: &Host) -> Fault {
+    let file = settings.known_hosts.as_deref();
+    let shown = file.map_or("~/.ssh/known_hosts".into(), |path| path.display().to_string());
+    let port = host.port.map(|port| format!("-p {port} ")).unwrap_or_default();
+    let what = format!("its host key is not known, so it could be any machine (`{shown}`)");
+    let hint = format!(
+        "connect once by hand and compare the fingerprint, or `ssh-keyscan {port}{} >> {shown}` on a \
+         network you trust, or set `host_keys: accept-new`",
+        host.host
+    );
+    Fault::replace(&host.name, what, hint)
+}
+
+fn denied(host: &Host, said: &str) -> Fault {
+    let key = match &host.key {
+        Some(key) => format!("with the key {}", shown(key)),
+        None => "with the keys that ssh has by itself".to_owned(),
+    };
+    let what = format!("{} does not let us in {key}: {}", host.whom(), last(said));
+    let hint = format!(
+        "check `user` and `key`; `ssh-copy-id {}` puts a key there; a key with a passphrase must be \
+         in the agent (`ssh-add`)",
+        host.whom()
+    );
+    Fault::replace(&host.name, what, hint)
+}
+
+fn unreachable(settings: &Settings, host: &Host, said: &str) -> Option<Fault> {
+    let at = match host.port {
+        Some(port) => format!("{} port {port}", host.host),
+        None => host.host.clone(),
+    };
+    let seconds = settings.connect_seconds;
+    let through = host.jump.as_deref().map(|jump| format!(" through {jump}")).unwrap_or_default();
+    let has = |text: &str| said.contains(text);
+    let what = if has("not responding") {
+        format!("{at} has stopped answering{through}")
+    } else if has("Connection refused") {
+        format!("{at} refuses connections{through}: no sshd listens there")
+    } else if has("No route to host") || has("Network is unreachable") {
+        format!("{at} cannot be reached{through}: no route to it")
+    } else if has("timed out") {
+        format!("{at} cannot be reached{through}: no answer within {seconds} s")
+    } else if has("Connection closed") || has("Connection reset") || has("Broken pipe") {
+        format!("{at} closed the connection{through}: {}", last(said))
+    } else if has("forwarding failed") || has("UNKNOWN port") {
+        format!("{at} cannot be reached{through}: {}", last(said))
+    } else {
+        return None;
+    };
+    let hint = "check that the machine is up, its address and `port`, and the firewall between".into();
+    Some(Fault { hint: Some(hint), ..Fault::retry(&host.name, what) })
+}
+
+/// The last line that says something.
+fn last(said: &str) -> String {
+    let mut lines = said.lines().rev().map(str::trim);
+    clipped(lines.find(|line| !line.is_empty()).unwrap_or(""))
+}
+
+/// What a machine said, fit to be shown: not too long, and nothing in it that moves a cursor.
+fn clipped(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(SHOWN_CHARS_MAX).collect()
+}
+
+fn shown(path: &Path) -> String {
+    format!("`{}`", path.display())
+}

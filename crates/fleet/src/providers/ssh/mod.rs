@@ -1,0 +1,338 @@
+//! Machines that are there already, by the OpenSSH client.
+//!
+//! Owns the connections to them, one for each machine whose channel is open: the same connection
+//! carries the channel, commands beside it and the tunnel. Names, keys, agents, jump hosts and known
+//! hosts are the client's own business. A machine is never made or ended, only what a run has on it:
+//! a host process, and `~/.cache/planaria/runs/RUN`. Programs that were delivered stay.
+//!
+//! # Layout
+//! - [`settings`]: which hosts; [`command`]: how `ssh` is called
+//! - [`script`]: what runs there before anything of ours does; [`session`]: the talk with it
+//! - [`needs`]: whether the program can run there; [`explain`]: what went wrong, in words
+//! - [`sockets`]: where connections are shared
+
+pub mod command;
+pub mod explain;
+pub mod needs;
+pub mod script;
+pub mod session;
+pub mod settings;
+pub mod sockets;
+
+pub use settings::{Host, HostKeys, Settings};
+use settings::host_and_port;
+
+use crate::channel::{Channel, LastWords};
+use crate::program::Program;
+use crate::provider::{Fault, Leak, Machine, Provider, Ran, Tag};
+use crate::providers::carrier::{Carrier, End};
+use command::Sharing;
+use script::Line;
+use session::{Opened, Patience, Trouble};
+use sockets::Sockets;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// Hosts that are asked at a time.
+const ASKED_AT_ONCE: usize = 32;
+/// How long a command of ours on this machine may take.
+const HERE: Patience =
+    Patience { connecting: Duration::from_secs(10), waiting: Duration::from_secs(10) };
+
+/// Machines that are reached by ssh.
+pub struct Ssh {
+    settings: Settings,
+    sockets: Sockets,
+    /// The connection of each machine whose channel was opened, by the machine's name.
+    open: Mutex<BTreeMap<String, Connection>>,
+}
+
+#[derive(Clone)]
+struct Connection {
+    socket: PathBuf,
+    end: End,
+}
+
+impl Ssh {
+    /// Machines as the settings say. Nothing is tried yet.
+    pub fn new(settings: Settings) -> Self {
+        Self { settings, sockets: Sockets::default(), open: Mutex::default() }
+    }
+
+    /// The host that a machine is.
+    fn host(&self, machine: &Machine) -> Host {
+        let mut hosts = self.settings.hosts.iter();
+        let known = hosts.find(|host| host.name == machine.name && host.machine() == *machine);
+        known.cloned().unwrap_or_else(|| Host::of(machine))
+    }
+
+    /// The connection of a machine, if it is open.
+    fn connection(&self, machine: &Machine) -> Option<Connection> {
+        let open = self.open.lock().expect("nobody panics with the connections");
+        open.get(&machine.name).filter(|connection| connection.end.is_running()).cloned()
+    }
+
+    fn patience(&self) -> Patience {
+        let waiting = Duration::from_secs(self.settings.answer_seconds);
+        let connecting = Duration::from_secs(self.settings.connect_seconds) + waiting;
+        Patience { connecting, waiting }
+    }
+
+    fn start(&self, host: &Host, command: Command) -> Result<Carrier, Fault> {
+        if let Some(fault) = host.fault() {
+            return Err(fault);
+        }
+        Carrier::start(command).map_err(|e| explain::not_started(&self.settings, &host.name, &e))
+    }
+
+    /// Starts `ssh` to run a script, on the machine's open connection where there is one.
+    fn start_script(&self, machine: &Machine, host: &Host, script: &str) -> Result<Carrier, Fault> {
+        let connection = self.connection(machine);
+        let socket = connection.as_ref().map(|connection| connection.socket.as_path());
+        let sharing = socket.map_or(Sharing::Apart, Sharing::Use);
+        let command = command::ssh(&self.settings, host, sharing, &script::reading(script));
+        self.start(host, command)
+    }
+
+    /// Runs a script to its end and gives what it said.
+    fn ask(&self, machine: &Machine, script: String) -> Result<Vec<Line>, Fault> {
+        let host = self.host(machine);
+        let carrier = self.start_script(machine, &host, &script)?;
+        let words = carrier.last_words.clone();
+        let said = session::ask(carrier, script, self.patience());
+        let said = said.map_err(|trouble| self.fault(&host, trouble, &words))?;
+        let lines: Vec<Line> = String::from_utf8_lossy(&said).lines().filter_map(script::read).collect();
+        let ends = [Line::Counted, Line::Removed];
+        if lines.iter().any(|line| ends.contains(line) || matches!(line, Line::Kept(_))) {
+            return Ok(lines);
+        }
+        Err(self.fault(&host, Trouble::Ended, &words))
+    }
+
+    /// Asks all hosts which runs there are, several at a time.
+    fn census(&self) -> Result<Vec<(Machine, Vec<Line>)>, Fault> {
+        let hosts = &self.settings.hosts;
+        let (next, found) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
+        let work = || {
+            while let Some((number, host)) = {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                hosts.get(number).map(|host| (number, host))
+            } {
+                let said = self.ask(&host.machine(), script::census());
+                found.lock().expect("nobody panics with an answer").insert(number, said);
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..hosts.len().min(ASKED_AT_ONCE) {
+                scope.spawn(work);
+            }
+        });
+        let found = found.into_inner().expect("nobody panics with an answer");
+        let mut counted = Vec::new();
+        for (number, said) in found {
+            counted.push((hosts[number].machine(), said?));
+        }
+        Ok(counted)
+    }
+
+    /// What a talk that came to nothing means.
+    fn fault(&self, host: &Host, trouble: Trouble, words: &LastWords) -> Fault {
+        let name = host.name.as_str();
+        match trouble {
+            Trouble::Start(why) => explain::not_started(&self.settings, name, &why),
+            Trouble::Ended => explain::explain(&self.settings, host, &words.text()),
+            Trouble::Silence(time, has_spoken) => {
+                let whom = host.whom();
+                let what = match has_spoken {
+                    true => format!("{whom} answered and then hung: nothing for {} s", time.as_secs()),
+                    false => format!("{whom} did not answer within {} s", time.as_secs()),
+                };
+                let hint = "look at its load and its disks; log in by hand and see";
+                Fault { hint: Some(hint.into()), ..Fault::retry(name, what) }
+            }
+            Trouble::Mismatch(found) => Fault::replace(name, found.what, found.hint),
+            Trouble::Undelivered(kind, what) => explain::undelivered(host, &kind, &what),
+            Trouble::Program(why) => {
+                let what = format!("the program cannot be read here: {why}");
+                Fault::fix(name, what, "do not remove the program's file while it is used")
+            }
+        }
+    }
+
+    /// Forgets a machine's connection, and ends it.
+    fn hang_up(&self, machine: &Machine) {
+        let mut open = self.open.lock().expect("nobody panics with the connections");
+        if let Some(connection) = open.remove(&machine.name) {
+            connection.end.kill();
+            let _ = std::fs::remove_file(connection.socket);
+        }
+    }
+}
+
+impl Provider for Ssh {
+    fn name(&self) -> &'static str {
+        "ssh"
+    }
+
+    fn check(&self) -> Result<(), Fault> {
+        if let Some(fault) = self.settings.fault() {
+            return Err(fault);
+        }
+        let started = Carrier::start(command::version(&self.settings));
+        let carrier = started.map_err(|e| explain::not_started(&self.settings, "ssh", &e))?;
+        let (end, words) = (carrier.end.clone(), carrier.last_words.clone());
+        drop(carrier);
+        if end.wait(HERE.connecting).is_some_and(|ending| ending.is_well()) {
+            return Ok(());
+        }
+        end.kill();
+        let why = std::io::Error::other(words.text());
+        Err(explain::not_started(&self.settings, "ssh", &why))
+    }
+
+    fn capacity(&self) -> Option<usize> {
+        Some(self.settings.hosts.len())
+    }
+
+    fn plan(&self, _run: &Tag, number: u32) -> Option<Machine> {
+        self.settings.hosts.get(number as usize).map(Host::machine)
+    }
+
+    fn create(&self, _run: &Tag, _machine: &Machine) -> Result<(), Fault> {
+        // It is there already; whether it can be reached is seen when it is opened.
+        Ok(())
+    }
+
+    fn open(&self, run: &Tag, machine: &Machine, program: &Program) -> Result<Channel, Fault> {
+        let host = self.host(machine);
+        self.hang_up(machine);
+        let socket = self.sockets.next().map_err(|e| {
+            let what = format!("cannot make a folder for connections: {e}");
+            Fault::fix("ssh", what, "check that the temporary folder can be written to")
+        })?;
+        let script = script::host(program, run);
+        let remote = script::reading(&script);
+        let command = command::ssh(&self.settings, &host, Sharing::Offer(&socket), &remote);
+        let carrier = self.start(&host, command)?;
+        let words = carrier.last_words.clone();
+        let opened = session::open(carrier, script, program, self.patience(), true);
+        let opened = opened.map_err(|trouble| self.fault(&host, trouble, &words))?;
+        let Opened { writing, reading, last_words, end } = opened;
+        let mut open = self.open.lock().expect("nobody panics with the connections");
+        open.insert(machine.name.clone(), Connection { socket, end: end.clone() });
+        Ok(end.channel(Box::new(reading), writing, last_words))
+    }
+
+    fn run(
+        &self,
+        _run: &Tag,
+        machine: &Machine,
+        program: &Program,
+        arguments: &[&str],
+        input: &[u8],
+        within: Duration,
+    ) -> Result<Ran, Fault> {
+        let host = self.host(machine);
+        let script = script::command(program, arguments, within.as_secs().max(1));
+        let carrier = self.start_script(machine, &host, &script)?;
+        let words = carrier.last_words.clone();
+        let fault = |trouble| self.fault(&host, trouble, &words);
+        let opened = session::open(carrier, script, program, self.patience(), false);
+        let opened = opened.map_err(fault)?;
+        let patience = Patience { connecting: within, waiting: within };
+        let said = session::feed(opened, input.to_vec(), patience).map_err(|trouble| match trouble {
+            Trouble::Silence(time, _) => {
+                let command = arguments.join(" ");
+                let what = format!("`planaria {command}` took longer than {} s", time.as_secs());
+                Fault::retry(&host.name, what)
+            }
+            other => fault(other),
+        })?;
+        let (stdout, code) = script::ended(&said).ok_or_else(|| fault(Trouble::Ended))?;
+        Ok(Ran { code, stdout: stdout.to_vec(), stderr: words.text().into_bytes() })
+    }
+
+    fn list(&self, run: &Tag) -> Result<Vec<Machine>, Fault> {
+        let is_of = |line: &Line| matches!(line, Line::Folder(tag) | Line::Host(tag) if tag == run);
+        let census = self.census()?.into_iter();
+        Ok(census.filter(|(_, lines)| lines.iter().any(is_of)).map(|(machine, _)| machine).collect())
+    }
+
+    fn destroy(&self, run: &Tag, machine: &Machine) -> Result<(), Fault> {
+        let lines = self.ask(machine, script::removal(run))?;
+        self.hang_up(machine);
+        for line in lines {
+            if let Line::Kept(why) = line {
+                let what = format!("the run's folder there cannot be removed: {why}");
+                let hint = format!("remove `~/{}/runs/{run}` there", crate::program::FOLDER);
+                return Err(Fault { hint: Some(hint), ..Fault::retry(&machine.name, what) });
+            }
+        }
+        Ok(())
+    }
+
+    fn leaks(&self) -> Result<Vec<Leak>, Fault> {
+        let mut leaks = Vec::new();
+        for (machine, lines) in self.census()? {
+            let runs: BTreeSet<&Tag> = lines.iter().filter_map(tag).collect();
+            for run in runs {
+                let state = match lines.contains(&Line::Host(run.clone())) {
+                    true => "host running",
+                    false => "folder left",
+                };
+                let what = format!("{} on {} ({state})", run, machine.name);
+                leaks.push(Leak { run: run.to_string(), what, machine: machine.clone() });
+            }
+        }
+        Ok(leaks)
+    }
+
+    fn tunnel(&self, _run: &Tag, machine: &Machine) -> Result<Option<String>, Fault> {
+        let host = self.host(machine);
+        let no = |what: String| {
+            let hint = "the machine's sshd must allow forwarding (`AllowTcpForwarding yes`), or the \
+                        machine must reach this one by itself";
+            Fault::replace(&machine.name, what, hint)
+        };
+        let Some(connection) = self.connection(machine) else {
+            return Err(Fault::retry(&machine.name, "there is no open connection for a tunnel"));
+        };
+        let carrier = self.start(&host, command::forward(&self.settings, &connection.socket))?;
+        let words = carrier.last_words.clone();
+        let said = session::ask(carrier, String::new(), HERE);
+        let said = said.map_err(|_| no(format!("no tunnel: {}", words.text())))?;
+        let port = String::from_utf8_lossy(&said).trim().parse::<u16>();
+        match port {
+            Ok(port) => Ok(Some(format!("127.0.0.1:{port}"))),
+            Err(_) => Err(no(format!("no tunnel: {}", words.text()))),
+        }
+    }
+
+    fn leaves_with_host(&self) -> bool {
+        true
+    }
+
+    fn inventory(&self, machine: &Machine) -> String {
+        let host = self.host(machine);
+        let mut words = vec![format!("ansible_host={}", host.host)];
+        words.extend(host.user.iter().map(|user| format!("ansible_user={user}")));
+        words.extend(host.port.iter().map(|port| format!("ansible_port={port}")));
+        let options: Vec<String> =
+            command::common(&self.settings, &host).iter().map(|word| script::quoted(word)).collect();
+        // In an inventory a value with spaces is in quotes, in which a backslash escapes.
+        let options = options.join(" ").replace('\\', r"\\").replace('"', r#"\""#);
+        words.push(format!("ansible_ssh_common_args=\"{options}\""));
+        words.join(" ")
+    }
+}
+
+fn tag(line: &Line) -> Option<&Tag> {
+    match line {
+        Line::Folder(run) | Line::Host(run) => Some(run),
+        _ => None,
+    }
+}

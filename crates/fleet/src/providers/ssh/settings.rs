@@ -1,0 +1,243 @@
+//! Which hosts there are, and how they are reached.
+//!
+//! Owns the settings as plain data and what is wrong with them before anything is tried. What is not
+//! said here is as the user's `~/.ssh/config` has it.
+
+use crate::provider::{Fault, Machine, is_name};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+/// Hosts, and how to reach them.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// In this order; each is one machine.
+    pub hosts: Vec<Host>,
+    /// A file in the place of `~/.ssh/config`.
+    pub config: Option<PathBuf>,
+    /// A file in the place of `~/.ssh/known_hosts`.
+    pub known_hosts: Option<PathBuf>,
+    /// What is done about hosts that are not in it.
+    pub host_keys: HostKeys,
+    /// How long a connection may take.
+    pub connect_seconds: u64,
+    /// How long a host may then say nothing.
+    pub answer_seconds: u64,
+    /// The OpenSSH client.
+    pub client: PathBuf,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            hosts: Vec::new(),
+            config: None,
+            known_hosts: None,
+            host_keys: HostKeys::Known,
+            connect_seconds: 10,
+            answer_seconds: 20,
+            client: "ssh".into(),
+        }
+    }
+}
+
+/// One host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Host {
+    /// What people call it.
+    pub name: String,
+    /// A name of `~/.ssh/config`, of the network, or an address.
+    pub host: String,
+    /// Who logs in.
+    pub user: Option<String>,
+    /// Where its sshd listens.
+    pub port: Option<u16>,
+    /// A file with a private key.
+    pub key: Option<PathBuf>,
+    /// A host to go through, `user@host:port`; several with commas between.
+    pub jump: Option<String>,
+    /// Groups it belongs to.
+    pub groups: Vec<String>,
+}
+
+/// Which host keys are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HostKeys {
+    /// Those that are known.
+    Known,
+    /// Also that of a host that was never seen; never another one of a host that was.
+    AcceptNew,
+}
+
+impl Host {
+    /// A host as `~/.ssh/config` has it.
+    pub fn new(host: &str) -> Self {
+        Self {
+            name: host.to_owned(),
+            host: host.to_owned(),
+            user: None,
+            port: None,
+            key: None,
+            jump: None,
+            groups: Vec::new(),
+        }
+    }
+
+    /// Who is where: `lab@10.0.0.2`.
+    pub fn whom(&self) -> String {
+        match &self.user {
+            Some(user) => format!("{user}@{}", self.host),
+            None => self.host.clone(),
+        }
+    }
+
+    /// What it is called in a file of known hosts.
+    pub fn known_as(&self) -> String {
+        match self.port {
+            Some(port) if port != 22 => format!("'[{}]:{port}'", self.host),
+            _ => self.host.clone(),
+        }
+    }
+
+    /// The machine that it is: its handle is enough to find it again.
+    pub fn machine(&self) -> Machine {
+        let handle = match self.port {
+            Some(port) if self.host.contains(':') => {
+                let user = self.user.as_ref().map(|user| format!("{user}@")).unwrap_or_default();
+                format!("{user}[{}]:{port}", self.host)
+            }
+            Some(port) => format!("{}:{port}", self.whom()),
+            None => self.whom(),
+        };
+        Machine { name: self.name.clone(), handle, groups: self.groups.clone() }
+    }
+
+    /// The host that a machine's handle says, where no setting has it any more.
+    pub fn of(machine: &Machine) -> Self {
+        let (user, at) = match machine.handle.rsplit_once('@') {
+            Some((user, at)) => (Some(user.to_owned()), at),
+            None => (None, machine.handle.as_str()),
+        };
+        let (host, port) = host_and_port(at);
+        let (name, groups) = (machine.name.clone(), machine.groups.clone());
+        Self { name, user, port, groups, ..Self::new(host) }
+    }
+
+    /// What is wrong with it, if anything: nothing may be taken for an option or lead elsewhere.
+    pub fn fault(&self) -> Option<Fault> {
+        let wrong = |what: String, hint: &str| Some(Fault::fix(&self.name, what, hint));
+        if !is_name(&self.name) {
+            let what = format!("`{}` cannot name a machine", self.name);
+            return wrong(what, "use letters, digits, `-`, `_` and `.`");
+        }
+        if !is_address(&self.host) {
+            let what = format!("`{}` is no name or address of a host", self.host);
+            return wrong(what, "write a name of ~/.ssh/config, of the network, or an address");
+        }
+        if let Some(user) = self.user.as_deref().filter(|user| !is_name(user.trim_start_matches('_'))) {
+            return wrong(format!("`{user}` cannot be a user"), "check `user`");
+        }
+        if let Some(jump) = self.jump.as_deref().filter(|jump| !is_way(jump)) {
+            let hint = "write `user@host:port`, several with commas between";
+            return wrong(format!("`{jump}` is no host to go through"), hint);
+        }
+        if let Some(key) = self.key.as_deref().filter(|key| !key.is_file()) {
+            let what = format!("there is no key `{}`", key.display());
+            let hint = "check `key`: it names the file of the private key on this machine";
+            return Some(Fault::replace(&self.name, what, hint));
+        }
+        None
+    }
+}
+
+impl Settings {
+    /// What is wrong with the whole of it, if anything.
+    pub fn fault(&self) -> Option<Fault> {
+        let files = [("config", &self.config), ("known_hosts", &self.known_hosts)];
+        for (key, file) in files {
+            if let Some(file) = file.as_deref().filter(|file| !file.exists()) {
+                let what = format!("there is no file `{}`", file.display());
+                return Some(Fault::fix("ssh", what, format!("check `{key}`")));
+            }
+        }
+        let (mut names, mut places) = (BTreeSet::new(), BTreeSet::new());
+        for host in &self.hosts {
+            if let Some(fault) = host.fault() {
+                return Some(fault);
+            }
+            if !names.insert(&host.name) || !places.insert((&host.host, host.port, &host.user)) {
+                let hint = "give each machine once, under a name of its own";
+                return Some(Fault::fix(&host.name, "it is there twice under `hosts`", hint));
+            }
+        }
+        None
+    }
+}
+
+/// Cuts `host:port`, `[address]:port` or `host`. An address with many colons has no port.
+pub fn host_and_port(text: &str) -> (&str, Option<u16>) {
+    let bare = |host: &'_ str| host.trim_start_matches('[').trim_end_matches(']').len();
+    match text.rsplit_once(':') {
+        Some((host, port)) if !host.contains(':') || host.ends_with(']') => match port.parse() {
+            Ok(port) if bare(host) == host.len() => (host, Some(port)),
+            Ok(port) => (&host[1..host.len() - 1], Some(port)),
+            Err(_) => (text, None),
+        },
+        _ => (text, None),
+    }
+}
+
+fn is_address(text: &str) -> bool {
+    let mut letters = text.chars();
+    let inside = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':' | '%');
+    text.len() <= 255
+        && letters.next().is_some_and(|c| c.is_ascii_alphanumeric() || c == ':')
+        && letters.all(inside)
+}
+
+fn is_way(jump: &str) -> bool {
+    jump.split(',').all(|hop| {
+        let (user, at) = hop.rsplit_once('@').map_or((None, hop), |(user, at)| (Some(user), at));
+        user.is_none_or(is_name) && is_address(host_and_port(at).0)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handles_lead_back_to_their_host() {
+        let plain = Host::new("node1");
+        let lab = Host { user: Some("lab".into()), port: Some(2222), ..Host::new("10.0.0.2") };
+        let six = Host { port: Some(23), ..Host::new("fe80::1") };
+        for (host, handle) in [
+            (plain, "node1"),
+            (lab, "lab@10.0.0.2:2222"),
+            (six, "[fe80::1]:23"),
+            (Host::new("fe80::1"), "fe80::1"),
+        ] {
+            let machine = host.machine();
+            assert_eq!(machine.handle, handle);
+            assert_eq!(Host::of(&machine), host);
+        }
+    }
+
+    #[test]
+    fn settings_that_cannot_be_meant_are_refused() {
+        let check = |host: Host, expect: &str| {
+            let fault = Settings { hosts: vec![host], ..Settings::default() }.fault();
+            let what = fault.map(|fault| fault.to_string()).unwrap_or_default();
+            assert!(what.contains(expect), "{expect}: {what}");
+        };
+        assert_eq!(Settings { hosts: vec![Host::new("a")], ..Settings::default() }.fault(), None);
+        check(Host { name: "a".into(), ..Host::new("-oProxyCommand=x") }, "no name or address");
+        check(Host { user: Some("-l".into()), ..Host::new("a") }, "cannot be a user");
+        check(Host { jump: Some("a;b".into()), ..Host::new("a") }, "no host to go through");
+        check(Host { key: Some("/nonexistent/key".into()), ..Host::new("a") }, "there is no key");
+        check(Host { name: "../a".into(), ..Host::new("a") }, "cannot name a machine");
+        let twice = Settings { hosts: vec![Host::new("a"), Host::new("a")], ..Settings::default() };
+        assert!(twice.fault().is_some_and(|fault| fault.what.contains("twice")));
+        let lost = Settings { config: Some("/nonexistent/config".into()), ..Settings::default() };
+        assert!(lost.fault().is_some_and(|fault| fault.what.contains("no file")));
+    }
+}
