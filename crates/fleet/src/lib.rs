@@ -8,8 +8,8 @@
 //! - [`ending`]: how a process has ended
 //! - [`local`]: processes on this machine
 //! - [`yard`]: both, used alike; [`pool`]: the machines of a run
-//! - [`provider`]: where machines come from; [`channel`] and [`host`]: what is on them, and how it is
-//!   talked to; [`program`]: what goes there; [`setup`]: what is done there first
+//! - [`provider`]: where machines come from ([`providers`], each kind of them); [`channel`] and
+//!   [`host`]: what is on them, and how it is talked to; [`program`]: what goes there; [`setup`]: what is done there first
 
 pub mod channel;
 pub mod ending;
@@ -18,6 +18,7 @@ pub mod local;
 pub mod pool;
 pub mod program;
 pub mod provider;
+pub mod providers;
 pub mod setup;
 pub mod supervise;
 pub mod yard;
