@@ -3,8 +3,10 @@
 //! # Layout
 //! - [`local`]: folders of this machine; the smallest provider, to begin another from
 //! - [`ssh`]: machines that are there already, by the OpenSSH client
-//! - [`carrier`]: a process whose standard streams are a channel, which both use
+//! - [`docker`]: containers on one engine
+//! - [`carrier`]: a process whose standard streams are a channel, which the first two use
 
 pub mod carrier;
+pub mod docker;
 pub mod local;
 pub mod ssh;

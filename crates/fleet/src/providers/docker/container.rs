@@ -1,0 +1,212 @@
+//! A machine as the engine's documents know it: what a container and an image are made with, and a
+//! machine made out again from what the engine lists.
+//!
+//! Owns labels and limits. Never asks an engine.
+
+use super::Settings;
+use super::engine::{Container, Listed};
+use super::image::{Needs, program_path};
+use crate::program::Program;
+use crate::provider::{Leak, Machine, Tag};
+use serde_json::{Value, json};
+use std::io::{self, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+
+/// Label with the name of the run.
+pub const RUN: &str = "planaria.run";
+/// Label with the machine's name.
+const MACHINE: &str = "planaria.machine";
+/// Label with the machine's groups, with commas between.
+const GROUPS: &str = "planaria.groups";
+/// Label with the hash of the program that it runs.
+const PROGRAM: &str = "planaria.program";
+/// Name of images made of programs; their tags are hashes.
+const IMAGE: &str = "planaria";
+/// Digits of a hash in a tag.
+const TAG_DIGITS: usize = 16;
+/// Longest name of a host, in bytes.
+const HOSTNAME_BYTES_MAX: usize = 63;
+/// What set-up steps need that install packages. Everything else is dropped.
+const CAPABILITIES: [&str; 7] =
+    ["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID"];
+
+/// Name and tag of the image made of a program.
+pub fn image_name_and_tag(program: &Program) -> (&'static str, String) {
+    (IMAGE, program.sha256.chars().take(TAG_DIGITS).collect())
+}
+
+/// The same as one word.
+pub fn image_name(program: &Program) -> String {
+    let (name, tag) = image_name_and_tag(program);
+    format!("{name}:{tag}")
+}
+
+/// What an image made of a program has besides files.
+pub fn image_changes(program: &Program, needs: &Needs) -> Vec<String> {
+    let folders = needs.folders();
+    let folders: Vec<_> = folders.iter().map(|folder| folder.to_string_lossy()).collect();
+    let mut changes = vec![
+        format!("ENTRYPOINT [\"{}\"]", program_path(program)),
+        format!("LABEL {PROGRAM}={}", program.sha256),
+    ];
+    if !folders.is_empty() {
+        // The loader's list of other places does not come along.
+        changes.push(format!("ENV LD_LIBRARY_PATH={}", folders.join(":")));
+    }
+    changes
+}
+
+/// A container that is a machine.
+pub fn machine(
+    settings: &Settings,
+    run: &Tag,
+    machine: &Machine,
+    image: &str,
+    program: &Program,
+) -> Value {
+    let command = ["agent", "host", run.as_str()];
+    let mut spec = spec(settings, run, image, program, &command);
+    spec["Labels"][MACHINE] = machine.name.clone().into();
+    spec["Labels"][GROUPS] = machine.groups.join(",").into();
+    spec["StdinOnce"] = (!settings.detached).into();
+    if machine.name.len() <= HOSTNAME_BYTES_MAX {
+        spec["Hostname"] = machine.name.clone().into();
+    }
+    spec
+}
+
+/// A container for one command.
+pub fn aside(
+    settings: &Settings,
+    run: &Tag,
+    image: &str,
+    program: &Program,
+    arguments: &[&str],
+) -> Value {
+    spec(settings, run, image, program, arguments)
+}
+
+fn spec(
+    settings: &Settings,
+    run: &Tag,
+    image: &str,
+    program: &Program,
+    arguments: &[&str],
+) -> Value {
+    let nano_cpus = settings.cpus.map_or(0, |cpus| (cpus * 1e9) as i64);
+    json!({
+        "Image": image,
+        "Entrypoint": [program_path(program)],
+        "Cmd": arguments,
+        "Labels": { RUN: run.as_str(), PROGRAM: program.sha256 },
+        "OpenStdin": true,
+        // The end of the channel is the end of the host's standard input.
+        "StdinOnce": true,
+        "AttachStdin": true,
+        "AttachStdout": true,
+        "AttachStderr": true,
+        "Tty": false,
+        "HostConfig": {
+            // Nothing is left of a machine whose host has ended.
+            "AutoRemove": true,
+            // Set-up steps leave children that nobody waits for; this does.
+            "Init": true,
+            "CapDrop": ["ALL"],
+            "CapAdd": CAPABILITIES,
+            // What a host says is for its channel, and is not to lie on the engine's disk.
+            "LogConfig": { "Type": "none" },
+            "NetworkMode": settings.network.as_deref().unwrap_or("default"),
+            "NanoCpus": nano_cpus,
+            "Memory": settings.memory_bytes.unwrap_or(0),
+        },
+    })
+}
+
+/// Whether a container belongs to a run.
+pub fn is_of(container: &Container, run: &Tag) -> bool {
+    container.labels.get(RUN).is_some_and(|label| label == run.as_str())
+}
+
+/// Whether a container was made to run this program.
+pub fn is_for(container: &Container, program: &Program) -> bool {
+    container.labels.get(PROGRAM) == Some(&program.sha256)
+}
+
+/// The machine that a container is. One that only ran a command has no name but its own.
+pub fn machine_of(listed: &Listed) -> Option<Machine> {
+    let handle = listed.names.first()?.trim_start_matches('/').to_owned();
+    let name = listed.labels.get(MACHINE).unwrap_or(&handle).clone();
+    let groups = listed.labels.get(GROUPS).map(String::as_str).unwrap_or_default();
+    let groups = groups.split(',').filter(|group| !group.is_empty()).map(str::to_owned);
+    Some(Machine { name, handle, groups: groups.collect() })
+}
+
+/// What a container is to someone who looks for what was left behind.
+pub fn leak_of(listed: &Listed) -> Option<Leak> {
+    let machine = machine_of(listed)?;
+    let what = format!("container {} ({})", machine.handle, listed.state);
+    Some(Leak { run: listed.labels.get(RUN)?.clone(), what, machine })
+}
+
+/// A host's standard input, which ends when it is dropped.
+pub struct Input(pub UnixStream);
+
+impl Write for Input {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl Drop for Input {
+    fn drop(&mut self) {
+        // The other direction stays: the host may have something to say at its end.
+        let _ = self.0.shutdown(Shutdown::Write);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn program() -> Program {
+        let (sha256, build) = ("ab".repeat(32), "x".into());
+        Program { path: "/x".into(), sha256, bytes: 1, arch: "x86_64", build }
+    }
+
+    #[test]
+    fn a_machine_is_made_out_again_from_its_labels() {
+        let run = Tag::new("digits-1").unwrap();
+        let groups = vec!["server".to_owned(), "fast".to_owned()];
+        let made = Machine { name: "m3".into(), handle: "digits-1-m3".into(), groups };
+        let spec = machine(&Settings::default(), &run, &made, "image", &program());
+        let labels: BTreeMap<String, String> =
+            serde_json::from_value(spec["Labels"].clone()).unwrap();
+        let names = vec!["/digits-1-m3".to_owned()];
+        let listed = Listed { names, state: "running".into(), labels };
+        assert_eq!(machine_of(&listed), Some(made));
+        let leak = leak_of(&listed).unwrap();
+        assert_eq!(leak.what, "container digits-1-m3 (running)");
+        assert_eq!(leak.run, "digits-1");
+    }
+
+    #[test]
+    fn a_container_has_nothing_of_this_machine() {
+        let run = Tag::new("r").unwrap();
+        let made = Machine { name: "m0".into(), handle: "r-m0".into(), groups: vec![] };
+        let spec = machine(&Settings::default(), &run, &made, "image", &program());
+        let host = spec["HostConfig"].as_object().unwrap();
+        for absent in ["Binds", "Mounts", "Privileged", "PidMode", "Devices"] {
+            assert!(!host.contains_key(absent), "{absent}");
+        }
+        assert_eq!((&host["AutoRemove"], &spec["StdinOnce"]), (&true.into(), &true.into()));
+        let settings = Settings { detached: true, ..Settings::default() };
+        let spec = machine(&settings, &run, &made, "image", &program());
+        assert_eq!(spec["StdinOnce"], false);
+    }
+}

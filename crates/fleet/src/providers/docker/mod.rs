@@ -1,0 +1,412 @@
+//! Machines that are containers on one engine.
+//!
+//! Owns how a machine becomes a container, and the end of it. Never looks into a container by other
+//! means than the engine's, and gives it nothing of this machine: no mounts, no privileges.
+//!
+//! # Layout
+//! - [`engine`]: the engine's operations; [`http`] and [`frames`]: how they are asked for
+//! - [`image`]: what is in a machine where no image is given; [`tar`]: how it gets there
+//! - [`faults`]: what can be wrong, and what to do about it
+
+mod container;
+mod engine;
+mod faults;
+mod frames;
+mod http;
+mod image;
+mod tar;
+
+use crate::channel::{Channel, LastWords};
+use crate::program::Program;
+use crate::provider::{Fault, Leak, Machine, Provider, Ran, Remedy, Tag};
+use engine::{Container, Engine, Listed};
+use frames::{Frames, Output};
+use http::{Error, Stream};
+use image::Needs;
+use std::io::{Cursor, Read};
+use std::net::Shutdown;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// How long a host may take to say its first word.
+const HELLO: Duration = Duration::from_secs(30);
+/// How long a program may take to say which build it is.
+const BUILD: Duration = Duration::from_secs(30);
+/// How often a container is made anew because the one there was is of no use.
+const ATTEMPTS_MAX: usize = 5;
+
+/// What can be chosen about containers.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    /// The image of all machines; without it one is made of the program.
+    pub image: Option<String>,
+    /// Where the engine listens: `/path` or `unix:///path`. Without it, where `DOCKER_HOST` says,
+    /// or the usual place.
+    pub socket: Option<String>,
+    /// Machines there may be at a time.
+    pub machines_max: Option<usize>,
+    /// The network that containers are in; without it, the engine's usual one.
+    pub network: Option<String>,
+    /// Processors of each.
+    pub cpus: Option<f64>,
+    /// Memory of each.
+    pub memory_bytes: Option<u64>,
+    /// Groups that every machine belongs to.
+    pub groups: Vec<String>,
+    /// Machines outlive the channel to their host.
+    pub detached: bool,
+    /// What containers are made to run. Whoever only lists and destroys needs none.
+    pub program: Option<Program>,
+}
+
+/// Containers on one engine.
+#[derive(Debug)]
+pub struct Docker {
+    settings: Settings,
+    engine: Engine,
+    /// Hash of the program whose image was made, or seen to be there.
+    built: Mutex<Option<String>>,
+}
+
+impl Docker {
+    /// Asks nothing of the engine yet.
+    pub fn new(settings: Settings) -> Result<Self, Fault> {
+        let host = std::env::var("DOCKER_HOST").ok();
+        let socket = faults::socket(settings.socket.as_deref(), host.as_deref())?;
+        Ok(Self { settings, engine: Engine::new(&socket), built: Mutex::default() })
+    }
+
+    /// Whether the image is there, or can be had, for this processor.
+    fn check_image(&self, image: &str) -> Result<(), Fault> {
+        let look = || self.engine.image_arch(image);
+        let looked = look().map_err(|e| faults::fault("docker", "look for the image", e))?;
+        let arch = match looked {
+            Some(arch) => arch,
+            None => {
+                self.engine.pull(image).map_err(|why| faults::no_image(image, &why))?;
+                let found = look().map_err(|e| faults::fault("docker", "look for the image", e))?;
+                found.unwrap_or_default()
+            }
+        };
+        let program = self.settings.program.as_ref();
+        let whose = format!("image `{image}`");
+        match program.and_then(|program| faults::other_processor(&whose, &arch, program)) {
+            Some(fault) => Err(fault),
+            None => Ok(()),
+        }
+    }
+
+    /// The image that a machine is made of.
+    fn image(&self, run: &Tag, program: &Program) -> Result<String, Fault> {
+        if let Some(image) = &self.settings.image {
+            return Ok(image.clone());
+        }
+        let name = container::image_name(program);
+        // Held all the while: the others wait for the image, and do not make it too.
+        let mut built = self.built.lock().expect("nobody panics with the image");
+        if built.as_ref() == Some(&program.sha256) {
+            return Ok(name);
+        }
+        let looked = self.engine.image_arch(&name);
+        if looked.map_err(|e| faults::fault("docker", "look for the image", e))?.is_none() {
+            self.build(program)?;
+            self.check_build(run, &name, program)?;
+        }
+        *built = Some(program.sha256.clone());
+        Ok(name)
+    }
+
+    fn build(&self, program: &Program) -> Result<(), Fault> {
+        let unreadable = |why: std::io::Error| {
+            let what = format!("cannot make an image of `{}`: {why}", program.path.display());
+            Fault::fix("docker", what, "give an `image` that has what the program needs")
+        };
+        let needs = Needs::of(&program.path).map_err(unreadable)?;
+        let files = image::image_files(program, &needs).map_err(unreadable)?;
+        let changes = container::image_changes(program, &needs);
+        let (name, tag) = container::image_name_and_tag(program);
+        let made = self.engine.import(name, &tag, &files, &changes);
+        made.map_err(|e| faults::fault("docker", "make an image of the program", e))
+    }
+
+    /// Asks the program in a new image which build it is.
+    fn check_build(&self, run: &Tag, image: &str, program: &Program) -> Result<(), Fault> {
+        let name = format!("{run}-{}", container::image_name_and_tag(program).1);
+        let ran = self.run_aside(run, &name, image, program, &["agent", "build"], &[], BUILD)?;
+        let said = String::from_utf8_lossy(&ran.stdout).trim().to_owned();
+        if ran.code == 0 && said == program.build {
+            return Ok(());
+        }
+        let words = String::from_utf8_lossy(&ran.stderr);
+        let words = format!("{said} {}", words.trim()).trim().to_owned();
+        let what = format!(
+            "the image made of the program does not run it: exit code {}, `{words}` instead of \
+             build `{}`",
+            ran.code, program.build
+        );
+        Err(Fault::fix("docker", what, "give an `image` that has what the program needs"))
+    }
+
+    /// Runs the program in a container of its own, which is gone afterwards.
+    #[expect(clippy::too_many_arguments, reason = "those of `run`, and where")]
+    fn run_aside(
+        &self,
+        run: &Tag,
+        name: &str,
+        image: &str,
+        program: &Program,
+        arguments: &[&str],
+        input: &[u8],
+        within: Duration,
+    ) -> Result<Ran, Fault> {
+        let told = |doing: &'static str| move |e| faults::fault(name, doing, e);
+        // One that a command which was killed has left.
+        self.engine.remove(name).map_err(told("remove an old container"))?;
+        let spec = container::aside(&self.settings, run, image, program, arguments);
+        let id = self.engine.create(name, spec).map_err(told("create a container"))?;
+        let ran = self
+            .deliver(name, &id, program)
+            .and_then(|()| self.engine.run_to_end(&id, input, within).map_err(told("run it")));
+        if ran.is_err() {
+            let _ = self.engine.remove(&id);
+        }
+        ran
+    }
+
+    /// A machine's container, if there is one.
+    fn find(&self, run: &Tag, machine: &Machine) -> Result<Option<Container>, Fault> {
+        let found = self.engine.container(&machine.handle);
+        let found = found.map_err(|e| faults::fault(&machine.name, "look for the container", e))?;
+        match found {
+            Some(found) if !container::is_of(&found, run) => Err(Fault::replace(
+                &machine.name,
+                format!("the name `{}` is taken by a container of somebody else's", machine.handle),
+                "remove or rename that container if it is of no use",
+            )),
+            found => Ok(found),
+        }
+    }
+
+    /// The number of a container that has not been started, made if there is none.
+    fn unstarted(&self, run: &Tag, machine: &Machine, program: &Program) -> Result<String, Fault> {
+        let image = self.image(run, program)?;
+        for _ in 0..ATTEMPTS_MAX {
+            match self.find(run, machine)? {
+                Some(found) if found.status == "created" && container::is_for(&found, program) => {
+                    return Ok(found.id);
+                }
+                // Its host has ended, or nobody talks to it any more: there is no second start.
+                Some(found) => self.remove(machine, &found.id)?,
+                None => {}
+            }
+            let spec = container::machine(&self.settings, run, machine, &image, program);
+            match self.engine.create(&machine.handle, spec) {
+                Ok(id) => return Ok(id),
+                // Somebody else was faster, or one of that name is still going.
+                Err(Error::Refused { status: 409, .. }) => {}
+                Err(e) => return Err(self.not_created(machine, &image, e)),
+            }
+        }
+        Err(Fault::retry(&machine.name, "its container does not come about"))
+    }
+
+    fn not_created(&self, machine: &Machine, image: &str, error: Error) -> Fault {
+        match error {
+            Error::Refused { status: 404, ref message } if message.contains("image") => {
+                // It was there: somebody has removed it meanwhile.
+                *self.built.lock().expect("nobody panics with the image") = None;
+                faults::no_image(image, &error)
+            }
+            error => faults::fault(&machine.name, "create the container", error),
+        }
+    }
+
+    /// Puts the program into a container that has not got it.
+    fn deliver(&self, machine: &str, id: &str, program: &Program) -> Result<(), Fault> {
+        let told = |e| faults::fault(machine, "deliver the program", e);
+        if self.engine.has_file(id, &image::program_path(program)).map_err(told)? {
+            return Ok(());
+        }
+        let files = image::program_files(program).map_err(|why| {
+            let what = format!("cannot read the program `{}`: {why}", program.path.display());
+            Fault::fix(machine, what, "start the command again")
+        })?;
+        self.engine.put(id, &files).map_err(told)
+    }
+
+    fn remove(&self, machine: &Machine, id: &str) -> Result<(), Fault> {
+        let removed = self.engine.remove(id);
+        removed.map_err(|e| faults::fault(&machine.name, "remove the container", e))
+    }
+
+    /// The channel over a container's streams, once the host has said something.
+    fn listen(
+        &self,
+        machine: &Machine,
+        program: &Program,
+        stream: Stream,
+    ) -> Result<Channel, Fault> {
+        let lost = |e| faults::fault(&machine.name, "talk to the host", Error::Lost(e));
+        let Stream { reading, writing } = stream;
+        let last_words = LastWords::default();
+        let mut output = Output::new(Frames::new(reading), last_words.clone());
+        writing.set_read_timeout(Some(HELLO)).map_err(lost)?;
+        let mut first = vec![0; 4096];
+        let read = output.read(&mut first).map_err(lost)?;
+        if read == 0 {
+            let image = self.settings.image.clone();
+            let image = image.unwrap_or_else(|| container::image_name(program));
+            return Err(faults::silent(&machine.name, &image, program, &last_words.text()));
+        }
+        first.truncate(read);
+        // The host is heard every few seconds; whoever reads minds that.
+        writing.set_read_timeout(None).map_err(lost)?;
+        writing.set_write_timeout(None).map_err(lost)?;
+        let socket = writing.try_clone().map_err(lost)?;
+        Ok(Channel {
+            reading: Box::new(Cursor::new(first).chain(output)),
+            writing: Box::new(container::Input(writing)),
+            closing: Arc::new(move || {
+                // It may be closed already.
+                let _ = socket.shutdown(Shutdown::Both);
+            }),
+            last_words,
+        })
+    }
+
+    fn listed(&self, label: &str) -> Result<Vec<Listed>, Fault> {
+        let listed = self.engine.containers(label);
+        let mut listed = listed.map_err(|e| faults::fault("docker", "list containers", e))?;
+        // What the engine removes already is nobody's any more.
+        listed.retain(|one| one.state != "removing");
+        listed.sort_by(|one, other| one.names.cmp(&other.names));
+        Ok(listed)
+    }
+}
+
+impl Provider for Docker {
+    fn name(&self) -> &'static str {
+        "docker"
+    }
+
+    fn check(&self) -> Result<(), Fault> {
+        let now = |fault: Fault| Fault { remedy: Remedy::Fix, ..fault };
+        let version = self.engine.version();
+        let version = version.map_err(|e| now(faults::fault("docker", "ask the engine", e)))?;
+        self.engine.api().map_err(|e| now(faults::fault("docker", "use the engine", e)))?;
+        if version.os != "linux" {
+            let what = format!("the engine's containers run {}", version.os);
+            return Err(Fault::fix("docker", what, "switch it to Linux containers"));
+        }
+        let whose = format!("the engine at `{}`", self.engine.socket().display());
+        let other = |program| faults::other_processor(&whose, &version.arch, program);
+        if let Some(fault) = self.settings.program.as_ref().and_then(other) {
+            return Err(fault);
+        }
+        match &self.settings.image {
+            Some(image) => self.check_image(image).map_err(now),
+            None => Ok(()),
+        }
+    }
+
+    fn capacity(&self) -> Option<usize> {
+        self.settings.machines_max
+    }
+
+    fn plan(&self, run: &Tag, number: u32) -> Option<Machine> {
+        // There is no end to names; how many there are at a time is for the pool to mind.
+        let (name, handle) = (format!("m{number}"), format!("{run}-m{number}"));
+        Some(Machine { name, handle, groups: self.settings.groups.clone() })
+    }
+
+    fn create(&self, run: &Tag, machine: &Machine) -> Result<(), Fault> {
+        let Some(program) = &self.settings.program else {
+            let what = "there is no program to make a machine for";
+            return Err(Fault::fix(&machine.name, what, "start the command again"));
+        };
+        match self.find(run, machine)? {
+            Some(found) if matches!(found.status.as_str(), "created" | "running") => Ok(()),
+            _ => self.unstarted(run, machine, program).map(drop),
+        }
+    }
+
+    fn open(&self, run: &Tag, machine: &Machine, program: &Program) -> Result<Channel, Fault> {
+        let id = self.unstarted(run, machine, program)?;
+        self.deliver(&machine.name, &id, program)?;
+        let told = |doing: &'static str| move |e| faults::fault(&machine.name, doing, e);
+        // First attached, then started: the host must find its standard input open, and nothing of
+        // what it says may be lost.
+        let stream = self.engine.attach(&id).map_err(told("attach to the container"))?;
+        let opened = self
+            .engine
+            .start(&id)
+            .map_err(told("start the container"))
+            .and_then(|()| self.listen(machine, program, stream));
+        if opened.is_err() {
+            // Nothing is left of an attempt; what is wrong is known already.
+            let _ = self.engine.remove(&id);
+        }
+        opened
+    }
+
+    fn run(
+        &self,
+        run: &Tag,
+        machine: &Machine,
+        program: &Program,
+        arguments: &[&str],
+        input: &[u8],
+        within: Duration,
+    ) -> Result<Ran, Fault> {
+        let gone = || {
+            let what = format!("container `{}` is gone", machine.handle);
+            Fault::replace(&machine.name, what, "`docker ps` lists those there are")
+        };
+        let found = self.find(run, machine)?.ok_or_else(gone)?;
+        match found.status.as_str() {
+            "running" => {
+                self.deliver(&machine.name, &found.id, program)?;
+                let path = image::program_path(program);
+                let command: Vec<&str> =
+                    [path.as_str()].into_iter().chain(arguments.iter().copied()).collect();
+                let ran = self.engine.exec(&found.id, &command, input, within);
+                ran.map_err(|e| faults::fault(&machine.name, "run the program", e))
+            }
+            // Nothing runs there that a command could be added to. There is nothing in it yet
+            // either, so that another one like it will do.
+            "created" => {
+                let (image, name) = (self.image(run, program)?, format!("{}-run", machine.handle));
+                self.run_aside(run, &name, &image, program, arguments, input, within)
+            }
+            _ => Err(gone()),
+        }
+    }
+
+    fn list(&self, run: &Tag) -> Result<Vec<Machine>, Fault> {
+        let listed = self.listed(&format!("{}={run}", container::RUN))?;
+        Ok(listed.iter().filter_map(container::machine_of).collect())
+    }
+
+    fn destroy(&self, run: &Tag, machine: &Machine) -> Result<(), Fault> {
+        match self.find(run, machine)? {
+            Some(found) => self.remove(machine, &found.id),
+            None => Ok(()),
+        }
+    }
+
+    fn leaks(&self) -> Result<Vec<Leak>, Fault> {
+        let listed = self.listed(container::RUN)?;
+        Ok(listed.iter().filter_map(container::leak_of).collect())
+    }
+
+    fn inventory(&self, machine: &Machine) -> String {
+        let mut words =
+            format!("ansible_connection=community.docker.docker ansible_host={}", machine.handle);
+        let socket = self.engine.socket();
+        if socket != std::path::Path::new(faults::SOCKET) {
+            let more = format!(" ansible_docker_extra_args=\"-H unix://{}\"", socket.display());
+            words.push_str(&more);
+        }
+        words
+    }
+}

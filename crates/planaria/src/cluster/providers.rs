@@ -1,0 +1,72 @@
+//! The provider that a recipe names.
+//!
+//! Owns how the words of a recipe become a provider's settings. Never asks a provider for anything.
+
+use crate::cluster::pooling::failure;
+use crate::failure::{Failure, Result};
+use planaria_fleet::host::tasks::user_home;
+use planaria_fleet::program::{FOLDER, Program};
+use planaria_fleet::provider::Provider;
+use planaria_fleet::providers::docker::{self, Docker};
+use planaria_fleet::providers::local::Local;
+use planaria_fleet::providers::ssh::{self, Ssh};
+use planaria_recipe::pool::{self, HostEntry, HostKeys, Pool};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The provider of a pool, for machines that run this program; whoever only gives machines back
+/// needs none.
+pub fn of(pool: &Pool, program: Option<&Program>) -> Result<Arc<dyn Provider>> {
+    Ok(match pool.provider {
+        pool::Provider::Local => Arc::new(Local::new(&user_home().join(FOLDER).join("machines"))),
+        pool::Provider::Ssh => Arc::new(Ssh::new(ssh_settings(pool)?)),
+        pool::Provider::Docker => {
+            let settings = docker::Settings {
+                image: pool.image.clone(),
+                socket: pool.docker.socket.clone(),
+                network: pool.docker.network.clone(),
+                program: program.cloned(),
+                ..docker::Settings::default()
+            };
+            Arc::new(Docker::new(settings).map_err(failure)?)
+        }
+    })
+}
+
+fn ssh_settings(pool: &Pool) -> Result<ssh::Settings> {
+    let hosts = pool.hosts.iter().map(host).collect::<Result<_>>()?;
+    let host_keys = match pool.ssh.host_keys {
+        HostKeys::Strict => ssh::HostKeys::Strict,
+        HostKeys::AcceptNew => ssh::HostKeys::AcceptNew,
+    };
+    Ok(ssh::Settings {
+        hosts,
+        config: pool.ssh.config.as_deref().map(at_home),
+        known_hosts: pool.ssh.known_hosts.as_deref().map(at_home),
+        host_keys,
+        connect_seconds: u64::from(pool.ssh.connect_seconds),
+        ..ssh::Settings::default()
+    })
+}
+
+fn host(entry: &HostEntry) -> Result<ssh::Host> {
+    // The checker has seen it before; a run's folder may have been changed by hand.
+    let host = entry.spelled_out().map_err(|why| Failure::user(format!("a host: {why}")))?;
+    Ok(ssh::Host {
+        name: host.name,
+        host: host.host,
+        user: host.user,
+        port: host.port,
+        key: host.key.as_deref().map(at_home),
+        jump: host.jump,
+        groups: host.groups,
+    })
+}
+
+/// `~/x` is in the user's home.
+fn at_home(path: &str) -> PathBuf {
+    match path.strip_prefix("~/") {
+        Some(rest) => user_home().join(rest),
+        None => PathBuf::from(path),
+    }
+}
