@@ -69,6 +69,7 @@ pub struct Remote {
     reached: Mutex<Receiver<Option<String>>>,
     heard: Arc<AtomicU64>,
     said_bye: Arc<AtomicBool>,
+    is_closed: AtomicBool,
     closing: Arc<dyn Fn() + Send + Sync>,
     last_words: LastWords,
 }
@@ -155,6 +156,7 @@ impl Remote {
             reached,
             heard,
             said_bye,
+            is_closed: AtomicBool::new(false),
             closing,
             last_words,
         })
@@ -177,7 +179,13 @@ impl Remote {
 
     /// Ends the channel at once.
     pub fn close(&self) {
+        self.is_closed.store(true, Ordering::SeqCst);
         (self.closing)();
+    }
+
+    /// Whether nobody needs it any more.
+    pub fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::SeqCst)
     }
 
     /// The first of these addresses that the machine can reach.

@@ -55,6 +55,8 @@ pub struct Pool {
     resources: Arc<Mutex<Resources>>,
     roster: Roster,
     live: BTreeMap<u32, Live>,
+    /// Hosts of machines that are being set up.
+    opened: BTreeMap<u32, Arc<Remote>>,
     raising: BTreeMap<u32, std::thread::JoinHandle<()>>,
     announce: Sender<News>,
     inbox: Receiver<News>,
@@ -100,6 +102,7 @@ impl Pool {
             resources: Arc::new(Mutex::new(resources)),
             roster,
             live: BTreeMap::new(),
+            opened: BTreeMap::new(),
             raising: BTreeMap::new(),
             announce,
             inbox,
@@ -203,6 +206,8 @@ impl Pool {
         for live in self.live.values() {
             live.remote.say(ToHost::End);
         }
+        // Whoever waits for a step of the set-up is let go.
+        std::mem::take(&mut self.opened).into_values().for_each(|remote| remote.close());
         let looks = FAREWELL.as_millis() / LOOK_EVERY.as_millis();
         for _ in 0..looks {
             self.take_in();
@@ -243,6 +248,7 @@ impl Pool {
         while let Ok(news) = self.inbox.try_recv() {
             match news {
                 News::Ready { raised, .. } => raised.remote.close(),
+                News::Opened { remote, .. } => remote.close(),
                 News::Told { told: Told::Log(agent, bytes), .. } => self.log(agent, &bytes),
                 _ => {}
             }
@@ -280,12 +286,14 @@ impl Pool {
     fn hear(&mut self, now: Duration, news: News) {
         match news {
             News::Note(note) => self.notes.push(note),
-            News::Opened { number, is_direct } => {
+            News::Opened { number, is_direct, remote } => {
+                self.opened.insert(number, remote);
                 self.step(now, Input::Opened { number, is_direct });
             }
             News::Ready { number, raised } => self.ready(now, number, *raised),
             News::Failed { number, fault } => {
                 self.raising.remove(&number);
+                self.opened.remove(&number);
                 self.step(now, Input::Failed { number, fault });
             }
             News::Told { number, attempt, told } => self.told(now, number, attempt, told),
@@ -294,6 +302,7 @@ impl Pool {
 
     fn ready(&mut self, now: Duration, number: u32, raised: Raised) {
         self.raising.remove(&number);
+        self.opened.remove(&number);
         let Raised { machine, attempt, remote, route } = raised;
         self.notes.push(format!("{}: ready, {}", machine.name, route.what));
         let (heard, silent, told) = (remote.heard(), Duration::ZERO, now);

@@ -78,6 +78,8 @@ pub enum News {
         number: u32,
         /// Whether it reaches the controller by itself.
         is_direct: bool,
+        /// The host, which is set up next.
+        remote: Arc<Remote>,
     },
     /// The machine is ready.
     Ready {
@@ -165,7 +167,7 @@ impl Raising {
         self.inspect(&remote)?;
         let route = self.route(&remote)?;
         let is_direct = route.via.is_none();
-        let _ = self.announce.send(News::Opened { number, is_direct });
+        let _ = self.announce.send(News::Opened { number, is_direct, remote: remote.clone() });
         self.unless_over()?;
         (self.means.prepare)(machine, &remote)?;
         Ok(Raised { machine: machine.clone(), attempt, remote, route })

@@ -144,6 +144,7 @@ impl Provider for Local {
         let code = match ending {
             Ending::Code(code) => code,
             Ending::Signal(signal) => 128 + signal,
+            Ending::MachineLost => 128 + libc::SIGKILL,
         };
         Ok(Ran { code, stdout, stderr: last_words.text().into_bytes() })
     }
