@@ -6,8 +6,8 @@ use planaria_fleet::program::Program;
 use planaria_fleet::provider::Tag;
 use std::io::Write;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Longest that anything in these tests may take.
@@ -24,11 +24,14 @@ pub fn run(name: &str) -> Tag {
     Tag::new(&format!("{name}-{}", std::process::id())).expect("a name")
 }
 
-/// A host that has said hello.
+/// Nothing once it was hung up.
+type Writing = Arc<Mutex<Option<Box<dyn Write + Send>>>>;
+
+/// A host that has said hello, and is told that somebody is there.
 pub struct Host {
     pub hello: Hello,
     words: Receiver<FromHost>,
-    writing: Option<Box<dyn Write + Send>>,
+    writing: Writing,
     closing: Arc<dyn Fn() + Send + Sync>,
     pub last_words: LastWords,
 }
@@ -50,15 +53,18 @@ impl Host {
         let Ok(FromHost::Hello(hello)) = first else {
             panic!("no hello: {first:?}, beside it `{}`", last_words.text());
         };
-        Self { hello, words, writing: Some(writing), closing, last_words }
+        let writing = Arc::new(Mutex::new(Some(writing)));
+        stay(writing.clone());
+        Self { hello, words, writing, closing, last_words }
     }
 
     /// Whether it does what it is told.
     #[track_caller]
     pub fn answers(&mut self) {
         let word = ToHost::Done { task: 7, mark: "none".into() };
-        let writing = self.writing.as_mut().expect("it is open");
-        say(writing, &word).expect("the host takes words");
+        let mut writing = self.writing.lock().expect("no panic");
+        say(writing.as_mut().expect("it is open"), &word).expect("the host takes words");
+        drop(writing);
         let heard = |word: &FromHost| matches!(word, FromHost::Task { task: 7, .. });
         self.hear(heard);
     }
@@ -91,8 +97,8 @@ impl Host {
 
     /// Hangs up, and waits for it to end by itself.
     #[track_caller]
-    pub fn leave(mut self) {
-        self.writing = None;
+    pub fn leave(self) {
+        *self.writing.lock().expect("no panic") = None;
         self.ends(LONG);
     }
 }
@@ -100,5 +106,22 @@ impl Host {
 impl Drop for Host {
     fn drop(&mut self) {
         (self.closing)();
+        if let Ok(mut writing) = self.writing.lock() {
+            *writing = None;
+        }
     }
+}
+
+/// A host that hears nothing for long ends itself.
+fn stay(writing: Writing) {
+    std::thread::spawn(move || {
+        loop {
+            std::thread::park_timeout(Duration::from_secs(1));
+            let mut writing = writing.lock().expect("no panic");
+            let told = writing.as_mut().is_some_and(|to| say(to, &ToHost::Alive).is_ok());
+            if !told {
+                return;
+            }
+        }
+    });
 }
