@@ -42,7 +42,7 @@ pub fn explain(settings: &Settings, host: &Host, said: &str) -> Fault {
     if let Some(fault) = unreachable(settings, host, said) {
         return fault;
     }
-    if has("not found") || has("not available") || has("request failed") {
+    if has("sh: not found") || has("head: not found") || has("not available") || has("request failed") {
         let what = format!("{whom} lets us in but runs no commands: {}", last(said));
         return Fault::replace(name, what, "the user needs a shell there, with the usual commands");
     }
@@ -184,4 +184,55 @@ fn clipped(text: &str) -> String {
 
 fn shown(path: &Path) -> String {
     format!("`{}`", path.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::provider::Remedy;
+
+    #[test]
+    fn what_ssh_says_is_explained() {
+        let settings = Settings::default();
+        let host = Host { user: Some("lab".into()), key: Some("/k".into()), ..Host::new("node1") };
+        let check = |said: &str, remedy: Remedy, expect: &str| {
+            let fault = explain(&settings, &host, said);
+            assert!(fault.what.contains(expect), "`{expect}` in: {fault}");
+            assert_eq!((fault.machine.as_str(), fault.remedy), ("node1", remedy), "{said}");
+        };
+        let at = "ssh: connect to host node1 port 22:";
+        check(&format!("{at} Connection timed out"), Remedy::Retry, "no answer within 10 s");
+        check(&format!("{at} Connection refused"), Remedy::Retry, "refuses connections");
+        check(&format!("{at} No route to host"), Remedy::Retry, "no route");
+        check("Connection closed by 10.0.0.2 port 22", Remedy::Retry, "closed the connection");
+        check("Timeout, server node1 not responding.", Remedy::Retry, "has stopped answering");
+        let name = "ssh: Could not resolve hostname node1:";
+        check(&format!("{name} Name or service not known"), Remedy::Replace, "`node1` is not known");
+        check(&format!("{name} Temporary failure in name resolution"), Remedy::Retry, "not known");
+        check("lab@node1: Permission denied (publickey).", Remedy::Replace, "with the key `/k`");
+        check("No ED25519 host key is known for node1 and", Remedy::Replace, "host key is not known");
+        check("@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @", Remedy::Replace, "HAS CHANGED");
+        check("Permissions 0644 for '/k' are too open. bad permissions", Remedy::Replace, "others can read `/k`");
+        check("Can't open user config file /x: No such file", Remedy::Fix, "configuration");
+        check("sh: 1: head: not found", Remedy::Replace, "runs no commands");
+        check("what\nelse\u{1b}[2J?\n\n", Remedy::Retry, "ended: else[2J?");
+        check("", Remedy::Retry, "without a word");
+    }
+
+    #[test]
+    fn what_a_machine_cannot_take_is_explained() {
+        let host = Host::new("node1");
+        for (kind, said, expect) in [
+            ("folder", "head: write error: No space left on device", "disk is full"),
+            ("folder", "mkdir: Permission denied", "cannot write to the home folder"),
+            ("home", "not set", "no home folder"),
+            ("start", "126 Permission denied", "exit code 126"),
+            ("build", "abc", "build `abc`"),
+            ("short", "7", "arrived damaged"),
+        ] {
+            let fault = undelivered(&host, kind, said);
+            assert!(fault.what.contains(expect), "`{expect}` in: {fault}");
+        }
+        assert!(start_hint("126", "Permission denied").contains("noexec"));
+    }
 }
