@@ -9,7 +9,8 @@
 //! - [`local`]: processes on this machine
 //! - [`yard`]: both, used alike; [`pool`]: the machines of a run
 //! - [`provider`]: where machines come from ([`providers`], each kind of them); [`channel`] and
-//!   [`host`]: what is on them, and how it is talked to; [`program`]: what goes there; [`setup`]: what is done there first
+//!   [`host`]: what is on them, and how it is talked to; [`program`]: what goes there; [`setup`]:
+//!   what is done there first
 
 pub mod channel;
 pub mod ending;
