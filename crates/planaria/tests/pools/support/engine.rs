@@ -34,9 +34,13 @@ impl Engine {
             skip("only root can start a Docker engine");
             return None;
         }
-        if !["/usr/sbin/dockerd", "/usr/bin/dockerd"].iter().any(|path| Path::new(path).exists()) {
-            skip("there is no `dockerd` (Debian: `apt-get install docker.io`)");
-            return None;
+        for needed in ["dockerd", "docker", "ip"] {
+            if !is_here(needed) {
+                skip(&format!(
+                    "there is no `{needed}` (Debian: `apt-get install docker.io iproute2`)"
+                ));
+                return None;
+            }
         }
         prune();
         let (process, number) = (std::process::id(), STARTED.fetch_add(1, Ordering::Relaxed));
@@ -179,6 +183,12 @@ impl Drop for Engine {
         }
         clear(&self.folder);
     }
+}
+
+/// Whether there is such a program.
+fn is_here(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
 /// Removes what tests left whose process is gone.
