@@ -2,8 +2,10 @@
 //! when something is wrong.
 
 mod conformance;
+mod docker;
 mod hosts;
 mod local;
 mod ssh;
 mod ssh_faults;
+mod support;
 mod talk;

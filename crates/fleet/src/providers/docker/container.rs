@@ -20,7 +20,7 @@ const MACHINE: &str = "planaria.machine";
 /// Label with the machine's groups, with commas between.
 const GROUPS: &str = "planaria.groups";
 /// Label with the hash of the program that it runs.
-const PROGRAM: &str = "planaria.program";
+pub const PROGRAM: &str = "planaria.program";
 /// Name of images made of programs; their tags are hashes.
 const IMAGE: &str = "planaria";
 /// Digits of a hash in a tag.

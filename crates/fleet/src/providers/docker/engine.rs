@@ -165,6 +165,28 @@ impl Engine {
         finish(answer)
     }
 
+    /// Images with a label, by their numbers, the newest first.
+    pub fn images(&self, label: &str) -> Result<Vec<String>, Error> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "PascalCase")]
+        struct Image {
+            id: String,
+            created: i64,
+        }
+        let filters = json!({ "label": [label] }).to_string();
+        let path = format!("/images/json?filters={}", encoded(&filters));
+        let answer = self.ask("GET", &path, Body::Nothing, ANSWER)?.granted()?;
+        let mut images: Vec<Image> = parse(&answer.read(ANSWER_BYTES_MAX)?)?;
+        images.sort_by_key(|image| -image.created);
+        Ok(images.into_iter().map(|image| image.id).collect())
+    }
+
+    /// Removes an image, unless a container uses it.
+    pub fn remove_image(&self, image: &str) -> Result<(), Error> {
+        let path = format!("/images/{}", encoded(image));
+        self.ask("DELETE", &path, Body::Nothing, WORK)?.granted().map(drop)
+    }
+
     /// Makes a container and says its number.
     pub fn create(&self, name: &str, what: Value) -> Result<String, Error> {
         let path = format!("/containers/create?name={}", encoded(name));
@@ -362,7 +384,7 @@ fn converse(stream: Stream, input: &[u8], within: Duration) -> Result<(Vec<u8>, 
         let hang_up = reading.get_ref().try_clone();
         let read = read_both(reading, &mut stdout, &mut stderr);
         // So that the other thread ends as well.
-        if let (Err(_), Ok(stream)) = (&read, hang_up) {
+        if let Ok(stream) = hang_up {
             let _ = stream.shutdown(Shutdown::Both);
         }
         read

@@ -23,7 +23,7 @@ use engine::{Container, Engine, Listed};
 use frames::{Frames, Output};
 use http::{Error, Stream};
 use image::Needs;
-use std::io::{Cursor, Read};
+use std::io::{Cursor, ErrorKind, Read};
 use std::net::Shutdown;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -34,6 +34,8 @@ const HELLO: Duration = Duration::from_secs(30);
 const BUILD: Duration = Duration::from_secs(30);
 /// How often a container is made anew because the one there was is of no use.
 const ATTEMPTS_MAX: usize = 5;
+/// Images made of programs that are kept: that of this one, and a few of others.
+const IMAGES_MAX: usize = 4;
 
 /// What can be chosen about containers.
 #[derive(Debug, Clone, Default)]
@@ -111,6 +113,7 @@ impl Docker {
         if looked.map_err(|e| faults::fault("docker", "look for the image", e))?.is_none() {
             self.build(program)?;
             self.check_build(run, &name, program)?;
+            self.forget_old_images();
         }
         *built = Some(program.sha256.clone());
         Ok(name)
@@ -127,6 +130,14 @@ impl Docker {
         let (name, tag) = container::image_name_and_tag(program);
         let made = self.engine.import(name, &tag, &files, &changes);
         made.map_err(|e| faults::fault("docker", "make an image of the program", e))
+    }
+
+    /// Images of programs that nobody has used for long; those in use are refused by the engine.
+    fn forget_old_images(&self) {
+        let images = self.engine.images(container::PROGRAM).unwrap_or_default();
+        for image in images.iter().skip(IMAGES_MAX) {
+            let _ = self.engine.remove_image(image);
+        }
     }
 
     /// Asks the program in a new image which build it is.
@@ -165,7 +176,7 @@ impl Docker {
         let spec = container::aside(&self.settings, run, image, program, arguments);
         let id = self.engine.create(name, spec).map_err(told("create a container"))?;
         let ran = self
-            .deliver(name, &id, program)
+            .deliver(name, &id, program, true)
             .and_then(|()| self.engine.run_to_end(&id, input, within).map_err(told("run it")));
         if ran.is_err() {
             let _ = self.engine.remove(&id);
@@ -189,8 +200,8 @@ impl Docker {
 
     /// The number of a container that has not been started, made if there is none.
     fn unstarted(&self, run: &Tag, machine: &Machine, program: &Program) -> Result<String, Fault> {
-        let image = self.image(run, program)?;
         for _ in 0..ATTEMPTS_MAX {
+            let image = self.image(run, program)?;
             match self.find(run, machine)? {
                 Some(found) if found.status == "created" && container::is_for(&found, program) => {
                     return Ok(found.id);
@@ -204,25 +215,31 @@ impl Docker {
                 Ok(id) => return Ok(id),
                 // Somebody else was faster, or one of that name is still going.
                 Err(Error::Refused { status: 409, .. }) => {}
-                Err(e) => return Err(self.not_created(machine, &image, e)),
+                Err(e @ Error::Refused { status: 404, .. }) if is_about_image(&e) => {
+                    if self.settings.image.is_some() {
+                        return Err(faults::no_image(&image, &e));
+                    }
+                    // It was there: somebody has removed it meanwhile.
+                    *self.built.lock().expect("nobody panics with the image") = None;
+                }
+                Err(e) => return Err(faults::fault(&machine.name, "create the container", e)),
             }
         }
         Err(Fault::retry(&machine.name, "its container does not come about"))
     }
 
-    fn not_created(&self, machine: &Machine, image: &str, error: Error) -> Fault {
-        match error {
-            Error::Refused { status: 404, ref message } if message.contains("image") => {
-                // It was there: somebody has removed it meanwhile.
-                *self.built.lock().expect("nobody panics with the image") = None;
-                faults::no_image(image, &error)
-            }
-            error => faults::fault(&machine.name, "create the container", error),
-        }
-    }
-
     /// Puts the program into a container that has not got it.
-    fn deliver(&self, machine: &str, id: &str, program: &Program) -> Result<(), Fault> {
+    fn deliver(
+        &self,
+        machine: &str,
+        id: &str,
+        program: &Program,
+        is_for_program: bool,
+    ) -> Result<(), Fault> {
+        // An image that was made of it has it.
+        if self.settings.image.is_none() && is_for_program {
+            return Ok(());
+        }
         let told = |e| faults::fault(machine, "deliver the program", e);
         if self.engine.has_file(id, &image::program_path(program)).map_err(told)? {
             return Ok(());
@@ -252,7 +269,13 @@ impl Docker {
         let mut output = Output::new(Frames::new(reading), last_words.clone());
         writing.set_read_timeout(Some(HELLO)).map_err(lost)?;
         let mut first = vec![0; 4096];
-        let read = output.read(&mut first).map_err(lost)?;
+        let read = output.read(&mut first).map_err(|e| match e.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                let what = format!("the host has said nothing for {} s", HELLO.as_secs());
+                Fault::replace(&machine.name, what, "see whether the engine's machine is busy")
+            }
+            _ => lost(e),
+        })?;
         if read == 0 {
             let image = self.settings.image.clone();
             let image = image.unwrap_or_else(|| container::image_name(program));
@@ -282,6 +305,11 @@ impl Docker {
         listed.sort_by(|one, other| one.names.cmp(&other.names));
         Ok(listed)
     }
+}
+
+/// Whether something is missing because the image is; networks may be, too.
+fn is_about_image(error: &Error) -> bool {
+    error.to_string().to_lowercase().contains("no such image")
 }
 
 impl Provider for Docker {
@@ -332,7 +360,7 @@ impl Provider for Docker {
 
     fn open(&self, run: &Tag, machine: &Machine, program: &Program) -> Result<Channel, Fault> {
         let id = self.unstarted(run, machine, program)?;
-        self.deliver(&machine.name, &id, program)?;
+        self.deliver(&machine.name, &id, program, true)?;
         let told = |doing: &'static str| move |e| faults::fault(&machine.name, doing, e);
         // First attached, then started: the host must find its standard input open, and nothing of
         // what it says may be lost.
@@ -365,7 +393,8 @@ impl Provider for Docker {
         let found = self.find(run, machine)?.ok_or_else(gone)?;
         match found.status.as_str() {
             "running" => {
-                self.deliver(&machine.name, &found.id, program)?;
+                let is_for_program = container::is_for(&found, program);
+                self.deliver(&machine.name, &found.id, program, is_for_program)?;
                 let path = image::program_path(program);
                 let command: Vec<&str> =
                     [path.as_str()].into_iter().chain(arguments.iter().copied()).collect();
