@@ -14,7 +14,7 @@ use crate::run_dir::{LOGS, RunDir};
 use crate::training::interrupt;
 use planaria_fleet::local::{Exit, Local, Started};
 use planaria_fleet::supervise::{Action, Input, Loss, Supervisor};
-use planaria_protocol::Secret;
+use planaria_protocol::Passport;
 use planaria_protocol::event::{Event, Pulse, What};
 use planaria_protocol::launch::Launch;
 use planaria_protocol::message::Agent;
@@ -46,7 +46,8 @@ pub trait Audience {
 /// The processes of a run, seen from the command that started them.
 pub struct Foreground<'a> {
     run: &'a RunDir,
-    secret: &'a Secret,
+    /// What consoles show to the coordinator: this one, and those that find `control.json`.
+    passport: &'a Passport,
     /// What the first coordinator was told.
     first: Launch,
     fleet: Local,
@@ -75,13 +76,18 @@ pub struct Foreground<'a> {
 
 impl<'a> Foreground<'a> {
     /// Nothing is started yet.
-    pub fn new(run: &'a RunDir, program: &Path, secret: &'a Secret, first: Launch) -> Result<Self> {
+    pub fn new(
+        run: &'a RunDir,
+        program: &Path,
+        passport: &'a Passport,
+        first: Launch,
+    ) -> Result<Self> {
         let logs = run.file(LOGS);
         fs::create_dir_all(&logs).context(|| format!("cannot create `{}`", logs.display()))?;
         let size = first.size;
         Ok(Self {
             run,
-            secret,
+            passport,
             fleet: Local::new(program, &logs),
             supervisor: Supervisor::new(first.generation, size.servers, size.workers),
             first,
@@ -275,7 +281,7 @@ impl<'a> Foreground<'a> {
         let whom = Whom {
             address: self.address.clone(),
             stdout,
-            secret: self.secret.clone(),
+            passport: self.passport.clone(),
             build: self.first.build.clone(),
             generation,
             seen: self.seen,
@@ -307,7 +313,7 @@ impl<'a> Foreground<'a> {
 
     fn met(&mut self, address: String, console: Console) {
         if self.control.is_none() {
-            match Control::write(self.run, &address, self.secret, &self.first) {
+            match Control::write(self.run, &address, self.passport, &self.first) {
                 Ok(control) => self.control = Some(control),
                 Err(failure) => {
                     self.failed = Some(failure);

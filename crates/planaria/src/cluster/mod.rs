@@ -32,12 +32,12 @@ use planaria_coordinator::journal::{self, Journal};
 use planaria_fleet::ending::Ending;
 use planaria_fleet::local::Exit;
 use planaria_learn::Scores;
-use planaria_protocol::Secret;
 use planaria_protocol::checkpoint::{Checkpoint, Found, Manifest};
 use planaria_protocol::event::{Event, Pulse, What};
 use planaria_protocol::launch::Size;
 use planaria_protocol::message::{HeldOut, Trouble};
 use planaria_protocol::state::State;
+use planaria_protocol::{Passport, Secret};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -77,7 +77,8 @@ pub fn run(job: Job, size: Size, found: Option<Found<Checkpoint>>) -> Result<Fin
     let program = job.program.clone();
     let program = program.ok_or_else(|| Failure::failed("no program was found to start"))?;
     let mut telling = Telling { recorder, story: Story::new(state) };
-    let mut foreground = Foreground::new(&job.run, &program, &secret, launch)?;
+    let passport = Passport::plain(secret);
+    let mut foreground = Foreground::new(&job.run, &program, &passport, launch)?;
     let trained = foreground.train(&mut telling);
     let size = Size { workers: foreground.workers(), ..size };
     let generations = (generation, foreground.generation());
