@@ -6,7 +6,7 @@ use planaria_learn::Scores;
 use planaria_numerics::aggregate::shard_range;
 use planaria_protocol::event::What;
 use planaria_protocol::message::{
-    Agent, FromServer, FromWorker, HeldOut, Kept, ToServer, ToWorker,
+    Agent, FromServer, FromWorker, HeldOut, Join, ToServer, ToWorker,
 };
 use planaria_protocol::state::State;
 use serde::{Deserialize, Serialize};
