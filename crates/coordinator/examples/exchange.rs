@@ -1,16 +1,17 @@
 //! How fast a parameter set of 100 MB is exchanged with a real server, beside a plain copy over
 //! loopback TCP: one worker pushes a whole gradient and pulls the updated parameters, again and
 //! again. Prints one JSON object; `bench/cluster` runs it. With a folder, the server keeps its values
-//! in a file there, as in a run.
+//! in a file there, as in a run. With `--tls` the same is done under TLS as well.
 
 use planaria_coordinator::parameters;
 use planaria_numerics::aggregate::BLOCK;
 use planaria_protocol::clock::Clock;
-use planaria_protocol::launch::{Facts, Launch, Size};
+use planaria_protocol::launch::{Facts, Launch, Size, Station};
 use planaria_protocol::message::{
     Agent, FromServer, Join, Pull, Push, Share, Shelf, Source, Steps, ToServer,
 };
-use planaria_protocol::{Receiver, Secret, Sender, bytes, connect, listen};
+use planaria_protocol::tls::Authority;
+use planaria_protocol::{Passport, Receiver, Secret, Sender, bytes, connect, listen};
 use planaria_recipe::Recipe;
 use planaria_recipe::shape::Shape;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -75,9 +76,32 @@ fn clock() -> Instant {
 
 #[expect(clippy::disallowed_macros, reason = "a benchmark prints")]
 fn main() {
-    let (secret, recipe) = (Secret::random().expect("random numbers"), recipe());
-    let launch = launch(&secret, recipe);
-    let (server, orders, said) = start(&launch, &secret);
+    let is_tls = std::env::args().any(|argument| argument == "--tls");
+    let folder = std::env::args().skip(1).find(|argument| !argument.starts_with("--"));
+    let (open, allocations) = measure(launch(Station::default(), folder.clone()));
+    let sealed = is_tls.then(|| measure(launch(sealed(), folder)));
+    let tcp = plain(2 * (WIDTH * WIDTH + WIDTH) * 4);
+    let tls = sealed.map_or_else(String::new, |(bytes, allocations)| {
+        format!(
+            ", \"tls_bytes_per_second\": {bytes:.0}, \"tls_allocations_per_step\": {allocations}"
+        )
+    });
+    println!(
+        "{{\"exchange_bytes_per_second\": {open:.0}, \"tcp_bytes_per_second\": {tcp:.0}, \
+         \"allocations_per_step\": {allocations}{tls}}}"
+    );
+}
+
+/// A station whose links are under TLS. One certificate will do for both ends.
+fn sealed() -> Station {
+    let trust = Authority::new("exchange").and_then(|a| a.issue("bench")).expect("a certificate");
+    Station { trust: Some(trust), ..Station::default() }
+}
+
+/// Bytes per second of an exchange, both ways, and allocations per step.
+fn measure(launch: Launch) -> (f64, u64) {
+    let passport = Passport::of(&launch).expect("a passport");
+    let (server, orders, said) = start(&launch, &passport);
     let blocks = launch.facts.parameters.div_ceil(BLOCK as u64) as u32;
     let (sender, receiver, address) = orders;
     sender
@@ -89,25 +113,21 @@ fn main() {
     sender.send(&ToServer::Round { steps, shares }).expect("sent");
     let shelf = Shelf { server: 0, address, blocks: 0..blocks };
     let parameters = launch.facts.parameters as usize;
-    let (exchange, allocations) = exchange(&secret, &shelf, parameters, (&sender, &said));
+    let measured = exchange(&passport, &shelf, parameters, (&sender, &said));
     sender.send(&ToServer::Finish).expect("sent");
     drop(receiver);
     server.join().expect("the server ends").expect("the server ends well");
-    let tcp = plain(2 * parameters * 4);
-    println!(
-        "{{\"exchange_bytes_per_second\": {exchange:.0}, \"tcp_bytes_per_second\": {tcp:.0}, \
-         \"allocations_per_step\": {allocations}}}"
-    );
+    measured
 }
 
 /// Pushes and pulls; bytes per second both ways, and allocations per step.
 fn exchange(
-    secret: &Secret,
+    passport: &Passport,
     shelf: &Shelf,
     parameters: usize,
     (orders, said): (&Sender, &Inbox<FromServer>),
 ) -> (f64, u64) {
-    let (sender, mut receiver) = connect(&shelf.address, secret, Some(1)).expect("connected");
+    let (sender, mut receiver) = connect(&shelf.address, passport, Some(1)).expect("connected");
     sender.send(&join(Agent::Worker(0), None)).expect("sent");
     let gradient = vec![1e-3f32; parameters];
     let (filled, full) = channel();
@@ -187,7 +207,7 @@ type Started = (
 );
 
 /// Starts a server on a thread, with this thread as its coordinator.
-fn start(launch: &Launch, secret: &Secret) -> Started {
+fn start(launch: &Launch, passport: &Passport) -> Started {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
     let address = listener.local_addr().expect("an address").to_string();
     let (pass, joined) = channel();
@@ -206,7 +226,7 @@ fn start(launch: &Launch, secret: &Secret) -> Started {
     };
     let generation = Arc::new(AtomicU64::new(1));
     let listening =
-        listen::serve(listener, secret.clone(), generation, on_link, |_| {}).expect("listening");
+        listen::serve(listener, passport.clone(), generation, on_link, |_| {}).expect("listening");
     let launch = Launch { coordinator: Some(address), ..launch.clone() };
     let server = std::thread::spawn(move || {
         parameters::serve::run(&launch, 0, &SystemClock(clock()), Arc::new(|_: &str| {}))
@@ -216,7 +236,8 @@ fn start(launch: &Launch, secret: &Secret) -> Started {
 }
 
 fn join(agent: Agent, address: Option<String>) -> Join {
-    Join { agent, build: "bench".into(), pid: std::process::id(), address, kept: None }
+    let (build, pid) = ("bench".into(), std::process::id());
+    Join { agent, build, pid, machine: None, address, kept: None }
 }
 
 fn recipe() -> Recipe {
@@ -228,7 +249,7 @@ fn recipe() -> Recipe {
     serde_json::from_str(&text).expect("a recipe")
 }
 
-fn launch(secret: &Secret, recipe: Recipe) -> Launch {
+fn launch(station: Station, state: Option<String>) -> Launch {
     let facts = Facts {
         input: Shape::Vector(WIDTH),
         classes: 0,
@@ -240,15 +261,15 @@ fn launch(secret: &Secret, recipe: Recipe) -> Launch {
         marks: Vec::new(),
     };
     Launch {
-        secret: secret.to_hex(),
+        secret: Secret::random().expect("random numbers").to_hex(),
         generation: 1,
         build: "bench".into(),
         coordinator: None,
-        recipe,
+        recipe: recipe(),
         facts,
         size: Size { workers: 1, workers_min: 1, servers: 1, threads: 1 },
-        state: std::env::args().nth(1),
-        station: Default::default(),
+        state,
+        station,
         course: None,
     }
 }

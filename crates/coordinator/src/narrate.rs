@@ -15,7 +15,10 @@ pub fn line(what: &What, reason: &str) -> Option<String> {
             started.workers,
             started.servers
         ),
-        What::Joined { agent, pid, .. } => format!("{agent} joined, process {pid}: {reason}"),
+        What::Joined { agent, pid, machine, .. } => {
+            let machine = machine.as_ref().map_or_else(String::new, |name| format!(" on {name}"));
+            format!("{agent} joined{machine}, process {pid}: {reason}")
+        }
         What::Lost { agent, reason, .. } => format!("{agent} was lost: {reason}"),
         What::Suspected { agent, step, shards, seconds } => format!(
             "{agent} is late: step {step} has waited {seconds:.3} s for its shards ({shards}), which others compute now"
@@ -78,11 +81,16 @@ mod tests {
     #[test]
     fn events_are_told_with_their_reasons() {
         let shares = vec![Share { worker: 0, shards: 0..3 }, Share { worker: 1, shards: 3..5 }];
+        let joined = |machine| What::Joined {
+            agent: "worker-0".into(),
+            pid: 7,
+            engine: None,
+            threads: None,
+            machine,
+        };
         for (what, expect) in [
-            (
-                What::Joined { agent: "worker-0".into(), pid: 7, engine: None, threads: None },
-                "worker-0 joined, process 7: why",
-            ),
+            (joined(None), "worker-0 joined, process 7: why"),
+            (joined(Some("lab-1".into())), "worker-0 joined on lab-1, process 7: why"),
             (
                 What::Dealt { step: 9, shares, reason: "speeds".into() },
                 "dealt 3/2 shards from step 9: speeds",

@@ -5,7 +5,9 @@ use planaria_coordinator::decide::cluster::{Action, Cluster, Config, Decision, I
 use planaria_coordinator::decide::course::Setup;
 use planaria_coordinator::decide::watch::Rule;
 use planaria_protocol::event::What;
-use planaria_protocol::message::{Agent, FromServer, FromWorker, ToServer, ToWorker, Trouble};
+use planaria_protocol::message::{
+    Agent, FromServer, FromWorker, Join, ToServer, ToWorker, Trouble,
+};
 use planaria_recipe::train::{Monitor, Train};
 use std::time::Duration;
 
@@ -38,7 +40,7 @@ fn cluster(clip: bool) -> Cluster {
 
 fn joined(agent: Agent, build: &str) -> Input {
     let (build, address) = (build.to_owned(), Some("127.0.0.1:1".to_owned()));
-    Input::Joined { agent, pid: 7, build, address, kept: None }
+    Input::Joined(Join { agent, pid: 7, build, machine: None, address, kept: None })
 }
 
 /// The trouble a run ended with.

@@ -6,7 +6,9 @@ use planaria_coordinator::decide::course::Setup;
 use planaria_coordinator::decide::record::Record;
 use planaria_coordinator::decide::watch::Rule;
 use planaria_protocol::event::What;
-use planaria_protocol::message::{Agent, FromServer, FromWorker, Kept, Source, ToServer, ToWorker};
+use planaria_protocol::message::{
+    Agent, FromServer, FromWorker, Join, Kept, Source, ToServer, ToWorker,
+};
 use planaria_protocol::state::State;
 use planaria_recipe::train::{Monitor, Train};
 use std::time::Duration;
@@ -122,7 +124,7 @@ impl Run {
 
 fn joined(agent: Agent, kept: Option<Kept>) -> Input {
     let address = Some("127.0.0.1:1".to_owned());
-    Input::Joined { agent, pid: 7, build: "b".into(), address, kept }
+    Input::Joined(Join { agent, pid: 7, build: "b".into(), machine: None, address, kept })
 }
 
 /// Steps that a worker is given some shards of.

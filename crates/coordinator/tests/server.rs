@@ -6,7 +6,7 @@ use planaria_protocol::launch::{Facts, Launch, Size};
 use planaria_protocol::message::{
     Agent, FromServer, Join, Kept, Pull, Push, Share, Source, Steps, ToServer, Trouble,
 };
-use planaria_protocol::{Receiver, Secret, Sender, bytes, connect, link};
+use planaria_protocol::{Passport, Receiver, Secret, Sender, bytes, connect, link};
 use planaria_recipe::shape::Shape;
 use std::net::TcpListener;
 use std::path::Path;
@@ -70,7 +70,7 @@ fn launch(secret: &Secret, address: &str, state: Option<&Path>) -> Launch {
 
 /// Where the coordinators of a run listen, one after another.
 struct World {
-    secret: Secret,
+    passport: Passport,
     listener: TcpListener,
     log: Arc<Mutex<Vec<String>>>,
 }
@@ -85,12 +85,13 @@ struct Coordinator {
 impl World {
     fn new() -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        Self { secret: Secret::from_hex(&"ab".repeat(32)).unwrap(), listener, log: Arc::default() }
+        let passport = Passport::plain(Secret::from_hex(&"ab".repeat(32)).unwrap());
+        Self { passport, listener, log: Arc::default() }
     }
 
     fn start(&self, state: Option<&Path>) -> JoinHandle<Result<(), Trouble>> {
         let address = self.listener.local_addr().unwrap().to_string();
-        let (launch, log) = (launch(&self.secret, &address, state), self.log.clone());
+        let (launch, log) = (launch(self.passport.secret(), &address, state), self.log.clone());
         let log = Arc::new(move |line: &str| log.lock().unwrap().push(line.to_string()));
         std::thread::spawn(move || parameters::serve::run(&launch, 0, &SystemClock(now()), log))
     }
@@ -98,7 +99,7 @@ impl World {
     /// Takes the server's next connection in.
     fn coordinate(&self, generation: u64) -> Coordinator {
         let (stream, _) = self.listener.accept().unwrap();
-        let (orders, mut receiver) = link::accept(stream, &self.secret, generation).unwrap();
+        let (orders, mut receiver) = link::accept(stream, &self.passport, generation).unwrap();
         let join = receiver.receive::<Join>().unwrap().unwrap().message;
         let (tell, said) = channel();
         std::thread::spawn(move || {
@@ -114,11 +115,11 @@ impl World {
 
     fn work(&self, server: &Join, generation: u64, worker: u32) -> (Sender, Receiver) {
         let address = server.address.as_deref().unwrap();
-        let (sender, mut receiver) = connect(address, &self.secret, Some(generation)).unwrap();
+        let (sender, mut receiver) = connect(address, &self.passport, Some(generation)).unwrap();
         receiver.set_timeout(Some(PATIENCE)).unwrap();
         let agent = Agent::Worker(worker);
         let (build, pid) = ("test".into(), std::process::id());
-        sender.send(&Join { agent, build, pid, address: None, kept: None }).unwrap();
+        sender.send(&Join { agent, build, pid, machine: None, address: None, kept: None }).unwrap();
         (sender, receiver)
     }
 
@@ -210,7 +211,7 @@ fn a_server_outlives_its_coordinators() {
     assert_eq!(second.join.kept, Some(kept));
     assert!(is_over(&mut newer_pulls), "links of the old generation end");
     let address = second.join.address.as_deref().unwrap();
-    assert!(connect(address, &world.secret, Some(1)).is_err());
+    assert!(connect(address, &world.passport, Some(1)).is_err());
     second.begin(Source::Kept, 4);
     let (worker, mut pulls) = world.work(&second.join, 2, 0);
     worker.send(&Push::Follow { step: 4 }).unwrap();

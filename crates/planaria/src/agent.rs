@@ -23,7 +23,7 @@ use planaria_coordinator::serve::{self, Leave};
 use planaria_fleet::ending::{ANOTHER, PANICKED};
 use planaria_fleet::local::inherited;
 use planaria_numerics::aggregate::BLOCK;
-use planaria_protocol::Secret;
+use planaria_protocol::Passport;
 use planaria_protocol::checkpoint::{Manifest, Shelf};
 use planaria_protocol::clock::Clock;
 use planaria_protocol::event::{Event, Started, What};
@@ -156,8 +156,12 @@ fn log(text: &str) {
 
 fn coordinate(launch: Launch) -> Result<Leave, Trouble> {
     let mut course = launch.course.clone().ok_or_else(|| Trouble::new("there is no course"))?;
-    let listener = listen(course.listen.as_deref().unwrap_or("127.0.0.1:0"))?;
-    let address = listener.local_addr().map_err(Trouble::new)?;
+    let passport = Passport::of(&launch).map_err(Trouble::new)?;
+    // One that takes the place of another is reached where that one was: the port is the same.
+    let before = course.listen.as_deref().and_then(|address| address.rsplit_once(':'));
+    let port = before.and_then(|(_, port)| port.parse().ok()).unwrap_or(0);
+    let listener = listen(&launch.station.listen(port))?;
+    let address = launch.station.address(listener.local_addr().map_err(Trouble::new)?);
     let told = writeln!(std::io::stdout(), "{address}").and_then(|()| std::io::stdout().flush());
     told.map_err(|e| Trouble::new(format!("cannot say where it listens: {e}")))?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
@@ -194,7 +198,7 @@ fn coordinate(launch: Launch) -> Result<Leave, Trouble> {
     let shell = serve::Shell {
         cluster: Cluster::new(config, setup, origin, before),
         listener,
-        secret: Secret::from_hex(&launch.secret).map_err(Trouble::new)?,
+        passport,
         generation: launch.generation,
         journal,
         told,

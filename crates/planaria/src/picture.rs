@@ -127,6 +127,8 @@ fn cut(pulse: &Pulse, rows: usize) -> (usize, usize) {
 struct Row {
     name: String,
     state: String,
+    /// Where it lives; nothing for the controller's own machine.
+    machine: String,
     columns: Vec<String>,
     /// Whether it is a sentence that no other row is lined up with.
     free: bool,
@@ -139,6 +141,7 @@ fn worker(pulse: &WorkerPulse) -> Row {
     Row {
         name: format!("worker-{}", pulse.worker),
         state: plain(&pulse.state),
+        machine: pulse.machine.as_deref().map_or_else(String::new, plain),
         columns: vec![
             if idle { String::new() } else { counted(u64::from(pulse.shards), "shard") },
             pulse.examples_per_second.filter(|_| !idle).map_or_else(String::new, rate),
@@ -155,6 +158,7 @@ fn server(pulse: &ServerPulse) -> Row {
     Row {
         name: format!("server-{}", pulse.server),
         state: plain(&pulse.state),
+        machine: pulse.machine.as_deref().map_or_else(String::new, plain),
         columns: parts.into_iter().flatten().collect(),
         free: true,
     }
@@ -193,6 +197,8 @@ fn table(rows: &[Row], columns: usize) -> Vec<String> {
         rows.iter().filter(|r| !r.state.is_empty()).map(of).max().unwrap_or(0)
     };
     let (name, state) = (width(|r| length(&r.name)), width(|r| length(&r.state)).max(STATE));
+    // There is no such column where every process is on this machine.
+    let machine = width(|r| length(&r.machine));
     let lined_up = || rows.iter().filter(|r| !r.free);
     let most = lined_up().map(|r| r.columns.len()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..most)
@@ -202,6 +208,9 @@ fn table(rows: &[Row], columns: usize) -> Vec<String> {
         let mut line = format!("{INDENT}{:<name$}", row.name);
         if !row.state.is_empty() {
             line += &format!("  {:<state$}", row.state);
+        }
+        if machine > 0 && !row.state.is_empty() {
+            line += &format!("  {:<machine$}", row.machine);
         }
         for (i, text) in row.columns.iter().take(kept).enumerate() {
             let width = if row.free { 0 } else { widths[i] };

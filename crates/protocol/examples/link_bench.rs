@@ -1,5 +1,5 @@
-//! Bytes per second of a link beside plain `write_all` and `read_exact` on loopback, and the time
-//! of a small round trip. Each figure is the median of several rounds, taken in turns.
+//! Bytes per second of a link, plain and under TLS, beside plain `write_all` and `read_exact` on
+//! loopback, and the time of a small round trip. Each figure is the median of several rounds, taken in turns.
 #![expect(
     clippy::disallowed_methods,
     clippy::disallowed_macros,
@@ -7,7 +7,8 @@
 )]
 
 use planaria_protocol::message::Push;
-use planaria_protocol::{Receiver, Secret, Sender, accept, connect};
+use planaria_protocol::tls::Authority;
+use planaria_protocol::{Passport, Receiver, Secret, Sender, accept, connect};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread;
@@ -16,21 +17,27 @@ use std::time::Instant;
 const ROUNDS: usize = 15;
 
 fn main() {
-    println!("frame bytes   plain MB/s   link MB/s   ratio");
+    let (open, sealed) = (Passport::plain(secret()), sealed());
+    println!("frame bytes    TCP MB/s   link MB/s   ratio    TLS MB/s   of link");
     for bytes in [16 << 10, 64 << 10, 256 << 10, 400_000, 1 << 20, 4 << 20] {
         // 100 MB, in whole frames.
         let frames = 100_000_000 / bytes;
-        let ((mut to, mut from), (sender, mut receiver)) = (plain(), link().0);
-        let mut speeds = [Vec::new(), Vec::new()];
+        let (mut to, mut from) = plain();
+        let mut links = [&open, &sealed].map(|passport| one_way(link(passport)));
+        let mut speeds = [Vec::new(), Vec::new(), Vec::new()];
         for _ in 0..ROUNDS {
             let megabytes = (frames * bytes) as f64 / 1e6;
             speeds[0].push(megabytes / plain_round(&mut to, &mut from, bytes, frames));
-            speeds[1].push(megabytes / link_round(&sender, &mut receiver, bytes, frames));
+            for (speeds, (sender, receiver)) in speeds[1..].iter_mut().zip(&mut links) {
+                speeds.push(megabytes / link_round(sender, receiver, bytes, frames));
+            }
         }
-        let [plain, link] = speeds.map(median);
-        println!("{bytes:11}   {plain:10.0}   {link:9.0}   {:5.2}", link / plain);
+        let [plain, link, tls] = speeds.map(median);
+        let (ratio, of_link) = (link / plain, tls / link);
+        println!("{bytes:11}   {plain:9.0}   {link:9.0}   {ratio:5.2}   {tls:9.0}   {of_link:7.2}");
     }
-    println!("small round trip: {:.1} µs", round_trip() * 1e6);
+    let trips = [&open, &sealed].map(|passport| round_trip(passport) * 1e6);
+    println!("small round trip: {:.1} µs, under TLS {:.1} µs", trips[0], trips[1]);
 }
 
 fn plain_round(to: &mut TcpStream, from: &mut TcpStream, bytes: usize, frames: usize) -> f64 {
@@ -68,9 +75,9 @@ fn link_round(sender: &Sender, receiver: &mut Receiver, bytes: usize, frames: us
     })
 }
 
-fn round_trip() -> f64 {
+fn round_trip(passport: &Passport) -> f64 {
     const TRIPS: u64 = 5000;
-    let ((there, mut here), (back, mut other)) = link().1;
+    let ((there, mut here), (back, mut other)) = link(passport);
     thread::scope(|scope| {
         scope.spawn(move || {
             while let Some(incoming) = other.receive::<Push>().expect("whole") {
@@ -103,20 +110,28 @@ fn plain() -> (TcpStream, TcpStream) {
 
 type Ends = ((Sender, Receiver), (Sender, Receiver));
 
-/// One direction of a link, and both ends of another.
-fn link() -> ((Sender, Receiver), Ends) {
-    let make = || {
-        let secret = Secret::random().expect("random bytes");
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let address = listener.local_addr().expect("bound").to_string();
-        thread::scope(|scope| {
-            let other = scope.spawn(|| {
-                accept(listener.accept().expect("a connection").0, &secret, 1).expect("accepted")
-            });
-            let one = connect(&address, &secret, Some(1)).expect("connected");
-            (one, other.join().expect("accepted"))
-        })
-    };
-    let ((sender, _), (_, receiver)) = make();
-    ((sender, receiver), make())
+/// Both ends of a link.
+fn link(passport: &Passport) -> Ends {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("bound").to_string();
+    thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            accept(listener.accept().expect("a connection").0, passport, 1).expect("accepted")
+        });
+        let one = connect(&address, passport, Some(1)).expect("connected");
+        (one, other.join().expect("accepted"))
+    })
+}
+
+fn one_way(((sender, _), (_, receiver)): Ends) -> (Sender, Receiver) {
+    (sender, receiver)
+}
+
+fn secret() -> Secret {
+    Secret::random().expect("random bytes")
+}
+
+fn sealed() -> Passport {
+    let trust = Authority::new("bench").and_then(|a| a.issue("bench")).expect("a certificate");
+    Passport::new(secret(), Some(&trust), None).expect("a passport")
 }

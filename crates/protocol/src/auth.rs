@@ -9,40 +9,34 @@
 use crate::error::Error;
 use crate::message::VERSION;
 use crate::secret::{Secret, random};
+pub use crate::ticks::LIMIT;
+use crate::ticks::{TICK, Ticks};
 use crate::transport::Transport;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
-use std::io::ErrorKind;
-use std::time::Duration;
 
-/// How long it may take in all.
-pub const LIMIT: Duration = Duration::from_millis(TICK.as_millis() as u64 * TICKS as u64);
-
-// Each read takes at most a tick and costs one, so whoever feeds single bytes gains no time.
-const TICK: Duration = Duration::from_millis(100);
-const TICKS: u32 = 50;
-
-const MAGIC: [u8; 4] = *b"PLNR";
+pub(crate) const MAGIC: [u8; 4] = *b"PLNR";
 const HELLO_BYTES: usize = 46;
 
 type Hello = [u8; HELLO_BYTES];
 
 /// The end that connected, which may insist on a generation. Gives the generation of the other end,
 /// which the link is of.
-pub fn client(
+pub(crate) fn client(
     stream: &mut dyn Transport,
     secret: &Secret,
     generation: Option<u64>,
+    ticks: &mut Ticks,
 ) -> Result<u64, Error> {
-    let mut ticks = begin(stream)?;
+    begin(stream)?;
     let ours = hello(generation.unwrap_or(ANY))?;
     write(stream, &ours)?;
     let mut theirs = [0; HELLO_BYTES];
-    read(stream, &mut theirs, &mut ticks, "its hello")?;
+    ticks.read_exact(stream, &mut theirs, "its hello")?;
     check(&theirs)?;
     write(stream, &code(secret, CLIENT, &ours, &theirs).finalize().into_bytes())?;
     let mut answer = [0; 32];
-    read(stream, &mut answer, &mut ticks, "its proof of the secret")?;
+    ticks.read_exact(stream, &mut answer, "its proof of the secret")?;
     verify(code(secret, SERVER, &ours, &theirs), &answer)?;
     let found = generation_of(&theirs);
     match generation {
@@ -52,25 +46,30 @@ pub fn client(
 }
 
 /// The end that was connected to, which is of this generation.
-pub fn server(stream: &mut dyn Transport, secret: &Secret, generation: u64) -> Result<(), Error> {
-    let mut ticks = begin(stream)?;
+pub(crate) fn server(
+    stream: &mut dyn Transport,
+    secret: &Secret,
+    generation: u64,
+    ticks: &mut Ticks,
+) -> Result<(), Error> {
+    begin(stream)?;
     let mut theirs = [0; HELLO_BYTES];
     let (first, rest) = theirs.split_at_mut(MAGIC.len());
-    read(stream, first, &mut ticks, "its hello")?;
+    ticks.read_exact(stream, first, "its hello")?;
     // A stranger is known by its first bytes, however few follow.
     if first == MAGIC {
-        read(stream, rest, &mut ticks, "its hello")?;
+        ticks.read_exact(stream, rest, "its hello")?;
     }
     // Answered even where the version is another, so that both ends can name both.
     let known = check(&theirs);
-    if let Err(error @ Error::Stranger(_)) = known {
+    if let Err(error @ (Error::Stranger(_) | Error::Sealed)) = known {
         return Err(error);
     }
     let ours = hello(generation)?;
     write(stream, &ours)?;
     known?;
     let mut proof = [0; 32];
-    read(stream, &mut proof, &mut ticks, "its proof of the secret")?;
+    ticks.read_exact(stream, &mut proof, "its proof of the secret")?;
     verify(code(secret, CLIENT, &theirs, &ours), &proof)?;
     write(stream, &code(secret, SERVER, &theirs, &ours).finalize().into_bytes())?;
     match generation_of(&theirs) {
@@ -100,8 +99,11 @@ fn generation_of(hello: &Hello) -> u64 {
 
 fn check(hello: &Hello) -> Result<(), Error> {
     let [a, b, c, d, v0, v1, ..] = *hello;
-    if [a, b, c, d] != MAGIC {
-        return Err(Error::Stranger([a, b, c, d]));
+    match [a, b, c, d] {
+        MAGIC => {}
+        // A handshake's first record, or the alert that ends one.
+        [21 | 22, 3, ..] => return Err(Error::Sealed),
+        other => return Err(Error::Stranger(other)),
     }
     match u16::from_le_bytes([v0, v1]) {
         VERSION => Ok(()),
@@ -122,36 +124,11 @@ fn verify(expected: Hmac<Sha256>, found: &[u8; 32]) -> Result<(), Error> {
     expected.verify_slice(found).map_err(|_| Error::WrongSecret)
 }
 
-fn begin(stream: &dyn Transport) -> Result<u32, Error> {
-    stream.set_timeout(Some(TICK)).map_err(Error::io("setting a time-out"))?;
-    Ok(TICKS)
+fn begin(stream: &dyn Transport) -> Result<(), Error> {
+    stream.set_timeout(Some(TICK)).map_err(Error::io("setting a time-out"))
 }
 
 fn write(stream: &mut dyn Transport, bytes: &[u8]) -> Result<(), Error> {
     // A new connection takes these few bytes at once.
     stream.write_all(bytes).map_err(Error::io("writing to the other end"))
-}
-
-fn read(
-    stream: &mut dyn Transport,
-    mut into: &mut [u8],
-    ticks: &mut u32,
-    what: &'static str,
-) -> Result<(), Error> {
-    while !into.is_empty() {
-        let Some(left) = ticks.checked_sub(1) else {
-            return Err(Error::TooLate { what, within: LIMIT });
-        };
-        *ticks = left;
-        match stream.read(into) {
-            Ok(0) => return Err(Error::HungUp(what)),
-            Ok(n) => into = &mut into[n..],
-            Err(error) => match error.kind() {
-                ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted => {}
-                ErrorKind::ConnectionReset => return Err(Error::HungUp(what)),
-                _ => return Err(Error::io("reading from the other end")(error)),
-            },
-        }
-    }
-    Ok(())
 }

@@ -31,6 +31,18 @@ pub enum Error {
     /// Whoever is at the other end does not speak this.
     #[error("the other end does not speak planaria: its first bytes are {0:02x?}")]
     Stranger([u8; 4]),
+    /// The other end speaks without TLS.
+    #[error("the other end speaks without TLS, and links of this run are under TLS only")]
+    Plain,
+    /// The other end speaks TLS.
+    #[error("the other end speaks TLS, and this process was given no certificate of its run")]
+    Sealed,
+    /// Not both ends have shown a certificate of the run.
+    #[error("no TLS with the other end: {0}")]
+    Handshake(String),
+    /// Certificates cannot be made or used.
+    #[error("the run's certificates: {0}")]
+    Certificate(String),
     /// The other end speaks another version.
     #[error("the other end speaks version {theirs} of the protocol, this one version {ours}")]
     Version {
@@ -43,7 +55,9 @@ pub enum Error {
     #[error("the other end does not know the run's secret")]
     WrongSecret,
     /// The other end hung up while the secret was checked.
-    #[error("the other end hung up during {0}; it may not know the run's secret")]
+    #[error(
+        "the other end hung up during {0}; it may not know the run's secret, or be of another run"
+    )]
     HungUp(&'static str),
     /// Nothing, or too little, came in time.
     #[error("{what} was not there within {within:?}")]

@@ -39,6 +39,9 @@ pub enum What {
         engine: Option<String>,
         /// Threads that compute, of a worker.
         threads: Option<u32>,
+        /// Its machine; nothing for the controller's own.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        machine: Option<String>,
     },
     /// A process was lost.
     Lost {
@@ -300,6 +303,9 @@ pub struct WorkerPulse {
     pub examples_per_second: Option<f64>,
     /// Share of the time that it computes.
     pub busy: Option<f64>,
+    /// Its machine; nothing for the controller's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
 }
 
 /// Where a server is at a moment.
@@ -313,6 +319,9 @@ pub struct ServerPulse {
     pub busy: Option<f64>,
     /// Bytes per second, both ways.
     pub bytes_per_second: Option<f64>,
+    /// Its machine; nothing for the controller's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
 }
 
 #[cfg(test)]
@@ -352,7 +361,13 @@ mod tests {
         let read = (0..3).collect();
         for what in [
             What::Started(started),
-            What::Joined { agent: agent(), pid: 1, engine: None, threads: Some(2) },
+            What::Joined {
+                agent: agent(),
+                pid: 1,
+                engine: None,
+                threads: Some(2),
+                machine: Some(text()),
+            },
             What::Lost { agent: agent(), pid: 1, reason: text() },
             What::Suspected { agent: agent(), step: 3, shards: 2, seconds: 0.25 },
             What::Regained { agent: agent() },

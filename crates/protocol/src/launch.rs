@@ -8,6 +8,7 @@ use planaria_numerics::digest::Digest;
 use planaria_recipe::Recipe;
 use planaria_recipe::shape::Shape;
 use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
 
 /// What every process of a run is told.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -53,6 +54,36 @@ pub struct Station {
     pub trust: Option<Trust>,
     /// How a server's part of a checkpoint gets to the run's folder.
     pub parts: Parts,
+}
+
+impl Station {
+    /// Where to listen, on this port (0 is any that is free).
+    pub fn listen(&self, port: u16) -> String {
+        joined(self.bind.as_deref().unwrap_or("127.0.0.1"), port)
+    }
+
+    /// Where others reach what listens at `bound`.
+    pub fn address(&self, bound: SocketAddr) -> String {
+        match &self.advertise {
+            Some(host) => joined(host, bound.port()),
+            // All addresses of a machine are none that one can connect to; this is one of them.
+            None if bound.ip().is_unspecified() => joined("127.0.0.1", bound.port()),
+            None => bound.to_string(),
+        }
+    }
+
+    /// The number that the controller knows this process by.
+    pub fn pid(&self) -> u32 {
+        self.process.unwrap_or_else(std::process::id)
+    }
+}
+
+/// Host and port; an IPv6 address gets its brackets.
+fn joined(host: &str, port: u16) -> String {
+    match host.contains(':') && !host.starts_with('[') {
+        true => format!("[{host}]:{port}"),
+        false => format!("{host}:{port}"),
+    }
 }
 
 /// How a server's part of a checkpoint gets to the run's folder, and back.
@@ -135,4 +166,26 @@ pub struct CourseLaunch {
     pub listen: Option<String>,
     /// What was lost, where this coordinator takes the place of another in the same session.
     pub after: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_station_says_where_it_listens_and_where_it_is_reached() {
+        let check =
+            |bind: Option<&str>, advertise: Option<&str>, bound: &str, expect: [&str; 2]| {
+                let (bind, advertise) = (bind.map(str::to_owned), advertise.map(str::to_owned));
+                let station = Station { bind, advertise, ..Station::default() };
+                let found =
+                    [station.listen(7), station.address(bound.parse().expect("an address"))];
+                assert_eq!(found, expect);
+            };
+        check(None, None, "127.0.0.1:9", ["127.0.0.1:7", "127.0.0.1:9"]);
+        check(Some("0.0.0.0"), None, "0.0.0.0:9", ["0.0.0.0:7", "127.0.0.1:9"]);
+        check(Some("0.0.0.0"), Some("lab-1"), "0.0.0.0:9", ["0.0.0.0:7", "lab-1:9"]);
+        check(Some("::"), Some("fd00::1"), "[::]:9", ["[::]:7", "[fd00::1]:9"]);
+        check(Some("10.0.0.1"), None, "10.0.0.1:9", ["10.0.0.1:7", "10.0.0.1:9"]);
+    }
 }

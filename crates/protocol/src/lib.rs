@@ -10,7 +10,9 @@
 //! - [`clock`]: time, as it is passed in
 //! - [`state`]: how far a run has come, as checkpoints keep it
 //! - [`link`]: two processes that talk; [`listen`]: who may
-//! - [`frame`], [`auth`], [`transport`]: what a link is made of, from its bytes down to the socket
+//! - [`passport`]: what a process shows to others; [`tls`]: certificates, and links under them
+//! - [`frame`], [`auth`], [`transport`]: what a link is made of, from its bytes down to the socket;
+//!   `socks`: a proxy on the way; `ticks`: how long a stranger may take
 //! - [`weather`]: frames that are lost on purpose
 //! - [`secret`], [`bytes`], [`error`]: what all of these use
 //! - [`checkpoint`]: parts, manifests and the folder of them; [`durable`]: files that survive
@@ -28,14 +30,19 @@ pub mod link;
 pub mod listen;
 pub mod message;
 mod outbox;
+pub mod passport;
 mod pen;
 mod receiver;
 pub mod secret;
 mod sender;
+mod socks;
 pub mod state;
+mod ticks;
+pub mod tls;
 pub mod transport;
 pub mod weather;
 
 pub use error::Error;
 pub use link::{Incoming, Receiver, Sender, accept, connect};
+pub use passport::Passport;
 pub use secret::Secret;

@@ -4,9 +4,12 @@
 
 use crate::auth;
 use crate::error::Error;
+use crate::passport::Passport;
 pub use crate::receiver::{Incoming, Receiver};
-use crate::secret::Secret;
 pub use crate::sender::Sender;
+use crate::socks;
+use crate::ticks::Ticks;
+use crate::tls;
 use crate::transport::Transport;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
@@ -17,37 +20,76 @@ pub const CONNECT: Duration = Duration::from_secs(5);
 /// Connects to a process that listens, and which must be of `generation` where one is given.
 pub fn connect(
     address: &str,
-    secret: &Secret,
+    passport: &Passport,
     generation: Option<u64>,
 ) -> Result<(Sender, Receiver), Error> {
+    let mut ticks = Ticks::new();
+    let stream = match passport.via() {
+        None => reach(address)?,
+        Some(proxy) => {
+            let mut stream = reach(proxy)?;
+            socks::connect(&mut stream, address, &mut ticks)?;
+            stream
+        }
+    };
+    let mut stream: Box<dyn Transport> = match passport.trusted() {
+        Some(trusted) => tls::client(stream, trusted, &mut ticks)?,
+        None => Box::new(stream),
+    };
+    let generation = auth::client(&mut *stream, passport.secret(), generation, &mut ticks)?;
+    over(stream, generation)
+}
+
+/// Makes a link of a connection that came in.
+pub fn accept(
+    stream: TcpStream,
+    passport: &Passport,
+    generation: u64,
+) -> Result<(Sender, Receiver), Error> {
+    let mut ticks = Ticks::new();
+    let stream = admit(stream, passport, &mut ticks)?;
+    welcome(stream, passport, generation, &mut ticks)
+}
+
+/// Asks whoever connected for its certificate, where there are any.
+pub(crate) fn admit(
+    stream: TcpStream,
+    passport: &Passport,
+    ticks: &mut Ticks,
+) -> Result<Box<dyn Transport>, Error> {
+    stream.set_nodelay(true).map_err(Error::io("sending without delay"))?;
+    match passport.trusted() {
+        Some(trusted) => tls::server(stream, trusted, ticks),
+        None => Ok(Box::new(stream)),
+    }
+}
+
+/// Asks whoever connected for the secret.
+pub(crate) fn welcome(
+    mut stream: Box<dyn Transport>,
+    passport: &Passport,
+    generation: u64,
+    ticks: &mut Ticks,
+) -> Result<(Sender, Receiver), Error> {
+    auth::server(&mut *stream, passport.secret(), generation, ticks)?;
+    over(stream, generation)
+}
+
+fn reach(address: &str) -> Result<TcpStream, Error> {
     let failed = |why: String| Error::Connect { address: address.to_string(), why };
     let addresses = address.to_socket_addrs().map_err(|error| failed(error.to_string()))?;
     let mut why = "it names no machine".to_string();
     for candidate in addresses {
         match TcpStream::connect_timeout(&candidate, CONNECT) {
             Ok(stream) => {
-                // The code of the secret is three small writes that must not wait for each other.
+                // The proofs are small writes that must not wait for each other.
                 stream.set_nodelay(true).map_err(Error::io("sending without delay"))?;
-                let mut stream: Box<dyn Transport> = Box::new(stream);
-                let generation = auth::client(&mut *stream, secret, generation)?;
-                return over(stream, generation);
+                return Ok(stream);
             }
             Err(error) => why = error.to_string(),
         }
     }
     Err(failed(why))
-}
-
-/// Makes a link of a connection that came in.
-pub fn accept(
-    stream: TcpStream,
-    secret: &Secret,
-    generation: u64,
-) -> Result<(Sender, Receiver), Error> {
-    stream.set_nodelay(true).map_err(Error::io("sending without delay"))?;
-    let mut stream: Box<dyn Transport> = Box::new(stream);
-    auth::server(&mut *stream, secret, generation)?;
-    over(stream, generation)
 }
 
 /// Makes a link of a connection whose ends know each other already.

@@ -8,18 +8,23 @@ use crate::auth;
 use crate::error::Error;
 use crate::link::{self, Receiver, Sender};
 use crate::message::Join;
-use crate::secret::Secret;
+use crate::passport::Passport;
+use crate::ticks::Ticks;
 use crate::transport::wait;
 use libc::POLLIN;
+use std::collections::BTreeSet;
 use std::io::{self, ErrorKind, PipeReader, PipeWriter};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
 
 /// Connections at a time that have not shown yet who they are.
 pub const UNKNOWN: usize = 256;
+
+/// Addresses of strangers that are told of, under TLS.
+const STRANGERS: usize = 256;
 
 /// How long to leave the system alone when it cannot take a connection (too many open files).
 const PAUSE_MS: i32 = 100;
@@ -37,10 +42,11 @@ pub struct Listening {
 ///
 /// Peers are of the generation in force when they connect. `on_link` is called for each peer that knows the secret and has joined, on a thread that is the
 /// callee's for as long as it likes (to read the link, say). `on_refused` is given one reason for
-/// each connection that was not let in.
+/// each connection that was not let in; under TLS one for each address whose connections show no
+/// certificate of the run, as anybody may call there as often as they like.
 pub fn serve(
     listener: TcpListener,
-    secret: Secret,
+    passport: Passport,
     generation: Arc<AtomicU64>,
     on_link: impl Fn(Join, Sender, Receiver) + Send + Sync + 'static,
     on_refused: impl Fn(String) + Send + Sync + 'static,
@@ -50,7 +56,8 @@ pub fn serve(
     let (end, wake) = io::pipe().map_err(Error::io("making a pipe"))?;
     let stopped = Arc::new(AtomicBool::new(false));
     let door = Arc::new(Door {
-        secret,
+        passport,
+        strangers: Mutex::default(),
         generation,
         stopped: stopped.clone(),
         unknown: AtomicUsize::new(0),
@@ -88,7 +95,9 @@ impl Drop for Listening {
 }
 
 struct Door {
-    secret: Secret,
+    passport: Passport,
+    /// Addresses of those without a certificate that were told of.
+    strangers: Mutex<BTreeSet<IpAddr>>,
     /// The one in force, which may be raised.
     generation: Arc<AtomicU64>,
     stopped: Arc<AtomicBool>,
@@ -137,17 +146,18 @@ impl Door {
     fn open(self: &Arc<Self>, stream: TcpStream, from: SocketAddr) {
         let place = Place(self.clone());
         if self.unknown.fetch_add(1, Ordering::SeqCst) >= UNKNOWN {
-            let reason = format!("{from}: {UNKNOWN} connections are being checked already");
-            return (self.on_refused)(reason);
+            return self
+                .turn_away(from, &format!("{UNKNOWN} connections are being checked already"));
         }
         let check = Builder::new().name("doorkeeper".to_string());
         let checked = check.spawn(move || {
             let door = place.0.clone();
-            let result = door.check(stream);
+            let result = door.check(stream, from);
             drop(place);
             match result {
+                Ok(None) => {}
                 Ok(_) if door.stopped.load(Ordering::SeqCst) => {}
-                Ok((join, sender, receiver)) => (door.on_link)(join, sender, receiver),
+                Ok(Some((join, sender, receiver))) => (door.on_link)(join, sender, receiver),
                 Err(error) => (door.on_refused)(format!("{from}: {error}")),
             }
         });
@@ -156,15 +166,44 @@ impl Door {
         }
     }
 
-    fn check(&self, stream: TcpStream) -> Result<(Join, Sender, Receiver), Error> {
+    /// Who it is; nothing where it is a stranger, who has been turned away.
+    fn check(&self, stream: TcpStream, from: SocketAddr) -> Result<Option<Peer>, Error> {
         // What a listener hands on may inherit its being without waiting.
         stream.set_nonblocking(false).map_err(Error::io("setting up a connection"))?;
+        let mut ticks = Ticks::new();
+        let stream = match link::admit(stream, &self.passport, &mut ticks) {
+            Ok(stream) => stream,
+            Err(error) => {
+                self.turn_away(from, &error.to_string());
+                return Ok(None);
+            }
+        };
         let generation = self.generation.load(Ordering::SeqCst);
-        let (sender, mut receiver) = link::accept(stream, &self.secret, generation)?;
+        let (sender, mut receiver) = link::welcome(stream, &self.passport, generation, &mut ticks)?;
         receiver.set_timeout(Some(auth::LIMIT))?;
         let Some(first) = receiver.receive::<Join>()? else { return Err(Error::NotJoined) };
         receiver.skip_bulk()?;
         receiver.set_timeout(None)?;
-        Ok((first.message, sender, receiver))
+        Ok(Some((first.message, sender, receiver)))
+    }
+
+    /// Tells why somebody was not let in; under TLS once for each address, and for so many of them.
+    fn turn_away(&self, from: SocketAddr, why: &str) {
+        if !self.passport.is_trusted() {
+            return (self.on_refused)(format!("{from}: {why}"));
+        }
+        let mut strangers = self.strangers.lock().expect("nobody panics with the addresses");
+        if strangers.len() >= STRANGERS || !strangers.insert(from.ip()) {
+            return;
+        }
+        let more = match strangers.len() {
+            STRANGERS => "; others from here and from anywhere will not be told of",
+            _ => "; others from this address will not be told of",
+        };
+        drop(strangers);
+        (self.on_refused)(format!("{from}: {why}{more}"));
     }
 }
+
+/// Who was let in.
+type Peer = (Join, Sender, Receiver);

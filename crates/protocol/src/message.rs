@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
 /// Version of everything on the wire; both sides must have the same.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 
 /// Who a process is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -48,8 +48,11 @@ pub struct Join {
     pub agent: Agent,
     /// Which build of planaria it runs; all of a run must be the same.
     pub build: String,
-    /// Its process.
+    /// Its process, by the number that the controller knows it by.
     pub pid: u32,
+    /// Its machine; nothing for the controller's own.
+    #[serde(default)]
+    pub machine: Option<String>,
     /// Where a server listens for workers.
     pub address: Option<String>,
     /// What a server has kept from before.

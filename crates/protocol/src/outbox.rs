@@ -415,6 +415,9 @@ impl Outbox {
     /// Everything is written: tells the peer.
     fn end(&self, state: &mut State) {
         state.phase = Phase::Ended;
+        if let Some(pen) = &mut state.pen {
+            pen.finish();
+        }
         self.closing.shutdown(Shutdown::Write);
         self.work.notify_all();
         self.moved.notify_all();

@@ -37,6 +37,11 @@ impl Pen {
         self.writing.write_within(&[IoSlice::new(own), IoSlice::new(bulk)], within)
     }
 
+    /// Tells the peer that everything was written.
+    pub(crate) fn finish(&mut self) {
+        self.writing.finish();
+    }
+
     /// Counts `written` bytes and gives the bulk that is left.
     pub(crate) fn advance<'a>(&mut self, written: usize, bulk: &'a [u8]) -> &'a [u8] {
         let own = written.min(self.left());

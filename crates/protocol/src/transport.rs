@@ -1,4 +1,4 @@
-//! What carries bytes in order between two processes: TCP now, TLS over it later.
+//! What carries bytes in order between two processes: TCP, or TLS over it (see [`crate::tls`]).
 //!
 //! Owns the system calls. Never knows what the bytes mean.
 
@@ -27,13 +27,17 @@ pub struct Halves {
     pub closing: Box<dyn Closing>,
 }
 
-/// The half that writes. `Ok(0)` means that there was no room.
+/// The half that writes. `Ok(0)` means that there was no room. Bytes that were not written are
+/// offered again first, the same ones: they may have been sealed.
 pub trait Writing: Send {
     /// Writes what fits at once.
     fn write_now(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize>;
 
     /// Waits for room, at most so long, and writes what fits then.
     fn write_within(&mut self, parts: &[IoSlice<'_>], within: Duration) -> io::Result<usize>;
+
+    /// Everything was written: says so, where that takes words of its own.
+    fn finish(&mut self) {}
 }
 
 /// The half that reads. `Ok(0)` means that the peer has hung up.
@@ -71,7 +75,8 @@ impl Transport for TcpStream {
     }
 }
 
-struct Tcp(Arc<TcpStream>);
+/// A socket, shared by its halves.
+pub(crate) struct Tcp(pub(crate) Arc<TcpStream>);
 
 impl Writing for Tcp {
     fn write_now(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
@@ -96,9 +101,16 @@ impl Writing for Tcp {
     }
 
     fn write_within(&mut self, parts: &[IoSlice<'_>], within: Duration) -> io::Result<usize> {
-        let milliseconds = i32::try_from(within.as_millis()).unwrap_or(i32::MAX);
-        wait(&[(self.0.as_raw_fd(), libc::POLLOUT)], milliseconds)?;
+        self.wait_for_room(within)?;
         self.write_now(parts)
+    }
+}
+
+impl Tcp {
+    /// Waits for room to write, at most so long.
+    pub(crate) fn wait_for_room(&self, within: Duration) -> io::Result<()> {
+        let milliseconds = i32::try_from(within.as_millis()).unwrap_or(i32::MAX);
+        wait(&[(self.0.as_raw_fd(), libc::POLLOUT)], milliseconds)
     }
 }
 

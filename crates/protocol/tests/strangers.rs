@@ -2,7 +2,7 @@
 
 use planaria_protocol::listen::{self, Listening, UNKNOWN};
 use planaria_protocol::message::{Agent, Join, Push, VERSION};
-use planaria_protocol::{Error, Receiver, Secret, Sender, connect};
+use planaria_protocol::{Error, Passport, Receiver, Secret, Sender, connect};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ const LATE: Duration = Duration::from_secs(8);
 
 struct House {
     listening: Listening,
-    secret: Secret,
+    passport: Passport,
     links: mpsc::Receiver<(Join, Sender, Receiver)>,
     refused: mpsc::Receiver<String>,
 }
@@ -24,18 +24,18 @@ struct House {
 impl House {
     fn open() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let secret = Secret::random().expect("random bytes");
+        let passport = passport();
         let ((link, links), (reason, refused)) = (mpsc::channel(), mpsc::channel());
         let listening = listen::serve(
             listener,
-            secret.clone(),
+            passport.clone(),
             Arc::new(AtomicU64::new(1)),
             // The test may be over before the last stranger is.
             move |join, sender, receiver| drop(link.send((join, sender, receiver))),
             move |why| drop(reason.send(why)),
         )
         .expect("listening");
-        Self { listening, secret, links, refused }
+        Self { listening, passport, links, refused }
     }
 
     fn address(&self) -> SocketAddr {
@@ -49,7 +49,7 @@ impl House {
     /// A real peer gets in and is heard.
     fn serves(&self, pid: u32) {
         let (sender, _receiver) =
-            connect(&self.address().to_string(), &self.secret, Some(1)).expect("connected");
+            connect(&self.address().to_string(), &self.passport, Some(1)).expect("connected");
         sender.send(&join(pid)).expect("sent");
         sender.send(&Push::Follow { step: 5 }).expect("sent");
         let (joined, _, mut receiver) = self.links.recv_timeout(SOON).expect("let in at once");
@@ -64,8 +64,13 @@ impl House {
     }
 }
 
+fn passport() -> Passport {
+    Passport::plain(Secret::random().expect("random bytes"))
+}
+
 fn join(pid: u32) -> Join {
-    Join { agent: Agent::Worker(pid), build: "b".to_string(), pid, address: None, kept: None }
+    let (agent, build) = (Agent::Worker(pid), "b".to_string());
+    Join { agent, build, pid, machine: None, address: None, kept: None }
 }
 
 /// What the other end says until it hangs up.
@@ -103,18 +108,18 @@ fn whoever_does_not_know_the_secret_is_refused() {
     house.refuses(SOON, &versions);
     assert_eq!(answer(newer)[..6], hello(VERSION)[..6], "it can name both versions as well");
 
-    let wrong = Secret::random().expect("random bytes");
+    let wrong = passport();
     let error = connect(&house.address().to_string(), &wrong, Some(1)).err().expect("refused");
     assert!(matches!(error, Error::HungUp(_)), "{error}");
     house.refuses(SOON, "does not know the run's secret");
 
     // It knows the secret, but does not say who it is.
     let (sender, _receiver) =
-        connect(&house.address().to_string(), &house.secret, Some(1)).expect("connected");
+        connect(&house.address().to_string(), &house.passport, Some(1)).expect("connected");
     sender.send(&"not a join, whatever the tag of an agent may be").expect("sent");
     house.refuses(SOON, "control message");
     // Or it belongs to an earlier session.
-    let earlier = connect(&house.address().to_string(), &house.secret, Some(0));
+    let earlier = connect(&house.address().to_string(), &house.passport, Some(0));
     assert!(matches!(earlier, Err(Error::Generation { found: 1, expected: 0 })));
     house.refuses(SOON, "generation 0 on a link of generation 1");
 
@@ -143,9 +148,10 @@ fn a_server_that_does_not_know_the_secret_is_not_believed() {
             }
         }
     });
-    let secret = Secret::random().expect("random bytes");
-    assert!(matches!(connect(&address, &secret, Some(1)), Err(Error::WrongSecret)));
-    let versions = connect(&address, &secret, Some(1)).err().expect("another version").to_string();
+    let passport = passport();
+    assert!(matches!(connect(&address, &passport, Some(1)), Err(Error::WrongSecret)));
+    let versions =
+        connect(&address, &passport, Some(1)).err().expect("another version").to_string();
     assert!(versions.contains(&format!("version {}", VERSION + 1)), "{versions}");
     assert!(versions.contains(&format!("this one version {VERSION}")), "{versions}");
 }
@@ -156,7 +162,7 @@ fn a_recording_is_of_no_use() {
     // Someone in the middle writes down what a real peer says.
     let middle = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = middle.local_addr().expect("bound").to_string();
-    let (to, secret) = (house.address(), house.secret.clone());
+    let (to, passport) = (house.address(), house.passport.clone());
     let recorder = thread::spawn(move || {
         let mut client = middle.accept().expect("a connection").0;
         let mut server = TcpStream::connect(to).expect("connected");
@@ -173,7 +179,7 @@ fn a_recording_is_of_no_use() {
         answers.join().expect("copied");
         said
     });
-    let (sender, receiver) = connect(&address, &secret, Some(1)).expect("connected");
+    let (sender, receiver) = connect(&address, &passport, Some(1)).expect("connected");
     sender.send(&join(1)).expect("sent");
     let (_, theirs, their_receiver) = house.links.recv_timeout(SOON).expect("let in");
     sender.close();

@@ -2,7 +2,7 @@
 //! one test after another.
 
 use planaria_protocol::message::{FromWorker, Weather};
-use planaria_protocol::{Error, Receiver, Secret, Sender, accept, connect, weather};
+use planaria_protocol::{Error, Passport, Receiver, Secret, Sender, accept, connect, weather};
 use std::net::TcpListener;
 use std::thread;
 use std::time::Duration;
@@ -10,14 +10,14 @@ use std::time::Duration;
 type End = (Sender, Receiver);
 
 fn pair() -> (End, End) {
-    let secret = Secret::random().expect("random bytes");
+    let passport = Passport::plain(Secret::random().expect("random bytes"));
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("bound").to_string();
-    let shared = secret.clone();
+    let shared = passport.clone();
     let other = thread::spawn(move || {
         accept(listener.accept().expect("a connection").0, &shared, 1).expect("accepted")
     });
-    let one = connect(&address, &secret, None).expect("connected");
+    let one = connect(&address, &passport, None).expect("connected");
     (one, other.join().expect("accepted"))
 }
 

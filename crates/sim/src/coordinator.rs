@@ -284,12 +284,12 @@ impl Desk {
                 self.consoles.insert(link, (false, false));
                 None
             }
-            Msg::Join(Join { agent, build, pid: other, address, kept }) => {
-                self.known.insert(link, (agent, other));
-                if let Some(old) = self.links.insert(agent, link) {
+            Msg::Join(join) => {
+                self.known.insert(link, (join.agent, join.pid));
+                if let Some(old) = self.links.insert(join.agent, link) {
                     world.close(pid, old);
                 }
-                Some(Input::Joined { agent, pid: other, build, address, kept })
+                Some(Input::Joined(join))
             }
             Msg::FromWorker(said, scores) => {
                 let Some(Agent::Worker(worker)) = known.filter(|_| current) else { return None };

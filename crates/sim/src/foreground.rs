@@ -182,6 +182,7 @@ impl Foreground {
             agent: Agent::Console,
             build: "sim".into(),
             pid: FOREGROUND,
+            machine: None,
             address: None,
             kept: None,
         };

@@ -8,7 +8,7 @@
 use planaria_coordinator::decide::cluster::{Action, Cluster, Config, Decision, Input, Origin};
 use planaria_coordinator::decide::course::Setup;
 use planaria_coordinator::decide::watch::Rule;
-use planaria_protocol::message::{Agent, FromServer, FromWorker, ToServer, ToWorker};
+use planaria_protocol::message::{Agent, FromServer, FromWorker, Join, ToServer, ToWorker};
 use planaria_recipe::train::{Monitor, Train};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -111,7 +111,8 @@ impl Stage {
         let servers = (0..SERVERS).map(Agent::Server);
         for agent in servers.chain((0..self.workers).map(Agent::Worker)) {
             let (build, address) = ("sim".to_owned(), Some("here".to_owned()));
-            self.inputs.push_back(Input::Joined { agent, pid: 1, build, address, kept: None });
+            let join = Join { agent, build, pid: 1, machine: None, address, kept: None };
+            self.inputs.push_back(Input::Joined(join));
         }
     }
 

@@ -198,6 +198,7 @@ impl Server {
             agent: Agent::Server(self.index),
             build: "sim".into(),
             pid,
+            machine: None,
             address: Some(pid.to_string()),
             kept: keeper.kept(),
         };

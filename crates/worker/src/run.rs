@@ -5,7 +5,7 @@ use crate::ahead::Wanted;
 use crate::bench::Bench;
 use crate::links::clear_up;
 use crate::session::{End, Session, Setting};
-use planaria_protocol::Secret;
+use planaria_protocol::Passport;
 use planaria_protocol::clock::Clock;
 use planaria_protocol::launch::Launch;
 use planaria_protocol::message::{Agent, Join, Trouble};
@@ -24,10 +24,10 @@ pub const LEASE: Duration = Duration::from_secs(30);
 
 /// Works until the coordinator says that the run is over.
 pub fn run(launch: &Launch, index: u32, clock: &dyn Clock, log: Log) -> Result<(), Trouble> {
-    let secret = Secret::from_hex(&launch.secret).map_err(Trouble::new)?;
+    let passport = Passport::of(launch).map_err(Trouble::new)?;
     let setting = Setting {
         address: launch.coordinator.as_deref().unwrap_or_default(),
-        secret: &secret,
+        passport: &passport,
         join: &join(launch, index),
         shards: launch.recipe.train.shards as u32,
         clock,
@@ -110,7 +110,8 @@ fn join(launch: &Launch, index: u32) -> Join {
     Join {
         agent: Agent::Worker(index),
         build: launch.build.clone(),
-        pid: std::process::id(),
+        pid: launch.station.pid(),
+        machine: launch.station.machine.clone(),
         address: None,
         kept: None,
     }

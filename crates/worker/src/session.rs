@@ -15,7 +15,7 @@ use planaria_numerics::aggregate::BLOCK;
 use planaria_protocol::clock::Clock;
 use planaria_protocol::link::{self, Receiver, Sender};
 use planaria_protocol::message::{FromWorker, Join, Push, Sha256, Shelf, Trouble};
-use planaria_protocol::{Error, Secret, bytes};
+use planaria_protocol::{Error, Passport, bytes};
 use sha2::Digest as _;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -39,8 +39,8 @@ const IDLE: Duration = Duration::from_secs(3600);
 pub struct Setting<'a> {
     /// Where the coordinator listens.
     pub address: &'a str,
-    /// The run's secret.
-    pub secret: &'a Secret,
+    /// What is shown to the others.
+    pub passport: &'a Passport,
     /// What is said on connecting.
     pub join: &'a Join,
     /// Shards of a step.
@@ -92,7 +92,7 @@ impl<'scope, 'env> Session<'scope, 'env> {
         setting: &'env Setting<'env>,
         wanted: &Wanted,
     ) -> Result<Self, Error> {
-        let (coordinator, mut orders) = link::connect(setting.address, setting.secret, None)?;
+        let (coordinator, mut orders) = link::connect(setting.address, setting.passport, None)?;
         orders.set_timeout(Some(SILENCE))?;
         coordinator.send(setting.join)?;
         let (links, mail) = (Links::new(coordinator), Arc::new(Mail::default()));
@@ -305,7 +305,7 @@ impl<'scope, 'env> Session<'scope, 'env> {
         let setting = self.setting;
         loop {
             let generation = Some(self.links.generation());
-            let connected = link::connect(&shelf.address, setting.secret, generation);
+            let connected = link::connect(&shelf.address, setting.passport, generation);
             let joined = connected.and_then(|(sender, receiver)| {
                 sender.send(setting.join)?;
                 Ok((sender, receiver))

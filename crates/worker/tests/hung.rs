@@ -1,8 +1,8 @@
 //! A server that takes nothing keeps nobody waiting for ever: closing its link lets the sender go.
 
-use planaria_protocol::Secret;
 use planaria_protocol::link;
 use planaria_protocol::message::{Push, Shelf};
+use planaria_protocol::{Passport, Secret};
 use planaria_worker::duty::Input;
 use planaria_worker::links::Links;
 use planaria_worker::mail::Mail;
@@ -16,15 +16,15 @@ fn hanging_up_lets_go_of_whoever_waits_for_a_server() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let secret = "cd".repeat(32);
-    let theirs = Secret::from_hex(&secret).unwrap();
+    let theirs = Passport::plain(Secret::from_hex(&secret).unwrap());
     // They take two links in, and never read.
     let accept = move || {
         let accept = || link::accept(listener.accept().unwrap().0, &theirs, 1).unwrap();
         (accept(), accept())
     };
     let accepted = std::thread::spawn(accept);
-    let secret = Secret::from_hex(&secret).unwrap();
-    let connect = || link::connect(&address, &secret, Some(1)).unwrap();
+    let passport = Passport::plain(Secret::from_hex(&secret).unwrap());
+    let connect = || link::connect(&address, &passport, Some(1)).unwrap();
     let ((coordinator, _orders), (server, _pulls)) = (connect(), connect());
     let _theirs = accepted.join().unwrap();
 

@@ -39,6 +39,8 @@ pub struct Worker {
     pub standing: Standing,
     /// Its process.
     pub pid: u32,
+    /// Its machine; nothing for the controller's own.
+    pub machine: Option<String>,
     /// When it was last heard.
     pub heard: Duration,
     /// From which step on servers send it the parameters.
@@ -65,8 +67,8 @@ pub struct Worker {
 
 impl Worker {
     /// One that has just connected.
-    pub fn joined(pid: u32, now: Duration) -> Self {
-        Self { standing: Standing::Joined, pid, heard: now, ..Self::default() }
+    pub fn joined(pid: u32, machine: Option<String>, now: Duration) -> Self {
+        Self { standing: Standing::Joined, pid, machine, heard: now, ..Self::default() }
     }
 
     /// Whether it can be given work.
@@ -132,6 +134,8 @@ pub struct Server {
     pub standing: Standing,
     /// Its process.
     pub pid: u32,
+    /// Its machine; nothing for the controller's own.
+    pub machine: Option<String>,
     /// When it was last heard.
     pub heard: Duration,
     /// Where it listens.
@@ -226,7 +230,8 @@ impl Members {
             let shards = shards.get(worker).copied().unwrap_or(0);
             let state = if *worker >= wanted { "leaving" } else { m.state(phase, shards) };
             let (state, examples_per_second, busy) = (state.into(), m.rate, m.busy);
-            WorkerPulse { worker: *worker, state, shards, examples_per_second, busy }
+            let machine = m.machine.clone();
+            WorkerPulse { worker: *worker, state, shards, examples_per_second, busy, machine }
         };
         let server = |(server, m): (u32, &Server)| {
             let state = match m.standing {
@@ -235,7 +240,8 @@ impl Members {
                 Standing::Ready => "serving",
             };
             let (state, busy, bytes_per_second) = (state.into(), m.busy, m.rate);
-            ServerPulse { server, state, busy, bytes_per_second }
+            let machine = m.machine.clone();
+            ServerPulse { server, state, busy, bytes_per_second, machine }
         };
         let seen =
             |(number, w): &(&u32, &Worker)| **number < wanted || w.standing != Standing::Awaited;

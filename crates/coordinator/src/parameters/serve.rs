@@ -13,7 +13,7 @@ use planaria_protocol::clock::Clock;
 use planaria_protocol::launch::Launch;
 use planaria_protocol::link::{self, Receiver, Sender};
 use planaria_protocol::message::{Agent, FromServer, Join, Pull, Push, ToServer, Trouble};
-use planaria_protocol::{Error, Secret, bytes, listen, weather};
+use planaria_protocol::{Error, Passport, bytes, listen, weather};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -80,9 +80,10 @@ enum Ended {
 
 /// Serves until a coordinator says that the run is over.
 pub fn run(launch: &Launch, index: u32, clock: &dyn Clock, log: Log) -> Result<(), Trouble> {
-    let secret = Secret::from_hex(&launch.secret).map_err(Trouble::new)?;
-    let listener = TcpListener::bind(("127.0.0.1", 0))
-        .map_err(|e| Trouble::new(format!("cannot listen on 127.0.0.1: {e}")))?;
+    let (passport, station) = (Passport::of(launch).map_err(Trouble::new)?, &launch.station);
+    let door = station.listen(0);
+    let listener = TcpListener::bind(&door)
+        .map_err(|e| Trouble::new(format!("cannot listen on {door}: {e}")))?;
     let own = listener.local_addr().map_err(Trouble::new)?;
     let place = place(launch, index, &log);
     let server = Arc::new(Server {
@@ -95,7 +96,7 @@ pub fn run(launch: &Launch, index: u32, clock: &dyn Clock, log: Log) -> Result<(
     let (serving, refusing) = (server.clone(), log);
     let _listening = listen::serve(
         listener,
-        secret.clone(),
+        passport.clone(),
         generation.clone(),
         move |join, sender, receiver| serving.link(&join, sender, receiver),
         move |reason| refusing(&format!("refused a connection: {reason}")),
@@ -103,13 +104,14 @@ pub fn run(launch: &Launch, index: u32, clock: &dyn Clock, log: Log) -> Result<(
     .map_err(Trouble::new)?;
     let address = launch.coordinator.as_deref().unwrap_or_default();
     let ended = loop {
-        let joined = server.reach(address, &secret, clock).and_then(|(sender, orders)| {
+        let joined = server.reach(address, &passport, clock).and_then(|(sender, orders)| {
             generation.store(sender.generation(), Ordering::SeqCst);
             let join = Join {
                 agent: Agent::Server(index),
                 build: launch.build.clone(),
-                pid: std::process::id(),
-                address: Some(own.to_string()),
+                pid: station.pid(),
+                machine: station.machine.clone(),
+                address: Some(station.address(own)),
                 kept: server.keeper.kept(),
             };
             server.serve_generation(&join, sender, orders, clock)
@@ -164,7 +166,7 @@ impl Server {
     fn reach(
         &self,
         address: &str,
-        secret: &Secret,
+        passport: &Passport,
         clock: &dyn Clock,
     ) -> Result<(Sender, Receiver), Trouble> {
         let since = clock.now();
@@ -172,7 +174,7 @@ impl Server {
         let (_keep, pause) = mpsc::channel::<()>();
         loop {
             weather::tick(clock.now());
-            let error = match link::connect(address, secret, None) {
+            let error = match link::connect(address, passport, None) {
                 Ok(link) => return Ok(link),
                 Err(error) => error,
             };

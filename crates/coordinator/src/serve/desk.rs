@@ -163,11 +163,10 @@ impl Desk {
                 None
             }
             Mail::Linked(number, join, sender) => {
-                let Join { agent, build, pid, address, kept } = join;
-                if let Some(old) = self.links.insert(agent, Member { number, sender }) {
+                if let Some(old) = self.links.insert(join.agent, Member { number, sender }) {
                     old.sender.close();
                 }
-                Some(Input::Joined { agent, pid, build, address, kept })
+                Some(Input::Joined(join))
             }
             Mail::Gone(number, Agent::Console, ..) => {
                 self.consoles.remove(&number);

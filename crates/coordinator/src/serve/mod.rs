@@ -21,7 +21,7 @@ use planaria_protocol::checkpoint::{Manifest, Shelf};
 use planaria_protocol::clock::Clock;
 use planaria_protocol::event::{Event, What};
 use planaria_protocol::message::{Trouble, event_bulk};
-use planaria_protocol::{Secret, listen};
+use planaria_protocol::{Passport, listen};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -41,8 +41,8 @@ pub struct Shell {
     pub cluster: Cluster,
     /// Where it listens.
     pub listener: TcpListener,
-    /// Who knows it may join.
-    pub secret: Secret,
+    /// What whoever joins must show.
+    pub passport: Passport,
     /// Of this session.
     pub generation: u64,
     /// `events.jsonl`.
@@ -93,7 +93,7 @@ pub fn run(mut shell: Shell, untold: Vec<What>, started: Option<What>) -> Result
     let listener = shell.listener.try_clone().map_err(Trouble::new)?;
     let listening = listen::serve(
         listener,
-        shell.secret.clone(),
+        shell.passport.clone(),
         Arc::new(AtomicU64::new(shell.generation)),
         move |join, sender, receiver| {
             let number = numbers.fetch_add(1, Ordering::Relaxed);

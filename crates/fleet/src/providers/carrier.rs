@@ -154,7 +154,11 @@ impl End {
             }
             return Err(error);
         }
-        Builder::new().name(format!("hear-{pid}")).spawn(hear).map(drop).inspect_err(|_| self.kill())
+        Builder::new()
+            .name(format!("hear-{pid}"))
+            .spawn(hear)
+            .map(drop)
+            .inspect_err(|_| self.kill())
     }
 }
 

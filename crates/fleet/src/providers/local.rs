@@ -138,7 +138,11 @@ impl Provider for Local {
         };
         let Some((stdout, Some(ending))) = within(limit, &end, hear) else {
             end.kill();
-            let what = format!("`planaria {}` took longer than {} s", arguments.join(" "), limit.as_secs());
+            let what = format!(
+                "`planaria {}` took longer than {} s",
+                arguments.join(" "),
+                limit.as_secs()
+            );
             return Err(Fault::retry(&machine.name, what));
         };
         let code = match ending {
@@ -229,9 +233,8 @@ fn is_host(pid: i32, run: &Tag, home: &Path) -> bool {
     let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
     let asked = [&b"agent"[..], b"host", run.as_str().as_bytes()];
     words.windows(3).any(|three| three == asked)
-        && fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| {
-            fs::canonicalize(home).is_ok_and(|home| cwd.starts_with(home))
-        })
+        && fs::read_link(format!("/proc/{pid}/cwd"))
+            .is_ok_and(|cwd| fs::canonicalize(home).is_ok_and(|home| cwd.starts_with(home)))
 }
 
 /// Names in a folder that can be ours; none where there is no folder.

@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     fn joined(agent: &str, pid: u32) -> What {
-        What::Joined { agent: agent.into(), pid, engine: None, threads: None }
+        What::Joined { agent: agent.into(), pid, engine: None, threads: None, machine: None }
     }
 
     fn lost(agent: &str, pid: u32) -> What {

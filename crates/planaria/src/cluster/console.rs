@@ -3,7 +3,7 @@
 use crate::failure::{Context, Failure, Result};
 use planaria_protocol::event::{Event, Pulse};
 use planaria_protocol::message::{Agent, FromConsole, Join, ToConsole};
-use planaria_protocol::{Error, Receiver, Secret, Sender, connect};
+use planaria_protocol::{Error, Passport, Receiver, Sender, connect};
 use std::cell::Cell;
 use std::sync::mpsc::{Receiver as Inbox, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
@@ -87,12 +87,18 @@ pub struct Console {
 impl Console {
     /// Connects to whichever coordinator listens there, and begins to watch. The coordinator tells
     /// the events of its session from the first; those that were seen are left out.
-    pub fn join(address: &str, secret: &Secret, build: &str, watching: Watching) -> Result<Self> {
-        let (sender, receiver) = connect(address, secret, None).map_err(Failure::failed)?;
+    pub fn join(
+        address: &str,
+        passport: &Passport,
+        build: &str,
+        watching: Watching,
+    ) -> Result<Self> {
+        let (sender, receiver) = connect(address, passport, None).map_err(Failure::failed)?;
         let join = Join {
             agent: Agent::Console,
             build: build.to_owned(),
             pid: std::process::id(),
+            machine: None,
             address: None,
             kept: None,
         };

@@ -4,8 +4,8 @@
 use crate::cluster::console::{Console, Watching};
 use crate::failure::{Context, Failure, Result};
 use crate::run_dir::RunDir;
-use planaria_protocol::Secret;
-use planaria_protocol::launch::Launch;
+use planaria_protocol::launch::{Launch, Trust};
+use planaria_protocol::{Passport, Secret};
 use serde::{Deserialize, Serialize};
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
@@ -21,6 +21,9 @@ struct Content {
     secret: String,
     generation: u64,
     build: String,
+    /// What consoles show where links are under TLS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    trust: Option<Trust>,
 }
 
 /// The file, while the run lives.
@@ -30,13 +33,19 @@ pub struct Control {
 }
 
 impl Control {
-    /// Writes it for a run.
-    pub fn write(run: &RunDir, address: &str, secret: &Secret, launch: &Launch) -> Result<Self> {
+    /// Writes it for a run; whoever reads it shows `passport`.
+    pub fn write(
+        run: &RunDir,
+        address: &str,
+        passport: &Passport,
+        launch: &Launch,
+    ) -> Result<Self> {
         let content = Content {
             address: address.to_owned(),
-            secret: secret.to_hex(),
+            secret: passport.secret().to_hex(),
             generation: launch.generation,
             build: launch.build.clone(),
+            trust: passport.trust().cloned(),
         };
         let text = serde_json::to_vec(&content).expect("plain strings and numbers");
         let path = run.file(FILE);
@@ -77,6 +86,7 @@ pub fn connect(folder: &Path) -> Result<Option<Console>> {
     let content: Content = serde_json::from_slice(&text)
         .map_err(|e| Failure::failed(format!("`{}` cannot be read: {e}", path.display())))?;
     let secret = Secret::from_hex(&content.secret).map_err(Failure::failed)?;
+    let passport = Passport::new(secret, content.trust.as_ref(), None).map_err(Failure::failed)?;
     // Of whichever generation: the coordinator may have been replaced since the file was written.
-    Console::join(&content.address, &secret, &content.build, Watching::default()).map(Some)
+    Console::join(&content.address, &passport, &content.build, Watching::default()).map(Some)
 }

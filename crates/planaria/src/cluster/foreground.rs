@@ -17,7 +17,7 @@ use planaria_fleet::local::{Exit, Local, Started};
 use planaria_fleet::pool::Spot;
 use planaria_fleet::supervise::{Action, Input, Loss, Supervisor};
 use planaria_fleet::yard::Yard;
-use planaria_protocol::Secret;
+use planaria_protocol::Passport;
 use planaria_protocol::event::{Event, Pulse, What};
 use planaria_protocol::launch::Launch;
 use planaria_protocol::message::Agent;
@@ -51,7 +51,8 @@ pub trait Audience {
 /// The processes of a run, seen from the command that started them.
 pub struct Foreground<'a> {
     run: &'a RunDir,
-    secret: &'a Secret,
+    /// What consoles show to the coordinator: this one, and those that find `control.json`.
+    passport: &'a Passport,
     /// What the first coordinator was told.
     first: Launch,
     yard: Yard,
@@ -83,7 +84,7 @@ impl<'a> Foreground<'a> {
     pub fn new(
         run: &'a RunDir,
         program: &Path,
-        secret: &'a Secret,
+        passport: &'a Passport,
         mut first: Launch,
         pooling: Option<Pooling>,
     ) -> Result<Self> {
@@ -100,7 +101,7 @@ impl<'a> Foreground<'a> {
         let pool = pooling.map(|pooling| pooling.pool(port, logs)).transpose()?;
         Ok(Self {
             run,
-            secret,
+            passport,
             yard: Yard::new(here, pool),
             supervisor: Supervisor::new(first.generation, size.servers, size.workers),
             first,
@@ -316,7 +317,7 @@ impl<'a> Foreground<'a> {
         let whom = Whom {
             address: Some(self.address.clone()),
             stdout,
-            secret: self.secret.clone(),
+            passport: self.passport.clone(),
             build: self.first.build.clone(),
             generation,
             seen: self.seen,
@@ -347,7 +348,7 @@ impl<'a> Foreground<'a> {
 
     fn met(&mut self, address: String, console: Console) {
         if self.control.is_none() {
-            match Control::write(self.run, &address, self.secret, &self.first) {
+            match Control::write(self.run, &address, self.passport, &self.first) {
                 Ok(control) => self.control = Some(control),
                 Err(failure) => {
                     self.failed = Some(failure);

@@ -5,7 +5,7 @@
 
 use crate::clock::Stopwatch;
 use crate::cluster::console::{Console, Seen, Watching};
-use planaria_protocol::Secret;
+use planaria_protocol::Passport;
 use std::io::{BufRead, BufReader, Result};
 use std::process::ChildStdout;
 use std::sync::Arc;
@@ -24,8 +24,8 @@ pub struct Whom {
     pub address: Option<String>,
     /// Its standard output, where it was started just now. It must not find it closed.
     pub stdout: Option<ChildStdout>,
-    /// What both know.
-    pub secret: Secret,
+    /// What is shown to it.
+    pub passport: Passport,
     /// Which build it is.
     pub build: String,
     /// Which generation it is; another is not the one that is meant.
@@ -90,7 +90,7 @@ fn reach(whom: Whom, is_off: &AtomicBool) -> Option<(String, Console)> {
     })?;
     while !is_off.load(Ordering::Relaxed) && since.elapsed() < PATIENCE {
         let watching = Watching { supervises: true, seen: whom.seen };
-        match Console::join(&address, &whom.secret, &whom.build, watching) {
+        match Console::join(&address, &whom.passport, &whom.build, watching) {
             Ok(console) if console.generation() == whom.generation => {
                 return Some((address, console));
             }

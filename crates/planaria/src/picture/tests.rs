@@ -13,12 +13,14 @@ fn pulse(workers: u32, servers: u32) -> Pulse {
         shards: if worker == 2 { 1 } else { 3 },
         examples_per_second: Some(8402.4 - f64::from(worker)),
         busy: Some(0.91 - 0.4 * f64::from(worker % 2)),
+        machine: None,
     };
     let server = |server| ServerPulse {
         server,
         state: "serving".into(),
         busy: Some(0.38),
         bytes_per_second: Some(4.12e8),
+        machine: None,
     };
     Pulse {
         phase: "training".into(),
@@ -54,6 +56,26 @@ digits · epoch 3/8 · step 241/768 · loss 0.0413 · acc 98.7% · 19,138 ex/s �
   worker-1  computing   3 shards  8,401 ex/s  ████░░░░  51% busy
   worker-2  computing    1 shard  8,400 ex/s  ███████░  91% busy
   server-0  serving     38% of a core  412.0 MB/s
+",
+    );
+}
+
+#[test]
+fn machines_have_a_column_where_there_are_any() {
+    let mut pulse = pulse(3, 1);
+    pulse.workers[0].machine = Some("lab-1".into());
+    pulse.workers[1].machine = Some("lab-20".into());
+    pulse.servers[0].machine = Some("\x1b[31mlab".into());
+    check(
+        &pulse,
+        100,
+        30,
+        "
+digits · epoch 3/8 · step 241/768 · loss 0.0413 · acc 98.7% · 19,138 ex/s · 0:03 left
+  worker-0  computing   lab-1     3 shards  8,402 ex/s  ███████░  91% busy
+  worker-1  computing   lab-20    3 shards  8,401 ex/s  ████░░░░  51% busy
+  worker-2  computing              1 shard  8,400 ex/s  ███████░  91% busy
+  server-0  serving     ·[31mlab  38% of a core  412.0 MB/s
 ",
     );
 }

@@ -5,7 +5,7 @@
 //! again: it does not end a run that trains. Never decides anything, and never computes a figure.
 
 use crate::clock;
-use crate::failure::{Context, Result};
+use crate::failure::{Context, Result, plain};
 use crate::picture::{Frame, fit};
 use crate::progress::Progress;
 use crate::run_dir::RunDir;
@@ -87,8 +87,9 @@ impl Recorder {
                 self.push(line);
             }
             What::Recovered { step, .. } => self.rewind(*step),
-            What::Joined { agent, pid, engine, threads } => {
-                self.joined(agent, *pid, engine.as_deref(), *threads);
+            What::Joined { agent, pid, engine, threads, machine } => {
+                let means = (engine.as_deref(), *threads);
+                self.joined(agent, *pid, means, machine.as_deref());
             }
             What::Dealt { step, shares, reason } => {
                 let counts: Vec<String> =
@@ -123,7 +124,13 @@ impl Recorder {
         }
     }
 
-    fn joined(&mut self, agent: &str, pid: u32, engine: Option<&str>, threads: Option<u32>) {
+    fn joined(
+        &mut self,
+        agent: &str,
+        pid: u32,
+        (engine, threads): (Option<&str>, Option<u32>),
+        machine: Option<&str>,
+    ) {
         let (is_new, back) = self.tidings.joined(agent, pid);
         if let Some(back) = back {
             return self.progress.note(&back);
@@ -137,7 +144,8 @@ impl Recorder {
             let means = engine.map_or_else(String::new, |engine| {
                 format!(", {engine}, {}", counted(u64::from(threads.unwrap_or(1)), "thread"))
             });
-            self.progress.note_if_plain(&format!("{agent} joined (process {pid}{means})"));
+            let machine = machine.map_or_else(String::new, |name| format!(" on {}", plain(name)));
+            self.progress.note_if_plain(&format!("{agent} joined{machine} (process {pid}{means})"));
         } else if self.awaited == 0 {
             self.progress.note_if_plain("every process has joined");
         }

@@ -147,7 +147,10 @@ fn what_was_left_half_way_is_cleaned_up(bed: &Bed<'_>) {
     provider.create(&run, &machines[1]).expect("created");
     let after = (bed.provider)();
     let listed = names(&after.list(&run).expect("a list"));
-    assert!(listed.contains(&machines[0].name) && listed.is_subset(&names(&machines)), "{listed:?}");
+    assert!(
+        listed.contains(&machines[0].name) && listed.is_subset(&names(&machines)),
+        "{listed:?}"
+    );
     give_back(&*after, &run, &machines);
     left.ends(LONG);
     nothing_is_left(bed, &run);

@@ -119,7 +119,9 @@ fn possible() -> Result<(), String> {
     if unsafe { libc::geteuid() } != 0 {
         return Err("only root can make network namespaces".into());
     }
-    for (file, package) in [("sshd", "openssh-server"), ("ip", "iproute2"), ("iptables", "iptables")] {
+    for (file, package) in
+        [("sshd", "openssh-server"), ("ip", "iproute2"), ("iptables", "iptables")]
+    {
         let found = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"]
             .iter()
             .any(|folder| Path::new(folder).join(file).exists());

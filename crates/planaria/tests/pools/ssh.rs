@@ -103,7 +103,8 @@ fn hosts_may_be_spelled_out_and_behind_another() {
 #[test]
 fn greetings_are_passed_over() {
     let Some(hosts) = Hosts::up(1, &[]) else { return };
-    let shell = "#!/bin/sh\necho Welcome to this machine\necho It has rules >&2\nexec /bin/sh \"$@\"\n";
+    let shell =
+        "#!/bin/sh\necho Welcome to this machine\necho It has rules >&2\nexec /bin/sh \"$@\"\n";
     hosts.on(1, &format!("printf '%s' '{shell}' >/bin/greeting; chmod 755 /bin/greeting"));
     hosts.on(1, "sed -i 's,^\\(root:.*\\):/bin/sh$,\\1:/bin/greeting,' /etc/passwd");
     assert!(hosts.on(1, "true").starts_with("Welcome"));
@@ -196,7 +197,8 @@ fn ansible_is_told_how_to_get_there() {
     };
     let provider = Ssh::new(Settings { hosts: vec![host.clone()], ..Settings::default() });
     let line = provider.inventory(&host.machine());
-    let begins = "ansible_host=10.0.0.2 ansible_user=lab ansible_port=2222 ansible_ssh_common_args=\"";
+    let begins =
+        "ansible_host=10.0.0.2 ansible_user=lab ansible_port=2222 ansible_ssh_common_args=\"";
     assert!(line.starts_with(begins) && line.contains("'-i' '/keys/lab'"), "{line}");
 }
 

@@ -41,7 +41,12 @@ fn wrong_keys() {
     let found = fault(settings.clone(), &program(), 10.0);
     let whom = format!("root@{}", hosts.address(1));
     let key = wrong.display().to_string();
-    says(&found, Remedy::Replace, &["does not let us in", &whom, &key, "Permission denied"], "ssh-copy-id");
+    says(
+        &found,
+        Remedy::Replace,
+        &["does not let us in", &whom, &key, "Permission denied"],
+        "ssh-copy-id",
+    );
 
     settings.hosts[0].key = Some("/nonexistent/key".into());
     let found = fault(settings.clone(), &program(), 1.0);
@@ -136,8 +141,11 @@ fn hosts_that_answer_and_then_hang() {
     let found = fault(patient.clone(), &program(), 15.0);
     says(&found, Remedy::Retry, &["answered and then hung", "2 s"], "log in by hand");
     // Right after the login.
-    hosts.on(1, "sed -i 's,^\\(root:.*\\):/bin/sh$,\\1:/bin/hang,' /etc/passwd; \
-                 printf '#!/bin/sh\\nexec sleep 1000\\n' >/bin/hang; chmod 755 /bin/hang");
+    hosts.on(
+        1,
+        "sed -i 's,^\\(root:.*\\):/bin/sh$,\\1:/bin/hang,' /etc/passwd; \
+                 printf '#!/bin/sh\\nexec sleep 1000\\n' >/bin/hang; chmod 755 /bin/hang",
+    );
     let found = fault(patient, &program(), 10.0);
     says(&found, Remedy::Retry, &["did not answer within 6 s"], "log in by hand");
 
@@ -181,10 +189,16 @@ fn machines_that_cannot_run_the_program() {
 
     // What only shows when it is tried.
     let broken = folder.path().join("broken");
-    std::fs::write(&broken, "#!/bin/sh\necho 'libgone.so: no such file' >&2\nexit 127\n").expect("a file");
+    std::fs::write(&broken, "#!/bin/sh\necho 'libgone.so: no such file' >&2\nexit 127\n")
+        .expect("a file");
     let broken = Program::read(&broken, planaria::BUILD).expect("a program");
     let found = fault(hosts.settings(), &broken, 10.0);
-    says(&found, Remedy::Replace, &["does not run there (exit code 127)", "libgone.so"], "static build");
+    says(
+        &found,
+        Remedy::Replace,
+        &["does not run there (exit code 127)", "libgone.so"],
+        "static build",
+    );
     let other = folder.path().join("other");
     std::fs::write(&other, "#!/bin/sh\necho other\n").expect("a file");
     let other = Program::read(&other, planaria::BUILD).expect("a program");

@@ -11,9 +11,7 @@ use std::time::Duration;
 impl Cluster {
     pub(super) fn take(&mut self, now: Duration, input: Input) -> Result<(), Trouble> {
         match input {
-            Input::Joined { agent, pid, build, address, kept } => {
-                self.joined(now, agent, pid, &build, (address, kept))
-            }
+            Input::Joined(join) => self.joined(now, join),
             Input::Left { agent, pid, how, ended } => self.left(now, agent, pid, how, ended),
             Input::Worker(worker, said) => self.worker_said(now, worker, said),
             Input::Server(server, said, squares) => self.server_said(now, server, said, squares),

@@ -7,24 +7,21 @@ use crate::decide::member::{Standing, Worker};
 use crate::decide::patience::Patience;
 use crate::decide::record::Record;
 use planaria_protocol::event::What;
-use planaria_protocol::message::{Agent, Kept, Shelf, Source, ToServer, ToWorker, Trouble};
+use planaria_protocol::message::{Agent, Join, Shelf, Source, ToServer, ToWorker, Trouble};
 use planaria_protocol::state::State;
 use std::time::Duration;
 
 /// Most workers that a run may have.
 pub const WORKERS_MAX: u32 = 4096;
 
+/// Longest name of a machine that is kept, in characters; every pulse repeats them.
+const MACHINE_MAX: usize = 64;
+
 impl Cluster {
-    pub(super) fn joined(
-        &mut self,
-        now: Duration,
-        agent: Agent,
-        pid: u32,
-        build: &str,
-        (address, kept): (Option<String>, Option<Kept>),
-    ) -> Result<(), Trouble> {
-        if build != self.config.build {
-            let own = &self.config.build;
+    pub(super) fn joined(&mut self, now: Duration, join: Join) -> Result<(), Trouble> {
+        let agent = join.agent;
+        if join.build != self.config.build {
+            let (build, own) = (&join.build, &self.config.build);
             return Err(Trouble {
                 message: format!("{agent} runs build {build}, but the run began with {own}"),
                 hint: Some("the program was replaced while it started; start the run again".into()),
@@ -33,18 +30,18 @@ impl Cluster {
         }
         match agent {
             Agent::Worker(worker) if worker >= WORKERS_MAX => Ok(()),
-            Agent::Worker(worker) => self.worker_joined(now, worker, pid),
-            Agent::Server(server) => self.server_joined(now, server, pid, (address, kept)),
+            Agent::Worker(worker) => self.worker_joined(now, worker, join),
+            Agent::Server(server) => self.server_joined(now, server, join),
             Agent::Coordinator | Agent::Console => Ok(()),
         }
     }
 
-    fn worker_joined(&mut self, now: Duration, worker: u32, pid: u32) -> Result<(), Trouble> {
+    fn worker_joined(&mut self, now: Duration, worker: u32, join: Join) -> Result<(), Trouble> {
         if self.standing(worker) != Standing::Awaited {
-            let how = format!("process {pid} has come in its place");
+            let how = format!("process {} has come in its place", join.pid);
             self.lose_worker(now, worker, how, false)?;
         }
-        self.members.workers.insert(worker, Worker::joined(pid, now));
+        self.members.workers.insert(worker, Worker::joined(join.pid, machine(join.machine), now));
         if worker >= self.wanted {
             self.tell_worker(worker, ToWorker::Finish, "so many workers are not wanted");
         } else if self.members.servers_are(Standing::Ready) {
@@ -53,23 +50,18 @@ impl Cluster {
         Ok(())
     }
 
-    fn server_joined(
-        &mut self,
-        now: Duration,
-        server: u32,
-        pid: u32,
-        (address, kept): (Option<String>, Option<Kept>),
-    ) -> Result<(), Trouble> {
+    fn server_joined(&mut self, now: Duration, server: u32, join: Join) -> Result<(), Trouble> {
         let Some(member) = self.members.servers.get_mut(server as usize) else {
             return Err(Trouble::new(format!("server-{server} is not part of the run")));
         };
         if member.standing != Standing::Awaited {
-            let how = format!("process {pid} has come in its place");
+            let how = format!("process {} has come in its place", join.pid);
             return self.lose_server(now, server, how, false);
         }
         member.standing = Standing::Joined;
-        (member.pid, member.heard, member.kept) = (pid, now, kept);
-        member.address = address.unwrap_or_default();
+        (member.pid, member.heard, member.kept) = (join.pid, now, join.kept);
+        member.machine = machine(join.machine);
+        member.address = join.address.unwrap_or_default();
         if self.members.servers_are(Standing::Joined) {
             self.begin_servers();
         }
@@ -145,7 +137,8 @@ impl Cluster {
         let member = &mut self.members.servers[server as usize];
         member.standing = Standing::Ready;
         let (agent, engine, threads) = (Agent::Server(server).to_string(), None, None);
-        let joined = What::Joined { agent, pid: member.pid, engine, threads };
+        let (pid, machine) = (member.pid, member.machine.clone());
+        let joined = What::Joined { agent, pid, engine, threads, machine };
         self.record(joined, "it has its blocks");
         if !self.members.servers_are(Standing::Ready) {
             return Ok(());
@@ -185,6 +178,7 @@ impl Cluster {
             pid: member.pid,
             engine: Some(engine),
             threads: Some(threads),
+            machine: member.machine.clone(),
         };
         self.record(joined, "it has its data and knows the servers");
         self.available(now)
@@ -233,4 +227,8 @@ impl Cluster {
             self.tell_worker(worker, ToWorker::Finish, "so many workers are not wanted");
         }
     }
+}
+
+fn machine(name: Option<String>) -> Option<String> {
+    name.map(|name| name.chars().take(MACHINE_MAX).collect())
 }

@@ -6,7 +6,7 @@ use planaria_learn::Scores;
 use planaria_numerics::aggregate::shard_range;
 use planaria_protocol::event::What;
 use planaria_protocol::message::{
-    Agent, FromServer, FromWorker, HeldOut, Kept, ToServer, ToWorker,
+    Agent, FromServer, FromWorker, HeldOut, Join, ToServer, ToWorker,
 };
 use planaria_protocol::state::State;
 use serde::{Deserialize, Serialize};
@@ -68,18 +68,7 @@ pub struct Origin {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Input {
     /// A process has joined.
-    Joined {
-        /// Who.
-        agent: Agent,
-        /// Its process.
-        pid: u32,
-        /// Its build.
-        build: String,
-        /// Where it listens.
-        address: Option<String>,
-        /// What a server has kept from before.
-        kept: Option<Kept>,
-    },
+    Joined(Join),
     /// A process has gone: its link has ended, or it has.
     Left {
         /// Who.

@@ -157,7 +157,8 @@ mod tests {
             ..Host::new("node1")
         };
         let called = ssh(&settings, &host, Sharing::Use(Path::new("/t/1")), "exec sh");
-        let words: Vec<_> = called.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
+        let words: Vec<_> =
+            called.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
         let text = words.join(" ");
         for expect in [
             "BatchMode=yes",

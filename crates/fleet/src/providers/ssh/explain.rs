@@ -35,14 +35,23 @@ pub fn explain(settings: &Settings, host: &Host, said: &str) -> Fault {
         }
         return Fault::replace(name, what, "check the name under `hosts`, or give an address");
     }
-    if has("Can't open user config file") || has("Bad configuration option") || has("terminating,") {
+    if has("Can't open user config file") || has("Bad configuration option") || has("terminating,")
+    {
         let hint = "check the file that `config` names, or ~/.ssh/config";
-        return Fault::fix(name, format!("ssh does not take its configuration: {}", last(said)), hint);
+        return Fault::fix(
+            name,
+            format!("ssh does not take its configuration: {}", last(said)),
+            hint,
+        );
     }
     if let Some(fault) = unreachable(settings, host, said) {
         return fault;
     }
-    if has("sh: not found") || has("head: not found") || has("not available") || has("request failed") {
+    if has("sh: not found")
+        || has("head: not found")
+        || has("not available")
+        || has("request failed")
+    {
         let what = format!("{whom} lets us in but runs no commands: {}", last(said));
         return Fault::replace(name, what, "the user needs a shell there, with the usual commands");
     }
@@ -167,7 +176,8 @@ fn unreachable(settings: &Settings, host: &Host, said: &str) -> Option<Fault> {
     } else {
         return None;
     };
-    let hint = "check that the machine is up, its address and `port`, and the firewall between".into();
+    let hint =
+        "check that the machine is up, its address and `port`, and the firewall between".into();
     Some(Fault { hint: Some(hint), ..Fault::retry(&host.name, what) })
 }
 
@@ -207,12 +217,28 @@ mod tests {
         check("Connection closed by 10.0.0.2 port 22", Remedy::Retry, "closed the connection");
         check("Timeout, server node1 not responding.", Remedy::Retry, "has stopped answering");
         let name = "ssh: Could not resolve hostname node1:";
-        check(&format!("{name} Name or service not known"), Remedy::Replace, "`node1` is not known");
+        check(
+            &format!("{name} Name or service not known"),
+            Remedy::Replace,
+            "`node1` is not known",
+        );
         check(&format!("{name} Temporary failure in name resolution"), Remedy::Retry, "not known");
         check("lab@node1: Permission denied (publickey).", Remedy::Replace, "with the key `/k`");
-        check("No ED25519 host key is known for node1 and", Remedy::Replace, "host key is not known");
-        check("@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @", Remedy::Replace, "HAS CHANGED");
-        check("Permissions 0644 for '/k' are too open. bad permissions", Remedy::Replace, "others can read `/k`");
+        check(
+            "No ED25519 host key is known for node1 and",
+            Remedy::Replace,
+            "host key is not known",
+        );
+        check(
+            "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @",
+            Remedy::Replace,
+            "HAS CHANGED",
+        );
+        check(
+            "Permissions 0644 for '/k' are too open. bad permissions",
+            Remedy::Replace,
+            "others can read `/k`",
+        );
         check("Can't open user config file /x: No such file", Remedy::Fix, "configuration");
         check("sh: 1: head: not found", Remedy::Replace, "runs no commands");
         check("what\nelse\u{1b}[2J?\n\n", Remedy::Retry, "ended: else[2J?");

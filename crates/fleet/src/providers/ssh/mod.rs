@@ -19,8 +19,8 @@ pub mod session;
 pub mod settings;
 pub mod sockets;
 
-pub use settings::{Host, HostKeys, Settings};
 use settings::host_and_port;
+pub use settings::{Host, HostKeys, Settings};
 
 use crate::channel::{Channel, LastWords};
 use crate::program::Program;
@@ -105,7 +105,8 @@ impl Ssh {
         let words = carrier.last_words.clone();
         let said = session::ask(carrier, script, self.patience());
         let said = said.map_err(|trouble| self.fault(&host, trouble, &words))?;
-        let lines: Vec<Line> = String::from_utf8_lossy(&said).lines().filter_map(script::read).collect();
+        let lines: Vec<Line> =
+            String::from_utf8_lossy(&said).lines().filter_map(script::read).collect();
         let ends = [Line::Counted, Line::Removed];
         if lines.iter().any(|line| ends.contains(line) || matches!(line, Line::Kept(_))) {
             return Ok(lines);
@@ -148,7 +149,9 @@ impl Ssh {
             Trouble::Silence(time, has_spoken) => {
                 let whom = host.whom();
                 let what = match has_spoken {
-                    true => format!("{whom} answered and then hung: nothing for {} s", time.as_secs()),
+                    true => {
+                        format!("{whom} answered and then hung: nothing for {} s", time.as_secs())
+                    }
                     false => format!("{whom} did not answer within {} s", time.as_secs()),
                 };
                 let hint = "look at its load and its disks; log in by hand and see";
@@ -244,14 +247,16 @@ impl Provider for Ssh {
         let opened = session::open(carrier, script, program, self.patience(), false);
         let opened = opened.map_err(fault)?;
         let patience = Patience { connecting: within, waiting: within };
-        let said = session::feed(opened, input.to_vec(), patience).map_err(|trouble| match trouble {
-            Trouble::Silence(time, _) => {
-                let command = arguments.join(" ");
-                let what = format!("`planaria {command}` took longer than {} s", time.as_secs());
-                Fault::retry(&host.name, what)
-            }
-            other => fault(other),
-        })?;
+        let said =
+            session::feed(opened, input.to_vec(), patience).map_err(|trouble| match trouble {
+                Trouble::Silence(time, _) => {
+                    let command = arguments.join(" ");
+                    let what =
+                        format!("`planaria {command}` took longer than {} s", time.as_secs());
+                    Fault::retry(&host.name, what)
+                }
+                other => fault(other),
+            })?;
         let (stdout, code) = script::ended(&said).ok_or_else(|| fault(Trouble::Ended))?;
         Ok(Ran { code, stdout: stdout.to_vec(), stderr: words.text().into_bytes() })
     }
@@ -259,7 +264,10 @@ impl Provider for Ssh {
     fn list(&self, run: &Tag) -> Result<Vec<Machine>, Fault> {
         let is_of = |line: &Line| matches!(line, Line::Folder(tag) | Line::Host(tag) if tag == run);
         let census = self.census()?.into_iter();
-        Ok(census.filter(|(_, lines)| lines.iter().any(is_of)).map(|(machine, _)| machine).collect())
+        Ok(census
+            .filter(|(_, lines)| lines.iter().any(is_of))
+            .map(|(machine, _)| machine)
+            .collect())
     }
 
     fn destroy(&self, run: &Tag, machine: &Machine) -> Result<(), Fault> {
@@ -321,8 +329,10 @@ impl Provider for Ssh {
         let mut words = vec![format!("ansible_host={}", host.host)];
         words.extend(host.user.iter().map(|user| format!("ansible_user={user}")));
         words.extend(host.port.iter().map(|port| format!("ansible_port={port}")));
-        let options: Vec<String> =
-            command::common(&self.settings, &host).iter().map(|word| script::quoted(word)).collect();
+        let options: Vec<String> = command::common(&self.settings, &host)
+            .iter()
+            .map(|word| script::quoted(word))
+            .collect();
         // In an inventory a value with spaces is in quotes, in which a backslash escapes.
         let options = options.join(" ").replace('\\', r"\\").replace('"', r#"\""#);
         words.push(format!("ansible_ssh_common_args=\"{options}\""));

@@ -152,8 +152,11 @@ impl<'a> Elf<'a> {
         let (_, offset, _, length) = *self.segments.iter().find(|(kind, ..)| *kind == DYNAMIC)?;
         let entry = |wanted: u64| {
             let entries = (0..length / 16).map(|n| n * 16);
-            let mut found = entries.take_while(|at| self.u64(offset, *at).is_some_and(|tag| tag != 0));
-            found.find(|at| self.u64(offset, *at) == Some(wanted)).and_then(|at| self.u64(offset, at + 8))
+            let mut found =
+                entries.take_while(|at| self.u64(offset, *at).is_some_and(|tag| tag != 0));
+            found
+                .find(|at| self.u64(offset, *at) == Some(wanted))
+                .and_then(|at| self.u64(offset, at + 8))
         };
         let strings = self.offset(entry(STRINGS)?)?;
         let mut file = self.offset(entry(VERSIONS)?)?;
@@ -265,7 +268,10 @@ mod tests {
         check(facts("x86_64", "glibc 2.34", None), "");
         check(facts("x86_64", "unknown", None), "");
         check(facts("aarch64", "glibc 2.36", None), "is Linux aarch64");
-        check(facts("x86_64", "glibc 2.28", None), "has glibc 2.28, and this program needs glibc 2.34");
+        check(
+            facts("x86_64", "glibc 2.28", None),
+            "has glibc 2.28, and this program needs glibc 2.34",
+        );
         check(facts("x86_64", "musl", None), "has musl");
         check(facts("x86_64", "glibc 2.36", Some(3)), "disk is full: 3 MiB");
         let system = Facts { system: "Darwin".into(), ..facts("x86_64", "unknown", None) };

@@ -148,10 +148,16 @@ mod tests {
             ("Welcome to Debian!\n", None),
             ("planaria: unheard of\n", None),
             ("planaria: ready\n", Some(Line::Ready)),
-            ("planaria: missing Linux x86_64 1000 glibc 2.36\n", facts(Some(1_024_000), "glibc 2.36")),
+            (
+                "planaria: missing Linux x86_64 1000 glibc 2.36\n",
+                facts(Some(1_024_000), "glibc 2.36"),
+            ),
             ("planaria: missing Linux x86_64 unknown musl\r\n", facts(None, "musl")),
             ("planaria: missing Linux\n", None),
-            ("planaria: fault folder no: way\n", Some(Line::Fault("folder".into(), "no: way".into()))),
+            (
+                "planaria: fault folder no: way\n",
+                Some(Line::Fault("folder".into(), "no: way".into())),
+            ),
             ("planaria: folder ../x\n", None),
             ("planaria: folder a-1\n", Some(Line::Folder(Tag::new("a-1").expect("a name")))),
         ] {

@@ -154,7 +154,11 @@ fn within<T: Send + 'static>(
                 let has_ended = !end.is_running();
                 end.kill();
                 end.wait(Duration::from_secs(2));
-                return Err(if has_ended { Trouble::Ended } else { Trouble::Silence(wait, has_spoken) });
+                return Err(if has_ended {
+                    Trouble::Ended
+                } else {
+                    Trouble::Silence(wait, has_spoken)
+                });
             }
         }
     }

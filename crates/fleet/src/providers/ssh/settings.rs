@@ -133,7 +133,9 @@ impl Host {
             let what = format!("`{}` is no name or address of a host", self.host);
             return wrong(what, "write a name of ~/.ssh/config, of the network, or an address");
         }
-        if let Some(user) = self.user.as_deref().filter(|user| !is_name(user.trim_start_matches('_'))) {
+        if let Some(user) =
+            self.user.as_deref().filter(|user| !is_name(user.trim_start_matches('_')))
+        {
             return wrong(format!("`{user}` cannot be a user"), "check `user`");
         }
         if let Some(jump) = self.jump.as_deref().filter(|jump| !is_way(jump)) {

@@ -1,6 +1,7 @@
 //! A console and a coordinator that is none: it only says what a test wants it to say.
 
 use super::*;
+use planaria_protocol::Secret;
 use planaria_protocol::listen::{self, Listening};
 use planaria_protocol::message::event_bulk;
 use std::net::TcpListener;
@@ -15,8 +16,8 @@ use planaria_protocol::event::What;
 pub(crate) fn fake(
     what: Vec<What>,
     answer: impl Fn(&FromConsole) -> Option<What> + Send + Sync + 'static,
-) -> (String, Secret, Listening, Heard<FromConsole>) {
-    let secret = Secret::random().unwrap();
+) -> (String, Passport, Listening, Heard<FromConsole>) {
+    let passport = Passport::plain(Secret::random().unwrap());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let (pass, heard) = channel();
@@ -36,8 +37,8 @@ pub(crate) fn fake(
         }
     };
     let generation = Arc::new(AtomicU64::new(7));
-    let listening = listen::serve(listener, secret.clone(), generation, on_link, |_| {}).unwrap();
-    (address, secret, listening, heard)
+    let listening = listen::serve(listener, passport.clone(), generation, on_link, |_| {}).unwrap();
+    (address, passport, listening, heard)
 }
 
 const MOMENT: Duration = Duration::from_secs(10);
@@ -56,8 +57,8 @@ fn scaled(console: &Console) -> Option<u32> {
 #[test]
 fn a_console_that_comes_again_hears_only_what_it_has_not_seen() {
     let events = (0..5).map(|workers| What::Scaled { workers }).collect();
-    let (address, secret, _listening, heard) = fake(events, |_| None);
-    let first = Console::join(&address, &secret, "b", Watching::default()).unwrap();
+    let (address, passport, _listening, heard) = fake(events, |_| None);
+    let first = Console::join(&address, &passport, "b", Watching::default()).unwrap();
     assert_eq!(first.generation(), 7);
     assert_eq!([scaled(&first), scaled(&first), scaled(&first)], [Some(0), Some(1), Some(2)]);
     assert_eq!(
@@ -68,7 +69,7 @@ fn a_console_that_comes_again_hears_only_what_it_has_not_seen() {
     assert_eq!(heard.recv().unwrap(), FromConsole::Watch { supervises: false });
     let watching = Watching { supervises: true, seen: first.seen() };
     drop(first);
-    let second = Console::join(&address, &secret, "b", watching).unwrap();
+    let second = Console::join(&address, &passport, "b", watching).unwrap();
     assert_eq!([scaled(&second), scaled(&second), scaled(&second)], [Some(3), Some(4), None]);
     assert_eq!(second.seen(), Seen { place: 5, generation: 7 });
     assert_eq!(heard.recv().unwrap(), FromConsole::Watch { supervises: true });
@@ -77,14 +78,14 @@ fn a_console_that_comes_again_hears_only_what_it_has_not_seen() {
 #[test]
 fn what_a_new_coordinator_tells_is_heard_though_events_before_it_were_lost() {
     let events = (0..5).map(|workers| What::Scaled { workers }).collect();
-    let (address, secret, _listening, _heard) = fake(events, |_| None);
+    let (address, passport, _listening, _heard) = fake(events, |_| None);
     // The one before it had told nine, of which the disk has none.
     let seen = Seen { place: 9, generation: 6 };
     let watching = Watching { supervises: true, seen };
-    let first = Console::join(&address, &secret, "b", watching).unwrap();
+    let first = Console::join(&address, &passport, "b", watching).unwrap();
     assert_eq!([scaled(&first), scaled(&first), scaled(&first)], [Some(0), Some(1), Some(2)]);
     // A link that is lost meanwhile costs nothing.
     let watching = Watching { supervises: true, seen: first.seen() };
-    let second = Console::join(&address, &secret, "b", watching).unwrap();
+    let second = Console::join(&address, &passport, "b", watching).unwrap();
     assert_eq!([scaled(&second), scaled(&second), scaled(&second)], [Some(3), Some(4), None]);
 }

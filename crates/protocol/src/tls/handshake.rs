@@ -1,0 +1,239 @@
+//! Two strangers become peers: each shows a certificate of the run's authority.
+//!
+//! Owns the handshake's bytes and their bounds; what they mean is rustls'. Whoever does not begin
+//! with TLS is told nothing. Never takes longer than the connection's time allows.
+
+use super::NAME;
+use super::record::Key;
+use super::stream::{Agreed, Renewal, Tls};
+use super::trusted::Trusted;
+use crate::auth;
+use crate::error::Error;
+use crate::ticks::{TICK, Ticks};
+use crate::transport::Transport;
+use rustls::client::UnbufferedClientConnection;
+use rustls::pki_types::ServerName;
+use rustls::server::UnbufferedServerConnection;
+use rustls::unbuffered::{ConnectionState, UnbufferedStatus};
+use rustls::{CertificateError, ExtractedSecrets, InvalidMessage};
+use std::io::Write;
+use std::net::TcpStream;
+
+/// Most bytes of a handshake that wait for the rest of their message: certificates are a few
+/// hundred each.
+const BYTES_MAX: usize = 32 << 10;
+
+const WHAT: &str = "the TLS handshake";
+
+/// First byte of a handshake's record.
+const HANDSHAKE: u8 = 22;
+
+/// Told to processes of planaria that speak without TLS: a fatal alert, `handshake_failure`.
+const NOT_PLAIN: [u8; 7] = [21, 3, 3, 0, 2, 2, 40];
+
+/// The end that connected.
+pub(crate) fn client(
+    stream: TcpStream,
+    trusted: &Trusted,
+    ticks: &mut Ticks,
+) -> Result<Box<dyn Transport>, Error> {
+    client_tls(stream, trusted, ticks).map(|tls| Box::new(tls) as _)
+}
+
+/// The end that was connected to.
+pub(crate) fn server(
+    stream: TcpStream,
+    trusted: &Trusted,
+    ticks: &mut Ticks,
+) -> Result<Box<dyn Transport>, Error> {
+    server_tls(stream, trusted, ticks).map(|tls| Box::new(tls) as _)
+}
+
+pub(super) fn client_tls(
+    mut stream: TcpStream,
+    trusted: &Trusted,
+    ticks: &mut Ticks,
+) -> Result<Tls, Error> {
+    let name = ServerName::try_from(NAME).expect("it is a name");
+    let mut connection =
+        UnbufferedClientConnection::new(trusted.client.clone(), name).map_err(failed)?;
+    let mut talk = Talk::begin(&stream)?;
+    let process: Process<UnbufferedClientConnection, _> =
+        |connection, bytes| connection.process_tls_records(bytes);
+    talk.through(&mut connection, process, &mut stream, ticks)?;
+    talk.end(stream, connection.dangerous_into_kernel_connection())
+}
+
+pub(super) fn server_tls(
+    mut stream: TcpStream,
+    trusted: &Trusted,
+    ticks: &mut Ticks,
+) -> Result<Tls, Error> {
+    let mut talk = Talk::begin(&stream)?;
+    talk.look(&mut stream, ticks)?;
+    let mut connection = UnbufferedServerConnection::new(trusted.server.clone()).map_err(failed)?;
+    let process: Process<UnbufferedServerConnection, _> =
+        |connection, bytes| connection.process_tls_records(bytes);
+    talk.through(&mut connection, process, &mut stream, ticks)?;
+    talk.end(stream, connection.dangerous_into_kernel_connection())
+}
+
+/// The next thing to do, of either side's connection.
+type Process<C, D> = for<'c, 'i> fn(&'c mut C, &'i mut [u8]) -> UnbufferedStatus<'c, 'i, D>;
+
+/// What was heard and what is to be said.
+struct Talk {
+    /// Heard and not understood.
+    heard: Vec<u8>,
+    say: Vec<u8>,
+    has_spoken: bool,
+    /// What came under the keys that the handshake has just agreed on.
+    opened: Vec<u8>,
+}
+
+impl Talk {
+    fn begin(stream: &TcpStream) -> Result<Self, Error> {
+        Transport::set_timeout(stream, Some(TICK)).map_err(Error::io("setting a time-out"))?;
+        Ok(Self { heard: Vec::new(), say: Vec::new(), has_spoken: false, opened: Vec::new() })
+    }
+
+    /// Reads who it is by its first bytes, and goes on with whoever speaks TLS.
+    fn look(&mut self, stream: &mut TcpStream, ticks: &mut Ticks) -> Result<(), Error> {
+        while self.heard.len() < 4 {
+            self.hear(stream, ticks)?;
+        }
+        let first = [self.heard[0], self.heard[1], self.heard[2], self.heard[3]];
+        if first == auth::MAGIC {
+            // It may be one of ours that was told too little; if not, it learns nothing by it.
+            let _ = stream.write_all(&NOT_PLAIN);
+            return Err(Error::Plain);
+        }
+        if first[..2] != [HANDSHAKE, 3] {
+            return Err(Error::Stranger(first));
+        }
+        Ok(())
+    }
+
+    /// Until both ends have shown their certificates, as far as this end can see.
+    fn through<C, D>(
+        &mut self,
+        connection: &mut C,
+        process: Process<C, D>,
+        stream: &mut TcpStream,
+        ticks: &mut Ticks,
+    ) -> Result<(), Error> {
+        loop {
+            let UnbufferedStatus { discard, state } = process(connection, &mut self.heard);
+            let mut is_blocked = false;
+            match state {
+                Ok(ConnectionState::EncodeTlsData(mut data)) => {
+                    encode(&mut self.say, |into| data.encode(into).map_err(drop));
+                }
+                Ok(ConnectionState::TransmitTlsData(data)) => {
+                    data.done();
+                    self.speak(stream)?;
+                }
+                Ok(ConnectionState::ReadTraffic(mut traffic)) => {
+                    while let Some(record) = traffic.next_record() {
+                        self.opened.extend_from_slice(record.map_err(failed)?.payload);
+                    }
+                }
+                Ok(ConnectionState::BlockedHandshake) => is_blocked = true,
+                Ok(ConnectionState::WriteTraffic(_)) => {
+                    self.heard.drain(..discard);
+                    return Ok(());
+                }
+                Ok(_) => return Err(Error::HungUp(WHAT)),
+                Err(error) => {
+                    self.complain(connection, process, stream);
+                    return Err(failed(error));
+                }
+            }
+            self.heard.drain(..discard);
+            if is_blocked {
+                self.hear(stream, ticks)?;
+            }
+        }
+    }
+
+    /// Says what was wrong to a peer that has heard something before.
+    fn complain<C, D>(
+        &mut self,
+        connection: &mut C,
+        process: Process<C, D>,
+        stream: &mut TcpStream,
+    ) {
+        if !self.has_spoken {
+            return;
+        }
+        // There is one alert; where there are more, the first says it all.
+        if let Ok(ConnectionState::EncodeTlsData(mut data)) = process(connection, &mut []).state {
+            encode(&mut self.say, |into| data.encode(into).map_err(drop));
+            // Why it failed is told by whoever asked for the connection.
+            let _ = self.speak(stream);
+        }
+    }
+
+    fn hear(&mut self, stream: &mut TcpStream, ticks: &mut Ticks) -> Result<(), Error> {
+        let before = self.heard.len();
+        if before >= BYTES_MAX {
+            return Err(Error::Handshake(format!(
+                "its messages are longer than {BYTES_MAX} bytes"
+            )));
+        }
+        self.heard.resize(BYTES_MAX, 0);
+        let read = ticks.read(stream, &mut self.heard[before..], WHAT);
+        self.heard.truncate(before + *read.as_ref().unwrap_or(&0));
+        read.map(drop)
+    }
+
+    fn speak(&mut self, stream: &mut TcpStream) -> Result<(), Error> {
+        self.has_spoken = true;
+        // A new connection takes these few bytes at once.
+        stream.write_all(&self.say).map_err(Error::io("writing to the other end"))?;
+        self.say.clear();
+        Ok(())
+    }
+
+    fn end<R: Renewal + 'static>(
+        self,
+        stream: TcpStream,
+        agreed: Result<(ExtractedSecrets, R), rustls::Error>,
+    ) -> Result<Tls, Error> {
+        let (secrets, renewal) = agreed.map_err(failed)?;
+        let keys = (Key::new(secrets.tx)?, Key::new(secrets.rx)?);
+        let (opened, unopened) = (self.opened, self.heard);
+        Ok(Tls::new(stream, Agreed { keys, renewal: Box::new(renewal), opened, unopened }))
+    }
+}
+
+/// Appends what rustls encodes, which says how much room it needs by failing.
+fn encode(say: &mut Vec<u8>, mut data: impl FnMut(&mut [u8]) -> Result<usize, ()>) {
+    let start = say.len();
+    let mut room = 4 << 10;
+    loop {
+        say.resize(start + room, 0);
+        match data(&mut say[start..]) {
+            Ok(written) => return say.truncate(start + written),
+            // A record is at most so long, so this ends.
+            Err(()) if room <= BYTES_MAX => room *= 2,
+            Err(()) => return say.truncate(start),
+        }
+    }
+}
+
+/// What went wrong, in words that say whose fault it is.
+fn failed(error: rustls::Error) -> Error {
+    let why = match error {
+        rustls::Error::InvalidCertificate(
+            CertificateError::UnknownIssuer | CertificateError::BadSignature,
+        ) => "its certificate is not of this run".to_owned(),
+        rustls::Error::NoCertificatesPresented => "it shows no certificate".to_owned(),
+        rustls::Error::AlertReceived(alert) => format!("it refused ({alert:?})"),
+        rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
+            "it does not speak TLS".to_owned()
+        }
+        other => other.to_string(),
+    };
+    Error::Handshake(why)
+}

@@ -1,0 +1,284 @@
+//! Under TLS: whoever shows no certificate of the run gets nothing, is told of once, and keeps
+//! nobody waiting.
+
+use planaria_protocol::listen::{self, Listening};
+use planaria_protocol::message::{Agent, Join, Push};
+use planaria_protocol::tls::Authority;
+use planaria_protocol::{Error, Passport, Receiver, Secret, Sender, connect};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+const SOON: Duration = Duration::from_secs(3);
+const LATE: Duration = Duration::from_secs(8);
+
+struct House {
+    listening: Listening,
+    authority: Authority,
+    secret: Secret,
+    links: mpsc::Receiver<(Join, Sender, Receiver)>,
+    refused: mpsc::Receiver<String>,
+}
+
+impl House {
+    fn open() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let secret = Secret::random().expect("random bytes");
+        let authority = Authority::new("run-1").expect("an authority");
+        let passport = sealed(&secret, &authority);
+        let ((link, links), (reason, refused)) = (mpsc::channel(), mpsc::channel());
+        let listening = listen::serve(
+            listener,
+            passport,
+            Arc::new(AtomicU64::new(1)),
+            move |join, sender, receiver| drop(link.send((join, sender, receiver))),
+            move |why| drop(reason.send(why)),
+        )
+        .expect("listening");
+        Self { listening, authority, secret, links, refused }
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.listening.address()
+    }
+
+    fn stranger(&self) -> TcpStream {
+        TcpStream::connect(self.address()).expect("anyone can connect")
+    }
+
+    fn connect(&self, passport: &Passport) -> Result<(Sender, Receiver), Error> {
+        connect(&self.address().to_string(), passport, Some(1))
+    }
+
+    /// A real peer gets in and is heard.
+    fn serves(&self, pid: u32) {
+        let passport = sealed(&self.secret, &self.authority);
+        let (sender, _receiver) = self.connect(&passport).expect("connected");
+        let (agent, build) = (Agent::Worker(pid), "b".to_string());
+        let machine = Some("lab-1".to_string());
+        let join = Join { agent, build, pid, machine, address: None, kept: None };
+        sender.send(&join).expect("sent");
+        sender.send(&Push::Follow { step: 5 }).expect("sent");
+        let (joined, _, mut receiver) = self.links.recv_timeout(SOON).expect("let in at once");
+        assert_eq!(joined, join);
+        let first = receiver.receive::<Push>().expect("whole").expect("not the end");
+        assert_eq!(first.message, Push::Follow { step: 5 });
+    }
+
+    fn refuses(&self, within: Duration, why: &str) {
+        let reason = self.refused.recv_timeout(within).expect("refused in time");
+        assert!(reason.contains(why), "`{reason}` does not say `{why}`");
+    }
+}
+
+fn sealed(secret: &Secret, authority: &Authority) -> Passport {
+    let trust = authority.issue("worker-0").expect("a certificate");
+    Passport::new(secret.clone(), Some(&trust), None).expect("a passport")
+}
+
+/// What the other end says until it hangs up.
+fn answer(mut stream: TcpStream) -> Vec<u8> {
+    stream.set_read_timeout(Some(LATE)).expect("set");
+    let mut bytes = Vec::new();
+    // A reset is an end as well.
+    let _ = stream.read_to_end(&mut bytes);
+    bytes
+}
+
+#[test]
+fn a_certificate_of_another_run_is_not_believed() {
+    let house = House::open();
+    house.serves(1);
+    // It knows the secret, and has a certificate: of an authority of the same name.
+    let other = Authority::new("run-1").expect("an authority");
+    let error = house.connect(&sealed(&house.secret, &other)).err().expect("refused").to_string();
+    assert!(error.contains("its certificate is not of this run"), "{error}");
+    house.refuses(SOON, "no TLS with the other end: it refused");
+    house.serves(2);
+    // Others from the same address are not told of.
+    for _ in 0..20 {
+        assert!(house.connect(&sealed(&house.secret, &other)).is_err());
+    }
+    assert!(house.refused.recv_timeout(Duration::from_millis(300)).is_err(), "told of once");
+    house.serves(3);
+}
+
+#[test]
+fn whoever_has_a_certificate_needs_the_secret_too() {
+    let house = House::open();
+    let wrong = sealed(&Secret::random().expect("random bytes"), &house.authority);
+    // These belong to the run's machines: each is told of.
+    for _ in 0..2 {
+        let error = house.connect(&wrong).err().expect("refused").to_string();
+        assert!(error.contains("it may not know the run's secret"), "{error}");
+        house.refuses(SOON, "does not know the run's secret");
+    }
+    house.serves(1);
+}
+
+#[test]
+fn whoever_shows_no_certificate_gets_nothing() {
+    let house = House::open();
+    let trust = house.authority.issue("x").expect("a certificate");
+    let mut roots = rustls::RootCertStore::empty();
+    let authority = CertificateDer::from_pem_slice(trust.authority.as_bytes()).expect("read");
+    roots.add(authority).expect("added");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .expect("versions")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = ServerName::try_from("planaria.run").expect("a name");
+    let mut connection = rustls::ClientConnection::new(Arc::new(config), name).expect("a client");
+    let mut stream = house.stranger();
+    stream.set_read_timeout(Some(LATE)).expect("set");
+    let mut tls = rustls::Stream::new(&mut connection, &mut stream);
+    let mut heard = Vec::new();
+    let _ = tls.write_all(b"PLNR");
+    assert!(tls.read_to_end(&mut heard).is_err(), "it is refused");
+    assert_eq!(heard, b"", "and told nothing");
+    house.refuses(SOON, "it shows no certificate");
+    house.serves(1);
+}
+
+#[test]
+fn one_end_without_tls_is_told_of_at_both() {
+    let house = House::open();
+    let plain = Passport::plain(house.secret.clone());
+    let error = house.connect(&plain).err().expect("refused").to_string();
+    assert!(error.contains("the other end speaks TLS"), "{error}");
+    house.refuses(SOON, "speaks without TLS");
+    house.serves(1);
+
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("bound").to_string();
+    let other = thread::spawn(move || {
+        planaria_protocol::accept(listener.accept().expect("a connection").0, &plain, 1)
+    });
+    let passport = sealed(&house.secret, &house.authority);
+    let error = connect(&address, &passport, None).err().expect("refused").to_string();
+    assert!(error.contains("hung up during the TLS handshake"), "{error}");
+    let error = other.join().expect("no panic").err().expect("refused").to_string();
+    assert!(error.contains("the other end speaks TLS"), "{error}");
+}
+
+#[test]
+fn strangers_learn_nothing_and_are_told_of_once() {
+    let house = House::open();
+    for bytes in [
+        &b"GET / HTTP/1.1\r\nHost: localhost:8080\r\n\r\n"[..],
+        &[0x5a; 5000],
+        // A handshake whose message never ends.
+        &[&[22, 3, 1, 64, 0, 1, 0, 255, 255][..], &[0; 16_379]].concat(),
+        &[22, 3, 1, 255, 255],
+    ] {
+        let mut stream = house.stranger();
+        stream.write_all(bytes).expect("sent");
+        stream.shutdown(std::net::Shutdown::Write).expect("ended");
+        assert_eq!(answer(stream), b"", "a stranger is told nothing");
+    }
+    house.refuses(SOON, "does not speak planaria: its first bytes are [47, 45, 54, 20]");
+    assert!(house.refused.try_recv().is_err(), "all others are from the same address");
+    house.serves(1);
+}
+
+#[test]
+fn hostile_bytes_end_in_a_refusal() {
+    let house = House::open();
+    // What a real client says first, with some bytes changed.
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("bound").to_string();
+    let recorder = thread::spawn(move || {
+        let mut heard = vec![0; 4096];
+        let n = listener.accept().expect("a connection").0.read(&mut heard).expect("a hello");
+        heard.truncate(n);
+        heard
+    });
+    assert!(connect(&address, &sealed(&house.secret, &house.authority), None).is_err());
+    let hello = recorder.join().expect("recorded");
+    assert!(hello.len() > 100, "{hello:?}");
+    let mut seed = 12345u64;
+    let mut draw = |below: usize| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) as usize % below
+    };
+    for _ in 0..300 {
+        let mut bytes = hello.clone();
+        for _ in 0..=draw(6) {
+            let at = draw(bytes.len());
+            bytes[at] = draw(256) as u8;
+        }
+        bytes.truncate(1 + draw(bytes.len()));
+        let mut stream = house.stranger();
+        stream.write_all(&bytes).expect("sent");
+        stream.shutdown(std::net::Shutdown::Write).expect("ended");
+        answer(stream);
+    }
+    house.refuses(SOON, "127.0.0.1");
+    assert!(house.links.try_recv().is_err(), "nobody got in");
+    house.serves(1);
+}
+
+#[test]
+fn the_silent_and_the_slow_keep_nobody_waiting() {
+    let house = House::open();
+    let silent = house.stranger();
+    house.serves(1);
+    // A handshake that comes byte by byte, each well within a time-out for single reads.
+    let mut drip = house.stranger();
+    let (stop, stopped) = mpsc::channel::<()>();
+    let dripping = thread::spawn(move || {
+        let pause = Duration::from_millis(90);
+        let mut bytes =
+            [22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3].into_iter().chain(std::iter::repeat(7));
+        while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+            if drip.write_all(&[bytes.next().expect("endless")]).is_err() {
+                break;
+            }
+        }
+        drip
+    });
+    house.serves(2);
+    house.refuses(LATE, "was not there within 5s");
+    assert_eq!(answer(silent), b"");
+    drop(stop);
+    assert_eq!(answer(dripping.join().expect("refused")), b"");
+
+    // A server that accepts and says nothing: the client gives up too.
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("bound").to_string();
+    let error = connect(&address, &sealed(&house.secret, &house.authority), None);
+    assert!(matches!(error, Err(Error::TooLate { .. })));
+}
+
+#[test]
+fn certificates_that_cannot_be_used_say_why_and_are_never_shown() {
+    let secret = Secret::random().expect("random bytes");
+    let one = Authority::new("run-1").and_then(|a| a.issue("worker-0")).expect("a certificate");
+    let other = Authority::new("run-2").and_then(|a| a.issue("worker-0")).expect("a certificate");
+    for (trust, why) in [
+        (planaria_protocol::launch::Trust { key: "x".into(), ..one.clone() }, "private key"),
+        (
+            planaria_protocol::launch::Trust { key: other.key.clone(), ..one.clone() },
+            "certificates",
+        ),
+        (
+            planaria_protocol::launch::Trust { authority: String::new(), ..one.clone() },
+            "the authority cannot be read",
+        ),
+    ] {
+        let error = Passport::new(secret.clone(), Some(&trust), None).expect_err("useless");
+        assert!(error.to_string().contains(why), "{error}");
+        assert!(!error.to_string().contains("PRIVATE KEY"), "{error}");
+    }
+    let passport = Passport::new(secret, Some(&one), None).expect("a passport");
+    assert_eq!(passport.trust(), Some(&one));
+    assert_eq!(format!("{passport:?}"), "Passport { trusted: true, via: None }");
+}
