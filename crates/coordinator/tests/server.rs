@@ -2,10 +2,11 @@
 
 use planaria_coordinator::parameters;
 use planaria_protocol::clock::Clock;
-use planaria_protocol::launch::{Facts, Launch, Size};
+use planaria_protocol::launch::{Facts, Launch, Size, Station};
 use planaria_protocol::message::{
     Agent, FromServer, Join, Kept, Pull, Push, Share, Source, Steps, ToServer, Trouble,
 };
+use planaria_protocol::tls::Authority;
 use planaria_protocol::{Passport, Receiver, Secret, Sender, bytes, connect, link};
 use planaria_recipe::shape::Shape;
 use std::net::TcpListener;
@@ -71,6 +72,8 @@ fn launch(secret: &Secret, address: &str, state: Option<&Path>) -> Launch {
 /// Where the coordinators of a run listen, one after another.
 struct World {
     passport: Passport,
+    /// Of the server.
+    station: Station,
     listener: TcpListener,
     log: Arc<Mutex<Vec<String>>>,
 }
@@ -86,12 +89,14 @@ impl World {
     fn new() -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let passport = Passport::plain(Secret::from_hex(&"ab".repeat(32)).unwrap());
-        Self { passport, listener, log: Arc::default() }
+        Self { passport, station: Station::default(), listener, log: Arc::default() }
     }
 
     fn start(&self, state: Option<&Path>) -> JoinHandle<Result<(), Trouble>> {
         let address = self.listener.local_addr().unwrap().to_string();
-        let (launch, log) = (launch(self.passport.secret(), &address, state), self.log.clone());
+        let mut launch = launch(self.passport.secret(), &address, state);
+        launch.station = self.station.clone();
+        let log = self.log.clone();
         let log = Arc::new(move |line: &str| log.lock().unwrap().push(line.to_string()));
         std::thread::spawn(move || parameters::serve::run(&launch, 0, &SystemClock(now()), log))
     }
@@ -225,6 +230,44 @@ fn a_server_outlives_its_coordinators() {
     let kept = std::fs::read_dir(folder.path()).unwrap().count();
     assert_eq!(kept, 1, "whoever started it knows whether it is needed");
     assert!(world.has_logged("joining again"));
+}
+
+#[test]
+fn a_server_on_another_machine_says_where_it_is_and_lets_nobody_in_without_tls() {
+    let mut world = World::new();
+    let plain = world.passport.clone();
+    let authority = Authority::new("run-1").unwrap();
+    let trust = authority.issue("coordinator").unwrap();
+    world.passport = Passport::new(plain.secret().clone(), Some(&trust), None).unwrap();
+    world.station = Station {
+        machine: Some("lab-1".into()),
+        process: Some(4242),
+        bind: Some("0.0.0.0".into()),
+        advertise: Some("localhost".into()),
+        trust: Some(authority.issue("server-0").unwrap()),
+        ..Station::default()
+    };
+    let server = world.start(None);
+    let coordinator = world.coordinate(1);
+    let join = &coordinator.join;
+    assert_eq!((join.pid, join.machine.as_deref()), (4242, Some("lab-1")));
+    let address = join.address.as_deref().unwrap();
+    assert!(address.starts_with("localhost:"), "{address}");
+    coordinator.begin(Source::Seed, 0);
+    let refused = connect(address, &plain, Some(1)).err().expect("refused").to_string();
+    assert!(refused.contains("speaks TLS"), "{refused}");
+    let until = now() + PATIENCE;
+    while !world.has_logged("speaks without TLS") && now() < until {
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
+    assert!(world.has_logged("speaks without TLS"));
+    let (worker, mut pulls) = world.work(join, 1, 0);
+    worker.send(&Push::Follow { step: 0 }).unwrap();
+    pull(&mut pulls, 0);
+    coordinator.step(0, &worker);
+    pull(&mut pulls, 1);
+    coordinator.orders.send(&ToServer::Finish).unwrap();
+    server.join().unwrap().unwrap();
 }
 
 #[test]

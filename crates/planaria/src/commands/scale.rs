@@ -202,8 +202,8 @@ mod tests {
         };
         // That there were four once is no answer.
         let events = [4, 3].map(|workers| What::Scaled { workers }).to_vec();
-        let (address, secret, _listening, heard) = fake(events, answer);
-        let join = || Console::join(&address, &secret, "b", Watching::default()).unwrap();
+        let (address, passport, _listening, heard) = fake(events, answer);
+        let join = || Console::join(&address, &passport, "b", Watching::default()).unwrap();
         let since = Stopwatch::start();
         let scaled = ask(&join(), 4, &since).unwrap();
         assert_eq!(scaled, Some(Scaled { before: Some(3), workers: 4 }));

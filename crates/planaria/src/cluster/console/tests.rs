@@ -17,7 +17,15 @@ pub(crate) fn fake(
     what: Vec<What>,
     answer: impl Fn(&FromConsole) -> Option<What> + Send + Sync + 'static,
 ) -> (String, Passport, Listening, Heard<FromConsole>) {
-    let passport = Passport::plain(Secret::random().unwrap());
+    fake_under(Passport::plain(Secret::random().unwrap()), what, answer)
+}
+
+/// As [`fake`]; consoles must show this.
+pub(crate) fn fake_under(
+    passport: Passport,
+    what: Vec<What>,
+    answer: impl Fn(&FromConsole) -> Option<What> + Send + Sync + 'static,
+) -> (String, Passport, Listening, Heard<FromConsole>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let (pass, heard) = channel();
