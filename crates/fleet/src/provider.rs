@@ -5,15 +5,13 @@
 
 use crate::channel::Channel;
 use crate::program::Program;
+pub use planaria_recipe::pool::{NAME_BYTES_MAX, is_name};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// A run, as providers and machines know it: what everything of it is tagged with.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Tag(String);
-
-/// Longest name of a run or machine, in bytes.
-pub const NAME_BYTES_MAX: usize = 100;
 
 impl Tag {
     /// A run's name, if it can be one: letters, digits, `-`, `_` and `.`, not at the beginning.
@@ -31,14 +29,6 @@ impl std::fmt::Display for Tag {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)
     }
-}
-
-/// Whether a word may name a run, a machine, a file on it: nothing that leads elsewhere.
-pub fn is_name(word: &str) -> bool {
-    let mut letters = word.chars();
-    word.len() <= NAME_BYTES_MAX
-        && letters.next().is_some_and(|c| c.is_ascii_alphanumeric())
-        && letters.all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
 }
 
 /// A machine of a pool, as it is written down before it exists.

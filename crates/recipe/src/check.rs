@@ -74,6 +74,9 @@ impl<'s> Checker<'s> {
         let (kind, nullable) = kind_of(schema);
         match (&node.kind, kind) {
             (Kind::Null, _) if nullable => Some(Value::Null),
+            (Kind::Map(entries), "object") if schema["additionalProperties"].is_object() => {
+                self.free_object(entries, &schema["additionalProperties"])
+            }
             (Kind::Map(entries), "object") => self.object(entries, schema, key),
             (Kind::Seq(items), "array") => self.array(node, items, schema),
             (Kind::Str(text), "string") => Some(Value::from(text.as_str())),
@@ -123,6 +126,23 @@ impl<'s> Checker<'s> {
             }
         }
         sound.then_some(Value::Object(object))
+    }
+
+    /// A mapping whose keys are the user's own.
+    fn free_object(&mut self, entries: &[Entry], values: &'s Value) -> Option<Value> {
+        let mut object = Some(Map::new());
+        for entry in entries {
+            self.path.push(entry.key.clone());
+            let value = self.value(&entry.value, values, entry.key_span);
+            self.path.pop();
+            match value {
+                Some(value) => object.iter_mut().for_each(|o| {
+                    o.insert(entry.key.clone(), value.clone());
+                }),
+                None => object = None,
+            }
+        }
+        object.map(Value::Object)
     }
 
     /// Puts something harmless where a required value is unsound, so that the rest of the recipe is

@@ -13,7 +13,7 @@
 //! - [`plan`]: what would be done, in numbers
 //!
 //! Around it:
-//! - [`sections`], [`model`], [`train`]: the vocabulary as plain types, the single source
+//! - [`sections`], [`pool`], [`setup`], [`model`], [`train`]: the vocabulary as plain types, the single source
 //! - [`shape`]: what each layer makes of its input
 //! - [`Source`]: a file through all steps; [`Diagnostics`]: its mistakes
 //! - [`schema`]: the vocabulary for editors; [`to_yaml`]: a resolved recipe as a file
@@ -36,11 +36,13 @@ pub mod model;
 mod network;
 mod node;
 pub mod plan;
+pub mod pool;
 pub mod presets;
 mod rules;
 mod schema;
 pub mod sections;
 mod sets;
+pub mod setup;
 pub mod shape;
 mod source;
 mod suggest;

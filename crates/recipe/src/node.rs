@@ -118,7 +118,7 @@ impl Node {
     }
 }
 
-/// A path in words: `train.epochs`, or layer 3 `Conv2D` counted from 1.
+/// A path in words: `train.epochs`, or layer 3 `Conv2D`, host 2 `port`, counted from 1.
 pub(crate) fn title(path: &[String]) -> String {
     if path.is_empty() {
         return "the recipe".into();
@@ -126,7 +126,7 @@ pub(crate) fn title(path: &[String]) -> String {
     let is_layer = path.len() >= 3 && path[0] == "model" && path[1] == "layers";
     let index = |i: usize| path.get(i).and_then(|s| s.parse::<usize>().ok());
     if !is_layer || index(2).is_none() {
-        return format!("`{}`", path.join("."));
+        return listed(path).unwrap_or_else(|| format!("`{}`", path.join(".")));
     }
     let (mut parts, mut label, mut at) = (Vec::new(), "layer".to_owned(), 2);
     while let Some(n) = index(at) {
@@ -151,4 +151,21 @@ pub(crate) fn title(path: &[String]) -> String {
         parts.push(format!("`{}`", path[at..].join(".")));
     }
     parts.join(" › ")
+}
+
+/// A path into a list whose items have a word of their own.
+fn listed(path: &[String]) -> Option<String> {
+    let (word, number, rest) = match path {
+        [setup, number, rest @ ..] if setup == "setup" => ("step", number, rest),
+        [pool, hosts, number, rest @ ..] if pool == "pool" && hosts == "hosts" => {
+            ("host", number, rest)
+        }
+        _ => return None,
+    };
+    let number = number.parse::<usize>().ok()? + 1;
+    Some(match rest {
+        [] => format!("{word} {number}"),
+        // Keys may be the user's own here, however long.
+        rest => format!("{word} {number} {}", quoted(&rest.join("."))),
+    })
 }

@@ -1,7 +1,12 @@
 //! What a recipe's values must mean together, as far as the file alone can tell.
 //!
-//! Owns the checks that no single field's type can express. Never looks at data or shapes; that is
+//! Owns the checks that no single field's type can express; those of `pool` and `setup` have files
+//! of their own. Never looks at data or shapes; that is
 //! [`crate::network`].
+
+mod pool;
+mod setup;
+mod text;
 
 use crate::diagnostic::{Finding, quoted};
 use crate::model::Layer;
@@ -16,7 +21,8 @@ const NAME_CHARS_MAX: usize = 64;
 pub(crate) fn check(recipe: &Recipe, tree: &Node) -> Vec<Finding> {
     let mut found = Vec::new();
     name(&recipe.name, &mut found);
-    pool(recipe, &mut found);
+    pool::check(&recipe.pool, tree, &mut found);
+    setup::check(recipe, tree, &mut found);
     data(&recipe.data, tree, &mut found);
     model(recipe, tree, &mut found);
     train(recipe, &mut found);
@@ -62,21 +68,6 @@ fn name(name: &str, found: &mut Vec<Finding>) {
         Finding::new("name", format!("`name` names a folder, but {wrong}"))
             .hint("use letters, digits, `-`, `_` and `.`, such as `mnist-mlp`"),
     );
-}
-
-fn pool(recipe: &Recipe, found: &mut Vec<Finding>) {
-    let pool = &recipe.pool;
-    let (least, most) = (pool.workers.min(), pool.workers.max());
-    if least > most {
-        let message = format!("`pool.workers.min` is {least}, but `max` is only {most}");
-        let hint = format!("set `min` to {most} or less, or `max` to {least} or more");
-        found.push(Finding::new("pool.workers.min", message).hint(hint));
-    }
-    if most > 1 && pool.servers == Some(0) {
-        let message =
-            format!("`pool.servers` is 0, but {most} workers need one to hold the parameters");
-        found.push(Finding::new("pool.servers", message).hint("set `servers: 1`, or leave it out"));
-    }
 }
 
 fn data(data: &Data, tree: &Node, found: &mut Vec<Finding>) {

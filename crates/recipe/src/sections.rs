@@ -1,6 +1,8 @@
 //! The recipe's top level and its smaller sections.
 
 use crate::model::Model;
+use crate::pool::Pool;
+use crate::setup::Step;
 use crate::train::Train;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -17,6 +19,9 @@ pub struct Recipe {
     /// Where machines come from.
     #[serde(default)]
     pub pool: Pool,
+    /// What machines need before they can work: steps, in order, on each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub setup: Vec<Step>,
     /// What is learned from.
     pub data: Data,
     /// What is learned.
@@ -27,103 +32,6 @@ pub struct Recipe {
     /// What is kept.
     #[serde(default)]
     pub output: Output,
-}
-
-/// The `pool` section.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Pool {
-    /// Where machines come from.
-    pub provider: Provider,
-    /// Worker processes, which compute shards: how many, or `{min: 2, max: 8}`. One worker without a
-    /// server trains inside the command. The result never depends on it.
-    pub workers: Workers,
-    /// Server processes, which hold the parameters: 1 where there are several workers, else 0. The
-    /// result never depends on it.
-    #[schemars(range(min = 0, max = 256))]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub servers: Option<usize>,
-    /// Threads of each worker that compute shards side by side; 0 shares the cores out. The result
-    /// never depends on it.
-    #[schemars(range(min = 0, max = 1024))]
-    pub threads: usize,
-}
-
-impl Default for Pool {
-    fn default() -> Self {
-        Self { provider: Provider::Local, workers: Workers::Count(1), servers: None, threads: 0 }
-    }
-}
-
-impl Pool {
-    /// Server processes, spelled out.
-    pub fn server_count(&self) -> usize {
-        self.servers.unwrap_or(usize::from(self.workers.max() > 1))
-    }
-
-    /// Whether the command trains by itself, without other processes.
-    pub fn is_one_process(&self) -> bool {
-        self.workers.max() == 1 && self.server_count() == 0
-    }
-}
-
-/// How many workers. A number stays a number when the recipe is written again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
-pub enum Workers {
-    /// So many; the run goes on as long as one is left.
-    Count(#[schemars(range(min = 1, max = 4096))] usize),
-    /// From so many to so many.
-    Range(WorkerRange),
-}
-
-/// From how many to how many workers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct WorkerRange {
-    /// Workers below which the run waits.
-    #[serde(default = "one")]
-    #[schemars(range(min = 1, max = 4096))]
-    pub min: usize,
-    /// Workers to start with, and to have again when one is lost.
-    #[schemars(range(min = 1, max = 4096))]
-    pub max: usize,
-}
-
-impl Workers {
-    /// Workers below which the run waits.
-    pub fn min(self) -> usize {
-        match self {
-            Self::Count(_) => 1,
-            Self::Range(range) => range.min,
-        }
-    }
-
-    /// Workers to start with.
-    pub fn max(self) -> usize {
-        match self {
-            Self::Count(count) => count,
-            Self::Range(range) => range.max,
-        }
-    }
-
-    /// As before, with at most so many: the least there may be follows where it is above that.
-    #[must_use]
-    pub fn at_most(self, max: usize) -> Self {
-        match self {
-            Self::Count(_) => Self::Count(max),
-            Self::Range(range) => Self::Range(WorkerRange { min: range.min.min(max), max }),
-        }
-    }
-}
-
-/// Where machines come from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Provider {
-    /// This machine.
-    #[default]
-    Local,
 }
 
 /// The `data` section.
@@ -229,8 +137,4 @@ impl Default for Output {
 
 fn tenth() -> Option<Part> {
     Some(Part::Share(0.1))
-}
-
-fn one() -> usize {
-    1
 }

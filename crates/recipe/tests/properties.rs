@@ -1,7 +1,9 @@
 //! Hostile input never panics, and what is written reads back the same.
 
 use planaria_recipe::model::*;
+use planaria_recipe::pool::*;
 use planaria_recipe::sections::*;
+use planaria_recipe::setup::*;
 use planaria_recipe::train::*;
 use planaria_recipe::{DataFacts, Shape, Source, to_yaml};
 use proptest::collection::vec;
@@ -10,6 +12,8 @@ use proptest::prelude::*;
 
 const DIGITS: &str = include_str!("../../../examples/digits.yaml");
 const RESNET: &str = include_str!("../../../examples/cifar-resnet20.yaml");
+
+const POOLED: &str = include_str!("pooled.yaml");
 
 /// Runs everything that a user's text can reach.
 fn exercise(bytes: &[u8], sets: &[String], facts: DataFacts) {
@@ -129,7 +133,7 @@ proptest! {
 
     #[test]
     fn mutated_recipes_never_panic(
-        text in prop_oneof![mutated(DIGITS), mutated(RESNET)],
+        text in prop_oneof![mutated(DIGITS), mutated(RESNET), mutated(POOLED)],
         facts in facts(),
     ) {
         exercise(text.as_bytes(), &[], facts);
@@ -321,15 +325,64 @@ fn train() -> impl Strategy<Value = Train> {
     )
 }
 
+/// Any text that a command may be.
+fn command() -> impl Strategy<Value = String> {
+    let sound = |text: &String| !text.trim().is_empty() && !text.contains("${env:");
+    "[^\0]{1,30}".prop_filter("a command", sound)
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let secret = ".{0,9}".prop_filter("no reference", |t: &String| !t.starts_with("file:"));
+    let value = prop_oneof![
+        any::<bool>().prop_map(Scalar::Bool),
+        (-9_007_199_254_740_991i64..=9_007_199_254_740_991).prop_map(Scalar::Int),
+        (-1e300f64..1e300).prop_map(Scalar::Float),
+        secret.clone().prop_map(|text| Scalar::Text(SecretText::new(text))),
+    ];
+    let env = proptest::collection::btree_map("[A-Z_][A-Z0-9_]{0,5}", secret, 0..3);
+    let env = env.prop_map(|env| env.into_iter().map(|(k, v)| (k, SecretText::new(v))).collect());
+    let values = proptest::collection::btree_map("[b-d][a-z]{0,5}", value, 0..3);
+    prop_oneof![
+        (command(), env, option::of(0u32..=10)).prop_map(|(run, env, retries)| Step {
+            run: Some(run),
+            env,
+            retries,
+            ..Step::default()
+        }),
+        ("[^\0-\x1f\x7f-\u{9f}]{1,20}", values).prop_map(|(from, values)| Step {
+            template: Some(from),
+            to: Some("~/x y".into()),
+            mode: Some("0600".into()),
+            values,
+            ..Step::default()
+        }),
+        command().prop_map(|check| Step { check: Some(check), ..Step::default() }),
+    ]
+}
+
+fn pool() -> impl Strategy<Value = Pool> {
+    let hosts = proptest::collection::btree_set("[a-z0-9][a-z0-9.-]{0,9}", 1..4);
+    let hosts = hosts.prop_map(|names| names.into_iter().map(HostEntry::Short).collect());
+    let (slots, servers) = (option::of(64usize..99), option::of(1usize..4));
+    (hosts, 1usize..64, slots, servers).prop_map(|(hosts, workers, slots, servers)| Pool {
+        provider: Provider::Ssh,
+        workers: Workers::Count(workers),
+        hosts,
+        slots,
+        servers,
+        ..Pool::default()
+    })
+}
+
 fn recipe() -> impl Strategy<Value = Recipe> {
-    ("[a-zA-Z0-9_-][a-zA-Z0-9_.-]{0,20}", any::<u64>(), data(), vec(layer(), 1..6), train())
-        .prop_map(|(name, seed, data, layers, train)| Recipe {
-            name,
-            seed,
-            pool: Pool::default(),
-            data,
-            model: Model { layers: Some(layers), preset: None },
-            train,
-            output: Output { dir: "some where/é".into(), checkpoint_steps: seed, keep: 3 },
-        })
+    let pooled = option::of((pool(), vec(step(), 0..4)));
+    let name = "[a-zA-Z0-9_-][a-zA-Z0-9_.-]{0,20}";
+    (name, any::<u64>(), data(), vec(layer(), 1..6), train(), pooled).prop_map(
+        |(name, seed, data, layers, train, pooled)| {
+            let (pool, setup) = pooled.unwrap_or_default();
+            let model = Model { layers: Some(layers), preset: None };
+            let output = Output { dir: "some where/é".into(), checkpoint_steps: seed, keep: 3 };
+            Recipe { name, seed, pool, setup, data, model, train, output }
+        },
+    )
 }

@@ -2,6 +2,8 @@
 //!
 //! Looks at headers and labels of the data only. Never writes a file.
 
+mod machines;
+
 use crate::cli;
 use crate::commands::print;
 use crate::failure::{Failure, Result};
@@ -34,7 +36,8 @@ pub fn run(options: &cli::Plan) -> Result<()> {
     if !options.json {
         let processes = processes_text(&plan, size, threads);
         let memory = format!("memory      about {} for training\n", bytes(memory_bytes));
-        return print(&format!("{plan}{processes}{memory}{}", data_text(&facts)));
+        let machines = machines::text(&plan.recipe);
+        return print(&format!("{plan}{processes}{machines}{memory}{}", data_text(&facts)));
     }
     // By way of text: a single-precision number in a `Value` would show the digits of a double.
     let text = serde_json::to_string(&plan).expect("a plan has string keys only");
@@ -42,6 +45,9 @@ pub fn run(options: &cli::Plan) -> Result<()> {
     document["memory_bytes"] = json!(memory_bytes);
     document["processes"] = processes_json(&plan, size, threads);
     document["data"] = data_json(&facts);
+    if plan.recipe.pool.has_machines() {
+        document["machines"] = machines::document(&plan.recipe);
+    }
     print(&format!("{document:#}\n"))
 }
 

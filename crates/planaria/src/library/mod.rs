@@ -29,7 +29,7 @@ use crate::training::interrupt;
 use crate::training::run_loop::{Job, Session};
 use planaria_protocol::checkpoint::{Checkpoint, Found};
 use planaria_protocol::launch::Size;
-use planaria_recipe::sections::Workers;
+use planaria_recipe::pool::Workers;
 use planaria_recipe::train::{Optimizer, Schedule};
 use planaria_recipe::{Diagnostics, Layer, Plan, Source, to_yaml};
 use serde::Serialize;

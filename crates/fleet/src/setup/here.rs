@@ -1,0 +1,147 @@
+//! A command on this machine, with an end to it.
+//!
+//! Owns its processes: a group of their own, killed when time is up, when nobody wants the result
+//! any more, and with the thread that started it.
+
+use crate::host::words::Outcome;
+use crate::local::die_with;
+use std::io::Read;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+/// How often somebody is asked whether the result is still wanted.
+const TICK: Duration = Duration::from_millis(200);
+/// How long output is waited for after the command has ended: another may hold its pipe.
+const DRAIN: Duration = Duration::from_secs(1);
+
+enum News {
+    Output(Vec<u8>),
+    Ended(ExitStatus),
+    /// Nothing more will be written.
+    Silent,
+    /// Time is up.
+    Late,
+}
+
+/// Runs a command, its output as it comes. An error is one of starting it.
+pub(super) fn run(
+    command: &mut Command,
+    within: Duration,
+    is_cancelled: &dyn Fn() -> bool,
+    output: &mut dyn FnMut(&[u8]),
+) -> std::io::Result<Outcome> {
+    let (reading, writing) = std::io::pipe()?;
+    let own = std::process::id();
+    command.stdin(Stdio::null()).stdout(writing.try_clone()?).stderr(writing).process_group(0);
+    // SAFETY: between fork and exec only system calls are made, which allocate nothing.
+    unsafe { command.pre_exec(move || die_with(own)) };
+    let child = command.spawn()?;
+    // Ours must be closed, or the pipe never ends.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let group = child.id();
+    let (say, news) = channel();
+    watch(reading, child, &say)?;
+    let (still_here, gone) = channel::<()>();
+    let alarm = move || {
+        if gone.recv_timeout(within) == Err(RecvTimeoutError::Timeout) {
+            let _ = say.send(News::Late);
+        }
+    };
+    std::thread::Builder::new().name("setup-alarm".into()).spawn(alarm)?;
+    let outcome = follow(&news, is_cancelled, output);
+    drop(still_here);
+    if outcome == Outcome::TimedOut {
+        // SAFETY: sends a signal to a group that was started here and has not been seen to end.
+        unsafe { libc::kill(-(group as libc::pid_t), libc::SIGKILL) };
+        while let Ok(News::Output(bytes)) = news.recv_timeout(DRAIN) {
+            output(&bytes);
+        }
+    }
+    Ok(outcome)
+}
+
+fn watch(
+    mut reading: impl Read + Send + 'static,
+    mut child: Child,
+    say: &Sender<News>,
+) -> std::io::Result<()> {
+    let (ended, written) = (say.clone(), say.clone());
+    let read = move || {
+        let mut piece = vec![0; 8192];
+        while let Ok(bytes @ 1..) = reading.read(&mut piece) {
+            if written.send(News::Output(piece[..bytes].to_vec())).is_err() {
+                return;
+            }
+        }
+        let _ = written.send(News::Silent);
+    };
+    let wait = move || {
+        if let Ok(status) = child.wait() {
+            let _ = ended.send(News::Ended(status));
+        }
+    };
+    std::thread::Builder::new().name("setup-wait".into()).spawn(wait)?;
+    std::thread::Builder::new().name("setup-read".into()).spawn(read)?;
+    Ok(())
+}
+
+fn follow(
+    news: &Receiver<News>,
+    is_cancelled: &dyn Fn() -> bool,
+    output: &mut dyn FnMut(&[u8]),
+) -> Outcome {
+    let (mut status, mut is_silent) = (None, false);
+    while !is_cancelled() {
+        match (news.recv_timeout(if status.is_some() { DRAIN } else { TICK }), status) {
+            (Ok(News::Output(bytes)), _) => output(&bytes),
+            (Ok(News::Ended(ended)), _) => status = Some(ended),
+            (Ok(News::Silent), _) => is_silent = true,
+            (Ok(News::Late), None) => break,
+            (Err(RecvTimeoutError::Timeout), None) => {}
+            (_, Some(_)) => is_silent = true,
+            (Err(RecvTimeoutError::Disconnected), None) => break,
+        }
+        if let (Some(status), true) = (status, is_silent) {
+            return ended(status);
+        }
+    }
+    Outcome::TimedOut
+}
+
+fn ended(status: ExitStatus) -> Outcome {
+    match (status.code(), status.signal()) {
+        (Some(0), _) => Outcome::Done,
+        (Some(code), _) => Outcome::Failed(code),
+        (None, signal) => Outcome::Failed(128 + signal.unwrap_or(0)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sh(text: &str, within: Duration, is_cancelled: bool) -> (Outcome, String) {
+        let mut written = Vec::new();
+        let mut output = |bytes: &[u8]| written.extend_from_slice(bytes);
+        let mut command = Command::new("sh");
+        let outcome =
+            run(command.args(["-c", text]), within, &|| is_cancelled, &mut output).unwrap();
+        (outcome, String::from_utf8_lossy(&written).into_owned())
+    }
+
+    #[test]
+    fn commands_end_and_are_ended() {
+        let long = Duration::from_secs(20);
+        let short = Duration::from_millis(300);
+        assert_eq!(sh("echo a; echo b >&2", long, false), (Outcome::Done, "a\nb\n".into()));
+        assert_eq!(sh("exit 7", long, false).0, Outcome::Failed(7));
+        assert_eq!(sh("kill -9 $$", long, false).0, Outcome::Failed(137));
+        assert_eq!(sh("echo a; sleep 60", short, false), (Outcome::TimedOut, "a\n".into()));
+        assert_eq!(sh("while :; do echo y; done", short, false).0, Outcome::TimedOut);
+        assert_eq!(sh("sleep 60", long, true).0, Outcome::TimedOut);
+        // One that leaves another behind is not waited for.
+        assert_eq!(sh("sleep 3 & echo a", long, false), (Outcome::Done, "a\n".into()));
+    }
+}

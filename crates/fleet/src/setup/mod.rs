@@ -1,0 +1,105 @@
+//! What each machine needs before it can work.
+//!
+//! Owns the order of the steps, what makes one the same as one that was done before (its hash), and
+//! what is told of them. Never starts a process on a machine: [`Hands`] do.
+//!
+//! # Layout
+//! - `prepare`: steps with all that they name, before anything exists
+//! - `apply`: the steps of one machine, one after another
+//! - `script`: what `sh` is told; `files`, `template`: what goes there; `ansible`, `here`: what is
+//!   done from this machine
+//! - [`secrets`], [`redact`]: looked up, and taken out of what is shown
+
+mod ansible;
+mod apply;
+mod files;
+mod here;
+mod prepare;
+pub mod redact;
+mod script;
+pub mod secrets;
+mod template;
+
+pub use ansible::inventory;
+pub use prepare::{Prepared, Setup};
+
+use crate::host::words::Outcome;
+use crate::provider::{Fault, Machine, Tag};
+use planaria_protocol::clock::Clock;
+use std::path::Path;
+use std::time::Duration;
+
+/// What can be done on a machine, by whoever has a channel to its host.
+pub trait Hands {
+    /// Whether a step with this mark was done before.
+    fn is_done(&mut self, mark: &str) -> Result<bool, Fault>;
+
+    /// Writes a file: absolute, `~/…`, or relative to the run's folder there. Whole or not at all.
+    fn put(&mut self, path: &str, mode: u32, bytes: &mut dyn std::io::Read) -> Result<(), Fault>;
+
+    /// Runs a command with `sh -c` in the run's folder there, and leaves the mark if it ended well;
+    /// what it writes, both streams, goes to `output` as it comes.
+    fn run(
+        &mut self,
+        command: &Command<'_>,
+        output: &mut dyn FnMut(&[u8]),
+    ) -> Result<Outcome, Fault>;
+}
+
+/// A command for a machine.
+#[derive(Clone)]
+pub struct Command<'a> {
+    /// Skipped where this mark is there, which it leaves.
+    pub mark: Option<&'a str>,
+    /// For `sh -c`.
+    pub text: &'a str,
+    /// Variables set for it alone.
+    pub env: &'a [(String, String)],
+    /// How long it may take.
+    pub within: Duration,
+}
+
+impl std::fmt::Debug for Command<'_> {
+    /// Without the values of variables, which may be secrets.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names: Vec<&str> = self.env.iter().map(|(name, _)| name.as_str()).collect();
+        let Self { mark, text, within, .. } = self;
+        write!(f, "Command({mark:?}, {text:?}, {names:?}, {within:?})")
+    }
+}
+
+/// A machine to set up, and what is around it.
+#[derive(Clone, Copy)]
+pub struct Job<'a> {
+    /// The run.
+    pub run: &'a Tag,
+    /// The machine.
+    pub machine: &'a Machine,
+    /// All machines of the run that are known, with [`crate::provider::Provider::inventory`]'s words;
+    /// this one among them.
+    pub machines: &'a [(Machine, String)],
+    /// A folder here for inventories, in the run's folder.
+    pub folder: &'a Path,
+    /// Tells the time.
+    pub clock: &'a dyn Clock,
+    /// Whether nobody wants the result any more.
+    pub is_cancelled: &'a dyn Fn() -> bool,
+    /// Between two attempts; five seconds unless a test is in a hurry.
+    pub pause: Option<Duration>,
+    /// The program that plays playbooks: `ansible-playbook`.
+    pub ansible: &'a str,
+}
+
+/// What became of a machine's steps.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Summary {
+    /// Steps that were done now.
+    pub done: usize,
+    /// Steps that had been done before.
+    pub skipped: usize,
+    /// How long all of it took.
+    pub seconds: f64,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,168 @@
+//! The commands of steps, as text for `sh`.
+//!
+//! Owns what is said to package managers and how files get to their places. Pure: text in, text
+//! out. Exit codes of their own say what is missing on the machine.
+
+/// Exit code: what needs root cannot be had.
+pub(super) const NO_SUDO: i32 = 190;
+/// Exit code: there is no `apt-get`.
+pub(super) const NO_APT: i32 = 191;
+/// Exit code: there is no `python3`.
+pub(super) const NO_PYTHON: i32 = 192;
+/// Exit code: no virtual environment can be made.
+pub(super) const NO_VENV: i32 = 193;
+/// Exit code: there is no `tar`.
+pub(super) const NO_TAR: i32 = 194;
+
+/// Where packages of Python go that have no place of their own.
+pub(super) const VENV: &str = "~/.cache/planaria/venv";
+/// Longest wait for another package manager, in seconds.
+const LOCK_SECONDS_MAX: u64 = 300;
+
+/// What a script's own exit code means: what is missing, and what to do about it.
+pub(super) fn meaning(code: i32, machine: &str) -> Option<(String, &'static str)> {
+    let (what, hint) = match code {
+        NO_SUDO => (
+            format!("no sudo on {machine}: this step needs root, and `sudo -n` does not give it"),
+            "log in as root, let the user run sudo without a password, or have it installed already",
+        ),
+        NO_APT => (
+            format!("no apt-get on {machine}: it is not a Debian or Ubuntu"),
+            "use `run` with the machine's own package manager",
+        ),
+        NO_PYTHON => {
+            (format!("no python3 on {machine}"), "add `- {apt: [python3, python3-venv]}` before")
+        }
+        NO_VENV => (
+            format!("python3 on {machine} cannot make virtual environments"),
+            "add `- {apt: [python3-venv]}` before",
+        ),
+        NO_TAR => (format!("no tar on {machine}"), "add `- {apt: [tar]}` before"),
+        _ => return None,
+    };
+    Some((what, hint))
+}
+
+/// Installs packages of the system; those that are there already need no root.
+pub(super) fn apt(packages: &[String], variables: &[&str], seconds: u64) -> String {
+    let lock = (seconds / 2).min(LOCK_SECONDS_MAX);
+    let packages = words(packages);
+    let keep = match variables {
+        [] => String::new(),
+        names => format!(" --preserve-env={}", names.join(",")),
+    };
+    format!(
+        r#"have() {{
+  case $1 in *[=/:]*) return 1 ;; esac
+  case $(dpkg-query -W -f='${{db:Status-Abbrev}}' "$1" 2>/dev/null) in 'ii '*) return 0 ;; esac
+  return 1
+}}
+command -v apt-get >/dev/null 2>&1 || exit {NO_APT}
+missing=
+for package in {packages}; do have "$package" || missing=1; done
+[ -n "$missing" ] || {{ echo "already installed"; exit 0; }}
+as_root=
+if [ "$(id -u)" -ne 0 ]; then
+  sudo -n true >/dev/null 2>&1 || exit {NO_SUDO}
+  as_root="sudo -n{keep} env"
+else
+  as_root=env
+fi
+get() {{
+  $as_root DEBIAN_FRONTEND=noninteractive apt-get -y -q -o DPkg::Lock::Timeout={lock} -o Acquire::Retries=2 "$@" </dev/null
+}}
+install() {{ get install --no-install-recommends -- {packages}; }}
+if [ -n "$(find /var/lib/apt/lists -name '*Packages*' 2>/dev/null | head -n 1)" ]; then
+  install && exit 0
+fi
+get update && install
+"#
+    )
+}
+
+/// Installs packages of Python into a virtual environment, made first where it is missing.
+pub(super) fn pip(packages: &[String], venv: &str) -> String {
+    let (venv, packages) = (path(venv), words(packages));
+    format!(
+        r#"venv={venv}
+command -v python3 >/dev/null 2>&1 || exit {NO_PYTHON}
+mkdir -p -- "$(dirname -- "$venv")" || exit
+if command -v flock >/dev/null 2>&1; then exec 9>"$venv.lock" && flock -w 600 9; fi
+if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
+  python3 -m venv -- "$venv" || exit {NO_VENV}
+fi
+exec "$venv/bin/python" -m pip install --disable-pip-version-check --no-input --progress-bar off -- {packages} </dev/null 9>&-
+"#
+    )
+}
+
+/// Moves a file that lies in the run's folder to its place: whole or not at all.
+pub(super) fn place_file(staged: &str, to: &str, mode: u32) -> String {
+    let body = r#"mkdir -p -- "$(dirname -- "$2")" && (umask 077 && cp -f -- "$1" "$2.planaria") && chmod "$3" "$2.planaria" && mv -f -- "$2.planaria" "$2""#;
+    place(staged, to, &format!("{mode:04o}"), body)
+}
+
+/// Unpacks an archive that lies in the run's folder to its place.
+pub(super) fn place_folder(staged: &str, to: &str) -> String {
+    let body = r#"mkdir -p -- "$2" && tar -xpof "$1" -C "$2""#;
+    let rest = place(staged, to, "", body);
+    format!("command -v tar >/dev/null 2>&1 || exit {NO_TAR}\n{rest}")
+}
+
+/// As the user, or as root where the user may not and `sudo` can.
+fn place(staged: &str, to: &str, mode: &str, body: &str) -> String {
+    let (staged, to, body) = (quoted(staged), path(to), quoted(body));
+    format!(
+        r#"staged={staged} to={to} mode='{mode}' body={body}
+at=$to
+while [ ! -e "$at" ] && [ "$at" != / ] && [ "$at" != . ]; do at=$(dirname -- "$at"); done
+[ -d "$at" ] || at=$(dirname -- "$at")
+as_root=
+if [ ! -w "$at" ] && [ "$(id -u)" -ne 0 ]; then
+  sudo -n true >/dev/null 2>&1 || {{ echo "$at is not writable"; rm -f -- "$staged"; exit {NO_SUDO}; }}
+  as_root="sudo -n"
+fi
+$as_root sh -c "$body" sh "$staged" "$to" "$mode"
+code=$?
+rm -f -- "$staged"
+exit $code
+"#
+    )
+}
+
+/// A word that means itself to `sh`.
+pub(super) fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+fn words(words: &[String]) -> String {
+    words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
+}
+
+/// A path that means itself, but for `~/` in front.
+fn path(path: &str) -> String {
+    match path.strip_prefix("~/") {
+        Some(rest) => format!("\"$HOME\"/{}", quoted(rest)),
+        None => quoted(path),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_mean_themselves() {
+        assert_eq!(quoted("a'b $(c)"), r"'a'\''b $(c)'");
+        assert_eq!(path("~/a b"), r#""$HOME"/'a b'"#);
+        assert_eq!(path("/a"), "'/a'");
+    }
+
+    #[test]
+    fn own_codes_are_explained() {
+        for code in [NO_SUDO, NO_APT, NO_PYTHON, NO_VENV, NO_TAR] {
+            assert!(meaning(code, "node1").unwrap().0.contains("node1"));
+        }
+        assert_eq!(meaning(1, "node1"), None);
+    }
+}

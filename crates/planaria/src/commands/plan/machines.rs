@@ -1,0 +1,143 @@
+//! The machines of a pool and what is done on them first, as `planaria plan` shows them.
+//!
+//! Pure. Never reaches a machine.
+
+use crate::traces::number::counted;
+use planaria_recipe::Recipe;
+use planaria_recipe::pool::{Host, Pool, Provider};
+use planaria_recipe::setup::Step;
+use serde_json::{Value, json};
+use std::fmt::Write;
+
+/// Machines that are named one by one.
+const NAMES_MAX: usize = 16;
+
+/// Lines for people; nothing where processes live beside the command.
+pub(super) fn text(recipe: &Recipe) -> String {
+    let pool = &recipe.pool;
+    if !pool.has_machines() {
+        return String::new();
+    }
+    let hosts = hosts(pool);
+    let slots = counted(pool.slot_count() as u64, "worker");
+    let mut text = format!("machines    {}; up to {slots} on each\n", machines(pool, &hosts));
+    for (i, step) in recipe.setup.iter().enumerate() {
+        let label = if i == 0 { "setup" } else { "" };
+        let _ = writeln!(text, "{label:<12}{}. {} on {}", i + 1, step.title(), on(step, &hosts));
+    }
+    text
+}
+
+/// The same as data.
+pub(super) fn document(recipe: &Recipe) -> Value {
+    let pool = &recipe.pool;
+    if !pool.has_machines() {
+        return Value::Null;
+    }
+    let hosts = hosts(pool);
+    let named = |host: &Host| json!({"name": host.name, "groups": host.groups});
+    let steps = recipe.setup.iter().map(|step| match hosts.is_empty() {
+        true => json!({"step": step.title(), "on": step.groups()}),
+        false => {
+            json!({"step": step.title(), "on": step.groups(), "machines": names(step, &hosts)})
+        }
+    });
+    json!({
+        "provider": pool.provider.as_str(),
+        "count": pool.machine_count(),
+        "slots": pool.slot_count(),
+        "hosts": hosts.iter().map(named).collect::<Vec<_>>(),
+        "setup": steps.collect::<Vec<_>>(),
+    })
+}
+
+fn hosts(pool: &Pool) -> Vec<Host> {
+    pool.hosts.iter().filter_map(|host| host.spelled_out().ok()).collect()
+}
+
+fn machines(pool: &Pool, hosts: &[Host]) -> String {
+    let count = pool.machine_count();
+    match pool.provider {
+        Provider::Local => format!("{count} made of this one"),
+        Provider::Docker => {
+            let image = pool.image.as_deref().unwrap_or("an image built from this program");
+            format!("{} of {image}", counted(count as u64, "container"))
+        }
+        Provider::Ssh => {
+            let named = hosts.iter().map(|host| match host.groups.is_empty() {
+                true => host.name.clone(),
+                false => format!("{} ({})", host.name, host.groups.join(", ")),
+            });
+            let spare = match hosts.len() - count.min(hosts.len()) {
+                0 => String::new(),
+                spare => format!(" ({spare} spare)"),
+            };
+            format!("{count} by ssh{spare}: {}", listed(named.collect()))
+        }
+    }
+}
+
+/// Where a step is done: a group's name where nobody knows the machines yet.
+fn on(step: &Step, hosts: &[Host]) -> String {
+    let names = names(step, hosts);
+    let groups = step.groups().join(", ");
+    match names.len() {
+        0 => groups,
+        all if all == hosts.len() => "all".into(),
+        _ => format!("{groups}: {}", listed(names)),
+    }
+}
+
+fn names(step: &Step, hosts: &[Host]) -> Vec<String> {
+    hosts.iter().filter(|h| step.is_for(&h.groups)).map(|h| h.name.clone()).collect()
+}
+
+fn listed(mut names: Vec<String>) -> String {
+    let more = names.len().saturating_sub(NAMES_MAX);
+    names.truncate(NAMES_MAX);
+    match more {
+        0 => names.join(", "),
+        more => format!("{} and {more} more", names.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use planaria_recipe::Source;
+
+    fn recipe(pool_and_setup: &str) -> Recipe {
+        let text =
+            format!("name: a\ndata: {{train: digits}}\nmodel: {{preset: mlp}}\n{pool_and_setup}");
+        match Source::parse("r.yaml", text.as_bytes(), &[]) {
+            Ok(source) => source.recipe().clone(),
+            Err(mistakes) => panic!("{mistakes}"),
+        }
+    }
+
+    #[test]
+    fn machines_and_steps_are_shown() {
+        let ssh = recipe(
+            "pool:\n  provider: ssh\n  workers: 6\n  machines: 3\n  hosts: [node1, {name: node2, groups: [server]}, node3, node4]\n\
+             setup:\n  - {apt: [libgomp1, python3]}\n  - {on: worker, pip: numpy}\n  - {on: server, run: tune}",
+        );
+        let expect = "\
+machines    3 by ssh (1 spare): node1, node2 (server), node3, node4; up to 2 workers on each
+setup       1. apt libgomp1 python3 on all
+            2. pip numpy on worker: node1, node3, node4
+            3. run tune on all
+";
+        assert_eq!(text(&ssh), expect);
+        let steps = &document(&ssh)["setup"];
+        assert_eq!(steps[1]["machines"], json!(["node1", "node3", "node4"]));
+        let docker =
+            recipe("pool: {provider: docker, workers: 3}\nsetup: [{on: worker, check: 'true'}]");
+        let expect = "\
+machines    3 containers of an image built from this program; up to 1 worker on each
+setup       1. check true on worker
+";
+        assert_eq!(text(&docker), expect);
+        assert_eq!(text(&recipe("pool: {workers: 3}")), "");
+        assert_eq!(document(&recipe("seed: 1")), Value::Null);
+    }
+}
