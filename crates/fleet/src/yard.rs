@@ -49,6 +49,11 @@ impl Yard {
         self.pool.as_mut().map_or(Spot::Here, |pool| pool.place(now, agent))
     }
 
+    /// An address of the controller's machine that others reach; nothing where there are no others.
+    pub fn controller(&self) -> Option<String> {
+        self.pool.as_ref().map(Pool::controller)
+    }
+
     /// The number that a process at this spot will be known by, where its machine does not say.
     pub fn next_process(&self, spot: &Spot) -> Option<u32> {
         match (spot, &self.pool) {

@@ -23,14 +23,20 @@ fn summary(text: &str, sets: &[&str]) -> String {
 #[track_caller]
 fn check(section: &str, expect: &str) {
     let text = format!("{section}\nname: a\n{REST}");
-    let got = summary(&text, &[]); if got != expect { std::eprintln!("MISS\u{1}{section}\u{1}{got}\u{1}{expect}\u{2}"); }
+    let got = summary(&text, &[]);
+    if got != expect {
+        std::eprintln!("MISS\u{1}{section}\u{1}{got}\u{1}{expect}\u{2}");
+    }
 }
 
 /// A step on a pool that has machines.
 #[track_caller]
 fn check_step(step: &str, expect: &str) {
     let text = format!("setup:\n- {step}\nname: a\npool: {{machines: 1}}\n{REST}");
-    let got = summary(&text, &[]); if got != expect { std::eprintln!("MISS\u{1}{step}\u{1}{got}\u{1}{expect}\u{2}"); }
+    let got = summary(&text, &[]);
+    if got != expect {
+        std::eprintln!("MISS\u{1}{step}\u{1}{got}\u{1}{expect}\u{2}");
+    }
 }
 
 #[test]

@@ -148,6 +148,13 @@ impl Pool {
         }
     }
 
+    /// An address of the controller's machine, as those reach it who do without a tunnel. Whoever
+    /// comes through one comes from here, and reaches any.
+    pub fn controller(&self) -> String {
+        let direct = self.live.values().find(|live| live.route.via.is_none());
+        direct.map_or_else(|| "127.0.0.1".to_owned(), |live| live.route.controller.clone())
+    }
+
     /// The number that the next process on a machine will be known by.
     pub fn next_process(&self) -> u32 {
         self.next_process

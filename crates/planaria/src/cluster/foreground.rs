@@ -21,6 +21,7 @@ use planaria_protocol::Passport;
 use planaria_protocol::event::{Event, Pulse, What};
 use planaria_protocol::launch::Launch;
 use planaria_protocol::message::Agent;
+use planaria_protocol::tls::Authority;
 use std::fs;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
@@ -56,6 +57,8 @@ pub struct Foreground<'a> {
     /// What the first coordinator was told.
     first: Launch,
     yard: Yard,
+    /// Who vouches for the run's processes, where they are on several machines.
+    authority: Option<Authority>,
     supervisor: Supervisor,
     clock: Stopwatch,
     /// Where coordinators listen, one after another.
@@ -98,11 +101,15 @@ impl<'a> Foreground<'a> {
         if let Some(course) = &mut first.course {
             course.listen = Some(held);
         }
-        let pool = pooling.map(|pooling| pooling.pool(port, logs)).transpose()?;
+        let (pool, authority) = match pooling.map(|pooling| pooling.pool(port, logs)) {
+            Some((pool, authority)) => (Some(pool), Some(authority)),
+            None => (None, None),
+        };
         Ok(Self {
             run,
             passport,
             yard: Yard::new(here, pool),
+            authority,
             supervisor: Supervisor::new(first.generation, size.servers, size.workers),
             first,
             clock: Stopwatch::start(),
@@ -289,7 +296,10 @@ impl<'a> Foreground<'a> {
         launch.coordinator = Some(self.address.clone());
         launch.course = None;
         launch.station.process = self.yard.next_process(&spot);
-        pooling::station(&mut launch, &spot);
+        pooling::station(&mut launch, &spot, &self.yard);
+        if let Err(why) = self.vouch(agent, &mut launch) {
+            return Some(Input::NotStarted { agent, why });
+        }
         Some(match self.yard.start(&spot, agent, &self.run.id(), &launch) {
             Ok(started) => Input::Started { agent, pid: started.pid },
             Err(e) => Input::NotStarted { agent, why: e.to_string() },
@@ -303,6 +313,9 @@ impl<'a> Foreground<'a> {
         let mut launch = launch::again(&self.first, generation, after);
         launch.size.workers = self.supervisor.workers();
         let agent = Agent::Coordinator;
+        if let Err(why) = self.vouch(agent, &mut launch) {
+            return Input::NotStarted { agent, why };
+        }
         match self.yard.start(&Spot::Here, agent, &self.run.id(), &launch) {
             Err(e) => Input::NotStarted { agent, why: e.to_string() },
             Ok(Started { pid, stdout }) => {
@@ -310,6 +323,15 @@ impl<'a> Foreground<'a> {
                 Input::Started { agent, pid }
             }
         }
+    }
+
+    /// Gives a process the certificate that others know it by, where they are not all here.
+    fn vouch(&self, agent: Agent, launch: &mut Launch) -> std::result::Result<(), String> {
+        if let Some(authority) = &self.authority {
+            let trust = authority.issue(&agent.to_string()).map_err(|e| e.to_string())?;
+            launch.station.trust = Some(trust);
+        }
+        Ok(())
     }
 
     /// Begins to reach a coordinator; where there is no thread to do it, it is tried again.

@@ -8,7 +8,8 @@
 //! - [`launch`]: what the processes are told
 //! - [`kept`]: where they keep what others go on from
 //! - [`console`]: the link to the coordinator; [`meeting`]: how it is made
-//! - [`pooling`]: what a pool is made of, and how its machines meet the others
+//! - [`pooling`]: what a pool is made of, and how its machines meet the others; [`providers`]: where
+//!   they come from
 //! - [`control`]: how other commands find a live run
 
 pub mod console;
@@ -18,6 +19,7 @@ pub mod kept;
 pub mod launch;
 pub mod meeting;
 pub mod pooling;
+pub mod providers;
 
 use crate::agent::failure;
 use crate::clock;
@@ -81,7 +83,13 @@ pub fn run(job: Job, size: Size, found: Option<Found<Checkpoint>>) -> Result<Fin
     let program = program.ok_or_else(|| Failure::failed("no program was found to start"))?;
     let pooling = Pooling::of(&job, &program)?;
     let mut telling = Telling { recorder, story: Story::new(state) };
-    let passport = Passport::plain(secret);
+    let passport = match &pooling {
+        None => Passport::plain(secret),
+        Some(pooling) => {
+            let trust = pooling.trust("console")?;
+            Passport::new(secret, Some(&trust), None).map_err(Failure::failed)?
+        }
+    };
     let mut foreground = Foreground::new(&job.run, &program, &passport, launch, pooling)?;
     let trained = foreground.train(&mut telling);
     let size = Size { workers: foreground.workers(), ..size };

@@ -36,7 +36,7 @@ pub fn of(pool: &Pool, program: Option<&Program>) -> Result<Arc<dyn Provider>> {
 fn ssh_settings(pool: &Pool) -> Result<ssh::Settings> {
     let hosts = pool.hosts.iter().map(host).collect::<Result<_>>()?;
     let host_keys = match pool.ssh.host_keys {
-        HostKeys::Strict => ssh::HostKeys::Strict,
+        HostKeys::Strict => ssh::HostKeys::Known,
         HostKeys::AcceptNew => ssh::HostKeys::AcceptNew,
     };
     Ok(ssh::Settings {
