@@ -40,9 +40,6 @@ use std::time::Duration;
 /// down that it has lost them.
 const AFTER_THE_COORDINATOR: Duration = Duration::from_millis(200);
 
-/// How often, and how many times, a place to listen is tried that is taken.
-const LISTEN_AGAIN: Duration = Duration::from_millis(50);
-const LISTEN_TRIES: u32 = 100;
 /// Longest orders, in bytes; a recipe is a few thousand.
 const ORDERS_BYTES_MAX: u64 = 64 << 20;
 
@@ -158,9 +155,7 @@ fn coordinate(launch: Launch) -> Result<Leave, Trouble> {
     let mut course = launch.course.clone().ok_or_else(|| Trouble::new("there is no course"))?;
     let passport = Passport::of(&launch).map_err(Trouble::new)?;
     // One that takes the place of another is reached where that one was: the port is the same.
-    let before = course.listen.as_deref().and_then(|address| address.rsplit_once(':'));
-    let port = before.and_then(|(_, port)| port.parse().ok()).unwrap_or(0);
-    let listener = listen(&launch.station.listen(port))?;
+    let listener = listen(&launch, course.listen.as_deref())?;
     let address = launch.station.address(listener.local_addr().map_err(Trouble::new)?);
     let told = writeln!(std::io::stdout(), "{address}").and_then(|()| std::io::stdout().flush());
     told.map_err(|e| Trouble::new(format!("cannot say where it listens: {e}")))?;
@@ -217,23 +212,15 @@ fn unwritable(course: &CourseLaunch, why: std::io::Error) -> Trouble {
     Trouble::new(format!("cannot write `{}/events.jsonl`: {why}", course.run_dir))
 }
 
-/// Listens where it is told to. Where another coordinator listened before, its last connections may
-/// hold the place for a moment.
-fn listen(address: &str) -> Result<TcpListener, Trouble> {
-    if let Some(listener) = inherited(address) {
-        return listener.map_err(|e| Trouble::new(format!("cannot listen on {address}: {e}")));
-    }
-    let mut tries = 0;
-    loop {
-        match TcpListener::bind(address) {
-            Ok(listener) => return Ok(listener),
-            Err(e) if e.kind() == std::io::ErrorKind::AddrInUse && tries < LISTEN_TRIES => {
-                tries += 1;
-                std::thread::park_timeout(LISTEN_AGAIN);
-            }
-            Err(e) => return Err(Trouble::new(format!("cannot listen on {address}: {e}"))),
-        }
-    }
+/// Listens where the command does that started it, which holds the place while coordinators come and
+/// go; else on a port of its own.
+fn listen(launch: &Launch, place: Option<&str>) -> Result<TcpListener, Trouble> {
+    let address = launch.station.listen(0);
+    let listener = match place.and_then(inherited) {
+        Some(listener) => listener,
+        None => TcpListener::bind(&address),
+    };
+    listener.map_err(|e| Trouble::new(format!("cannot listen on {address}: {e}")))
 }
 
 /// Where the run goes on from: as the command said, or, in the place of a coordinator that was
