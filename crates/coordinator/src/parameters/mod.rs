@@ -11,11 +11,13 @@
 //! - [`tally`]: what is not gradients: scores, digests, batch-norm statistics (server 0)
 //! - [`keeper`]: all that a server does, without its links; [`snapshot`]: what it saves
 //! - `followers`: who is sent its parameters
+//! - [`parcels`]: its files of checkpoints, where it does not have the run's folder
 //! - [`serve`]: links to the coordinator and the workers
 
 pub mod chunk;
 mod followers;
 pub mod keeper;
+pub mod parcels;
 pub mod region;
 pub mod serve;
 pub mod snapshot;
