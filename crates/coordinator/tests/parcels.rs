@@ -327,8 +327,10 @@ fn no_name_leads_out_of_the_checkpoints() {
 
     fs::write(folder.join("manifest.json"), "{}").unwrap();
     fs::write(folder.join("notes"), "n").unwrap();
-    let of_it = [(STEP_3, "notes"), (STEP_3, "../../secret"), (STEP_3, "/etc/passwd"), (STEP_3, "")];
-    let others = [("..", "secret"), ("../..", "part-0"), ("", "part-0"), ("step-3/../..", "part-0")];
+    let of_it =
+        [(STEP_3, "notes"), (STEP_3, "../../secret"), (STEP_3, "/etc/passwd"), (STEP_3, "")];
+    let others =
+        [("..", "secret"), ("../..", "part-0"), ("", "part-0"), ("step-3/../..", "part-0")];
     for (checkpoint, file) in of_it.into_iter().chain(others) {
         let mut line = world.line(Agent::Server(0));
         line.say(&Parcel::Get { checkpoint: checkpoint.into(), file: file.into() }).unwrap();
@@ -411,10 +413,9 @@ fn a_server_without_the_runs_folder_saves_and_begins_again() {
     assert_eq!(server.join.kept, None);
     server.begin(Source::Checkpoint("/nowhere/step-0000000003".into()), 3);
     world.begin(3);
-    let orders_name = server.orders.send(&ToServer::Save {
-        step: 3,
-        folder: "/nowhere/step-0000000003-2".into(),
-    });
+    let orders_name = server
+        .orders
+        .send(&ToServer::Save { step: 3, folder: "/nowhere/step-0000000003-2".into() });
     orders_name.unwrap();
     let sha256 = server.wait(|said| match said {
         FromServer::Saved { sha256, .. } => Some(sha256),

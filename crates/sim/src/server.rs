@@ -11,9 +11,7 @@ use planaria_coordinator::parameters::region::{Identity, Place};
 use planaria_coordinator::parameters::snapshot::Snapshot;
 use planaria_fleet::ending::Ending;
 use planaria_protocol::Error;
-use planaria_protocol::message::{
-    Agent, Errand, FromServer, Join, Pull, Push, ToServer, Trouble,
-};
+use planaria_protocol::message::{Agent, Errand, FromServer, Join, Pull, Push, ToServer, Trouble};
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex};

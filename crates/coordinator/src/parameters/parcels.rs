@@ -8,7 +8,7 @@ use super::snapshot::Snapshot;
 use planaria_numerics::aggregate::BLOCK;
 use planaria_protocol::checkpoint::{Manifest, PartInfo, manifest};
 use planaria_protocol::launch::{Launch, Parts};
-use planaria_protocol::message::{Agent, Errand, FromServer, Join, Source, ToServer};
+use planaria_protocol::message::{Agent, Errand, FromServer, Join, Source, ToServer, Trouble};
 use planaria_protocol::parcel::{Fault, Line, Parcel};
 use planaria_protocol::{Error, Passport, link};
 use std::fs::{self, DirBuilder, File};
@@ -71,9 +71,7 @@ impl Carrier {
     pub fn save(&self, generation: u64, snapshot: &Snapshot) -> FromServer {
         let step = snapshot.step;
         match self.put(generation, snapshot) {
-            Ok(PartInfo { file, sha256, bytes }) => {
-                FromServer::Saved { step, file, sha256, bytes }
-            }
+            Ok(PartInfo { file, sha256, bytes }) => FromServer::Saved { step, file, sha256, bytes },
             Err(fault) => {
                 let why = format!("sending it to the coordinator's machine: {fault}");
                 FromServer::NotSaved { step, why }
@@ -93,21 +91,21 @@ impl Carrier {
         };
         let parameter = |block: u32| (u64::from(block) * BLOCK as u64).min(self.parameters);
         let range = parameter(blocks.start)..parameter(blocks.end);
-        let folder = self.folder()?;
+        let folder = self.folder(&checkpoint)?;
         // Who holds nothing needs nothing.
         if !blocks.is_empty() || self.index == 0 {
             self.fetch(generation, name_of(&checkpoint)?, &range, &folder)?;
         }
-        let source = Source::Checkpoint(folder.0.display().to_string());
+        let source = Source::Checkpoint(folder.path.display().to_string());
         Ok((ToServer::Begin { blocks, source, step }, Some(folder)))
     }
 
     fn put(&self, generation: u64, snapshot: &Snapshot) -> Result<PartInfo, Fault> {
         let checkpoint = name_of(&snapshot.folder)?.to_owned();
-        let folder = self.folder()?;
-        let info = snapshot.write_to(&folder.0)?;
+        let folder = self.folder(&checkpoint)?;
+        let info = snapshot.write_to(&folder.path)?;
         let PartInfo { file, sha256, bytes } = info.clone();
-        let mut from = File::open(folder.0.join(&file))?;
+        let mut from = File::open(folder.path.join(&file))?;
         let mut line = self.line(generation)?;
         line.say(&Parcel::Put { checkpoint, file, bytes, sha256 })?;
         line.send(&mut from, bytes)?;
@@ -128,7 +126,7 @@ impl Carrier {
         let mut line = self.line(generation)?;
         get(&mut line, checkpoint, manifest::FILE, MANIFEST_BYTES_MAX, into)?;
         let unreadable = |why: String| Fault::Refused(format!("checkpoint `{checkpoint}`: {why}"));
-        let manifest = Manifest::read(&into.0).map_err(|e| unreadable(e.to_string()))?;
+        let manifest = Manifest::read(&into.path).map_err(|e| unreadable(e.to_string()))?;
         // Names in a manifest are checked with it.
         for part in manifest.parts_of(range).map_err(unreadable)? {
             get(&mut line, checkpoint, &part.info.file, part.info.bytes, into)?;
@@ -143,25 +141,37 @@ impl Carrier {
         Line::new(sender, receiver)
     }
 
-    fn folder(&self) -> io::Result<Folder> {
+    fn folder(&self, of: &str) -> io::Result<Folder> {
         let number = self.folders.fetch_add(1, Ordering::Relaxed);
         let name = format!("{}{}-{number}", prefix(self.index), std::process::id());
         let path = self.place.join(name);
         DirBuilder::new().mode(0o700).create(&path).map_err(|e| {
             io::Error::new(e.kind(), format!("cannot make folder `{}`: {e}", path.display()))
         })?;
-        Ok(Folder(path))
+        Ok(Folder { path, of: of.to_owned() })
     }
 }
 
 /// A folder of this machine for a while.
 #[derive(Debug)]
-pub struct Folder(PathBuf);
+pub struct Folder {
+    path: PathBuf,
+    /// What it holds a copy of, by its name on its own machine.
+    of: String,
+}
+
+impl Folder {
+    /// Trouble with what was fetched is trouble with what it is a copy of.
+    pub fn explain(&self, trouble: Trouble) -> Trouble {
+        let message = trouble.message.replace(&*self.path.to_string_lossy(), &self.of);
+        Trouble { message, ..trouble }
+    }
+}
 
 impl Drop for Folder {
     fn drop(&mut self) {
         // What cannot be removed now is removed by the next server here.
-        let _ = fs::remove_dir_all(&self.0);
+        let _ = fs::remove_dir_all(&self.path);
     }
 }
 
@@ -181,7 +191,7 @@ fn get(
         let why = format!("`{checkpoint}/{file}` has {bytes} bytes, at most {bytes_max} can be");
         return Err(Fault::Refused(why));
     }
-    let mut to = File::create_new(into.0.join(file))?;
+    let mut to = File::create_new(into.path.join(file))?;
     line.take(bytes, |piece| to.write_all(piece))
 }
 

@@ -13,8 +13,8 @@ use super::snapshot::Snapshot;
 use planaria_protocol::clock::Clock;
 use planaria_protocol::launch::Launch;
 use planaria_protocol::link::{self, Receiver, Sender};
-use planaria_protocol::parcel::Fault;
 use planaria_protocol::message::{Agent, Errand, FromServer, Join, Pull, Push, ToServer, Trouble};
+use planaria_protocol::parcel::Fault;
 use planaria_protocol::{Error, Passport, bytes, listen, weather};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -127,6 +127,7 @@ pub fn run(launch: &Launch, index: u32, clock: &dyn Clock, log: Log) -> Result<(
                 (server.log)(&format!("{why}; joining again"));
                 // What is kept is to stay what the next coordinator is told.
                 server.end_session();
+                server.keeper.compare();
             }
             // What is kept is removed by whoever knows how the run has ended: a run whose last
             // checkpoint could not be written goes on from it.
@@ -270,14 +271,19 @@ impl Server {
                 ToServer::Finish => return Ok(Ended::Finished),
                 _ => {}
             }
-            let (order, _fetched) = match self.bring(session, order) {
+            let (order, fetched) = match self.bring(session, order) {
                 Ok(brought) => brought,
                 Err(Fault::Link(error)) => {
                     return Ok(Ended::Lost(format!("lost the coordinator's machine ({error})")));
                 }
                 Err(fault) => return Err(Trouble::new(fault)),
             };
-            if let Some(snapshot) = self.keeper.order(&order, &**session)? {
+            let ordered = self.keeper.order(&order, &**session);
+            let explain = |trouble| match &fetched {
+                Some(fetched) => fetched.explain(trouble),
+                None => trouble,
+            };
+            if let Some(snapshot) = ordered.map_err(explain)? {
                 self.write(snapshot, session.clone())?;
             }
             match order {

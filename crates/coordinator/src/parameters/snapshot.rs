@@ -37,9 +37,7 @@ impl Snapshot {
     pub fn write(&self) -> FromServer {
         let step = self.step;
         match self.write_to(Path::new(&self.folder)) {
-            Ok(PartInfo { file, sha256, bytes }) => {
-                FromServer::Saved { step, file, sha256, bytes }
-            }
+            Ok(PartInfo { file, sha256, bytes }) => FromServer::Saved { step, file, sha256, bytes },
             Err(e) => FromServer::NotSaved { step, why: e.to_string() },
         }
     }

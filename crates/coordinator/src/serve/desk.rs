@@ -223,6 +223,12 @@ impl Desk {
                     link.sender.close();
                 }
             }
+            Action::Forget => {
+                (shell.log)(&format!("the record is not gone on from: {}", decision.reason));
+                if let Some(keeping) = &mut shell.keeping {
+                    keeping.forget(&shell.log);
+                }
+            }
             Action::Restart => {
                 (shell.log)(&format!("another coordinator is to go on: {}", decision.reason));
                 return Ok(Some(Leave::Restart));
