@@ -57,7 +57,8 @@ fn recipe() -> Recipe {
     let text = format!(
         r#"{{"name": "parcels", "data": {{"train": "digits"}},
             "model": {{"layers": [{{"Dense": {{"units": {WIDTH}}}}}]}},
-            "train": {{"shards": 1, "batch": 10, "epochs": 100}}}}"#
+            "train": {{"shards": 1, "batch": 10, "epochs": 100,
+                "optimizer": {{"sgd": {{"momentum": 0.9}}}}}}}}"#
     );
     serde_json::from_str(&text).unwrap()
 }
