@@ -124,7 +124,15 @@ impl Run {
 
 fn joined(agent: Agent, kept: Option<Kept>) -> Input {
     let address = Some("127.0.0.1:1".to_owned());
-    Input::Joined(Join { agent, pid: 7, build: "b".into(), machine: None, address, kept, errand: Default::default() })
+    Input::Joined(Join {
+        agent,
+        pid: 7,
+        build: "b".into(),
+        machine: None,
+        address,
+        kept,
+        errand: Default::default(),
+    })
 }
 
 /// Steps that a worker is given some shards of.

@@ -12,7 +12,7 @@ use planaria_protocol::message::{
 };
 use planaria_protocol::parcel::{Fault, Line, PIECE_BYTES, Parcel};
 use planaria_protocol::state::State;
-use planaria_protocol::{Receiver, Secret, Sender, bytes, connect};
+use planaria_protocol::{Passport, Receiver, Secret, Sender, bytes, connect};
 use planaria_recipe::Recipe;
 use planaria_recipe::shape::Shape;
 use sha2::{Digest, Sha256};
@@ -86,7 +86,7 @@ struct World {
     dir: tempfile::TempDir,
     shelf: Shelf,
     parcels: Arc<Parcels>,
-    secret: Secret,
+    passport: Passport,
     listening: Listening,
     joined: Inbox<(Join, Sender, Receiver)>,
     log: Arc<Mutex<Vec<String>>>,
@@ -101,7 +101,7 @@ impl World {
         let say = Arc::new(move |line: &str| saying.lock().unwrap().push(line.to_owned()));
         let ranges = [(0, PARAMETERS as u64), (PARAMETERS as u64, PARAMETERS as u64)];
         let parcels = Arc::new(Parcels::new(shelf.clone(), &manifest(0, vec![]), &ranges, say));
-        let secret = Secret::from_hex(&"ab".repeat(32)).unwrap();
+        let passport = Passport::plain(Secret::from_hex(&"ab".repeat(32)).unwrap());
         let (tell, joined) = channel();
         let serving = parcels.clone();
         let on_link = move |join: Join, sender, receiver| match join.errand {
@@ -111,8 +111,8 @@ impl World {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let generation = Arc::new(AtomicU64::new(GENERATION));
         let listening =
-            listen::serve(listener, secret.clone(), generation, on_link, |_| {}).unwrap();
-        Self { dir, shelf, parcels, secret, listening, joined, log }
+            listen::serve(listener, passport.clone(), generation, on_link, |_| {}).unwrap();
+        Self { dir, shelf, parcels, passport, listening, joined, log }
     }
 
     /// A checkpoint is under way.
@@ -125,15 +125,17 @@ impl World {
     /// A link for parts, by hand.
     fn line(&self, agent: Agent) -> Line {
         let address = self.listening.address().to_string();
-        let (sender, receiver) = connect(&address, &self.secret, Some(GENERATION)).unwrap();
+        let (sender, receiver) = connect(&address, &self.passport, Some(GENERATION)).unwrap();
         let (build, errand) = ("test".into(), Errand::Parts);
-        sender.send(&Join { agent, build, pid: 1, machine: None, address: None, kept: None, errand }).unwrap();
+        sender
+            .send(&Join { agent, build, pid: 1, machine: None, address: None, kept: None, errand })
+            .unwrap();
         Line::new(sender, receiver).unwrap()
     }
 
     fn start(&self, state: Option<&Path>) -> JoinHandle<Result<(), Trouble>> {
         let launch = Launch {
-            secret: self.secret.to_hex(),
+            secret: self.passport.secret().to_hex(),
             generation: GENERATION,
             build: "test".into(),
             coordinator: Some(self.listening.address().to_string()),
@@ -208,12 +210,14 @@ impl Server {
     }
 
     /// Some steps of a worker whose gradients are the same every time.
-    fn train(&self, secret: &Secret, steps: std::ops::Range<u64>) {
+    fn train(&self, passport: &Passport, steps: std::ops::Range<u64>) {
         let address = self.join.address.as_deref().unwrap();
-        let (worker, _receiver) = connect(address, secret, Some(GENERATION)).unwrap();
+        let (worker, _receiver) = connect(address, passport, Some(GENERATION)).unwrap();
         let (agent, build) = (Agent::Worker(0), "test".into());
         let errand = Errand::Work;
-        worker.send(&Join { agent, build, pid: 1, machine: None, address: None, kept: None, errand }).unwrap();
+        worker
+            .send(&Join { agent, build, pid: 1, machine: None, address: None, kept: None, errand })
+            .unwrap();
         let values: Vec<f32> = (0..PARAMETERS).map(|i| (i % 17) as f32 * 0.25 - 1.0).collect();
         for step in steps {
             let gradient = Push::Gradient { step, first_shard: 0, shards: 1, first_block: 0 };
@@ -364,7 +368,7 @@ fn what_is_changed_cut_or_late_leaves_nothing() {
     let until = now() + PATIENCE;
     while !world.files(&folder).is_empty() {
         assert!(now() < until, "{:?}", world.files(&folder));
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::park_timeout(Duration::from_millis(5));
     }
 
     // The checkpoint is given up meanwhile.
@@ -378,7 +382,7 @@ fn what_is_changed_cut_or_late_leaves_nothing() {
 
     // Of a generation that is over.
     let address = world.listening.address().to_string();
-    assert!(connect(&address, &world.secret, Some(GENERATION - 1)).is_err());
+    assert!(connect(&address, &world.passport, Some(GENERATION - 1)).is_err());
 }
 
 #[test]
@@ -388,7 +392,7 @@ fn a_server_without_the_runs_folder_saves_and_begins_again() {
     let process = world.start(Some(state.path()));
     let server = world.server();
     server.begin(Source::Seed, 0);
-    server.train(&world.secret, 0..3);
+    server.train(&world.passport, 0..3);
     let why = server.save(3).unwrap_err();
     assert!(why.contains("`step-0000000003` is not being written"), "{why}");
     let folder = world.begin(3);
@@ -397,7 +401,7 @@ fn a_server_without_the_runs_folder_saves_and_begins_again() {
     let part = Part { info, start: 0, end: PARAMETERS as u64 };
     world.shelf.finish(&folder, &manifest(3, vec![part]), false).unwrap();
     let first = checkpoint::read(&folder).unwrap();
-    server.train(&world.secret, 3..5);
+    server.train(&world.passport, 3..5);
     world.begin(5);
     let end = server.save(5).unwrap();
     world.parcels.close();
@@ -425,7 +429,7 @@ fn a_server_without_the_runs_folder_saves_and_begins_again() {
     });
     assert_eq!(sha256, first.manifest.parts[0].info.sha256, "what is saved is what was saved");
     world.parcels.close();
-    server.train(&world.secret, 3..5);
+    server.train(&world.passport, 3..5);
     world.begin(5);
     assert_eq!(server.save(5).unwrap(), end, "and it goes on to the same bits");
     server.orders.send(&ToServer::Finish).unwrap();
