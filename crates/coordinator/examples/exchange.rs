@@ -237,7 +237,7 @@ fn start(launch: &Launch, passport: &Passport) -> Started {
 
 fn join(agent: Agent, address: Option<String>) -> Join {
     let (build, pid) = ("bench".into(), std::process::id());
-    Join { agent, build, pid, machine: None, address, kept: None }
+    Join { agent, build, pid, machine: None, address, kept: None, errand: Default::default() }
 }
 
 fn recipe() -> Recipe {

@@ -40,7 +40,15 @@ fn cluster(clip: bool) -> Cluster {
 
 fn joined(agent: Agent, build: &str) -> Input {
     let (build, address) = (build.to_owned(), Some("127.0.0.1:1".to_owned()));
-    Input::Joined(Join { agent, pid: 7, build, machine: None, address, kept: None })
+    Input::Joined(Join {
+        agent,
+        pid: 7,
+        build,
+        machine: None,
+        address,
+        kept: None,
+        errand: Default::default(),
+    })
 }
 
 /// The trouble a run ended with.

@@ -7,7 +7,7 @@ use planaria_coordinator::decide::record::Record;
 use planaria_coordinator::decide::watch::Rule;
 use planaria_protocol::event::What;
 use planaria_protocol::message::{
-    Agent, FromServer, FromWorker, Join, Kept, Source, ToServer, ToWorker,
+    Agent, FromServer, FromWorker, Join, Kept, Source, ToServer, ToWorker, Trouble,
 };
 use planaria_protocol::state::State;
 use planaria_recipe::train::{Monitor, Train};
@@ -124,7 +124,15 @@ impl Run {
 
 fn joined(agent: Agent, kept: Option<Kept>) -> Input {
     let address = Some("127.0.0.1:1".to_owned());
-    Input::Joined(Join { agent, pid: 7, build: "b".into(), machine: None, address, kept })
+    Input::Joined(Join {
+        agent,
+        pid: 7,
+        build: "b".into(),
+        machine: None,
+        address,
+        kept,
+        errand: Default::default(),
+    })
 }
 
 /// Steps that a worker is given some shards of.
@@ -271,6 +279,28 @@ fn a_server_without_blocks_need_not_have_kept_anything() {
     }
     let all = run.tell(joined(Agent::Server(2), None));
     assert_eq!(sources(&all), [0, 1, 2].map(|server| (server, Source::Kept, 3)));
+}
+
+#[test]
+fn a_damaged_checkpoint_is_gone_back_from_if_what_was_kept_is_lost_too() {
+    let failed = || FromServer::Failed(Trouble::new("checkpoint `c` is damaged"));
+    let from = |record: Option<Record>| {
+        let (checkpoint, after) = (Some("c".to_owned()), Some("all were lost".to_owned()));
+        let mut run =
+            Run::new(config(1, 1), Origin { record, checkpoint, after, ..Origin::default() });
+        let all = run.tell(joined(Agent::Server(0), None));
+        assert_eq!(sources(&all), [(0, Source::Checkpoint("c".into()), 0)]);
+        run.server(failed())
+    };
+    // Nobody has looked at its parts: the next coordinator does, because it has no record.
+    let all = from(Some(left(5, 1)));
+    let at = |action: &Action| all.iter().position(|found| found == action);
+    assert!(at(&Action::Forget).is_some(), "{all:?}");
+    assert!(at(&Action::Forget) < at(&Action::Restart), "{all:?}");
+    assert!(!all.iter().any(|action| matches!(action, Action::Keep(_))), "{all:?}");
+    // Where they were looked at, there is nothing else to go back to.
+    let all = from(None);
+    assert!(all.contains(&Action::End) && !all.contains(&Action::Restart), "{all:?}");
 }
 
 #[test]

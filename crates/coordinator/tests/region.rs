@@ -17,6 +17,7 @@ use planaria_recipe::model::{BatchNormalization, Layer};
 use planaria_recipe::shape;
 use planaria_recipe::train::{Optimizer, Sgd, Train};
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use values::Values;
@@ -132,6 +133,13 @@ fn expected(steps: u64) -> Vec<All> {
         all.push((values.parameters.to_vec(), slot, state.to_vec()));
     }
     all
+}
+
+fn flip(path: &Path, at: u64) {
+    let file = fs::File::options().read(true).write(true).open(path).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ 16], at).unwrap();
 }
 
 /// Opens what is left in a folder as a new process would, and compares all that is marked.
@@ -391,6 +399,39 @@ fn what_cannot_be_believed_is_ignored() {
     drop(Region::make(&own, Shape { state: 1, ..own_shape() }, &log().0).unwrap());
     check("other parameters");
 
+    // A bit of any kind of value, of a sum, or of a mark.
+    let shape = own_shape();
+    let section = (4 * shape.parameters as u64).next_multiple_of(64);
+    let state = 4096 + 2 * section;
+    let sums = state + (4 * shape.state as u64).next_multiple_of(64);
+    let last = |from: u64, bytes: usize| from + bytes as u64 - 1;
+    let places = [
+        4096,
+        last(4096, 4 * shape.parameters),
+        4096 + section,
+        last(4096 + section, 4 * shape.parameters),
+        state,
+        last(state, 4 * shape.state),
+        sums,
+        last(sums, 8 * 35),
+    ];
+    for at in places {
+        leave(&own, 4);
+        flip(&file(), at);
+        check("after 4 steps do not match their sums: bytes were changed");
+    }
+    for (mark, reason) in [(256, "after 4100 steps do not match"), (320, "make no sense")] {
+        leave(&own, 4);
+        flip(&file(), mark + 1);
+        check(reason);
+    }
+    // Both marks are 6 where 4 steps were done.
+    leave(&own, 4);
+    for mark in [256, 320] {
+        fs::File::options().write(true).open(file()).unwrap().write_all_at(&[7], mark).unwrap();
+    }
+    check("after 6 steps do not match their sums");
+
     // Another server's, and one that is whole behind one that is not.
     leave(&Place { index: 1, ..own.clone() }, 9);
     leave(&own, 6);
@@ -463,5 +504,29 @@ fn an_old_process_that_goes_on_touches_nothing() {
         assert_eq!(again.marks.read(), applied);
         again.marks.remove();
         assert!(adopt().is_none());
+    }
+}
+
+#[test]
+fn a_live_server_finds_out_as_well() {
+    let folder = tempfile::tempdir().unwrap();
+    for (what, slot) in [("after 1 steps", 1), ("after 1 steps", 2)] {
+        let region = Region::make(&place(folder.path()), own_shape(), &log().0).unwrap();
+        let store = Store::new(settings(), region, Some(Statistics::new(&network())));
+        begin(&store, 0, &first());
+        take(&store, 0, || {});
+        store.commit(0).unwrap();
+        drop(store.snapshot(1).unwrap());
+        store.close();
+        assert_eq!(store.compare(), Ok(()));
+        let marked = Marked { committed: Some(1), applied: Some(1), snapshot: Some(1) };
+        assert_eq!(store.marked(), marked);
+        let file = fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path();
+        let slot_bytes = (fs::metadata(&file).unwrap().len() - 4096) / 3;
+        flip(&file, 4096 + slot * slot_bytes + 77);
+        let why = store.compare().unwrap_err();
+        assert!(why.contains(what), "{why}");
+        assert_eq!(store.marked(), Marked::default());
+        store.remove();
     }
 }

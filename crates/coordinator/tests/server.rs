@@ -124,7 +124,17 @@ impl World {
         receiver.set_timeout(Some(PATIENCE)).unwrap();
         let agent = Agent::Worker(worker);
         let (build, pid) = ("test".into(), std::process::id());
-        sender.send(&Join { agent, build, pid, machine: None, address: None, kept: None }).unwrap();
+        sender
+            .send(&Join {
+                agent,
+                build,
+                pid,
+                machine: None,
+                address: None,
+                kept: None,
+                errand: Default::default(),
+            })
+            .unwrap();
         (sender, receiver)
     }
 

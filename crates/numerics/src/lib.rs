@@ -6,6 +6,7 @@
 //! # Layout
 //! - [`random`]: the counter-based generator that everything random draws from
 //! - [`aggregate`]: shards of a batch, blocks of parameters, norms by blocks
+//! - [`checksum`]: a cheap sum of values, by which damage is found out
 //! - [`tree`]: shards' sums in their fixed tree, whole or from segments
 //! - [`digest`]: an order-free digest of example ids, for exactly-once accounting
 //! - [`optimizer`]: how parameters follow gradients
@@ -16,6 +17,7 @@
 mod widest;
 
 pub mod aggregate;
+pub mod checksum;
 pub mod digest;
 pub mod optimizer;
 pub mod random;

@@ -36,6 +36,42 @@ pub fn put_with<T>(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<T>) -
     })
 }
 
+/// A file that is written under a temporary name of its own; gone with this unless it is kept.
+#[derive(Debug)]
+pub struct Draft {
+    /// To be written to.
+    pub file: File,
+    temporary: Option<PathBuf>,
+    path: PathBuf,
+}
+
+impl Draft {
+    /// What may become `path`. Drafts of the same file are told apart by their numbers.
+    pub fn new(path: &Path, number: u64) -> io::Result<Self> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let temporary = path.with_file_name(format!(".{name}.{number}.tmp"));
+        let file = File::create_new(&temporary)?;
+        Ok(Self { file, temporary: Some(temporary), path: path.to_path_buf() })
+    }
+
+    /// Gives it its name; it must have been synced. The sync of the folder is the caller's.
+    pub fn keep(mut self) -> io::Result<()> {
+        let Some(temporary) = self.temporary.take() else { return Ok(()) };
+        fs::rename(&temporary, &self.path).inspect_err(|_| {
+            let _ = fs::remove_file(&temporary);
+        })
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        if let Some(temporary) = &self.temporary {
+            // What cannot be removed goes with its folder.
+            let _ = fs::remove_file(temporary);
+        }
+    }
+}
+
 /// Makes `path` a link to `target`, a name in the same folder, replacing what was there without a
 /// moment in between. Leaves the sync of the folder to the caller.
 pub fn link(target: &str, path: &Path) -> io::Result<()> {

@@ -13,6 +13,7 @@
 //! - [`passport`]: what a process shows to others; [`tls`]: certificates, and links under them
 //! - [`frame`], [`auth`], [`transport`]: what a link is made of, from its bytes down to the socket;
 //!   `socks`: a proxy on the way; `ticks`: how long a stranger may take
+//! - [`parcel`]: files of a checkpoint, on links of their own
 //! - [`weather`]: frames that are lost on purpose
 //! - [`secret`], [`bytes`], [`error`]: what all of these use
 //! - [`checkpoint`]: parts, manifests and the folder of them; [`durable`]: files that survive
@@ -30,6 +31,7 @@ pub mod link;
 pub mod listen;
 pub mod message;
 mod outbox;
+pub mod parcel;
 pub mod passport;
 mod pen;
 mod receiver;

@@ -3,6 +3,8 @@
 //! Every link begins with [`Join`]. After it the coordinator speaks [`ToWorker`], [`ToServer`] or
 //! [`ToConsole`], and hears [`FromWorker`], [`FromServer`] or [`FromConsole`]; workers and servers
 //! speak [`Push`] and [`Pull`] over links of their own, so that control never waits behind tensors.
+//! A server whose machine does not have the run's folder sends [parcels](crate::parcel) over one
+//! more.
 //!
 //! A message may be followed by *bulk*: raw little-endian bytes whose meaning its comment gives.
 //! Messages of every step have no lists of their own (those are bulk), so that reading them
@@ -57,6 +59,18 @@ pub struct Join {
     pub address: Option<String>,
     /// What a server has kept from before.
     pub kept: Option<Kept>,
+    /// What the link is for.
+    pub errand: Errand,
+}
+
+/// What a link to the coordinator is for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Errand {
+    /// To take part in the run.
+    #[default]
+    Work,
+    /// A server's files of checkpoints, in [parcels](crate::parcel): it is a member by another link.
+    Parts,
 }
 
 /// Parameters that a server has kept through the loss of a process.

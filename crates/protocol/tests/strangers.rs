@@ -70,7 +70,7 @@ fn passport() -> Passport {
 
 fn join(pid: u32) -> Join {
     let (agent, build) = (Agent::Worker(pid), "b".to_string());
-    Join { agent, build, pid, machine: None, address: None, kept: None }
+    Join { agent, build, pid, machine: None, address: None, kept: None, errand: Default::default() }
 }
 
 /// What the other end says until it hangs up.

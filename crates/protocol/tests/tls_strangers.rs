@@ -62,7 +62,15 @@ impl House {
         let (sender, _receiver) = self.connect(&passport).expect("connected");
         let (agent, build) = (Agent::Worker(pid), "b".to_string());
         let machine = Some("lab-1".to_string());
-        let join = Join { agent, build, pid, machine, address: None, kept: None };
+        let join = Join {
+            agent,
+            build,
+            pid,
+            machine,
+            address: None,
+            kept: None,
+            errand: Default::default(),
+        };
         sender.send(&join).expect("sent");
         sender.send(&Push::Follow { step: 5 }).expect("sent");
         let (joined, _, mut receiver) = self.links.recv_timeout(SOON).expect("let in at once");

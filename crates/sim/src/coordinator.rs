@@ -260,6 +260,11 @@ impl Desk {
                     world.close(pid, link);
                 }
             }
+            Action::Forget => {
+                self.record = None;
+                let _ = record::discard(&world.disk.state());
+                world.verdict.record_lost();
+            }
             Action::Restart => {
                 world.end(pid, Ending::Code(ANOTHER));
                 return false;

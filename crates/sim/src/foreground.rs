@@ -10,7 +10,7 @@ use crate::world::{Body, Dial, Event, FOREGROUND, Timer, World};
 use planaria_fleet::ending::Ending;
 use planaria_fleet::supervise::{Action, Input, Supervisor};
 use planaria_protocol::event::What;
-use planaria_protocol::message::{Agent, FromConsole, Join, ToConsole};
+use planaria_protocol::message::{Agent, Errand, FromConsole, Join, ToConsole};
 use planaria_protocol::state::State;
 use std::time::Duration;
 
@@ -185,6 +185,7 @@ impl Foreground {
             machine: None,
             address: None,
             kept: None,
+            errand: Errand::Work,
         };
         world.send(FOREGROUND, link, Msg::Join(join));
         let watch = FromConsole::Watch { supervises: true };

@@ -111,7 +111,15 @@ impl Stage {
         let servers = (0..SERVERS).map(Agent::Server);
         for agent in servers.chain((0..self.workers).map(Agent::Worker)) {
             let (build, address) = ("sim".to_owned(), Some("here".to_owned()));
-            let join = Join { agent, build, pid: 1, machine: None, address, kept: None };
+            let join = Join {
+                agent,
+                build,
+                pid: 1,
+                machine: None,
+                address,
+                kept: None,
+                errand: Default::default(),
+            };
             self.inputs.push_back(Input::Joined(join));
         }
     }

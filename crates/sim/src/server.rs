@@ -11,7 +11,7 @@ use planaria_coordinator::parameters::region::{Identity, Place};
 use planaria_coordinator::parameters::snapshot::Snapshot;
 use planaria_fleet::ending::Ending;
 use planaria_protocol::Error;
-use planaria_protocol::message::{Agent, FromServer, Join, Pull, Push, ToServer, Trouble};
+use planaria_protocol::message::{Agent, Errand, FromServer, Join, Pull, Push, ToServer, Trouble};
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex};
@@ -201,6 +201,7 @@ impl Server {
             machine: None,
             address: Some(pid.to_string()),
             kept: keeper.kept(),
+            errand: Errand::Work,
         };
         self.end_session(world, pid);
         self.heard = world.now;

@@ -469,5 +469,5 @@ impl Session {
 
 fn join(index: u32, pid: Pid) -> Join {
     let (agent, build) = (Agent::Worker(index), "sim".to_owned());
-    Join { agent, build, pid, machine: None, address: None, kept: None }
+    Join { agent, build, pid, machine: None, address: None, kept: None, errand: Default::default() }
 }

@@ -8,7 +8,7 @@ use crate::session::{End, Session, Setting};
 use planaria_protocol::Passport;
 use planaria_protocol::clock::Clock;
 use planaria_protocol::launch::Launch;
-use planaria_protocol::message::{Agent, Join, Trouble};
+use planaria_protocol::message::{Agent, Errand, Join, Trouble};
 use std::sync::Arc;
 use std::thread::Scope;
 use std::time::Duration;
@@ -114,5 +114,6 @@ fn join(launch: &Launch, index: u32) -> Join {
         machine: launch.station.machine.clone(),
         address: None,
         kept: None,
+        errand: Errand::Work,
     }
 }

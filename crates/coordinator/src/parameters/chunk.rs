@@ -335,4 +335,6 @@ fn update_block(
         view.copy_from_slice(&from[range.clone()]);
     }
     optimizer::update(rule, step, learning_rate, parameters, gradient, &mut views[..count]);
+    // While they are in the cache.
+    piece.seal_block(step + 1, range.start / BLOCK);
 }

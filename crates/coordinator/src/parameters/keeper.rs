@@ -5,6 +5,8 @@
 //! blocks, who follows them, and the way from a region that was left to one that goes on. Never
 //! decides when a step counts.
 
+pub use super::outlet::{Outlet, Peer};
+
 use super::Log;
 use super::chunk::{Bulk, Turn};
 use super::followers::{Followers, alone};
@@ -26,32 +28,6 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-
-/// Who pushes. A worker that connects again is another link, and what the old one brought by
-/// halves is not mixed with what the new one brings.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Peer {
-    /// Number of the worker.
-    pub worker: u32,
-    /// Number of its link, which no other link has or had.
-    pub link: u64,
-    /// What [`Keeper::session`] was when the link was taken in.
-    pub session: u64,
-}
-
-/// Where what a server says goes. That somebody cannot be reached is no error here.
-pub trait Outlet: Sync {
-    /// To the coordinator; the bulk of `Summed` and `Applied` is squares.
-    fn coordinator(&self, message: &FromServer, squares: &[f64]);
-
-    /// To a worker that has asked, on the thread that reads its link or one for it alone: may wait
-    /// for it. False if it cannot be reached.
-    fn answer(&self, to: Peer, message: &Pull, values: &[f32]) -> bool;
-
-    /// To a worker that follows, on the thread of another: must not wait. False if it is behind or
-    /// cannot be reached; it then follows no more.
-    fn hand_out(&self, to: Peer, message: &Pull, values: &[f32]) -> bool;
-}
 
 /// What a server keeps; see the module.
 pub struct Keeper {
@@ -120,6 +96,15 @@ impl Keeper {
         let blocks = &store.settings().blocks;
         let blocks = blocks.start as u32..blocks.end as u32;
         Some(Kept { blocks, steps, snapshot: marked.snapshot })
+    }
+
+    /// Compares what could be gone on from with its sums, after [`Keeper::close`]. What is not what
+    /// it was is not kept any longer, and the log says so.
+    pub fn compare(&self) {
+        let Some(store) = self.lock_store().clone() else { return };
+        if let Err(why) = store.compare() {
+            (self.log)(&format!("{why}: bytes were changed, and nothing is kept of them"));
+        }
     }
 
     /// Does what the coordinator says. A snapshot is the caller's to write, on another thread, and

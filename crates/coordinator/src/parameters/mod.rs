@@ -10,12 +10,15 @@
 //! - [`store`]: all chunks of a server, and which step is being gathered
 //! - [`tally`]: what is not gradients: scores, digests, batch-norm statistics (server 0)
 //! - [`keeper`]: all that a server does, without its links; [`snapshot`]: what it saves
-//! - `followers`: who is sent its parameters
+//! - `followers`: who is sent its parameters; `outlet`: where what it says goes
+//! - [`parcels`]: its files of checkpoints, where it does not have the run's folder
 //! - [`serve`]: links to the coordinator and the workers
 
 pub mod chunk;
 mod followers;
 pub mod keeper;
+mod outlet;
+pub mod parcels;
 pub mod region;
 pub mod serve;
 pub mod snapshot;

@@ -7,12 +7,14 @@
 pub use super::Log;
 use super::chunk::Bulk;
 use super::keeper::{Keeper, Outlet, Peer};
+use super::parcels::{self, Carrier};
 use super::region::{self, Backing, Identity, Place};
 use super::snapshot::Snapshot;
 use planaria_protocol::clock::Clock;
 use planaria_protocol::launch::Launch;
 use planaria_protocol::link::{self, Receiver, Sender};
-use planaria_protocol::message::{Agent, FromServer, Join, Pull, Push, ToServer, Trouble};
+use planaria_protocol::message::{Agent, Errand, FromServer, Join, Pull, Push, ToServer, Trouble};
+use planaria_protocol::parcel::Fault;
 use planaria_protocol::{Error, Passport, bytes, listen, weather};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -51,6 +53,8 @@ struct Server {
     session: Mutex<Option<Arc<Session>>>,
     /// Links so far.
     links: AtomicU64,
+    /// To the run's checkpoints, where this machine does not have them.
+    carrier: Option<Carrier>,
 }
 
 /// The links of one generation: what a thread of an older one says reaches nobody.
@@ -91,6 +95,7 @@ pub fn run(launch: &Launch, index: u32, clock: &dyn Clock, log: Log) -> Result<(
         keeper: Keeper::new(&launch.recipe, &launch.facts, place, log.clone())?,
         session: Mutex::default(),
         links: AtomicU64::new(0),
+        carrier: Carrier::of(launch, index, &passport),
     });
     let generation = Arc::new(AtomicU64::new(launch.generation));
     let (serving, refusing) = (server.clone(), log);
@@ -113,6 +118,7 @@ pub fn run(launch: &Launch, index: u32, clock: &dyn Clock, log: Log) -> Result<(
                 machine: station.machine.clone(),
                 address: Some(station.address(own)),
                 kept: server.keeper.kept(),
+                errand: Errand::Work,
             };
             server.serve_generation(&join, sender, orders, clock)
         });
@@ -121,6 +127,7 @@ pub fn run(launch: &Launch, index: u32, clock: &dyn Clock, log: Log) -> Result<(
                 (server.log)(&format!("{why}; joining again"));
                 // What is kept is to stay what the next coordinator is told.
                 server.end_session();
+                server.keeper.compare();
             }
             // What is kept is removed by whoever knows how the run has ended: a run whose last
             // checkpoint could not be written goes on from it.
@@ -264,8 +271,20 @@ impl Server {
                 ToServer::Finish => return Ok(Ended::Finished),
                 _ => {}
             }
-            if let Some(snapshot) = self.keeper.order(&order, &**session)? {
-                write(snapshot, session.clone())?;
+            let (order, fetched) = match self.bring(session, order) {
+                Ok(brought) => brought,
+                Err(Fault::Link(error)) => {
+                    return Ok(Ended::Lost(format!("lost the coordinator's machine ({error})")));
+                }
+                Err(fault) => return Err(Trouble::new(fault)),
+            };
+            let ordered = self.keeper.order(&order, &**session);
+            let explain = |trouble| match &fetched {
+                Some(fetched) => fetched.explain(trouble),
+                None => trouble,
+            };
+            if let Some(snapshot) = ordered.map_err(explain)? {
+                self.write(snapshot, session.clone())?;
             }
             match order {
                 ToServer::Begin { .. } => {
@@ -286,6 +305,32 @@ impl Server {
                 _ => {}
             }
         }
+    }
+
+    /// An order as it can be followed here, and what was fetched for it.
+    fn bring(
+        &self,
+        session: &Session,
+        order: ToServer,
+    ) -> Result<(ToServer, Option<parcels::Folder>), Fault> {
+        match &self.carrier {
+            Some(carrier) => carrier.bring(session.coordinator.generation(), order),
+            None => Ok((order, None)),
+        }
+    }
+
+    /// Writes a copy, or sends it, while training goes on.
+    fn write(self: &Arc<Self>, snapshot: Snapshot, session: Arc<Session>) -> Result<(), Trouble> {
+        let server = self.clone();
+        start("save", move || {
+            let message = match &server.carrier {
+                Some(carrier) => carrier.save(session.coordinator.generation(), &snapshot),
+                None => snapshot.write(),
+            };
+            // The next copy may be made as soon as the coordinator has heard of this one.
+            drop(snapshot);
+            session.coordinator(&message, &[]);
+        })
     }
 
     /// Serves one worker's link until it ends.
@@ -443,16 +488,6 @@ impl Bulk for Incoming<'_> {
         }
         Ok(())
     }
-}
-
-/// Writes a copy while training goes on.
-fn write(snapshot: Snapshot, session: Arc<Session>) -> Result<(), Trouble> {
-    start("save", move || {
-        let message = snapshot.write();
-        // The next copy may be made as soon as the coordinator has heard of this one.
-        drop(snapshot);
-        session.coordinator(&message, &[]);
-    })
 }
 
 fn start(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Trouble> {

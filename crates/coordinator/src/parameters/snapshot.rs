@@ -1,8 +1,9 @@
 //! A server's part of a checkpoint, on its way to the disk.
 
 use super::region::Third;
-use planaria_protocol::checkpoint::{self, PartView};
+use planaria_protocol::checkpoint::{self, PartInfo, PartView};
 use planaria_protocol::message::FromServer;
+use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -34,15 +35,16 @@ impl Snapshot {
 
     /// Writes it to its folder; the answer is for the coordinator.
     pub fn write(&self) -> FromServer {
-        let _alone = self.writing.lock().expect("no thread panics while it writes");
-        let folder = Path::new(&self.folder);
         let step = self.step;
-        match self.with_view(|view| checkpoint::write_part(folder, self.index, view)) {
-            Ok(part) => {
-                let checkpoint::PartInfo { file, sha256, bytes } = part;
-                FromServer::Saved { step, file, sha256, bytes }
-            }
+        match self.write_to(Path::new(&self.folder)) {
+            Ok(PartInfo { file, sha256, bytes }) => FromServer::Saved { step, file, sha256, bytes },
             Err(e) => FromServer::NotSaved { step, why: e.to_string() },
         }
+    }
+
+    /// Writes it to another folder than its own.
+    pub fn write_to(&self, folder: &Path) -> io::Result<PartInfo> {
+        let _alone = self.writing.lock().expect("no thread panics while it writes");
+        self.with_view(|view| checkpoint::write_part(folder, self.index, view))
     }
 }

@@ -55,6 +55,11 @@ impl Tally {
         self.state.after(step).parameters
     }
 
+    /// Where the state lies.
+    pub fn piece(&self) -> &Piece {
+        &self.state
+    }
+
     /// Brings the state after `step` steps.
     pub fn load(&mut self, step: u64, state: &[f32]) -> Result<(), String> {
         let (own, given) = (self.state.len(), state.len());
@@ -62,6 +67,7 @@ impl Tally {
             return Err(format!("{given} values of state are not the network's {own}"));
         }
         self.state.after_mut(step).parameters.copy_from_slice(state);
+        self.state.seal(step);
         Ok(())
     }
 
@@ -120,6 +126,7 @@ impl Tally {
         after.parameters.copy_from_slice(before.parameters);
         let whole = &self.shards[0];
         statistics.update_running(&whole.stats, after.parameters);
+        self.state.seal(step + 1);
         let whole = Counted { loss_sum: whole.loss_sum, correct: whole.correct, read: whole.read };
         self.whole = Some(whole);
         whole

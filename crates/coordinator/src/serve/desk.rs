@@ -2,6 +2,7 @@
 //! every decision. Never decides anything itself.
 
 use super::links::Mail;
+use super::parcels::Parcels;
 use super::{Leave, Shell};
 use crate::decide::cluster::{Action, Decision, Input, Saving};
 use planaria_protocol::checkpoint::{Manifest, Part, PartInfo};
@@ -10,7 +11,7 @@ use planaria_protocol::link::Sender;
 use planaria_protocol::message::{Agent, Join, ToConsole, ToServer, ToWorker, Trouble, Weather};
 use planaria_protocol::weather;
 use std::collections::{BTreeMap, VecDeque};
-use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver as Inbox, RecvTimeoutError, SyncSender};
 use std::time::Duration;
 
@@ -39,8 +40,8 @@ pub(super) struct Desk {
     pub(super) links: BTreeMap<Agent, Member>,
     pub(super) consoles: BTreeMap<u64, Watcher>,
     pub(super) post: SyncSender<Mail>,
-    /// Of the checkpoint being written.
-    pub(super) folder: Option<PathBuf>,
+    /// The checkpoint being written.
+    pub(super) parcels: Arc<Parcels>,
     /// What the deciding thread has found out itself.
     pub(super) own: VecDeque<Input>,
     /// This session's events so far, for whoever begins to watch.
@@ -196,11 +197,11 @@ impl Desk {
                 match shell.shelf.begin(step) {
                     Ok(folder) => {
                         let text = folder.display().to_string();
+                        self.parcels.open(folder);
                         for server in 0..shell.ranges.len() as u32 {
                             let save = ToServer::Save { step, folder: text.clone() };
                             self.tell_server(server, &save);
                         }
-                        self.folder = Some(folder);
                     }
                     Err(e) => {
                         self.written(Err(format!("cannot make a checkpoint of step {step}: {e}")))
@@ -208,7 +209,7 @@ impl Desk {
                 }
             }
             Action::Abandon => {
-                if let Some(folder) = self.folder.take() {
+                if let Some(folder) = self.parcels.close() {
                     shell.shelf.abandon(&folder);
                 }
             }
@@ -220,6 +221,12 @@ impl Desk {
                 self.tell_supervisor(&ToConsole::Kill { agent, pid, why });
                 if let Some(link) = self.links.remove(&agent) {
                     link.sender.close();
+                }
+            }
+            Action::Forget => {
+                (shell.log)(&format!("the record is not gone on from: {}", decision.reason));
+                if let Some(keeping) = &mut shell.keeping {
+                    keeping.forget(&shell.log);
                 }
             }
             Action::Restart => {
@@ -263,7 +270,7 @@ impl Desk {
 
     /// Writes the manifest on a thread of its own: the disk may take longer than a step.
     fn write_manifest(&mut self, shell: &Shell, saving: &Saving) {
-        let Some(folder) = self.folder.take() else { return };
+        let Some(folder) = self.parcels.close() else { return };
         let parts = saving.parts.iter().zip(&shell.ranges).map(|(part, (start, end))| {
             let (file, sha256, bytes) = part.clone().expect("every part is there");
             Part { info: PartInfo { file, sha256, bytes }, start: *start, end: *end }

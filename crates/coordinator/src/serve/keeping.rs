@@ -70,6 +70,14 @@ impl Keeping {
         }
     }
 
+    /// Takes the record away.
+    pub fn forget(&mut self, log: &Log) {
+        self.file = None;
+        if let Err(e) = discard(&self.folder) {
+            log(&format!("the record in `{}` stays: {e}", self.folder.display()));
+        }
+    }
+
     fn write(&mut self, record: &Record) -> io::Result<()> {
         if self.file.is_none() {
             self.file = Some(RecordFile::create(&self.folder, &self.boot)?);

@@ -4,12 +4,14 @@
 //! sent, written or recorded from here. Never decides anything itself.
 //!
 //! # Layout
-//! - [`keeping`]: the record is written; `links`: threads that read; `desk`: mail is opened and decisions are acted on; `telling`: events
-//!   and pulses for those who watch
+//! - [`keeping`]: the record is written; `links`: threads that read; `desk`: mail is opened and
+//!   decisions are acted on; `telling`: events and pulses for those who watch
+//! - [`parcels`]: files of checkpoints for servers that do not have the run's folder
 
 mod desk;
 pub mod keeping;
 mod links;
+pub mod parcels;
 mod telling;
 
 use crate::decide::cluster::Cluster;
@@ -17,10 +19,11 @@ use crate::decide::record::Record;
 use crate::journal::Journal;
 use desk::Desk;
 use keeping::Keeping;
+use parcels::Parcels;
 use planaria_protocol::checkpoint::{Manifest, Shelf};
 use planaria_protocol::clock::Clock;
 use planaria_protocol::event::{Event, What};
-use planaria_protocol::message::{Trouble, event_bulk};
+use planaria_protocol::message::{Errand, Trouble, event_bulk};
 use planaria_protocol::{Passport, listen};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::TcpListener;
@@ -91,11 +94,17 @@ pub fn run(mut shell: Shell, untold: Vec<What>, started: Option<What>) -> Result
     let (posting, log) = (post.clone(), shell.log.clone());
     let numbers = AtomicU64::new(0);
     let listener = shell.listener.try_clone().map_err(Trouble::new)?;
+    let parcels = Parcels::new(shell.shelf.clone(), &shell.manifest, &shell.ranges, log.clone());
+    let parcels = Arc::new(parcels);
+    let serving = parcels.clone();
     let listening = listen::serve(
         listener,
         shell.passport.clone(),
         Arc::new(AtomicU64::new(shell.generation)),
         move |join, sender, receiver| {
+            if join.errand == Errand::Parts {
+                return serving.serve(&join, sender, receiver);
+            }
             let number = numbers.fetch_add(1, Ordering::Relaxed);
             links::read_link(&posting, number, join, sender, receiver);
         },
@@ -106,7 +115,7 @@ pub fn run(mut shell: Shell, untold: Vec<What>, started: Option<What>) -> Result
         links: BTreeMap::new(),
         consoles: BTreeMap::new(),
         post,
-        folder: None,
+        parcels,
         own: VecDeque::new(),
         events: shell.told.iter().map(event_bulk).collect(),
         left_out: 0,

@@ -32,5 +32,5 @@ fn newest(folder: &Path) -> Option<Checkpoint> {
 fn reported(folder: &Path) -> Option<Reported> {
     let text = std::fs::read(folder.join("report.json")).ok()?;
     let report: Report = serde_json::from_slice(&text).ok()?;
-    Some(Reported { steps: report.steps, weights_sha256: report.weights_sha256 })
+    Some(Reported { steps: report.steps, weights_sha256: report.weights_sha256? })
 }

@@ -2,7 +2,7 @@
 
 use crate::failure::{Context, Failure, Result};
 use planaria_protocol::event::{Event, Pulse};
-use planaria_protocol::message::{Agent, FromConsole, Join, ToConsole};
+use planaria_protocol::message::{Agent, Errand, FromConsole, Join, ToConsole};
 use planaria_protocol::{Error, Passport, Receiver, Sender, connect};
 use std::cell::Cell;
 use std::sync::mpsc::{Receiver as Inbox, RecvTimeoutError, SyncSender, sync_channel};
@@ -101,6 +101,7 @@ impl Console {
             machine: None,
             address: None,
             kept: None,
+            errand: Errand::Work,
         };
         let Watching { supervises, seen } = watching;
         let said =

@@ -75,7 +75,7 @@ use survey::{Survey, check_output};
 ///     .set("train.shards", "4")
 ///     .program("target/release/planaria")
 ///     .train()?;
-/// println!("{} has {:?}", report.weights_sha256, report.accuracy);
+/// println!("{:?} has {:?}", report.weights_sha256, report.accuracy);
 /// # Ok::<(), planaria::Failure>(())
 /// ```
 #[derive(Debug, Clone)]

@@ -307,7 +307,7 @@ fn details(html: &mut String, report: &Report) {
         }),
     );
     add("resumed", (report.resumes > 0).then(|| format!("{}×", report.resumes)));
-    add("weights SHA-256", Some(report.weights_sha256.clone()));
+    add("weights SHA-256", report.weights_sha256.clone());
     html.push_str("<h2>Run</h2>\n<div class=\"wide\"><dl>\n");
     for (label, value) in rows {
         let _ = writeln!(html, "<dt>{label}</dt><dd>{}</dd>", escape(&value));

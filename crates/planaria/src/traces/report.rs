@@ -171,8 +171,9 @@ pub struct Report {
     pub confusion: Vec<Vec<u64>>,
     /// The best epoch, which `checkpoints/best` holds.
     pub best: Option<BestEpoch>,
-    /// SHA-256 over the little-endian f32 parameters in plan order, then batch-norm state.
-    pub weights_sha256: String,
+    /// SHA-256 over the little-endian f32 parameters in plan order, then batch-norm state; nothing
+    /// where the run has left no weights.
+    pub weights_sha256: Option<String>,
     /// Figures of each epoch.
     pub curves: Vec<Line>,
 }
@@ -234,8 +235,8 @@ pub struct Ending<'a> {
     pub reason: Option<String>,
     /// Part and scores of the final weights.
     pub scores: Option<(&'a str, &'a Scores)>,
-    /// Hash of the final weights.
-    pub weights_sha256: String,
+    /// Hash of the final weights, if there are any.
+    pub weights_sha256: Option<String>,
     /// Largest resident memory.
     pub peak_memory_bytes: Option<u64>,
 }
@@ -408,7 +409,7 @@ pub(crate) mod tests {
             outcome: Outcome::Completed,
             reason: None,
             scores: Some(("test", &scores)),
-            weights_sha256: weights_sha256(&[1.0], &[]),
+            weights_sha256: Some(weights_sha256(&[1.0], &[])),
             peak_memory_bytes: peak_memory_bytes(),
         };
         Report::new(&facts, &state, &lines, ending)

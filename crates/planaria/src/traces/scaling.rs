@@ -61,8 +61,8 @@ pub struct Run {
     pub accuracy: Option<f64>,
     /// Loss of the final weights.
     pub loss: Option<f64>,
-    /// Hash of the final weights.
-    pub weights_sha256: String,
+    /// Hash of the final weights, if there are any.
+    pub weights_sha256: Option<String>,
     /// Whether they are the first run's.
     pub same_weights: bool,
     /// Figures of each epoch.
@@ -304,7 +304,7 @@ mod tests {
         report.seconds_training /= 1.6;
         (report.servers, report.threads) = (1, 4);
         study.push(2, "2-workers".into(), &report);
-        report.weights_sha256 = "other".into();
+        report.weights_sha256 = Some("other".into());
         study.push(4, "4-workers".into(), &report);
         study
     }

@@ -63,11 +63,13 @@ pub struct Results<'a> {
 impl Results<'_> {
     /// The report.
     pub fn report(&self) -> Report {
+        // A run that failed before its first checkpoint has left none.
+        let has_weights = self.parameters.len() == self.facts.parameters;
         let ending = Ending {
             outcome: self.outcome,
             reason: self.reason.clone(),
             scores: self.scores.map(|(part, scores)| (part_name(part), scores)),
-            weights_sha256: weights_sha256(self.parameters, self.values),
+            weights_sha256: has_weights.then(|| weights_sha256(self.parameters, self.values)),
             peak_memory_bytes: self.peak_memory_bytes,
         };
         Report::new(self.facts, self.state, self.lines, ending)
@@ -238,7 +240,7 @@ impl Session {
             outcome: report.outcome.name().into(),
             reason: report.reason.clone(),
             step: report.steps,
-            weights_sha256: over.then(|| report.weights_sha256.clone()),
+            weights_sha256: report.weights_sha256.clone().filter(|_| over),
             trouble: None,
             state: Some(Box::new(self.state())),
         })?;

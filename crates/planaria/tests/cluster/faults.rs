@@ -1,4 +1,4 @@
-//! Disks that are full: the run goes on as long as it can, one error, nothing left.
+//! Disks that are full, and runs that fail: one error, what can be kept is, nothing else is left.
 
 use crate::binary::talk;
 use crate::live::{events, one_error, place, resume};
@@ -40,6 +40,24 @@ fn a_full_disk_is_said_and_gone_on_from() {
     assert!(larger.unwrap().success());
     let report = resume(&place, &run, "3", "1");
     assert_eq!(report["weights_sha256"], expected["weights_sha256"]);
+}
+
+#[test]
+fn a_run_that_fails_before_its_first_checkpoint_names_no_weights() {
+    let place = place();
+    // Each step multiplies the weights by about -1,000,000.
+    let rate = "train={optimizer: {sgd: {learning_rate: 1000, weight_decay: 1000}}, epochs: 30}";
+    let base = ["train", "net.yaml", "--json", "--workers", "2", "--servers", "1", "--set", rate];
+    let output = place.run(&base);
+    assert_eq!(output.status.code(), Some(1), "{}", talk(&output));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["outcome"], "failed");
+    let run = place.only_run();
+    assert!(!run.join("checkpoints/last").exists());
+    assert_eq!(report["weights_sha256"], serde_json::Value::Null);
+    let page = fs::read_to_string(run.join("report.html")).unwrap();
+    assert!(!page.contains("SHA-256"), "it has none");
+    assert!(talk(&place.run(&["runs"])).is_empty(), "and the run is listed as ever");
 }
 
 struct Mounted<'a>(&'a Path);

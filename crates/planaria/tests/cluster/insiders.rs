@@ -22,7 +22,17 @@ fn join(live: &Live, server: &str, agent: Agent) -> (Sender, Receiver) {
         connect(&format!("127.0.0.1:{port}"), &passport, Some(generation)).unwrap();
     let build = control["build"].as_str().unwrap().to_owned();
     let pid = std::process::id();
-    sender.send(&Join { agent, build, pid, machine: None, address: None, kept: None }).unwrap();
+    sender
+        .send(&Join {
+            agent,
+            build,
+            pid,
+            machine: None,
+            address: None,
+            kept: None,
+            errand: Default::default(),
+        })
+        .unwrap();
     (sender, receiver)
 }
 
@@ -103,7 +113,17 @@ fn whoever_comes_in_the_place_of_another_costs_a_moment() {
     let (sender, _receiver) = connect(address, &passport, None).unwrap();
     let build = control["build"].as_str().unwrap().to_owned();
     let agent = Agent::Worker(1);
-    sender.send(&Join { agent, build, pid: 1, machine: None, address: None, kept: None }).unwrap();
+    sender
+        .send(&Join {
+            agent,
+            build,
+            pid: 1,
+            machine: None,
+            address: None,
+            kept: None,
+            errand: Default::default(),
+        })
+        .unwrap();
     let output = live.end();
     assert!(output.status.success(), "{}", crate::binary::talk(&output));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();

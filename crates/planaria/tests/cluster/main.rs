@@ -1,8 +1,10 @@
 //! A run on many processes, by the real binary: the same bits as in one process, whatever happens
 //! to it, and nothing left behind.
 
+mod apart;
 #[path = "../binary/mod.rs"]
 mod binary;
+mod damage;
 mod faults;
 mod insiders;
 mod live;

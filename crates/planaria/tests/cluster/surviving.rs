@@ -12,7 +12,7 @@ const LONGER: [&str; 2] = ["--set", "train.epochs=150"];
 
 /// Ends well, with the figures of a run that nothing happened to, and an audit that says so.
 #[track_caller]
-fn unharmed(place: &Place, live: &mut Live, expected: &Value) -> Value {
+pub fn unharmed(place: &Place, live: &mut Live, expected: &Value) -> Value {
     let output = live.end();
     assert_eq!(output.status.code(), Some(0), "{}", talk(&output));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -4,7 +4,7 @@
 //! anywhere in the file is seen. Owns this file and what must hold between its fields. Never opens
 //! a part.
 
-use super::part::PartInfo;
+use super::part::{self, PartInfo};
 use super::{FORMAT, MAGIC, Unreadable, damaged, hex};
 use crate::durable;
 use crate::state::State;
@@ -12,10 +12,11 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
+use std::ops::Range;
 use std::path::Path;
 
 /// Name of the file in a checkpoint's folder.
-pub(super) const FILE: &str = "manifest.json";
+pub const FILE: &str = "manifest.json";
 const SEAL: &str = ",\n  \"sha256\": \"";
 const END: &str = "\"\n}\n";
 const HASH_DIGITS: usize = 64;
@@ -72,6 +73,14 @@ pub struct Part {
     pub end: u64,
 }
 
+impl Part {
+    /// Whether whoever reads a range needs this part, which has a number.
+    pub(super) fn is_in(&self, number: usize, range: &Range<u64>) -> bool {
+        let touched = self.start < range.end && range.start < self.end;
+        touched || number == 0 && range.start == 0
+    }
+}
+
 impl Manifest {
     /// Reads the manifest in a checkpoint's folder, and compares it with its hash.
     pub fn read(folder: &Path) -> Result<Self, Unreadable> {
@@ -108,6 +117,15 @@ impl Manifest {
         format!("{body}{SEAL}{}{END}", hex(&Sha256::digest(body)))
     }
 
+    /// The parts that hold a range of the parameters, and the state where the range begins at 0;
+    /// says what is wrong where the parts do not make up the whole.
+    pub fn parts_of(&self, range: &Range<u64>) -> Result<Vec<&Part>, String> {
+        self.check()?;
+        let parts = self.parts.iter().enumerate();
+        let needed = parts.filter(|(number, part)| part.is_in(*number, range));
+        Ok(needed.map(|(_, part)| part).collect())
+    }
+
     /// Whether the parts make up the whole; says what is wrong.
     pub(super) fn check(&self) -> Result<(), String> {
         if self.state.step != self.step {
@@ -119,8 +137,7 @@ impl Manifest {
         let mut at = 0;
         for part in &self.parts {
             let Part { info: PartInfo { file, bytes, .. }, start, end } = part;
-            let number = file.strip_prefix("part-").unwrap_or_default();
-            if number.is_empty() || !number.bytes().all(|b| b.is_ascii_digit()) {
+            if !part::is_name(file) {
                 return Err(format!("`{file}` is not the name of a part"));
             }
             if *start != at || end < start {

@@ -140,9 +140,8 @@ fn gather(
     let mut weights =
         Weights { optimizer: vec![Vec::new(); manifest.slots as usize], ..Weights::default() };
     for (number, part) in manifest.parts.iter().enumerate() {
-        let touched = part.start < range.end && range.start < part.end;
         let with_state = number == 0 && range.start == 0;
-        if all || touched || with_state {
+        if all || part.is_in(number, &range) {
             let what = part::Wanted {
                 step: manifest.step,
                 slots: manifest.slots,

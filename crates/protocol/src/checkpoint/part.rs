@@ -64,6 +64,24 @@ struct Header {
     state: u64,
 }
 
+/// The name of a part's file.
+pub fn name(index: u32) -> String {
+    format!("part-{index}")
+}
+
+/// Whether a file of this name is a part; such a name leads nowhere else.
+pub fn is_name(name: &str) -> bool {
+    let number = name.strip_prefix("part-").unwrap_or_default();
+    !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())
+}
+
+/// Most bytes that a part of so many parameters can have.
+pub fn bytes_max(parameters: u64, slots: u32, state: u64) -> u64 {
+    let fixed = (PREFIX_BYTES + HEADER_BYTES_MAX + TRAILER_BYTES) as u64;
+    let values = parameters.saturating_mul(u64::from(slots) + 1).saturating_add(state);
+    values.saturating_mul(4).saturating_add(fixed)
+}
+
 /// Writes part `index` into a checkpoint's folder. The names in the folder are made to last when
 /// the manifest is written.
 pub fn write_part(folder: &Path, index: u32, view: &PartView<'_>) -> io::Result<PartInfo> {
@@ -79,7 +97,7 @@ pub fn write_part(folder: &Path, index: u32, view: &PartView<'_>) -> io::Result<
         state: view.state.len() as u64,
     };
     let header = serde_json::to_vec(&header).expect("a header has string keys only");
-    let file = format!("part-{index}");
+    let file = name(index);
     let (sha256, bytes) = durable::put_with(&folder.join(&file), |file| {
         let mut out = Output { file, hash: Sha256::new(), bytes: 0, block: Vec::new() };
         out.bytes(MAGIC)?;

@@ -135,6 +135,14 @@ impl Shelf {
         at_its_name(&path, read(&self.resolve(&path)))
     }
 
+    /// The folder of a whole checkpoint of this name, which may come from anywhere: nothing that is
+    /// not on the shelf has one.
+    pub fn folder_of(&self, name: &str) -> Option<PathBuf> {
+        let named = step_of(name).is_some() || ["last", "best"].contains(&name);
+        let path = named.then(|| self.resolve(&self.folder.join(name)))?;
+        is_whole(&path).then_some(path)
+    }
+
     fn find<T>(
         &self,
         load: impl Fn(&Path) -> Result<T, Unreadable>,

@@ -1,6 +1,6 @@
 //! Everything that happens is taken in here, and passed on to the part of the cluster it concerns.
 
-use super::{Cluster, Input, Phase};
+use super::{Action, Cluster, Input, Phase};
 use crate::decide::course::End;
 use crate::decide::gather::Counted;
 use crate::decide::member::Standing;
@@ -136,6 +136,16 @@ impl Cluster {
                 self.part_saved(now, server, step, Err(why))
             }
             FromServer::Alive => Ok(()),
+            // The checkpoint may be damaged. A coordinator without a record compares all of it, and
+            // goes back further.
+            FromServer::Failed(trouble)
+                if !trouble.fix_input
+                    && self.unproven
+                    && matches!(self.phase, Phase::Gathering) =>
+            {
+                self.decide(Action::Forget, trouble.message.clone());
+                self.lose_server(now, server, trouble.message, false)
+            }
             // It ends now; another takes its place, unless it cannot even begin.
             FromServer::Failed(trouble)
                 if !trouble.fix_input && !matches!(self.phase, Phase::Gathering) =>

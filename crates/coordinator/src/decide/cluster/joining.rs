@@ -85,6 +85,8 @@ impl Cluster {
         if let Some(record) = record.as_ref().filter(|_| kept) {
             self.restore(record);
         }
+        // Where there is a record, nobody waits for a look at all parts.
+        self.unproven = record.is_some() && matches!(source, Source::Checkpoint(_));
         let step = self.course.state().step;
         let lost = (record.is_some() && !kept)
             .then(|| "what was kept does not fit, or is not whole".to_owned());

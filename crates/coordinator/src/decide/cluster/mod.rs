@@ -73,6 +73,8 @@ pub struct Cluster {
     wanted: u32,
     /// Whether it takes up what another coordinator has left.
     recovering: bool,
+    /// Whether servers begin from a checkpoint whose parts nobody has compared before.
+    unproven: bool,
     /// How long others are waited for when enough workers are ready to begin.
     grace: Duration,
     /// Since when enough workers are ready to begin.
@@ -128,6 +130,7 @@ impl Cluster {
             origin,
             wanted,
             recovering,
+            unproven: false,
             grace,
             enough_since: None,
             paused: false,

@@ -117,6 +117,8 @@ pub enum Action {
     Pool(u32),
     /// Let whoever started this process end it.
     Kill(Agent, u32),
+    /// Take the record away: the next coordinator is to go on without it.
+    Forget,
     /// This coordinator cannot go on; another is to take its place.
     Restart,
     /// The run is over.

@@ -1,6 +1,7 @@
 //! Where everything lies in a region: the header's fields and marks, and the slots.
 
 use super::Shape;
+use planaria_numerics::aggregate::BLOCK;
 use planaria_numerics::optimizer::SLOTS_MAX;
 use std::ops::Range;
 
@@ -9,6 +10,8 @@ const HEADER_BYTES: usize = PAGE_BYTES;
 const PAGE_BYTES: usize = 4096;
 /// No vector crosses a line.
 const LINE_BYTES: usize = 64;
+/// Of the sum of one block.
+const SUM_BYTES: usize = size_of::<u64>();
 /// The first two, and the copy.
 const SLOTS: usize = 3;
 
@@ -32,6 +35,10 @@ pub struct Layout {
     section_bytes: usize,
     optimizer: usize,
     state: usize,
+    /// Blocks of parameters.
+    blocks: usize,
+    /// Where the sums lie in a slot: one for each block, then those of the state.
+    sums: usize,
     /// Of everything.
     pub bytes: usize,
 }
@@ -49,6 +56,15 @@ pub struct Run {
     pub len: usize,
     /// From slot to slot.
     pub slot_bytes: usize,
+    /// Where the sums of its blocks begin.
+    pub sums: usize,
+}
+
+impl Run {
+    /// Where the sum of one of its blocks lies in a slot.
+    pub fn sum(&self, slot: usize, block: usize) -> usize {
+        self.sums + slot * self.slot_bytes + block * SUM_BYTES
+    }
 }
 
 impl Layout {
@@ -56,11 +72,13 @@ impl Layout {
     pub fn new(shape: &Shape) -> Self {
         let lines = |values: usize| (values * size_of::<f32>()).next_multiple_of(LINE_BYTES);
         let section_bytes = lines(shape.parameters);
-        let slot_bytes = section_bytes * (1 + shape.optimizer) + lines(shape.state);
-        let slot_bytes = slot_bytes.next_multiple_of(PAGE_BYTES);
+        let sums = section_bytes * (1 + shape.optimizer) + lines(shape.state);
+        let blocks = shape.parameters.div_ceil(BLOCK);
+        let all_sums = (blocks + shape.state.div_ceil(BLOCK)) * SUM_BYTES;
+        let slot_bytes = (sums + all_sums).next_multiple_of(PAGE_BYTES);
         let (optimizer, state) = (shape.optimizer, shape.state);
         let bytes = HEADER_BYTES + SLOTS * slot_bytes;
-        Self { slot_bytes, section_bytes, optimizer, state, bytes }
+        Self { slot_bytes, section_bytes, optimizer, state, blocks, sums, bytes }
     }
 
     /// A slot's bytes.
@@ -69,7 +87,7 @@ impl Layout {
         start..start + self.slot_bytes
     }
 
-    /// `len` parameters from `from` on, and what the optimizer keeps of them.
+    /// `len` parameters from `from` on, where a block begins, and what the optimizer keeps of them.
     pub fn run(&self, from: usize, len: usize) -> Run {
         let section = |s: usize| HEADER_BYTES + s * self.section_bytes + from * size_of::<f32>();
         Run {
@@ -78,6 +96,7 @@ impl Layout {
             slots: self.optimizer,
             len,
             slot_bytes: self.slot_bytes,
+            sums: HEADER_BYTES + self.sums + from / BLOCK * SUM_BYTES,
         }
     }
 
@@ -85,6 +104,8 @@ impl Layout {
     pub fn state(&self) -> Run {
         let start = HEADER_BYTES + (1 + self.optimizer) * self.section_bytes;
         let (optimizer, slots) = ([start; SLOTS_MAX], 0);
-        Run { parameters: start, optimizer, slots, len: self.state, slot_bytes: self.slot_bytes }
+        let sums = HEADER_BYTES + self.sums + self.blocks * SUM_BYTES;
+        let (len, slot_bytes) = (self.state, self.slot_bytes);
+        Run { parameters: start, optimizer, slots, len, slot_bytes, sums }
     }
 }

@@ -1,6 +1,8 @@
 //! A region's bytes, and the pieces of them that threads have alone. All unsafe code of a server.
 
 use super::layout::{Run, THIRD};
+use planaria_numerics::aggregate::{self, BLOCK};
+use planaria_numerics::checksum::Checksum;
 use planaria_numerics::optimizer::SLOTS_MAX;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -10,7 +12,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Memory from this on asks for huge pages.
 const HUGE_BYTES: usize = 2 << 20;
@@ -59,9 +61,9 @@ impl Memory {
         self.bytes
     }
 
-    /// A number in the header.
+    /// A number: a mark of the header, or the sum of a block.
     pub(super) fn mark(&self, at: usize) -> &AtomicU64 {
-        assert!(at.is_multiple_of(8) && at + 8 <= self.bytes, "a mark is in the header");
+        assert!(at.is_multiple_of(8) && at + 8 <= self.bytes, "a number is in bounds");
         // SAFETY: in bounds, aligned because the mapping is, and only ever used as an atomic.
         unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(at).cast()) }
     }
@@ -85,6 +87,13 @@ impl Memory {
             let start = self.start.as_ptr().add(range.start);
             std::slice::from_raw_parts_mut(start, range.len())
         }
+    }
+
+    /// Whether values of a slot, which nobody has a piece of, are those after so many steps.
+    pub(super) fn is_whole(&mut self, run: &Run, at: usize, step: u64) -> bool {
+        // SAFETY: borrowed mutably: nobody else has a share in the memory.
+        let values = unsafe { slot(self, run, at) };
+        is_summed(self, run, at, &values, step)
     }
 
     /// # Safety
@@ -160,6 +169,14 @@ impl<'a> Slot<'a> {
     pub fn optimizer(&self) -> &[&'a [f32]] {
         &self.optimizer[..self.slots]
     }
+
+    /// The sum of a block of these values, which are those after so many steps.
+    fn sum(&self, block: Range<usize>, step: u64) -> u64 {
+        let mut sum = Checksum::new(step);
+        sum.add(&self.parameters[block.clone()]);
+        self.optimizer().iter().for_each(|values| sum.add(&values[block.clone()]));
+        sum.finish()
+    }
 }
 
 /// Values of one slot, to be written.
@@ -226,6 +243,25 @@ impl Piece {
         unsafe { slot_mut(&self.memory, &self.run, (step % 2) as usize) }
     }
 
+    /// Notes the sum of a block of the values after so many steps: they are what they should be.
+    pub fn seal_block(&mut self, step: u64, block: usize) {
+        let range = block * BLOCK..((block + 1) * BLOCK).min(self.run.len);
+        let sum = self.after(step).sum(range, step);
+        let at = self.run.sum((step % 2) as usize, block);
+        // Whoever sees the mark that is set after it sees it.
+        self.memory.mark(at).store(sum, Ordering::Relaxed);
+    }
+
+    /// Notes the sums of all blocks.
+    pub fn seal(&mut self, step: u64) {
+        (0..self.run.len.div_ceil(BLOCK)).for_each(|block| self.seal_block(step, block));
+    }
+
+    /// Whether the values after so many steps are what they were.
+    pub fn is_whole(&self, step: u64) -> bool {
+        is_summed(&self.memory, &self.run, (step % 2) as usize, &self.after(step), step)
+    }
+
     /// The values before and after a step.
     pub fn step(&mut self, step: u64) -> (Slot<'_>, SlotMut<'_>) {
         let (before, after) = ((step % 2) as usize, ((step + 1) % 2) as usize);
@@ -257,6 +293,25 @@ impl Third {
         }
     }
 
+    /// Takes over the sums of the values after so many steps that were copied from a piece, from
+    /// this block on: what goes wrong on the way is seen as well.
+    pub fn seal_from(&mut self, step: u64, first_block: usize, piece: &Piece) {
+        take_sums(&self.memory, &self.values, first_block, piece, step);
+    }
+
+    /// The same for the state.
+    pub fn seal_state_from(&mut self, step: u64, piece: &Piece) {
+        take_sums(&self.memory, &self.state, 0, piece, step);
+    }
+
+    /// Whether it is what it was: a copy of the values after so many steps.
+    pub fn is_whole(&self, step: u64) -> bool {
+        // SAFETY: it has these values alone, and is borrowed.
+        let state = unsafe { slot(&self.memory, &self.state, THIRD) };
+        is_summed(&self.memory, &self.values, THIRD, &self.values().0, step)
+            && is_summed(&self.memory, &self.state, THIRD, &state, step)
+    }
+
     /// Its values, and the state, to be written.
     pub fn values_mut(&mut self) -> (SlotMut<'_>, &mut [f32]) {
         // SAFETY: it has these values alone, and is borrowed mutably; the two are apart.
@@ -264,6 +319,22 @@ impl Third {
             let state = slot_mut(&self.memory, &self.state, THIRD);
             (slot_mut(&self.memory, &self.values, THIRD), state.parameters)
         }
+    }
+}
+
+/// Whether every block of a slot's values has the sum that was noted.
+fn is_summed(memory: &Memory, run: &Run, at: usize, values: &Slot<'_>, step: u64) -> bool {
+    aggregate::blocks(run.len).enumerate().all(|(block, range)| {
+        memory.mark(run.sum(at, block)).load(Ordering::Relaxed) == values.sum(range, step)
+    })
+}
+
+/// Copies the sums of a piece's values after so many steps to those of the copy.
+fn take_sums(memory: &Memory, run: &Run, first_block: usize, piece: &Piece, step: u64) {
+    for block in 0..piece.run.len.div_ceil(BLOCK) {
+        let from = piece.memory.mark(piece.run.sum((step % 2) as usize, block));
+        let to = memory.mark(run.sum(THIRD, first_block + block));
+        to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 }
 

@@ -3,7 +3,8 @@
 //! A header with marks, then three slots: the values after step t are in slot t mod 2 of the first
 //! two, and the third is the copy that a checkpoint is written from. A slot is written only while
 //! no mark names it, and a mark is set only when its slot is whole: at whatever instant a process
-//! is killed, what the marks name is what it should be. The memory is a file's, whose pages outlive
+//! is killed, what the marks name is what it should be. Every block of a slot has a sum, which is
+//! compared before anybody goes on from it. The memory is a file's, whose pages outlive
 //! the process, or the process's own where no file can be made.
 //!
 //! Owns layout, marks, files and all unsafe code of a server. Never knows what a step is for.
@@ -18,6 +19,7 @@ use super::Log;
 use layout::{APPLIED, COMMITTED, Layout, SNAPSHOT, THIRD};
 use memory::Memory;
 use old::{Fields, Old, Opened, unreadable};
+use planaria_numerics::aggregate::BLOCK;
 use std::fs;
 use std::io;
 use std::ops::Range;
@@ -26,7 +28,7 @@ use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"PLNSLOTS");
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 /// Times that an old region whose marks move is copied again.
 const TRIES: usize = 8;
 
@@ -104,12 +106,13 @@ pub struct Marked {
 }
 
 impl Marked {
-    /// The slots they name.
-    fn slots(&self) -> impl Iterator<Item = usize> + use<> {
+    /// The slots they name, and the steps whose values those hold.
+    fn slots(&self) -> impl Iterator<Item = (usize, u64)> + use<> {
         let Self { committed, applied, snapshot } = *self;
         let applied = applied.filter(|_| applied != committed);
-        let two = [committed, applied].into_iter().flatten().map(|step| (step % 2) as usize);
-        two.chain(snapshot.map(|_| THIRD))
+        let two =
+            [committed, applied].into_iter().flatten().map(|step| ((step % 2) as usize, step));
+        two.chain(snapshot.map(|step| (THIRD, step)))
     }
 }
 
@@ -212,7 +215,12 @@ impl Region {
         let memory = blank(place, &shape, log);
         let mut memory =
             memory.map_err(|e| Unused::Now(format!("there is no memory for it: {e}")))?;
-        match copy_marked(&opened, &layout, &mut memory) {
+        let copied = copy_marked(&opened, &layout, &mut memory).map_err(Unused::Now);
+        let whole = copied.and_then(|marked| {
+            compare(&mut memory, &layout, &shape, marked)?;
+            Ok(marked)
+        });
+        match whole {
             Ok(marked) => {
                 // The last is what makes the others count: killed before it, nothing is here and
                 // the old one still is; killed after it, everything is.
@@ -226,7 +234,7 @@ impl Region {
                     // The error in hand matters more than one from cleaning up.
                     let _ = fs::remove_file(path);
                 }
-                Err(Unused::Now(why))
+                Err(why)
             }
         }
     }
@@ -236,10 +244,11 @@ impl Region {
         &self.shape
     }
 
-    /// Takes it apart, the parameters into runs of so many.
+    /// Takes it apart, the parameters into runs of so many, which are whole blocks.
     pub fn into_pieces(self, run: usize) -> Pieces {
         let layout = Layout::new(&self.shape);
         let count = self.shape.parameters;
+        assert!(run.is_multiple_of(BLOCK) || run >= count, "runs are whole blocks");
         let piece = |run| Piece::new(self.memory.clone(), run);
         let starts = (0..count).step_by(run);
         let runs = starts.map(|from| piece(layout.run(from, run.min(count - from)))).collect();
@@ -275,7 +284,7 @@ fn copy_marked(from: &Opened, layout: &Layout, into: &mut Memory) -> Result<Mark
             // They are moving.
             continue;
         }
-        for slot in marked.slots() {
+        for (slot, _) in marked.slots() {
             let range = layout.slot(slot);
             from.read(range.start, into.bytes_mut(range)).map_err(unreadable)?;
         }
@@ -285,6 +294,24 @@ fn copy_marked(from: &Opened, layout: &Layout, into: &mut Memory) -> Result<Mark
         }
     }
     Err("another process is writing to it".into())
+}
+
+/// Whether what was copied has the sums that were noted when it was written.
+fn compare(
+    memory: &mut Memory,
+    layout: &Layout,
+    shape: &Shape,
+    marked: Marked,
+) -> Result<(), String> {
+    let (values, state) = (layout.run(0, shape.parameters), layout.state());
+    for (slot, step) in marked.slots() {
+        if !memory.is_whole(&values, slot, step) || !memory.is_whole(&state, slot, step) {
+            return Err(format!(
+                "its values after {step} steps do not match their sums: bytes were changed"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Memory of a region that nobody has seen yet.

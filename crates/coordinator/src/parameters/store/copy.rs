@@ -1,7 +1,7 @@
 //! Values in and out of a store as a whole: when it begins, for those who enter, and for
 //! checkpoints.
 
-use super::super::chunk::CHUNK;
+use super::super::chunk::{CHUNK, CHUNK_BLOCKS};
 use super::super::region::{Marked, Shape, Third};
 use super::{Reach, Store};
 use crate::parameters::chunk::Turn;
@@ -36,6 +36,7 @@ impl Store {
             for (to, from) in slot.optimizer().iter_mut().zip(optimizer) {
                 to.copy_from_slice(&from[range.clone()]);
             }
+            values.piece.seal(step);
         }
         if let Some(mut tally) = self.tally() {
             tally.load(step, state)?;
@@ -62,6 +63,27 @@ impl Store {
         self.marks.go_on(step);
         self.open_at(step);
         Ok(())
+    }
+
+    /// Compares what is marked with its sums, while nothing is taken in. Where it is not what it
+    /// was, nothing is marked any more; says which.
+    pub fn compare(&self) -> Result<(), String> {
+        let Marked { committed, applied, snapshot } = self.marks.read();
+        let is_whole = |step: u64| {
+            self.chunks.iter().all(|chunk| chunk.values().piece.is_whole(step))
+                && self.tally().is_none_or(|tally| tally.piece().is_whole(step))
+        };
+        let third = self.third.lock().expect("no thread panics with the copy").clone();
+        let mut both = [committed, applied].into_iter().flatten();
+        let damaged = both.find(|step| !is_whole(*step));
+        let damaged = damaged.or(snapshot.filter(|step| !third.is_whole(*step)));
+        match damaged {
+            None => Ok(()),
+            Some(step) => {
+                self.marks.clear();
+                Err(format!("the values after {step} steps do not match their sums"))
+            }
+        }
     }
 
     /// First block of a chunk; copies its parameters after `step` steps, and says whether they
@@ -129,6 +151,10 @@ impl Store {
         }
         if let Some(tally) = self.tally() {
             state.copy_from_slice(tally.state(step));
+            copy.seal_state_from(step, tally.piece());
+        }
+        for (index, chunk) in self.chunks.iter().enumerate() {
+            copy.seal_from(step, index * CHUNK_BLOCKS, &chunk.values().piece);
         }
         self.marks.set_snapshot(Some(step));
         Ok(third.clone())

@@ -1,0 +1,172 @@
+//! Files of checkpoints for servers whose machines do not have the run's folder.
+//!
+//! Each such server has one more link, which is served here on a thread of its own: what it puts is
+//! written into the checkpoint under way, what it gets is read from one that is whole, a piece at a
+//! time. Owns which checkpoint is under way. Never holds a part in memory, never keeps the deciding
+//! thread waiting, and never believes a name: a server can write its own part and nothing else.
+
+use super::Log;
+use planaria_protocol::checkpoint::{Manifest, Shelf, manifest, part};
+use planaria_protocol::durable::Draft;
+use planaria_protocol::link::{Receiver, Sender};
+use planaria_protocol::message::{Agent, Join};
+use planaria_protocol::parcel::{Fault, Line, Parcel};
+use sha2::{Digest, Sha256};
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
+
+/// Bytes after which what was written goes to the disk, so that the last of it does not take long.
+const SYNC_EVERY: u64 = 64 << 20;
+
+/// The checkpoint under way, and the shelf of those that are whole.
+pub struct Parcels {
+    shelf: Shelf,
+    /// By server: most bytes of its part.
+    parts_max: Vec<u64>,
+    log: Log,
+    /// Folder of the checkpoint under way. Held while a file gets a name in it.
+    folder: Mutex<Option<PathBuf>>,
+    /// So far; two drafts of one file have two names.
+    drafts: AtomicU64,
+}
+
+/// What a server wants to put.
+struct Put {
+    checkpoint: String,
+    file: String,
+    bytes: u64,
+    sha256: String,
+}
+
+impl Parcels {
+    /// For servers with these ranges of the parameters.
+    pub fn new(shelf: Shelf, manifest: &Manifest, ranges: &[(u64, u64)], log: Log) -> Self {
+        let state = |server: usize| if server == 0 { manifest.state_values } else { 0 };
+        let bytes_max = |(server, (start, end)): (usize, &(u64, u64))| {
+            part::bytes_max(end - start, manifest.slots, state(server))
+        };
+        let parts_max = ranges.iter().enumerate().map(bytes_max).collect();
+        Self { shelf, parts_max, log, folder: Mutex::default(), drafts: AtomicU64::new(0) }
+    }
+
+    /// From now on parts go to this folder.
+    pub fn open(&self, folder: PathBuf) {
+        *self.lock() = Some(folder);
+    }
+
+    /// From now on nothing more gets a name in the folder, which the caller has alone.
+    pub fn close(&self) -> Option<PathBuf> {
+        self.lock().take()
+    }
+
+    /// Serves a link for parts until it ends.
+    pub fn serve(&self, join: &Join, sender: Sender, receiver: Receiver) {
+        let who = join.agent;
+        let Ok(mut line) = Line::new(sender, receiver) else { return };
+        let served = match who {
+            Agent::Server(server) if (server as usize) < self.parts_max.len() => {
+                self.answer(server, &mut line)
+            }
+            _ => Err(Fault::Refused(format!("{who} has no part of a checkpoint"))),
+        };
+        match served {
+            Ok(()) => {}
+            Err(Fault::Link(error)) => (self.log)(&format!("{who}: sending parts: {error}")),
+            Err(fault) => {
+                (self.log)(&format!("{who}: refused a part: {fault}"));
+                line.refuse(fault.to_string());
+            }
+        }
+    }
+
+    fn answer(&self, server: u32, line: &mut Line) -> Result<(), Fault> {
+        while let Some(asked) = line.hear()? {
+            match asked {
+                Parcel::Put { checkpoint, file, bytes, sha256 } => {
+                    self.put(server, line, &Put { checkpoint, file, bytes, sha256 })?;
+                    line.say(&Parcel::Stored)?;
+                }
+                Parcel::Get { checkpoint, file } => self.get(line, &checkpoint, &file)?,
+                _ => return Err(Fault::OutOfTurn("an answer")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a server's part; it has its name only if it is what was announced.
+    fn put(&self, server: u32, line: &mut Line, put: &Put) -> Result<(), Fault> {
+        let (own, most) = (part::name(server), self.parts_max[server as usize]);
+        if put.file != own {
+            return refused(format!("server-{server} writes `{own}`, not `{}`", put.file));
+        }
+        if put.bytes > most {
+            return refused(format!("{} bytes are more than the {most} of `{own}`", put.bytes));
+        }
+        let mut draft = self.draft(&put.checkpoint, &own)?;
+        let (mut hash, mut unsynced) = (Sha256::new(), 0);
+        line.take(put.bytes, |piece| {
+            hash.update(piece);
+            draft.file.write_all(piece)?;
+            unsynced += piece.len() as u64;
+            if unsynced >= SYNC_EVERY {
+                unsynced = 0;
+                draft.file.sync_data()?;
+            }
+            Ok(())
+        })?;
+        draft.file.sync_all()?;
+        let found: String = hash.finalize().iter().map(|b| format!("{b:02x}")).collect();
+        if found != put.sha256 {
+            return refused(format!("`{own}` does not match its SHA-256: bytes were changed"));
+        }
+        // A checkpoint that was given up, or is whole, takes no part any more.
+        let folder = self.lock();
+        match folder.as_deref().filter(|folder| is_named(folder, &put.checkpoint)) {
+            Some(_) => Ok(draft.keep()?),
+            None => refused(over(&put.checkpoint)),
+        }
+    }
+
+    fn draft(&self, checkpoint: &str, file: &str) -> Result<Draft, Fault> {
+        let folder = self.lock();
+        let Some(folder) = folder.as_deref().filter(|folder| is_named(folder, checkpoint)) else {
+            return refused(over(checkpoint));
+        };
+        let number = self.drafts.fetch_add(1, Ordering::Relaxed);
+        Ok(Draft::new(&folder.join(file), number)?)
+    }
+
+    /// Sends a file of a checkpoint that is whole.
+    fn get(&self, line: &mut Line, checkpoint: &str, file: &str) -> Result<(), Fault> {
+        let Some(folder) = self.shelf.folder_of(checkpoint) else {
+            return refused(format!("there is no checkpoint `{checkpoint}` on the shelf"));
+        };
+        if file != manifest::FILE && !part::is_name(file) {
+            return refused(format!("`{file}` is no file of a checkpoint"));
+        }
+        let unreadable = |e| Fault::Refused(format!("cannot read `{checkpoint}/{file}`: {e}"));
+        let mut from = File::open(folder.join(file)).map_err(unreadable)?;
+        let bytes = from.metadata().map_err(unreadable)?.len();
+        line.say(&Parcel::Comes { bytes })?;
+        line.send(&mut from, bytes)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<PathBuf>> {
+        self.folder.lock().expect("no thread panics with the folder")
+    }
+}
+
+fn is_named(folder: &Path, name: &str) -> bool {
+    folder.file_name().is_some_and(|own| own == name)
+}
+
+fn over(checkpoint: &str) -> String {
+    format!("checkpoint `{checkpoint}` is not being written")
+}
+
+fn refused<T>(why: String) -> Result<T, Fault> {
+    Err(Fault::Refused(why))
+}
