@@ -31,8 +31,7 @@ pub(crate) fn client(
     begin(stream)?;
     let ours = hello(generation.unwrap_or(ANY))?;
     write(stream, &ours)?;
-    let mut theirs = [0; HELLO_BYTES];
-    ticks.read_exact(stream, &mut theirs, "its hello")?;
+    let theirs = hear(stream, ticks)?;
     check(&theirs)?;
     write(stream, &code(secret, CLIENT, &ours, &theirs).finalize().into_bytes())?;
     let mut answer = [0; 32];
@@ -53,13 +52,7 @@ pub(crate) fn server(
     ticks: &mut Ticks,
 ) -> Result<(), Error> {
     begin(stream)?;
-    let mut theirs = [0; HELLO_BYTES];
-    let (first, rest) = theirs.split_at_mut(MAGIC.len());
-    ticks.read_exact(stream, first, "its hello")?;
-    // A stranger is known by its first bytes, however few follow.
-    if first == MAGIC {
-        ticks.read_exact(stream, rest, "its hello")?;
-    }
+    let theirs = hear(stream, ticks)?;
     // Answered even where the version is another, so that both ends can name both.
     let known = check(&theirs);
     if let Err(error @ (Error::Stranger(_) | Error::Sealed)) = known {
@@ -90,6 +83,17 @@ fn hello(generation: u64) -> Result<Hello, Error> {
     hello[4..6].copy_from_slice(&VERSION.to_le_bytes());
     hello[6..14].copy_from_slice(&generation.to_le_bytes());
     hello[14..].copy_from_slice(&random()?);
+    Ok(hello)
+}
+
+/// The other end's hello. A stranger is known by its first bytes, however few follow.
+fn hear(stream: &mut dyn Transport, ticks: &mut Ticks) -> Result<Hello, Error> {
+    let mut hello = [0; HELLO_BYTES];
+    let (first, rest) = hello.split_at_mut(MAGIC.len());
+    ticks.read_exact(stream, first, "its hello")?;
+    if first == MAGIC {
+        ticks.read_exact(stream, rest, "its hello")?;
+    }
     Ok(hello)
 }
 

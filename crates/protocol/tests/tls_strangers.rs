@@ -6,7 +6,7 @@ use planaria_protocol::message::{Agent, Join, Push};
 use planaria_protocol::tls::Authority;
 use planaria_protocol::{Error, Passport, Receiver, Secret, Sender, connect};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -99,6 +99,26 @@ fn answer(mut stream: TcpStream) -> Vec<u8> {
     bytes
 }
 
+/// A client of another make, with a certificate of the run or without.
+fn foreign(house: &House, has_certificate: bool) -> rustls::ClientConnection {
+    let trust = house.authority.issue("x").expect("a certificate");
+    let read = |pem: &str| CertificateDer::from_pem_slice(pem.as_bytes()).expect("read");
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(read(&trust.authority)).expect("added");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .expect("versions")
+        .with_root_certificates(roots);
+    let key = PrivateKeyDer::from_pem_slice(trust.key.as_bytes()).expect("read");
+    let config = match has_certificate {
+        true => config.with_client_auth_cert(vec![read(&trust.certificate)], key).expect("a key"),
+        false => config.with_no_client_auth(),
+    };
+    let name = ServerName::try_from("planaria.run").expect("a name");
+    rustls::ClientConnection::new(Arc::new(config), name).expect("a client")
+}
+
 #[test]
 fn a_certificate_of_another_run_is_not_believed() {
     let house = House::open();
@@ -133,18 +153,7 @@ fn whoever_has_a_certificate_needs_the_secret_too() {
 #[test]
 fn whoever_shows_no_certificate_gets_nothing() {
     let house = House::open();
-    let trust = house.authority.issue("x").expect("a certificate");
-    let mut roots = rustls::RootCertStore::empty();
-    let authority = CertificateDer::from_pem_slice(trust.authority.as_bytes()).expect("read");
-    roots.add(authority).expect("added");
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .expect("versions")
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    let name = ServerName::try_from("planaria.run").expect("a name");
-    let mut connection = rustls::ClientConnection::new(Arc::new(config), name).expect("a client");
+    let mut connection = foreign(&house, false);
     let mut stream = house.stranger();
     stream.set_read_timeout(Some(LATE)).expect("set");
     let mut tls = rustls::Stream::new(&mut connection, &mut stream);
@@ -258,6 +267,13 @@ fn the_silent_and_the_slow_keep_nobody_waiting() {
     assert_eq!(answer(silent), b"");
     drop(stop);
     assert_eq!(answer(dripping.join().expect("refused")), b"");
+
+    // It shows its certificate, says half a hello, and nothing more.
+    let (mut connection, mut stream) = (foreign(&house, true), house.stranger());
+    let mut half = rustls::Stream::new(&mut connection, &mut stream);
+    half.write_all(b"PLNR half of it").expect("sent");
+    house.refuses(LATE, "its hello was not there within 5s");
+    house.serves(3);
 
     // A server that accepts and says nothing: the client gives up too.
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
