@@ -49,8 +49,9 @@ fn plans_are_names_alone(bed: &Bed<'_>) {
 fn machines_come_and_go(bed: &Bed<'_>) {
     let (provider, run) = ((bed.provider)(), run("come-and-go"));
     let machines = planned(&*provider, &run, bed.machines);
+    let (program, over, of) = (bed.program, &*provider, &run);
     let mut hosts: Vec<Host> = std::thread::scope(|scope| {
-        let raise = |machine| scope.spawn(|| raise(bed, &*provider, &run, machine));
+        let raise = |machine| scope.spawn(move || raise(program, over, of, machine));
         let raising: Vec<_> = machines.iter().map(raise).collect();
         raising.into_iter().map(|one| one.join().expect("a host")).collect()
     });
@@ -82,7 +83,7 @@ fn machines_come_and_go(bed: &Bed<'_>) {
 fn a_command_runs(bed: &Bed<'_>) {
     let (provider, run) = ((bed.provider)(), run("command"));
     let machine = &planned(&*provider, &run, 1)[0];
-    let mut host = raise(bed, &*provider, &run, machine);
+    let mut host = raise(bed.program, &*provider, &run, machine);
     let ask = |words: &[&str]| provider.run(&run, machine, bed.program, words, b"unread", LONG);
     let ran = ask(&["agent", "build"]).expect("it runs");
     assert_eq!((ran.code, String::from_utf8_lossy(&ran.stdout).trim()), (0, planaria::BUILD));
@@ -97,11 +98,11 @@ fn a_command_runs(bed: &Bed<'_>) {
 fn one_is_replaced(bed: &Bed<'_>) {
     let (provider, run) = ((bed.provider)(), run("replace"));
     let machines = planned(&*provider, &run, 2);
-    let first = raise(bed, &*provider, &run, &machines[0]);
-    let mut other = raise(bed, &*provider, &run, &machines[1]);
+    let first = raise(bed.program, &*provider, &run, &machines[0]);
+    let mut other = raise(bed.program, &*provider, &run, &machines[1]);
     provider.destroy(&run, &machines[0]).expect("destroyed");
     first.ends(LONG);
-    let mut again = raise(bed, &*provider, &run, &machines[0]);
+    let mut again = raise(bed.program, &*provider, &run, &machines[0]);
     again.answers();
     other.answers();
     give_back(&*provider, &run, &machines);
@@ -111,15 +112,15 @@ fn one_is_replaced(bed: &Bed<'_>) {
 fn one_is_lost(bed: &Bed<'_>) {
     let (provider, run) = ((bed.provider)(), run("lose"));
     let machines = planned(&*provider, &run, 2);
-    let lost = raise(bed, &*provider, &run, &machines[0]);
-    let mut other = raise(bed, &*provider, &run, &machines[1]);
+    let lost = raise(bed.program, &*provider, &run, &machines[0]);
+    let mut other = raise(bed.program, &*provider, &run, &machines[1]);
     (bed.lose)(&machines[0], lost.hello.pid);
     lost.ends(LONG);
     other.answers();
     drop(lost);
     (bed.restore)(&machines[0]);
     provider.destroy(&run, &machines[0]).expect("given back");
-    let mut again = raise(bed, &*provider, &run, &machines[0]);
+    let mut again = raise(bed.program, &*provider, &run, &machines[0]);
     again.answers();
     give_back(&*provider, &run, &machines);
     nothing_is_left(bed, &run);
@@ -128,8 +129,8 @@ fn one_is_lost(bed: &Bed<'_>) {
 fn fewer_remain(bed: &Bed<'_>) {
     let (provider, run) = ((bed.provider)(), run("fewer"));
     let machines = planned(&*provider, &run, 2);
-    let mut stays = raise(bed, &*provider, &run, &machines[0]);
-    let goes = raise(bed, &*provider, &run, &machines[1]);
+    let mut stays = raise(bed.program, &*provider, &run, &machines[0]);
+    let goes = raise(bed.program, &*provider, &run, &machines[1]);
     provider.destroy(&run, &machines[1]).expect("destroyed");
     goes.ends(LONG);
     assert_eq!(names(&provider.list(&run).expect("a list")), names(&machines[..1]));
@@ -143,7 +144,7 @@ fn what_was_left_half_way_is_cleaned_up(bed: &Bed<'_>) {
     let run = run("half-way");
     let machines = planned(&*(bed.provider)(), &run, 2);
     let provider = (bed.provider)();
-    let left = raise(bed, &*provider, &run, &machines[0]);
+    let left = raise(bed.program, &*provider, &run, &machines[0]);
     provider.create(&run, &machines[1]).expect("created");
     let after = (bed.provider)();
     let listed = names(&after.list(&run).expect("a list"));
@@ -162,7 +163,7 @@ fn what_was_left_half_way_is_cleaned_up(bed: &Bed<'_>) {
 fn hanging_up_ends_the_host(bed: &Bed<'_>) {
     let (provider, run) = ((bed.provider)(), run("hang-up"));
     let machine = &planned(&*provider, &run, 1)[0];
-    let host = raise(bed, &*provider, &run, machine);
+    let host = raise(bed.program, &*provider, &run, machine);
     host.leave();
     if provider.leaves_with_host() {
         nothing_is_left(bed, &run);
@@ -172,9 +173,9 @@ fn hanging_up_ends_the_host(bed: &Bed<'_>) {
 }
 
 #[track_caller]
-fn raise(bed: &Bed<'_>, provider: &dyn Provider, run: &Tag, machine: &Machine) -> Host {
+fn raise(program: &Program, provider: &dyn Provider, run: &Tag, machine: &Machine) -> Host {
     provider.create(run, machine).unwrap_or_else(|fault| panic!("{fault} ({:?})", fault.hint));
-    let opened = provider.open(run, machine, bed.program);
+    let opened = provider.open(run, machine, program);
     Host::meet(opened.unwrap_or_else(|fault| panic!("{fault} ({:?})", fault.hint)))
 }
 

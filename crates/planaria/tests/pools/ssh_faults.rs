@@ -34,8 +34,9 @@ fn says(fault: &Fault, remedy: Remedy, what: &[&str], hint: &str) {
 fn wrong_keys() {
     let Some(hosts) = Hosts::up(1, &[]) else { return };
     let wrong = hosts.path("wrong");
-    let made = Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&wrong);
-    assert!({ made }.status().expect("ssh-keygen starts").success());
+    let mut make = Command::new("ssh-keygen");
+    make.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&wrong);
+    assert!(make.status().expect("ssh-keygen starts").success());
     let mut settings = hosts.spelled_out(1);
     settings.hosts[0].key = Some(wrong.clone());
     let found = fault(settings.clone(), &program(), 10.0);
