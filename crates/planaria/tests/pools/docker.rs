@@ -1,21 +1,17 @@
 //! Containers on a real engine.
 
+use crate::conformance::{Bed, conformance};
 use crate::support::engine::Engine;
 use crate::support::eventually;
+use crate::talk::program;
 use planaria_fleet::channel::Channel;
 use planaria_fleet::host::words::{FromHost, Hello, ToHost, hear, say};
-use planaria_fleet::program::Program;
 use planaria_fleet::provider::{Fault, Machine, Provider, Remedy, Tag};
 use planaria_fleet::providers::docker::{Docker, Settings};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
-
-fn program() -> Program {
-    let path = Path::new(env!("CARGO_BIN_EXE_planaria"));
-    Program::read(path, planaria::BUILD).expect("the program can be read")
-}
 
 fn settings(engine: &Engine) -> Settings {
     let socket = Some(format!("unix://{}", engine.socket().display()));
@@ -87,6 +83,21 @@ fn system_files() -> Vec<String> {
     files.sort();
     files.dedup();
     files
+}
+
+#[test]
+fn containers_conform() {
+    let Some(engine) = Engine::up() else { return };
+    let program = program();
+    conformance(&Bed {
+        provider: &|| Box::new(docker(settings(&engine))) as Box<dyn Provider>,
+        program: &program,
+        machines: 3,
+        lose: &|machine, _| drop(engine.docker_ok(&["kill", &machine.handle])),
+        restore: &|_| {},
+    });
+    let left = engine.docker_ok(&["ps", "--all", "--quiet"]);
+    assert_eq!(left, "");
 }
 
 #[test]
