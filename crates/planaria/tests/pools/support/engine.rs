@@ -125,17 +125,32 @@ impl Engine {
 
     /// Makes an image of files of this machine, at their own places.
     #[track_caller]
-    pub fn import(&self, image: &str, files: &[&str], options: &[&str]) {
+    pub fn import(&self, image: &str, files: &[&str]) {
         let tar = self.folder.join("image.tar");
-        let made = Command::new("tar")
-            .args(["-c", "-h", "-P", "-f"])
-            .arg(&tar)
-            .args(files)
-            .status()
-            .expect("tar runs");
-        assert!(made.success());
+        done(Command::new("tar").args(["-c", "-h", "-P", "-f"]).arg(&tar).args(files));
         let tar = tar.display().to_string();
-        self.docker_ok(&[&["import"], options, &[&tar, image]].concat());
+        self.docker_ok(&["import", &tar, image]);
+    }
+
+    /// Makes an image of a file, for another processor.
+    #[track_caller]
+    pub fn import_for(&self, image: &str, arch: &str) {
+        self.import(image, &["/etc/hostname"]);
+        let (folder, tar) = (self.folder.join("image"), self.folder.join("image.tar"));
+        fs::create_dir(&folder).expect("a folder");
+        let [place, archive] = [&folder, &tar].map(|path| path.display().to_string());
+        self.docker_ok(&["save", "--output", &archive, image]);
+        done(Command::new("tar").args(["-x", "-C", &place, "-f", &archive]));
+        for entry in fs::read_dir(&folder).expect("the image").flatten() {
+            if let Ok(text) = fs::read_to_string(entry.path()) {
+                let text =
+                    ["amd64", "arm64"].iter().fold(text, |text, own| text.replace(own, arch));
+                fs::write(entry.path(), text).expect("it can be written");
+            }
+        }
+        done(Command::new("tar").args(["-c", "-C", &place, "-f", &archive, "."]));
+        self.docker_ok(&["load", "--input", &archive]);
+        fs::remove_dir_all(folder).expect("it can be removed");
     }
 
     /// Kills the daemon, as a crash would.
@@ -260,6 +275,12 @@ fn free_subnet() -> u32 {
 
 #[track_caller]
 fn ip(arguments: &[&str]) {
-    let done = Command::new("ip").args(arguments).status().expect("`ip` runs");
-    assert!(done.success(), "ip {arguments:?}");
+    done(Command::new("ip").args(arguments));
+}
+
+/// Runs a command, which must do its work.
+#[track_caller]
+fn done(command: &mut Command) {
+    let status = command.stdin(Stdio::null()).status().expect("it runs");
+    assert!(status.success(), "{command:?}");
 }
