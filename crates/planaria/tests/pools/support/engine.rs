@@ -158,6 +158,9 @@ impl Engine {
         let mut daemon = self.daemon.take().expect("it runs");
         daemon.kill().expect("a child can be killed");
         daemon.wait().expect("a child can be waited for");
+        // Its containerd dies with it. Where nobody waits for that one, the next daemon would take
+        // what is left of it for alive.
+        let _ = fs::remove_file(self.folder.join("exec/containerd/containerd.pid"));
     }
 
     fn log(&self) -> PathBuf {
@@ -240,12 +243,34 @@ fn clear(folder: &Path) {
     }
     if let Ok(bridge) = fs::read_to_string(folder.join("bridge")) {
         let _ = Command::new("ip").args(["link", "del", &bridge]).stderr(Stdio::null()).status();
-        for hierarchy in fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten() {
-            let _ = fs::remove_dir(hierarchy.path().join(&bridge));
+        let root = Path::new("/sys/fs/cgroup");
+        for hierarchy in fs::read_dir(root).into_iter().flatten().flatten() {
+            clear_cgroup(&hierarchy.path().join(&bridge));
         }
-        let _ = fs::remove_dir(Path::new("/sys/fs/cgroup").join(&bridge));
+        clear_cgroup(&root.join(&bridge));
     }
     let _ = fs::remove_dir_all(folder);
+}
+
+/// Ends what is in a cgroup of an engine's, and removes it.
+fn clear_cgroup(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.path().is_dir() {
+            clear_cgroup(&entry.path());
+        }
+    }
+    for _ in 0..100 {
+        for line in fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default().lines() {
+            if let Ok(process) = line.parse::<libc::pid_t>() {
+                // SAFETY: sends a signal to a process of a container of this engine.
+                unsafe { libc::kill(process, libc::SIGKILL) };
+            }
+        }
+        if !folder.exists() || fs::remove_dir(folder).is_ok() {
+            return;
+        }
+        std::thread::park_timeout(Duration::from_millis(20));
+    }
 }
 
 /// Processes that name the folder: the daemon's helpers, which outlive it when it is killed.
