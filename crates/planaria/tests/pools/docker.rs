@@ -1,21 +1,17 @@
 //! Containers on a real engine.
 
+use crate::conformance::{Bed, conformance};
 use crate::support::engine::Engine;
 use crate::support::eventually;
+use crate::talk::program;
 use planaria_fleet::channel::Channel;
 use planaria_fleet::host::words::{FromHost, Hello, ToHost, hear, say};
-use planaria_fleet::program::Program;
 use planaria_fleet::provider::{Fault, Machine, Provider, Remedy, Tag};
 use planaria_fleet::providers::docker::{Docker, Settings};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
-
-fn program() -> Program {
-    let path = Path::new(env!("CARGO_BIN_EXE_planaria"));
-    Program::read(path, planaria::BUILD).expect("the program can be read")
-}
 
 fn settings(engine: &Engine) -> Settings {
     let socket = Some(format!("unix://{}", engine.socket().display()));
@@ -87,6 +83,21 @@ fn system_files() -> Vec<String> {
     files.sort();
     files.dedup();
     files
+}
+
+#[test]
+fn containers_conform() {
+    let Some(engine) = Engine::up() else { return };
+    let program = program();
+    conformance(&Bed {
+        provider: &|| Box::new(docker(settings(&engine))) as Box<dyn Provider>,
+        program: &program,
+        machines: 3,
+        lose: &|machine, _| drop(engine.docker_ok(&["kill", &machine.handle])),
+        restore: &|_| {},
+    });
+    let left = engine.docker_ok(&["ps", "--all", "--quiet"]);
+    assert_eq!(left, "");
 }
 
 #[test]
@@ -194,7 +205,7 @@ fn machines_of_a_given_image() {
     let Some(engine) = Engine::up() else { return };
     let files = system_files();
     let files: Vec<&str> = files.iter().map(String::as_str).collect();
-    engine.import("lab:1", &files, &[]);
+    engine.import("lab:1", &files);
     let provider = with_image(&engine, "lab:1");
     provider.check().unwrap();
     let one = machine(&provider, 0);
@@ -207,11 +218,11 @@ fn machines_of_a_given_image() {
     eventually("the end of the container", || names(&provider).is_empty());
 
     // No loader at all, as in an image with another C library.
-    engine.import("bare:1", &["/etc/hostname"], &[]);
+    engine.import("bare:1", &["/etc/hostname"]);
     // The loader, but not all libraries.
     let libgcc = |file: &&str| !file.contains("libgcc");
     let some: Vec<&str> = files.iter().copied().filter(libgcc).collect();
-    engine.import("old:1", &some, &[]);
+    engine.import("old:1", &some);
     for (image, words) in [("bare:1", "bare:1"), ("old:1", "libgcc_s")] {
         let provider = with_image(&engine, image);
         provider.check().unwrap();
@@ -220,9 +231,9 @@ fn machines_of_a_given_image() {
         assert_fault(&fault, Remedy::Fix, &["cannot run the program", words, "needs", "libc"]);
         eventually("the end of the container", || names(&provider).is_empty());
     }
-    engine.import("arm:1", &["/etc/hostname"], &["--platform", "linux/arm64"]);
-    let fault = with_image(&engine, "arm:1").check().unwrap_err();
-    assert_fault(&fault, Remedy::Fix, &["arm:1", "arm64", "x86_64"]);
+    engine.import_for("other:1", "s390x");
+    let fault = with_image(&engine, "other:1").check().unwrap_err();
+    assert_fault(&fault, Remedy::Fix, &["other:1", "s390x", std::env::consts::ARCH]);
     // Nobody listens there.
     let fault = with_image(&engine, "127.0.0.1:1/nothing:1").check().unwrap_err();
     assert_fault(&fault, Remedy::Fix, &["127.0.0.1:1/nothing:1", "cannot be pulled", "leave"]);

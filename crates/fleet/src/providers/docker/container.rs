@@ -7,7 +7,7 @@ use super::Settings;
 use super::engine::{Container, Listed};
 use super::image::{Needs, program_path};
 use crate::program::Program;
-use crate::provider::{Leak, Machine, Tag};
+use crate::provider::{Leak, Machine, Tag, is_name};
 use serde_json::{Value, json};
 use std::io::{self, Write};
 use std::net::Shutdown;
@@ -133,12 +133,18 @@ pub fn is_for(container: &Container, program: &Program) -> bool {
     container.labels.get(PROGRAM) == Some(&program.sha256)
 }
 
-/// The machine that a container is. One that only ran a command has no name but its own.
+/// The machine that a container is. One that only ran a command has no name but its own. Labels may
+/// be anybody's: what cannot be ours is nothing.
 pub fn machine_of(listed: &Listed) -> Option<Machine> {
+    Tag::new(listed.labels.get(RUN)?)?;
     let handle = listed.names.first()?.trim_start_matches('/').to_owned();
-    let name = listed.labels.get(MACHINE).unwrap_or(&handle).clone();
+    let letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if !handle.starts_with(|c: char| c.is_ascii_alphanumeric()) || !handle.chars().all(letter) {
+        return None;
+    }
+    let name = listed.labels.get(MACHINE).filter(|name| is_name(name)).unwrap_or(&handle).clone();
     let groups = listed.labels.get(GROUPS).map(String::as_str).unwrap_or_default();
-    let groups = groups.split(',').filter(|group| !group.is_empty()).map(str::to_owned);
+    let groups = groups.split(',').filter(|group| is_name(group)).map(str::to_owned);
     Some(Machine { name, handle, groups: groups.collect() })
 }
 
@@ -193,6 +199,13 @@ mod tests {
         let leak = leak_of(&listed).unwrap();
         assert_eq!(leak.what, "container digits-1-m3 (running)");
         assert_eq!(leak.run, "digits-1");
+        let foreign = |key: &str, value: &str| {
+            let mut other = listed.clone();
+            other.labels.insert(key.to_owned(), value.to_owned());
+            other
+        };
+        assert_eq!(leak_of(&foreign(RUN, "../x")), None);
+        assert_eq!(machine_of(&foreign(MACHINE, "-rf")).unwrap().name, "digits-1-m3");
     }
 
     #[test]

@@ -57,7 +57,9 @@ impl Needs {
             let name = path.file_name().unwrap_or_default();
             name.to_string_lossy().into_owned()
         };
-        let names: Vec<String> = self.libraries.iter().map(name).collect();
+        let own = name(loader);
+        let names: Vec<String> =
+            self.libraries.iter().map(name).filter(|name| *name != own).collect();
         format!("`{}` and {}", loader.display(), names.join(", "))
     }
 

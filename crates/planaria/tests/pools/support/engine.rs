@@ -125,17 +125,32 @@ impl Engine {
 
     /// Makes an image of files of this machine, at their own places.
     #[track_caller]
-    pub fn import(&self, image: &str, files: &[&str], options: &[&str]) {
+    pub fn import(&self, image: &str, files: &[&str]) {
         let tar = self.folder.join("image.tar");
-        let made = Command::new("tar")
-            .args(["-c", "-h", "-P", "-f"])
-            .arg(&tar)
-            .args(files)
-            .status()
-            .expect("tar runs");
-        assert!(made.success());
+        done(Command::new("tar").args(["-c", "-h", "-P", "-f"]).arg(&tar).args(files));
         let tar = tar.display().to_string();
-        self.docker_ok(&[&["import"], options, &[&tar, image]].concat());
+        self.docker_ok(&["import", &tar, image]);
+    }
+
+    /// Makes an image of a file, for another processor.
+    #[track_caller]
+    pub fn import_for(&self, image: &str, arch: &str) {
+        self.import(image, &["/etc/hostname"]);
+        let (folder, tar) = (self.folder.join("image"), self.folder.join("image.tar"));
+        fs::create_dir(&folder).expect("a folder");
+        let [place, archive] = [&folder, &tar].map(|path| path.display().to_string());
+        self.docker_ok(&["save", "--output", &archive, image]);
+        done(Command::new("tar").args(["-x", "-C", &place, "-f", &archive]));
+        for entry in fs::read_dir(&folder).expect("the image").flatten() {
+            if let Ok(text) = fs::read_to_string(entry.path()) {
+                let text =
+                    ["amd64", "arm64"].iter().fold(text, |text, own| text.replace(own, arch));
+                fs::write(entry.path(), text).expect("it can be written");
+            }
+        }
+        done(Command::new("tar").args(["-c", "-C", &place, "-f", &archive, "."]));
+        self.docker_ok(&["load", "--input", &archive]);
+        fs::remove_dir_all(folder).expect("it can be removed");
     }
 
     /// Kills the daemon, as a crash would.
@@ -143,6 +158,9 @@ impl Engine {
         let mut daemon = self.daemon.take().expect("it runs");
         daemon.kill().expect("a child can be killed");
         daemon.wait().expect("a child can be waited for");
+        // Its containerd dies with it. Where nobody waits for that one, the next daemon would take
+        // what is left of it for alive.
+        let _ = fs::remove_file(self.folder.join("exec/containerd/containerd.pid"));
     }
 
     fn log(&self) -> PathBuf {
@@ -225,12 +243,34 @@ fn clear(folder: &Path) {
     }
     if let Ok(bridge) = fs::read_to_string(folder.join("bridge")) {
         let _ = Command::new("ip").args(["link", "del", &bridge]).stderr(Stdio::null()).status();
-        for hierarchy in fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten() {
-            let _ = fs::remove_dir(hierarchy.path().join(&bridge));
+        let root = Path::new("/sys/fs/cgroup");
+        for hierarchy in fs::read_dir(root).into_iter().flatten().flatten() {
+            clear_cgroup(&hierarchy.path().join(&bridge));
         }
-        let _ = fs::remove_dir(Path::new("/sys/fs/cgroup").join(&bridge));
+        clear_cgroup(&root.join(&bridge));
     }
     let _ = fs::remove_dir_all(folder);
+}
+
+/// Ends what is in a cgroup of an engine's, and removes it.
+fn clear_cgroup(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.path().is_dir() {
+            clear_cgroup(&entry.path());
+        }
+    }
+    for _ in 0..100 {
+        for line in fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default().lines() {
+            if let Ok(process) = line.parse::<libc::pid_t>() {
+                // SAFETY: sends a signal to a process of a container of this engine.
+                unsafe { libc::kill(process, libc::SIGKILL) };
+            }
+        }
+        if !folder.exists() || fs::remove_dir(folder).is_ok() {
+            return;
+        }
+        std::thread::park_timeout(Duration::from_millis(20));
+    }
 }
 
 /// Processes that name the folder: the daemon's helpers, which outlive it when it is killed.
@@ -260,6 +300,12 @@ fn free_subnet() -> u32 {
 
 #[track_caller]
 fn ip(arguments: &[&str]) {
-    let done = Command::new("ip").args(arguments).status().expect("`ip` runs");
-    assert!(done.success(), "ip {arguments:?}");
+    done(Command::new("ip").args(arguments));
+}
+
+/// Runs a command, which must do its work.
+#[track_caller]
+fn done(command: &mut Command) {
+    let status = command.stdin(Stdio::null()).status().expect("it runs");
+    assert!(status.success(), "{command:?}");
 }
