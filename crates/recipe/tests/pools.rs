@@ -23,20 +23,14 @@ fn summary(text: &str, sets: &[&str]) -> String {
 #[track_caller]
 fn check(section: &str, expect: &str) {
     let text = format!("{section}\nname: a\n{REST}");
-    let got = summary(&text, &[]);
-    if got != expect {
-        std::eprintln!("MISS\u{1}{section}\u{1}{got}\u{1}{expect}\u{2}");
-    }
+    assert_eq!(summary(&text, &[]), expect, "for\n{section}");
 }
 
 /// A step on a pool that has machines.
 #[track_caller]
 fn check_step(step: &str, expect: &str) {
     let text = format!("setup:\n- {step}\nname: a\npool: {{machines: 1}}\n{REST}");
-    let got = summary(&text, &[]);
-    if got != expect {
-        std::eprintln!("MISS\u{1}{step}\u{1}{got}\u{1}{expect}\u{2}");
-    }
+    assert_eq!(summary(&text, &[]), expect, "for\n{step}");
 }
 
 #[test]
@@ -157,7 +151,7 @@ fn hosts() {
     hosts("a, b, a", "1:37 host 3 has the name of host 1, `a` // give one of them another `name`");
     hosts(
         "{name: a, host: h}, {name: b, host: h}",
-        "1:61 host 2 is the same machine as host 1, `h` // list each machine once; `slots` says how many workers it takes",
+        "1:67 host 2 is the same machine as host 1, `h` // list each machine once; `slots` says how many workers it takes",
     );
     hosts("{name: a, host: h}, {name: b, host: h, port: 23}", "");
     hosts(
@@ -199,14 +193,14 @@ fn steps_do_one_thing() {
     );
     check_step(
         "{apt: x, pip: y}",
-        "2:15 step 1 does 2 things: `apt`, `pip` // start each step with its own `- `",
+        "2:17 step 1 does 2 things: `apt`, `pip` // start each step with its own `- `",
     );
     check_step("{apt: }", "2:4 step 1 `apt` is empty // write `apt: …`");
     check_step("{atp: x}", "2:4 unknown key `atp` in step 1 // did you mean `apt`?");
     check_step("apt", "2:3 step 1 must be a mapping, but is the text `apt`");
     check_step(
         "{apt: x, venv: ~/v}",
-        "2:16 step 1: `venv` belongs to `pip`, not to `apt` // leave `venv` out",
+        "2:18 step 1: `venv` belongs to `pip`, not to `apt` // leave `venv` out",
     );
     check_step(
         "{check: x, mode: '0600'}",
@@ -259,11 +253,11 @@ fn steps_are_for_known_groups() {
 fn what_steps_hold() {
     check_step(
         "{copy: x, to: y}",
-        "2:15 step 1: `to` starts with neither `/` nor `~/` // write `to: ~/…` for the user's home there, or an absolute path",
+        "2:17 step 1: `to` starts with neither `/` nor `~/` // write `to: ~/…` for the user's home there, or an absolute path",
     );
     check_step(
         "{copy: x, to: /a/../b}",
-        "2:15 step 1: `to` holds `..` // write `to: ~/…` for the user's home there, or an absolute path",
+        "2:17 step 1: `to` holds `..` // write `to: ~/…` for the user's home there, or an absolute path",
     );
     check_step(
         "{copy: '', to: /b}",
@@ -271,11 +265,11 @@ fn what_steps_hold() {
     );
     check_step(
         "{copy: x, to: /b, mode: '0888'}",
-        "2:25 step 1: `mode` must be octal digits, but is `0888` // write `mode: \"0644\"`",
+        "2:27 step 1: `mode` must be octal digits, but is `0888` // write `mode: \"0644\"`",
     );
     check_step(
         "{copy: x, to: /b, mode: 0600}",
-        "2:25 step 1 `mode` must be text, but is 600 // put it in quotes to make it text",
+        "2:27 step 1 `mode` must be text, but is 600 // put it in quotes to make it text",
     );
     check_step(
         "{apt: ['a b']}",
@@ -296,23 +290,23 @@ fn what_steps_hold() {
     );
     check_step(
         "{run: a, seconds: 0}",
-        "2:19 step 1 `seconds` must be a whole number from 1 to 86400, but is 0",
+        "2:21 step 1 `seconds` must be a whole number from 1 to 86400, but is 0",
     );
     check_step(
         "{run: a, retries: 11}",
-        "2:19 step 1 `retries` must be a whole number from 0 to 10, but is 11",
+        "2:21 step 1 `retries` must be a whole number from 0 to 10, but is 11",
     );
     check_step(
         "{run: a, env: {1a: b}}",
-        "2:20 step 1: a variable cannot be called `1a` // use letters, digits and `_`",
+        "2:22 step 1: a variable cannot be called `1a` // use letters, digits and `_`",
     );
     check_step(
         "{run: a, env: {A: 3}}",
-        "2:19 step 1 `env.A` must be text, but is 3 // put it in quotes to make it text",
+        "2:21 step 1 `env.A` must be text, but is 3 // put it in quotes to make it text",
     );
     check_step(
         "{run: a, env: {A: 'x${env:B}'}}",
-        "2:19 step 1 `env.A`: text comes before the reference // a reference stands alone: `${env:NAME}` or `file:PATH`",
+        "2:21 step 1 `env.A`: text comes before the reference // a reference stands alone: `${env:NAME}` or `file:PATH`",
     );
     check_step(
         "{template: a, to: /b, values: {run: 1}}",
@@ -320,10 +314,10 @@ fn what_steps_hold() {
     );
     check_step(
         "{template: a, to: /b, values: {a: [1]}}",
-        "2:34 step 1 `values.a` must be `true` or `false` or a whole number or a number or text, but is a list",
+        "2:37 step 1 `values.a` must be `true` or `false` or a whole number or a number or text, but is a list",
     );
     check_step(
         "{template: a, to: /b, values: [1]}",
-        "2:31 step 1 `values` must be a mapping, but is a list",
+        "2:33 step 1 `values` must be a mapping, but is a list",
     );
 }
