@@ -86,7 +86,8 @@ impl Summary {
     fn failure(&self) -> Option<Failure> {
         let mut lines = Vec::new();
         let (mut count, mut again) = (0, Vec::new());
-        for Account { run, kept, .. } in self.runs.iter().filter(|account| !account.kept.is_empty()) {
+        for Account { run, kept, .. } in self.runs.iter().filter(|account| !account.kept.is_empty())
+        {
             count += kept.len();
             again.push(format!("`planaria down {}`", run.display()));
             for one in kept {
@@ -106,7 +107,11 @@ impl Summary {
             (0, runs) => counted(runs as u64, "run"),
             (machines, 0) => counted(machines as u64, "machine"),
             (machines, runs) => {
-                format!("{} and {}", counted(machines as u64, "machine"), counted(runs as u64, "run"))
+                format!(
+                    "{} and {}",
+                    counted(machines as u64, "machine"),
+                    counted(runs as u64, "run")
+                )
             }
         };
         let message = format!("{what} could not be given back\n{}", lines.join("\n"));

@@ -5,9 +5,9 @@
 //! host is at work on, which may be for a run of another folder or user.
 
 use crate::cluster::providers;
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::holdings::{self, Errand, Holding, Kept, errands};
-use crate::run_dir::history::{self, History};
+use crate::run_dir::history::{self, History, Standing};
 use crate::run_dir::run_id;
 use planaria_fleet::provider::{Fault, Leak, Provider, Tag};
 use planaria_recipe::pool::{self, Pool};
@@ -68,12 +68,20 @@ pub fn look(dir: &Path, besides: Option<&Pool>) -> Result<Found> {
     // Runs that live, and machines of those that do not.
     let (mut live, mut held) = (BTreeSet::new(), BTreeSet::new());
     for folder in &folders {
-        let (holding, id) = (Holding::of(folder)?, run_id(folder));
+        let id = run_id(folder);
+        let holding = match Holding::of(folder) {
+            Ok(holding) => holding,
+            Err(Failure { message: why, hint, .. }) => {
+                let hint = hint.unwrap_or_else(|| "look at its files".into());
+                found.not_asked.push(Kept { machine: id, why, hint });
+                continue;
+            }
+        };
         if holding.holder.is_live() {
             live.insert(id);
         } else if !holding.machines.is_empty() {
             held.extend(holding.machines.iter().map(|m| (id.clone(), m.name.clone())));
-            found.leaks.push(of_run(&holding)?);
+            found.leaks.push(of_run(&holding, id));
         }
         // A recipe that cannot be read names nobody who could be asked.
         pools.extend(holdings::recipe(folder).map(|recipe| recipe.pool));
@@ -132,21 +140,17 @@ pub fn fix(found: &mut Found, tell: &mut dyn FnMut(&str)) {
     });
 }
 
-fn of_run(holding: &Holding) -> Result<Left> {
-    let history = History::read(&holding.folder)?;
-    Ok(Left {
-        what: format!(
-            "run {} ({}) holds {}",
-            holding.folder.display(),
-            history.state.text(),
-            holding.names()
-        ),
-        run: history.run_id,
+fn of_run(holding: &Holding, run: String) -> Left {
+    let state = History::read(&holding.folder).map(|history| history.state);
+    let state = state.map_or("its events cannot be read", Standing::text);
+    Left {
+        what: format!("run {} ({state}) holds {}", holding.folder.display(), holding.names()),
+        run,
         remove: format!("planaria down {}", holding.folder.display()),
         fixed: false,
         kept: Vec::new(),
         source: Source::Run(holding.folder.clone()),
-    })
+    }
 }
 
 fn of_provider(provider: &Arc<dyn Provider>, leak: Leak) -> Left {
@@ -174,13 +178,18 @@ fn ask(pools: &[Pool]) -> Vec<(Place, Result<Vec<Leak>, Fault>)> {
     let places = places(pools);
     let asked: Vec<Arc<dyn Provider>> = places.iter().map(|place| place.provider.clone()).collect();
     let mut answers = BTreeMap::new();
-    errands::run(asked, ASKING, |provider| provider.leaks(), |number, answer| {
-        let late = || {
-            let what = format!("no answer within {} s", ASKING.as_secs());
-            Err(Fault::retry(places[number].name.clone(), what))
-        };
-        answers.insert(number, answer.unwrap_or_else(late));
-    });
+    errands::run(
+        asked,
+        ASKING,
+        |provider| provider.leaks(),
+        |number, answer| {
+            let late = || {
+                let what = format!("no answer within {} s", ASKING.as_secs());
+                Err(Fault::retry(places[number].name.clone(), what))
+            };
+            answers.insert(number, answer.unwrap_or_else(late));
+        },
+    );
     places.into_iter().zip(answers.into_values()).collect()
 }
 
@@ -218,8 +227,10 @@ fn apart(pool: &Pool) -> Vec<(String, Pool)> {
         pool::Provider::Ssh => {
             let ssh = &pool.ssh;
             let host = |entry: &pool::HostEntry| {
-                let name = entry.spelled_out().ok()?.name;
-                let key = format!("{name}\n{entry:?} {ssh:?}");
+                let host = entry.spelled_out().ok()?;
+                // However long somebody waits for it, it is the same.
+                let way = (&ssh.config, &ssh.known_hosts, ssh.host_keys);
+                let key = format!("{}\n{host:?} {way:?}", host.name);
                 Some((key, Pool { hosts: vec![entry.clone()], ssh: ssh.clone(), ..bare.clone() }))
             };
             pool.hosts.iter().filter_map(host).collect()
@@ -244,8 +255,14 @@ mod tests {
         let pools = [ssh(&["a", "b"]), Pool::default(), ssh(&["b", "c"]), other];
         let places = places(&pools);
         let names: Vec<(&str, bool)> = places.iter().map(|p| (&*p.name, p.is_named)).collect();
-        let expect =
-            [("a", true), ("b", true), ("c", true), ("docker", false), ("docker at /run/other.sock", true), ("local", false)];
+        let expect = [
+            ("a", true),
+            ("b", true),
+            ("c", true),
+            ("docker", false),
+            ("docker at /run/other.sock", true),
+            ("local", false),
+        ];
         assert_eq!(names, expect);
     }
 }

@@ -66,9 +66,8 @@ fn machines(pool: &Pool) -> Result<Vec<Finding>> {
     // Hosts differ; of machines that are made, one is like the others.
     let count = if pool.provider == pool::Provider::Ssh { pool.hosts.len() } else { 1 };
     let planned = (0..count as u32).filter_map(|number| provider.plan(&run, number));
-    let mut findings = attempts(planned.collect(), move |machine| {
-        attempt(&provider, &run, machine, &program)
-    });
+    let mut findings =
+        attempts(planned.collect(), move |machine| attempt(&provider, &run, machine, &program));
     findings.push(verdict(pool, &findings));
     Ok(findings)
 }
