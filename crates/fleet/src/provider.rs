@@ -62,6 +62,9 @@ pub struct Leak {
     pub what: String,
     /// The machine, to be destroyed.
     pub machine: Machine,
+    /// Whether a host is at work there. One that nobody talks to ends itself; so somebody does,
+    /// or did a moment ago.
+    pub busy: bool,
 }
 
 /// Where machines come from. Calls wait, but never for longer than they say; any may come from any

@@ -124,6 +124,28 @@ Examples:
 Only processes of this run are touched. Ctrl-C ends it, and what was stopped goes on. Exit code 1
 says that the run failed meanwhile.")]
     Chaos(Chaos),
+    /// Give back the machines that runs hold.
+    #[command(after_help = "\
+Examples:
+  planaria down digits-20250131-120000
+  planaria down --all
+
+A live run is stopped first, saved. Runs give back what they hold when they end; this is for those
+that could not, because they were killed or a machine did not answer. What cannot be given back is
+told with the reason, and stays written down in the run's folder: exit code 1.")]
+    Down(Down),
+    /// Show what works here for each provider, and what to install.
+    #[command(after_help = "\
+Examples:
+  planaria doctor
+  planaria doctor mnist.yaml
+  planaria doctor --leaks
+  planaria doctor --leaks --fix
+
+With a recipe, its machines are tried for real: reached, a program started there, and all of it
+removed again. --leaks lists what providers still hold for runs that do not live. Exit code 1 says
+that something the recipe asks for does not work, or that leaks are left.")]
+    Doctor(Doctor),
     /// Show what a recipe would do, without doing it.
     #[command(after_help = "\
 Examples:
@@ -329,6 +351,45 @@ pub struct Chaos {
     #[arg(long, value_name = "PROCESS")]
     pub target: Option<Target>,
     /// Print one JSON object per line instead of text.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `down`.
+#[derive(Debug, Args)]
+pub struct Down {
+    /// The run's folder, or its name in the folder of runs; the newest that holds something when
+    /// left out.
+    pub run: Option<String>,
+    /// All runs of the folder.
+    #[arg(long, conflicts_with = "run")]
+    pub all: bool,
+    /// The folder of runs.
+    #[arg(long, value_name = "FOLDER", default_value = crate::run_dir::DEFAULT_RUNS)]
+    pub dir: PathBuf,
+    /// Print what came of it as one JSON document.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `doctor`.
+#[derive(Debug, Args)]
+pub struct Doctor {
+    /// A recipe, whose machines are tried too.
+    pub recipe: Option<PathBuf>,
+    /// Override a key of the recipe, such as `pool.machines=2`; can be repeated.
+    #[arg(long = "set", value_name = "KEY=VALUE", requires = "recipe")]
+    pub sets: Vec<String>,
+    /// List what providers still hold for runs that do not live.
+    #[arg(long)]
+    pub leaks: bool,
+    /// Remove that, too.
+    #[arg(long, requires = "leaks")]
+    pub fix: bool,
+    /// The folder of runs, for `--leaks`.
+    #[arg(long, value_name = "FOLDER", default_value = crate::run_dir::DEFAULT_RUNS)]
+    pub dir: PathBuf,
+    /// Print everything as one JSON document.
     #[arg(long)]
     pub json: bool,
 }

@@ -24,6 +24,7 @@
 //! - [`cli`]: arguments; [`commands`]: one file per command
 //! - [`audit`]: whether every example was read exactly once; [`chaos`]: breaking a run on purpose
 //! - [`cluster`]: a run on many processes; [`agent`]: one of them
+//! - [`holdings`]: what runs hold on machines; [`doctor`]: what works here
 //! - [`training`]: a run in one process
 //! - [`run_dir`]: the run's folder, checkpoints, metrics, the model's files
 //! - [`traces`]: reports, TensorBoard, the HTML page
@@ -41,7 +42,9 @@ pub mod cli;
 pub mod clock;
 pub mod cluster;
 pub mod commands;
+pub mod doctor;
 pub mod failure;
+pub mod holdings;
 pub mod library;
 pub mod memory;
 pub mod picture;

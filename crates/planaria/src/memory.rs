@@ -78,7 +78,7 @@ pub fn total_bytes() -> Option<u64> {
 }
 
 /// What the system would still give this process, where it tells.
-fn available_bytes() -> Option<u64> {
+pub fn available_bytes() -> Option<u64> {
     let text = |path: &str| read_to_string(path).unwrap_or_default();
     let machine = field(&text("/proc/meminfo"), "MemAvailable:", 1024).map(|free| {
         free.saturating_add(field(&text("/proc/meminfo"), "SwapFree:", 1024).unwrap_or(0))

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 /// A clock that is off by more than so many seconds is told of.
 const SKEW_SECONDS_MAX: f64 = 60.0;
 /// Free space below which a machine will not do: the program, logs and what servers keep.
-const DISK_BYTES_MIN: u64 = 64 << 20;
+pub const DISK_BYTES_MIN: u64 = 64 << 20;
 
 /// What every machine of a pool is raised with.
 pub struct Means {

@@ -176,8 +176,10 @@ impl Provider for Local {
         for name in names(&self.root).map_err(|e| unwritable("local", &self.root, &e))? {
             let Some(run) = Tag::new(&name) else { continue };
             for machine in self.list(&run)? {
-                let what = format!("folder {}", machine.handle);
-                leaks.push(Leak { run: run.to_string(), what, machine });
+                let busy = host(&run, Path::new(&machine.handle)).is_some();
+                let state = if busy { "host running" } else { "left" };
+                let what = format!("folder {} ({state})", machine.handle);
+                leaks.push(Leak { run: run.to_string(), what, machine, busy });
             }
         }
         Ok(leaks)
@@ -209,11 +211,16 @@ fn within<T: Send + 'static>(
     done.ok()
 }
 
-/// Ends the host that wrote its number down, by its own wish or without.
-fn end_host(run: &Tag, home: &Path) {
+/// The host that wrote its number down, if it lives.
+fn host(run: &Tag, home: &Path) -> Option<i32> {
     let file = home.join(FOLDER).join("runs").join(run.as_str()).join("host.pid");
     let number = fs::read_to_string(file).ok().and_then(|text| text.trim().parse::<i32>().ok());
-    let Some(pid) = number.filter(|pid| *pid > 1 && is_host(*pid, run, home)) else { return };
+    number.filter(|pid| *pid > 1 && is_host(*pid, run, home))
+}
+
+/// Ends the host, by its own wish or without.
+fn end_host(run: &Tag, home: &Path) {
+    let Some(pid) = host(run, home) else { return };
     for signal in [libc::SIGTERM, libc::SIGKILL] {
         // SAFETY: sends a signal, to a process that was just seen to be a host of this run.
         unsafe { libc::kill(pid, signal) };

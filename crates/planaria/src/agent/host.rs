@@ -98,7 +98,8 @@ fn gateway() -> Option<String> {
     Some(Ipv4Addr::from(address.to_le_bytes()).to_string())
 }
 
-fn disk_free_bytes(folder: &Path) -> Option<u64> {
+/// Free space where a folder is.
+pub fn disk_free_bytes(folder: &Path) -> Option<u64> {
     let path = CString::new(folder.as_os_str().as_bytes()).ok()?;
     let path: &CStr = &path;
     // SAFETY: all zeros is a valid `statvfs`, and the call only writes to it.

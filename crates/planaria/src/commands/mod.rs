@@ -4,6 +4,8 @@
 
 pub mod audit;
 pub mod chaos;
+pub mod doctor;
+pub mod down;
 pub mod evaluate;
 pub mod logs;
 pub mod plan;
@@ -18,11 +20,13 @@ pub mod train;
 use crate::agent;
 use crate::cli::{Cli, Command};
 use crate::clock::Stopwatch;
-use crate::failure::{Context, Exit, Result};
+use crate::failure::{Context, Exit, Failure, Result};
 use crate::library::program;
 use crate::progress::Style;
+use crate::run_dir::DEFAULT_RUNS;
 use crate::traces::number::counted;
 use std::io::{ErrorKind, Write};
+use std::path::Path;
 
 /// Runs a command; its success may still be an exit code of its own.
 pub fn run(cli: Cli, process: Stopwatch) -> Result<Option<Exit>> {
@@ -39,6 +43,8 @@ pub fn run(cli: Cli, process: Stopwatch) -> Result<Option<Exit>> {
         Command::Logs(options) => logs::run(&options).map(|()| None),
         Command::Audit(options) => audit::run(&options),
         Command::Chaos(options) => chaos::run(&options, style),
+        Command::Down(options) => down::run(&options, style).map(|()| None),
+        Command::Doctor(options) => doctor::run(&options, style),
         Command::Plan(options) => plan::run(&options).map(|()| None),
         Command::Schema => schema::run().map(|()| None),
         Command::Agent(role) => agent::run(&role),
@@ -56,6 +62,17 @@ pub(crate) fn print_on(text: &str) -> Result<bool> {
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(false),
         written => written.context(|| "cannot write to stdout".into()).map(|()| true),
+    }
+}
+
+/// Whether there is a folder of runs; one that was named must exist.
+pub(crate) fn runs_in(dir: &Path) -> Result<bool> {
+    match dir.metadata() {
+        Ok(found) if found.is_dir() => Ok(true),
+        // Nobody has trained here yet.
+        Err(e) if dir == Path::new(DEFAULT_RUNS) && e.kind() == ErrorKind::NotFound => Ok(false),
+        _ => Err(Failure::user(format!("there is no folder `{}`", dir.display()))
+            .hint("name a folder of runs, such as `--dir runs`")),
     }
 }
 

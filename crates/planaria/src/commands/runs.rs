@@ -2,28 +2,19 @@
 
 use crate::cli;
 use crate::clock;
-use crate::commands::{ago, print};
-use crate::failure::{Failure, Result, plain};
+use crate::commands::{ago, print, runs_in};
+use crate::failure::{Result, plain};
 use crate::progress::{Progress, Style};
 use crate::run_dir::DEFAULT_RUNS;
 use crate::run_dir::history::{self, History};
 use crate::traces::number::{grouped, loss, percent};
-use std::io::ErrorKind;
 use std::path::Path;
 
 /// Lists and prints.
 pub fn run(options: &cli::Runs, style: Style) -> Result<()> {
     let dir = &options.dir;
     let is_default = dir == Path::new(DEFAULT_RUNS);
-    let folders = match dir.metadata() {
-        Ok(found) if found.is_dir() => history::list(dir)?,
-        // Nobody has trained here yet.
-        Err(e) if is_default && e.kind() == ErrorKind::NotFound => Vec::new(),
-        _ => {
-            return Err(Failure::user(format!("there is no folder `{}`", dir.display()))
-                .hint("name a folder of runs, such as `--dir runs`"));
-        }
-    };
+    let folders = if runs_in(dir)? { history::list(dir)? } else { Vec::new() };
     let runs = folders.iter().map(|folder| History::read(folder)).collect::<Result<Vec<_>>>()?;
     if options.json {
         let text = serde_json::to_string_pretty(&runs).expect("histories have string keys only");

@@ -4,6 +4,7 @@
 //! the process that holds its lock.
 
 use crate::cli;
+use crate::clock::Stopwatch;
 use crate::cluster::console::{Console, News};
 use crate::cluster::control;
 use crate::failure::{Failure, Result};
@@ -30,14 +31,7 @@ pub fn run(options: &cli::Stop, style: Style) -> Result<()> {
         return Err(not_running(&History::read(&folder)?));
     }
     let mut progress = Progress::new(style);
-    // A coordinator that cannot be reached is about to begin or to end; its command can be.
-    let asked = match control::connect(&folder) {
-        Ok(Some(console)) => ask(&console),
-        _ => false,
-    };
-    if !asked {
-        signal(&folder, holder)?;
-    }
+    request(&folder, holder)?;
     if !options.wait {
         progress
             .note(&format!("run {path} is saving and stops; planaria status {path} tells when"));
@@ -56,6 +50,15 @@ pub fn run(options: &cli::Stop, style: Style) -> Result<()> {
         state => format!("run {path} {} after step {step}", state.text()),
     });
     Ok(())
+}
+
+/// Asks a live run to save and stop.
+pub(crate) fn request(folder: &Path, holder: Holder) -> Result<()> {
+    // A coordinator that cannot be reached is about to begin or to end; its command can be.
+    match control::connect(folder) {
+        Ok(Some(console)) if ask(&console) => Ok(()),
+        _ => signal(folder, holder),
+    }
 }
 
 /// The mistake of asking something of a run that has ended.
@@ -87,7 +90,8 @@ fn past(state: Standing) -> &'static str {
 /// Asks a coordinator, and waits until it has said that it stops.
 fn ask(console: &Console) -> bool {
     console.stop("`planaria stop` asked for it");
-    loop {
+    let clock = Stopwatch::start();
+    while clock.elapsed() < PATIENCE {
         match console.next(PATIENCE) {
             News::Event(event) => {
                 match event.what {
@@ -104,6 +108,7 @@ fn ask(console: &Console) -> bool {
             News::Nothing | News::Gone(_) => return false,
         }
     }
+    false
 }
 
 /// Sends SIGTERM to the process that works on the run, which is looked up once more: between the

@@ -152,7 +152,8 @@ pub fn machine_of(listed: &Listed) -> Option<Machine> {
 pub fn leak_of(listed: &Listed) -> Option<Leak> {
     let machine = machine_of(listed)?;
     let what = format!("container {} ({})", machine.handle, listed.state);
-    Some(Leak { run: listed.labels.get(RUN)?.clone(), what, machine })
+    let busy = listed.state == "running";
+    Some(Leak { run: listed.labels.get(RUN)?.clone(), what, machine, busy })
 }
 
 /// A host's standard input, which ends when it is dropped.

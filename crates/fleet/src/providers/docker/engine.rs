@@ -55,6 +55,9 @@ impl Api {
 /// What an engine is.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Version {
+    /// Of the engine itself.
+    #[serde(rename = "Version", default)]
+    pub engine: String,
     /// Newest version of the API.
     #[serde(rename = "ApiVersion")]
     pub newest: String,
@@ -461,7 +464,7 @@ mod tests {
         let check = |oldest: &str, newest: &str, expect| {
             let [oldest, newest] = [oldest, newest].map(str::to_owned);
             let [arch, os] = ["amd64", "linux"].map(str::to_owned);
-            let version = Version { newest, oldest, arch, os };
+            let version = Version { engine: String::new(), newest, oldest, arch, os };
             assert_eq!(Api::agree(&version), expect, "{version:?}");
         };
         check("1.12", "1.41", Some(Api(1, 41)));

@@ -78,6 +78,17 @@ impl Docker {
         Ok(Self { settings, engine: Engine::new(&socket), built: Mutex::default() })
     }
 
+    /// Which engine it is, in words.
+    pub fn about(&self) -> Result<String, Fault> {
+        let version = self.engine.version();
+        let version = version.map_err(|e| faults::fault("docker", "ask the engine", e))?;
+        let socket = self.engine.socket().display();
+        Ok(format!(
+            "Docker {}, API {}, {} {}, at {socket}",
+            version.engine, version.newest, version.os, version.arch
+        ))
+    }
+
     /// Whether the image is there, or can be had, for this processor.
     fn check_image(&self, image: &str) -> Result<(), Fault> {
         let look = || self.engine.image_arch(image);

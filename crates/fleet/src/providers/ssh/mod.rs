@@ -288,12 +288,10 @@ impl Provider for Ssh {
         for (machine, lines) in self.census()? {
             let runs: BTreeSet<&Tag> = lines.iter().filter_map(tag).collect();
             for run in runs {
-                let state = match lines.contains(&Line::Host(run.clone())) {
-                    true => "host running",
-                    false => "folder left",
-                };
-                let what = format!("{} on {} ({state})", run, machine.name);
-                leaks.push(Leak { run: run.to_string(), what, machine: machine.clone() });
+                let busy = lines.contains(&Line::Host(run.clone()));
+                let state = if busy { "host running" } else { "folder left" };
+                let what = format!("{run} on {} ({state})", machine.name);
+                leaks.push(Leak { run: run.to_string(), what, machine: machine.clone(), busy });
             }
         }
         Ok(leaks)

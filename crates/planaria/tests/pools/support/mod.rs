@@ -1,5 +1,6 @@
 //! What tests of pools share: real components, started here and gone afterwards.
 
+pub mod desk;
 pub mod engine;
 
 use std::io::Write;

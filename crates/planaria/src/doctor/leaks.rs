@@ -1,0 +1,268 @@
+//! What providers still hold for runs that nobody is at work on.
+//!
+//! Owns where is looked: the runs of a folder, this machine, its Docker engine, and the hosts and
+//! engines that the recipes of those runs name. What belongs to a live run is no leak; nor is what a
+//! host is at work on, which may be for a run of another folder or user.
+
+use crate::cluster::providers;
+use crate::failure::{Failure, Result};
+use crate::holdings::{self, Errand, Holding, Kept, errands};
+use crate::run_dir::history::{self, History, Standing};
+use crate::run_dir::run_id;
+use planaria_fleet::provider::{Fault, Leak, Provider, Tag};
+use planaria_recipe::pool::{self, Pool};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long nothing may be heard of anyone before the rest is given up. Providers bound each by less.
+const ASKING: Duration = Duration::from_secs(120);
+
+/// What was found.
+#[derive(Default, Serialize)]
+pub struct Found {
+    /// What is left, and nobody needs.
+    pub leaks: Vec<Left>,
+    /// What a host is at work on, and is of no run in the folder.
+    pub at_work: Vec<String>,
+    /// Who was asked.
+    pub asked: Vec<String>,
+    /// Who could not be asked.
+    pub not_asked: Vec<Kept>,
+}
+
+/// Something that is left.
+#[derive(Serialize)]
+pub struct Left {
+    /// The run it was for.
+    pub run: String,
+    /// What it is, in words.
+    pub what: String,
+    /// The command that removes it.
+    pub remove: String,
+    /// Whether it was removed since.
+    pub fixed: bool,
+    /// Why it could not be.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<Kept>,
+    #[serde(skip)]
+    source: Source,
+}
+
+/// Who knows of something that is left.
+enum Source {
+    /// It is written down in this run's folder.
+    Run(PathBuf),
+    /// Only its provider knows it.
+    Provider(Arc<dyn Provider>, Leak),
+}
+
+/// Looks everywhere: where the runs of a folder may have left something, and where a recipe's pool
+/// is besides.
+pub fn look(dir: &Path, besides: Option<&Pool>) -> Result<Found> {
+    let folders = if dir.is_dir() { history::list(dir)? } else { Vec::new() };
+    let mut found = Found::default();
+    let mut pools: Vec<Pool> = besides.into_iter().cloned().collect();
+    // Runs that live, and machines of those that do not.
+    let (mut live, mut held) = (BTreeSet::new(), BTreeSet::new());
+    for folder in &folders {
+        let id = run_id(folder);
+        let holding = match Holding::of(folder) {
+            Ok(holding) => holding,
+            Err(Failure { message: why, hint, .. }) => {
+                let hint = hint.unwrap_or_else(|| "look at its files".into());
+                found.not_asked.push(Kept { machine: id, why, hint });
+                continue;
+            }
+        };
+        if holding.holder.is_live() {
+            live.insert(id);
+        } else if !holding.machines.is_empty() {
+            held.extend(holding.machines.iter().map(|m| (id.clone(), m.name.clone())));
+            found.leaks.push(of_run(&holding, id));
+        }
+        // A recipe that cannot be read names nobody who could be asked.
+        pools.extend(holdings::recipe(folder).map(|recipe| recipe.pool));
+    }
+    for (place, answer) in ask(&pools) {
+        let leaks = match answer {
+            Ok(leaks) => leaks,
+            Err(fault) => {
+                found.not_asked.extend(place.is_named.then(|| Kept::of(fault)));
+                continue;
+            }
+        };
+        found.asked.push(place.name);
+        for leak in leaks {
+            let is_held = held.contains(&(leak.run.clone(), leak.machine.name.clone()));
+            match leak.busy {
+                _ if is_held || live.contains(&leak.run) => {}
+                true => found.at_work.push(format!("{}: {}", place.provider.name(), leak.what)),
+                false => found.leaks.push(of_provider(&place.provider, leak)),
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Removes what is left, and writes down for each whether that came about.
+pub fn fix(found: &mut Found, tell: &mut dyn FnMut(&str)) {
+    let (mut strays, mut places) = (Vec::new(), Vec::new());
+    for (place, left) in found.leaks.iter_mut().enumerate() {
+        match &left.source {
+            Source::Run(folder) => match holdings::give_back(folder, tell) {
+                Ok(account) => (left.fixed, left.kept) = (account.kept.is_empty(), account.kept),
+                Err(failure) => {
+                    let (why, hint) = (failure.message, failure.hint.unwrap_or_default());
+                    left.kept.push(Kept { machine: left.run.clone(), why, hint });
+                }
+            },
+            Source::Provider(provider, leak) => {
+                // A name that is none of ours was not given by us.
+                let Some(run) = Tag::new(&leak.run) else { continue };
+                let (provider, machine) = (provider.clone(), leak.machine.clone());
+                strays.push(Errand { provider, run, machine });
+                places.push(place);
+            }
+        }
+    }
+    holdings::destroy(strays, |number, result| {
+        let left = &mut found.leaks[places[number]];
+        match result {
+            Ok(()) => {
+                tell(&format!("removed {}", left.what));
+                left.fixed = true;
+            }
+            Err(fault) => left.kept.push(Kept::of(fault)),
+        }
+    });
+}
+
+fn of_run(holding: &Holding, run: String) -> Left {
+    let state = History::read(&holding.folder).map(|history| history.state);
+    let state = state.map_or("its events cannot be read", Standing::text);
+    Left {
+        what: format!("run {} ({state}) holds {}", holding.folder.display(), holding.names()),
+        run,
+        remove: format!("planaria down {}", holding.folder.display()),
+        fixed: false,
+        kept: Vec::new(),
+        source: Source::Run(holding.folder.clone()),
+    }
+}
+
+fn of_provider(provider: &Arc<dyn Provider>, leak: Leak) -> Left {
+    Left {
+        run: leak.run.clone(),
+        what: format!("{}: {}", provider.name(), leak.what),
+        remove: "planaria doctor --leaks --fix".into(),
+        fixed: false,
+        kept: Vec::new(),
+        source: Source::Provider(provider.clone(), leak),
+    }
+}
+
+/// Somewhere that may hold something.
+struct Place {
+    /// For people.
+    name: String,
+    provider: Arc<dyn Provider>,
+    /// Whether a recipe names it: then it is worth a word that it does not answer.
+    is_named: bool,
+}
+
+/// Asks all places that pools name, each once and all at the same time; and this machine.
+fn ask(pools: &[Pool]) -> Vec<(Place, Result<Vec<Leak>, Fault>)> {
+    let places = places(pools);
+    let asked: Vec<Arc<dyn Provider>> = places.iter().map(|place| place.provider.clone()).collect();
+    let mut answers = BTreeMap::new();
+    errands::run(
+        asked,
+        ASKING,
+        |provider| provider.leaks(),
+        |number, answer| {
+            let late = || {
+                let what = format!("no answer within {} s", ASKING.as_secs());
+                Err(Fault::retry(places[number].name.clone(), what))
+            };
+            answers.insert(number, answer.unwrap_or_else(late));
+        },
+    );
+    places.into_iter().zip(answers.into_values()).collect()
+}
+
+fn places(pools: &[Pool]) -> Vec<Place> {
+    let mut alone: BTreeMap<String, (Pool, bool)> = BTreeMap::new();
+    let docker = Pool { provider: pool::Provider::Docker, ..Pool::default() };
+    for (pool, is_named) in [(&Pool::default(), false), (&docker, false)]
+        .into_iter()
+        .chain(pools.iter().map(|pool| (pool, pool.has_machines())))
+    {
+        for (name, pool) in apart(pool) {
+            alone.entry(name).or_insert((pool, false)).1 |= is_named;
+        }
+    }
+    let place = |(name, (pool, is_named)): (String, (Pool, bool))| {
+        // Settings that cannot be meant lead nowhere.
+        let provider = providers::of(&pool, None).ok()?;
+        let name = name.split('\n').next().unwrap_or_default().to_owned();
+        Some(Place { name, provider, is_named })
+    };
+    alone.into_iter().filter_map(place).collect()
+}
+
+/// A pool for each place of a pool that is asked by itself, so that one that does not answer hides
+/// no other. Under the same name is the same place; its first line is for people.
+fn apart(pool: &Pool) -> Vec<(String, Pool)> {
+    let bare = Pool { provider: pool.provider, ..Pool::default() };
+    match pool.provider {
+        pool::Provider::Local => vec![("local".into(), bare)],
+        pool::Provider::Docker => {
+            let socket = pool.docker.socket.as_ref();
+            let name = socket.map_or_else(|| "docker".into(), |at| format!("docker at {at}"));
+            vec![(name, Pool { docker: pool.docker.clone(), ..bare })]
+        }
+        pool::Provider::Ssh => {
+            let ssh = &pool.ssh;
+            let host = |entry: &pool::HostEntry| {
+                let host = entry.spelled_out().ok()?;
+                // However long somebody waits for it, it is the same.
+                let way = (&ssh.config, &ssh.known_hosts, ssh.host_keys);
+                let key = format!("{}\n{host:?} {way:?}", host.name);
+                Some((key, Pool { hosts: vec![entry.clone()], ssh: ssh.clone(), ..bare.clone() }))
+            };
+            pool.hosts.iter().filter_map(host).collect()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use planaria_recipe::pool::HostEntry;
+
+    #[test]
+    fn every_place_is_asked_once() {
+        let ssh = |hosts: &[&str]| Pool {
+            provider: pool::Provider::Ssh,
+            hosts: hosts.iter().map(|host| HostEntry::Short((*host).into())).collect(),
+            ..Pool::default()
+        };
+        let docker = pool::Docker { socket: Some("/run/other.sock".into()), network: None };
+        let other = Pool { provider: pool::Provider::Docker, docker, ..Pool::default() };
+        let pools = [ssh(&["a", "b"]), Pool::default(), ssh(&["b", "c"]), other];
+        let places = places(&pools);
+        let names: Vec<(&str, bool)> = places.iter().map(|p| (&*p.name, p.is_named)).collect();
+        let expect = [
+            ("a", true),
+            ("b", true),
+            ("c", true),
+            ("docker", false),
+            ("docker at /run/other.sock", true),
+            ("local", false),
+        ];
+        assert_eq!(names, expect);
+    }
+}

@@ -1,0 +1,134 @@
+//! A user's place at a machine: a folder with a recipe, a home of its own, and the command.
+
+use super::eventually;
+use crate::binary::{Place, RECIPE, talk};
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+
+/// Somebody who gives commands.
+pub struct Desk {
+    place: Place,
+}
+
+impl Desk {
+    /// With `pool.yaml`: a training that goes on for long, on this pool.
+    pub fn new(pool: &str) -> Self {
+        let place = Place::new();
+        fs::create_dir(place.path().join("home")).expect("a home");
+        let desk = Self { place };
+        desk.write("pool.yaml", pool, 100_000);
+        desk
+    }
+
+    /// Writes a recipe for a pool.
+    pub fn write(&self, name: &str, pool: &str, epochs: u32) {
+        let recipe = RECIPE.replace("epochs: 3", &format!("epochs: {epochs}"));
+        let text = format!("pool: {pool}\n{recipe}");
+        fs::write(self.place.path().join(name), text).expect("a recipe");
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.place.path().join(name)
+    }
+
+    /// Where machines of `local` are.
+    pub fn machines(&self) -> PathBuf {
+        self.path("home/.cache/planaria/machines")
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = self.place.command(words);
+        // Nothing of whoever runs the tests.
+        command.env("HOME", self.path("home")).env("DOCKER_HOST", "unix:///nonexistent/engine");
+        command.env_remove("SSH_AUTH_SOCK");
+        command
+    }
+
+    /// A command to its end, which is awaited for a few minutes at most; what it wrote to stdout and
+    /// stderr. It must end with this exit code.
+    #[track_caller]
+    pub fn give(&self, words: &[&str], code: i32) -> (String, String) {
+        let child = self.command(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let output = Training::of(child.expect("the binary starts")).end();
+        let (out, said) = (String::from_utf8_lossy(&output.stdout).into_owned(), talk(&output));
+        assert_eq!(output.status.code(), Some(code), "{words:?}: {out}\n{said}");
+        assert!(!said.contains("panicked"), "{said}");
+        (out, said)
+    }
+
+    /// Trains `pool.yaml`, and waits until so many machines are held and steps are made.
+    #[track_caller]
+    pub fn train(&self, machines: usize) -> Training {
+        let mut command = self.command(&["train", "pool.yaml"]);
+        let log = fs::File::create(self.path("train.log")).expect("a log");
+        let again = log.try_clone().expect("a log");
+        let mut training =
+            Training::of(command.stdout(log).stderr(again).spawn().expect("it starts"));
+        eventually("the first step", || {
+            let ended = training.child().try_wait().expect("a child can be waited for");
+            assert!(ended.is_none(), "{}", self.log());
+            let Some(run) = self.runs().pop() else { return false };
+            let read = |name: &str| fs::read_to_string(run.join(name)).unwrap_or_default();
+            let held = read("resources.jsonl").matches("\"will\"").count();
+            held == machines && read("events.jsonl").contains("\"event\":\"epoch\"")
+        });
+        training
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.path("train.log")).unwrap_or_default()
+    }
+
+    /// Folders of runs.
+    pub fn runs(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.path("runs")).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).collect()
+    }
+}
+
+/// A command under way; it is killed where a test ends before it.
+pub struct Training(Option<Child>);
+
+impl Training {
+    fn of(child: Child) -> Self {
+        Self(Some(child))
+    }
+
+    fn child(&mut self) -> &mut Child {
+        self.0.as_mut().expect("it is under way")
+    }
+
+    /// Ends it without a word.
+    pub fn kill(mut self) {
+        self.child().kill().expect("it can be killed");
+        self.child().wait().expect("it can be waited for");
+        self.0 = None;
+    }
+
+    /// Waits for its end.
+    #[track_caller]
+    pub fn end(mut self) -> Output {
+        let child = self.0.take().expect("it ends once");
+        let pid = child.id() as libc::pid_t;
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || tell.send(child.wait_with_output()));
+        match told.recv_timeout(std::time::Duration::from_secs(180)) {
+            Ok(output) => output.expect("what it wrote"),
+            Err(_) => {
+                // SAFETY: sends a signal to a child that was started here and not waited for yet.
+                unsafe { libc::kill(pid, libc::SIGKILL) };
+                panic!("the command hangs");
+            }
+        }
+    }
+}
+
+impl Drop for Training {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.0.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
