@@ -69,7 +69,7 @@ else
   as_root=env
 fi
 get() {{
-  $as_root DEBIAN_FRONTEND=noninteractive apt-get -y -q -o DPkg::Lock::Timeout={lock} -o Acquire::Retries=2 "$@" </dev/null
+  $as_root DEBIAN_FRONTEND=noninteractive apt-get -y -q -o DPkg::Lock::Timeout={lock} -o Dpkg::Use-Pty=0 -o Acquire::Retries=2 "$@" </dev/null
 }}
 install() {{ get install --no-install-recommends -- {packages}; }}
 if [ -n "$(find /var/lib/apt/lists -name '*Packages*' 2>/dev/null | head -n 1)" ]; then
