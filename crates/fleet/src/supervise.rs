@@ -12,6 +12,7 @@
 mod words;
 
 use crate::ending::Ending;
+use crate::pool::FIRST_PROCESS;
 use planaria_protocol::message::Agent;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -37,6 +38,8 @@ const OUTSIDE_TIMES: u32 = 10;
 const SERVER_ATTEMPTS_MAX: u32 = 6;
 /// Coordinators in a row that may take the place of another without a step between them.
 const COORDINATORS_MAX: u32 = 5;
+/// The same where they say nothing, as those that are stopped again and again.
+const SILENT_MAX: u32 = 20;
 /// The same where something from outside ends them, or cuts links.
 const DISTURBED_MAX: u32 = 500;
 /// Longest pause for whoever was ended from outside, in a run that gets on otherwise.
@@ -308,7 +311,7 @@ impl Supervisor {
             return self.fail(agent, why, actions);
         }
         match agent {
-            Agent::Coordinator => self.replace_coordinator(now, why, false, actions),
+            Agent::Coordinator => self.replace_coordinator(now, why, COORDINATORS_MAX, actions),
             agent => self.again(now, agent, None, &why, actions),
         }
     }
@@ -415,6 +418,7 @@ impl Supervisor {
         if self.is_linked {
             return;
         }
+        let was_silent = why.is_some();
         let (ending, how) = (*ending, lost(Agent::Coordinator, *pid, *ending, why.as_deref()));
         if self.is_over {
             self.places.remove(&Agent::Coordinator);
@@ -428,21 +432,23 @@ impl Supervisor {
             Some(server) if ending.asks_for_another() => server.clone(),
             _ => how,
         };
-        let is_disturbed = ending.is_from_outside() || ending.asks_for_another();
-        self.replace_coordinator(now, reason, is_disturbed, actions);
+        let most = match ending.is_from_outside() || ending.asks_for_another() {
+            true if !was_silent => DISTURBED_MAX,
+            // One that was never reached is not likely to be.
+            true if self.was_linked => SILENT_MAX,
+            _ => COORDINATORS_MAX,
+        };
+        self.replace_coordinator(now, reason, most, actions);
     }
 
     fn replace_coordinator(
         &mut self,
         now: Duration,
         reason: String,
-        is_disturbed: bool,
+        most: u32,
         actions: &mut Vec<Action>,
     ) {
-        let (most, longest) = match is_disturbed {
-            true => (DISTURBED_MAX, PAUSE_DISTURBED_MAX),
-            false => (COORDINATORS_MAX, PAUSE_MAX),
-        };
+        let longest = if most == COORDINATORS_MAX { PAUSE_MAX } else { PAUSE_DISTURBED_MAX };
         if self.coordinators >= most {
             let message = format!(
                 "{reason}; {most} coordinators in a row were started again without \
@@ -554,7 +560,11 @@ fn pause(before: u32, most: Duration) -> Duration {
 /// `worker-1 (process 7) was lost: killed by signal 11`.
 fn lost(agent: Agent, pid: u32, ending: Ending, killed: Option<&str>) -> String {
     let how = killed.map_or_else(|| ending.to_string(), |why| format!("{why}, and was ended"));
-    format!("{agent} (process {pid}) was lost: {how}")
+    match pid < FIRST_PROCESS {
+        true => format!("{agent} (process {pid}) was lost: {how}"),
+        // On another machine it has another number.
+        false => format!("{agent} was lost: {how}"),
+    }
 }
 
 #[cfg(test)]

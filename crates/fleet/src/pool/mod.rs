@@ -47,7 +47,7 @@ const GIVE_BACK: Duration = Duration::from_secs(40);
 /// How often it is looked whether all is over.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Numbers of processes on machines begin above any that a kernel gives.
-const FIRST_PROCESS: u32 = 1 << 23;
+pub const FIRST_PROCESS: u32 = 1 << 23;
 
 /// The machines of a run.
 pub struct Pool {

@@ -34,6 +34,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 const FAREWELL: Duration = Duration::from_secs(5);
 /// How long a coordinator that has told the end may take to take its leave.
 const LEAVE: Duration = Duration::from_secs(10);
+/// How long a stop may wait for a coordinator to be told.
+const STOP_WITHIN: Duration = Duration::from_secs(30);
 /// Exits that are remembered, to explain a failure by.
 const EXITS_MAX: usize = 64;
 /// Of a log, what is looked at for its last line.
@@ -73,6 +75,8 @@ pub struct Foreground<'a> {
     /// Why the run is to stop, and whether this coordinator was told so.
     stopping: Option<String>,
     told_stop: bool,
+    /// Since when there was nobody to be told so.
+    unheard: Option<Duration>,
     /// Since when it is known that the run is over.
     over: Option<Duration>,
     failed: Option<Failure>,
@@ -121,6 +125,7 @@ impl<'a> Foreground<'a> {
             step: None,
             stopping: None,
             told_stop: false,
+            unheard: None,
             over: None,
             failed: None,
             exits: Vec::new(),
@@ -424,6 +429,19 @@ impl<'a> Foreground<'a> {
         if let (Some(link), Some(reason), false) = (&self.link, &self.stopping, self.told_stop) {
             link.stop(reason);
             self.told_stop = true;
+        }
+        if self.link.is_some() || self.stopping.is_none() {
+            self.unheard = None;
+            return;
+        }
+        let since = *self.unheard.get_or_insert(self.clock.elapsed());
+        if self.clock.elapsed().saturating_sub(since) > STOP_WITHIN {
+            let message = format!(
+                "no coordinator could be told to stop for {} s; nothing was saved since the last \
+                 checkpoint",
+                STOP_WITHIN.as_secs()
+            );
+            self.failed = Some(Failure::failed(message).hint("`planaria resume` goes on from it"));
         }
     }
 

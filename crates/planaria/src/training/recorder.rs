@@ -141,11 +141,18 @@ impl Recorder {
         }
         self.awaited = self.awaited.saturating_sub(1);
         if self.few {
-            let means = engine.map_or_else(String::new, |engine| {
-                format!(", {engine}, {}", counted(u64::from(threads.unwrap_or(1)), "thread"))
+            let means = engine.map(|engine| {
+                format!("{engine}, {}", counted(u64::from(threads.unwrap_or(1)), "thread"))
             });
+            // Elsewhere its number is the controller's own, and tells nobody anything.
+            let process = machine.is_none().then(|| format!("process {pid}"));
+            let words: Vec<String> = process.into_iter().chain(means).collect();
+            let what = match words.is_empty() {
+                true => String::new(),
+                false => format!(" ({})", words.join(", ")),
+            };
             let machine = machine.map_or_else(String::new, |name| format!(" on {}", plain(name)));
-            self.progress.note_if_plain(&format!("{agent} joined{machine} (process {pid}{means})"));
+            self.progress.note_if_plain(&format!("{agent} joined{machine}{what}"));
         } else if self.awaited == 0 {
             self.progress.note_if_plain("every process has joined");
         }
