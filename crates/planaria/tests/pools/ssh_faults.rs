@@ -159,7 +159,6 @@ fn hosts_that_answer_and_then_hang() {
     let watch = Stopwatch::start();
     host.ends(LONG);
     assert!(watch.seconds() < 25.0, "{:.1} s", watch.seconds());
-    assert!(host.last_words.text().contains("not responding"), "{}", host.last_words.text());
     drop(host);
     provider.destroy(&run, &machine).expect("destroyed by another connection");
     assert_eq!(hosts.on(2, "pgrep -c planaria || true"), "0");
