@@ -1,5 +1,6 @@
 //! What the tests of providers share: the program, and a host at the other end of a channel.
 
+use planaria::clock::Stopwatch;
 use planaria_fleet::channel::{Channel, LastWords};
 use planaria_fleet::host::words::{FromHost, Hello, ToHost, hear, say};
 use planaria_fleet::program::Program;
@@ -85,7 +86,8 @@ impl Host {
     /// Waits for the end of the channel.
     #[track_caller]
     pub fn ends(&self, within: Duration) {
-        for _ in 0..1000 {
+        let watch = Stopwatch::start();
+        while watch.elapsed() < within {
             match self.words.recv_timeout(within) {
                 Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => panic!("the channel is open, and nothing comes"),

@@ -139,7 +139,7 @@ fn proxy(settings: &Settings, host: &Host, jump: &str) -> String {
     }
     words.push("-W".into());
     let words: Vec<String> = words.iter().map(|word| quoted(&word.replace('%', "%%"))).collect();
-    format!("exec {} '[%h]:%p' -- {}", words.join(" "), quoted(name))
+    format!("{} '[%h]:%p' -- {}", words.join(" "), quoted(name))
 }
 
 #[cfg(test)]

@@ -56,7 +56,9 @@ pub fn explain(settings: &Settings, host: &Host, said: &str) -> Fault {
         return Fault::replace(name, what, "the user needs a shell there, with the usual commands");
     }
     let what = match last(said) {
-        text if text.is_empty() => "the connection ended without a word".to_owned(),
+        text if text.is_empty() => {
+            "the connection ended without a word: it, or the way to it, is gone".to_owned()
+        }
         text => format!("the connection ended: {text}"),
     };
     Fault::retry(name, what)

@@ -12,6 +12,7 @@ is_host() {
 
 hosts() {
   2>/dev/null cat ".cache/planaria/runs/$run/host.pid"
+  echo
   grep -lzxF -e "$run" /proc/[0-9]*/cmdline 2>/dev/null | while IFS=/ read -r _ _ pid _; do
     echo "$pid"
   done
