@@ -255,6 +255,10 @@ fn an_engine_that_is_not_there() {
     assert_fault(&fault, Remedy::Fix, &["no socket", "DOCKER_HOST"]);
     // Left behind by one that was killed.
     drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+    // For a moment, children that other tests start have it too.
+    eventually("a refusal", || {
+        at(&socket).check().is_err_and(|fault| fault.what.contains("is not running"))
+    });
     let fault = at(&socket).check().unwrap_err();
     assert_fault(&fault, Remedy::Fix, &["is not running", "start it"]);
 }

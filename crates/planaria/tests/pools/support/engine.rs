@@ -47,10 +47,9 @@ impl Engine {
         let name = format!("{process}-{number}");
         let folder = Path::new(FOLDERS).join(&name);
         fs::create_dir_all(&folder).expect("a folder for the engine");
-        let subnet = free_subnet();
-        let bridge = format!("pl{subnet}d");
+        let (subnet, bridge) = new_bridge(process + number);
         let mut engine = Self { daemon: None, folder, bridge, subnet };
-        engine.make_bridge();
+        engine.raise_bridge();
         engine.start();
         Some(engine)
     }
@@ -171,9 +170,8 @@ impl Engine {
         format!("/{}", self.bridge)
     }
 
-    fn make_bridge(&self) {
+    fn raise_bridge(&self) {
         let address = format!("{}/24", self.address());
-        ip(&["link", "add", &self.bridge, "type", "bridge"]);
         ip(&["addr", "add", &address, "dev", &self.bridge]);
         ip(&["link", "set", &self.bridge, "up"]);
         fs::write(self.folder.join("bridge"), &self.bridge).expect("a note");
@@ -214,10 +212,17 @@ fn prune() {
     for entry in fs::read_dir(FOLDERS).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let process = name.split('-').next().unwrap_or_default().to_owned();
-        if !Path::new("/proc").join(&process).exists() {
+        if !is_alive(&process) {
             clear(&entry.path());
         }
     }
+}
+
+/// Whether a process is there, and not only waiting to be waited for.
+fn is_alive(process: &str) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    let state = stat.rsplit(')').next().unwrap_or_default().trim_start().chars().next();
+    state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }
 
 /// Removes all that belongs to an engine's folder: processes, mounts, bridge, cgroups, files.
@@ -239,7 +244,7 @@ fn clear(folder: &Path) {
     };
     for line in mounts.lines().rev().filter(inside) {
         let place = line.split(' ').nth(4).unwrap_or_default();
-        let _ = Command::new("umount").args(["-l", place]).status();
+        let _ = Command::new("umount").args(["-l", place]).stderr(Stdio::null()).status();
     }
     if let Ok(bridge) = fs::read_to_string(folder.join("bridge")) {
         let _ = Command::new("ip").args(["link", "del", &bridge]).stderr(Stdio::null()).status();
@@ -290,12 +295,19 @@ fn processes_of(folder: &Path) -> Vec<libc::pid_t> {
     found
 }
 
-/// A number whose bridge nobody has.
-fn free_subnet() -> u32 {
-    let first = std::process::id() % 200;
-    let free = |&number: &u32| !Path::new(&format!("/sys/class/net/pl{number}d")).exists();
-    let number = STARTED.load(Ordering::Relaxed);
-    (0..200).map(|more| (first + number + more) % 200 + 1).find(free).expect("few engines")
+/// A bridge that nobody else has, and its number: whoever makes it has it.
+#[track_caller]
+fn new_bridge(first: u32) -> (u32, String) {
+    for more in 0..200 {
+        let number = (first + more) % 200 + 1;
+        let bridge = format!("pl{number}d");
+        let mut add = Command::new("ip");
+        add.args(["link", "add", &bridge, "type", "bridge"]).stderr(Stdio::null());
+        if add.status().expect("`ip` runs").success() {
+            return (number, bridge);
+        }
+    }
+    panic!("no bridge could be made");
 }
 
 #[track_caller]
