@@ -23,7 +23,7 @@ pub mod providers;
 
 use crate::agent::failure;
 use crate::clock;
-use crate::failure::{Context, Failure, Result};
+use crate::failure::{Context, Failure, Result, plain};
 use crate::progress::Progress;
 use crate::run_dir::LOGS;
 use crate::traces::report::{Outcome, peak_memory_of_children};
@@ -153,7 +153,8 @@ impl Audience for Telling {
     }
 
     fn note(&mut self, note: &str) {
-        self.recorder.note(note);
+        // What machines say must not steer the terminal.
+        self.recorder.note(&plain(note));
     }
 }
 
