@@ -57,6 +57,7 @@ pub struct Pool {
     live: BTreeMap<u32, Live>,
     /// Hosts of machines that are being set up.
     opened: BTreeMap<u32, Arc<Remote>>,
+    told_opened: Option<Duration>,
     raising: BTreeMap<u32, std::thread::JoinHandle<()>>,
     announce: Sender<News>,
     inbox: Receiver<News>,
@@ -103,6 +104,7 @@ impl Pool {
             roster,
             live: BTreeMap::new(),
             opened: BTreeMap::new(),
+            told_opened: None,
             raising: BTreeMap::new(),
             announce,
             inbox,
@@ -355,6 +357,12 @@ impl Pool {
             } else if now - live.told >= ALIVE_EVERY {
                 live.told = now;
                 live.remote.say(ToHost::Alive);
+            }
+        }
+        if self.told_opened.is_none_or(|told| now - told >= ALIVE_EVERY) {
+            self.told_opened = Some(now);
+            for remote in self.opened.values() {
+                remote.say(ToHost::Alive);
             }
         }
         for number in silent {
