@@ -45,10 +45,11 @@ fn a_full_disk_is_said_and_gone_on_from() {
 #[test]
 fn a_run_that_fails_before_its_first_checkpoint_names_no_weights() {
     let place = place();
-    // Each step multiplies the weights by about -1,000,000.
-    let rate = "train={optimizer: {sgd: {learning_rate: 1000, weight_decay: 1000}}, epochs: 30}";
-    let base = ["train", "net.yaml", "--json", "--workers", "2", "--servers", "1", "--set", rate];
-    let output = place.run(&base);
+    // Each step multiplies the weights by about -1,000,000, and an epoch has 31.
+    let rate = "train.optimizer={sgd: {learning_rate: 1000, weight_decay: 1000}}";
+    let sets = ["--set", "data.examples=2000", "--set", rate];
+    let base = ["train", "net.yaml", "--json", "--workers", "2", "--servers", "1"];
+    let output = place.run(&[&base[..], &sets].concat());
     assert_eq!(output.status.code(), Some(1), "{}", talk(&output));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["outcome"], "failed");
