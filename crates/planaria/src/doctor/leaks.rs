@@ -8,8 +8,9 @@ use crate::cluster::providers;
 use crate::failure::{Failure, Result};
 use crate::holdings::{self, Errand, Holding, Kept, errands};
 use crate::run_dir::history::{self, History, Standing};
+use crate::run_dir::lock::Holder;
 use crate::run_dir::run_id;
-use planaria_fleet::provider::{Fault, Leak, Provider, Tag};
+use planaria_fleet::provider::{Fault, Leak, Provider, Tag, is_name};
 use planaria_recipe::pool::{self, Pool};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -86,6 +87,8 @@ pub fn look(dir: &Path, besides: Option<&Pool>) -> Result<Found> {
         // A recipe that cannot be read names nobody who could be asked.
         pools.extend(holdings::recipe(folder).map(|recipe| recipe.pool));
     }
+    // One that was begun meanwhile lives too.
+    let begun = |run: &str| is_name(run) && Holder::of(&dir.join(run)).is_ok_and(Holder::is_live);
     for (place, answer) in ask(&pools) {
         let leaks = match answer {
             Ok(leaks) => leaks,
@@ -98,7 +101,7 @@ pub fn look(dir: &Path, besides: Option<&Pool>) -> Result<Found> {
         for leak in leaks {
             let is_held = held.contains(&(leak.run.clone(), leak.machine.name.clone()));
             match leak.busy {
-                _ if is_held || live.contains(&leak.run) => {}
+                _ if is_held || live.contains(&leak.run) || begun(&leak.run) => {}
                 true => found.at_work.push(format!("{}: {}", place.provider.name(), leak.what)),
                 false => found.leaks.push(of_provider(&place.provider, leak)),
             }
