@@ -509,6 +509,11 @@ pub enum FromConsole {
         /// What.
         weather: Weather,
     },
+    /// Let a process be killed by whoever started it, as it may be on another machine.
+    Kill {
+        /// Which.
+        agent: Agent,
+    },
 }
 
 /// From the coordinator to a console.

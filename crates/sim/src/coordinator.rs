@@ -335,7 +335,7 @@ impl Desk {
                 Some(Input::Left { agent, pid, how, ended: true })
             }
             FromConsole::Scale { workers } => Some(Input::Scale(workers)),
-            FromConsole::Chaos { .. } => None,
+            FromConsole::Chaos { .. } | FromConsole::Kill { .. } => None,
         }
     }
 

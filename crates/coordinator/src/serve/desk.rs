@@ -25,6 +25,8 @@ const ALIVE_EVERY: Duration = Duration::from_millis(500);
 /// A link to a worker or a server.
 pub(super) struct Member {
     number: u64,
+    /// Its process.
+    pid: u32,
     pub(super) sender: Sender,
 }
 
@@ -158,13 +160,22 @@ impl Desk {
                 self.weather(agent, weather);
                 None
             }
+            Mail::Kill(agent) => {
+                if let Some(pid) = self.links.get(&agent).map(|member| member.pid) {
+                    let why = "a fault on purpose".to_owned();
+                    self.tell_supervisor(&ToConsole::Kill { agent, pid, why });
+                }
+                None
+            }
             Mail::Linked(number, Join { agent: Agent::Console, .. }, sender) => {
                 let watcher = Watcher { sender, watches: false, supervises: false };
                 self.consoles.insert(number, watcher);
                 None
             }
             Mail::Linked(number, join, sender) => {
-                if let Some(old) = self.links.insert(join.agent, Member { number, sender }) {
+                if let Some(old) =
+                    self.links.insert(join.agent, Member { number, pid: join.pid, sender })
+                {
                     old.sender.close();
                 }
                 Some(Input::Joined(join))

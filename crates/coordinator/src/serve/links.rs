@@ -23,6 +23,8 @@ pub(super) enum Mail {
     Watch(u64, bool),
     /// A console wants a process to suffer.
     Weather(Agent, Weather),
+    /// A console wants a process to be killed.
+    Kill(Agent),
     /// This link has ended, and how.
     Gone(u64, Agent, u32, String),
 }
@@ -106,6 +108,7 @@ fn read_console(post: &SyncSender<Mail>, console: u64, link: &mut Receiver) -> R
             }
             FromConsole::Scale { workers } => said(Input::Scale(workers)),
             FromConsole::Chaos { agent, weather } => Mail::Weather(agent, weather),
+            FromConsole::Kill { agent } => Mail::Kill(agent),
         };
         if post.send(mail).is_err() {
             break;

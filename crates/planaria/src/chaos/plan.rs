@@ -39,6 +39,11 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// Whether it can befall a process on another machine.
+    pub fn reaches(&self) -> bool {
+        matches!(self, Self::Kill(_) | Self::Drop(_))
+    }
+
     /// In one word.
     pub fn name(&self) -> &'static str {
         match self {

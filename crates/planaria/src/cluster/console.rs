@@ -164,6 +164,14 @@ impl Console {
     }
 }
 
+impl Console {
+    /// Asks that a process is killed by whoever started it; says whether the coordinator could be
+    /// asked.
+    pub fn kill(&self, agent: Agent) -> bool {
+        self.sender.send(&FromConsole::Kill { agent }).is_ok()
+    }
+}
+
 impl Drop for Console {
     fn drop(&mut self) {
         self.sender.close();

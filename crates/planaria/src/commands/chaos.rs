@@ -3,7 +3,7 @@
 use crate::chaos::Victims;
 use crate::chaos::grip::{Grip, Hold};
 use crate::chaos::plan::{Draw, Fault, Settings};
-use crate::chaos::processes::{Family, Process};
+use crate::chaos::processes::Family;
 use crate::cli;
 use crate::clock::{self, Stopwatch};
 use crate::cluster::console::{Console, News};
@@ -15,7 +15,7 @@ use crate::run_dir::history::{History, Standing};
 use crate::run_dir::lock::Holder;
 use crate::run_dir::{find, run_id};
 use crate::traces::number::{counted, duration, grouped};
-use planaria_protocol::event::What;
+use planaria_protocol::event::{Pulse, What};
 use planaria_protocol::message::Agent;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -114,6 +114,9 @@ struct Storm {
     grip: Grip,
     /// Deeds by kind.
     deeds: BTreeMap<&'static str, u64>,
+    /// Processes on other machines, as the last pulse has them: the coordinator is asked to hurt
+    /// them.
+    elsewhere: Vec<Agent>,
     /// Steps done at first, and now.
     first_step: u64,
     step: u64,
@@ -133,6 +136,7 @@ impl Storm {
             connected_at: f64::NEG_INFINITY,
             grip: Grip::default(),
             deeds: BTreeMap::new(),
+            elsewhere: Vec::new(),
             first_step: 0,
             step: 0,
             over: false,
@@ -169,7 +173,12 @@ impl Storm {
     fn living(&self) -> Result<Vec<Agent>> {
         let Some(parent) = Holder::of(&self.folder)?.pid() else { return Ok(Vec::new()) };
         let family = Family { run_id: self.run_id.clone(), parent };
-        Ok(family.living().iter().map(|process| process.agent).collect())
+        let mut living: Vec<Agent> = family.living().iter().map(|process| process.agent).collect();
+        if self.settings.faults.iter().any(Fault::reaches) {
+            let pulse = status::pulse(&self.folder, STEP_PATIENCE);
+            living.extend(pulse.map_or_else(Vec::new, |pulse| elsewhere(&pulse)));
+        }
+        Ok(living)
     }
 
     fn begin(&mut self) -> Result<()> {
@@ -238,7 +247,10 @@ impl Storm {
             return;
         };
         match console.next(LOOK_EVERY) {
-            News::Pulse(pulse) => self.step = pulse.step,
+            News::Pulse(pulse) => {
+                self.step = pulse.step;
+                self.elsewhere = elsewhere(&pulse);
+            }
             News::Event(event) => self.over |= matches!(event.what, What::Ended { .. }),
             News::Finish => self.over = true,
             News::Gone(_) => self.console = None,
@@ -252,8 +264,14 @@ impl Storm {
         let family = Family { run_id: self.run_id.clone(), parent };
         let mut living = family.living();
         living.retain(|process| !self.grip.holds(process.pid));
-        let agents: Vec<Agent> = living.iter().map(|p| p.agent).collect();
+        let mut agents: Vec<Agent> = living.iter().map(|p| p.agent).collect();
+        if draw.fault.reaches() {
+            agents.extend(&self.elsewhere);
+        }
         let Some(agent) = self.settings.victim(draw, &agents) else { return Ok(false) };
+        if self.elsewhere.contains(&agent) {
+            return self.act_elsewhere(draw, agent);
+        }
         let Some(process) = living.into_iter().find(|p| p.agent == agent) else {
             return Ok(false);
         };
@@ -277,23 +295,39 @@ impl Storm {
         };
         if done {
             *self.deeds.entry(draw.fault.name()).or_default() += 1;
-            self.tell_deed(draw, &process)?;
+            self.tell_deed(draw, agent, Some(process.pid))?;
         }
         Ok(done)
     }
 
-    fn tell_deed(&mut self, draw: &Draw, process: &Process) -> Result<()> {
+    /// The same for a process on another machine.
+    fn act_elsewhere(&mut self, draw: &Draw, agent: Agent) -> Result<bool> {
+        let Some(console) = &self.console else { return Ok(false) };
+        let done = match (draw.fault, draw.weather()) {
+            (Fault::Kill(_), _) => console.kill(agent),
+            (Fault::Drop(_), Some(weather)) => console.chaos(agent, weather),
+            _ => false,
+        };
+        if done {
+            *self.deeds.entry(draw.fault.name()).or_default() += 1;
+            self.tell_deed(draw, agent, None)?;
+        }
+        Ok(done)
+    }
+
+    fn tell_deed(&mut self, draw: &Draw, agent: Agent, pid: Option<u32>) -> Result<()> {
         let lasts = draw.lasts.as_secs_f64();
         let now = clock::unix_seconds();
         if self.json {
             let lasts = (lasts > 0.0).then_some(lasts);
             return self.tell(&json!({
                 "event": "deed", "unix_seconds": now, "fault": draw.fault.name(),
-                "agent": process.agent.to_string(), "pid": process.pid, "seconds": lasts,
+                "agent": agent.to_string(), "pid": pid, "seconds": lasts,
                 "step": self.step,
             }));
         }
-        let whom = format!("{} (process {})", process.agent, process.pid);
+        let process = pid.map_or_else(String::new, |pid| format!(" (process {pid})"));
+        let whom = format!("{agent}{process}");
         let what = match draw.fault {
             Fault::Kill(_) => format!("killed {whom}"),
             Fault::Pause(_) => format!("stopped {whom} for {}", duration(lasts)),
@@ -381,4 +415,13 @@ impl Storm {
         self.over |= !print_on(text)?;
         Ok(())
     }
+}
+
+/// Processes on other machines that take part.
+fn elsewhere(pulse: &Pulse) -> Vec<Agent> {
+    let is_there = |state: &str| !matches!(state, "starting" | "lost");
+    let workers = pulse.workers.iter().filter(|w| w.machine.is_some() && is_there(&w.state));
+    let servers = pulse.servers.iter().filter(|s| s.machine.is_some() && is_there(&s.state));
+    let servers = servers.map(|s| Agent::Server(s.server));
+    workers.map(|w| Agent::Worker(w.worker)).chain(servers).collect()
 }
