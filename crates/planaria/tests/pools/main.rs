@@ -2,6 +2,7 @@
 //! when something is wrong.
 
 #[path = "../binary/mod.rs"]
+#[expect(dead_code, reason = "other suites ask more of the binary")]
 mod binary;
 mod conformance;
 mod docker;
