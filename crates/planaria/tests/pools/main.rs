@@ -1,6 +1,7 @@
 //! Machines of every provider, by the real binary: one suite that each passes, and what each says
 //! when something is wrong.
 
+#[expect(dead_code, reason = "what is shared with tests of one machine is not all used here")]
 #[path = "../binary/mod.rs"]
 #[expect(dead_code, reason = "other suites ask more of the binary")]
 mod binary;
