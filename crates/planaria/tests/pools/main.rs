@@ -3,7 +3,6 @@
 
 #[expect(dead_code, reason = "what is shared with tests of one machine is not all used here")]
 #[path = "../binary/mod.rs"]
-#[expect(dead_code, reason = "other suites ask more of the binary")]
 mod binary;
 mod conformance;
 mod docker;

@@ -1,3 +1,5 @@
+//! Machines that come, fail and are lost, in a world without any.
+
 use super::*;
 
 fn machine(number: u32, groups: &[&str]) -> Machine {
