@@ -76,8 +76,10 @@ pub fn run(options: &cli::Resume, style: Style, process: Stopwatch) -> Result<Op
         }
         None => word,
     };
-    progress.note(&format!("{word}: {}", processes(size, threads)));
-    memory::check(memory_bytes(&plan, threads, size))?;
+    progress.note(&format!("{word}: {}", processes(&plan, size, threads)));
+    if !plan.recipe.pool.has_machines() {
+        memory::check(memory_bytes(&plan, threads, size))?;
+    }
     let program = library::program(size, None)?;
     let job = Job { plan, data, run, recipe_text, threads, style, process, program };
     train::conclude(library::train(job, size, found)?, options.json, style)

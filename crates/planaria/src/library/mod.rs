@@ -284,7 +284,9 @@ impl Planaria {
         check_output(&source)?;
         let threads = training_threads(self.threads, &plan);
         let size = cluster_size(self.threads, &plan);
-        memory::check(memory_bytes(&plan, threads, size))?;
+        if !plan.recipe.pool.has_machines() {
+            memory::check(memory_bytes(&plan, threads, size))?;
+        }
         let program = program(size, self.program.as_deref())?;
         let recipe_text = to_yaml(&plan.recipe);
         let run = match self.folder {
@@ -299,7 +301,7 @@ impl Planaria {
         let text = format!(
             "run {}: {}, {} examples, {} parameters",
             run.path().display(),
-            processes(size, threads),
+            processes(&plan, size, threads),
             grouped(data.train.len()),
             grouped(plan.parameters)
         );
@@ -345,7 +347,7 @@ pub(crate) fn train(
 }
 
 /// `3 workers × 1 thread, 1 server`; `1 process, 2 threads`.
-pub(crate) fn processes(size: Option<Size>, threads: usize) -> String {
+pub(crate) fn processes(plan: &Plan, size: Option<Size>, threads: usize) -> String {
     match size {
         None => format!("1 process, {}", counted(threads as u64, "thread")),
         Some(size) => {
@@ -353,12 +355,13 @@ pub(crate) fn processes(size: Option<Size>, threads: usize) -> String {
                 0 | 1 => String::new(),
                 least => format!(" (at least {least})"),
             };
-            format!(
-                "{}{least} × {}, {}",
-                counted(size.workers.into(), "worker"),
-                counted(size.threads.into(), "thread"),
-                counted(size.servers.into(), "server")
-            )
+            let pool = &plan.recipe.pool;
+            let each = match pool.has_machines() {
+                false => format!(" × {}", counted(size.threads.into(), "thread")),
+                true => format!(" on {}", counted(pool.machine_count() as u64, "machine")),
+            };
+            let workers = counted(size.workers.into(), "worker");
+            format!("{workers}{least}{each}, {}", counted(size.servers.into(), "server"))
         }
     }
 }
