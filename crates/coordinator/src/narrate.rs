@@ -39,6 +39,7 @@ pub fn line(what: &What, reason: &str) -> Option<String> {
             )
         }
         What::Committed { .. } => return None,
+        What::Vanished { folder } => format!("checkpoint `{folder}` is gone: something removed it"),
         What::NotSaved { step, reason } => format!("step {step} is not saved: {reason}"),
         What::Dealt { step, shares, reason } => {
             let counts: Vec<String> = shares.iter().map(|s| s.shards.len().to_string()).collect();

@@ -134,6 +134,11 @@ pub enum What {
         /// Why.
         reason: String,
     },
+    /// Something has removed the last checkpoint; another is made.
+    Vanished {
+        /// Which.
+        folder: String,
+    },
     /// The shards were dealt out anew.
     Dealt {
         /// First step of the new shares.
@@ -385,6 +390,7 @@ mod tests {
             What::Recovered { step: 3, superseded: 1, source: text(), reason: text() },
             What::Committed { epoch: 0, first_step: 0, end_step: 3, read },
             What::NotSaved { step: 3, reason: text() },
+            What::Vanished { folder: text() },
             What::Dealt { step: 3, shares: Vec::new(), reason: text() },
             What::Steps(figures.clone()),
             What::Epoch {

@@ -205,6 +205,9 @@ impl Desk {
             Action::Record(what) => self.record(shell, what, &decision.reason)?,
             Action::Save(step) => {
                 (shell.log)(&format!("saving step {step}: {}", decision.reason));
+                if let Some(folder) = shell.shelf.vanished() {
+                    self.record(shell, What::Vanished { folder }, &decision.reason)?;
+                }
                 match shell.shelf.begin(step) {
                     Ok(folder) => {
                         let text = folder.display().to_string();

@@ -117,6 +117,7 @@ impl Recorder {
             | What::Unpaused { .. }
             | What::Committed { .. }
             | What::NotSaved { .. }
+            | What::Vanished { .. }
             | What::Saved { .. }
             | What::Scored { .. }
             | What::Stopping { .. }

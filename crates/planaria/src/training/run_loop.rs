@@ -240,6 +240,9 @@ impl Session {
     fn save(&mut self, is_best: bool, reason: String) -> Result<()> {
         self.tell_committed()?;
         let step = self.course.state().step;
+        if let Some(folder) = self.shelf.vanished() {
+            self.emit(What::Vanished { folder })?;
+        }
         let written = self.try_save(is_best, reason);
         self.course.saved();
         self.unsaved = written.is_err().then_some(is_best);

@@ -80,6 +80,12 @@ impl Tidings {
             What::Recovered { step, superseded, reason, .. } => {
                 Some(Note(recovered(event.generation, *step, *superseded, reason)))
             }
+            What::Vanished { folder } => {
+                self.saved = None;
+                Some(Note(format!(
+                    "warning: checkpoint `{folder}` is gone: something removed it; another is made"
+                )))
+            }
             What::NotSaved { step, reason } => {
                 self.unsaved += 1;
                 // The first of a row is a warning; more of it would hide everything else.

@@ -12,6 +12,7 @@ use crate::durable;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
 /// Folders that one step may have: one that is being written, and those that `last` and `best`
 /// lead to; more are not waited for.
@@ -22,6 +23,8 @@ const SAME_STEP_MAX: u32 = 9;
 pub struct Shelf {
     folder: PathBuf,
     keep: usize,
+    /// What was finished last, here or by a clone.
+    newest: Arc<Mutex<Option<PathBuf>>>,
 }
 
 /// A checkpoint and the damaged ones that were passed over to find it.
@@ -38,7 +41,15 @@ pub struct Found<T> {
 impl Shelf {
     /// The shelf in `folder`, which keeps `keep` checkpoints besides the best.
     pub fn new(folder: PathBuf, keep: usize) -> Self {
-        Self { folder, keep: keep.max(1) }
+        Self { folder, keep: keep.max(1), newest: Arc::default() }
+    }
+
+    /// The name of the checkpoint that was finished last, if something has removed it since; said
+    /// once.
+    pub fn vanished(&self) -> Option<String> {
+        let mut newest = self.newest.lock().expect("nobody panics with a path");
+        let gone = newest.take_if(|path| !is_whole(path))?;
+        Some(gone.file_name()?.to_string_lossy().into_owned())
     }
 
     /// An empty folder for the parts of a checkpoint; what an unfinished one left there is gone. A
@@ -74,6 +85,7 @@ impl Shelf {
             durable::sync_folder(&self.folder)
         };
         finish().inspect_err(|_| self.abandon(folder))?;
+        *self.newest.lock().expect("nobody panics with a path") = Some(folder.to_path_buf());
         // What cannot be let go of now goes with the next: the new one is whole.
         let _ = self.prune(manifest.step);
         Ok(())
