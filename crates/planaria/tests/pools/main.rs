@@ -4,6 +4,7 @@
 #[path = "../binary/mod.rs"]
 mod binary;
 mod conformance;
+mod detached;
 mod docker;
 mod giving_back;
 mod hosts;
