@@ -4,7 +4,7 @@
 //! and lies in no file, argument or environment. Never decides for how long to try.
 
 use planaria_protocol::launch::Trust;
-use planaria_protocol::message::{Agent, Join};
+use planaria_protocol::message::{Agent, Errand, Join};
 use planaria_protocol::{Error, Passport, Receiver, Secret, Sender, connect};
 use serde::{Deserialize, Serialize};
 use std::net::UdpSocket;
@@ -66,6 +66,7 @@ impl Calling {
             machine: Some(self.machine.clone()),
             address: None,
             kept: None,
+            errand: Errand::default(),
         }
     }
 }

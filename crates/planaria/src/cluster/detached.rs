@@ -11,6 +11,7 @@ use crate::cluster::providers;
 use crate::clock::Stopwatch;
 use crate::failure::{Context, Exit, Failure, Result};
 use crate::progress::{Progress, Style};
+use crate::run_dir::lock::Holder;
 use crate::run_dir::{self, LOGS};
 use crate::training::interrupt;
 use crate::training::run_loop::Job;
@@ -47,6 +48,8 @@ const ALIVE_EVERY: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How long a controller may take to begin at all.
 const CONTROL_WITHIN: Duration = Duration::from_secs(20);
+/// How long a run may take to stop.
+const STOP_WITHIN: Duration = Duration::from_secs(60);
 /// How long the training may take to begin before this command stops waiting for it.
 const BEGIN_WITHIN: Duration = Duration::from_secs(300);
 
@@ -119,6 +122,14 @@ impl Detached {
     fn write(&self, folder: &Path) -> Result<()> {
         let text = serde_json::to_vec(self).expect("plain strings");
         run_dir::write(&folder.join(FILE), &text)
+    }
+}
+
+/// Who works on a run, here or, as far as is known, elsewhere.
+pub fn holder(folder: &Path) -> Result<Holder> {
+    match Detached::read(folder)? {
+        Some(detached) if detached.is_live => Ok(Holder::Someone),
+        _ => Holder::of(folder),
     }
 }
 
@@ -446,6 +457,26 @@ pub fn refresh(folder: &Path, style: Style) {
     if let Err(failure) = refreshed {
         let text = format!("warning: {}; this is what was known before", failure.message);
         Progress::new(style).note(&text);
+    }
+}
+
+/// Stops a run that is left to machines and fetches what there is of it, as far as that is possible:
+/// its machines are about to be given back in any case.
+pub fn recall(folder: &Path, tell: &mut dyn FnMut(&str)) {
+    let since = Stopwatch::start();
+    let stop = |mut away: Away| -> Result<()> {
+        if away.follow(Style::Quiet)? {
+            away.ask(&["stop", "RUN"])?;
+        }
+        while away.follow(Style::Quiet)? && since.elapsed() < STOP_WITHIN {
+            std::thread::park_timeout(LOOK_EVERY);
+        }
+        Ok(())
+    };
+    match Away::find(folder).and_then(|away| away.map(stop).transpose()) {
+        Ok(Some(())) => tell(&format!("run {} was stopped and fetched", folder.display())),
+        Ok(None) => {}
+        Err(failure) => tell(&format!("warning: {}; not all of the run is here", failure.message)),
     }
 }
 

@@ -3,7 +3,7 @@
 //! Owns the words for a run's state. Never writes, and never asks a live run anything.
 
 use crate::audit::machines::Machines;
-use crate::cluster::detached::Detached;
+use crate::cluster::detached::{self, Detached};
 use crate::failure::{Context, Result};
 use crate::run_dir::lock::Holder;
 use crate::run_dir::run_id;
@@ -115,12 +115,9 @@ pub struct History {
 impl History {
     /// Reads the run in `folder`.
     pub fn read(folder: &Path) -> Result<Self> {
-        let detached = Detached::read(folder)?;
         // First the lock: a run that ends in between has then said how.
-        let holder = match &detached {
-            Some(detached) if detached.is_live => Holder::Someone,
-            _ => Holder::of(folder)?,
-        };
+        let holder = detached::holder(folder)?;
+        let detached = Detached::read(folder)?;
         let path = folder.join(journal::FILE);
         let events =
             journal::read(&path).context(|| format!("cannot read `{}`", path.display()))?;
