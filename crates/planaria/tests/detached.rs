@@ -77,11 +77,6 @@ fn what_is_wrong_is_said_before_anything_is_left_behind() {
     assert!(wrong.stdout.is_empty() && !place.path().join("runs").exists());
     let both = place.run(&["train", "tiny.yaml", "--detach", "--json"]);
     assert_eq!(both.status.code(), Some(2), "{}", talk(&both));
-    // One that fails as soon as it has a folder.
-    let huge = ["--set", "train.optimizer.sgd.learning_rate=1e30"];
-    let failed = place.run(&[&["train", "tiny.yaml", "--detach"], &huge[..]].concat());
-    let code = failed.status.code();
-    assert!(matches!(code, Some(0 | 1)), "{code:?}: {}", talk(&failed));
 }
 
 /// Waits until a run stands so.

@@ -49,7 +49,12 @@ impl Calling {
                     sender.send(&self.join(build))?;
                     let controller = address.rsplit_once(':').map_or("", |(host, _)| host);
                     let own = own_address(address);
-                    return Ok(Reached { controller: controller.to_owned(), own, sender, receiver });
+                    return Ok(Reached {
+                        controller: controller.to_owned(),
+                        own,
+                        sender,
+                        receiver,
+                    });
                 }
                 Err(error) => failed = Some(error),
             }

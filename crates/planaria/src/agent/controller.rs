@@ -6,7 +6,7 @@
 //! started the run to fetch, and ends. Never gives a machine back: whoever raised it does.
 
 use crate::agent::host;
-use crate::clock::{SystemClock, Stopwatch};
+use crate::clock::{Stopwatch, SystemClock};
 use crate::cluster::detached::{ENDED, Ended, Machines};
 use crate::commands::{detach, train};
 use crate::failure::{Context, Failure, Result};

@@ -5,10 +5,10 @@
 //! does in between is its controller's.
 
 use crate::agent::controller::Orders;
-use crate::cluster::mirror::{self, Heard};
+use crate::clock::Stopwatch;
+use crate::cluster::mirror::{self, Heard, METRICS};
 use crate::cluster::pooling::{self, Pooling, failure};
 use crate::cluster::providers;
-use crate::clock::Stopwatch;
 use crate::failure::{Context, Exit, Failure, Result};
 use crate::progress::{Progress, Style};
 use crate::run_dir::lock::Holder;
@@ -98,6 +98,9 @@ pub struct Detached {
     pub build: String,
     /// Whether it lived when it was last asked.
     pub is_live: bool,
+    /// Whether it has ended, and all of it is here.
+    #[serde(default)]
+    pub is_fetched: bool,
 }
 
 impl Detached {
@@ -133,12 +136,23 @@ pub fn holder(folder: &Path) -> Result<Holder> {
     }
 }
 
-/// Refuses what only the machine of a detached run's controller may do.
-pub fn refuse(folder: &Path) -> Result<()> {
-    let Some(detached) = Detached::read(folder)? else { return Ok(()) };
+/// Refuses to go on with a run that is left to machines; one that is all here is taken from them.
+pub fn take_over(folder: &Path) -> Result<()> {
+    let detached = Detached::read(folder)?.filter(|detached| !detached.is_fetched);
+    let Some(detached) = detached else {
+        // Machines that the run will hold again are not those that it was left to.
+        return match fs::remove_file(folder.join(FILE)) {
+            Err(e) if e.kind() != ErrorKind::NotFound => {
+                Err(e).context(|| format!("cannot write in `{}`", folder.display()))
+            }
+            _ => Ok(()),
+        };
+    };
     let (path, head) = (folder.display(), detached.head.name);
     Err(Failure::user(format!("run `{path}` is left to its machines (controller on {head})")).hint(
-        format!("`planaria status {path}` fetches it when it has ended; `planaria stop {path}` ends it"),
+        format!(
+            "`planaria status {path}` fetches it when it has ended; `planaria stop {path}` ends it"
+        ),
     ))
 }
 
@@ -298,6 +312,7 @@ fn hand_over(
         folder: home.join(means.run.as_str()).display().to_string(),
         build: crate::BUILD.to_owned(),
         is_live: true,
+        is_fetched: false,
     };
     detached.write(job.run.path())?;
     let port = head.remote.detach(json(&orders), true).map_err(failure)?;
@@ -377,7 +392,8 @@ impl Away {
         let program = pooling::read(Path::new(OWN))?;
         let provider = providers::detached(&source.recipe().pool, &program)?;
         let id = run_dir::run_id(folder);
-        let run = Tag::new(&id).ok_or_else(|| Failure::user(format!("`{id}` names no machines")))?;
+        let run =
+            Tag::new(&id).ok_or_else(|| Failure::user(format!("`{id}` names no machines")))?;
         let folder = folder.to_path_buf();
         Ok(Some(Self { folder, detached, provider, program, run }))
     }
@@ -385,7 +401,8 @@ impl Away {
     /// Runs a command of this program on the controller's machine; `RUN` stands for the run.
     pub fn command(&self, arguments: &[&str], input: &[u8]) -> Result<Ran> {
         let folder = self.detached.folder.as_str();
-        let word = |word: &&str| if *word == "RUN" { folder.to_owned() } else { (*word).to_owned() };
+        let word =
+            |word: &&str| if *word == "RUN" { folder.to_owned() } else { (*word).to_owned() };
         let words: Vec<String> = arguments.iter().map(word).collect();
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let Self { provider, program, run, .. } = self;
@@ -405,10 +422,14 @@ impl Away {
 
     /// Fetches what is new of the run; all of it where it has ended.
     pub fn fetch(&self) -> Result<Heard> {
-        let mut is_live = true;
+        let (mut is_live, mut is_first) = (true, false);
         loop {
-            let known = json(&mirror::known(&self.folder, is_live));
-            let ran = self.command(&["agent", "mirror", "RUN"], &known)?;
+            let mut known = mirror::known(&self.folder, is_live);
+            if is_first {
+                // It may have been written anew where steps were done again.
+                known.remove(METRICS);
+            }
+            let ran = self.command(&["agent", "mirror", "RUN"], &json(&known))?;
             let head = &self.detached.head.name;
             if ran.code != 0 {
                 let said = String::from_utf8_lossy(&ran.stderr).trim().to_owned();
@@ -420,10 +441,7 @@ impl Away {
             if !heard.is_more && heard.is_live == is_live {
                 return Ok(heard);
             }
-            if !heard.is_live && is_live {
-                // It may have been written anew where steps were done again.
-                let _ = fs::remove_file(self.folder.join("metrics.jsonl"));
-            }
+            is_first = is_live && !heard.is_live;
             is_live = heard.is_live;
         }
     }
@@ -431,17 +449,19 @@ impl Away {
     /// Fetches what is new, and gives the machines back where the run has ended. Says whether it
     /// lives.
     pub fn follow(&mut self, style: Style) -> Result<bool> {
-        let heard = self.fetch()?;
-        if heard.is_live {
-            return Ok(true);
+        if !self.detached.is_fetched {
+            if self.fetch()?.is_live {
+                return Ok(true);
+            }
+            (self.detached.is_live, self.detached.is_fetched) = (false, true);
+            self.detached.write(&self.folder)?;
         }
         let mut progress = Progress::new(style);
         if give_back(&self.provider, &self.run, &self.folder, &mut progress) {
             let path = self.folder.display();
-            progress.note(&format!("run {path} has ended: all of it is here, its machines are given back"));
-        } else {
-            self.detached.is_live = false;
-            self.detached.write(&self.folder)?;
+            progress.note(&format!(
+                "run {path} has ended: all of it is here, its machines are given back"
+            ));
         }
         Ok(false)
     }

@@ -19,6 +19,8 @@ use std::path::{Path, PathBuf};
 pub const BYTES_MAX: u64 = 32 << 20;
 /// Bytes of one piece.
 const PIECE_BYTES: u64 = 1 << 20;
+/// The figures along the way.
+pub const METRICS: &str = "metrics.jsonl";
 /// Files that are told of at most.
 const FILES_MAX: usize = 10_000;
 /// Folders below the run's.
@@ -100,7 +102,7 @@ fn is_told(name: &str, is_live: bool) -> bool {
         return false;
     }
     match words[..] {
-        [file] if file == journal::FILE || file == "metrics.jsonl" => true,
+        [file] if file == journal::FILE || file == METRICS => true,
         [folder, log] if folder == LOGS => log.ends_with(".log"),
         ["report.json" | "report.html"] => !is_live,
         [file] => !is_live && file.starts_with("model."),

@@ -22,7 +22,7 @@ use planaria_recipe::{Plan, Source};
 /// Goes on, prints, and says what to exit with.
 pub fn run(options: &cli::Resume, style: Style, process: Stopwatch) -> Result<Option<Exit>> {
     interrupt::listen(style);
-    detached::refuse(&find(&options.run)?)?;
+    detached::take_over(&find(&options.run)?)?;
     let run = RunDir::open(&options.run)?;
     let mut progress = Progress::new(style);
     if let Some(report) = finished(&run) {
@@ -80,7 +80,8 @@ pub fn run(options: &cli::Resume, style: Style, process: Stopwatch) -> Result<Op
     progress.note(&format!("{word}: {}", processes(size, threads)));
     memory::check(memory_bytes(&plan, threads, size))?;
     let program = library::program(size, None)?;
-    let job = Job { plan, data, run, recipe_text, threads, style, process, program, machines: None };
+    let job =
+        Job { plan, data, run, recipe_text, threads, style, process, program, machines: None };
     train::conclude(library::train(job, size, found)?, options.json, style)
 }
 

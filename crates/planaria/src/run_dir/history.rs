@@ -117,7 +117,7 @@ impl History {
     pub fn read(folder: &Path) -> Result<Self> {
         // First the lock: a run that ends in between has then said how.
         let holder = detached::holder(folder)?;
-        let detached = Detached::read(folder)?;
+        let detached = Detached::read(folder)?.filter(|detached| !detached.is_fetched);
         let path = folder.join(journal::FILE);
         let events =
             journal::read(&path).context(|| format!("cannot read `{}`", path.display()))?;

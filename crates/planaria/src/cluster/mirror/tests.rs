@@ -41,7 +41,10 @@ fn a_run_is_told_as_it_grows_and_whole_when_it_has_ended() {
         assert_eq!(fs::read(here.join("report.json")).unwrap(), b"{}");
         assert!(!here.join("resources.jsonl").exists());
     }
-    assert_eq!(told(there, &known(here, false), false).len(), told(here, &known(there, false), false).len());
+    assert_eq!(
+        told(there, &known(here, false), false).len(),
+        told(here, &known(there, false), false).len()
+    );
 }
 
 #[test]
