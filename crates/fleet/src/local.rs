@@ -315,6 +315,12 @@ pub fn inherited(word: &str) -> Option<std::io::Result<TcpListener>> {
     Some(listener.local_addr().map(|_| listener))
 }
 
+/// Keeps a place to listen open over exec, and says under which word it is passed on.
+pub fn passed_on(listener: &TcpListener) -> std::io::Result<String> {
+    pass_on(Some(listener.as_raw_fd()))?;
+    Ok(format!("{INHERITED}{}", listener.as_raw_fd()))
+}
+
 /// In the child: keeps a descriptor open over exec.
 fn pass_on(descriptor: Option<RawFd>) -> std::io::Result<()> {
     match descriptor {

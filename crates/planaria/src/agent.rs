@@ -4,7 +4,9 @@
 //! and logs to standard error, which is a file. The work is in the coordinator's and the worker's
 //! crates.
 
+pub mod controller;
 pub mod host;
+pub mod mirror;
 
 use crate::cli;
 use crate::clock::{self, SystemClock};
@@ -51,8 +53,14 @@ pub fn run(role: &cli::Role) -> Result<Option<Exit>> {
     if matches!(role, cli::Role::Build) {
         return print(&format!("{}\n", crate::BUILD)).map(|()| None);
     }
-    if let cli::Role::Host { run } = role {
-        return host::run(run).map(|()| None);
+    match role {
+        cli::Role::Host { run, dial: true, .. } => return host::call(run).map(|()| None),
+        cli::Role::Host { run, control: Some(place), .. } => {
+            return controller::run(run, place).map(|()| None);
+        }
+        cli::Role::Host { run, .. } => return host::run(run).map(|()| None),
+        cli::Role::Mirror { folder } => return mirror::run(folder).map(|()| None),
+        _ => {}
     }
     let is_coordinator = matches!(role, cli::Role::Coordinator { .. });
     let mut launch = orders(if is_coordinator { Duration::ZERO } else { AFTER_THE_COORDINATOR })?;
@@ -60,7 +68,7 @@ pub fn run(role: &cli::Role) -> Result<Option<Exit>> {
     let asked = std::mem::replace(&mut launch.build, crate::BUILD.into());
     let (clock, log_lines) = (SystemClock::start(), Arc::new(log));
     let ended = match role {
-        cli::Role::Build | cli::Role::Host { .. } => Ok(()),
+        cli::Role::Build | cli::Role::Host { .. } | cli::Role::Mirror { .. } => Ok(()),
         cli::Role::Coordinator { .. } if asked != crate::BUILD => {
             Err(Trouble::new(format!("this is not the build that was asked for, {asked}")))
         }

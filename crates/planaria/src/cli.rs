@@ -40,6 +40,7 @@ Examples:
   planaria train mnist.yaml --json > report.json
   planaria train mnist.yaml --workers 3 --servers 1
   planaria train mnist.yaml --scaling 1,2,4
+  planaria train mnist.yaml --detach
 
 Everything goes to a folder `runs/<name>-<timestamp>/`: the resolved recipe, metrics, TensorBoard
 events, checkpoints, the model (the last weights; the best are in `checkpoints/best`) and a report.
@@ -171,6 +172,17 @@ pub enum Role {
     Host {
         /// The run.
         run: String,
+        /// Calls its controller, as its orders say.
+        #[arg(long)]
+        dial: bool,
+        /// Is the run's controller, and is called on this place to listen.
+        #[arg(long, value_name = "WHERE", conflicts_with = "dial")]
+        control: Option<String>,
+    },
+    /// Tells what is new in the folder of a detached run.
+    Mirror {
+        /// The folder.
+        folder: PathBuf,
     },
     /// Decides.
     Coordinator {
@@ -232,6 +244,13 @@ pub struct Train {
     /// `--threads` says otherwise.
     #[arg(long, value_name = "N,N,…", conflicts_with = "workers")]
     pub scaling: Option<String>,
+    /// Leave the training to itself: once it has begun the run's name is printed, and neither the
+    /// terminal nor this command is needed any more. `status`, `logs -f` and `stop` find it.
+    #[arg(long, conflicts_with_all = ["scaling", "json"])]
+    pub detach: bool,
+    /// This is the process that `--detach` leaves behind.
+    #[arg(long, hide = true, conflicts_with_all = ["scaling", "json", "detach"])]
+    pub detached: bool,
     /// How many processes.
     #[command(flatten)]
     pub processes: Processes,

@@ -18,6 +18,19 @@ pub enum Exit {
     Unsaved = 131,
 }
 
+impl Exit {
+    /// What a process of ours that ended with this code has ended with; nothing where it did well.
+    pub fn of_code(code: i32) -> Option<Self> {
+        match code {
+            0 => None,
+            2 => Some(Self::User),
+            130 => Some(Self::Interrupted),
+            131 => Some(Self::Unsaved),
+            _ => Some(Self::Failed),
+        }
+    }
+}
+
 /// A message for the user, an optional hint, and the exit code.
 #[derive(Debug)]
 pub struct Failure {

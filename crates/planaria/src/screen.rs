@@ -4,8 +4,10 @@
 //! drawing moved below it. Never writes to stdout, and never fails: a closed stderr does not stop
 //! a run.
 
+use crate::clock;
 use crate::picture::painted;
 use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use terminal_size::{Height, Width};
 
@@ -16,6 +18,14 @@ const ROWS_DEFAULT: usize = 24;
 
 /// What is drawn at the moment.
 static DRAWN: Mutex<Drawing> = Mutex::new(Drawing { lines: Vec::new(), columns: 0 });
+
+/// Whether each line that is said begins with the time: stderr is a log.
+static STAMPED: AtomicBool = AtomicBool::new(false);
+
+/// From here on stderr is a log, and each line begins with the time.
+pub fn stamp() {
+    STAMPED.store(true, Ordering::Relaxed);
+}
 
 /// Lines on the screen; the cursor stands behind the last.
 #[derive(Debug)]
@@ -58,6 +68,11 @@ impl Room {
 
 /// Says something that stays, above the drawing.
 pub fn say(text: &str) {
+    if STAMPED.load(Ordering::Relaxed) {
+        let time = clock::iso8601_millis(clock::unix_seconds());
+        let lines = text.lines().map(|line| format!("{time} {line}\n"));
+        return write(&lines.collect::<String>());
+    }
     let mut drawn = lock();
     let columns = Room::of_stderr().columns;
     let erased = drawn.erase(columns);

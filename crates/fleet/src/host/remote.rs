@@ -19,6 +19,10 @@ use std::time::Duration;
 const HELLO_WITHIN: Duration = Duration::from_secs(20);
 /// How long it may take to say which address it reaches.
 const REACH_WITHIN: Duration = Duration::from_secs(10);
+/// How long it may take to take its leave.
+const DETACH_WITHIN: Duration = Duration::from_secs(5);
+/// How often it is looked whether it has.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// How long a file's last piece may take to be written.
 const PUT_WITHIN: Duration = Duration::from_secs(300);
 /// How long it may take to look for a mark.
@@ -69,7 +73,9 @@ pub struct Remote {
     reached: Mutex<Receiver<Option<String>>>,
     heard: Arc<AtomicU64>,
     said_bye: Arc<AtomicBool>,
+    detached: Mutex<Receiver<u16>>,
     is_closed: AtomicBool,
+    is_let_go: AtomicBool,
     closing: Arc<dyn Fn() + Send + Sync>,
     last_words: LastWords,
 }
@@ -93,11 +99,13 @@ impl Remote {
         let heard = Arc::new(AtomicU64::new(0));
         let said_bye = Arc::new(AtomicBool::new(false));
         let (reach, reached) = std::sync::mpsc::channel();
+        let (detach, detached) = std::sync::mpsc::channel();
         let listening = Listening {
             tasks: tasks.clone(),
             heard: heard.clone(),
             said_bye: said_bye.clone(),
             reach,
+            detach,
             last_words: last_words.clone(),
         };
         let listen = move || {
@@ -156,7 +164,9 @@ impl Remote {
             reached,
             heard,
             said_bye,
+            detached: Mutex::new(detached),
             is_closed: AtomicBool::new(false),
+            is_let_go: AtomicBool::new(false),
             closing,
             last_words,
         })
@@ -180,7 +190,26 @@ impl Remote {
     /// Ends the channel at once.
     pub fn close(&self) {
         self.is_closed.store(true, Ordering::SeqCst);
-        (self.closing)();
+        if !self.is_let_go.load(Ordering::SeqCst) {
+            (self.closing)();
+        }
+    }
+
+    /// Has the host become another process that needs no channel, with these orders; says on which
+    /// port that is called, where it is to control the run. From then on nothing ends it from here.
+    pub fn detach(&self, orders: Vec<u8>, controls: bool) -> Result<u16, Fault> {
+        let detached = self.detached.lock().expect("nobody panics with the answers");
+        self.send(ToHost::Detach { orders, controls })?;
+        let port = detached.recv_timeout(REACH_WITHIN).map_err(|_| self.gone())?;
+        self.is_let_go.store(true, Ordering::SeqCst);
+        // Its last word: after it, it only becomes the other.
+        for _ in 0..DETACH_WITHIN.as_millis() / LOOK_EVERY.as_millis() {
+            if self.has_said_bye() {
+                return Ok(port);
+            }
+            std::thread::park_timeout(LOOK_EVERY);
+        }
+        Err(self.gone())
     }
 
     /// Whether nobody needs it any more.
@@ -233,7 +262,7 @@ impl Remote {
 
 impl Drop for Remote {
     fn drop(&mut self) {
-        (self.closing)();
+        self.close();
     }
 }
 
@@ -291,6 +320,7 @@ struct Listening {
     heard: Arc<AtomicU64>,
     said_bye: Arc<AtomicBool>,
     reach: Sender<Option<String>>,
+    detach: Sender<u16>,
     last_words: LastWords,
 }
 
@@ -319,6 +349,7 @@ impl Listening {
             }
             FromHost::Log { agent, bytes } => tell(Told::Log(agent, bytes)),
             FromHost::Reached { address } => drop(self.reach.send(address)),
+            FromHost::Detaching { port } => drop(self.detach.send(port)),
             FromHost::Output { task, bytes } => self.answer(task, Answer::Output(bytes)),
             FromHost::Task { task, outcome } => {
                 self.answer(task, Answer::Over(outcome));

@@ -12,6 +12,7 @@ use planaria_protocol::message::Agent;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
@@ -40,13 +41,31 @@ pub struct Setting {
     pub hello: Hello,
 }
 
+/// Why a host has left its channel.
+pub enum Leave {
+    /// It was told to end.
+    Told,
+    /// The channel has ended, or nothing came of it for too long.
+    Gone,
+    /// It was told to become another process.
+    Detach(Detaching),
+}
+
+/// What a host is to become.
+pub struct Detaching {
+    /// For the standard input of that process.
+    pub orders: Vec<u8>,
+    /// Where it is called, if it is the run's controller.
+    pub listener: Option<TcpListener>,
+}
+
 /// Serves a channel to its end, and leaves nothing behind.
 pub fn run(
     setting: Setting,
     reading: impl Read + Send + 'static,
     writing: impl Write + Send + 'static,
     clock: &dyn Clock,
-) -> io::Result<()> {
+) -> io::Result<Leave> {
     let Setting { program, run, home, mut hello } = setting;
     let place = Folder::make(&home, &run)?;
     hello.folder = place.path.display().to_string();
@@ -63,7 +82,7 @@ pub fn run(
     let logs = Logs { folder: logs, read: BTreeMap::new() };
     let mut host = Host { run, fleet, doing, words, logs, processes: BTreeMap::new() };
     host.say(FromHost::Hello(hello));
-    host.work(&inbox, clock);
+    let leave = host.work(&inbox, clock);
     host.end();
     drop(place);
     host.say(FromHost::Bye);
@@ -75,7 +94,7 @@ pub fn run(
         }
         std::thread::park_timeout(LOOK_EVERY);
     }
-    Ok(())
+    Ok(leave)
 }
 
 struct Host {
@@ -89,11 +108,13 @@ struct Host {
 }
 
 impl Host {
-    fn work(&mut self, inbox: &Receiver<ToHost>, clock: &dyn Clock) {
+    fn work(&mut self, inbox: &Receiver<ToHost>, clock: &dyn Clock) -> Leave {
         let (mut heard, mut alive, mut logged) = (clock.now(), Duration::ZERO, Duration::ZERO);
         loop {
             match inbox.recv_timeout(LOOK_EVERY) {
-                Ok(ToHost::End) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(ToHost::End) => return Leave::Told,
+                Err(RecvTimeoutError::Disconnected) => return Leave::Gone,
+                Ok(ToHost::Detach { orders, controls }) => return self.detach(orders, controls),
                 Ok(word) => {
                     heard = clock.now();
                     self.obey(word);
@@ -112,7 +133,7 @@ impl Host {
                 let _ = self.words.try_send(FromHost::Alive);
             }
             if now - heard >= LEASE {
-                return;
+                return Leave::Gone;
             }
         }
     }
@@ -144,8 +165,19 @@ impl Host {
                 self.doing.run(task, tasks::Work { mark, command, env, within });
             }
             ToHost::Done { task, mark } => self.doing.is_done(task, &mark),
-            ToHost::Alive | ToHost::End => {}
+            ToHost::Alive | ToHost::End | ToHost::Detach { .. } => {}
         }
+    }
+
+    /// Says that it becomes another process, and where that is called. Where it cannot be, the end
+    /// of the channel is the answer.
+    fn detach(&self, orders: Vec<u8>, controls: bool) -> Leave {
+        let listener = controls.then(|| TcpListener::bind(("0.0.0.0", 0))).transpose();
+        let port = |listener: &TcpListener| listener.local_addr().map(|address| address.port());
+        let Ok(listener) = listener else { return Leave::Gone };
+        let Ok(port) = listener.as_ref().map(port).transpose() else { return Leave::Gone };
+        self.say(FromHost::Detaching { port: port.unwrap_or(0) });
+        Leave::Detach(Detaching { orders, listener })
     }
 
     /// Tells of agents that have ended, after all that they logged.

@@ -76,6 +76,13 @@ pub enum ToHost {
         /// Which.
         mark: String,
     },
+    /// Let go of this channel and become another process, which needs none.
+    Detach {
+        /// For that process' standard input.
+        orders: Vec<u8>,
+        /// Whether it is the run's controller, and others call it: then the answer says where.
+        controls: bool,
+    },
     /// The controller lives.
     Alive,
     /// End all agents, and then yourself.
@@ -133,6 +140,11 @@ pub enum FromHost {
         task: u64,
         /// How.
         outcome: Outcome,
+    },
+    /// It lets go of this channel.
+    Detaching {
+        /// The port on which it is called; 0 where it is not.
+        port: u16,
     },
     /// It lives.
     Alive,

@@ -161,7 +161,7 @@ impl Provider for Local {
 
     fn destroy(&self, run: &Tag, machine: &Machine) -> Result<(), Fault> {
         let home = self.home(run, machine)?;
-        end_host(run, &home);
+        end_hosts(run, &home);
         let removed = match fs::remove_dir_all(&home) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
             removed => removed,
@@ -218,9 +218,17 @@ fn host(run: &Tag, home: &Path) -> Option<i32> {
     number.filter(|pid| *pid > 1 && is_host(*pid, run, home))
 }
 
-/// Ends the host, by its own wish or without.
-fn end_host(run: &Tag, home: &Path) {
-    let Some(pid) = host(run, home) else { return };
+/// Ends the hosts in a home: one, or two where one of them controls a detached run.
+fn end_hosts(run: &Tag, home: &Path) {
+    let Ok(entries) = fs::read_dir("/proc") else { return };
+    let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    for pid in numbers.filter(|pid| *pid > 1 && is_host(*pid, run, home)) {
+        end_host(pid, run, home);
+    }
+}
+
+/// Ends a host, by its own wish or without.
+fn end_host(pid: i32, run: &Tag, home: &Path) {
     for signal in [libc::SIGTERM, libc::SIGKILL] {
         // SAFETY: sends a signal, to a process that was just seen to be a host of this run.
         unsafe { libc::kill(pid, signal) };

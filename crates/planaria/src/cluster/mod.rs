@@ -10,14 +10,17 @@
 //! - [`console`]: the link to the coordinator; [`meeting`]: how it is made
 //! - [`pooling`]: what a pool is made of, and how its machines meet the others; [`providers`]: where
 //!   they come from
+//! - [`detached`]: a run whose controller is elsewhere; [`mirror`]: what is told of it
 //! - [`control`]: how other commands find a live run
 
 pub mod console;
 pub mod control;
+pub mod detached;
 pub mod foreground;
 pub mod kept;
 pub mod launch;
 pub mod meeting;
+pub mod mirror;
 pub mod pooling;
 pub mod providers;
 

@@ -43,19 +43,37 @@ impl Pooling {
     /// Of a run's recipe; nothing where it is for this machine alone. Nothing is created, and all
     /// that can be wrong before is found out.
     pub fn of(job: &Job, program: &Path) -> Result<Option<Self>> {
-        let recipe = &job.plan.recipe;
-        let pool = &recipe.pool;
+        let pool = &job.plan.recipe.pool;
         if !pool.has_machines() {
             return Ok(None);
         }
+        let program = read(program)?;
+        let provider = match &job.machines {
+            Some(machines) => machines.0.clone(),
+            None => providers::of(pool, Some(&program))?,
+        };
+        Self::with(job, program, provider).map(Some)
+    }
+
+    /// The same for machines that outlive the command.
+    pub fn detached(job: &Job, program: &Path) -> Result<Self> {
+        let program = read(program)?;
+        let provider = providers::detached(&job.plan.recipe.pool, &program)?;
+        Self::with(job, program, provider)
+    }
+
+    fn with(job: &Job, program: Program, provider: Arc<dyn Provider>) -> Result<Self> {
+        let recipe = &job.plan.recipe;
+        let pool = &recipe.pool;
         let id = job.run.id();
         let run = Tag::new(&id).ok_or_else(|| {
             Failure::user(format!("`{id}` cannot name machines"))
                 .hint("letters, digits, `-`, `_` and `.` can be in the `name` of such a recipe")
         })?;
-        let program = read(program)?;
-        let setup = Setup::prepare(&recipe.setup).map_err(failure)?;
-        let provider = providers::of(pool, Some(&program))?;
+        // Machines of a detached run are set up already, from where it was started.
+        let is_elsewhere = job.machines.is_some();
+        let steps = if is_elsewhere { &[] } else { &recipe.setup[..] };
+        let setup = Setup::prepare(steps).map_err(failure)?;
         provider.check().map_err(failure)?;
         let folder = job.run.path();
         let resources = Resources::open(folder);
@@ -65,12 +83,19 @@ impl Pooling {
             pool.workers.max() as u32,
             pool.slots.map(|s| s as u32),
         );
-        let addresses = pool.address.clone().map_or_else(interfaces, |address| vec![address]);
+        let address = pool.address.clone().filter(|_| !is_elsewhere);
+        let addresses = address.map_or_else(interfaces, |address| vec![address]);
         let prepare = prepare(setup, provider.clone(), run.clone(), folder.to_path_buf());
         let unix_seconds = clock::unix_seconds;
         let means = Means { provider, run, program, addresses, port: 0, prepare, unix_seconds };
         let authority = Authority::new(&id).map_err(Failure::failed)?;
-        Ok(Some(Self { authority, means, resources, roster }))
+        Ok(Self { authority, means, resources, roster })
+    }
+
+    /// What machines are raised with, where they are written down, and who vouches for them: for
+    /// whoever raises them without a pool.
+    pub fn into_parts(self) -> (Means, Resources, Authority) {
+        (self.means, self.resources, self.authority)
     }
 
     /// A certificate under this name.
@@ -87,7 +112,7 @@ impl Pooling {
 }
 
 /// The program, by the name of its file where that is still what runs.
-fn read(program: &Path) -> Result<Program> {
+pub fn read(program: &Path) -> Result<Program> {
     let path = program.canonicalize().unwrap_or_else(|_| program.to_path_buf());
     Program::read(&path, crate::BUILD).context(|| format!("cannot read `{}`", path.display()))
 }

@@ -17,6 +17,15 @@ use std::sync::Arc;
 /// The provider of a pool, for machines that run this program; whoever only gives machines back
 /// needs none.
 pub fn of(pool: &Pool, program: Option<&Program>) -> Result<Arc<dyn Provider>> {
+    made(pool, program, false)
+}
+
+/// The same for machines that outlive the command.
+pub fn detached(pool: &Pool, program: &Program) -> Result<Arc<dyn Provider>> {
+    made(pool, Some(program), true)
+}
+
+fn made(pool: &Pool, program: Option<&Program>, detached: bool) -> Result<Arc<dyn Provider>> {
     Ok(match pool.provider {
         pool::Provider::Local => Arc::new(Local::new(&user_home().join(FOLDER).join("machines"))),
         pool::Provider::Ssh => Arc::new(Ssh::new(ssh_settings(pool)?)),
@@ -26,6 +35,7 @@ pub fn of(pool: &Pool, program: Option<&Program>) -> Result<Arc<dyn Provider>> {
                 socket: pool.docker.socket.clone(),
                 network: pool.docker.network.clone(),
                 program: program.cloned(),
+                detached,
                 ..docker::Settings::default()
             };
             Arc::new(Docker::new(settings).map_err(failure)?)

@@ -3,13 +3,16 @@
 use crate::audit::evidence::audit_run;
 use crate::audit::page;
 use crate::cli;
+use crate::cluster::detached;
 use crate::commands::print;
 use crate::failure::{Exit, Result};
+use crate::progress::Style;
 use crate::run_dir::find;
 
 /// Audits, prints, and says what to exit with.
-pub fn run(options: &cli::Audit) -> Result<Option<Exit>> {
+pub fn run(options: &cli::Audit, style: Style) -> Result<Option<Exit>> {
     let folder = find(&options.run)?;
+    detached::refresh(&folder, style);
     let audit = audit_run(&folder)?;
     if options.json {
         let text = serde_json::to_string_pretty(&audit).expect("an audit has string keys only");

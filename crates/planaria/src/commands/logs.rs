@@ -4,8 +4,10 @@
 //! the line before it. Control characters are made harmless.
 
 use crate::cli;
+use crate::cluster::detached::Away;
 use crate::commands::print_on;
 use crate::failure::{Context, Failure, Result, plain};
+use crate::progress::Style;
 use crate::run_dir::history::History;
 use crate::run_dir::lock::Holder;
 use crate::run_dir::{LOGS, find};
@@ -17,17 +19,20 @@ use std::time::Duration;
 
 /// How often new lines are looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How often those of a run on other machines are fetched.
+const FETCH_EVERY: Duration = Duration::from_secs(1);
 /// Characters of a time, as in `2025-01-31T12:00:00.000Z`.
 const TIME: usize = 24;
 /// Bytes of a log that are read at a time; what lies further back is left out.
 const READ_MAX: u64 = 64 << 20;
 
 /// Prints, and follows if asked to.
-pub fn run(options: &cli::Logs) -> Result<()> {
+pub fn run(options: &cli::Logs, style: Style) -> Result<()> {
     let folder = find(&options.run)?;
+    let mut away = Away::find(&folder)?;
     let mut logs = Logs::new(&folder, options.process.clone());
     // First the lock: what is logged before it is let go of is read after that.
-    let mut live = Holder::of(&folder)?.is_live();
+    let mut live = is_live(&folder, &mut away, style)?;
     let follow = options.follow && live;
     // A run that has only just been asked for will have logs, or say that it is one process.
     if !follow || History::read(&folder)?.generation > 0 {
@@ -42,9 +47,17 @@ pub fn run(options: &cli::Logs) -> Result<()> {
         if !print_on(&text)? || !follow || !live {
             return Ok(());
         }
-        std::thread::park_timeout(LOOK_EVERY);
-        live = Holder::of(&folder)?.is_live();
+        std::thread::park_timeout(if away.is_some() { FETCH_EVERY } else { LOOK_EVERY });
+        live = is_live(&folder, &mut away, style)?;
         lines = logs.read(!live)?;
+    }
+}
+
+/// Whether a run lives; what is new of one that is left to machines is fetched.
+fn is_live(folder: &Path, away: &mut Option<Away>, style: Style) -> Result<bool> {
+    match away {
+        Some(away) => away.follow(style),
+        None => Ok(Holder::of(folder)?.is_live()),
     }
 }
 

@@ -4,6 +4,7 @@
 
 pub mod audit;
 pub mod chaos;
+pub mod detach;
 pub mod doctor;
 pub mod down;
 pub mod evaluate;
@@ -37,11 +38,11 @@ pub fn run(cli: Cli, process: Stopwatch) -> Result<Option<Exit>> {
         Command::Resume(options) => resume::run(&options, style, process),
         Command::Evaluate(options) => evaluate::run(&options, style).map(|()| None),
         Command::Runs(options) => runs::run(&options, style).map(|()| None),
-        Command::Status(options) => status::run(&options).map(|()| None),
+        Command::Status(options) => status::run(&options, style).map(|()| None),
         Command::Stop(options) => stop::run(&options, style).map(|()| None),
         Command::Scale(options) => scale::run(&options, style).map(|()| None),
-        Command::Logs(options) => logs::run(&options).map(|()| None),
-        Command::Audit(options) => audit::run(&options),
+        Command::Logs(options) => logs::run(&options, style).map(|()| None),
+        Command::Audit(options) => audit::run(&options, style),
         Command::Chaos(options) => chaos::run(&options, style),
         Command::Down(options) => down::run(&options, style).map(|()| None),
         Command::Doctor(options) => doctor::run(&options, style),

@@ -2,7 +2,7 @@
 
 use crate::cli;
 use crate::clock::Stopwatch;
-use crate::cluster::kept;
+use crate::cluster::{detached, kept};
 use crate::commands::{print, train};
 use crate::failure::{Context, Exit, Failure, Result};
 use crate::library::size::{cluster_size, memory_bytes, training_threads};
@@ -10,7 +10,7 @@ use crate::library::survey::Survey;
 use crate::library::{self, processes};
 use crate::memory;
 use crate::progress::{Progress, Style};
-use crate::run_dir::{RunDir, unreadable};
+use crate::run_dir::{RunDir, find, unreadable};
 use crate::traces::number::grouped;
 use crate::traces::report::{Outcome, Report};
 use crate::training::identity::Identity;
@@ -22,6 +22,7 @@ use planaria_recipe::{Plan, Source};
 /// Goes on, prints, and says what to exit with.
 pub fn run(options: &cli::Resume, style: Style, process: Stopwatch) -> Result<Option<Exit>> {
     interrupt::listen(style);
+    detached::take_over(&find(&options.run)?)?;
     let run = RunDir::open(&options.run)?;
     let mut progress = Progress::new(style);
     if let Some(report) = finished(&run) {
@@ -81,7 +82,8 @@ pub fn run(options: &cli::Resume, style: Style, process: Stopwatch) -> Result<Op
         memory::check(memory_bytes(&plan, threads, size))?;
     }
     let program = library::program(size, None)?;
-    let job = Job { plan, data, run, recipe_text, threads, style, process, program };
+    let job =
+        Job { plan, data, run, recipe_text, threads, style, process, program, machines: None };
     train::conclude(library::train(job, size, found)?, options.json, style)
 }
 

@@ -2,6 +2,7 @@
 
 use crate::cli;
 use crate::clock;
+use crate::cluster::detached;
 use crate::commands::{ago, print, runs_in};
 use crate::failure::{Result, plain};
 use crate::progress::{Progress, Style};
@@ -15,6 +16,7 @@ pub fn run(options: &cli::Runs, style: Style) -> Result<()> {
     let dir = &options.dir;
     let is_default = dir == Path::new(DEFAULT_RUNS);
     let folders = if runs_in(dir)? { history::list(dir)? } else { Vec::new() };
+    folders.iter().for_each(|folder| detached::refresh(folder, style));
     let runs = folders.iter().map(|folder| History::read(folder)).collect::<Result<Vec<_>>>()?;
     if options.json {
         let text = serde_json::to_string_pretty(&runs).expect("histories have string keys only");
@@ -61,7 +63,10 @@ fn row(name: &str, run: &History, now: f64) -> [String; 8] {
     [
         plain(name),
         plain(&run.recipe),
-        run.state.text().into(),
+        match &run.detached {
+            Some(machine) => format!("{} (detached on {})", run.state.text(), plain(machine)),
+            None => run.state.text().into(),
+        },
         steps,
         run.accuracy.map_or_else(String::new, percent),
         run.loss.map_or_else(String::new, loss),

@@ -4,6 +4,7 @@ use crate::cli;
 use crate::clock::Stopwatch;
 use crate::cluster::console::{Console, News};
 use crate::cluster::control;
+use crate::cluster::detached::Away;
 use crate::commands::print;
 use crate::commands::stop::not_running;
 use crate::failure::{Failure, Result};
@@ -35,6 +36,15 @@ struct Scaled {
 pub fn run(options: &cli::Scale, style: Style) -> Result<()> {
     let workers = parse(&options.change)?;
     let folder = find(&options.run)?;
+    if let Some(mut away) = Away::find(&folder)? {
+        if !away.follow(style)? {
+            return Err(not_running(&History::read(&folder)?));
+        }
+        let json: &[&str] = if options.json { &["--json"] } else { &[] };
+        let ran = away.ask(&[&["scale", "RUN", &options.change], json].concat())?;
+        Progress::new(style).note(String::from_utf8_lossy(&ran.stderr).trim());
+        return print(&String::from_utf8_lossy(&ran.stdout));
+    }
     let scaled = scale(&folder, workers)?;
     let path = folder.display();
     if options.json {

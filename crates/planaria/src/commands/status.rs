@@ -3,10 +3,11 @@
 use crate::cli;
 use crate::clock::{self, Stopwatch};
 use crate::cluster::console::News;
-use crate::cluster::{control, kept};
+use crate::cluster::{control, detached, kept};
 use crate::commands::{ago, print};
 use crate::failure::{Failure, Result, plain};
 use crate::picture::{self, Frame};
+use crate::progress::Style;
 use crate::run_dir::history::{self, History, Standing};
 use crate::run_dir::{DEFAULT_RUNS, find};
 use crate::screen::Room;
@@ -21,7 +22,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Looks and prints.
-pub fn run(options: &cli::Status) -> Result<()> {
+pub fn run(options: &cli::Status, style: Style) -> Result<()> {
     let folder = match &options.run {
         Some(run) => find(run)?,
         None => {
@@ -32,6 +33,7 @@ pub fn run(options: &cli::Status) -> Result<()> {
             })?
         }
     };
+    detached::refresh(&folder, style);
     let mut history = History::read(&folder)?;
     let pulse = match history.state {
         Standing::Running => pulse(&folder, PATIENCE),
@@ -162,7 +164,11 @@ fn state(run: &History) -> String {
                 }
                 None => "running".to_owned(),
             };
-            pid.map_or_else(|| doing.clone(), |pid| format!("{doing}, process {pid}"))
+            match (pid, &run.detached) {
+                (Some(pid), _) => format!("{doing}, process {pid}"),
+                (None, Some(machine)) => format!("{doing}, detached on {}", plain(machine)),
+                (None, None) => doing,
+            }
         }
         (Standing::Killed, _) => "killed: its process is gone and has not said how it ended".into(),
         (state, _) => state.text().into(),

@@ -7,6 +7,7 @@ use crate::cli;
 use crate::clock::Stopwatch;
 use crate::cluster::console::{Console, News};
 use crate::cluster::control;
+use crate::cluster::detached::Away;
 use crate::failure::{Failure, Result};
 use crate::progress::{Progress, Style};
 use crate::run_dir::find;
@@ -26,6 +27,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 pub fn run(options: &cli::Stop, style: Style) -> Result<()> {
     let folder = find(&options.run)?;
     let path = folder.display();
+    if let Some(away) = Away::find(&folder)? {
+        return elsewhere(away, options, style);
+    }
     let holder = Holder::of(&folder)?;
     if !holder.is_live() {
         return Err(not_running(&History::read(&folder)?));
@@ -59,6 +63,19 @@ pub(crate) fn request(folder: &Path, holder: Holder) -> Result<()> {
         Ok(Some(console)) if ask(&console) => Ok(()),
         _ => signal(folder, holder),
     }
+}
+
+/// Stops a run that is left to machines.
+fn elsewhere(mut away: Away, options: &cli::Stop, style: Style) -> Result<()> {
+    if away.follow(style)? {
+        away.ask(&["stop", "RUN"])?;
+        let text = format!("run {} is saving and stops", options.run);
+        Progress::new(style).note(&text);
+    }
+    while options.wait && away.follow(style)? {
+        std::thread::park_timeout(PATIENCE / 10);
+    }
+    Ok(())
 }
 
 /// The mistake of asking something of a run that has ended.

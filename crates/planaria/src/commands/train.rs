@@ -2,7 +2,7 @@
 
 use crate::cli;
 use crate::clock::Stopwatch;
-use crate::commands::print;
+use crate::commands::{detach, print};
 use crate::failure::{Exit, Result};
 use crate::library::Planaria;
 use crate::library::scaling::{self, Studied, worker_counts};
@@ -15,7 +15,8 @@ use std::path::Path;
 
 /// Trains, prints, and says what to exit with.
 pub fn run(options: &cli::Train, style: Style, process: Stopwatch) -> Result<Option<Exit>> {
-    interrupt::listen(style);
+    // What nobody sees is not drawn.
+    let style = if options.detached && style == Style::Live { Style::Plain } else { style };
     let mut training = Planaria::from_recipe(&options.recipe.recipe)
         .sets(options.recipe.sets.iter().cloned())
         .talking(style, process);
@@ -28,6 +29,13 @@ pub fn run(options: &cli::Train, style: Style, process: Stopwatch) -> Result<Opt
     }
     if let Some(threads) = threads {
         training = training.threads(threads);
+    }
+    if options.detach {
+        return detach::run(training, style);
+    }
+    interrupt::listen(style);
+    if options.detached {
+        training = training.beginning(detach::settle);
     }
     match &options.scaling {
         None => conclude(training.run()?, options.json, style),

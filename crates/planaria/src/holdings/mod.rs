@@ -10,7 +10,7 @@
 pub mod errands;
 
 use crate::clock::Stopwatch;
-use crate::cluster::providers;
+use crate::cluster::{detached, providers};
 use crate::commands::stop;
 use crate::failure::{Context, Failure, Result};
 use crate::run_dir::history;
@@ -48,7 +48,7 @@ impl Holding {
     /// Of the run in a folder.
     pub fn of(folder: &Path) -> Result<Self> {
         // First the lock: a run that ends in between has then given back what it held.
-        let holder = Holder::of(folder)?;
+        let holder = detached::holder(folder)?;
         Ok(Self { folder: folder.to_path_buf(), holder, machines: held(folder)? })
     }
 
@@ -109,6 +109,7 @@ impl Kept {
 /// Stops a run if it lives, and gives back all that it holds. `tell` is told of each thing done.
 pub fn give_back(folder: &Path, tell: &mut dyn FnMut(&str)) -> Result<Account> {
     let before = held(folder)?;
+    detached::recall(folder, tell);
     stop_run(folder, tell)?;
     let _lock = Lock::take(folder)?;
     let machines = held(folder)?;

@@ -17,6 +17,7 @@ pub(crate) mod survey;
 
 use crate::clock::{self, Stopwatch};
 use crate::cluster;
+use crate::cluster::detached::{self, Machines};
 use crate::cluster::{control, kept};
 use crate::failure::{Failure, Result};
 use crate::memory;
@@ -89,7 +90,12 @@ pub struct Planaria {
     folder: Option<PathBuf>,
     style: Style,
     process: Stopwatch,
+    begin: Option<Begin>,
+    machines: Option<Machines>,
 }
+
+/// What is done with a run's folder as soon as there is one.
+type Begin = fn(&Path) -> Result<()>;
 
 /// Where a recipe begins.
 #[derive(Debug, Clone)]
@@ -119,6 +125,8 @@ impl Planaria {
             folder: None,
             style: Style::of_stderr(false),
             process: Stopwatch::start(),
+            begin: None,
+            machines: None,
         }
     }
 
@@ -232,6 +240,18 @@ impl Planaria {
         self
     }
 
+    /// What is done with the run's folder as soon as there is one.
+    pub(crate) fn beginning(mut self, begin: Begin) -> Self {
+        self.begin = Some(begin);
+        self
+    }
+
+    /// Machines that are there already, in the place of those of the recipe's pool.
+    pub(crate) fn machines(mut self, machines: Machines) -> Self {
+        self.machines = Some(machines);
+        self
+    }
+
     /// As if its process had begun now.
     pub(crate) fn since_now(mut self) -> Self {
         self.process = Stopwatch::start();
@@ -269,6 +289,19 @@ impl Planaria {
 
     /// Trains to the end, however that comes.
     pub(crate) fn run(self) -> Result<Finished> {
+        let (job, size) = self.job()?;
+        train(job, size, None)
+    }
+
+    /// Leaves the training to the machines of the recipe's pool. The folder of the run.
+    pub(crate) fn detach(self) -> Result<PathBuf> {
+        let threads = self.threads;
+        let (job, _) = self.job()?;
+        detached::begin(job, threads)
+    }
+
+    /// Checks everything, and makes the run's folder.
+    fn job(self) -> Result<(Job, Option<Size>)> {
         let mut survey = Survey::default();
         let open = |recipe: &_| survey.open(recipe, self.style);
         let sets = self.all_sets();
@@ -298,6 +331,9 @@ impl Planaria {
         };
         run.write("recipe.yaml", recipe_text.as_bytes())?;
         interrupt::begin(run.path());
+        if let Some(begin) = self.begin {
+            begin(run.path())?;
+        }
         let text = format!(
             "run {}: {}, {} examples, {} parameters",
             run.path().display(),
@@ -306,8 +342,8 @@ impl Planaria {
             grouped(plan.parameters)
         );
         Progress::new(self.style).note(&text);
-        let (style, process) = (self.style, self.process);
-        train(Job { plan, data, run, recipe_text, threads, style, process, program }, size, None)
+        let (style, process, machines) = (self.style, self.process, self.machines);
+        Ok((Job { plan, data, run, recipe_text, threads, style, process, program, machines }, size))
     }
 
     fn put(self, key: &str, value: &(impl Serialize + ?Sized)) -> Self {

@@ -3,6 +3,7 @@
 //! Owns the words for a run's state. Never writes, and never asks a live run anything.
 
 use crate::audit::machines::Machines;
+use crate::cluster::detached::{self, Detached};
 use crate::failure::{Context, Result};
 use crate::run_dir::lock::Holder;
 use crate::run_dir::run_id;
@@ -64,6 +65,8 @@ pub struct History {
     pub reason: Option<String>,
     /// The process at work on it.
     pub pid: Option<u32>,
+    /// The machine of its controller, where that is not this one.
+    pub detached: Option<String>,
     /// When it began, in seconds since 1970.
     pub started: Option<f64>,
     /// When something last happened, in seconds since 1970.
@@ -113,11 +116,13 @@ impl History {
     /// Reads the run in `folder`.
     pub fn read(folder: &Path) -> Result<Self> {
         // First the lock: a run that ends in between has then said how.
-        let holder = Holder::of(folder)?;
+        let holder = detached::holder(folder)?;
+        let detached = Detached::read(folder)?.filter(|detached| !detached.is_fetched);
         let path = folder.join(journal::FILE);
         let events =
             journal::read(&path).context(|| format!("cannot read `{}`", path.display()))?;
-        Ok(Self::of(folder, holder, &events))
+        let detached = detached.map(|detached| detached.head.name);
+        Ok(Self { detached, ..Self::of(folder, holder, &events) })
     }
 
     /// What the events of a run tell.
@@ -129,6 +134,7 @@ impl History {
             state: if holder.is_live() { Standing::Running } else { Standing::Killed },
             reason: None,
             pid: holder.pid(),
+            detached: None,
             started: events.first().map(|e| e.unix_seconds),
             updated: events.last().map(|e| e.unix_seconds),
             seconds: events.last().map_or(0.0, |e| e.seconds),

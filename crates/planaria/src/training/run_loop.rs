@@ -4,6 +4,7 @@
 //! [`Journal`] and from there to the [`Recorder`]. Never formats anything.
 
 use crate::clock::{self, Stopwatch};
+use crate::cluster::detached::Machines;
 use crate::failure::{Context, Failure, Result};
 use crate::progress::{Progress, Style};
 use crate::run_dir::{CHECKPOINTS, RunDir};
@@ -54,6 +55,8 @@ pub struct Job {
     pub process: Stopwatch,
     /// The program that other processes of the run are; nothing where there are none.
     pub program: Option<PathBuf>,
+    /// Machines that are there already; those of the recipe's pool otherwise.
+    pub machines: Option<Machines>,
 }
 
 /// A run under way.

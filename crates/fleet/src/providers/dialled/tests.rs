@@ -1,0 +1,135 @@
+//! Hosts that call, opened as any machine is.
+
+use super::*;
+use crate::host::calling::Calling;
+use crate::host::remote::Remote;
+use crate::host::serve::{self, Leave, Setting};
+use crate::host::words::{Hello, VERSION};
+use planaria_protocol::Secret;
+use planaria_protocol::clock::Clock;
+use planaria_protocol::tls::Authority;
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+
+struct Still;
+
+impl Clock for Still {
+    fn now(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn unix_seconds(&self) -> f64 {
+        0.0
+    }
+
+    fn cpu(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+fn program() -> Program {
+    let (path, sha256) = (PathBuf::new(), String::new());
+    Program { path, sha256, bytes: 0, arch: "", build: "b".into() }
+}
+
+fn machine(name: &str) -> Machine {
+    Machine { name: name.into(), handle: name.into(), groups: Vec::new() }
+}
+
+struct Scene {
+    dialled: Dialled,
+    calling: Calling,
+    tag: Tag,
+}
+
+fn scene() -> Scene {
+    let authority = Authority::new("r").expect("an authority");
+    let secret = Secret::random().expect("a secret");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address").to_string();
+    let trust = authority.issue("controller").expect("a certificate");
+    let passport = Passport::new(secret.clone(), Some(&trust), None).expect("a passport");
+    let dialled = Dialled::new(vec![machine("m1"), machine("m2")], listener, passport, |_| {});
+    let trust = Some(authority.issue("m1").expect("a certificate"));
+    // The first leads nowhere, as an address of another network does.
+    let addresses = vec!["127.0.0.1:1".into(), address];
+    let calling = Calling { machine: "m1".into(), addresses, secret: secret.to_hex(), trust };
+    Scene { dialled: dialled.expect("it listens"), calling, tag: Tag::new("r-1").expect("a name") }
+}
+
+/// A host that calls, on a thread.
+fn host(calling: Calling, home: &Path) -> JoinHandle<Leave> {
+    let home = home.to_path_buf();
+    std::thread::spawn(move || {
+        let reached = calling.call("b").expect("it reaches the controller");
+        let hello = Hello {
+            version: VERSION,
+            build: "b".into(),
+            pid: 1,
+            hostname: "m1".into(),
+            cores: 1,
+            memory_bytes: 0,
+            disk_free_bytes: 0,
+            unix_seconds: 0.0,
+            addresses: reached.own.into_iter().collect(),
+            controller: Some(reached.controller),
+            folder: String::new(),
+        };
+        let setting = Setting { program: "/bin/false".into(), run: "r-1".into(), home, hello };
+        let (reading, writing) = carried::halves(reached.sender.clone(), reached.receiver);
+        let left = serve::run(setting, reading, writing, &Still).expect("it serves");
+        reached.sender.close();
+        left
+    })
+}
+
+#[test]
+fn a_host_that_calls_is_a_host_as_any() {
+    let Scene { dialled, calling, tag } = scene();
+    let home = tempfile::tempdir().expect("a folder");
+    let host = host(calling, home.path());
+    let channel = dialled.open(&tag, &machine("m1"), &program()).expect("it calls");
+    let remote = Remote::meet("m1", channel, "b", |_| {}).expect("it says hello");
+    assert_eq!(remote.hello.controller.as_deref(), Some("127.0.0.1"));
+    assert_eq!(remote.hello.addresses, ["127.0.0.1"]);
+    // A word of several frames' length.
+    let file = vec![7; 700_000];
+    let mut hands = &remote;
+    let path = home.path().join("x").display().to_string();
+    crate::setup::Hands::put(&mut hands, &path, 0o600, &mut &file[..]).expect("it is written");
+    assert_eq!(std::fs::read(home.path().join("x")).expect("the file"), file);
+    assert!(remote.say(ToHost::End));
+    assert!(matches!(host.join().expect("no panic"), Leave::Told));
+}
+
+#[test]
+fn a_host_that_is_let_go_is_not_told_to_end() {
+    let Scene { dialled, calling, tag } = scene();
+    let home = tempfile::tempdir().expect("a folder");
+    let first = host(calling.clone(), home.path());
+    let channel = dialled.open(&tag, &machine("m1"), &program()).expect("it calls");
+    drop(channel);
+    assert!(matches!(first.join().expect("no panic"), Leave::Gone));
+    // It calls again; nobody wants it, and that is told.
+    let second = host(calling, home.path());
+    for _ in 0..500 {
+        if !dialled.callers.waiting.lock().expect("no panic").is_empty() {
+            break;
+        }
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
+    drop(dialled);
+    assert!(matches!(second.join().expect("no panic"), Leave::Told));
+}
+
+#[test]
+fn strangers_are_no_machines() {
+    let Scene { dialled, calling, .. } = scene();
+    let other = Calling { machine: "m9".into(), ..calling.clone() };
+    assert!(other.call("b").is_ok(), "whoever has a certificate may call");
+    let liar = Calling { secret: Secret::random().expect("a secret").to_hex(), ..calling.clone() };
+    assert!(liar.call("b").is_err());
+    let naked = Calling { trust: None, ..calling };
+    assert!(naked.call("b").is_err());
+    assert!(dialled.callers.waiting.lock().expect("no panic").is_empty());
+}

@@ -1,0 +1,172 @@
+//! `planaria train --detach`: a run that needs neither this command nor its terminal.
+//!
+//! Owns the process that is left behind: it is started in a session of its own, so that no terminal
+//! can end it, talks as any training does until it has a run's folder, and from then on to a log in
+//! it. Never trains itself.
+
+use crate::commands::print;
+use crate::failure::{Context, Exit, Failure, Result};
+use crate::library::Planaria;
+use crate::progress::{Progress, Style, say};
+use crate::run_dir::{DEFAULT_RUNS, LOGS, run_id};
+use crate::screen;
+use crate::training::interrupt;
+use planaria_coordinator::journal;
+use planaria_fleet::local::OWN;
+use planaria_protocol::event::What;
+use std::ffi::OsString;
+use std::fs::{self, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+/// The log of the process that is left behind.
+pub const LOG: &str = "controller.log";
+/// How often it is looked whether the run has begun.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Longest name of a folder, in bytes.
+const FOLDER_BYTES_MAX: u64 = 64 << 10;
+
+/// Leaves a training behind, on this machine or on those of its pool, and says how to find it.
+pub fn run(training: Planaria, style: Style) -> Result<Option<Exit>> {
+    // What is wrong with the recipe is told by whoever trains.
+    if !training.source().is_ok_and(|source| source.recipe().pool.has_machines()) {
+        return here(style);
+    }
+    interrupt::listen(style);
+    let folder = training.detach()?;
+    let name = name(&folder);
+    let text = format!(
+        "run {} goes on by itself; `planaria logs {name} -f` follows it, `planaria stop {name}` \
+         ends it, and when it has ended either fetches it and gives its machines back",
+        folder.display()
+    );
+    Progress::new(style).note(&text);
+    print(&format!("{name}\n")).map(|()| None)
+}
+
+/// Leaves a training behind on this machine.
+fn here(style: Style) -> Result<Option<Exit>> {
+    let mut child = start()?;
+    pass_signals_on(&child);
+    let Some(folder) = folder(&mut child)? else {
+        // It has said why.
+        return Ok(exit(end_of(&mut child)?));
+    };
+    if let Some(status) = wait_for_begin(&mut child, &folder)? {
+        let log = fs::read_to_string(folder.join(LOGS).join(LOG)).unwrap_or_default();
+        if let Some(exit) = exit(status) {
+            say(&log);
+            return Ok(Some(exit));
+        }
+    }
+    let name = name(&folder);
+    let text = format!(
+        "run {} goes on by itself, as process {}; `planaria logs {name} -f` follows it, \
+         `planaria stop {name}` ends it",
+        folder.display(),
+        child.id()
+    );
+    Progress::new(style).note(&text);
+    print(&format!("{name}\n")).map(|()| None)
+}
+
+/// What the process that is left behind does as soon as there is a run: it lets go of what it
+/// shares with the command.
+pub fn settle(run: &Path) -> Result<()> {
+    let logs = run.join(LOGS);
+    let path = logs.join(LOG);
+    let open = || {
+        fs::create_dir_all(&logs)?;
+        OpenOptions::new().create(true).append(true).open(&path)
+    };
+    let log = open().context(|| format!("cannot write `{}`", path.display()))?;
+    let told = writeln!(std::io::stdout(), "{}", run.display());
+    told.and_then(|()| std::io::stdout().flush()).context(|| "cannot write to stdout".into())?;
+    screen::stamp();
+    for stream in [libc::STDOUT_FILENO, libc::STDERR_FILENO] {
+        // SAFETY: both are open descriptors of this process; what was written is flushed.
+        if unsafe { libc::dup2(log.as_raw_fd(), stream) } < 0 {
+            let why = std::io::Error::last_os_error();
+            return Err(Failure::failed(format!("cannot write to `{}`: {why}", path.display())));
+        }
+    }
+    Ok(())
+}
+
+/// What other commands find a run by.
+fn name(folder: &Path) -> String {
+    match folder.parent() == Some(Path::new(DEFAULT_RUNS)) {
+        true => run_id(folder),
+        false => folder.display().to_string(),
+    }
+}
+
+/// Starts this command again, without the terminal.
+fn start() -> Result<Child> {
+    let again = |word: OsString| if word == "--detach" { "--detached".into() } else { word };
+    let mut words = std::env::args_os();
+    let mut command = Command::new(OWN);
+    command.arg0(words.next().unwrap_or_else(|| "planaria".into())).args(words.map(again));
+    // Until it has a folder it says on this command's stderr what is wrong.
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    let begin = || {
+        // SAFETY: a system call on the process itself, which was forked just now and leads nothing.
+        match unsafe { libc::setsid() } {
+            -1 => Err(std::io::Error::last_os_error()),
+            _ => Ok(()),
+        }
+    };
+    // SAFETY: between fork and exec only a system call is made, which allocates nothing.
+    unsafe { command.pre_exec(begin) };
+    command.spawn().context(|| "cannot start a process".into())
+}
+
+/// As long as this command waits, Ctrl-C is meant for what it waits for.
+fn pass_signals_on(child: &Child) {
+    let pid = child.id() as libc::pid_t;
+    let pass = move || {
+        // SAFETY: sends a signal to a child, which is waited for by this process alone, at its end.
+        unsafe { libc::kill(pid, libc::SIGTERM) };
+    };
+    // Without a handler Ctrl-C ends this command alone, and the run can be stopped as any other.
+    let _ = ctrlc::set_handler(pass);
+}
+
+/// The folder of the run, once there is one; nothing where it came to none.
+fn folder(child: &mut Child) -> Result<Option<PathBuf>> {
+    use std::io::Read;
+    let Some(stdout) = child.stdout.take() else { return Ok(None) };
+    let mut line = Vec::new();
+    BufReader::new(stdout.take(FOLDER_BYTES_MAX))
+        .read_until(b'\n', &mut line)
+        .context(|| "cannot hear from the process that was started".into())?;
+    let text = String::from_utf8_lossy(&line).trim_end_matches('\n').to_owned();
+    Ok((!text.is_empty()).then(|| PathBuf::from(text)))
+}
+
+/// Waits until the training has begun; how the process has ended, where it has before.
+fn wait_for_begin(child: &mut Child, folder: &Path) -> Result<Option<ExitStatus>> {
+    loop {
+        if let Some(status) = child.try_wait().context(|| "cannot wait for a process".into())? {
+            return Ok(Some(status));
+        }
+        // What cannot be read yet is not written yet.
+        let events = journal::read(&folder.join(journal::FILE)).unwrap_or_default();
+        if events.iter().any(|event| matches!(event.what, What::Started(_))) {
+            return Ok(None);
+        }
+        std::thread::park_timeout(LOOK_EVERY);
+    }
+}
+
+fn end_of(child: &mut Child) -> Result<ExitStatus> {
+    child.wait().context(|| "cannot wait for a process".into())
+}
+
+fn exit(status: ExitStatus) -> Option<Exit> {
+    Exit::of_code(status.code().unwrap_or(Exit::Failed as i32))
+}
