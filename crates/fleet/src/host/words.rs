@@ -260,3 +260,78 @@ pub fn hear<W: DeserializeOwned>(from: &mut dyn Read) -> io::Result<Option<W>> {
         .map(Some)
         .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn hello() -> Hello {
+        Hello {
+            version: VERSION,
+            build: "b".into(),
+            pid: 7,
+            hostname: "node1".into(),
+            cores: 2,
+            memory_bytes: 1 << 34,
+            disk_free_bytes: 1 << 40,
+            unix_seconds: 1.5e9,
+            addresses: vec!["10.0.0.2".into()],
+            controller: None,
+            folder: "/x".into(),
+        }
+    }
+
+    #[test]
+    fn words_come_over_as_they_were_said() {
+        let to = [
+            ToHost::Start { process: 1 << 23, agent: Agent::Worker(2), orders: b"{}".to_vec() },
+            ToHost::Kill { process: 3 },
+            ToHost::Reach { addresses: vec!["10.0.0.1:4711".into()] },
+            ToHost::Done { task: 9, mark: "aa".into() },
+            ToHost::Alive,
+            ToHost::End,
+        ];
+        let from = [
+            FromHost::Hello(hello()),
+            FromHost::Ended { process: 3, ending: Ended::Signal(9) },
+            FromHost::Log { agent: Agent::Server(0), bytes: vec![0, 255] },
+            FromHost::Task { task: 9, outcome: Outcome::Failed(137) },
+            FromHost::Bye,
+        ];
+        let mut bytes = Vec::new();
+        to.iter().for_each(|word| say(&mut bytes, word).unwrap());
+        let mut reading = &bytes[..];
+        for word in &to {
+            assert_eq!(hear(&mut reading).unwrap().as_ref(), Some(word));
+        }
+        assert_eq!(hear::<ToHost>(&mut reading).unwrap(), None, "the end between two words");
+        let mut bytes = Vec::new();
+        from.iter().for_each(|word| say(&mut bytes, word).unwrap());
+        let mut reading = &bytes[..];
+        for word in &from {
+            assert_eq!(hear(&mut reading).unwrap().as_ref(), Some(word));
+        }
+    }
+
+    #[test]
+    fn a_word_that_is_cut_off_or_too_long_is_an_error() {
+        let mut bytes = Vec::new();
+        say(&mut bytes, &FromHost::Hello(hello())).unwrap();
+        for end in 1..bytes.len() {
+            assert!(hear::<FromHost>(&mut &bytes[..end]).is_err(), "{end} bytes");
+        }
+        let long = (FRAME_BYTES_MAX as u32 + 1).to_le_bytes();
+        assert!(hear::<FromHost>(&mut &long[..]).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_a_machine_says_is_survived(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let length = (bytes.len() as u32).to_le_bytes();
+            let frame = [&length[..], &bytes].concat();
+            let _ = hear::<FromHost>(&mut &frame[..]);
+            let _ = hear::<ToHost>(&mut &bytes[..]);
+        }
+    }
+}
