@@ -87,7 +87,7 @@ fn wait_for(place: &Place, run: &str, state: &str) {
         if status["state"] == state && status["pid"].is_null() {
             return;
         }
-        std::thread::sleep(Duration::from_millis(50));
+        std::thread::park_timeout(Duration::from_millis(50));
     }
     panic!("run {run} is not {state}");
 }
