@@ -3,6 +3,7 @@
 
 use crate::binary::{Place, RECIPE, talk};
 use crate::hosts::Hosts;
+use crate::support::engine::Engine;
 use serde_json::Value;
 use std::path::Path;
 use std::process::Output;
@@ -189,6 +190,24 @@ fn hosts_that_cannot_reach_each_other_are_refused_and_given_back() {
     assert_eq!(refused.status.code(), Some(2), "{}", talk(&refused));
     assert!(talk(&refused).contains("h2 cannot reach h1"), "{}", talk(&refused));
     nothing_is_left(&hosts, 2);
+}
+
+#[test]
+fn a_run_in_containers_is_left_to_them_and_fetched() {
+    let Some(engine) = Engine::up() else { return };
+    let socket = engine.socket();
+    let pool = format!(
+        "{{provider: docker, machines: 1, workers: 2, servers: 1, docker: {{socket: {}}}}}",
+        Path::new(&socket).display()
+    );
+    let scene = Scene::new(&pool);
+    let expected = scene.expected();
+    let words = [&["train", "pool.yaml", "--detach"], &LONGER[..]].concat();
+    let run = scene.said(&words).trim().to_owned();
+    scene.wait_until(&run, "fetched", |s| s["state"] == "completed" && s["detached"].is_null());
+    assert_eq!(scene.weights(), expected);
+    let held = std::fs::read_to_string(scene.place.only_run().join("resources.jsonl"));
+    assert_eq!(held.expect("a journal").matches("\"gone\"").count(), 1);
 }
 
 #[track_caller]
