@@ -143,6 +143,8 @@ pub struct Fault {
     pub hint: Option<String>,
     /// What helps.
     pub remedy: Remedy,
+    /// Whether it came before anything was begun on the machine, which then need not be given back.
+    pub is_untouched: bool,
 }
 
 /// What helps against a fault.
@@ -160,7 +162,7 @@ impl Fault {
     /// A fault that another attempt may get over.
     pub fn retry(machine: impl Into<String>, what: impl Into<String>) -> Self {
         let (machine, what) = (machine.into(), what.into());
-        Self { machine, what, hint: None, remedy: Remedy::Retry }
+        Self { machine, what, hint: None, remedy: Remedy::Retry, is_untouched: false }
     }
 
     /// A fault of this machine, with what to do about it.
@@ -170,7 +172,13 @@ impl Fault {
         hint: impl Into<String>,
     ) -> Self {
         let (machine, what) = (machine.into(), what.into());
-        Self { machine, what, hint: Some(hint.into()), remedy: Remedy::Replace }
+        Self {
+            machine,
+            what,
+            hint: Some(hint.into()),
+            remedy: Remedy::Replace,
+            is_untouched: false,
+        }
     }
 
     /// A fault of the recipe or of the provider's settings.
@@ -180,7 +188,7 @@ impl Fault {
         hint: impl Into<String>,
     ) -> Self {
         let (machine, what) = (machine.into(), what.into());
-        Self { machine, what, hint: Some(hint.into()), remedy: Remedy::Fix }
+        Self { machine, what, hint: Some(hint.into()), remedy: Remedy::Fix, is_untouched: false }
     }
 }
 

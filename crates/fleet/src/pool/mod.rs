@@ -71,6 +71,8 @@ pub struct Pool {
     logs: PathBuf,
     open_logs: BTreeMap<Agent, File>,
     looked: Option<Duration>,
+    /// When hosts were last told that the controller lives.
+    told: Duration,
 }
 
 struct Live {
@@ -80,7 +82,6 @@ struct Live {
     route: Route,
     heard: u64,
     silent: Duration,
-    told: Duration,
 }
 
 /// Where a process may be started.
@@ -118,6 +119,7 @@ impl Pool {
             logs,
             open_logs: BTreeMap::new(),
             looked: None,
+            told: Duration::ZERO,
         }
     }
 
@@ -314,8 +316,8 @@ impl Pool {
         self.opened.remove(&number);
         let Raised { machine, attempt, remote, route } = raised;
         self.notes.push(format!("{}: ready, {}", machine.name, route.what));
-        let (heard, silent, told) = (remote.heard(), Duration::ZERO, now);
-        let live = Live { machine, attempt, remote, route, heard, silent, told };
+        let (heard, silent) = (remote.heard(), Duration::ZERO);
+        let live = Live { machine, attempt, remote, route, heard, silent };
         self.live.insert(number, live);
         self.step(now, Input::Ready { number });
     }
@@ -354,9 +356,14 @@ impl Pool {
             live.heard = heard;
             if live.silent >= SILENCE_MAX {
                 silent.push(*number);
-            } else if now - live.told >= ALIVE_EVERY {
-                live.told = now;
-                live.remote.say(ToHost::Alive);
+            }
+        }
+        if now.saturating_sub(self.told) >= ALIVE_EVERY {
+            self.told = now;
+            // Those too that are being set up, which may take longer than their lease.
+            let live = self.live.values().map(|live| &live.remote);
+            for remote in live.chain(self.opened.values()) {
+                remote.say(ToHost::Alive);
             }
         }
         if self.told_opened.is_none_or(|told| now - told >= ALIVE_EVERY) {
@@ -407,6 +414,7 @@ impl Pool {
             resources: self.resources.clone(),
             announce: self.announce.clone(),
             over: self.over.clone(),
+            was_left: false,
         };
         let name = raising.machine.name.clone();
         let thread = std::thread::Builder::new().name("raise".into()).spawn(|| raising.run());

@@ -122,11 +122,13 @@ pub struct Raising {
     pub announce: Sender<News>,
     /// Whether nobody needs it any more.
     pub over: Arc<AtomicBool>,
+    /// Whether something of before may be left on it that could not be given back.
+    pub was_left: bool,
 }
 
 impl Raising {
     /// To the end.
-    pub fn run(self) {
+    pub fn run(mut self) {
         let number = self.number;
         let news = match self.raise() {
             Ok(raised) if !self.is_over() => News::Ready { number, raised: Box::new(raised) },
@@ -136,7 +138,10 @@ impl Raising {
                 return;
             }
             Err(fault) => {
-                self.give_back();
+                match fault.is_untouched && !self.was_left {
+                    true => self.cross_out(),
+                    false => self.give_back(),
+                }
                 News::Failed { number, fault }
             }
         };
@@ -148,13 +153,14 @@ impl Raising {
         self.over.load(Ordering::SeqCst)
     }
 
-    fn raise(&self) -> Result<Raised, Fault> {
-        let Means { provider, run, program, .. } = &*self.means;
-        let machine = &self.machine;
+    fn raise(&mut self) -> Result<Raised, Fault> {
+        let means = self.means.clone();
+        let Means { provider, run, program, .. } = &*means;
+        let machine = &self.machine.clone();
         if self.is_held() {
             // What is left of an attempt or a session before must not meet this one. A machine that
             // cannot be reached says so below.
-            let _ = provider.destroy(run, machine);
+            self.was_left = provider.destroy(run, machine).is_err();
         }
         self.write_down()?;
         self.unless_over()?;
@@ -245,10 +251,14 @@ impl Raising {
     fn give_back(&self) {
         let Means { provider, run, .. } = &*self.means;
         if provider.destroy(run, &self.machine).is_ok() {
-            let mut resources = self.resources.lock().expect("no thread panics with them");
-            // Where it cannot be crossed out it is destroyed once more, which is no error.
-            let _ = resources.gone(&self.machine.name);
+            self.cross_out();
         }
+    }
+
+    fn cross_out(&self) {
+        let mut resources = self.resources.lock().expect("no thread panics with them");
+        // Where it cannot be crossed out it is destroyed once more, which is no error.
+        let _ = resources.gone(&self.machine.name);
     }
 }
 

@@ -277,7 +277,8 @@ impl Roster {
 
     fn room_for_server(&mut self, now: Duration) -> Where {
         if self.servers_here.is_none() {
-            let is_open = |m: &Member| m.is_direct.is_some() || m.stage == Stage::GivenUp;
+            // Nobody waits for one that could not be had at first: it may never come.
+            let is_open = |m: &Member| m.is_direct.is_some() || m.attempts > 0;
             let settled = now >= SETTLING || self.members.values().all(is_open);
             if settled && self.members.values().any(|m| m.is_direct.is_some()) {
                 let tunnelled = self.members.values().any(|m| m.is_direct == Some(false));

@@ -115,8 +115,8 @@ fn place(staged: &str, to: &str, mode: &str, body: &str) -> String {
     format!(
         r#"staged={staged} to={to} mode='{mode}' body={body}
 at=$to
-while [ ! -e "$at" ] && [ "$at" != / ] && [ "$at" != . ]; do at=$(dirname -- "$at"); done
-[ -d "$at" ] || at=$(dirname -- "$at")
+while [ ! -e "$at" ] && [ "$at" != / ] && [ "$at" != . ]; do at=$(dirname -- "$at") || exit; done
+[ -d "$at" ] || at=$(dirname -- "$at") || exit
 as_root=
 if [ ! -w "$at" ] && [ "$(id -u)" -ne 0 ]; then
   sudo -n true >/dev/null 2>&1 || {{ echo "$at is not writable"; rm -f -- "$staged"; exit {NO_SUDO}; }}

@@ -72,7 +72,7 @@ fn assert_fault(fault: &Fault, remedy: Remedy, words: &[&str]) {
 }
 
 /// The libraries and the loader of the program, and a shell with its own.
-fn system_files() -> Vec<String> {
+pub fn system_files() -> Vec<String> {
     let mut files = vec!["/bin/sh".to_owned()];
     for program in [env!("CARGO_BIN_EXE_planaria"), "/bin/sh"] {
         let listed = Command::new("ldd").arg(program).stdin(Stdio::null()).output().expect("ldd");

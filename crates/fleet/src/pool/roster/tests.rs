@@ -121,4 +121,13 @@ fn servers_go_to_their_group_or_stay_here_when_a_machine_needs_a_tunnel() {
     assert_eq!(roster.place(Duration::ZERO, Agent::Server(0)), Where::Nowhere);
     roster.step(Duration::ZERO, Input::Opened { number: 1, is_direct: true }, &plan);
     assert_eq!(roster.place(Duration::ZERO, Agent::Server(0)), Where::Here);
+    let mut roster = Roster::new(2, 2, None);
+    roster.step(Duration::ZERO, Input::Look, &plan);
+    let fault = Fault::retry("m1", "it cannot be reached");
+    roster.step(Duration::ZERO, Input::Failed { number: 1, fault }, &plan);
+    assert_eq!(roster.place(Duration::ZERO, Agent::Server(0)), Where::Nowhere);
+    roster.step(Duration::ZERO, Input::Opened { number: 0, is_direct: true }, &plan);
+    roster.step(Duration::ZERO, Input::Ready { number: 0 }, &plan);
+    let there = Where::There(0);
+    assert_eq!(roster.place(Duration::ZERO, Agent::Server(0)), there, "nobody waits for the other");
 }

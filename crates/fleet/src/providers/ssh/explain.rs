@@ -10,8 +10,21 @@ use std::path::Path;
 /// Longest part of a message that is passed on.
 const SHOWN_CHARS_MAX: usize = 300;
 
+/// What `ssh` says where no command was begun on the machine.
+const BEFORE: [&str; 4] = [
+    "ssh: connect to host",
+    "Permission denied (",
+    "Host key verification failed",
+    "Could not resolve hostname",
+];
+
 /// Explains why `ssh` ended before its command did.
 pub fn explain(settings: &Settings, host: &Host, said: &str) -> Fault {
+    let is_untouched = BEFORE.iter().any(|words| said.contains(words));
+    Fault { is_untouched, ..meaning(settings, host, said) }
+}
+
+fn meaning(settings: &Settings, host: &Host, said: &str) -> Fault {
     let has = |text: &str| said.contains(text);
     let (name, whom) = (host.name.as_str(), host.whom());
     if has("HOST IDENTIFICATION HAS CHANGED") {

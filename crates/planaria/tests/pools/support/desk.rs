@@ -80,6 +80,42 @@ impl Desk {
         fs::read_to_string(self.path("train.log")).unwrap_or_default()
     }
 
+    /// Puts a file into the folder.
+    pub fn put(&self, name: &str, text: &str) {
+        fs::write(self.path(name), text).expect("a file");
+    }
+
+    /// Starts a command; what it says is in [`Desk::said`] while it does.
+    #[track_caller]
+    pub fn start(&self, words: &[&str], env: &[(&str, &str)]) -> Training {
+        let said = fs::File::create(self.path("said.log")).expect("a log");
+        let mut command = self.command(words);
+        command.envs(env.iter().copied()).stdout(Stdio::piped()).stderr(said);
+        Training::of(command.spawn().expect("the binary starts"))
+    }
+
+    /// What the command that was started last has said so far.
+    pub fn said(&self) -> String {
+        fs::read_to_string(self.path("said.log")).unwrap_or_default()
+    }
+
+    /// Waits until it has said this.
+    #[track_caller]
+    pub fn hears(&self, training: &mut Training, what: &str) {
+        eventually(what, || {
+            let (said, ended) = (self.said(), training.child().try_wait());
+            let is_said = said.contains(what);
+            assert!(is_said || matches!(ended, Ok(None)), "it ended without `{what}`: {said}");
+            is_said
+        });
+    }
+
+    /// The newest run's folder.
+    #[track_caller]
+    pub fn run(&self) -> PathBuf {
+        self.runs().into_iter().max().expect("a run")
+    }
+
     /// Folders of runs.
     pub fn runs(&self) -> Vec<PathBuf> {
         let entries = fs::read_dir(self.path("runs")).into_iter().flatten().flatten();
@@ -97,6 +133,12 @@ impl Training {
 
     fn child(&mut self) -> &mut Child {
         self.0.as_mut().expect("it is under way")
+    }
+
+    /// As from a keyboard.
+    pub fn interrupt(&mut self) {
+        // SAFETY: sends a signal to a child that was started here and not waited for yet.
+        unsafe { libc::kill(self.child().id() as libc::pid_t, libc::SIGINT) };
     }
 
     /// Ends it without a word.

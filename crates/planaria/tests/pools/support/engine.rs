@@ -162,6 +162,11 @@ impl Engine {
         let _ = fs::remove_file(self.folder.join("exec/containerd/containerd.pid"));
     }
 
+    /// Where it keeps what it knows of containers, and what they write.
+    pub fn containers(&self) -> PathBuf {
+        self.folder.join("data/containers")
+    }
+
     fn log(&self) -> PathBuf {
         self.folder.join("log")
     }
