@@ -177,6 +177,8 @@ pub struct Hello {
     pub controller: Option<String>,
     /// The run's folder on that machine.
     pub folder: String,
+    /// Where others may try whether they reach the machine; whoever connects is told nothing.
+    pub probe: Option<u16>,
 }
 
 /// How a task has ended.
@@ -279,6 +281,7 @@ mod tests {
             addresses: vec!["10.0.0.2".into()],
             controller: None,
             folder: "/x".into(),
+            probe: Some(4711),
         }
     }
 

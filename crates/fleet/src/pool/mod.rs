@@ -57,7 +57,6 @@ pub struct Pool {
     live: BTreeMap<u32, Live>,
     /// Hosts of machines that are being set up.
     opened: BTreeMap<u32, Arc<Remote>>,
-    told_opened: Option<Duration>,
     raising: BTreeMap<u32, std::thread::JoinHandle<()>>,
     announce: Sender<News>,
     inbox: Receiver<News>,
@@ -105,7 +104,6 @@ impl Pool {
             roster,
             live: BTreeMap::new(),
             opened: BTreeMap::new(),
-            told_opened: None,
             raising: BTreeMap::new(),
             announce,
             inbox,
@@ -363,12 +361,6 @@ impl Pool {
             // Those too that are being set up, which may take longer than their lease.
             let live = self.live.values().map(|live| &live.remote);
             for remote in live.chain(self.opened.values()) {
-                remote.say(ToHost::Alive);
-            }
-        }
-        if self.told_opened.is_none_or(|told| now - told >= ALIVE_EVERY) {
-            self.told_opened = Some(now);
-            for remote in self.opened.values() {
                 remote.say(ToHost::Alive);
             }
         }

@@ -28,6 +28,8 @@ pub struct Means {
     pub addresses: Vec<String>,
     /// The coordinator's port.
     pub port: u16,
+    /// Where the first machine that was opened can be tried by the others.
+    pub first: Mutex<Option<String>>,
     /// Does the set-up.
     pub prepare: Prepare,
     /// Seconds since 1970, by the controller's clock.
@@ -172,7 +174,7 @@ impl Raising {
         let remote = Arc::new(Remote::meet(&machine.name, channel, &program.build, tell)?);
         self.inspect(&remote)?;
         let route = self.route(&remote)?;
-        let is_direct = route.via.is_none();
+        let is_direct = route.via.is_none() && self.reaches_first(&remote, &route)?;
         let _ = self.announce.send(News::Opened { number, is_direct, remote: remote.clone() });
         self.unless_over()?;
         (self.means.prepare)(machine, &remote)?;
@@ -246,6 +248,25 @@ impl Raising {
         let own = hello.addresses.first().cloned().unwrap_or_else(|| "127.0.0.1".to_owned());
         let (machine, folder, cores) = (name.clone(), hello.folder.clone(), hello.cores);
         Ok(Route { machine, controller, via, advertise: bracketed(&own), folder, cores, what })
+    }
+
+    /// Whether machines reach each other, and not only the controller: the first is tried by all
+    /// others.
+    fn reaches_first(&self, remote: &Remote, route: &Route) -> Result<bool, Fault> {
+        let own = remote.hello.probe.map(|port| format!("{}:{port}", route.advertise));
+        let mut first = self.means.first.lock().expect("no thread panics with it");
+        let Some(target) = first.clone() else {
+            *first = own;
+            return Ok(true);
+        };
+        drop(first);
+        let reached = remote.reach(vec![target])?.is_some();
+        if !reached {
+            let name = &self.machine.name;
+            let note = format!("{name}: it cannot reach the others, so servers stay here");
+            let _ = self.announce.send(News::Note(note));
+        }
+        Ok(reached)
     }
 
     fn give_back(&self) {

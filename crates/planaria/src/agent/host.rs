@@ -140,6 +140,7 @@ fn hello(home: &Path, ends: (Option<String>, Option<String>)) -> Hello {
         addresses,
         controller: controller.or_else(gateway),
         folder: String::new(),
+        probe: None,
     }
 }
 

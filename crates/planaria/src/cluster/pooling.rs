@@ -23,7 +23,7 @@ use planaria_protocol::tls::Authority;
 use std::fs::OpenOptions;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// The program that plays playbooks.
 const ANSIBLE: &str = "ansible-playbook";
@@ -87,7 +87,8 @@ impl Pooling {
         let addresses = address.map_or_else(interfaces, |address| vec![address]);
         let prepare = prepare(setup, provider.clone(), run.clone(), folder.to_path_buf());
         let unix_seconds = clock::unix_seconds;
-        let means = Means { provider, run, program, addresses, port: 0, prepare, unix_seconds };
+        let (port, first) = (0, Mutex::default());
+        let means = Means { provider, run, program, addresses, port, first, prepare, unix_seconds };
         let authority = Authority::new(&id).map_err(Failure::failed)?;
         Ok(Self { authority, means, resources, roster })
     }

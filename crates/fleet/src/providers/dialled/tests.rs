@@ -74,6 +74,7 @@ fn host(calling: Calling, home: &Path) -> JoinHandle<Leave> {
             addresses: reached.own.into_iter().collect(),
             controller: Some(reached.controller),
             folder: String::new(),
+            probe: None,
         };
         let setting = Setting { program: "/bin/false".into(), run: "r-1".into(), home, hello };
         let (reading, writing) = carried::halves(reached.sender.clone(), reached.receiver);
