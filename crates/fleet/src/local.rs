@@ -73,6 +73,8 @@ pub struct Local {
     children: Vec<Running>,
     /// Where coordinators listen, one after another.
     listener: Option<TcpListener>,
+    /// Variables that no child inherits.
+    hidden: Vec<String>,
     exits: Receiver<Exit>,
     announce: Sender<Exit>,
     stays_on_its_thread: PhantomData<*const ()>,
@@ -99,10 +101,16 @@ impl Local {
             logs: logs.to_path_buf(),
             children: Vec::new(),
             listener: None,
+            hidden: Vec::new(),
             exits,
             announce,
             stays_on_its_thread: PhantomData,
         }
+    }
+
+    /// No child is to inherit these variables: they hold secrets.
+    pub fn hide(&mut self, variables: Vec<String>) {
+        self.hidden = variables;
     }
 
     /// Holds the place where coordinators listen, so that nobody else takes it while none lives;
@@ -137,6 +145,9 @@ impl Local {
             command.arg0(OWN_NAME);
         }
         command.arg("agent");
+        for name in &self.hidden {
+            command.env_remove(name);
+        }
         match agent {
             Agent::Coordinator | Agent::Console => command.arg("coordinator"),
             Agent::Server(n) => command.args(["server", &n.to_string()]),

@@ -145,6 +145,18 @@ impl Step {
         self.mode.as_deref().and_then(|text| u32::from_str_radix(text, 8).ok())
     }
 
+    /// Variables of this machine that it takes secrets from.
+    pub fn variables(&self) -> impl Iterator<Item = &str> {
+        let values = self.values.values().filter_map(|value| match value {
+            Scalar::Text(text) => Some(text),
+            _ => None,
+        });
+        self.env.values().chain(values).filter_map(|text| match text.whence() {
+            Ok(Whence::Env(name)) => Some(name),
+            _ => None,
+        })
+    }
+
     /// What it is called: its name, or what it does.
     pub fn title(&self) -> String {
         let words = |words: &Words| words.list().collect::<Vec<_>>().join(" ");

@@ -390,7 +390,7 @@ impl Away {
         let source = Source::parse(&path.display().to_string(), &text, &[]);
         let source = source.map_err(Failure::user)?;
         let program = pooling::read(Path::new(OWN))?;
-        let provider = providers::detached(&source.recipe().pool, &program)?;
+        let provider = providers::for_run(source.recipe(), &program, true)?;
         let id = run_dir::run_id(folder);
         let run =
             Tag::new(&id).ok_or_else(|| Failure::user(format!("`{id}` names no machines")))?;

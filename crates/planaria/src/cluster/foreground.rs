@@ -102,6 +102,7 @@ impl<'a> Foreground<'a> {
         let (listener, port) = pooling::listen(everywhere)?;
         let mut here = Local::new(program, &logs);
         let held = here.hold(listener);
+        here.hide(pooling::secrets(&first.recipe));
         if let Some(course) = &mut first.course {
             course.listen = Some(held);
         }

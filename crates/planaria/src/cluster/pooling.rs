@@ -20,6 +20,8 @@ use planaria_fleet::setup::{self, Setup};
 use planaria_fleet::yard::Yard;
 use planaria_protocol::launch::{Launch, Parts, Trust};
 use planaria_protocol::tls::Authority;
+use planaria_recipe::Recipe;
+use planaria_recipe::setup::Step;
 use std::fs::OpenOptions;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -50,7 +52,7 @@ impl Pooling {
         let program = read(program)?;
         let provider = match &job.machines {
             Some(machines) => machines.0.clone(),
-            None => providers::of(pool, Some(&program))?,
+            None => providers::for_run(&job.plan.recipe, &program, false)?,
         };
         Self::with(job, program, provider).map(Some)
     }
@@ -58,7 +60,7 @@ impl Pooling {
     /// The same for machines that outlive the command.
     pub fn detached(job: &Job, program: &Path) -> Result<Self> {
         let program = read(program)?;
-        let provider = providers::detached(&job.plan.recipe.pool, &program)?;
+        let provider = providers::for_run(&job.plan.recipe, &program, true)?;
         Self::with(job, program, provider)
     }
 
@@ -144,6 +146,11 @@ fn prepare(setup: Setup, provider: Arc<dyn Provider>, run: Tag, folder: PathBuf)
         let mut hands = remote;
         setup.apply(&job, &mut hands, &mut log).map(drop)
     })
+}
+
+/// Variables of this machine that a recipe takes secrets from: no process inherits them.
+pub fn secrets(recipe: &Recipe) -> Vec<String> {
+    recipe.setup.iter().flat_map(Step::variables).map(str::to_owned).collect()
 }
 
 /// The place where coordinators listen, and its port.

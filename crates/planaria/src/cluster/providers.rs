@@ -2,7 +2,7 @@
 //!
 //! Owns how the words of a recipe become a provider's settings. Never asks a provider for anything.
 
-use crate::cluster::pooling::failure;
+use crate::cluster::pooling::{self, failure};
 use crate::failure::{Failure, Result};
 use planaria_fleet::host::tasks::user_home;
 use planaria_fleet::program::{FOLDER, Program};
@@ -10,6 +10,7 @@ use planaria_fleet::provider::Provider;
 use planaria_fleet::providers::docker::{self, Docker};
 use planaria_fleet::providers::local::Local;
 use planaria_fleet::providers::ssh::{self, Ssh};
+use planaria_recipe::Recipe;
 use planaria_recipe::pool::{self, HostEntry, HostKeys, Pool};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,18 +18,24 @@ use std::sync::Arc;
 /// The provider of a pool, for machines that run this program; whoever only gives machines back
 /// needs none.
 pub fn of(pool: &Pool, program: Option<&Program>) -> Result<Arc<dyn Provider>> {
-    made(pool, program, false)
+    made(pool, program, false, Vec::new())
 }
 
-/// The same for machines that outlive the command.
-pub fn detached(pool: &Pool, program: &Program) -> Result<Arc<dyn Provider>> {
-    made(pool, Some(program), true)
+/// The provider of a recipe's pool, for machines that a run is done on, and which may outlive the
+/// command. Nothing that it starts inherits variables with the recipe's secrets.
+pub fn for_run(recipe: &Recipe, program: &Program, detached: bool) -> Result<Arc<dyn Provider>> {
+    made(&recipe.pool, Some(program), detached, pooling::secrets(recipe))
 }
 
-fn made(pool: &Pool, program: Option<&Program>, detached: bool) -> Result<Arc<dyn Provider>> {
+fn made(
+    pool: &Pool,
+    program: Option<&Program>,
+    detached: bool,
+    hidden: Vec<String>,
+) -> Result<Arc<dyn Provider>> {
     Ok(match pool.provider {
         pool::Provider::Local => Arc::new(Local::new(&user_home().join(FOLDER).join("machines"))),
-        pool::Provider::Ssh => Arc::new(Ssh::new(ssh_settings(pool)?)),
+        pool::Provider::Ssh => Arc::new(Ssh::new(ssh::Settings { hidden, ..ssh_settings(pool)? })),
         pool::Provider::Docker => {
             let settings = docker::Settings {
                 image: pool.image.clone(),

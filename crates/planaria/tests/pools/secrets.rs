@@ -76,11 +76,7 @@ fn processes_are_silent(run: &Path) -> usize {
     for (pid, line) in &all {
         for file in ["cmdline", "environ"] {
             let bytes = fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
-            // The user's own variables are passed on beside the command, not to other machines.
-            let is_inherited = file == "environ" && line.contains(" agent coordinator ");
-            let words = [PLANTED[1], KEY, PLANTED[0]];
-            let words = if is_inherited { &words[..2] } else { &words };
-            assert_eq!(found(&bytes, words), None, "{file} of {line}");
+            assert_eq!(found(&bytes, &[PLANTED[1], KEY, PLANTED[0]]), None, "{file} of {line}");
         }
     }
     all.len()
@@ -90,7 +86,7 @@ fn processes_are_silent(run: &Path) -> usize {
 #[track_caller]
 fn watched(desk: &Desk, look: &mut dyn FnMut()) {
     let mut training = desk.start(&["train", "pool.yaml", "--json"], &[("PLANTED", PLANTED[0])]);
-    desk.hears(&mut training, " × ");
+    desk.hears(&mut training, " on ");
     let run = desk.run();
     let mut most = 0;
     eventually("the tenth epoch", || {

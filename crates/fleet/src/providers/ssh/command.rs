@@ -23,6 +23,9 @@ pub enum Sharing<'a> {
 pub fn ssh(settings: &Settings, host: &Host, sharing: Sharing<'_>, remote: &str) -> Command {
     let mut command = Command::new(&settings.client);
     command.args(options(settings, host));
+    for name in &settings.hidden {
+        command.env_remove(name);
+    }
     command.args(["-T", "-x", "-a"]);
     for option in [
         "RequestTTY=no",

@@ -22,6 +22,8 @@ pub struct Settings {
     pub connect_seconds: u64,
     /// How long a host may then say nothing.
     pub answer_seconds: u64,
+    /// Variables that no process is to inherit: they hold secrets.
+    pub hidden: Vec<String>,
     /// The OpenSSH client.
     pub client: PathBuf,
 }
@@ -35,6 +37,7 @@ impl Default for Settings {
             host_keys: HostKeys::Known,
             connect_seconds: 10,
             answer_seconds: 20,
+            hidden: Vec::new(),
             client: "ssh".into(),
         }
     }
