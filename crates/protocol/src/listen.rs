@@ -12,11 +12,11 @@ use crate::passport::Passport;
 use crate::ticks::Ticks;
 use crate::transport::wait;
 use libc::POLLIN;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind, PipeReader, PipeWriter};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
 
@@ -25,6 +25,9 @@ pub const UNKNOWN: usize = 256;
 
 /// Addresses of strangers that are told of, under TLS.
 const STRANGERS: usize = 256;
+
+/// The same from one address, where links are under TLS.
+const UNKNOWN_ALIKE: usize = 64;
 
 /// How long to leave the system alone when it cannot take a connection (too many open files).
 const PAUSE_MS: i32 = 100;
@@ -60,7 +63,7 @@ pub fn serve(
         strangers: Mutex::default(),
         generation,
         stopped: stopped.clone(),
-        unknown: AtomicUsize::new(0),
+        unknown: Mutex::default(),
         on_link: Box::new(on_link),
         on_refused: Box::new(on_refused),
     });
@@ -101,17 +104,44 @@ struct Door {
     /// The one in force, which may be raised.
     generation: Arc<AtomicU64>,
     stopped: Arc<AtomicBool>,
-    unknown: AtomicUsize,
+    /// Those who are not known yet, by their address.
+    unknown: Mutex<BTreeMap<IpAddr, usize>>,
     on_link: Box<dyn Fn(Join, Sender, Receiver) + Send + Sync>,
     on_refused: Box<dyn Fn(String) + Send + Sync>,
 }
 
 /// One of the places for those who are not known yet.
-struct Place(Arc<Door>);
+struct Place(Arc<Door>, IpAddr);
+
+impl Place {
+    /// A place, if there is one left. Where links are under TLS no one address takes them all: whoever
+    /// holds connections open without a word must not keep the run's own machines out.
+    fn take(door: &Arc<Door>, from: IpAddr) -> Option<Self> {
+        let mut unknown = door.unknown.lock().expect("nobody panics with the addresses");
+        let all: usize = unknown.values().sum();
+        let own = unknown.entry(from).or_default();
+        let is_bound = door.passport.is_trusted() && !from.is_loopback();
+        let most = if is_bound { UNKNOWN_ALIKE } else { UNKNOWN };
+        if all >= UNKNOWN || *own >= most {
+            if *own == 0 {
+                unknown.remove(&from);
+            }
+            return None;
+        }
+        *own += 1;
+        Some(Self(door.clone(), from))
+    }
+}
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.unknown.fetch_sub(1, Ordering::SeqCst);
+        let mut unknown = self.0.unknown.lock().expect("nobody panics with the addresses");
+        if let Some(own) = unknown.get_mut(&self.1) {
+            *own -= 1;
+            if *own == 0 {
+                unknown.remove(&self.1);
+            }
+        }
     }
 }
 
@@ -144,11 +174,10 @@ impl Door {
 
     /// Checks who it is on a thread of its own, so that a silent stranger keeps nobody waiting.
     fn open(self: &Arc<Self>, stream: TcpStream, from: SocketAddr) {
-        let place = Place(self.clone());
-        if self.unknown.fetch_add(1, Ordering::SeqCst) >= UNKNOWN {
-            return self
-                .turn_away(from, &format!("{UNKNOWN} connections are being checked already"));
-        }
+        let Some(place) = Place::take(self, from.ip()) else {
+            let why = format!("{UNKNOWN} connections are being checked already");
+            return self.turn_away(from, &why);
+        };
         let check = Builder::new().name("doorkeeper".to_string());
         let checked = check.spawn(move || {
             let door = place.0.clone();

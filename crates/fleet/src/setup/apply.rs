@@ -14,6 +14,8 @@ use std::time::Duration;
 
 /// Lines that are shown of a step that failed.
 const LAST_LINES: usize = 10;
+/// Bytes that one command may add to the log.
+const LOG_BYTES_MAX: usize = 16 << 20;
 /// Bytes kept to take those lines from.
 const LAST_BYTES: usize = 8 << 10;
 /// Pause before another attempt, and how often is looked whether it is still wanted.
@@ -220,8 +222,14 @@ impl Telling<'_> {
     fn follow<T>(&mut self, command: impl FnOnce(&mut dyn FnMut(&[u8])) -> T) -> T {
         let mut redactor = Redactor::new(self.secrets);
         let (log, last) = (&mut *self.log, &mut self.last);
+        let mut room = LOG_BYTES_MAX;
         let mut show = |bytes: &[u8]| {
-            let _ = log.write_all(bytes);
+            let written = bytes.len().min(room);
+            let _ = log.write_all(&bytes[..written]);
+            if written < bytes.len() && room > 0 {
+                let _ = writeln!(log, "\n== the rest of what it writes is left out");
+            }
+            room -= written;
             last.extend_from_slice(bytes);
             let over = last.len().saturating_sub(LAST_BYTES);
             last.drain(..over);

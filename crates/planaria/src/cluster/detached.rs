@@ -348,14 +348,15 @@ fn wait_for_begin(folder: &Path) -> Result<()> {
         if let Some(failure) = ended.and_then(Ended::failure) {
             return Err(failure);
         }
+        // However far it has come: nothing is left to itself that was to be stopped.
+        if interrupt::asked() {
+            let message = "stopped before the run was left to itself";
+            return Err(Failure { exit: Exit::Unsaved, ..Failure::failed(message) });
+        }
         let events = journal::read(&folder.join(journal::FILE)).unwrap_or_default();
         let has_begun = events.iter().any(|event| matches!(event.what, What::Started(_)));
         if has_begun || heard.ended.is_some() || since.elapsed() > BEGIN_WITHIN {
             return Ok(());
-        }
-        if interrupt::asked() {
-            let message = "stopped before the run began";
-            return Err(Failure { exit: Exit::Unsaved, ..Failure::failed(message) });
         }
         if !heard.is_live && since.elapsed() > CONTROL_WITHIN {
             let head = &away.detached.head.name;

@@ -4,6 +4,7 @@
 //! under `nohup` or for a script's background job, stays ignored. Never saves anything; the run loop
 //! looks at the flag after each step.
 
+use crate::clock::Stopwatch;
 use crate::cluster::control;
 use crate::failure::Exit;
 use crate::progress::{Style, say};
@@ -11,7 +12,7 @@ use crate::screen;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// How long a terminal may take to take a line.
@@ -23,6 +24,12 @@ pub const REASON: &str = "a signal asked for it";
 static LISTENING: AtomicBool = AtomicBool::new(false);
 static ASKED: AtomicBool = AtomicBool::new(false);
 static RUN: Mutex<Option<PathBuf>> = Mutex::new(None);
+/// When the first signal came.
+static FIRST: OnceLock<Stopwatch> = OnceLock::new();
+
+/// Signals closer together than this are one: `timeout` sends one to the process and one to its
+/// group, and a terminal that is closed sends two kinds.
+const ALIKE: Duration = Duration::from_millis(50);
 
 /// Starts listening. Called once, by commands that will have something to save.
 pub fn listen(style: Style) {
@@ -51,6 +58,10 @@ pub fn asked() -> bool {
 /// What a signal leads to; runs on a thread of its own.
 fn act(style: Style) {
     let run = RUN.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    if FIRST.get().is_some_and(|first| first.elapsed() < ALIKE) {
+        return;
+    }
+    FIRST.get_or_init(Stopwatch::start);
     match (run, ASKED.swap(true, Ordering::SeqCst)) {
         (None, _) => quit("stopped before the first step; nothing was left behind\n"),
         (Some(_), false) => {
