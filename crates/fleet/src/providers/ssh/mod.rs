@@ -327,9 +327,15 @@ impl Provider for Ssh {
         let mut words = vec![format!("ansible_host={}", host.host)];
         words.extend(host.user.iter().map(|user| format!("ansible_user={user}")));
         words.extend(host.port.iter().map(|port| format!("ansible_port={port}")));
+        // Words that need no quotes have none: ansible takes several strings in quotes, one after
+        // another, for one of Python's.
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:@%+,~".contains(c);
         let options: Vec<String> = command::common(&self.settings, &host)
-            .iter()
-            .map(|word| script::quoted(word))
+            .into_iter()
+            .map(|word| match word.chars().all(is_plain) && !word.is_empty() {
+                true => word,
+                false => script::quoted(&word),
+            })
             .collect();
         // In an inventory a value with spaces is in quotes, in which a backslash escapes.
         let options = options.join(" ").replace('\\', r"\\").replace('"', r#"\""#);
