@@ -34,7 +34,7 @@ pub fn run(options: &cli::Down, style: Style) -> Result<()> {
     let folders = folders(options)?;
     let mut summary = Summary::default();
     for folder in &folders {
-        match holdings::give_back(folder, &mut |word| progress.note(word)) {
+        match holdings::give_back(folder, options.forget, &mut |word| progress.note(word)) {
             Ok(account) => summary.runs.push(account),
             // Where there is one alone its failure is the command's.
             Err(failure) if folders.len() == 1 && !options.json => return Err(failure),
@@ -115,7 +115,11 @@ impl Summary {
             }
         };
         let message = format!("{what} could not be given back\n{}", lines.join("\n"));
-        Some(Failure::failed(message).hint(format!("then try again: {}", again.join(", "))))
+        let again = again.join(", ");
+        let hint = format!(
+            "then try again: {again}; or, where a machine is gone for good, with `--forget`"
+        );
+        Some(Failure::failed(message).hint(hint))
     }
 }
 
@@ -142,7 +146,8 @@ error: 2 machines could not be given back
   node2 of runs/b: no answer
     switch it on
 
-hint: then try again: `planaria down runs/b`";
+hint: then try again: `planaria down runs/b`; or, where a machine is gone for good, with \
+`--forget`";
         assert_eq!(summary.failure().unwrap().to_string(), expect);
     }
 }

@@ -115,7 +115,7 @@ pub fn fix(found: &mut Found, tell: &mut dyn FnMut(&str)) {
     let (mut strays, mut places) = (Vec::new(), Vec::new());
     for (place, left) in found.leaks.iter_mut().enumerate() {
         match &left.source {
-            Source::Run(folder) => match holdings::give_back(folder, tell) {
+            Source::Run(folder) => match holdings::give_back(folder, false, tell) {
                 Ok(account) => (left.fixed, left.kept) = (account.kept.is_empty(), account.kept),
                 Err(failure) => {
                     let (why, hint) = (failure.message, failure.hint.unwrap_or_default());

@@ -106,8 +106,9 @@ impl Kept {
     }
 }
 
-/// Stops a run if it lives, and gives back all that it holds. `tell` is told of each thing done.
-pub fn give_back(folder: &Path, tell: &mut dyn FnMut(&str)) -> Result<Account> {
+/// Stops a run if it lives, and gives back all that it holds; what cannot be is crossed out all the
+/// same where it is to be forgotten. `tell` is told of each thing done.
+pub fn give_back(folder: &Path, forget: bool, tell: &mut dyn FnMut(&str)) -> Result<Account> {
     let before = held(folder)?;
     detached::recall(folder, tell);
     stop_run(folder, tell)?;
@@ -143,6 +144,9 @@ pub fn give_back(folder: &Path, tell: &mut dyn FnMut(&str)) -> Result<Account> {
             Ok(()) => {
                 tell(&format!("gave back {}", machine.name));
                 account.given_back.push(machine.name.clone());
+            }
+            Err(fault) if forget && written.gone(&machine.name).is_ok() => {
+                tell(&format!("forgot {}: {}", machine.name, fault.what));
             }
             Err(fault) => account.kept.push(Kept::of(fault)),
         }
