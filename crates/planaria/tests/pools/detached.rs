@@ -197,7 +197,7 @@ fn a_run_in_containers_is_left_to_them_and_fetched() {
     let Some(engine) = Engine::up() else { return };
     let socket = engine.socket();
     let pool = format!(
-        "{{provider: docker, machines: 1, workers: 2, servers: 1, docker: {{socket: {}}}}}",
+        "{{provider: docker, machines: 2, workers: 2, servers: 1, docker: {{socket: {}}}}}",
         Path::new(&socket).display()
     );
     let scene = Scene::new(&pool);
@@ -207,7 +207,7 @@ fn a_run_in_containers_is_left_to_them_and_fetched() {
     scene.wait_until(&run, "fetched", |s| s["state"] == "completed" && s["detached"].is_null());
     assert_eq!(scene.weights(), expected);
     let held = std::fs::read_to_string(scene.place.only_run().join("resources.jsonl"));
-    assert_eq!(held.expect("a journal").matches("\"gone\"").count(), 1);
+    assert_eq!(held.expect("a journal").matches("\"gone\"").count(), 2);
 }
 
 #[track_caller]

@@ -179,6 +179,8 @@ impl Engine {
         let address = format!("{}/24", self.address());
         ip(&["addr", "add", &address, "dev", &self.bridge]);
         ip(&["link", "set", &self.bridge, "up"]);
+        // Another engine, or a firewall, may drop what one container says to another.
+        passage("-I", &self.bridge);
         fs::write(self.folder.join("bridge"), &self.bridge).expect("a note");
     }
 }
@@ -252,6 +254,7 @@ fn clear(folder: &Path) {
         let _ = Command::new("umount").args(["-l", place]).stderr(Stdio::null()).status();
     }
     if let Ok(bridge) = fs::read_to_string(folder.join("bridge")) {
+        passage("-D", &bridge);
         let _ = Command::new("ip").args(["link", "del", &bridge]).stderr(Stdio::null()).status();
         let root = Path::new("/sys/fs/cgroup");
         for hierarchy in fs::read_dir(root).into_iter().flatten().flatten() {
@@ -325,4 +328,11 @@ fn ip(arguments: &[&str]) {
 fn done(command: &mut Command) {
     let status = command.stdin(Stdio::null()).status().expect("it runs");
     assert!(status.success(), "{command:?}");
+}
+
+/// Lets frames pass from one port of a bridge to another, or no longer does. Where there is no
+/// firewall they pass anyway.
+fn passage(change: &str, bridge: &str) {
+    let rule = [change, "FORWARD", "-i", bridge, "-o", bridge, "-j", "ACCEPT"];
+    let _ = Command::new("iptables").args(rule).stderr(Stdio::null()).status();
 }
