@@ -210,14 +210,7 @@ impl Raising {
             let hint = format!("make room on it: at least {} MiB", DISK_BYTES_MIN >> 20);
             return Err(Fault::replace(name, what, hint));
         }
-        let skew = hello.unix_seconds - (self.means.unix_seconds)();
-        if skew.abs() > SKEW_SECONDS_MAX {
-            let way = if skew > 0.0 { "ahead" } else { "behind" };
-            let note = format!(
-                "{name}: its clock is {:.0} s {way}; the training does not depend on it, but the \
-                 times in its logs do (set it, with NTP or `date`)",
-                skew.abs()
-            );
+        if let Some(note) = skewed(name, hello.unix_seconds - (self.means.unix_seconds)()) {
             let _ = self.announce.send(News::Note(note));
         }
         Ok(())
@@ -283,10 +276,44 @@ impl Raising {
     }
 }
 
+/// What is said of a machine whose clock is so many seconds ahead.
+fn skewed(machine: &str, seconds: f64) -> Option<String> {
+    let way = if seconds > 0.0 { "ahead" } else { "behind" };
+    (seconds.abs() > SKEW_SECONDS_MAX).then(|| {
+        format!(
+            "{machine}: its clock is {:.0} s {way}; the training does not depend on it, but the \
+             times in its logs do (set it, with NTP or `date`)",
+            seconds.abs()
+        )
+    })
+}
+
 /// An IPv6 address as it is written before a port.
 fn bracketed(address: &str) -> String {
     match address.contains(':') && !address.starts_with('[') {
         true => format!("[{address}]"),
         false => address.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_off_is_told_of() {
+        assert_eq!(skewed("node1", 1.5), None);
+        assert_eq!(skewed("node1", -59.0), None);
+        let note = skewed("node1", 3700.0).expect("an hour is much");
+        assert!(note.starts_with("node1: its clock is 3700 s ahead;"), "{note}");
+        let note = skewed("node1", -61.0).expect("a minute is much");
+        assert!(note.contains("61 s behind") && note.contains("NTP"), "{note}");
+    }
+
+    #[test]
+    fn addresses_are_written_before_ports() {
+        for (address, expect) in [("10.0.0.1", "10.0.0.1"), ("fe80::1", "[fe80::1]")] {
+            assert_eq!(bracketed(address), expect);
+        }
     }
 }
