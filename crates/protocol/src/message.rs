@@ -32,6 +32,22 @@ pub enum Agent {
     Console,
 }
 
+impl Agent {
+    /// The agent of this name, as it is displayed; consoles have none of their own.
+    pub fn named(name: &str) -> Option<Self> {
+        if name == "coordinator" {
+            return Some(Self::Coordinator);
+        }
+        let (kind, number) = name.split_once('-')?;
+        let number = number.parse().ok()?;
+        match kind {
+            "worker" => Some(Self::Worker(number)),
+            "server" => Some(Self::Server(number)),
+            _ => None,
+        }
+    }
+}
+
 impl std::fmt::Display for Agent {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -566,4 +582,19 @@ impl Trouble {
 /// An event as it crosses the wire.
 pub fn event_bulk(event: &Event) -> Vec<u8> {
     serde_json::to_vec(event).expect("an event has string keys only")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agents_are_known_by_their_names() {
+        for agent in [Agent::Coordinator, Agent::Worker(0), Agent::Worker(12), Agent::Server(3)] {
+            assert_eq!(Agent::named(&agent.to_string()), Some(agent));
+        }
+        for name in ["console", "worker", "worker-", "worker-x", "clerk-1", ""] {
+            assert_eq!(Agent::named(name), None, "{name}");
+        }
+    }
 }

@@ -215,7 +215,7 @@ impl Foreground {
     fn follow(&mut self, world: &mut World<'_>, what: &What) {
         match what {
             What::Joined { agent, pid, .. } => {
-                if let Some(agent) = named(agent) {
+                if let Some(agent) = Agent::named(agent) {
                     self.tell(world, Input::Ready { agent, pid: *pid });
                 }
             }
@@ -294,16 +294,5 @@ impl Foreground {
                 None
             }
         }
-    }
-}
-
-/// The agent of this name.
-fn named(name: &str) -> Option<Agent> {
-    let (kind, number) = name.split_once('-')?;
-    let number = number.parse().ok()?;
-    match kind {
-        "worker" => Some(Agent::Worker(number)),
-        "server" => Some(Agent::Server(number)),
-        _ => None,
     }
 }

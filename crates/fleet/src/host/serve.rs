@@ -265,7 +265,7 @@ impl Logs {
         let Ok(entries) = fs::read_dir(&self.folder) else { return };
         for entry in entries.flatten() {
             let name = entry.file_name();
-            let agent = name.to_str().and_then(|name| named(name.strip_suffix(".log")?));
+            let agent = name.to_str().and_then(|name| Agent::named(name.strip_suffix(".log")?));
             let Some(agent) = agent else { continue };
             let at = self.read.entry(agent).or_default();
             while let Ok(bytes) = piece(&entry.path(), *at) {
@@ -285,20 +285,6 @@ fn piece(path: &Path, at: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(PIECE_BYTES as u64).read_to_end(&mut bytes)?;
     Ok(bytes)
-}
-
-/// The agent of this name.
-pub fn named(name: &str) -> Option<Agent> {
-    if name == "coordinator" {
-        return Some(Agent::Coordinator);
-    }
-    let (kind, number) = name.split_once('-')?;
-    let number = number.parse().ok()?;
-    match kind {
-        "worker" => Some(Agent::Worker(number)),
-        "server" => Some(Agent::Server(number)),
-        _ => None,
-    }
 }
 
 /// The host's folder on its machine, gone when this is dropped.

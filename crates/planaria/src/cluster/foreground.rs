@@ -236,7 +236,7 @@ impl<'a> Foreground<'a> {
     fn follow(&mut self, event: &Event) {
         match &event.what {
             What::Joined { agent, pid, .. } => {
-                if let Some(agent) = named(agent) {
+                if let Some(agent) = Agent::named(agent) {
                     self.tell(Input::Ready { agent, pid: *pid });
                 }
             }
@@ -466,17 +466,6 @@ fn absent(pulse: &Pulse) -> Vec<Agent> {
     workers.map(|w| Agent::Worker(w.worker)).chain(servers).collect()
 }
 
-/// The agent of this name.
-fn named(name: &str) -> Option<Agent> {
-    let (kind, number) = name.split_once('-')?;
-    let number = number.parse().ok()?;
-    match kind {
-        "worker" => Some(Agent::Worker(number)),
-        "server" => Some(Agent::Server(number)),
-        _ => None,
-    }
-}
-
 /// The last line of a log, without its time.
 fn last_line(log: &Path) -> Option<String> {
     let mut file = fs::File::open(log).ok()?;
@@ -496,16 +485,6 @@ fn last_line(log: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn agents_are_known_by_their_names() {
-        for agent in [Agent::Worker(0), Agent::Worker(12), Agent::Server(3)] {
-            assert_eq!(named(&agent.to_string()), Some(agent));
-        }
-        for name in ["coordinator", "worker", "worker-", "worker-x", "clerk-1"] {
-            assert_eq!(named(name), None, "{name}");
-        }
-    }
 
     #[test]
     fn the_last_line_of_a_log_is_what_it_ended_with() {
