@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 use std::ffi::{CStr, CString};
 use std::fs::{File, read_to_string};
 use std::io::{Read, Seek, Write};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::os::fd::FromRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
@@ -152,8 +152,24 @@ fn ssh_connection() -> (Option<String>, Option<String>) {
     (address(words.first()), address(words.get(2)))
 }
 
-/// The IPv4 addresses of this machine that others may reach.
+/// The IPv4 addresses of this machine that others may reach, first the one that it goes out by:
+/// bridges of containers come and go.
 pub fn interfaces() -> Vec<String> {
+    let outward = outward();
+    let others = all_interfaces().into_iter().filter(|address| Some(address) != outward.as_ref());
+    outward.iter().cloned().chain(others).collect()
+}
+
+/// The address that is used towards other networks, if there is a way to any. Nothing is sent.
+fn outward() -> Option<String> {
+    let socket = UdpSocket::bind(("0.0.0.0", 0)).ok()?;
+    // An address that documents may use (RFC 5737), and nobody has.
+    socket.connect(("203.0.113.1", 9)).ok()?;
+    let address = socket.local_addr().ok()?.ip();
+    (!address.is_loopback() && !address.is_unspecified()).then(|| address.to_string())
+}
+
+fn all_interfaces() -> Vec<String> {
     let mut found = Vec::new();
     let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
     // SAFETY: the call fills in the list, which is walked and given back below.
