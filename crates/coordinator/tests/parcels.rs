@@ -1,10 +1,13 @@
 //! Servers that do not have the run's folder: their files of checkpoints over real links.
 
+#[path = "support/clock.rs"]
+mod clock;
+
+use clock::{SystemClock, now};
 use planaria_coordinator::parameters;
 use planaria_coordinator::serve::parcels::Parcels;
 use planaria_numerics::optimizer;
 use planaria_protocol::checkpoint::{self, FORMAT, Manifest, Part, PartInfo, Shelf};
-use planaria_protocol::clock::Clock;
 use planaria_protocol::launch::{Facts, Launch, Parts, Size, Station};
 use planaria_protocol::listen::{self, Listening};
 use planaria_protocol::message::{
@@ -23,7 +26,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{Receiver as Inbox, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// 1,000 → 1,000 without more: 4 MB, and as much for each slot of the optimizer.
 const WIDTH: usize = 1000;
@@ -31,27 +34,6 @@ const PARAMETERS: usize = WIDTH * WIDTH + WIDTH;
 const BLOCKS: u32 = PARAMETERS.div_ceil(4096) as u32;
 const GENERATION: u64 = 7;
 const PATIENCE: Duration = Duration::from_secs(30);
-
-struct SystemClock(Instant);
-
-impl Clock for SystemClock {
-    fn now(&self) -> Duration {
-        self.0.elapsed()
-    }
-
-    fn unix_seconds(&self) -> f64 {
-        0.0
-    }
-
-    fn cpu(&self) -> Duration {
-        Duration::ZERO
-    }
-}
-
-#[expect(clippy::disallowed_methods, reason = "a test of processes waits in real time")]
-fn now() -> Instant {
-    Instant::now()
-}
 
 fn recipe() -> Recipe {
     let text = format!(

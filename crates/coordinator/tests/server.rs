@@ -1,7 +1,10 @@
 //! A server's process over real links, while coordinators and workers come and go.
 
+#[path = "support/clock.rs"]
+mod clock;
+
+use clock::{SystemClock, now};
 use planaria_coordinator::parameters;
-use planaria_protocol::clock::Clock;
 use planaria_protocol::launch::{Facts, Launch, Size, Station};
 use planaria_protocol::message::{
     Agent, FromServer, Join, Kept, Pull, Push, Share, Source, Steps, ToServer, Trouble,
@@ -14,33 +17,12 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver as Inbox, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// 500 → 500 without more: 250,500 parameters in two chunks, 1 MB.
 const PARAMETERS: usize = 500 * 500 + 500;
 const BLOCKS: std::ops::Range<u32> = 0..62;
 const PATIENCE: Duration = Duration::from_secs(20);
-
-struct SystemClock(Instant);
-
-impl Clock for SystemClock {
-    fn now(&self) -> Duration {
-        self.0.elapsed()
-    }
-
-    fn unix_seconds(&self) -> f64 {
-        0.0
-    }
-
-    fn cpu(&self) -> Duration {
-        Duration::ZERO
-    }
-}
-
-#[expect(clippy::disallowed_methods, reason = "a test of processes waits in real time")]
-fn now() -> Instant {
-    Instant::now()
-}
 
 fn launch(secret: &Secret, address: &str, state: Option<&Path>) -> Launch {
     let recipe = r#"{"name": "server", "data": {"train": "digits"},
