@@ -67,6 +67,9 @@ pub struct Leak {
     pub busy: bool,
 }
 
+/// Where every machine reaches itself.
+pub const LOOPBACK: &str = "127.0.0.1";
+
 /// Where machines come from. Calls wait, but never for longer than they say; any may come from any
 /// thread, and several at a time for different machines.
 pub trait Provider: Send + Sync {
@@ -119,6 +122,12 @@ pub trait Provider: Send + Sync {
     fn tunnel(&self, run: &Tag, machine: &Machine) -> Result<Option<String>, Fault> {
         let _ = (run, machine);
         Ok(None)
+    }
+
+    /// Whether its machines are this one, so that they and the controller reach each other over
+    /// loopback, which is there whatever becomes of other addresses.
+    fn is_here(&self) -> bool {
+        false
     }
 
     /// Whether nothing is left of a machine whose host has taken its leave, so that it need not be

@@ -6,7 +6,7 @@
 use crate::host::remote::{Remote, Told};
 use crate::pool::resources::Resources;
 use crate::program::Program;
-use crate::provider::{Fault, Machine, Provider, Tag};
+use crate::provider::{Fault, LOOPBACK, Machine, Provider, Tag};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
@@ -219,15 +219,17 @@ impl Raising {
     fn route(&self, remote: &Remote) -> Result<Route, Fault> {
         let Means { provider, run, addresses, port, .. } = &*self.means;
         let (name, hello) = (&self.machine.name, &remote.hello);
-        let mut candidates = addresses.clone();
-        candidates.extend(hello.controller.clone().filter(|address| !addresses.contains(address)));
+        let is_near = provider.is_here() || hello.controller.as_deref() == Some(LOOPBACK);
+        let near = is_near.then(|| LOOPBACK.to_owned());
+        let mut candidates: Vec<String> = near.into_iter().chain(addresses.clone()).collect();
+        candidates.extend(hello.controller.clone().filter(|address| !candidates.contains(address)));
         let targets = candidates.iter().map(|address| format!("{}:{port}", bracketed(address)));
         let found = remote.reach(targets.collect())?;
         let found = found.and_then(|found| found.rsplit_once(':').map(|(host, _)| host.to_owned()));
         let (controller, via) = match found {
             Some(controller) => (controller, None),
             None => match provider.tunnel(run, &self.machine)? {
-                Some(via) => ("127.0.0.1".to_owned(), Some(via)),
+                Some(via) => (LOOPBACK.to_owned(), Some(via)),
                 None => {
                     let tried = candidates.join(", ");
                     let what = format!("it cannot reach this machine (tried {tried}, port {port})");
@@ -238,9 +240,10 @@ impl Raising {
         };
         let way = if via.is_some() { ", through a tunnel" } else { "" };
         let what = format!("{} cores, {} GiB{way}", hello.cores, hello.memory_bytes >> 30);
-        let own = hello.addresses.first().cloned().unwrap_or_else(|| "127.0.0.1".to_owned());
+        let own = hello.addresses.first().filter(|_| !provider.is_here());
+        let own = own.map_or(LOOPBACK, String::as_str);
         let (machine, folder, cores) = (name.clone(), hello.folder.clone(), hello.cores);
-        Ok(Route { machine, controller, via, advertise: bracketed(&own), folder, cores, what })
+        Ok(Route { machine, controller, via, advertise: bracketed(own), folder, cores, what })
     }
 
     /// Whether machines reach each other, and not only the controller: the first is tried by all

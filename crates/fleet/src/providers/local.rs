@@ -77,6 +77,10 @@ impl Provider for Local {
         None
     }
 
+    fn is_here(&self) -> bool {
+        true
+    }
+
     fn plan(&self, run: &Tag, number: u32) -> Option<Machine> {
         Some(self.machine(run, &format!("m{}", u64::from(number) + 1)))
     }

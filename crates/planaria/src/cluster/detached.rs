@@ -23,7 +23,7 @@ use planaria_fleet::local::OWN;
 use planaria_fleet::pool::Means;
 use planaria_fleet::pool::resources::{self, Resources};
 use planaria_fleet::program::Program;
-use planaria_fleet::provider::{Fault, Machine, Provider, Ran, Remedy, Tag};
+use planaria_fleet::provider::{Fault, LOOPBACK, Machine, Provider, Ran, Remedy, Tag};
 use planaria_protocol::Secret;
 use planaria_protocol::event::What;
 use planaria_protocol::tls::Authority;
@@ -287,17 +287,16 @@ fn hand_over(
     let [head, others @ ..] = &raised[..] else {
         return Err(Failure::user("the pool has no machines"));
     };
-    let local = "127.0.0.1".to_owned();
     let mut addresses = head.remote.hello.addresses.clone();
-    if addresses.is_empty() {
-        addresses.push(local.clone());
+    if means.provider.is_here() || addresses.is_empty() {
+        addresses = vec![LOOPBACK.to_owned()];
     }
     let calling = |machine: &Machine, addresses: Vec<String>| {
         let (machine, secret) = (machine.name.clone(), secret.clone());
         let trust = Some(certificate(&machine)?);
         Ok::<_, Failure>(Calling { machine, addresses, secret, trust })
     };
-    let own = addresses.iter().cloned().chain([local]).collect();
+    let own = addresses.iter().cloned().chain([LOOPBACK.to_owned()]).collect();
     let orders = Orders {
         recipe: job.recipe_text.clone(),
         threads,

@@ -7,6 +7,7 @@ mod conformance;
 mod detached;
 mod docker;
 mod failing;
+mod given_hosts;
 mod giving_back;
 mod hosts;
 mod killed;
