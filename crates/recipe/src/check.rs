@@ -228,6 +228,7 @@ impl<'s> Checker<'s> {
             message += &format!(" in {}", self.title());
         }
         let hint = match known {
+            _ if self.path.is_empty() && elsewhere(&entry.key).is_some() => elsewhere(&entry.key),
             [] => Some(format!("{} has no options", self.title())),
             _ => self
                 .home(&entry.key, schema)
@@ -306,6 +307,17 @@ impl<'s> Checker<'s> {
         mistake.concerns = self.path.last().cloned();
         self.mistakes.push(mistake);
         None
+    }
+}
+
+/// Which command takes recipes with this section, where it is not this one.
+fn elsewhere(section: &str) -> Option<String> {
+    match section {
+        "script" => Some("recipes with a `script` are for `planaria run`".into()),
+        "model" | "data" | "train" => {
+            Some("a recipe has a `script` to run, or a `model` for `planaria train`".into())
+        }
+        _ => None,
     }
 }
 

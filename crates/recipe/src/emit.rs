@@ -1,15 +1,15 @@
 //! A recipe back to YAML.
 //!
-//! Owns the layout of resolved recipes. What it writes parses back to an equal [`Recipe`].
+//! Owns the layout of resolved recipes. What it writes parses back to an equal one.
 
 use crate::diagnostic::plain;
 use crate::node::Kind;
-use crate::sections::Recipe;
 use crate::yaml::resolve;
+use serde::Serialize;
 use serde_json::Value;
 
 /// Writes a recipe, one layer to a line where it has no layers inside.
-pub fn to_yaml(recipe: &Recipe) -> String {
+pub fn to_yaml(recipe: &impl Serialize) -> String {
     // Through text, because single-precision numbers are shortest there (0.1, not 0.10000000149).
     let value = serde_json::to_string(recipe)
         .and_then(|text| serde_json::from_str(&text))

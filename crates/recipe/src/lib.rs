@@ -13,7 +13,7 @@
 //! - [`plan`]: what would be done, in numbers
 //!
 //! Around it:
-//! - [`sections`], [`pool`], [`setup`], [`model`], [`train`]: the vocabulary as plain types, the single source
+//! - [`sections`], [`pool`], [`setup`], [`model`], [`train`], [`script`]: the vocabulary as plain types, the single source
 //! - [`shape`]: what each layer makes of its input
 //! - [`Source`]: a file through all steps; [`Diagnostics`]: its mistakes
 //! - [`schema`]: the vocabulary for editors; [`to_yaml`]: a resolved recipe as a file
@@ -40,6 +40,7 @@ pub mod pool;
 pub mod presets;
 mod rules;
 mod schema;
+pub mod script;
 pub mod sections;
 mod sets;
 pub mod setup;
@@ -55,6 +56,7 @@ pub use model::{Layer, Model, Preset};
 pub use network::DataFacts;
 pub use plan::Plan;
 pub use schema::schema;
+pub use script::Job;
 pub use sections::Recipe;
 pub use shape::Shape;
-pub use source::Source;
+pub use source::{JobSource, Source};

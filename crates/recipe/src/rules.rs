@@ -1,16 +1,18 @@
 //! What a recipe's values must mean together, as far as the file alone can tell.
 //!
-//! Owns the checks that no single field's type can express; those of `pool` and `setup` have files
-//! of their own. Never looks at data or shapes; that is
+//! Owns the checks that no single field's type can express; those of `pool`, `setup` and `script` have
+//! files of their own. Never looks at data or shapes; that is
 //! [`crate::network`].
 
 mod pool;
+mod script;
 mod setup;
 mod text;
 
 use crate::diagnostic::{Finding, quoted};
 use crate::model::Layer;
 use crate::node::{Kind, Node};
+use crate::script::Job;
 use crate::sections::{Data, Part, Recipe};
 use crate::train::{Loss, Optimizer, Train};
 
@@ -22,14 +24,34 @@ pub(crate) fn check(recipe: &Recipe, tree: &Node) -> Vec<Finding> {
     let mut found = Vec::new();
     name(&recipe.name, &mut found);
     pool::check(&recipe.pool, tree, &mut found);
-    setup::check(recipe, tree, &mut found);
+    if !recipe.setup.is_empty() && pool::lacks_machines(&recipe.pool, tree) {
+        let message = "`setup` is for machines, but `provider: local` has none of its own";
+        let hint = "add `machines: 1` to `pool` to set this one up, or leave `setup` out";
+        found.push(Finding::new("setup", message).hint(hint));
+    }
+    setup::check(&recipe.setup, &recipe.pool, tree, &mut found);
     data(&recipe.data, tree, &mut found);
     model(recipe, tree, &mut found);
     train(recipe, &mut found);
-    if recipe.output.dir.is_empty() {
+    output(&recipe.output.dir, &mut found);
+    found
+}
+
+/// The same for a script's recipe.
+pub(crate) fn check_job(job: &Job, tree: &Node) -> Vec<Finding> {
+    let mut found = Vec::new();
+    name(&job.name, &mut found);
+    pool::check(&job.pool, tree, &mut found);
+    setup::check(&job.setup, &job.pool, tree, &mut found);
+    script::check(job, tree, &mut found);
+    output(&job.output.dir, &mut found);
+    found
+}
+
+fn output(dir: &str, found: &mut Vec<Finding>) {
+    if dir.is_empty() {
         found.push(Finding::new("output.dir", "`output.dir` is empty").hint("write `dir: runs`"));
     }
-    found
 }
 
 /// The recipe as its data can be looked at: without held-out parts that were found unsound, so that

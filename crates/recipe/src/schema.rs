@@ -4,25 +4,52 @@
 
 use crate::check::kind_of;
 use crate::choice::{Choices, all_defaults};
+use crate::script::Job;
 use crate::sections::Recipe;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// The schema that editors complete recipes from; docs/recipe.schema.json is a copy.
 pub fn schema() -> Value {
-    let mut schema = of_types();
+    let (mut training, mut job) = (readable(of_types()), readable(of_jobs()));
+    let mut defs = Map::new();
+    for schema in [&mut training, &mut job] {
+        schema.as_object_mut().map(|map| map.remove("$schema"));
+        if let Some(Value::Object(own)) = schema.as_object_mut().and_then(|map| map.remove("$defs")) {
+            defs.extend(own);
+        }
+    }
+    let words = "What to learn, from what, and how; read by `planaria train`.";
+    training["description"] = json!(words);
+    job["description"] = json!("A script to run on machines; read by `planaria run`.");
+    json!({
+        "$schema": of_types()["$schema"],
+        "title": "Planaria recipe",
+        "description": "A network to train, or a script to run.",
+        "type": "object",
+        "if": { "required": ["script"] },
+        "then": job,
+        "else": training,
+        "$defs": defs,
+    })
+}
+
+fn readable(mut schema: Value) -> Value {
     let plain = schema.clone();
     if let Some(defs) = schema["$defs"].as_object_mut() {
         defs.values_mut().for_each(|def| add_shorthand(def, &plain));
     }
     shorten_defaults(&mut schema, false);
-    schema["title"] = json!("Planaria recipe");
-    schema["description"] = json!("What to learn, from what, and how; read by `planaria train`.");
     schema
 }
 
 /// The schema as the types give it; what the checker walks.
 pub(crate) fn of_types() -> Value {
     Value::from(schemars::schema_for!(Recipe))
+}
+
+/// The same of scripts' recipes.
+pub(crate) fn of_jobs() -> Value {
+    Value::from(schemars::schema_for!(Job))
 }
 
 /// A name alone, or a name without a value, stands for every default.

@@ -10,6 +10,7 @@ use crate::node::{Kind, Node};
 use crate::plan::Plan;
 use crate::rules;
 use crate::schema;
+use crate::script::Job;
 use crate::sections::Recipe;
 use crate::sets;
 use crate::yaml::{self, DEPTH_MAX, FILE_BYTES_MAX};
@@ -20,15 +21,53 @@ use std::path::Path;
 /// The first character of the file.
 const START: Span = Span { text: 0, line: 1, column: 1, length: 1 };
 
+/// A sound recipe of a network to train.
+pub type Source = Sound<Recipe>;
+
+/// A sound recipe of a script to run.
+pub type JobSource = Sound<Job>;
+
 /// A sound recipe and its places in the file.
 #[derive(Debug, Clone)]
-pub struct Source {
+pub struct Sound<R> {
     texts: Texts,
     tree: Node,
-    recipe: Recipe,
+    recipe: R,
 }
 
-impl Source {
+/// What a file can be a recipe of.
+pub trait Root: serde::de::DeserializeOwned {
+    /// What it is written in.
+    fn schema() -> serde_json::Value;
+    /// What its values break when taken together.
+    #[doc(hidden)]
+    fn mistakes(&self, tree: &Tree<'_>) -> Vec<Finding>;
+}
+
+/// What was written, even where it was unsound.
+pub struct Tree<'t>(&'t Node);
+
+impl Root for Recipe {
+    fn schema() -> serde_json::Value {
+        schema::of_types()
+    }
+
+    fn mistakes(&self, tree: &Tree<'_>) -> Vec<Finding> {
+        rules::check(self, tree.0)
+    }
+}
+
+impl Root for Job {
+    fn schema() -> serde_json::Value {
+        schema::of_jobs()
+    }
+
+    fn mistakes(&self, tree: &Tree<'_>) -> Vec<Finding> {
+        rules::check_job(self, tree.0)
+    }
+}
+
+impl<R: Root> Sound<R> {
     /// Reads a recipe, applies `--set` arguments (`train.epochs=3`) and checks it.
     pub fn load(path: &Path, sets: &[String]) -> Result<Self, Diagnostics> {
         Self::parse(&path.display().to_string(), &read(path)?, sets)
@@ -39,46 +78,9 @@ impl Source {
         Draft::new(file, bytes, sets).into_source()
     }
 
-    /// Reads, checks and plans, and reports the mistakes of all three together. `survey` finds
-    /// out what the data is, or says at which keys it cannot be had.
-    pub fn load_and_plan(
-        path: &Path,
-        sets: &[String],
-        survey: impl FnOnce(&Recipe) -> Result<DataFacts, Vec<Finding>>,
-    ) -> Result<(Self, Plan), Diagnostics> {
-        Self::parse_and_plan(&path.display().to_string(), &read(path)?, sets, survey)
-    }
-
-    /// The same for bytes that are at hand.
-    pub fn parse_and_plan(
-        file: &str,
-        bytes: &[u8],
-        sets: &[String],
-        survey: impl FnOnce(&Recipe) -> Result<DataFacts, Vec<Finding>>,
-    ) -> Result<(Self, Plan), Diagnostics> {
-        let mut draft = Draft::new(file, bytes, sets);
-        let plan =
-            draft.recipe.as_ref().and_then(rules::without_unsound_parts).and_then(|recipe| {
-                let outcome = match survey(&recipe) {
-                    Ok(facts) => network::check(&recipe, &facts, draft.layers_cut),
-                    Err(findings) => Err(findings),
-                };
-                outcome.map_err(|findings| draft.add(findings)).ok()
-            });
-        let texts = draft.texts.clone();
-        let source = draft.into_source()?;
-        // Without mistakes the network check has made a plan.
-        plan.map(|plan| (source, plan)).ok_or_else(|| texts.render(vec![]))
-    }
-
     /// The recipe, every default filled in.
-    pub fn recipe(&self) -> &Recipe {
+    pub fn recipe(&self) -> &R {
         &self.recipe
-    }
-
-    /// What would be done, given what the data turned out to be.
-    pub fn plan(&self, facts: &DataFacts) -> Result<Plan, Diagnostics> {
-        network::check(&self.recipe, facts, false).map_err(|f| self.diagnose_all(f))
     }
 
     /// A mistake at a key such as `data.train`, for callers that find it later.
@@ -99,16 +101,55 @@ impl Source {
     }
 }
 
+impl Source {
+    /// Reads, checks and plans, and reports the mistakes of all three together. `survey` finds
+    /// out what the data is, or says at which keys it cannot be had.
+    pub fn load_and_plan(
+        path: &Path,
+        sets: &[String],
+        survey: impl FnOnce(&Recipe) -> Result<DataFacts, Vec<Finding>>,
+    ) -> Result<(Self, Plan), Diagnostics> {
+        Self::parse_and_plan(&path.display().to_string(), &read(path)?, sets, survey)
+    }
+
+    /// The same for bytes that are at hand.
+    pub fn parse_and_plan(
+        file: &str,
+        bytes: &[u8],
+        sets: &[String],
+        survey: impl FnOnce(&Recipe) -> Result<DataFacts, Vec<Finding>>,
+    ) -> Result<(Self, Plan), Diagnostics> {
+        let mut draft: Draft<Recipe> = Draft::new(file, bytes, sets);
+        let plan =
+            draft.recipe.as_ref().and_then(rules::without_unsound_parts).and_then(|recipe| {
+                let outcome = match survey(&recipe) {
+                    Ok(facts) => network::check(&recipe, &facts, draft.layers_cut),
+                    Err(findings) => Err(findings),
+                };
+                outcome.map_err(|findings| draft.add(findings)).ok()
+            });
+        let texts = draft.texts.clone();
+        let source = draft.into_source()?;
+        // Without mistakes the network check has made a plan.
+        plan.map(|plan| (source, plan)).ok_or_else(|| texts.render(vec![]))
+    }
+
+    /// What would be done, given what the data turned out to be.
+    pub fn plan(&self, facts: &DataFacts) -> Result<Plan, Diagnostics> {
+        network::check(&self.recipe, facts, false).map_err(|f| self.diagnose_all(f))
+    }
+}
+
 /// What is known of a recipe while mistakes are still being collected.
-struct Draft {
+struct Draft<R> {
     texts: Texts,
     tree: Option<Node>,
-    recipe: Option<Recipe>,
+    recipe: Option<R>,
     layers_cut: bool,
     mistakes: Vec<Mistake>,
 }
 
-impl Draft {
+impl<R: Root> Draft<R> {
     fn new(file: &str, bytes: &[u8], sets: &[String]) -> Self {
         let text = String::from_utf8_lossy(&bytes[..bytes.len().min(FILE_BYTES_MAX)]);
         let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
@@ -136,14 +177,14 @@ impl Draft {
             self.mistakes.push(Mistake::new(tree.span, message, None));
             return;
         }
-        let schema = schema::of_types();
+        let schema = R::schema();
         let checked = check::check(&tree, &schema);
         let sound = checked.mistakes.is_empty();
         self.mistakes.extend(checked.mistakes);
         self.layers_cut = checked.layers_cut;
-        match checked.value.map(serde_json::from_value::<Recipe>) {
+        match checked.value.map(serde_json::from_value::<R>) {
             Some(Ok(recipe)) => {
-                let findings = rules::check(&recipe, &tree);
+                let findings = recipe.mistakes(&Tree(&tree));
                 self.mistakes.extend(findings.into_iter().map(|f| locate(&tree, f)));
                 self.recipe = Some(recipe);
             }
@@ -162,10 +203,10 @@ impl Draft {
         }
     }
 
-    fn into_source(self) -> Result<Source, Diagnostics> {
+    fn into_source(self) -> Result<Sound<R>, Diagnostics> {
         match (self.tree, self.recipe) {
             (Some(tree), Some(recipe)) if self.mistakes.is_empty() => {
-                Ok(Source { texts: self.texts, tree, recipe })
+                Ok(Sound { texts: self.texts, tree, recipe })
             }
             _ => Err(self.texts.render(self.mistakes)),
         }

@@ -1,10 +1,9 @@
 //! What the words of `setup` must mean together.
 
-use super::{pool, text};
+use super::text;
 use crate::diagnostic::{Finding, quoted};
 use crate::node::{Entry, Kind, Node};
-use crate::pool::{ALL, SERVER, WORKER};
-use crate::sections::Recipe;
+use crate::pool::{ALL, Pool, SERVER, WORKER};
 use crate::setup::{Action, FIELDS, STEPS_MAX, Scalar, SecretText, Step, is_variable};
 use crate::suggest;
 
@@ -25,8 +24,7 @@ const COMMAND_BYTES_MAX: usize = 64 << 10;
 /// Longest name of a step or package.
 const NAME_CHARS_MAX: usize = 200;
 
-pub(super) fn check(recipe: &Recipe, tree: &Node, found: &mut Vec<Finding>) {
-    let steps = &recipe.setup;
+pub(super) fn check(steps: &[Step], pool: &Pool, tree: &Node, found: &mut Vec<Finding>) {
     if steps.is_empty() {
         return;
     }
@@ -35,12 +33,7 @@ pub(super) fn check(recipe: &Recipe, tree: &Node, found: &mut Vec<Finding>) {
         let hint = format!("{STEPS_MAX} at most; several commands can be one `run`");
         return found.push(Finding::new("setup", message).hint(hint));
     }
-    if pool::lacks_machines(&recipe.pool, tree) {
-        let message = "`setup` is for machines, but `provider: local` has none of its own";
-        let hint = "add `machines: 1` to `pool` to set this one up, or leave `setup` out";
-        found.push(Finding::new("setup", message).hint(hint));
-    }
-    let groups = known_groups(recipe);
+    let groups = known_groups(pool);
     for (number, step) in steps.iter().enumerate() {
         let written = tree.find(&format!("setup.{number}")).map(|node| &node.kind);
         let entries: &[Entry] = match written {
@@ -71,8 +64,8 @@ impl At<'_> {
     }
 }
 
-fn known_groups(recipe: &Recipe) -> Vec<String> {
-    let hosts = recipe.pool.hosts.iter().filter_map(|host| host.spelled_out().ok());
+fn known_groups(pool: &Pool) -> Vec<String> {
+    let hosts = pool.hosts.iter().filter_map(|host| host.spelled_out().ok());
     let mut groups: Vec<String> = [ALL, WORKER, SERVER].map(str::to_owned).into();
     groups.extend(hosts.flat_map(|host| host.groups));
     groups.sort();

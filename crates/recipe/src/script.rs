@@ -1,0 +1,418 @@
+//! Recipes of the user's own scripts: what is run, as which processes, and what is kept of it.
+//!
+//! Owns the vocabulary, and how many processes of which role there are. Never reads the script.
+
+use crate::pool::Pool;
+use crate::setup::{Action, SecretText, Step, Whence, Words};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Processes of one job, at most.
+pub const PROCESSES_MAX: usize = 4096;
+/// Environment of `pip` steps that name none.
+pub const VENV_DEFAULT: &str = "~/.cache/planaria/venv";
+/// The role that every framework has.
+pub const WORKER: &str = "worker";
+/// The role of whoever decides when the job is done.
+pub const CHIEF: &str = "chief";
+/// The role of processes that never end by themselves.
+pub const PS: &str = "ps";
+/// The role of processes that look on.
+pub const EVALUATOR: &str = "evaluator";
+
+/// Fields of arguments, besides those of roles (`ps_hosts`…).
+pub const FIELDS: [&str; 17] = [
+    "role",
+    "index",
+    "rank",
+    "world_size",
+    "local_rank",
+    "local_world_size",
+    "machine",
+    "machine_index",
+    "machines",
+    "address",
+    "port",
+    "master_addr",
+    "master_port",
+    "hosts",
+    "run",
+    "epochs",
+    "data",
+];
+
+/// A whole recipe of a script, every default filled in.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Job {
+    /// Names the run directory.
+    pub name: String,
+    /// Where machines come from; this one when left out.
+    #[serde(default)]
+    pub pool: Pool,
+    /// What machines need before they can work: steps, in order, on each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub setup: Vec<Step>,
+    /// What is run.
+    pub script: Script,
+    /// Where it is kept.
+    #[serde(default)]
+    pub output: JobOutput,
+}
+
+/// The `output` section of a script's recipe.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct JobOutput {
+    /// Folder of run directories.
+    pub dir: String,
+}
+
+impl Default for JobOutput {
+    fn default() -> Self {
+        Self { dir: "runs".into() }
+    }
+}
+
+/// The `script` section.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Script {
+    /// The script, relative to the current directory.
+    pub file: String,
+    /// What it is written for; told from what it imports when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub framework: Option<Framework>,
+    /// What starts the processes of `framework: pytorch`.
+    #[serde(default)]
+    pub launcher: Launcher,
+    /// Its arguments. `{{role}}`, `{{index}}`, `{{rank}}`, `{{worker_hosts}}`… are filled in.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub args: Vec<Argument>,
+    /// Variables of its processes alone. Secrets as references: `${env:NAME}` for a variable here,
+    /// `file:PATH` for a file here.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, SecretText>,
+    /// Processes of each role, such as `{chief: 1, worker: 2, ps: 1}`; the pool's workers when left
+    /// out.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub roles: BTreeMap<String, usize>,
+    /// Worker processes on each machine: a number, `core` or `gpu`; the pool's workers are shared
+    /// out when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per_machine: Option<PerMachine>,
+    /// Files to bring back, as patterns relative to the code's folder: `*.pt`, `logs/**`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outputs: Option<Words>,
+    /// How often processes that fail are started again, in all.
+    #[serde(default = "three")]
+    #[schemars(range(min = 0, max = 1000))]
+    pub max_restarts: u32,
+    /// Folder that goes to every machine, without what git ignores; the script's own when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    /// Python on the machines; that of the last `pip` step's environment when left out, else
+    /// `python3`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub python: Option<String>,
+    /// First port of the processes on each machine; free ones are chosen when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 65535))]
+    pub port: Option<u16>,
+    /// How long processes may take until they have found each other.
+    #[serde(default = "five_minutes")]
+    #[schemars(range(min = 1, max = 86400))]
+    pub connect_seconds: u64,
+    /// How long a process may take to end when it is asked to, before it is killed.
+    #[serde(default = "five")]
+    #[schemars(range(min = 0, max = 3600))]
+    pub stop_seconds: u64,
+    /// Folder of TensorBoard's event files, relative to the code's folder: they are brought here as
+    /// they grow, and TensorBoard is started on them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tensorboard: Option<String>,
+    /// Field `epochs` of arguments; where they do not use it, `--epochs=…` is added to them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub epochs: Option<u64>,
+    /// File or folder here that goes to every machine once; its place there is field `data` of
+    /// arguments; where they do not use it, `--data=…` is added to them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<String>,
+}
+
+/// What a script is written for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Framework {
+    /// TensorFlow 2: `TF_CONFIG`.
+    Tensorflow,
+    /// PyTorch: `MASTER_ADDR`, `RANK`… or torchrun.
+    Pytorch,
+    /// JAX: `JAX_COORDINATOR_ADDRESS`.
+    Jax,
+    /// Horovod with gloo: `HOROVOD_RANK`…
+    Horovod,
+    /// Open MPI: `mpirun` on the first machine, with a file of hosts.
+    Mpi,
+    /// Anything: arguments alone.
+    Plain,
+}
+
+impl Framework {
+    /// As recipes write it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Tensorflow => "tensorflow",
+            Self::Pytorch => "pytorch",
+            Self::Jax => "jax",
+            Self::Horovod => "horovod",
+            Self::Mpi => "mpi",
+            Self::Plain => "plain",
+        }
+    }
+}
+
+/// What starts processes of PyTorch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Launcher {
+    /// Each process by itself.
+    #[default]
+    Direct,
+    /// One `torchrun` on each machine, elastic.
+    Torchrun,
+}
+
+/// Worker processes on each machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum PerMachine {
+    /// So many.
+    Count(#[schemars(range(min = 1, max = 4096))] usize),
+    /// One for each of something that the machine has.
+    Each(Each),
+}
+
+/// What a machine has several of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Each {
+    /// Processors.
+    Core,
+    /// Graphics processors.
+    Gpu,
+}
+
+/// An argument of a script.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Argument {
+    /// `true` or `false`.
+    Bool(bool),
+    /// A whole number.
+    Int(#[schemars(range(min = -9007199254740991i64, max = 9007199254740991i64))] i64),
+    /// A number.
+    Float(f64),
+    /// Text, with fields.
+    Text(String),
+}
+
+impl Argument {
+    /// As the script reads it.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Bool(flag) => flag.to_string(),
+            Self::Int(number) => number.to_string(),
+            Self::Float(number) => number.to_string(),
+            Self::Text(text) => text.clone(),
+        }
+    }
+}
+
+impl Script {
+    /// A script with every default.
+    pub fn new(file: impl Into<String>) -> Self {
+        Self {
+            file: file.into(),
+            framework: None,
+            launcher: Launcher::Direct,
+            args: Vec::new(),
+            env: BTreeMap::new(),
+            roles: BTreeMap::new(),
+            per_machine: None,
+            outputs: None,
+            max_restarts: three(),
+            code: None,
+            python: None,
+            port: None,
+            connect_seconds: five_minutes(),
+            stop_seconds: five(),
+            tensorboard: None,
+            epochs: None,
+            data: None,
+        }
+    }
+
+    /// The folder that goes to machines.
+    pub fn code_folder(&self) -> String {
+        match (&self.code, Path::new(&self.file).parent()) {
+            (Some(folder), _) => folder.clone(),
+            (None, Some(folder)) if folder != Path::new("") => folder.display().to_string(),
+            _ => ".".into(),
+        }
+    }
+
+    /// Every argument, with those that follow from other keys.
+    pub fn arguments(&self) -> Vec<String> {
+        let mut arguments: Vec<String> = self.args.iter().map(Argument::text).collect();
+        for (field, is_set) in [("epochs", self.epochs.is_some()), ("data", self.data.is_some())] {
+            let is_used = arguments.iter().any(|text| fields(text).any(|used| used == field));
+            if is_set && !is_used {
+                arguments.push(format!("--{field}={{{{{field}}}}}"));
+            }
+        }
+        arguments
+    }
+
+    /// Fields that arguments may have.
+    pub fn fields(&self) -> Vec<String> {
+        let own = FIELDS.iter().filter(|field| match **field {
+            "epochs" => self.epochs.is_some(),
+            "data" => self.data.is_some(),
+            _ => true,
+        });
+        let roles = self.role_names().into_iter().map(|role| format!("{role}_hosts"));
+        own.map(|field| (*field).to_owned()).chain(roles).collect()
+    }
+
+    /// Its roles: those that were named, or workers alone.
+    pub fn role_names(&self) -> Vec<String> {
+        match self.roles.is_empty() {
+            true => vec![WORKER.to_owned()],
+            false => {
+                let mut roles: Vec<String> = self.roles.keys().cloned().collect();
+                roles.sort_by_key(|role| (place_of(role), role.clone()));
+                roles
+            }
+        }
+    }
+
+    /// Patterns of what is brought back.
+    pub fn output_patterns(&self) -> Vec<String> {
+        self.outputs.as_ref().map_or_else(Vec::new, |outputs| {
+            outputs.list().map(str::to_owned).collect()
+        })
+    }
+}
+
+/// Ranks are given in the order of roles: whoever decides first, services last.
+fn place_of(role: &str) -> u8 {
+    match role {
+        CHIEF | "master" => 0,
+        WORKER => 1,
+        PS => 3,
+        EVALUATOR => 4,
+        _ => 2,
+    }
+}
+
+impl Job {
+    /// Worker processes, where that does not depend on what machines have.
+    pub fn worker_count(&self) -> usize {
+        match (self.script.roles.get(WORKER), self.script.per_machine) {
+            (_, Some(PerMachine::Count(count))) => count * self.machine_count(),
+            (Some(count), _) => *count,
+            (None, _) if !self.script.roles.is_empty() => 0,
+            (None, _) => self.pool.workers.max(),
+        }
+    }
+
+    /// Processes of each role, in the order of their ranks.
+    pub fn role_counts(&self) -> Vec<(String, usize)> {
+        let counted = self.script.role_names().into_iter().map(|role| {
+            let count = match role.as_str() {
+                WORKER => self.worker_count(),
+                other => self.script.roles.get(other).copied().unwrap_or(0),
+            };
+            (role, count)
+        });
+        counted.filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// Machines to have at a time: one, where nothing else is said.
+    pub fn machine_count(&self) -> usize {
+        self.pool.machine_count().max(1)
+    }
+
+    /// Python on the machines.
+    pub fn python(&self) -> String {
+        let venv = self.setup.iter().rev().find_map(|step| match step.action() {
+            Some(Action::Pip { venv, .. }) => Some(venv.unwrap_or(VENV_DEFAULT)),
+            _ => None,
+        });
+        match (&self.script.python, venv) {
+            (Some(python), _) => python.clone(),
+            (None, Some(venv)) => format!("{}/bin/python", venv.trim_end_matches('/')),
+            (None, None) => "python3".into(),
+        }
+    }
+
+    /// Variables of this machine that secrets are taken from.
+    pub fn variables(&self) -> Vec<String> {
+        let own = self.script.env.values().filter_map(|text| match text.whence() {
+            Ok(Whence::Env(name)) => Some(name),
+            _ => None,
+        });
+        own.chain(self.setup.iter().flat_map(Step::variables)).map(str::to_owned).collect()
+    }
+}
+
+/// The fields that a text uses.
+pub fn fields(text: &str) -> impl Iterator<Item = &str> {
+    text.split("{{").skip(1).filter_map(|rest| Some(rest.split_once("}}")?.0.trim()))
+}
+
+fn three() -> u32 {
+    3
+}
+
+fn five() -> u64 {
+    5
+}
+
+fn five_minutes() -> u64 {
+    300
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_follow_from_epochs_and_data() {
+        let script = |args: &[&str]| Script {
+            args: args.iter().map(|text| Argument::Text((*text).into())).collect(),
+            epochs: Some(5),
+            data: Some("set".into()),
+            ..Script::new("a/train.py")
+        };
+        assert_eq!(script(&[]).arguments(), ["--epochs={{epochs}}", "--data={{data}}"]);
+        let told = script(&["-n", "{{ epochs }}", "--in={{data}}"]);
+        assert_eq!(told.arguments(), ["-n", "{{ epochs }}", "--in={{data}}"]);
+        assert_eq!(told.code_folder(), "a");
+        assert_eq!(Script::new("train.py").code_folder(), ".");
+        assert!(!Script::new("train.py").fields().contains(&"data".to_owned()));
+    }
+
+    #[test]
+    fn roles_have_an_order() {
+        let roles = [("worker", 2), ("ps", 1), ("chief", 1), ("actor", 3)];
+        let mut script = Script::new("train.py");
+        script.roles = roles.iter().map(|(role, n)| ((*role).to_owned(), *n)).collect();
+        assert_eq!(script.role_names(), ["chief", "worker", "actor", "ps"]);
+        assert!(script.fields().contains(&"ps_hosts".to_owned()));
+    }
+}
