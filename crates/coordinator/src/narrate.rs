@@ -66,6 +66,10 @@ pub fn line(what: &What, reason: &str) -> Option<String> {
         What::Scored { part, examples, .. } => {
             format!("{examples} {part} examples are scored: {reason}")
         }
+        What::Restarted { agent, reason, .. } => match agent {
+            Some(agent) => format!("{agent} is started again: {reason}"),
+            None => format!("all processes are started again: {reason}"),
+        },
         What::Stopping { reason } => format!("stopping: {reason}"),
         What::Ended { outcome, reason, step, .. } => {
             let why = reason.as_ref().map_or_else(String::new, |why| format!(": {why}"));

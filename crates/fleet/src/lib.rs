@@ -6,7 +6,7 @@
 //! # Layout
 //! - [`supervise`]: what is started, ended and given up; pure
 //! - [`ending`]: how a process has ended
-//! - [`local`]: processes on this machine
+//! - [`local`]: processes on this machine; [`keeper`]: around each of a user's script
 //! - [`yard`]: both, used alike; [`pool`]: the machines of a run
 //! - [`provider`]: where machines come from; [`providers`]: those there are
 //! - [`channel`] and [`host`]: what is on a machine, and how it is talked to; [`program`]: what goes
@@ -15,6 +15,7 @@
 pub mod channel;
 pub mod ending;
 pub mod host;
+pub mod keeper;
 pub mod local;
 pub mod pool;
 pub mod program;

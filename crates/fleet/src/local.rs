@@ -152,6 +152,7 @@ impl Local {
             Agent::Coordinator | Agent::Console => command.arg("coordinator"),
             Agent::Server(n) => command.args(["server", &n.to_string()]),
             Agent::Worker(n) => command.args(["worker", &n.to_string()]),
+            Agent::Task(n) => command.args(["task", &n.to_string()]),
         };
         let stdout = match agent {
             Agent::Coordinator => Stdio::piped(),
@@ -198,6 +199,12 @@ impl Local {
     /// Ends the child of this number at once.
     pub fn kill_process(&self, pid: u32) {
         self.children.iter().filter(|child| child.pid == pid).for_each(Running::kill);
+    }
+
+    /// Tells the child of this number that nobody needs it: it ends by itself.
+    pub fn dismiss(&mut self, pid: u32) {
+        let child = self.children.iter_mut().find(|child| child.pid == pid);
+        child.into_iter().for_each(|child| child.stdin = None);
     }
 
     /// Tells all children that nobody needs them: they end by themselves.

@@ -529,7 +529,7 @@ impl Supervisor {
             Agent::Coordinator => true,
             Agent::Server(n) => n < self.servers,
             Agent::Worker(n) => n < self.workers,
-            Agent::Console => false,
+            Agent::Console | Agent::Task(_) => false,
         }
     }
 

@@ -7,6 +7,7 @@
 pub mod controller;
 pub mod host;
 pub mod mirror;
+pub mod task;
 
 use crate::cli;
 use crate::clock::{self, SystemClock};
@@ -59,6 +60,7 @@ pub fn run(role: &cli::Role) -> Result<Option<Exit>> {
             return controller::run(run, place).map(|()| None);
         }
         cli::Role::Host { run, .. } => return host::run(run).map(|()| None),
+        cli::Role::Task { .. } => return task::run(),
         cli::Role::Mirror { folder } => return mirror::run(folder).map(|()| None),
         _ => {}
     }
@@ -68,7 +70,10 @@ pub fn run(role: &cli::Role) -> Result<Option<Exit>> {
     let asked = std::mem::replace(&mut launch.build, crate::BUILD.into());
     let (clock, log_lines) = (SystemClock::start(), Arc::new(log));
     let ended = match role {
-        cli::Role::Build | cli::Role::Host { .. } | cli::Role::Mirror { .. } => Ok(()),
+        cli::Role::Build
+        | cli::Role::Host { .. }
+        | cli::Role::Mirror { .. }
+        | cli::Role::Task { .. } => Ok(()),
         cli::Role::Coordinator { .. } if asked != crate::BUILD => {
             Err(Trouble::new(format!("this is not the build that was asked for, {asked}")))
         }
@@ -132,7 +137,7 @@ fn orders(patience: Duration) -> Result<Launch> {
         log("ended: the command that started it is gone");
         // SAFETY: ends the process without running anything more of it: whatever it is in the
         // middle of, nobody waits for it any longer.
-        unsafe { libc::_exit(Exit::Failed as i32) };
+        unsafe { libc::_exit(Exit::Failed.code().into()) };
     };
     std::thread::Builder::new()
         .name("pipe".into())

@@ -203,6 +203,13 @@ pub enum Role {
         /// The run, for people who list processes.
         run: String,
     },
+    /// Keeps a process of a script.
+    Task {
+        /// Number of the process.
+        index: u32,
+        /// The run, for people who list processes.
+        run: String,
+    },
 }
 
 /// How many processes; the result does not depend on it.

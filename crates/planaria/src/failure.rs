@@ -9,16 +9,29 @@ use std::io::ErrorKind;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
     /// The work failed: the disk, the data or the training itself.
-    Failed = 1,
+    Failed,
     /// The user must change the command, the recipe or a file.
-    User = 2,
+    User,
     /// Stopped by Ctrl-C or SIGTERM after saving.
-    Interrupted = 130,
+    Interrupted,
     /// Stopped at once, by a second Ctrl-C or before the first step; nothing was saved.
-    Unsaved = 131,
+    Unsaved,
+    /// A user's script failed, with this code.
+    Script(u8),
 }
 
 impl Exit {
+    /// What the process exits with.
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Failed => 1,
+            Self::User => 2,
+            Self::Interrupted => 130,
+            Self::Unsaved => 131,
+            Self::Script(code) => code,
+        }
+    }
+
     /// What a process of ours that ended with this code has ended with; nothing where it did well.
     pub fn of_code(code: i32) -> Option<Self> {
         match code {

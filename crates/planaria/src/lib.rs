@@ -51,6 +51,7 @@ pub mod picture;
 pub mod progress;
 pub mod run_dir;
 pub mod screen;
+pub mod scripts;
 pub mod traces;
 pub mod training;
 

@@ -9,11 +9,11 @@ fn main() -> ExitCode {
     let process = Stopwatch::start();
     match planaria::commands::run(Cli::parse(), process) {
         Ok(None) => ExitCode::SUCCESS,
-        Ok(Some(exit)) => ExitCode::from(exit as u8),
+        Ok(Some(exit)) => ExitCode::from(exit.code()),
         Err(failure) => {
             // With stderr closed there is nobody left to tell.
             let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{failure}\n"));
-            ExitCode::from(failure.exit as u8)
+            ExitCode::from(failure.exit.code())
         }
     }
 }

@@ -189,6 +189,15 @@ pub enum What {
         #[serde(default)]
         scores: serde_json::Value,
     },
+    /// The processes of a script are started once more: all of them, or one.
+    Restarted {
+        /// Which: `worker-0`; nothing where all are.
+        agent: Option<String>,
+        /// How often that was done by now.
+        restarts: u32,
+        /// Why.
+        reason: String,
+    },
     /// A stop was asked for.
     Stopping {
         /// By whom or why.

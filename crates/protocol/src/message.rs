@@ -30,6 +30,8 @@ pub enum Agent {
     Worker(u32),
     /// Watches, and may ask for a stop.
     Console,
+    /// Keeps a process of a user's script.
+    Task(u32),
 }
 
 impl Agent {
@@ -43,6 +45,7 @@ impl Agent {
         match kind {
             "worker" => Some(Self::Worker(number)),
             "server" => Some(Self::Server(number)),
+            "task" => Some(Self::Task(number)),
             _ => None,
         }
     }
@@ -55,6 +58,7 @@ impl std::fmt::Display for Agent {
             Self::Server(n) => write!(f, "server-{n}"),
             Self::Worker(n) => write!(f, "worker-{n}"),
             Self::Console => write!(f, "console"),
+            Self::Task(n) => write!(f, "task-{n}"),
         }
     }
 }

@@ -14,7 +14,8 @@ pub fn schema() -> Value {
     let mut defs = Map::new();
     for schema in [&mut training, &mut job] {
         schema.as_object_mut().map(|map| map.remove("$schema"));
-        if let Some(Value::Object(own)) = schema.as_object_mut().and_then(|map| map.remove("$defs")) {
+        if let Some(Value::Object(own)) = schema.as_object_mut().and_then(|map| map.remove("$defs"))
+        {
             defs.extend(own);
         }
     }

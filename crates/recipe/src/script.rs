@@ -187,23 +187,33 @@ pub enum Launcher {
 }
 
 /// Worker processes on each machine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum PerMachine {
     /// So many.
     Count(#[schemars(range(min = 1, max = 4096))] usize),
-    /// One for each of something that the machine has.
-    Each(Each),
+    /// One for each `core` or `gpu` that the machine has.
+    Each(String),
 }
 
 /// What a machine has several of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Each {
     /// Processors.
     Core,
     /// Graphics processors.
     Gpu,
+}
+
+impl PerMachine {
+    /// One for each of what; nothing where it is a number, or no word for anything.
+    pub fn each(&self) -> Option<Each> {
+        match self {
+            Self::Each(word) if word == "core" => Some(Each::Core),
+            Self::Each(word) if word == "gpu" => Some(Each::Gpu),
+            _ => None,
+        }
+    }
 }
 
 /// An argument of a script.
@@ -302,9 +312,9 @@ impl Script {
 
     /// Patterns of what is brought back.
     pub fn output_patterns(&self) -> Vec<String> {
-        self.outputs.as_ref().map_or_else(Vec::new, |outputs| {
-            outputs.list().map(str::to_owned).collect()
-        })
+        self.outputs
+            .as_ref()
+            .map_or_else(Vec::new, |outputs| outputs.list().map(str::to_owned).collect())
     }
 }
 
@@ -322,7 +332,7 @@ fn place_of(role: &str) -> u8 {
 impl Job {
     /// Worker processes, where that does not depend on what machines have.
     pub fn worker_count(&self) -> usize {
-        match (self.script.roles.get(WORKER), self.script.per_machine) {
+        match (self.script.roles.get(WORKER), &self.script.per_machine) {
             (_, Some(PerMachine::Count(count))) => count * self.machine_count(),
             (Some(count), _) => *count,
             (None, _) if !self.script.roles.is_empty() => 0,

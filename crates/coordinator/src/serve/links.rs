@@ -45,7 +45,8 @@ pub(super) fn read_link(
         Agent::Worker(worker) => read_worker(post, number, worker, &mut receiver),
         Agent::Server(server) => read_server(post, number, server, &mut receiver),
         Agent::Console => read_console(post, number, &mut receiver),
-        Agent::Coordinator => Ok(()),
+        // Keepers of scripts have no coordinator.
+        Agent::Coordinator | Agent::Task(_) => Ok(()),
     };
     let how = ended.err().map_or_else(|| "it went away".to_owned(), |e| e.to_string());
     // After the end nobody listens.

@@ -171,6 +171,11 @@ impl Host {
                     self.fleet.kill_process(*pid);
                 }
             }
+            ToHost::Dismiss { process } => {
+                for (pid, _) in self.processes.iter().filter(|(_, known)| **known == process) {
+                    self.fleet.dismiss(*pid);
+                }
+            }
             ToHost::Reach { addresses } => self.doing.reach(addresses),
             ToHost::Put { task, path, mode, piece, is_first, is_last } => {
                 let piece = tasks::Piece { path, mode, bytes: piece, is_first, is_last };

@@ -34,6 +34,11 @@ pub enum ToHost {
         /// Which process.
         process: u32,
     },
+    /// Ask an agent to end by itself.
+    Dismiss {
+        /// Which process.
+        process: u32,
+    },
     /// Which of these addresses can be reached (one after another, all at the same time; a second
     /// or two)?
     Reach {

@@ -62,6 +62,10 @@ pub struct Pool {
     inbox: Receiver<News>,
     attempts: u64,
     processes: BTreeMap<u32, (u32, Agent)>,
+    /// Numbers on their machines of processes that run.
+    pids: BTreeMap<u32, u32>,
+    /// What keepers of scripts have passed on.
+    said: Vec<(Agent, Vec<u8>)>,
     next_process: u32,
     exits: Vec<Exit>,
     notes: Vec<String>,
@@ -81,6 +85,19 @@ struct Live {
     route: Route,
     heard: u64,
     silent: Duration,
+}
+
+/// A machine that is ready.
+#[derive(Clone)]
+pub struct Standing {
+    /// Its number in the pool.
+    pub number: u32,
+    /// Which.
+    pub machine: Machine,
+    /// How processes on it meet others.
+    pub route: Route,
+    /// Its host.
+    pub remote: Arc<Remote>,
 }
 
 /// Where a process may be started.
@@ -109,6 +126,8 @@ impl Pool {
             inbox,
             attempts: 0,
             processes: BTreeMap::new(),
+            pids: BTreeMap::new(),
+            said: Vec::new(),
             next_process: FIRST_PROCESS,
             exits: Vec::new(),
             notes: Vec::new(),
@@ -176,6 +195,41 @@ impl Pool {
                 self.roster.left(agent);
                 Err("its machine takes no orders".into())
             }
+        }
+    }
+
+    /// Machines that are ready, by their numbers.
+    pub fn standing(&self) -> Vec<Standing> {
+        let standing = |(number, live): (&u32, &Live)| Standing {
+            number: *number,
+            machine: live.machine.clone(),
+            route: live.route.clone(),
+            remote: live.remote.clone(),
+        };
+        self.live.iter().map(standing).collect()
+    }
+
+    /// Machines that are wanted and may still become ready.
+    pub fn coming(&self) -> usize {
+        self.roster.coming()
+    }
+
+    /// The number of a process on its machine, once it runs.
+    pub fn pid(&self, process: u32) -> Option<u32> {
+        self.pids.get(&process).copied()
+    }
+
+    /// What the processes of scripts have written since the last time.
+    pub fn take_said(&mut self) -> Vec<(Agent, Vec<u8>)> {
+        std::mem::take(&mut self.said)
+    }
+
+    /// Asks a process to end by itself.
+    pub fn dismiss(&self, process: u32) {
+        if let Some((number, _)) = self.processes.get(&process)
+            && let Some(live) = self.live.get(number)
+        {
+            live.remote.say(ToHost::Dismiss { process });
         }
     }
 
@@ -322,7 +376,7 @@ impl Pool {
 
     fn told(&mut self, now: Duration, number: u32, attempt: u64, told: Told) {
         match told {
-            Told::Started { .. } => {}
+            Told::Started { process, pid } => drop(self.pids.insert(process, pid)),
             Told::Log(agent, bytes) => self.log(agent, &bytes),
             Told::NotStarted { process, why } => {
                 self.notes.push(format!("a process could not be started: {why}"));
@@ -338,6 +392,7 @@ impl Pool {
     }
 
     fn ended(&mut self, process: u32, ending: Ending) {
+        self.pids.remove(&process);
         if let Some((_, agent)) = self.processes.remove(&process) {
             self.roster.left(agent);
             self.exits.push(Exit { agent, pid: process, ending });
@@ -372,6 +427,10 @@ impl Pool {
     fn lose(&mut self, now: Duration, number: u32, why: &str) {
         let Some(live) = self.live.remove(&number) else { return };
         live.remote.close();
+        let mut first = self.means.first.lock().expect("no thread panics with it");
+        // Whoever comes next must not try to reach one that is gone.
+        first.take_if(|place| place.starts_with(&format!("{}:", live.route.advertise)));
+        drop(first);
         let why = why.lines().last().unwrap_or_default();
         self.notes.push(format!("{}: lost: {why}", live.machine.name));
         let lost: Vec<u32> = self
@@ -422,6 +481,9 @@ impl Pool {
 
     /// Adds to an agent's log here what it logged there.
     fn log(&mut self, agent: Agent, bytes: &[u8]) {
+        if let Agent::Task(_) = agent {
+            return self.said.push((agent, bytes.to_vec()));
+        }
         let file = self.open_logs.entry(agent);
         let file = match file {
             std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),

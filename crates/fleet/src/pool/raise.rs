@@ -26,8 +26,8 @@ pub struct Means {
     pub program: Program,
     /// Addresses of the controller's machine, without port, the preferred first.
     pub addresses: Vec<String>,
-    /// The coordinator's port.
-    pub port: u16,
+    /// The coordinator's port; nothing where there is none, and nobody needs to reach it.
+    pub port: Option<u16>,
     /// Where the first machine that was opened can be tried by the others.
     pub first: Mutex<Option<String>>,
     /// Does the set-up.
@@ -223,15 +223,21 @@ impl Raising {
         let near = is_near.then(|| LOOPBACK.to_owned());
         let mut candidates: Vec<String> = near.into_iter().chain(addresses.clone()).collect();
         candidates.extend(hello.controller.clone().filter(|address| !candidates.contains(address)));
-        let targets = candidates.iter().map(|address| format!("{}:{port}", bracketed(address)));
-        let found = remote.reach(targets.collect())?;
-        let found = found.and_then(|found| found.rsplit_once(':').map(|(host, _)| host.to_owned()));
+        let found = match port {
+            None => Some(LOOPBACK.to_owned()),
+            Some(port) => {
+                let target = |address: &String| format!("{}:{port}", bracketed(address));
+                let found = remote.reach(candidates.iter().map(target).collect())?;
+                found.and_then(|found| found.rsplit_once(':').map(|(host, _)| host.to_owned()))
+            }
+        };
         let (controller, via) = match found {
             Some(controller) => (controller, None),
             None => match provider.tunnel(run, &self.machine)? {
                 Some(via) => (LOOPBACK.to_owned(), Some(via)),
                 None => {
                     let tried = candidates.join(", ");
+                    let port = port.unwrap_or_default();
                     let what = format!("it cannot reach this machine (tried {tried}, port {port})");
                     let hint = "set `pool.address` to an address of this machine that it reaches";
                     return Err(Fault::fix(name, what, hint));
@@ -257,6 +263,12 @@ impl Raising {
         };
         drop(first);
         let reached = remote.reach(vec![target])?.is_some();
+        if !reached && self.means.port.is_none() {
+            let target = first_of(&self.means);
+            let what = format!("it cannot reach another machine of the pool ({target})");
+            let hint = "processes of a script connect to each other: open the way between them";
+            return Err(Fault::fix(&self.machine.name, what, hint));
+        }
         if !reached {
             let name = &self.machine.name;
             let note = format!("{name}: it cannot reach the others, so servers stay here");
@@ -277,6 +289,11 @@ impl Raising {
         // Where it cannot be crossed out it is destroyed once more, which is no error.
         let _ = resources.gone(&self.machine.name);
     }
+}
+
+/// Where the first machine is tried.
+fn first_of(means: &Means) -> String {
+    means.first.lock().expect("no thread panics with it").clone().unwrap_or_default()
 }
 
 /// What is said of a machine whose clock is so many seconds ahead.

@@ -141,6 +141,12 @@ impl Roster {
         self.members.values().filter(|m| m.stage == Stage::Ready).count()
     }
 
+    /// Machines that are not ready and have not been given up.
+    pub fn coming(&self) -> usize {
+        let is_coming = |m: &&Member| !matches!(m.stage, Stage::Ready | Stage::GivenUp);
+        self.members.values().filter(is_coming).count()
+    }
+
     /// Takes in what happened. `plan` says what a machine of a number would be, as the provider does.
     pub fn step(
         &mut self,
@@ -242,6 +248,8 @@ impl Roster {
             Agent::Worker(_) => self.room_for_worker(),
             Agent::Server(_) => self.room_for_server(now),
             Agent::Coordinator | Agent::Console => Where::Here,
+            // Whoever runs a script says where each of its processes goes.
+            Agent::Task(_) => Where::Nowhere,
         };
         if let Where::There(number) = found
             && let Some(member) = self.members.get_mut(&number)

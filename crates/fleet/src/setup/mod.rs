@@ -18,7 +18,7 @@ mod prepare;
 pub mod redact;
 mod script;
 pub mod secrets;
-mod template;
+pub mod template;
 
 pub use ansible::inventory;
 pub use prepare::{Prepared, Setup};

@@ -78,7 +78,7 @@ impl Ended {
     /// Of a failure.
     pub fn of(failure: &Failure) -> Self {
         let (message, hint) = (failure.message.clone(), failure.hint.clone());
-        Self { exit: failure.exit as i32, message, hint }
+        Self { exit: failure.exit.code().into(), message, hint }
     }
 
     fn failure(self) -> Option<Failure> {

@@ -89,7 +89,7 @@ impl Pooling {
         let addresses = address.map_or_else(interfaces, |address| vec![address]);
         let prepare = prepare(setup, provider.clone(), run.clone(), folder.to_path_buf());
         let unix_seconds = clock::unix_seconds;
-        let (port, first) = (0, Mutex::default());
+        let (port, first) = (None, Mutex::default());
         let means = Means { provider, run, program, addresses, port, first, prepare, unix_seconds };
         let authority = Authority::new(&id).map_err(Failure::failed)?;
         Ok(Self { authority, means, resources, roster })
@@ -109,7 +109,7 @@ impl Pooling {
     /// The pool, with nothing raised yet, for a coordinator that listens on this port; and who
     /// vouches for its processes.
     pub fn pool(self, port: u16, logs: PathBuf) -> (Pool, Authority) {
-        let means = Means { port, ..self.means };
+        let means = Means { port: Some(port), ..self.means };
         (Pool::new(means, self.resources, self.roster, logs), self.authority)
     }
 }

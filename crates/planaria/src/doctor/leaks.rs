@@ -85,7 +85,7 @@ pub fn look(dir: &Path, besides: Option<&Pool>) -> Result<Found> {
             found.leaks.push(of_run(&holding, id));
         }
         // A recipe that cannot be read names nobody who could be asked.
-        pools.extend(holdings::recipe(folder).map(|recipe| recipe.pool));
+        pools.extend(holdings::pool(folder));
     }
     // One that was begun meanwhile lives too.
     let begun = |run: &str| is_name(run) && Holder::of(&dir.join(run)).is_ok_and(Holder::is_live);

@@ -20,7 +20,8 @@ use planaria_coordinator::journal;
 use planaria_fleet::pool::resources::{self, Resources};
 use planaria_fleet::provider::{Fault, Machine, Provider, Tag};
 use planaria_protocol::event::What;
-use planaria_recipe::{Recipe, Source};
+use planaria_recipe::pool::Pool;
+use planaria_recipe::{JobSource, Source};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -71,7 +72,7 @@ impl Holding {
 
     /// Whether it lives, and its recipe asks for machines that it has not written down yet.
     fn may_begin(&self) -> bool {
-        self.holder.is_live() && recipe(&self.folder).is_ok_and(|recipe| recipe.pool.has_machines())
+        self.holder.is_live() && pool(&self.folder).is_ok_and(|pool| pool.has_machines())
     }
 }
 
@@ -123,7 +124,7 @@ pub fn give_back(folder: &Path, forget: bool, tell: &mut dyn FnMut(&str)) -> Res
     if machines.is_empty() {
         return Ok(account);
     }
-    let provider = providers::of(&recipe(folder)?.pool, None)?;
+    let provider = providers::of(&pool(folder)?, None)?;
     let run = tag(folder)?;
     let path = folder.join(resources::FILE);
     let unwritable = || format!("cannot write `{}`", path.display());
@@ -177,10 +178,14 @@ pub fn destroy(errands: Vec<Errand>, mut done: impl FnMut(usize, Result<(), Faul
     });
 }
 
-/// The recipe of a run, as far as it can be read without its data.
-pub fn recipe(folder: &Path) -> Result<Recipe> {
-    let source = Source::load(&folder.join("recipe.yaml"), &[]).map_err(Failure::user)?;
-    Ok(source.recipe().clone())
+/// The pool that the recipe of a run names, whether it trains a network or runs a script.
+pub fn pool(folder: &Path) -> Result<Pool> {
+    let path = folder.join("recipe.yaml");
+    if let Ok(job) = JobSource::load(&path, &[]) {
+        return Ok(job.recipe().pool.clone());
+    }
+    let source = Source::load(&path, &[]).map_err(Failure::user)?;
+    Ok(source.recipe().pool.clone())
 }
 
 /// What the run's machines are tagged with: its name when it was last begun, which a folder that was

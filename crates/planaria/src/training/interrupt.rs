@@ -80,7 +80,7 @@ fn act(style: Style) {
             ))
         }
     }
-    std::process::exit(Exit::Unsaved as i32);
+    std::process::exit(Exit::Unsaved.code().into());
 }
 
 fn quit(text: &str) {

@@ -111,6 +111,7 @@ impl Recorder {
             | What::Suspected { .. }
             | What::Regained { .. }
             | What::Healed { .. }
+            | What::Restarted { .. }
             | What::Scaled { .. }
             | What::Released { .. }
             | What::Paused { .. }

@@ -38,7 +38,8 @@ pub(super) fn check(job: &Job, tree: &Node, found: &mut Vec<Finding>) {
     outputs(script, found);
     paths(script, found);
     ports(job, found);
-    for (key, what) in [("servers", "processes have `script.roles`"), ("threads", "they have `env`")]
+    for (key, what) in
+        [("servers", "processes have `script.roles`"), ("threads", "they have `env`")]
     {
         if tree.get("pool").and_then(|pool| pool.get(key)).is_some() {
             let message = format!("`pool.{key}` is for networks that Planaria trains itself");
@@ -77,7 +78,8 @@ fn roles(job: &Job, tree: &Node, found: &mut Vec<Finding>) {
     }
     if script.framework == Some(Framework::Tensorflow) {
         if count(CHIEF) > 1 {
-            let message = format!("`script.roles.chief` is {}, but there is one chief", count(CHIEF));
+            let message =
+                format!("`script.roles.chief` is {}, but there is one chief", count(CHIEF));
             add(found, "script.roles.chief", message, "write `chief: 1`");
         }
         if count(PS) > 0 && count(CHIEF) == 0 {
@@ -104,7 +106,7 @@ fn roles(job: &Job, tree: &Node, found: &mut Vec<Finding>) {
             );
             add(found, "pool.workers", message, "leave one of them out");
         }
-        if let Some(per_machine) = script.per_machine {
+        if let Some(per_machine) = &script.per_machine {
             let total = match per_machine {
                 PerMachine::Count(count) => Some(count * job.machine_count()),
                 PerMachine::Each(_) => None,
@@ -114,6 +116,12 @@ fn roles(job: &Job, tree: &Node, found: &mut Vec<Finding>) {
                 add(found, "pool.workers", message, "leave one of them out");
             }
         }
+    }
+    if let Some(per_machine @ PerMachine::Each(word)) = &script.per_machine
+        && per_machine.each().is_none()
+    {
+        let message = format!("`script.per_machine` cannot be {}", quoted(word));
+        add(found, "script.per_machine", message, "write a number, `core` or `gpu`");
     }
     if script.per_machine.is_some() && script.roles.contains_key(WORKER) {
         let message = "`script.per_machine` says how many workers there are, and so does this";
@@ -204,7 +212,11 @@ fn outputs(script: &Script, found: &mut Vec<Finding>) {
 }
 
 fn paths(script: &Script, found: &mut Vec<Finding>) {
-    let here = [("file", Some(&script.file)), ("code", script.code.as_ref()), ("data", script.data.as_ref())];
+    let here = [
+        ("file", Some(&script.file)),
+        ("code", script.code.as_ref()),
+        ("data", script.data.as_ref()),
+    ];
     for (key, path) in here {
         if let Some(why) = path.and_then(|path| text::path(path)) {
             let message = format!("`script.{key}` {why}");

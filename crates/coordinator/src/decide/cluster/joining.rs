@@ -32,7 +32,7 @@ impl Cluster {
             Agent::Worker(worker) if worker >= WORKERS_MAX => Ok(()),
             Agent::Worker(worker) => self.worker_joined(now, worker, join),
             Agent::Server(server) => self.server_joined(now, server, join),
-            Agent::Coordinator | Agent::Console => Ok(()),
+            Agent::Coordinator | Agent::Console | Agent::Task(_) => Ok(()),
         }
     }
 

@@ -60,7 +60,7 @@ impl Cluster {
                 }
                 _ => self.lost_unseen(agent, pid, how, ended),
             },
-            Agent::Coordinator | Agent::Console => Ok(()),
+            Agent::Coordinator | Agent::Console | Agent::Task(_) => Ok(()),
         }
     }
 

@@ -1,0 +1,337 @@
+//! The keeper of one process of a user's script: an agent that starts it, passes on what it writes,
+//! and ends as it ended.
+//!
+//! Owns that process and all that comes of it, also what has left its group: nothing of it is left
+//! when the keeper ends. Told through its standard input what to start; the end of that input asks
+//! it to end the script, politely first. Never decides whether a script is started again.
+
+use crate::ending::Ending;
+use crate::local::die_with;
+use serde::{Deserialize, Serialize};
+use std::ffi::CStr;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::net::Ipv4Addr;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// How often it is looked whether what was asked to end has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// How often what is left is killed, before it is given up: nothing stops SIGKILL, but a process in
+/// a system call takes a moment.
+const KILLS_MAX: u32 = 500;
+/// Exit code where the program cannot be started at all, as shells have it.
+const NOT_FOUND: i32 = 127;
+
+/// What a keeper is told.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Orders {
+    /// The program and its arguments. One that begins with `~/` is in the user's home.
+    pub command: Vec<String>,
+    /// Variables, besides those that the keeper has.
+    pub env: Vec<(String, String)>,
+    /// Variables that the script must not have.
+    pub without: Vec<String>,
+    /// Where it is started: absolute, or `~/…`.
+    pub folder: String,
+    /// Columns and rows of the terminal that it is to see, if any.
+    pub terminal: Option<(u16, u16)>,
+    /// Variables that get the name of the interface with this address.
+    pub interface: Option<(String, Vec<String>)>,
+    /// How long it may take to end when it is asked to.
+    pub stop_seconds: u64,
+}
+
+/// Keeps a process to its end. `life` is asked for its end on a thread of its own.
+pub fn keep(orders: &Orders, life: impl Read + Send + 'static) -> Ending {
+    // Whoever loses its parent below becomes a child of this one, and can be found.
+    // SAFETY: sets a flag of this process.
+    unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
+    let (child, terminal) = match start(orders) {
+        Ok(started) => started,
+        Err(e) => {
+            let what = orders.command.first().map_or("nothing", String::as_str);
+            let _ = writeln!(io::stderr(), "planaria: `{what}` cannot be started: {e}");
+            return Ending::Code(NOT_FOUND);
+        }
+    };
+    let child = Arc::new(Mutex::new(child));
+    let passing = terminal.and_then(|terminal| {
+        std::thread::Builder::new().name("terminal".into()).spawn(|| pass_on(terminal)).ok()
+    });
+    let asked = Arc::new(AtomicBool::new(false));
+    let listening = asked.clone();
+    let listen = move || {
+        let _ = io::copy(&mut { life }, &mut io::sink());
+        listening.store(true, Ordering::SeqCst);
+    };
+    if std::thread::Builder::new().name("life".into()).spawn(listen).is_err() {
+        asked.store(true, Ordering::SeqCst);
+    }
+    let status = wait(&child, &asked, Duration::from_secs(orders.stop_seconds));
+    end_descendants();
+    // All that could write to the terminal is gone; what it wrote is read to the end.
+    if let Some(passing) = passing {
+        let _ = passing.join();
+    }
+    status.into()
+}
+
+/// Ends this process as another has ended, so that whoever waits for it sees the same.
+pub fn end_as(ending: Ending) -> ! {
+    if let Ending::Signal(signal) = ending {
+        // SAFETY: system calls on this process alone; the default of the signal ends it. No core
+        // file is written of it.
+        unsafe {
+            let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+            libc::setrlimit(libc::RLIMIT_CORE, &none);
+            libc::signal(signal, libc::SIG_DFL);
+            libc::kill(libc::getpid(), signal);
+        }
+        std::thread::park_timeout(Duration::from_secs(1));
+    }
+    let code = match ending {
+        Ending::Code(code) => code,
+        Ending::Signal(signal) => 128 + signal,
+        Ending::MachineLost => 1,
+    };
+    std::process::exit(code)
+}
+
+fn start(orders: &Orders) -> io::Result<(Child, Option<File>)> {
+    let Some((program, arguments)) = orders.command.split_first() else {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "there is no command"));
+    };
+    let mut command = Command::new(at_home(program));
+    command.args(arguments).current_dir(at_home(&orders.folder)).stdin(Stdio::null());
+    for name in &orders.without {
+        command.env_remove(name);
+    }
+    if let Some((address, variables)) = &orders.interface
+        && let Some(interface) = interface_of(address)
+    {
+        command.envs(variables.iter().map(|name| (name, &interface)));
+    }
+    command.envs(orders.env.iter().map(|(name, value)| (name, value)));
+    let mut ours = None;
+    if let Some(size) = orders.terminal {
+        let (master, slave) = terminal(size)?;
+        command.stdout(slave.try_clone()?).stderr(slave);
+        ours = Some(File::from(master));
+    }
+    let parent = std::process::id();
+    let has_terminal = ours.is_some();
+    // SAFETY: between fork and exec only system calls are made, which allocate nothing.
+    unsafe {
+        command.pre_exec(move || {
+            // A session of its own: signals for its group reach all of it, and nobody else's do.
+            if libc::setsid() < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            if has_terminal {
+                libc::ioctl(1, libc::TIOCSCTTY, 0);
+            }
+            die_with(parent)
+        });
+    }
+    let child = command.spawn()?;
+    Ok((child, ours))
+}
+
+/// A terminal of this size: our end, and the script's.
+fn terminal((columns, rows): (u16, u16)) -> io::Result<(OwnedFd, OwnedFd)> {
+    let size = libc::winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    let (mut master, mut slave) = (-1, -1);
+    let (name, modes) = (std::ptr::null_mut(), std::ptr::null_mut());
+    // SAFETY: the call writes two descriptors, which are this process' own; the size is read.
+    unsafe {
+        if libc::openpty(&mut master, &mut slave, name, modes, (&raw const size).cast_mut()) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        for descriptor in [master, slave] {
+            libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC);
+        }
+        Ok((OwnedFd::from_raw_fd(master), OwnedFd::from_raw_fd(slave)))
+    }
+}
+
+/// Passes on what is written to a terminal, until nobody has it open any more.
+fn pass_on(mut terminal: File) {
+    let mut bytes = vec![0; 16 << 10];
+    let mut stdout = io::stdout();
+    loop {
+        match terminal.read(&mut bytes) {
+            // A terminal without anybody at its other end is an error to read.
+            Ok(0) | Err(_) => return,
+            Ok(read) => {
+                if stdout.write_all(&bytes[..read]).and_then(|()| stdout.flush()).is_err() {
+                    // A full disk costs the log, not the script, which must not wait for a reader.
+                    continue;
+                }
+            }
+        }
+    }
+}
+
+/// Waits for the script; asks it to end once that is asked for.
+fn wait(child: &Mutex<Child>, asked: &AtomicBool, patience: Duration) -> ExitStatus {
+    let mut waited = None;
+    loop {
+        let mut held = child.lock().expect("no thread panics with the child");
+        match held.try_wait() {
+            Ok(Some(status)) => return status,
+            Ok(None) => {}
+            // Nobody else waits for it; as if it had been killed.
+            Err(_) => return ExitStatus::from_raw(libc::SIGKILL),
+        }
+        let group = held.id() as i32;
+        drop(held);
+        if asked.load(Ordering::SeqCst) {
+            match &mut waited {
+                None => {
+                    waited = Some(Duration::ZERO);
+                    signal_group(group, libc::SIGTERM);
+                    // One that is stopped must be able to hear it.
+                    signal_group(group, libc::SIGCONT);
+                }
+                Some(passed) if *passed >= patience => {
+                    signal_group(group, libc::SIGKILL);
+                    signal(&descendants(), libc::SIGKILL);
+                }
+                Some(passed) => *passed += LOOK_EVERY,
+            }
+        }
+        std::thread::park_timeout(LOOK_EVERY);
+    }
+}
+
+/// Kills all that is left below this process, and waits for it.
+fn end_descendants() {
+    for _ in 0..KILLS_MAX {
+        let left = descendants();
+        signal(&left, libc::SIGKILL);
+        // SAFETY: waits for children of this process; asks for no status.
+        while unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) } > 0 {}
+        if left.is_empty() {
+            return;
+        }
+        std::thread::park_timeout(LOOK_EVERY);
+    }
+}
+
+fn signal_group(group: i32, signal: i32) {
+    // SAFETY: sends a signal to a group that this process made.
+    unsafe { libc::kill(-group, signal) };
+}
+
+fn signal(processes: &[i32], signal: i32) {
+    for process in processes {
+        // SAFETY: sends a signal. A process below this one keeps its number until this process has
+        // waited for it, or its own parent has, which is what the signal asks for anyway.
+        unsafe { libc::kill(*process, signal) };
+    }
+}
+
+/// Processes below this one, as the system lists them now.
+fn descendants() -> Vec<i32> {
+    let own = std::process::id() as i32;
+    below(own, &parents())
+}
+
+/// Each process and its parent.
+pub(crate) fn parents() -> Vec<(i32, i32)> {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let number = |name: &str| name.parse::<i32>().ok();
+    let pids = entries.flatten().filter_map(|entry| number(entry.file_name().to_str()?));
+    pids.filter_map(|pid| {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The name is in brackets and may hold anything.
+        let parent = text.rsplit_once(')')?.1.split_whitespace().nth(1)?;
+        Some((pid, number(parent)?))
+    })
+    .collect()
+}
+
+/// All processes below one.
+pub(crate) fn below(root: i32, parents: &[(i32, i32)]) -> Vec<i32> {
+    let mut found = vec![root];
+    let mut next = 0;
+    while next < found.len() {
+        let parent = found[next];
+        let children = parents.iter().filter(|(pid, of)| *of == parent && !found.contains(pid));
+        let children: Vec<i32> = children.map(|(pid, _)| *pid).collect();
+        found.extend(children);
+        next += 1;
+    }
+    found.split_off(1)
+}
+
+/// The interface that has an address.
+fn interface_of(address: &str) -> Option<String> {
+    let address: Ipv4Addr = address.parse().ok()?;
+    let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
+    // SAFETY: the call fills in the list, which is walked and given back below.
+    if unsafe { libc::getifaddrs(&mut list) } != 0 {
+        return None;
+    }
+    let (mut entry, mut found) = (list, None);
+    while !entry.is_null() && found.is_none() {
+        // SAFETY: every entry of the list is whole until it is given back; an address of this
+        // family is a `sockaddr_in`, and a name ends with a zero.
+        unsafe {
+            let own = (*entry).ifa_addr;
+            if !own.is_null() && i32::from((*own).sa_family) == libc::AF_INET {
+                let own = &*own.cast::<libc::sockaddr_in>();
+                if Ipv4Addr::from(u32::from_be(own.sin_addr.s_addr)) == address {
+                    found = CStr::from_ptr((*entry).ifa_name).to_str().ok().map(str::to_owned);
+                }
+            }
+            entry = (*entry).ifa_next;
+        }
+    }
+    // SAFETY: the list came from `getifaddrs`, and nothing of it is kept.
+    unsafe { libc::freeifaddrs(list) };
+    found
+}
+
+fn at_home(path: &str) -> PathBuf {
+    match path.strip_prefix("~/") {
+        Some(rest) => crate::host::tasks::user_home().join(rest),
+        None => Path::new(path).to_path_buf(),
+    }
+}
+
+/// Reads the orders, which are one line.
+pub fn orders(from: &mut impl Read) -> io::Result<Orders> {
+    let mut line = Vec::new();
+    let mut byte = [0];
+    while from.read(&mut byte)? == 1 && byte[0] != b'\n' {
+        line.push(byte[0]);
+    }
+    serde_json::from_slice(&line).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_is_below_is_found() {
+        let parents = [(2, 1), (3, 2), (4, 2), (5, 4), (6, 1), (7, 7)];
+        assert_eq!(below(2, &parents), [3, 4, 5]);
+        assert_eq!(below(6, &parents), [0; 0]);
+        assert_eq!(below(7, &parents), [0; 0]);
+    }
+
+    #[test]
+    fn interfaces_are_found_by_their_address() {
+        assert_eq!(interface_of("127.0.0.1").as_deref(), Some("lo"));
+        assert_eq!(interface_of("203.0.113.1"), None);
+        assert_eq!(interface_of("::1"), None);
+    }
+}
