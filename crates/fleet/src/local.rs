@@ -351,7 +351,7 @@ fn pass_on(descriptor: Option<RawFd>) -> std::io::Result<()> {
 }
 
 /// In the child: lets the kernel kill it when the thread that started it is gone.
-pub(crate) fn die_with(parent: u32) -> std::io::Result<()> {
+pub fn die_with(parent: u32) -> std::io::Result<()> {
     // SAFETY: system calls on the process itself, which touch no memory. Where the parent has gone
     // before the first call nobody would ever send the signal, so the child ends by itself.
     unsafe {

@@ -28,7 +28,9 @@
 //! - [`training`]: a run in one process
 //! - [`run_dir`]: the run's folder, checkpoints, metrics, the model's files
 //! - [`traces`]: reports, TensorBoard, the HTML page
+//! - [`scripts`]: the user's own script on the machines of a pool
 //! - [`progress`]: talk on stderr; [`picture`]: a run as lines of text; [`screen`]: drawing them
+//! - [`paint`]: text with colours
 //! - [`clock`]: the only place that asks the time; [`failure`]: exit codes
 //! - [`memory`]: whether training will fit
 
@@ -47,6 +49,7 @@ pub mod failure;
 pub mod holdings;
 pub mod library;
 pub mod memory;
+pub mod paint;
 pub mod picture;
 pub mod progress;
 pub mod run_dir;

@@ -5,6 +5,7 @@
 //! a run.
 
 use crate::clock;
+use crate::paint::{cut, width};
 use crate::picture::painted;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +18,7 @@ const COLUMNS_DEFAULT: usize = 80;
 const ROWS_DEFAULT: usize = 24;
 
 /// What is drawn at the moment.
-static DRAWN: Mutex<Drawing> = Mutex::new(Drawing { lines: Vec::new(), columns: 0 });
+static DRAWN: Mutex<Drawing> = Mutex::new(Drawing::new());
 
 /// Whether each line that is said begins with the time: stderr is a log.
 static STAMPED: AtomicBool = AtomicBool::new(false);
@@ -27,9 +28,9 @@ pub fn stamp() {
     STAMPED.store(true, Ordering::Relaxed);
 }
 
-/// Lines on the screen; the cursor stands behind the last.
+/// Lines on the screen, with their colours; the cursor stands behind the last.
 #[derive(Debug)]
-struct Drawing {
+pub(crate) struct Drawing {
     lines: Vec<String>,
     /// Columns that the terminal had.
     columns: usize,
@@ -73,30 +74,29 @@ pub fn say(text: &str) {
         let lines = text.lines().map(|line| format!("{time} {line}\n"));
         return write(&lines.collect::<String>());
     }
-    let mut drawn = lock();
-    let columns = Room::of_stderr().columns;
-    let erased = drawn.erase(columns);
-    write(&format!("{erased}{text}{}", drawn.text(columns)));
+    write(&lock().said(text, Room::of_stderr().columns));
 }
 
-/// Draws these lines in place of those that were drawn before.
+/// Draws these lines of a picture in place of those that were drawn before.
 pub fn draw(lines: Vec<String>, room: Room) {
-    let mut drawn = lock();
-    // Only what is left of old lines is erased, so that nothing flickers. A terminal that has
-    // changed its width remembers where its lines ran over, until they are erased as a whole.
-    let top = match drawn.columns == room.columns {
-        true => drawn.top(room.columns),
-        false => drawn.erase(room.columns),
-    };
-    drawn.lines = lines;
-    write(&format!("{top}{}\x1b[J", drawn.text(room.columns)));
+    let paint = |line: &String| if colours() { painted(line) } else { line.clone() };
+    let lines = lines.iter().map(|line| cut(line, room.columns.saturating_sub(1)));
+    let lines = lines.map(|line| paint(&line)).collect();
+    write(&lock().drawn(lines, room.columns));
+}
+
+/// Says something that stays, then draws these lines, which have their colours already; nothing
+/// leaves the drawing as it is.
+pub fn update(text: &str, lines: Option<Vec<String>>, room: Room) {
+    if STAMPED.load(Ordering::Relaxed) {
+        return say(text);
+    }
+    write(&lock().updated(text, lines, room.columns));
 }
 
 /// Takes the drawing away.
 pub fn clear() {
-    let mut drawn = lock();
-    write(&drawn.erase(Room::of_stderr().columns));
-    drawn.lines.clear();
+    write(&lock().updated("", Some(Vec::new()), Room::of_stderr().columns));
 }
 
 fn lock() -> MutexGuard<'static, Drawing> {
@@ -112,26 +112,62 @@ fn write(text: &str) {
 }
 
 /// Whether colours are wanted (see no-color.org).
-fn colours() -> bool {
+pub fn colours() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 impl Drawing {
+    /// Nothing drawn.
+    pub(crate) const fn new() -> Self {
+        Self { lines: Vec::new(), columns: 0 }
+    }
+
+    /// What says something above the drawing.
+    pub(crate) fn said(&mut self, text: &str, columns: usize) -> String {
+        let erased = self.erase(columns);
+        format!("{erased}{text}{}", self.text(columns))
+    }
+
+    /// What draws these lines in place of those there are.
+    pub(crate) fn drawn(&mut self, lines: Vec<String>, columns: usize) -> String {
+        // Only what is left of old lines is erased, so that nothing flickers. A terminal that has
+        // changed its width remembers where its lines ran over, until they are erased as a whole.
+        let top = match self.columns == columns {
+            true => self.top(columns),
+            false => self.erase(columns),
+        };
+        self.lines = lines;
+        format!("{top}{}\x1b[J", self.text(columns))
+    }
+
+    /// What says something, and draws these lines below it.
+    pub(crate) fn updated(
+        &mut self,
+        text: &str,
+        lines: Option<Vec<String>>,
+        columns: usize,
+    ) -> String {
+        match lines {
+            None if text.is_empty() => String::new(),
+            None => self.said(text, columns),
+            Some(lines) if text.is_empty() && !lines.is_empty() => self.drawn(lines, columns),
+            Some(lines) => {
+                let erased = self.erase(columns);
+                self.lines = lines;
+                format!("{erased}{text}{}", self.text(columns))
+            }
+        }
+    }
+
     /// The lines as they are written to a terminal of so many columns.
     fn text(&mut self, columns: usize) -> String {
         self.columns = columns;
-        let fit = |line: &mut String| {
-            if let Some((end, _)) = line.char_indices().nth(columns.saturating_sub(1)) {
-                line.truncate(end);
+        for line in &mut self.lines {
+            if width(line) >= columns {
+                *line = cut(line, columns.saturating_sub(1));
             }
-        };
-        self.lines.iter_mut().for_each(fit);
-        let plain = !colours();
-        let line = |line: &String| match plain {
-            true => format!("{line}\x1b[K"),
-            false => format!("{}\x1b[K", painted(line)),
-        };
-        self.lines.iter().map(line).collect::<Vec<_>>().join("\n")
+        }
+        self.lines.iter().map(|line| format!("{line}\x1b[K")).collect::<Vec<_>>().join("\n")
     }
 
     /// What takes it away.
@@ -142,7 +178,7 @@ impl Drawing {
     /// What leads to its first character. In a terminal that was made narrower its lines have run
     /// over several rows.
     fn top(&self, columns: usize) -> String {
-        let rows = |line: &String| line.chars().count().div_ceil(columns.max(1)).max(1);
+        let rows = |line: &String| width(line).div_ceil(columns.max(1)).max(1);
         match self.lines.iter().map(rows).sum() {
             0usize => String::new(),
             1 => "\r".into(),
@@ -172,8 +208,9 @@ mod tests {
 
     #[test]
     fn what_no_longer_fits_is_cut() {
-        let mut drawing = Drawing { lines: vec!["ééééé".into(), "ab".into()], columns: 80 };
-        assert_eq!(drawing.text(4), "\x1b[1mééé\x1b[0m\x1b[K\n\x1b[1mab\x1b[0m\x1b[K");
+        let lines = vec!["\x1b[1mééééé\x1b[0m".into(), "ab".into()];
+        let mut drawing = Drawing { lines, columns: 80 };
+        assert_eq!(drawing.text(4), "\x1b[1mééé\x1b[0m\x1b[K\nab\x1b[K");
         assert_eq!(drawing.top(4), "\r\x1b[1A");
     }
 }

@@ -95,6 +95,22 @@ impl<R: Root> Sound<R> {
         self.diagnose_all(vec![finding])
     }
 
+    /// Checks the recipe once more with something that was found out since, as `--set` writes it.
+    pub fn again(&self, set: &str) -> Result<(), Diagnostics> {
+        let mut tree = self.tree.clone();
+        let mut mistakes = sets::apply(&mut tree, &[set.to_owned()]);
+        let checked = check::check(&tree, &R::schema());
+        mistakes.extend(checked.mistakes);
+        if let Some(Ok(recipe)) = checked.value.map(serde_json::from_value::<R>) {
+            let findings = recipe.mistakes(&Tree(&tree));
+            mistakes.extend(findings.into_iter().map(|f| locate(&self.tree, f)));
+        }
+        match mistakes.is_empty() {
+            true => Ok(()),
+            false => Err(self.texts.render(mistakes)),
+        }
+    }
+
     /// Several mistakes at their keys.
     pub fn diagnose_all(&self, findings: Vec<Finding>) -> Diagnostics {
         self.texts.render(findings.into_iter().map(|f| locate(&self.tree, f)).collect())

@@ -28,12 +28,20 @@ const OUTPUT_BYTES_MAX: u64 = 64 << 20;
 /// Machines in folders below one folder, `RUN/NAME`.
 pub struct Local {
     root: PathBuf,
+    /// Variables that nothing there inherits.
+    hidden: Vec<String>,
 }
 
 impl Local {
     /// Machines below a folder, which need not exist yet.
     pub fn new(root: &Path) -> Self {
-        Self { root: root.to_path_buf() }
+        Self { root: root.to_path_buf(), hidden: Vec::new() }
+    }
+
+    /// Nothing on its machines is to inherit these variables: they hold secrets.
+    #[must_use]
+    pub fn hiding(self, hidden: Vec<String>) -> Self {
+        Self { hidden, ..self }
     }
 
     fn run_folder(&self, run: &Tag) -> PathBuf {
@@ -60,6 +68,7 @@ impl Local {
     fn start(&self, home: &Path, program: &Program, words: &[&str]) -> io::Result<Carrier> {
         let mut command = Command::new(&program.path);
         command.args(words).env("HOME", home).current_dir(home);
+        self.hidden.iter().for_each(|name| drop(command.env_remove(name)));
         Carrier::start(command)
     }
 }

@@ -121,7 +121,7 @@ pub fn read(program: &Path) -> Result<Program> {
 }
 
 /// Does the set-up of one machine after another, or of many at the same time.
-fn prepare(setup: Setup, provider: Arc<dyn Provider>, run: Tag, folder: PathBuf) -> Prepare {
+pub fn prepare(setup: Setup, provider: Arc<dyn Provider>, run: Tag, folder: PathBuf) -> Prepare {
     Box::new(move |machine: &Machine, remote: &Remote| {
         if setup.is_empty() {
             return Ok(());

@@ -10,7 +10,7 @@ use planaria_fleet::provider::Provider;
 use planaria_fleet::providers::docker::{self, Docker};
 use planaria_fleet::providers::local::Local;
 use planaria_fleet::providers::ssh::{self, Ssh};
-use planaria_recipe::Recipe;
+use planaria_recipe::{Job, Recipe};
 use planaria_recipe::pool::{self, HostEntry, HostKeys, Pool};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,6 +27,11 @@ pub fn for_run(recipe: &Recipe, program: &Program, detached: bool) -> Result<Arc
     made(&recipe.pool, Some(program), detached, pooling::secrets(recipe))
 }
 
+/// The same for a script.
+pub fn for_job(job: &Job, program: &Program) -> Result<Arc<dyn Provider>> {
+    made(&job.pool, Some(program), false, job.variables())
+}
+
 fn made(
     pool: &Pool,
     program: Option<&Program>,
@@ -34,7 +39,9 @@ fn made(
     hidden: Vec<String>,
 ) -> Result<Arc<dyn Provider>> {
     Ok(match pool.provider {
-        pool::Provider::Local => Arc::new(Local::new(&user_home().join(FOLDER).join("machines"))),
+        pool::Provider::Local => {
+            Arc::new(Local::new(&user_home().join(FOLDER).join("machines")).hiding(hidden))
+        }
         pool::Provider::Ssh => Arc::new(Ssh::new(ssh::Settings { hidden, ..ssh_settings(pool)? })),
         pool::Provider::Docker => {
             let settings = docker::Settings {

@@ -26,6 +26,8 @@ pub struct Seat {
     pub gpus: u32,
     /// Groups that it is in.
     pub groups: Vec<String>,
+    /// All that is ours on it.
+    pub home: String,
 }
 
 /// A process of a job.
@@ -205,6 +207,7 @@ pub(crate) mod tests {
             cores: 4,
             gpus: number + 1,
             groups: Vec::new(),
+            home: "/root/.cache/planaria".into(),
         };
         (0..count).map(seat).collect()
     }

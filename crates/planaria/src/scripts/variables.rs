@@ -47,7 +47,7 @@ pub struct Telling<'a> {
     pub round: u32,
     /// The script, relative to the folder that it is started in.
     pub script: &'a str,
-    /// Where the data is on machines.
+    /// Where the data is on machines: a path, or a name in our folder for data.
     pub data: Option<&'a str>,
     /// Where everybody is.
     pub layout: &'a Layout,
@@ -112,7 +112,7 @@ impl Telling<'_> {
             ("hosts", processes.iter().map(|p| self.layout.place(p)).collect::<Vec<_>>().join(",")),
             ("run", self.run.to_owned()),
             ("epochs", self.job.script.epochs.map_or_else(String::new, |n| text(&n))),
-            ("data", self.data.unwrap_or_default().to_owned()),
+            ("data", self.data_place(process)),
         ]
         .map(|(name, value)| (name.to_owned(), value))
         .into();
@@ -121,6 +121,14 @@ impl Telling<'_> {
             fields.insert(format!("{role}_hosts"), places);
         }
         fields
+    }
+
+    fn data_place(&self, process: &Process) -> String {
+        match self.data {
+            None => String::new(),
+            Some(path) if path.starts_with('/') => path.to_owned(),
+            Some(name) => format!("{}/data/{name}", self.layout.seat(process).home),
+        }
     }
 
     fn tensorflow(&self, process: &Process, told: &mut Told) {
