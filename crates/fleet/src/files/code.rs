@@ -106,6 +106,14 @@ pub struct Code {
 impl Listing {
     /// Lists a folder. What is in `leave_out` (folders of runs) does not belong to it.
     pub fn read(folder: &Path, leave_out: &[PathBuf]) -> Result<Self, Unlisted> {
+        Self::read_up_to(ENTRIES_MAX, folder, leave_out)
+    }
+
+    pub(super) fn read_up_to(
+        most: usize,
+        folder: &Path,
+        leave_out: &[PathBuf],
+    ) -> Result<Self, Unlisted> {
         let unreadable = |e: std::io::Error| Unlisted::Unreadable {
             path: folder.display().to_string(),
             why: e.to_string(),
@@ -119,8 +127,8 @@ impl Listing {
             if entry.depth() == 0 {
                 continue;
             }
-            if listing.items.len() >= ENTRIES_MAX {
-                return Err(listing.too_many(folder));
+            if listing.items.len() >= most {
+                return Err(listing.too_many(folder, most));
             }
             listing.add(&entry)?;
         }
@@ -289,12 +297,12 @@ impl Listing {
         largest(folders.into_iter().map(|(path, n)| (path.to_owned(), n)))
     }
 
-    fn too_many(&self, folder: &Path) -> Unlisted {
+    fn too_many(&self, folder: &Path, most: usize) -> Unlisted {
         let named = self.by_folder(|_| 1);
         let words = named.iter().take(3).map(|(path, n)| format!("`{path}` ({n})"));
         Unlisted::TooMany {
             folder: folder.display().to_string(),
-            most: ENTRIES_MAX,
+            most,
             where_: words.collect::<Vec<_>>().join(", "),
         }
     }

@@ -198,6 +198,14 @@ impl Outputs {
         names: &[&str],
         round: &mut Round,
     ) {
+        if self.inherits(&path, &machine, hash, names) {
+            self.remove_own(&path, &machine);
+            let place = Some(path.clone());
+            let held = Held { bytes: file.bytes, mtime_ns: file.mtime_ns, hash, place };
+            self.owners.insert(path.clone(), machine.clone());
+            self.held.insert((path, machine), held);
+            return;
+        }
         let place = match self.settle(&path, &machine, hash, names) {
             Ok(place) => place,
             Err(e) => return round.note(e.to_string()),
@@ -216,6 +224,24 @@ impl Outputs {
         }
         let held = Held { bytes: file.bytes, mtime_ns: file.mtime_ns, hash, place };
         self.held.insert((path, machine), held);
+    }
+
+    /// Whether a machine is preferred to one that had the same file: then that is its own from now
+    /// on, and the other has the same as it.
+    fn inherits(&mut self, path: &str, machine: &str, hash: Hash, names: &[&str]) -> bool {
+        let rank = |name: &str| names.iter().position(|known| *known == name);
+        let Some(owner) = self.owners.get(path).filter(|owner| *owner != machine) else {
+            return false;
+        };
+        let is_preferred = rank(owner).is_none_or(|that| rank(machine) < Some(that));
+        let held = self.held.get_mut(&(path.to_owned(), owner.clone()));
+        match held.filter(|held| held.hash == hash && is_preferred) {
+            Some(held) => {
+                held.place = None;
+                true
+            }
+            None => false,
+        }
     }
 
     /// Where a machine's file goes; nothing where the owner's is the same.
