@@ -11,9 +11,11 @@
 //! - [`provider`]: where machines come from; [`providers`]: those there are
 //! - [`channel`] and [`host`]: what is on a machine, and how it is talked to; [`program`]: what goes
 //!   there; [`setup`]: what is done there first
+//! - [`files`]: a script's, to machines and back; [`sockets`]: a machine's
 
 pub mod channel;
 pub mod ending;
+pub mod files;
 pub mod host;
 pub mod keeper;
 pub mod local;
@@ -22,6 +24,7 @@ pub mod program;
 pub mod provider;
 pub mod providers;
 pub mod setup;
+pub mod sockets;
 pub mod supervise;
 pub mod yard;
 

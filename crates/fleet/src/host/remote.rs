@@ -4,6 +4,7 @@
 //! to tasks go to whoever waits for them ([`Hands`]). Never waits without an end.
 
 use crate::channel::{Channel, LastWords};
+use crate::host::asks::{Ask, Said};
 use crate::host::words::{FromHost, Hello, Outcome, PIECE_BYTES, ToHost, VERSION, hear, say};
 use crate::provider::Fault;
 use crate::setup::{Command, Hands};
@@ -73,6 +74,7 @@ pub struct Remote {
     reached: Mutex<Receiver<Option<String>>>,
     heard: Arc<AtomicU64>,
     said_bye: Arc<AtomicBool>,
+    is_over: Arc<AtomicBool>,
     detached: Mutex<Receiver<u16>>,
     is_closed: AtomicBool,
     is_let_go: AtomicBool,
@@ -83,7 +85,11 @@ pub struct Remote {
 enum Answer {
     Output(Vec<u8>),
     Over(Outcome),
+    Said(Said),
 }
+
+/// A question that waits for its answer.
+pub(crate) struct Asked(u64, Receiver<Answer>);
 
 impl Remote {
     /// Waits for the host's hello. `tell` is called for all that it tells, from a thread.
@@ -98,12 +104,14 @@ impl Remote {
         let tasks = Arc::new(Mutex::new(BTreeMap::new()));
         let heard = Arc::new(AtomicU64::new(0));
         let said_bye = Arc::new(AtomicBool::new(false));
+        let is_over = Arc::new(AtomicBool::new(false));
         let (reach, reached) = std::sync::mpsc::channel();
         let (detach, detached) = std::sync::mpsc::channel();
         let listening = Listening {
             tasks: tasks.clone(),
             heard: heard.clone(),
             said_bye: said_bye.clone(),
+            is_over: is_over.clone(),
             reach,
             detach,
             last_words: last_words.clone(),
@@ -164,6 +172,7 @@ impl Remote {
             reached,
             heard,
             said_bye,
+            is_over,
             detached: Mutex::new(detached),
             is_closed: AtomicBool::new(false),
             is_let_go: AtomicBool::new(false),
@@ -224,6 +233,38 @@ impl Remote {
         reached.recv_timeout(REACH_WITHIN).map_err(|_| self.gone())
     }
 
+    /// The machine's name.
+    pub fn machine(&self) -> &str {
+        &self.machine
+    }
+
+    /// A number that nothing else of this channel has.
+    pub(crate) fn number(&self) -> u64 {
+        self.next_task.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Asks something that has one answer.
+    pub(crate) fn ask(&self, ask: Ask) -> Result<Asked, Fault> {
+        let (task, answers) = self.task();
+        self.send(ToHost::Ask { task, ask })?;
+        match self.is_over.load(Ordering::SeqCst) {
+            true => Err(self.gone()),
+            false => Ok(Asked(task, answers)),
+        }
+    }
+
+    /// Waits for the answer.
+    pub(crate) fn wait(&self, asked: Asked, within: Duration) -> Result<Said, Fault> {
+        let Asked(task, answers) = asked;
+        match answers.recv_timeout(within) {
+            Ok(Answer::Said(said)) => Ok(said),
+            _ => {
+                self.tasks.lock().expect("nobody panics with the tasks").remove(&task);
+                Err(self.gone())
+            }
+        }
+    }
+
     fn gone(&self) -> Fault {
         let said = self.last_words.text();
         let what = if said.is_empty() { "it does not answer".to_owned() } else { said };
@@ -252,6 +293,7 @@ impl Remote {
             match answers.recv_timeout(within) {
                 Ok(Answer::Output(bytes)) => output(&bytes),
                 Ok(Answer::Over(outcome)) => return Ok(outcome),
+                Ok(Answer::Said(_)) => return Err(self.gone()),
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
                     return Err(self.gone());
                 }
@@ -319,6 +361,7 @@ struct Listening {
     tasks: Arc<Mutex<BTreeMap<u64, Sender<Answer>>>>,
     heard: Arc<AtomicU64>,
     said_bye: Arc<AtomicBool>,
+    is_over: Arc<AtomicBool>,
     reach: Sender<Option<String>>,
     detach: Sender<u16>,
     last_words: LastWords,
@@ -333,7 +376,8 @@ impl Listening {
                 Err(e) => break format!("the connection broke: {e}"),
             }
         };
-        // Whoever waits for a task is let go.
+        // Whoever waits for a task is let go, and nobody begins to.
+        self.is_over.store(true, Ordering::SeqCst);
         self.tasks.lock().expect("nobody panics with the tasks").clear();
         let said = self.last_words.text();
         tell(Told::Gone(if said.is_empty() { why } else { said }));
@@ -353,6 +397,10 @@ impl Listening {
             FromHost::Output { task, bytes } => self.answer(task, Answer::Output(bytes)),
             FromHost::Task { task, outcome } => {
                 self.answer(task, Answer::Over(outcome));
+                self.tasks.lock().expect("nobody panics with the tasks").remove(&task);
+            }
+            FromHost::Said { task, said } => {
+                self.answer(task, Answer::Said(said));
                 self.tasks.lock().expect("nobody panics with the tasks").remove(&task);
             }
             FromHost::Bye => self.said_bye.store(true, Ordering::SeqCst),

@@ -4,6 +4,8 @@
 //! channel does, when it is told to, or when it has heard nothing for [`LEASE`]; whatever it started
 //! ends with it. Never decides what runs.
 
+use crate::files::desk::Desk;
+use crate::host::asks::Ask;
 use crate::host::tasks::{self, Doing};
 use crate::host::words::{Ended, FromHost, Hello, PIECE_BYTES, ToHost, hear, say};
 use crate::local::{Exit, Local};
@@ -81,8 +83,9 @@ pub fn run(
         .spawn(move || talk(writing, &written))?;
     let fleet = Local::new(&program, &logs);
     let doing = Doing::new(&home, &place.path, words.clone());
+    let desk = Desk::open(&home, &place.run, words.clone())?;
     let logs = Logs { folder: logs, read: BTreeMap::new() };
-    let mut host = Host { run, fleet, doing, words, logs, processes: BTreeMap::new() };
+    let mut host = Host { run, fleet, doing, desk, words, logs, processes: BTreeMap::new() };
     host.say(FromHost::Hello(hello));
     let leave = host.work(&inbox, clock);
     host.end();
@@ -117,6 +120,7 @@ struct Host {
     run: String,
     fleet: Local,
     doing: Doing,
+    desk: Desk,
     words: SyncSender<FromHost>,
     logs: Logs,
     /// By number here, what the controller calls each process.
@@ -186,6 +190,12 @@ impl Host {
                 self.doing.run(task, tasks::Work { mark, command, env, within });
             }
             ToHost::Done { task, mark } => self.doing.is_done(task, &mark),
+            ToHost::Ask { task, ask } => match ask {
+                Ask::Ports { .. } | Ask::Release { .. } | Ask::Meets { .. } => {
+                    self.doing.look(task, ask);
+                }
+                about_files => self.desk.ask(task, about_files),
+            },
             ToHost::Alive | ToHost::End | ToHost::Detach { .. } => {}
         }
     }
@@ -236,6 +246,8 @@ impl Host {
         self.doing.end();
         self.fleet.hang_up();
         drop(self.fleet.end(FAREWELL));
+        // Where agents worked: nobody does any more.
+        self.desk.end();
         self.pass_logs();
     }
 }

@@ -1,10 +1,13 @@
-//! What a host does besides agents: commands and files of the set-up, and trying addresses.
+//! What a host does besides agents: commands and files of the set-up, trying addresses, ports.
 //!
 //! Owns the marks of what was done, and every process that a command started: none outlives its
 //! task. Each task has a thread of its own, and tells what came of it.
 
+use crate::host::asks::{Ask, Said};
 use crate::host::words::{FromHost, Outcome, PIECE_BYTES};
 use crate::provider::is_name;
+use crate::sockets::ports::Given;
+use crate::sockets::table;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -34,6 +37,7 @@ pub struct Doing {
     over: Arc<AtomicBool>,
     /// Process groups of commands under way.
     groups: Arc<Mutex<Vec<i32>>>,
+    ports: Arc<Mutex<Given>>,
 }
 
 /// A piece of a file.
@@ -73,6 +77,7 @@ impl Doing {
             files: BTreeMap::new(),
             over: Arc::default(),
             groups: Arc::default(),
+            ports: Arc::default(),
         }
     }
 
@@ -82,6 +87,27 @@ impl Doing {
         on_thread("reach", move || {
             let address = first_reached(addresses);
             let _ = words.send(FromHost::Reached { address });
+        });
+    }
+
+    /// Answers a question about sockets.
+    pub fn look(&self, task: u64, ask: Ask) {
+        let (words, ports) = (self.words.clone(), self.ports.clone());
+        on_thread("sockets", move || {
+            let given = || ports.lock().expect("no thread panics with the ports");
+            let said = match ask {
+                Ask::Ports { count, wanted } => {
+                    let (free, taken) = given().give(count, &wanted);
+                    Said::Ports { free, taken }
+                }
+                Ask::Release { ports } => {
+                    given().release(&ports);
+                    Said::Done
+                }
+                Ask::Meets { pid, port, meeting } => Said::Meets(table::meets(pid, port, meeting)),
+                _ => return,
+            };
+            let _ = words.send(FromHost::Said { task, said });
         });
     }
 

@@ -5,13 +5,14 @@
 //! reads what it cannot understand ends the channel.
 
 use crate::ending::Ending;
+use crate::host::asks::{Ask, Said};
 use planaria_protocol::message::Agent;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
 
 /// Version of these words; both ends must have the same, and are of one build anyway.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// Longest frame, in bytes. Files and logs go in pieces of [`PIECE_BYTES`].
 pub const FRAME_BYTES_MAX: usize = 64 << 20;
 /// A piece of a file or log.
@@ -81,6 +82,13 @@ pub enum ToHost {
         /// Which.
         mark: String,
     },
+    /// A question about files or sockets.
+    Ask {
+        /// Comes back in the answer.
+        task: u64,
+        /// What.
+        ask: Ask,
+    },
     /// Let go of this channel and become another process, which needs none.
     Detach {
         /// For that process' standard input.
@@ -146,6 +154,13 @@ pub enum FromHost {
         /// How.
         outcome: Outcome,
     },
+    /// The answer to a question.
+    Said {
+        /// Which.
+        task: u64,
+        /// What.
+        said: Said,
+    },
     /// It lets go of this channel.
     Detaching {
         /// The port on which it is called; 0 where it is not.
@@ -170,6 +185,8 @@ pub struct Hello {
     pub hostname: String,
     /// Processors.
     pub cores: u32,
+    /// Graphics processors.
+    pub gpus: u32,
     /// Memory.
     pub memory_bytes: u64,
     /// Free space where our folder is.
@@ -280,6 +297,7 @@ mod tests {
             pid: 7,
             hostname: "node1".into(),
             cores: 2,
+            gpus: 1,
             memory_bytes: 1 << 34,
             disk_free_bytes: 1 << 40,
             unix_seconds: 1.5e9,
@@ -297,6 +315,7 @@ mod tests {
             ToHost::Kill { process: 3 },
             ToHost::Reach { addresses: vec!["10.0.0.1:4711".into()] },
             ToHost::Done { task: 9, mark: "aa".into() },
+            ToHost::Ask { task: 4, ask: Ask::Ports { count: 2, wanted: vec![80] } },
             ToHost::Alive,
             ToHost::End,
         ];
@@ -305,6 +324,7 @@ mod tests {
             FromHost::Ended { process: 3, ending: Ended::Signal(9) },
             FromHost::Log { agent: Agent::Server(0), bytes: vec![0, 255] },
             FromHost::Task { task: 9, outcome: Outcome::Failed(137) },
+            FromHost::Said { task: 4, said: Said::Lacks(vec![[7; 32]]) },
             FromHost::Bye,
         ];
         let mut bytes = Vec::new();

@@ -9,6 +9,7 @@ use crate::failure::{Context, Failure, Result};
 use crate::memory;
 use planaria_fleet::host::calling::{Calling, Reached};
 use planaria_fleet::host::carried;
+use planaria_fleet::host::gpus;
 use planaria_fleet::host::serve::{self, Detaching, Leave, Setting};
 use planaria_fleet::host::tasks::user_home;
 use planaria_fleet::host::words::{Hello, VERSION};
@@ -134,6 +135,7 @@ fn hello(home: &Path, ends: (Option<String>, Option<String>)) -> Hello {
         pid: std::process::id(),
         hostname: read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().into(),
         cores: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32),
+        gpus: gpus::count(),
         memory_bytes: memory::total_bytes().unwrap_or(0),
         disk_free_bytes: disk_free_bytes(home).unwrap_or(u64::MAX),
         unix_seconds: clock::unix_seconds(),

@@ -68,6 +68,7 @@ fn host(calling: Calling, home: &Path) -> JoinHandle<Leave> {
             pid: 1,
             hostname: "m1".into(),
             cores: 1,
+            gpus: 0,
             memory_bytes: 0,
             disk_free_bytes: 0,
             unix_seconds: 0.0,

@@ -1,0 +1,365 @@
+//! What a job's machines made: fetched into the run's folder while it runs and at its end.
+//!
+//! Owns `outputs/` here and knows for each file whose it is. A path found on one machine is
+//! `outputs/PATH`; where several have it, that is the preferred machine's, and another's with a
+//! different content is `outputs/MACHINE/PATH`. A file that takes the place of one from a machine
+//! that is gone replaces it. Never writes outside of its folder, whatever machines say.
+
+use super::send::{Fetched, Sent};
+use super::{
+    Entry, Found, Hash, Parcel, Patterns, What, about, is_inside, make_way, set_mtime, size,
+};
+use crate::host::remote::Remote;
+use crate::provider::{Fault, is_name};
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// While the job runs only files are fetched that were not written for so long.
+const STILL_SECONDS: u64 = 2;
+/// Space on the disk here that is left to others.
+const LEFT_BYTES: u64 = 512 << 20;
+/// Notes of one round.
+const NOTES_MAX: usize = 20;
+/// Where a file is while it is fetched.
+const NEW: &str = ".fetching";
+
+/// What came back.
+pub struct Outputs {
+    folder: PathBuf,
+    patterns: Patterns,
+    /// By path and machine, what was fetched.
+    held: BTreeMap<(String, String), Held>,
+    /// By path, whose file is at `outputs/PATH`.
+    owners: BTreeMap<String, String>,
+    left_bytes: u64,
+}
+
+#[derive(Debug, Clone)]
+struct Held {
+    bytes: u64,
+    mtime_ns: i64,
+    hash: Hash,
+    /// In the folder; nothing where it is the same as the owner's.
+    place: Option<String>,
+}
+
+/// What a round brought.
+#[derive(Debug, Default)]
+pub struct Round {
+    /// Files that were fetched, by where they are in the folder.
+    pub fetched: Vec<String>,
+    /// Their length.
+    pub bytes: u64,
+    /// Files that match, on all machines together, also those fetched before.
+    pub matched: usize,
+    /// Files that are being written, and come in a later round.
+    pub unsettled: usize,
+    /// What could not be kept, in words.
+    pub notes: Vec<String>,
+    /// Machines that did not answer.
+    pub faults: Vec<Fault>,
+}
+
+impl Outputs {
+    /// Nothing was fetched yet. The folder is made when something is.
+    pub fn new(folder: &Path, patterns: Patterns) -> Self {
+        let folder = folder.to_path_buf();
+        let (held, owners) = (BTreeMap::new(), BTreeMap::new());
+        Self { folder, patterns, held, owners, left_bytes: LEFT_BYTES }
+    }
+
+    /// Fetches what is new from machines by name, the preferred first; `is_last` also what was
+    /// written a moment ago.
+    pub fn round(&mut self, machines: &[(&str, &Remote)], is_last: bool) -> Round {
+        let mut round = Round::default();
+        let names: Vec<&str> = machines.iter().map(|(name, _)| *name).collect();
+        for (name, remote) in machines {
+            if !is_name(name) {
+                round.note(format!("`{name}` cannot be the name of a folder"));
+            } else if let Err(fault) = self.fetch_from(name, remote, &names, is_last, &mut round) {
+                round.faults.push(fault);
+            }
+        }
+        let _ = fs::remove_file(self.folder.join(NEW));
+        round
+    }
+
+    /// Number of files that are held.
+    pub fn files(&self) -> usize {
+        self.held.values().filter(|held| held.place.is_some()).count()
+    }
+
+    /// Gives a machine what it does not have of all that was fetched: its own, where it had such a
+    /// file, else the preferred machine's.
+    pub fn give_back(&self, machine: &str, remote: &Remote) -> Result<Sent, Fault> {
+        let mut parcel = Parcel::default();
+        for (path, owner) in &self.owners {
+            let held_by = |name: &str| self.held.get(&(path.clone(), name.to_owned()));
+            let own = held_by(machine).filter(|held| held.place.is_some());
+            let Some(held) = own.or_else(|| held_by(owner)) else { continue };
+            let Some(place) = &held.place else { continue };
+            let what = What::File { hash: held.hash, bytes: held.bytes };
+            let mtime_ns = Some(held.mtime_ns);
+            parcel.entries.push(Entry { path: path.clone(), mode: 0o644, mtime_ns, what });
+            let source = (self.folder.join(place), held.bytes);
+            parcel.sources.entry(held.hash).or_insert(source);
+        }
+        remote.supply(&parcel)
+    }
+
+    fn fetch_from(
+        &mut self,
+        machine: &str,
+        remote: &Remote,
+        names: &[&str],
+        is_last: bool,
+        round: &mut Round,
+    ) -> Result<(), Fault> {
+        let (found, is_cut) = remote.find(&self.patterns)?;
+        if is_cut {
+            let most = super::find::FOUND_MAX;
+            round.note(format!(
+                "{machine}: more than {most} files match `outputs`; only some are fetched"
+            ));
+        }
+        round.matched += found.len();
+        for file in found {
+            let key = (file.path.clone(), machine.to_owned());
+            let known = self.held.get(&key);
+            if known.is_some_and(|held| (held.bytes, held.mtime_ns) == (file.bytes, file.mtime_ns))
+            {
+                continue;
+            }
+            if !is_last && file.age_seconds < STILL_SECONDS {
+                round.unsettled += 1;
+                continue;
+            }
+            if !is_inside(&file.path) {
+                round.note(format!("{machine}: `{}` is no name for a file here", file.path));
+                continue;
+            }
+            match self.fetch(remote, &file, round)? {
+                Some(hash) => self.keep(key, &file, hash, names, round),
+                None => continue,
+            }
+        }
+        Ok(())
+    }
+
+    /// Fetches a file to where it is renamed from; nothing where it could not be.
+    fn fetch(
+        &self,
+        remote: &Remote,
+        file: &Found,
+        round: &mut Round,
+    ) -> Result<Option<Hash>, Fault> {
+        let new = self.folder.join(NEW);
+        let made = fs::create_dir_all(&self.folder).and_then(|()| File::create(&new));
+        let kept = match made {
+            Err(e) => Err(e),
+            Ok(_) if file.bytes.saturating_add(self.left_bytes) > free_bytes(&self.folder) => {
+                round.note(format!(
+                    "`{}` ({}) was not fetched from {}: `{}` has too little space left",
+                    file.path,
+                    size(file.bytes),
+                    remote.machine(),
+                    self.folder.display()
+                ));
+                return Ok(None);
+            }
+            Ok(kept) => {
+                let mut sink = Sink { file: kept, hash: Sha256::new() };
+                match remote.fetch(file, &mut sink)? {
+                    Fetched::Whole => {
+                        set_mtime(&sink.file, file.mtime_ns).map(|()| sink.hash.finalize().into())
+                    }
+                    Fetched::Unkept(e) => Err(e),
+                    Fetched::Changed => {
+                        round.unsettled += 1;
+                        return Ok(None);
+                    }
+                }
+            }
+        };
+        Ok(kept.map_err(|e| round.note(about(&self.folder.join(&file.path), &e).to_string())).ok())
+    }
+
+    /// Puts a fetched file where it belongs.
+    fn keep(
+        &mut self,
+        (path, machine): (String, String),
+        file: &Found,
+        hash: Hash,
+        names: &[&str],
+        round: &mut Round,
+    ) {
+        if self.inherits(&path, &machine, hash, names) {
+            self.remove_own(&path, &machine);
+            let place = Some(path.clone());
+            let held = Held { bytes: file.bytes, mtime_ns: file.mtime_ns, hash, place };
+            self.owners.insert(path.clone(), machine.clone());
+            self.held.insert((path, machine), held);
+            return;
+        }
+        let place = match self.settle(&path, &machine, hash, names) {
+            Ok(place) => place,
+            Err(e) => return round.note(e.to_string()),
+        };
+        if let Some(place) = &place {
+            if let Err(e) = self.move_in(place) {
+                return round.note(e.to_string());
+            }
+            round.fetched.push(place.clone());
+            round.bytes += file.bytes;
+        }
+        if place.as_ref() == Some(&path) {
+            self.own(&path, &machine, hash);
+        } else if place.is_none() {
+            self.remove_own(&path, &machine);
+        }
+        let held = Held { bytes: file.bytes, mtime_ns: file.mtime_ns, hash, place };
+        self.held.insert((path, machine), held);
+    }
+
+    /// Whether a machine is preferred to one that had the same file: then that is its own from now
+    /// on, and the other has the same as it.
+    fn inherits(&mut self, path: &str, machine: &str, hash: Hash, names: &[&str]) -> bool {
+        let rank = |name: &str| names.iter().position(|known| *known == name);
+        let Some(owner) = self.owners.get(path).filter(|owner| *owner != machine) else {
+            return false;
+        };
+        let is_preferred = rank(owner).is_none_or(|that| rank(machine) < Some(that));
+        let held = self.held.get_mut(&(path.to_owned(), owner.clone()));
+        match held.filter(|held| held.hash == hash && is_preferred) {
+            Some(held) => {
+                held.place = None;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Where a machine's file goes; nothing where the owner's is the same.
+    fn settle(
+        &mut self,
+        path: &str,
+        machine: &str,
+        hash: Hash,
+        names: &[&str],
+    ) -> io::Result<Option<String>> {
+        let rank = |name: &str| names.iter().position(|known| *known == name);
+        let Some(owner) = self.owners.get(path).cloned().filter(|owner| owner != machine) else {
+            return Ok(Some(path.to_owned()));
+        };
+        let key = (path.to_owned(), owner.clone());
+        let owned = self.held.get(&key).map(|held| held.hash);
+        let apart = format!("{machine}/{path}");
+        let has_own = self.held.get(&(path.to_owned(), machine.to_owned()));
+        let has_own = has_own.is_some_and(|held| held.place.as_ref() == Some(&apart));
+        let is_preferred = match (rank(machine), rank(&owner)) {
+            // Its successor's, unless the two had been told apart before.
+            (_, None) => !has_own,
+            (Some(this), Some(that)) => this < that,
+            (None, Some(_)) => false,
+        };
+        if owned == Some(hash) {
+            return Ok(None);
+        }
+        if !is_preferred {
+            return Ok(Some(apart));
+        }
+        if rank(&owner).is_some() {
+            let moved = format!("{owner}/{path}");
+            let to = make_way(&self.folder, &moved)?;
+            fs::rename(self.folder.join(path), &to).map_err(|e| about(&to, &e))?;
+            if let Some(held) = self.held.get_mut(&key) {
+                held.place = Some(moved);
+            }
+        } else {
+            self.held.remove(&key);
+        }
+        if has_own {
+            self.remove_own(path, machine);
+        }
+        Ok(Some(path.to_owned()))
+    }
+
+    fn move_in(&self, place: &str) -> io::Result<()> {
+        let to = make_way(&self.folder, place)?;
+        if fs::symlink_metadata(&to).is_ok_and(|meta| meta.is_dir()) {
+            let what = format!("`{}` is a folder, and a file of that name came", to.display());
+            return Err(io::Error::other(what));
+        }
+        fs::rename(self.folder.join(NEW), &to).map_err(|e| about(&to, &e))
+    }
+
+    /// A machine's file is at `outputs/PATH` now. Others that had the same as was there before are
+    /// looked at again.
+    fn own(&mut self, path: &str, machine: &str, hash: Hash) {
+        self.owners.insert(path.to_owned(), machine.to_owned());
+        let first = (path.to_owned(), String::new());
+        let others: BTreeSet<(String, String)> = self
+            .held
+            .range(first..)
+            .take_while(|((of, _), _)| of == path)
+            .filter(|(_, held)| held.place.is_none() && held.hash != hash)
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in others {
+            self.held.remove(&key);
+        }
+    }
+
+    /// A machine's own file is the same as the owner's by now.
+    fn remove_own(&mut self, path: &str, machine: &str) {
+        let apart = format!("{machine}/{path}");
+        let key = (path.to_owned(), machine.to_owned());
+        if self.held.get(&key).is_some_and(|held| held.place.as_ref() == Some(&apart)) {
+            let _ = fs::remove_file(self.folder.join(&apart));
+        }
+    }
+}
+
+impl Round {
+    fn note(&mut self, note: String) {
+        if self.notes.len() < NOTES_MAX {
+            self.notes.push(note);
+        }
+    }
+}
+
+/// A file that is hashed as it is written.
+struct Sink {
+    file: File,
+    hash: Sha256,
+}
+
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(bytes)?;
+        self.hash.update(&bytes[..written]);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+/// Free space on a folder's disk; no bound where it cannot be told.
+fn free_bytes(folder: &Path) -> u64 {
+    let Ok(path) = CString::new(folder.as_os_str().as_bytes()) else { return u64::MAX };
+    // SAFETY: zeroed is a valid `statvfs`, which the call only writes to; the path ends with a zero.
+    unsafe {
+        let mut told: libc::statvfs = std::mem::zeroed();
+        match libc::statvfs(path.as_ptr(), &mut told) {
+            0 => (told.f_bavail as u64).saturating_mul(told.f_frsize as u64),
+            _ => u64::MAX,
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! Files on their way to a machine, and from it: the controller's side.
+//!
+//! Owns how much is under way at a time: a few pieces, so that other words get through. Each content
+//! is read from disk when it is sent, and is sent once for all files that have it.
+
+use super::{Code, Found, Hash, Parcel, Patterns};
+use crate::host::asks::{Ask, Meeting, Piece, Said, Taken};
+use crate::host::remote::{Asked, Remote};
+use crate::host::words::PIECE_BYTES;
+use crate::provider::Fault;
+use sha2::{Digest, Sha256};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::time::Duration;
+
+/// Questions that wait for an answer at a time.
+const WINDOW: usize = 8;
+/// Pieces in one question: many small files go together.
+const PIECES_MAX: usize = 1024;
+/// Entries in one question, by number and by the length of their paths.
+const ENTRIES_AT_ONCE: usize = 2000;
+/// How long a question about files may take.
+const WITHIN: Duration = Duration::from_secs(300);
+/// How long a question about sockets may take.
+const SOCKETS_WITHIN: Duration = Duration::from_secs(20);
+/// How often contents are sent again that vanished from the machine meanwhile.
+const ATTEMPTS: usize = 3;
+
+/// What laying out took.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sent {
+    /// Where it is on the machine.
+    pub folder: String,
+    /// Files there.
+    pub files: usize,
+    /// Length of all of them.
+    pub bytes_total: u64,
+    /// Contents that were sent, and their length.
+    pub contents_sent: usize,
+    /// The same in bytes.
+    pub bytes_sent: u64,
+}
+
+/// What came of fetching a file.
+#[derive(Debug)]
+pub enum Fetched {
+    /// All of it.
+    Whole,
+    /// It is not what it was; what was written is worth nothing.
+    Changed,
+    /// It could not be written here.
+    Unkept(io::Error),
+}
+
+impl Remote {
+    /// Lays a script's code out in the machine's work folder, sending what it does not have.
+    /// `progress` is told how many bytes were sent so far, and of how many.
+    pub fn lay_out(&self, code: &Code, progress: &mut dyn FnMut(u64, u64)) -> Result<Sent, Fault> {
+        self.lay(&code.parcel, true, progress)
+    }
+
+    /// Lays files out that are not there, or are as they were laid out before.
+    pub fn supply(&self, parcel: &Parcel) -> Result<Sent, Fault> {
+        self.lay(parcel, false, &mut |_, _| {})
+    }
+
+    fn lay(
+        &self,
+        parcel: &Parcel,
+        is_code: bool,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Sent, Fault> {
+        let layout = self.number();
+        let mut window = Window { remote: self, waiting: VecDeque::new() };
+        for entries in parcel.entries.chunks(ENTRIES_AT_ONCE) {
+            window.push(Ask::Entries { layout, entries: entries.to_vec() })?;
+        }
+        window.settle()?;
+        let (mut contents_sent, mut bytes_sent) = (0, 0);
+        for _ in 0..ATTEMPTS {
+            match self.answer(Ask::Lay { layout, is_code }, WITHIN)? {
+                Said::Laid { folder } => {
+                    let (files, bytes_total) = (parcel.files(), parcel.bytes());
+                    return Ok(Sent { folder, files, bytes_total, contents_sent, bytes_sent });
+                }
+                Said::Lacks(hashes) => {
+                    contents_sent += hashes.len();
+                    bytes_sent += self.send_contents(parcel, &hashes, progress)?;
+                }
+                other => return Err(self.unexpected(&other)),
+            }
+        }
+        Err(Fault::retry(self.machine(), "what was sent to it vanishes again"))
+    }
+
+    fn send_contents(
+        &self,
+        parcel: &Parcel,
+        hashes: &[Hash],
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<u64, Fault> {
+        let length = |hash| parcel.sources.get(hash).map_or(0, |(_, bytes)| *bytes);
+        let total = hashes.iter().map(length).sum();
+        let window = Window { remote: self, waiting: VecDeque::new() };
+        let mut batch = Batch { window, pieces: Vec::new(), bytes: 0, sent: 0 };
+        for hash in hashes {
+            let Some((path, bytes)) = parcel.sources.get(hash) else {
+                return Err(Fault::retry(self.machine(), "it asks for files it was not told of"));
+            };
+            batch.send(path, *hash, *bytes, &mut |sent| progress(sent, total))?;
+        }
+        batch.flush()?;
+        batch.window.settle()?;
+        Ok(total)
+    }
+
+    /// Files of the machine's work folder that match and that the script made or changed, and
+    /// whether there are more.
+    pub fn find(&self, patterns: &Patterns) -> Result<(Vec<Found>, bool), Fault> {
+        let patterns = patterns.texts().to_vec();
+        match self.answer(Ask::Find { patterns }, WITHIN)? {
+            Said::Found { files, is_cut } => Ok((files, is_cut)),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Fetches a file as it was found, if it is still the same.
+    pub fn fetch(&self, file: &Found, sink: &mut dyn Write) -> Result<Fetched, Fault> {
+        let (mut asked_to, mut waiting) = (0, VecDeque::new());
+        loop {
+            while asked_to < file.bytes && waiting.len() < WINDOW {
+                let (path, bytes, mtime_ns) = (file.path.clone(), file.bytes, file.mtime_ns);
+                waiting.push_back(self.ask(Ask::Read { path, bytes, mtime_ns, at: asked_to })?);
+                asked_to += PIECE_BYTES as u64;
+            }
+            let Some(asked) = waiting.pop_front() else { return Ok(Fetched::Whole) };
+            match self.wait(asked, WITHIN)? {
+                Said::Piece(bytes) => {
+                    if let Err(e) = sink.write_all(&bytes) {
+                        return Ok(Fetched::Unkept(e));
+                    }
+                }
+                Said::Changed => return Ok(Fetched::Changed),
+                other => return Err(self.unexpected(&other)),
+            }
+        }
+    }
+
+    /// Free ports of the machine: of those that are wanted, and so many others. Also which of the
+    /// wanted ones are taken.
+    pub fn ports(&self, count: u16, wanted: &[u16]) -> Result<(Vec<u16>, Vec<Taken>), Fault> {
+        match self.answer(Ask::Ports { count, wanted: wanted.to_vec() }, SOCKETS_WITHIN)? {
+            Said::Ports { free, taken } => Ok((free, taken)),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Ports that are not needed any more.
+    pub fn release(&self, ports: &[u16]) -> Result<(), Fault> {
+        match self.answer(Ask::Release { ports: ports.to_vec() }, SOCKETS_WITHIN)? {
+            Said::Done => Ok(()),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Whether a process there, or one that came of it, listens on a port or is connected by it.
+    pub fn meets(&self, pid: u32, port: u16, meeting: Meeting) -> Result<bool, Fault> {
+        match self.answer(Ask::Meets { pid, port, meeting }, SOCKETS_WITHIN)? {
+            Said::Meets(met) => Ok(met),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    fn answer(&self, ask: Ask, within: Duration) -> Result<Said, Fault> {
+        let asked = self.ask(ask)?;
+        self.wait(asked, within)
+    }
+
+    fn unexpected(&self, said: &Said) -> Fault {
+        match said {
+            Said::Failed { why, is_full: true } => Fault::replace(
+                self.machine(),
+                format!("its disk is full: {why}"),
+                "free some space on it (`~/.cache/planaria/files` may be removed), or leave large \
+                 files out with `.gitignore` or `.planariaignore`",
+            ),
+            Said::Failed { why, .. } => Fault::replace(
+                self.machine(),
+                why,
+                "check the folder `~/.cache/planaria` on it: is it another user's?",
+            ),
+            _ => Fault::retry(self.machine(), "it answered something else than it was asked"),
+        }
+    }
+}
+
+/// Questions that are answered with "done", a few at a time.
+struct Window<'a> {
+    remote: &'a Remote,
+    waiting: VecDeque<Asked>,
+}
+
+impl Window<'_> {
+    fn push(&mut self, ask: Ask) -> Result<(), Fault> {
+        while self.waiting.len() >= WINDOW {
+            self.settle_one()?;
+        }
+        self.waiting.push_back(self.remote.ask(ask)?);
+        Ok(())
+    }
+
+    fn settle(&mut self) -> Result<(), Fault> {
+        while !self.waiting.is_empty() {
+            self.settle_one()?;
+        }
+        Ok(())
+    }
+
+    fn settle_one(&mut self) -> Result<(), Fault> {
+        let Some(asked) = self.waiting.pop_front() else { return Ok(()) };
+        match self.remote.wait(asked, WITHIN)? {
+            Said::Done => Ok(()),
+            other => Err(self.remote.unexpected(&other)),
+        }
+    }
+}
+
+/// Pieces that go together.
+struct Batch<'a> {
+    window: Window<'a>,
+    pieces: Vec<Piece>,
+    bytes: usize,
+    sent: u64,
+}
+
+impl Batch<'_> {
+    /// Sends a file's content, which must be what it was when it was listed.
+    fn send(
+        &mut self,
+        path: &Path,
+        hash: Hash,
+        length: u64,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<(), Fault> {
+        let machine = self.window.remote.machine().to_owned();
+        let unread = |e: io::Error| {
+            let what = format!("cannot read `{}` here: {e}", path.display());
+            Fault::fix(&machine, what, "check the file, and run the command again")
+        };
+        let mut file = File::open(path).map_err(unread)?;
+        let (mut sum, mut at) = (Sha256::new(), 0);
+        loop {
+            let room = PIECE_BYTES.saturating_sub(self.bytes).max(1) as u64;
+            let mut bytes = Vec::new();
+            (&mut file).take(room.min(length - at)).read_to_end(&mut bytes).map_err(unread)?;
+            sum.update(&bytes);
+            let read = bytes.len() as u64;
+            let is_last = at + read == length;
+            let is_short = read == 0 && !is_last;
+            let is_same = || Hash::from(sum.clone().finalize()) == hash;
+            if is_short || (is_last && !is_same()) {
+                let what = format!("`{}` changed after it was listed", path.display());
+                let hint = "run the command again when nothing writes to it";
+                return Err(Fault::fix(&machine, what, hint));
+            }
+            self.bytes += bytes.len();
+            self.sent += read;
+            self.pieces.push(Piece { hash, at, bytes, is_last });
+            at += read;
+            if self.bytes >= PIECE_BYTES || self.pieces.len() >= PIECES_MAX {
+                self.flush()?;
+                progress(self.sent);
+            }
+            if is_last {
+                progress(self.sent);
+                return Ok(());
+            }
+        }
+    }
+
+    fn flush(&mut self) -> Result<(), Fault> {
+        self.bytes = 0;
+        match std::mem::take(&mut self.pieces) {
+            pieces if pieces.is_empty() => Ok(()),
+            pieces => self.window.push(Ask::Contents { pieces }),
+        }
+    }
+}

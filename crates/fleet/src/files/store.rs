@@ -1,0 +1,238 @@
+//! A machine's contents by hash: `files/ab/abcd…` in our folder there, for every run of its user.
+//!
+//! Owns what is in it and how large it grows. A content is whole or not there: it is written under
+//! another name, checked, and renamed. Other hosts of the user may use it at the same time.
+
+use super::{Hash, about, hex, make_folder, mtime_ns};
+use crate::host::asks::Piece;
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+/// What is kept at most, unless it was just used.
+pub const BYTES_MAX: u64 = 8 << 30;
+/// A content up to this length is checked again when it is used; a longer one is synced when it is
+/// written instead.
+const CHECKED_BYTES_MAX: u64 = 1 << 20;
+/// Contents used within so long are never removed: another host may be about to use them.
+const FRESH_NS: i64 = 3_600_000_000_000;
+/// Unfinished contents of hosts that were killed are removed after so long.
+const UNFINISHED_NS: i64 = 24 * FRESH_NS;
+
+/// The store.
+pub struct Store {
+    folder: PathBuf,
+    partial: BTreeMap<Hash, Partial>,
+    used: BTreeSet<Hash>,
+}
+
+struct Partial {
+    path: PathBuf,
+    file: File,
+    hash: Sha256,
+    bytes: u64,
+}
+
+impl Store {
+    /// The store in our folder.
+    pub fn new(home: &Path) -> Self {
+        Self { folder: home.join("files"), partial: BTreeMap::new(), used: BTreeSet::new() }
+    }
+
+    /// Whether there is a content of this length.
+    pub fn has(&self, hash: &Hash, bytes: u64) -> bool {
+        fs::metadata(self.place(hash)).is_ok_and(|meta| meta.len() == bytes)
+    }
+
+    /// Takes a piece of a content; the last one completes it.
+    pub fn take(&mut self, piece: &Piece) -> io::Result<()> {
+        let taken = self.add(piece);
+        if taken.is_err() {
+            self.forget(&piece.hash);
+        }
+        taken
+    }
+
+    fn add(&mut self, piece: &Piece) -> io::Result<()> {
+        let name = hex(&piece.hash);
+        if piece.at == 0 {
+            self.forget(&piece.hash);
+            fs::create_dir_all(&self.folder).map_err(|e| about(&self.folder, &e))?;
+            let path = self.folder.join(format!("new-{}-{name}", std::process::id()));
+            let file = File::create(&path).map_err(|e| about(&path, &e))?;
+            let partial = Partial { path, file, hash: Sha256::new(), bytes: 0 };
+            self.partial.insert(piece.hash, partial);
+        }
+        let partial = self.partial.get_mut(&piece.hash).filter(|known| known.bytes == piece.at);
+        let Some(partial) = partial else {
+            return Err(io::Error::other(format!("a piece of {name} came out of order")));
+        };
+        partial.hash.update(&piece.bytes);
+        partial.bytes += piece.bytes.len() as u64;
+        partial.file.write_all(&piece.bytes).map_err(|e| about(&partial.path, &e))?;
+        if !piece.is_last {
+            return Ok(());
+        }
+        let found: Hash = partial.hash.clone().finalize().into();
+        if found != piece.hash {
+            return Err(io::Error::other(format!("what came for {name} is another content")));
+        }
+        if partial.bytes > CHECKED_BYTES_MAX {
+            partial.file.sync_all().map_err(|e| about(&partial.path, &e))?;
+        }
+        let place = self.folder.join(&name[..2]).join(&name);
+        make_folder(&self.folder.join(&name[..2]))?;
+        fs::rename(&partial.path, &place).map_err(|e| about(&place, &e))?;
+        self.partial.remove(&piece.hash);
+        Ok(())
+    }
+
+    /// Writes a content to a file; says whether it was there and as it should be.
+    pub fn copy(&mut self, hash: &Hash, bytes: u64, to: &mut File) -> io::Result<bool> {
+        let place = self.place(hash);
+        let Ok(mut from) = File::open(&place) else { return Ok(false) };
+        touch(&from);
+        self.used.insert(*hash);
+        let is_whole = if bytes > CHECKED_BYTES_MAX {
+            // The kernel copies, without copying where the file system can share.
+            io::copy(&mut from, to)? == bytes
+        } else {
+            let content = fs::read(&place)?;
+            let is_whole = Hash::from(Sha256::digest(&content)) == *hash;
+            if is_whole {
+                to.write_all(&content)?;
+            }
+            is_whole
+        };
+        if !is_whole {
+            let _ = fs::remove_file(&place);
+        }
+        Ok(is_whole)
+    }
+
+    /// Removes what was used longest ago, until no more than so much is left. `now_ns` is the time
+    /// by the clock that the files have.
+    pub fn prune(&self, bytes_max: u64, now_ns: i64) {
+        let mut contents = Vec::new();
+        for folder in entries(&self.folder) {
+            let Ok(meta) = folder.metadata() else { continue };
+            if meta.is_file() && now_ns - mtime_ns(&meta) > UNFINISHED_NS {
+                let _ = fs::remove_file(folder.path());
+            }
+            if !meta.is_dir() {
+                continue;
+            }
+            for entry in entries(&folder.path()) {
+                if let Ok(meta) = entry.metadata() {
+                    contents.push((mtime_ns(&meta), meta.len(), entry.path()));
+                }
+            }
+        }
+        let used: BTreeSet<PathBuf> = self.used.iter().map(|hash| self.place(hash)).collect();
+        let mut bytes: u64 = contents.iter().map(|(_, bytes, _)| bytes).sum();
+        contents.sort();
+        for (at, length, path) in contents {
+            if bytes <= bytes_max || now_ns - at < FRESH_NS {
+                return;
+            }
+            if !used.contains(&path) && fs::remove_file(&path).is_ok() {
+                bytes -= length;
+            }
+        }
+    }
+
+    fn place(&self, hash: &Hash) -> PathBuf {
+        let name = hex(hash);
+        self.folder.join(&name[..2]).join(name)
+    }
+
+    fn forget(&mut self, hash: &Hash) {
+        if let Some(partial) = self.partial.remove(hash) {
+            let _ = fs::remove_file(partial.path);
+        }
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        for partial in std::mem::take(&mut self.partial).into_values() {
+            let _ = fs::remove_file(partial.path);
+        }
+    }
+}
+
+fn entries(folder: &Path) -> impl Iterator<Item = fs::DirEntry> {
+    fs::read_dir(folder).into_iter().flatten().flatten()
+}
+
+/// Notes that a content was used now. Where that fails it only seems older.
+fn touch(file: &File) {
+    // SAFETY: the descriptor is open; without times the call sets both to now.
+    unsafe { libc::futimens(file.as_raw_fd(), std::ptr::null()) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece(content: &[u8], at: usize, end: usize) -> Piece {
+        let hash = Sha256::digest(content).into();
+        let is_last = end == content.len();
+        Piece { hash, at: at as u64, bytes: content[at..end].to_vec(), is_last }
+    }
+
+    fn keep(store: &mut Store, content: &[u8]) -> Hash {
+        store.take(&piece(content, 0, content.len())).unwrap();
+        Sha256::digest(content).into()
+    }
+
+    #[test]
+    fn a_content_is_whole_or_not_there() {
+        let home = tempfile::tempdir().unwrap();
+        let mut store = Store::new(home.path());
+        store.take(&piece(b"hello", 0, 2)).unwrap();
+        let hash = Sha256::digest(b"hello").into();
+        assert!(!store.has(&hash, 5));
+        assert!(store.take(&piece(b"hello", 3, 5)).is_err(), "out of order");
+        store.take(&piece(b"hello", 0, 2)).unwrap();
+        store.take(&piece(b"hello", 2, 5)).unwrap();
+        assert!(store.has(&hash, 5) && !store.has(&hash, 4));
+        let lie = Piece { bytes: b"help!".to_vec(), ..piece(b"other", 0, 5) };
+        assert!(store.take(&lie).is_err());
+        assert!(!store.has(&lie.hash, 5));
+        let left = fs::read_dir(home.path().join("files")).unwrap().count();
+        assert_eq!(left, 1, "only the folder of the one content");
+    }
+
+    #[test]
+    fn a_damaged_content_is_noticed_and_removed() {
+        let home = tempfile::tempdir().unwrap();
+        let mut store = Store::new(home.path());
+        let hash = keep(&mut store, b"hello");
+        fs::write(store.place(&hash), b"hullo").unwrap();
+        let mut to = tempfile::tempfile().unwrap();
+        assert!(!store.copy(&hash, 5, &mut to).unwrap());
+        assert!(!store.has(&hash, 5));
+    }
+
+    #[test]
+    fn what_was_used_longest_ago_goes_first() {
+        let home = tempfile::tempdir().unwrap();
+        let mut store = Store::new(home.path());
+        let hashes: Vec<Hash> = (0..4u8).map(|n| keep(&mut store, &[n; 100])).collect();
+        let hour = FRESH_NS;
+        for (age, hash) in hashes.iter().enumerate() {
+            let file = File::options().write(true).open(store.place(hash)).unwrap();
+            super::super::set_mtime(&file, 1000 * hour - age as i64 * hour).unwrap();
+        }
+        store.used.insert(hashes[3]);
+        store.prune(1 << 20, 1000 * hour);
+        assert!(hashes.iter().all(|hash| store.has(hash, 100)), "there is room");
+        store.prune(250, 1000 * hour);
+        let left: Vec<bool> = hashes.iter().map(|hash| store.has(hash, 100)).collect();
+        assert_eq!(left, [true, false, false, true], "fresh, old, older, just used");
+    }
+}

@@ -1,0 +1,13 @@
+//! A machine's sockets: ports that are free, and who has met whom.
+//!
+//! Owns what a host has given out. Reads the kernel's tables; never connects anywhere.
+//!
+//! # Layout
+//! - [`ports`]: free ones, and who has the others
+//! - [`table`]: the kernel's table of sockets, and which processes they belong to
+
+pub mod ports;
+pub mod table;
+
+#[cfg(test)]
+mod tests;

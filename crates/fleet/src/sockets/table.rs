@@ -1,0 +1,120 @@
+//! The kernel's table of sockets, and which processes they belong to.
+//!
+//! Owns reading `/proc`. What another user's processes have open cannot be seen without being root.
+
+use crate::host::asks::Meeting;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+/// A line of the table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Socket {
+    /// The port here.
+    pub local_port: u16,
+    /// The port there.
+    pub remote_port: u16,
+    /// Whether somebody listens on it.
+    pub listens: bool,
+    /// Whether it is connected.
+    pub is_connected: bool,
+    /// What processes know it by; 0 where none does any more.
+    pub inode: u64,
+}
+
+/// Whether a process, or one that came of it, has met others on a port.
+pub fn meets(root: u32, port: u16, meeting: Meeting) -> bool {
+    let mut tables: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
+    tree(root).into_iter().any(|pid| {
+        // Processes may be in networks of their own; those in one network share a table.
+        let Ok(network) = fs::read_link(format!("/proc/{pid}/ns/net")) else { return false };
+        let network = network.display().to_string();
+        let matching = tables.entry(network).or_insert_with(|| {
+            let is_met = |socket: &Socket| match meeting {
+                Meeting::Listens => socket.listens && socket.local_port == port,
+                Meeting::Connects => {
+                    socket.is_connected && [socket.local_port, socket.remote_port].contains(&port)
+                }
+            };
+            sockets(&format!("/proc/{pid}/net"))
+                .into_iter()
+                .filter(is_met)
+                .map(|s| s.inode)
+                .collect()
+        });
+        !matching.is_empty() && inodes(pid).iter().any(|inode| matching.contains(inode))
+    })
+}
+
+/// The process that listens on a port of this machine, or has it otherwise, and what it is called.
+pub fn holder(port: u16) -> Option<(u32, String)> {
+    let mut held: Vec<Socket> = sockets("/proc/net")
+        .into_iter()
+        .filter(|socket| socket.local_port == port && socket.inode != 0)
+        .collect();
+    held.sort_by_key(|socket| !socket.listens);
+    let wanted: BTreeSet<u64> = held.iter().map(|socket| socket.inode).collect();
+    if wanted.is_empty() {
+        return None;
+    }
+    let pid = processes().into_iter().find(|pid| !inodes(*pid).is_disjoint(&wanted))?;
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    Some((pid, name.trim().to_owned()))
+}
+
+fn sockets(folder: &str) -> Vec<Socket> {
+    let read = |name| fs::read_to_string(format!("{folder}/{name}")).unwrap_or_default();
+    [read("tcp"), read("tcp6")].iter().flat_map(|text| text.lines().filter_map(parse)).collect()
+}
+
+/// `sl local_address rem_address st tx:rx tr:when retrnsmt uid timeout inode …`
+pub fn parse(line: &str) -> Option<Socket> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let port = |word: &str| u16::from_str_radix(word.rsplit_once(':')?.1, 16).ok();
+    let state = u8::from_str_radix(words.get(3)?, 16).ok()?;
+    Some(Socket {
+        local_port: port(words.get(1)?)?,
+        remote_port: port(words.get(2)?)?,
+        // `TCP_LISTEN` and `TCP_ESTABLISHED` of the kernel's `tcp_states.h`.
+        listens: state == 10,
+        is_connected: state == 1,
+        inode: words.get(9)?.parse().ok()?,
+    })
+}
+
+/// The sockets that a process has open.
+fn inodes(pid: u32) -> BTreeSet<u64> {
+    let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let number = |link: std::path::PathBuf| {
+        link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+    };
+    open.filter_map(|entry| number(fs::read_link(entry.path()).ok()?)).collect()
+}
+
+fn processes() -> Vec<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// A process and all that came of it, as far as their parents live.
+fn tree(root: u32) -> Vec<u32> {
+    let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for pid in processes() {
+        if let Some(parent) = parent(pid) {
+            children.entry(parent).or_default().push(pid);
+        }
+    }
+    let (mut all, mut seen) = (vec![root], BTreeSet::from([root]));
+    let mut at = 0;
+    while at < all.len() {
+        let more = children.get(&all[at]).into_iter().flatten();
+        all.extend(more.copied().filter(|pid| seen.insert(*pid)).collect::<Vec<_>>());
+        at += 1;
+    }
+    all
+}
+
+fn parent(pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name is in brackets and may hold anything: what follows begins after the last one.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+}
