@@ -46,6 +46,22 @@ Everything goes to a folder `runs/<name>-<timestamp>/`: the resolved recipe, met
 events, checkpoints, the model (the last weights; the best are in `checkpoints/best`) and a report.
 Ctrl-C saves and stops; `planaria resume` goes on with the same bits.")]
     Train(Train),
+    /// Run a TensorFlow, PyTorch, JAX, Horovod, MPI or plain script of your own, unchanged.
+    #[command(after_help = "\
+Examples:
+  planaria run examples/scripts/torch_ddp.yaml
+  planaria run train.py --workers 4
+  planaria run train.py --workers 4 --pool lab.yaml --outputs '*.pt' -- --lr 0.1
+  planaria run train.py --framework tensorflow --roles chief=1,worker=2,ps=1 --pool lab.yaml
+  planaria run train.py --torchrun --workers 8 --pool lab.yaml
+
+The folder of the script goes to every machine of the pool, without what git ignores; its processes
+are told of each other as the framework wants it (TF_CONFIG, MASTER_ADDR, torchrun…). What they
+write is shown with their names and kept in `runs/<name>-<timestamp>/logs`, figures in
+`metrics.jsonl`, files that match `outputs` in `outputs`. Processes that fail are started again, up
+to `max_restarts` times. The exit code is that of the process that failed first. docs/scripts.md
+says the rest.")]
+    Run(Box<Run>),
     /// Go on with a run that was interrupted.
     #[command(after_help = "\
 Examples:
@@ -225,6 +241,56 @@ pub struct Processes {
     /// does not depend on it.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
+}
+
+/// `planaria run`.
+#[derive(Debug, Args)]
+pub struct Run {
+    /// A recipe with a `script`, or the script itself.
+    pub file: PathBuf,
+    /// A recipe whose `pool` and `setup` are used with a script.
+    #[arg(long, value_name = "RECIPE")]
+    pub pool: Option<PathBuf>,
+    /// What the script is written for: tensorflow, pytorch, jax, horovod, mpi or plain; told from
+    /// what it imports when left out.
+    #[arg(long)]
+    pub framework: Option<String>,
+    /// Worker processes; one when left out.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub workers: Option<u16>,
+    /// Processes of each role: `chief=1,worker=2,ps=1`.
+    #[arg(long, value_delimiter = ',', value_name = "ROLE=COUNT")]
+    pub roles: Vec<String>,
+    /// Worker processes on each machine: a number, `core` or `gpu`.
+    #[arg(long, value_name = "COUNT")]
+    pub per_machine: Option<String>,
+    /// Start PyTorch by torchrun, elastic: one on each machine.
+    #[arg(long)]
+    pub torchrun: bool,
+    /// Files to bring back, as patterns: `*.pt`, `logs/**`; can be repeated.
+    #[arg(long, value_name = "PATTERN")]
+    pub outputs: Vec<String>,
+    /// Python on the machines, such as `~/venv/bin/python`.
+    #[arg(long)]
+    pub python: Option<String>,
+    /// Show this folder of event files in TensorBoard while it runs.
+    #[arg(long, value_name = "FOLDER")]
+    pub tensorboard: Option<String>,
+    /// How often processes that fail are started again.
+    #[arg(long, value_name = "COUNT")]
+    pub max_restarts: Option<u32>,
+    /// Names the run; the script's name when left out.
+    #[arg(long)]
+    pub name: Option<String>,
+    /// Override a key of the recipe, such as `script.port=2222`; can be repeated.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub sets: Vec<String>,
+    /// Print the report as JSON on stdout.
+    #[arg(long)]
+    pub json: bool,
+    /// Arguments of the script, after `--`; `{{index}}`, `{{worker_hosts}}`… are filled in.
+    #[arg(last = true)]
+    pub args: Vec<String>,
 }
 
 /// A recipe and changes to it.

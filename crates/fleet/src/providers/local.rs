@@ -68,7 +68,9 @@ impl Local {
     fn start(&self, home: &Path, program: &Program, words: &[&str]) -> io::Result<Carrier> {
         let mut command = Command::new(&program.path);
         command.args(words).env("HOME", home).current_dir(home);
-        self.hidden.iter().for_each(|name| drop(command.env_remove(name)));
+        for name in &self.hidden {
+            command.env_remove(name);
+        }
         Carrier::start(command)
     }
 }

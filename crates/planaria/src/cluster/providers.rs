@@ -10,8 +10,8 @@ use planaria_fleet::provider::Provider;
 use planaria_fleet::providers::docker::{self, Docker};
 use planaria_fleet::providers::local::Local;
 use planaria_fleet::providers::ssh::{self, Ssh};
-use planaria_recipe::{Job, Recipe};
 use planaria_recipe::pool::{self, HostEntry, HostKeys, Pool};
+use planaria_recipe::{Job, Recipe};
 use std::path::PathBuf;
 use std::sync::Arc;
 

@@ -11,6 +11,7 @@ pub mod evaluate;
 pub mod logs;
 pub mod plan;
 pub mod resume;
+pub mod run;
 pub mod runs;
 pub mod scale;
 pub mod schema;
@@ -35,6 +36,7 @@ pub fn run(cli: Cli, process: Stopwatch) -> Result<Option<Exit>> {
     let style = Style::of_stderr(cli.quiet);
     match cli.command {
         Command::Train(options) => train::run(&options, style, process),
+        Command::Run(options) => run::run(&options, style, process),
         Command::Resume(options) => resume::run(&options, style, process),
         Command::Evaluate(options) => evaluate::run(&options, style).map(|()| None),
         Command::Runs(options) => runs::run(&options, style).map(|()| None),

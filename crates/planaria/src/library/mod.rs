@@ -12,6 +12,7 @@
 pub mod layers;
 pub(crate) mod program;
 pub mod scaling;
+pub mod script;
 pub(crate) mod size;
 pub(crate) mod survey;
 
@@ -20,6 +21,7 @@ use crate::cluster;
 use crate::cluster::detached::{self, Machines};
 use crate::cluster::{control, kept};
 use crate::failure::{Failure, Result};
+use crate::library::script::Script;
 use crate::memory;
 use crate::progress::{Progress, Style};
 use crate::run_dir::RunDir;
@@ -113,6 +115,11 @@ impl Planaria {
     /// The recipe in a file.
     pub fn from_recipe(path: impl Into<PathBuf>) -> Self {
         Self::from(Base::File(path.into()))
+    }
+
+    /// A TensorFlow, PyTorch or other script of one's own, to be run unchanged on a pool.
+    pub fn script(file: impl AsRef<Path>) -> Script {
+        Script::new(file)
     }
 
     fn from(base: Base) -> Self {

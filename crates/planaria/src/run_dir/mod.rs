@@ -42,13 +42,24 @@ pub struct RunDir {
 impl RunDir {
     /// Makes `runs/<name>-<timestamp>` under `runs`; the folder's creation decides who owns a name.
     pub fn create(runs: &Path, name: &str, unix_seconds: u64) -> Result<Self> {
+        let path = Self::new_folder(runs, name, unix_seconds)?;
+        Self::furnish(path)
+    }
+
+    /// The same without folders for a network.
+    pub fn create_bare(runs: &Path, name: &str, unix_seconds: u64) -> Result<Self> {
+        let path = Self::new_folder(runs, name, unix_seconds)?;
+        Self::lock(path)
+    }
+
+    fn new_folder(runs: &Path, name: &str, unix_seconds: u64) -> Result<PathBuf> {
         fs::create_dir_all(runs).context(|| format!("cannot create `{}`", runs.display()))?;
         let base = format!("{}-{}", plain_name(name), clock::stamp(unix_seconds));
         for attempt in 1..=SAME_SECOND_MAX {
             let id = if attempt == 1 { base.clone() } else { format!("{base}-{attempt}") };
             let path = runs.join(id);
             match fs::create_dir(&path) {
-                Ok(()) => return Self::furnish(path),
+                Ok(()) => return Ok(path),
                 Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
                 Err(e) => {
                     return Err(Failure::failed(format!(

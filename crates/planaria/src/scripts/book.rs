@@ -73,7 +73,7 @@ impl<'s> Book<'s> {
             },
         };
         let names = layout.processes.iter().map(name).collect();
-        self.show = Show::new(self.style, painted(), names);
+        self.show = Show::new(self.style, screen::colours(), names);
         self.names = layout.processes.iter().map(|process| process.slug()).collect();
     }
 

@@ -8,7 +8,7 @@ use crate::failure::{Context, Failure, Result};
 use crate::run_dir::{LOGS, RunDir};
 use crate::scripts::layout::Seat;
 use crate::scripts::prepare::Prepared;
-use planaria_fleet::files::{Code, size};
+use planaria_fleet::files::size;
 use planaria_fleet::host::remote::Remote;
 use planaria_fleet::pool::resources::Resources;
 use planaria_fleet::pool::roster::Roster;

@@ -60,7 +60,8 @@ impl Prepared {
         })?;
         job.script.framework = Some(framework);
         recheck(source, &job)?;
-        let (script, listing) = listing(&job, &file).map_err(|failure| wrong("script.code", failure))?;
+        let (script, listing) =
+            listing(&job, &file).map_err(|failure| wrong("script.code", failure))?;
         notes.extend(listing.notes.iter().cloned());
         notes.extend(listing.warning());
         let words = format!("looking through `{}`", job.script.code_folder());
@@ -107,9 +108,15 @@ fn framework(job: &Job, file: &Path, notes: &mut Vec<String>) -> Result<Framewor
         Checked::Script(script) => {
             let told = named(script.framework());
             let has_servers = job.script.roles.contains_key(script::PS);
-            if script.parameter_servers && job.script.framework.unwrap_or(told) == Framework::Tensorflow && !has_servers {
-                let message = "the script uses ParameterServerStrategy, but `script.roles` has no `ps`";
-                return Err(Failure::user(message).hint("write `roles: {chief: 1, worker: 2, ps: 1}`"));
+            if script.parameter_servers
+                && job.script.framework.unwrap_or(told) == Framework::Tensorflow
+                && !has_servers
+            {
+                let message =
+                    "the script uses ParameterServerStrategy, but `script.roles` has no `ps`";
+                return Err(
+                    Failure::user(message).hint("write `roles: {chief: 1, worker: 2, ps: 1}`")
+                );
             }
             told
         }
@@ -189,7 +196,13 @@ fn data(job: &Job) -> Result<(Option<String>, Option<Step>)> {
     }
     let name = here.file_name().map_or_else(|| "data".into(), |name| name.to_string_lossy());
     let hash = Sha256::digest(here.as_os_str().as_encoded_bytes());
-    let name = format!("{}-{:02x}{:02x}{:02x}", crate::run_dir::plain_name(&name), hash[0], hash[1], hash[2]);
+    let name = format!(
+        "{}-{:02x}{:02x}{:02x}",
+        crate::run_dir::plain_name(&name),
+        hash[0],
+        hash[1],
+        hash[2]
+    );
     let to = format!("~/.cache/planaria/data/{name}");
     let step = Step { copy: Some(here.display().to_string()), to: Some(to), ..Step::default() };
     Ok((Some(name), Some(step)))

@@ -29,7 +29,7 @@ use planaria_fleet::pool::Standing;
 use planaria_numerics::digest::Digest;
 use planaria_protocol::event::{Started, What};
 use planaria_protocol::message::Agent;
-use planaria_recipe::{JobSource, script, to_yaml};
+use planaria_recipe::{JobSource, to_yaml};
 use sha2::Digest as _;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -76,9 +76,9 @@ pub fn run(asked: &Asked<'_>) -> Result<Finished> {
     let dir = Path::new(&job.output.dir);
     let folder = RunDir::create_bare(dir, &job.name, clock::unix_seconds() as u64)?;
     let recipe = to_yaml(job);
-    let begun = folder.write("recipe.yaml", recipe.as_bytes()).and_then(|()| {
-        Machines::new(&prepared, &folder, &program)
-    });
+    let begun = folder
+        .write("recipe.yaml", recipe.as_bytes())
+        .and_then(|()| Machines::new(&prepared, &folder, &program));
     let machines = match begun {
         Ok(machines) => machines,
         Err(failure) => {
@@ -152,8 +152,7 @@ impl<'p> Running<'p> {
             .collect();
         let texts = job.script.arguments().join(" ").replace(' ', "");
         let is_told_hosts = texts.contains("hosts}}");
-        let policy =
-            Policy::new(prepared.framework, job.script.launcher, &members, is_told_hosts);
+        let policy = Policy::new(prepared.framework, job.script.launcher, &members, is_told_hosts);
         let connect = Duration::from_secs(job.script.connect_seconds);
         let outputs = Outputs::new(&folder.file("outputs"), prepared.outputs.clone());
         let is_wanted = !prepared.outputs.texts().is_empty();
@@ -568,14 +567,20 @@ impl<'p> Running<'p> {
                 let remote = standing.iter().find(|one| one.number == seat.number)?.remote.clone();
                 let (pid, meeting) =
                     (self.machines.pool.pid(*number)?, self.told[*id as usize].meeting?);
-                unmet.contains(id).then_some(Question { process: (*id, *start), remote, pid, meeting })
+                unmet.contains(id).then_some(Question {
+                    process: (*id, *start),
+                    remote,
+                    pid,
+                    meeting,
+                })
             };
             self.meetings.ask(self.live.iter().filter_map(question).collect());
         }
         let began = self.round_began.unwrap_or(now);
         if !self.unmet_told && now.saturating_sub(began) > UNMET_TOLD {
             self.unmet_told = true;
-            let who: Vec<String> = unmet.iter().filter_map(|id| Some(self.process(*id)?.title())).collect();
+            let who: Vec<String> =
+                unmet.iter().filter_map(|id| Some(self.process(*id)?.title())).collect();
             let most = self.prepared.job.script.connect_seconds;
             self.progress.note(&format!(
                 "{} not found the others yet; given up after {most} s (`connect_seconds`)",
@@ -626,21 +631,21 @@ impl<'p> Running<'p> {
             self.progress.note(&format!("{fault}; `planaria down` gives it back"));
         }
         drop(self.board.take());
-        let (outcome, failure) = match end {
-            End::Never(failure) => ("failed", Some(failure)),
-            End::Decided(Outcome::Completed) => ("completed", None),
-            End::Decided(Outcome::Interrupted) => ("interrupted", None),
-            End::Decided(Outcome::Failed(ref failed)) => ("failed", Some(self.failure(failed))),
-        };
-        let failed = match &end {
-            End::Decided(Outcome::Failed(failed)) => self.failed(failed),
-            _ => None,
+        let (outcome, failed, failure) = match end {
+            End::Never(failure) => ("failed", None, Some(failure)),
+            End::Decided(Outcome::Completed) => ("completed", None, None),
+            End::Decided(Outcome::Interrupted) => ("interrupted", None, None),
+            End::Decided(Outcome::Failed(failed)) => {
+                ("failed", self.failed(&failed), Some(self.failure(&failed)))
+            }
         };
         let report = self.report(outcome, failed);
         self.folder.write("report.json", report.to_json().as_bytes())?;
         self.record(What::Ended {
             outcome: outcome.into(),
-            reason: failure.as_ref().map(|failure| failure.message.lines().next().unwrap_or_default().to_owned()),
+            reason: failure
+                .as_ref()
+                .map(|failure| failure.message.lines().next().unwrap_or_default().to_owned()),
             step: 0,
             weights_sha256: None,
             trouble: None,
@@ -686,7 +691,8 @@ impl<'p> Running<'p> {
     fn failure(&self, failed: &decide::Failed) -> Failure {
         let Some(told) = self.failed(failed) else { return Failure::failed(&failed.why) };
         let title = told.process.replacen('-', " ", 1);
-        let place = if self.machines.are_here { String::new() } else { format!(" on {}", told.machine) };
+        let place =
+            if self.machines.are_here { String::new() } else { format!(" on {}", told.machine) };
         let mut message = match failed.ending {
             Some(_) => format!("{title}{place} {} ({})", told.how, told.why),
             None => format!("{title}{place}: {}", self.explained(failed)),
@@ -791,6 +797,3 @@ fn exit_code(ending: Ending) -> i32 {
         Ending::MachineLost => 1,
     }
 }
-
-/// The role that a script's processes have when none is named.
-pub const ROLE: &str = script::WORKER;

@@ -3,7 +3,8 @@
 //!
 //! Owns the questions' rhythm. Never decides what follows from an answer.
 
-use planaria_fleet::files::{Outputs, Round};
+use planaria_fleet::files::Outputs;
+use planaria_fleet::files::outputs::Round;
 use planaria_fleet::host::asks::Meeting as How;
 use planaria_fleet::host::remote::Remote;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -110,7 +111,8 @@ impl Fetching {
                 let sources = from.lock().expect("no thread panics with them").clone();
                 let machines: Vec<(&str, &Remote)> =
                     sources.iter().map(|(name, remote)| (name.as_str(), &**remote)).collect();
-                let round = shared.lock().expect("no thread panics with them").round(&machines, false);
+                let round =
+                    shared.lock().expect("no thread panics with them").round(&machines, false);
                 if tell.send(round).is_err() {
                     return;
                 }

@@ -23,6 +23,8 @@ pub const REASON: &str = "a signal asked for it";
 
 static LISTENING: AtomicBool = AtomicBool::new(false);
 static ASKED: AtomicBool = AtomicBool::new(false);
+/// Whether the run is a script, of which only it knows how to save.
+static IS_SCRIPT: AtomicBool = AtomicBool::new(false);
 static RUN: Mutex<Option<PathBuf>> = Mutex::new(None);
 /// When the first signal came.
 static FIRST: OnceLock<Stopwatch> = OnceLock::new();
@@ -50,6 +52,12 @@ pub fn begin(run: &Path) {
     *RUN.lock().unwrap_or_else(PoisonError::into_inner) = Some(run.to_path_buf());
 }
 
+/// From here on there is a script to end.
+pub fn begin_script(run: &Path) {
+    IS_SCRIPT.store(true, Ordering::SeqCst);
+    begin(run);
+}
+
 /// Whether a stop was asked for.
 pub fn asked() -> bool {
     ASKED.load(Ordering::Relaxed)
@@ -62,7 +70,22 @@ fn act(style: Style) {
         return;
     }
     FIRST.get_or_init(Stopwatch::start);
+    let is_script = IS_SCRIPT.load(Ordering::SeqCst);
     match (run, ASKED.swap(true, Ordering::SeqCst)) {
+        (Some(_), false) if is_script => {
+            if style != Style::Quiet {
+                let text = "ending the script's processes, then bringing outputs back; Ctrl-C \
+                            again quits at once\n";
+                soon(move || say(text));
+            }
+            return;
+        }
+        (Some(run), true) if is_script => {
+            quit(&format!(
+                "quit at once; planaria down {} gives back what is left\n",
+                run.display()
+            ));
+        }
         (None, _) => quit("stopped before the first step; nothing was left behind\n"),
         (Some(_), false) => {
             if style != Style::Quiet {
