@@ -8,9 +8,14 @@ use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 /// The program's name.
 const NAME: &str = "tensorboard";
+
+/// How often it is looked whether it has ended, and how many times at most.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+const ENDING_LOOKS: u32 = 100;
 
 /// A TensorBoard that runs.
 pub struct Board {
@@ -52,6 +57,14 @@ impl Drop for Board {
         let group = self.child.id() as libc::pid_t;
         // SAFETY: signals a group that this process made, whose leader nobody has waited for.
         unsafe { libc::kill(-group, libc::SIGTERM) };
+        for _ in 0..ENDING_LOOKS {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::park_timeout(LOOK_EVERY);
+        }
+        // SAFETY: as above.
+        unsafe { libc::kill(-group, libc::SIGKILL) };
         let _ = self.child.wait();
     }
 }

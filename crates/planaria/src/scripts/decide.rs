@@ -253,6 +253,15 @@ impl Decider {
         }
     }
 
+    /// A process has ended, and would end so every time.
+    pub fn hopeless(&mut self, id: u32, ending: Ending, why: &str) {
+        if self.state == State::Up && self.stages.get(&id) == Some(&Stage::Running) {
+            self.stages.insert(id, Stage::Failed);
+            let failed = Failed { process: id, ending: Some(ending), why: why.to_owned() };
+            self.state = State::Ending(Then::Over(Outcome::Failed(failed)));
+        }
+    }
+
     fn done(&mut self, now: Duration, id: u32, member: &Member) {
         if is_service(member) {
             // It gave up being there for others; a service that ends is as good as lost.

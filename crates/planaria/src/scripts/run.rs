@@ -19,6 +19,7 @@ use crate::scripts::report::{Failed, Report};
 use crate::scripts::round::{Readying, Unready};
 use crate::scripts::variables::{Meeting, Telling, Told};
 use crate::scripts::watch::{Fetching, Meetings, Question, Sources};
+use crate::traces::number::counted;
 use crate::training::interrupt;
 use planaria_coordinator::journal::{self, Journal};
 use planaria_fleet::ending::Ending;
@@ -190,7 +191,7 @@ impl<'p> Running<'p> {
     fn begin(&mut self, recipe: &str) -> Result<()> {
         let job = &self.prepared.job;
         let roles: Vec<String> =
-            job.role_counts().iter().map(|(role, count)| format!("{count} {role}")).collect();
+            job.role_counts().iter().map(|(role, count)| counted_role(role, *count)).collect();
         let path = self.folder.path().display();
         let on = match job.machine_count() {
             1 if self.machines.are_here => "on this machine".to_owned(),
@@ -305,8 +306,11 @@ impl<'p> Running<'p> {
 
     fn ended(&mut self, now: Duration, id: u32, ending: Ending) {
         self.book.ended(id);
-        self.decider.ended(now, id, ending);
         let Some(process) = self.process(id) else { return };
+        match hopeless(ending, &self.book.last_lines(&process.slug())) {
+            Some(why) => self.decider.hopeless(id, ending, why),
+            None => self.decider.ended(now, id, ending),
+        }
         let is_stopped = self.stopped.contains(&id);
         if !ending.is_well() && !is_stopped {
             let reason = format!("it {}", ended_how(ending));
@@ -711,6 +715,12 @@ impl<'p> Running<'p> {
             _ => Exit::Failed,
         };
         let hint = match failed.ending {
+            _ if told.why.starts_with("a module is missing") => format!(
+                "add it to `setup`, such as `- {{pip: [numpy]}}`, or name a Python that has it by \
+                 `script.python`; on {} it is `{}`",
+                told.machine,
+                self.prepared.job.python()
+            ),
             Some(Ending::Code(127)) => format!(
                 "`{}` must be there on every machine: `script.python` names it, a `pip` step of \
                  `setup` makes one",
@@ -768,6 +778,14 @@ impl<'p> Running<'p> {
     }
 }
 
+/// `1 chief`, `2 workers`, `1 ps`.
+fn counted_role(role: &str, count: usize) -> String {
+    match role.ends_with('s') {
+        true => format!("{count} {role}"),
+        false => counted(count as u64, role),
+    }
+}
+
 /// Machines by name.
 fn sources(standing: &[Standing]) -> Sources {
     standing.iter().map(|one| (one.machine.name.clone(), one.remote.clone())).collect()
@@ -779,6 +797,25 @@ fn ordered(layout: &Layout, standing: &[Standing]) -> Sources {
     let mut sources = sources(standing);
     sources.sort_by_key(|(name, _)| Some(name) != first.as_ref());
     sources
+}
+
+/// Why a process would fail every time, where its last line tells.
+fn hopeless(ending: Ending, lines: &[String]) -> Option<&'static str> {
+    let last = lines.iter().rev().find(|line| !line.trim().is_empty())?;
+    let is_about = |names: &[&str]| names.iter().any(|name| last.starts_with(name));
+    match ending {
+        Ending::Code(0) | Ending::Signal(_) | Ending::MachineLost => None,
+        Ending::Code(_) if is_about(&["ModuleNotFoundError:", "ImportError:"]) => {
+            Some("a module is missing on its machine, so it is not started again")
+        }
+        Ending::Code(_) if is_about(&["SyntaxError:", "IndentationError:", "TabError:"]) => {
+            Some("its machine's Python does not understand it, so it is not started again")
+        }
+        Ending::Code(2) if last.contains(": error: ") => {
+            Some("it does not take these arguments, so it is not started again")
+        }
+        Ending::Code(_) => None,
+    }
 }
 
 fn ended_how(ending: Ending) -> String {
@@ -795,5 +832,28 @@ fn exit_code(ending: Ending) -> i32 {
         Ending::Code(code) => code,
         Ending::Signal(signal) => 128 + signal,
         Ending::MachineLost => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_fail_every_time_is_not_tried_again() {
+        let last = |line: &str| vec!["Traceback".to_owned(), line.to_owned(), String::new()];
+        for (line, code, is_hopeless) in [
+            ("ModuleNotFoundError: No module named 'torch'", 1, true),
+            ("train.py: error: unrecognized arguments: --x", 2, true),
+            ("SyntaxError: invalid syntax", 1, true),
+            ("RuntimeError: connection reset", 1, false),
+            ("ValueError: ImportError: x", 1, false),
+        ] {
+            let found = hopeless(Ending::Code(code), &last(line));
+            assert_eq!(found.is_some(), is_hopeless, "{line}");
+        }
+        assert_eq!(hopeless(Ending::Signal(9), &last("ImportError: x")), None);
+        assert_eq!(counted_role("worker", 2), "2 workers");
+        assert_eq!(counted_role("ps", 2), "2 ps");
     }
 }
