@@ -46,5 +46,6 @@ impl Program {
 }
 
 /// The folder, in the home of a machine's user, for all that is ours there: `bin/SHA256/planaria`,
-/// `setup/HASH` (a step that was done), `runs/RUN/` (removed when the run gives the machine back).
+/// `setup/HASH` (a step that was done), `files/` (contents by hash), `runs/RUN/` (removed when the run
+/// gives the machine back).
 pub const FOLDER: &str = ".cache/planaria";

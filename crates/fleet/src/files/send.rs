@@ -3,11 +3,11 @@
 //! Owns how much is under way at a time: a few pieces, so that other words get through. Each content
 //! is read from disk when it is sent, and is sent once for all files that have it.
 
-use super::{Code, Found, Hash, Parcel, Patterns};
+use super::{Code, Found, Hash, Parcel, Patterns, size};
 use crate::host::asks::{Ask, Meeting, Piece, Said, Taken};
 use crate::host::remote::{Asked, Remote};
 use crate::host::words::PIECE_BYTES;
-use crate::provider::Fault;
+use crate::provider::{Fault, Remedy};
 use sha2::{Digest, Sha256};
 use std::collections::VecDeque;
 use std::fs::File;
@@ -105,14 +105,23 @@ impl Remote {
         let total = hashes.iter().map(length).sum();
         let window = Window { remote: self, waiting: VecDeque::new() };
         let mut batch = Batch { window, pieces: Vec::new(), bytes: 0, sent: 0 };
+        let mut last = None;
         for hash in hashes {
             let Some((path, bytes)) = parcel.sources.get(hash) else {
                 return Err(Fault::retry(self.machine(), "it asks for files it was not told of"));
             };
-            batch.send(path, *hash, *bytes, &mut |sent| progress(sent, total))?;
+            let sent = batch.send(path, *hash, *bytes, &mut |sent| progress(sent, total));
+            sent.map_err(|fault| match fault.remedy {
+                Remedy::Replace => sending(path, *bytes, fault),
+                _ => fault,
+            })?;
+            last = Some((path, *bytes));
         }
-        batch.flush()?;
-        batch.window.settle()?;
+        let settled = batch.flush().and_then(|()| batch.window.settle());
+        settled.map_err(|fault| match (last, fault.remedy) {
+            (Some((path, bytes)), Remedy::Replace) => sending(path, bytes, fault),
+            _ => fault,
+        })?;
         Ok(total)
     }
 
@@ -225,6 +234,12 @@ impl Window<'_> {
             other => Err(self.remote.unexpected(&other)),
         }
     }
+}
+
+/// A fault that came while a file was sent: the machine knows only its content.
+fn sending(path: &Path, bytes: u64, fault: Fault) -> Fault {
+    let what = format!("{} (while `{}`, {}, was sent)", fault.what, path.display(), size(bytes));
+    Fault { what, ..fault }
 }
 
 /// Pieces that go together.

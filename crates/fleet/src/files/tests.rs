@@ -593,3 +593,45 @@ fn ports_and_meetings_are_asked_over_the_channel() {
     assert!(meets(Meeting::Listens) && !meets(Meeting::Connects));
     place.end();
 }
+
+/// A disk of its own, with little room.
+struct Disk(tempfile::TempDir);
+
+impl Disk {
+    /// Nothing where this user cannot mount one.
+    fn mount() -> Option<Self> {
+        let folder = temporary();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=2m", "tmpfs"]).arg(folder.path());
+        let ran = mount.output().ok()?;
+        ran.status.success().then_some(Self(folder))
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).output();
+    }
+}
+
+#[test]
+fn a_full_disk_is_told_with_the_machine_and_the_file() {
+    let Some(disk) = Disk::mount() else { return };
+    let folder = temporary();
+    // It fits into the store, but not a second time into the work folder.
+    write(folder.path(), "model.bin", vec![7; 1_200_000]);
+    let place = Place::open("m1", disk.0.path());
+    let code = Code::read(folder.path(), &[]).unwrap();
+    let fault = place.remote.lay_out(&code, &mut |_, _| {}).unwrap_err();
+    assert!(fault.what.contains("its disk is full") && fault.what.contains("model.bin"), "{fault}");
+    assert_eq!((fault.machine.as_str(), fault.remedy), ("m1", Remedy::Replace));
+    write(folder.path(), "model.bin", vec![8; 4_000_000]);
+    let code = Code::read(folder.path(), &[]).unwrap();
+    let fault = place.remote.lay_out(&code, &mut |_, _| {}).unwrap_err();
+    assert!(fault.what.contains("its disk is full"), "{fault}");
+    assert!(fault.what.contains("model.bin"), "{fault}");
+    let left = fs::read_dir(disk.0.path().join("files")).unwrap().map(Result::unwrap);
+    let unfinished = left.filter(|entry| entry.file_name().to_string_lossy().starts_with("new-"));
+    assert_eq!(unfinished.count(), 0);
+    place.end();
+}
