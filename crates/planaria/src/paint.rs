@@ -18,6 +18,9 @@ pub fn width(text: &str) -> usize {
 
 /// Text without colours.
 pub fn bare(text: &str) -> String {
+    if !text.contains('\x1b') {
+        return text.to_owned();
+    }
     pieces(text).filter_map(|piece| piece.shown()).collect()
 }
 

@@ -86,13 +86,13 @@ impl Lines {
         while !rest.is_empty() {
             let error = match str::from_utf8(rest) {
                 Ok(text) => {
-                    text.chars().for_each(|c| self.take(c));
+                    self.text(text);
                     break;
                 }
                 Err(error) => error,
             };
             let (valid, after) = rest.split_at(error.valid_up_to());
-            str::from_utf8(valid).unwrap_or_default().chars().for_each(|c| self.take(c));
+            self.text(str::from_utf8(valid).unwrap_or_default());
             match error.error_len() {
                 Some(length) => {
                     self.take(char::REPLACEMENT_CHARACTER);
@@ -126,6 +126,30 @@ impl Lines {
         lines.extend(self.open());
         *self = Self::new();
         lines
+    }
+
+    fn text(&mut self, mut text: &str) {
+        while let Some(end) = text.find('\n') {
+            let (line, rest) = text.split_at(end + 1);
+            match self.as_it_is(line) {
+                Some(line) => self.finished.push(line.to_owned()),
+                None => line.chars().for_each(|c| self.take(c)),
+            }
+            text = rest;
+        }
+        text.chars().for_each(|c| self.take(c));
+    }
+
+    /// A whole line that is as it will be shown, which most are; a shorter way to the same.
+    fn as_it_is<'a>(&self, line: &'a str) -> Option<&'a str> {
+        let fresh = self.escape == Escape::Outside
+            && self.style == Style::default()
+            && self.rows.len() == 1
+            && self.rows[0].0.is_empty()
+            && self.column == 0;
+        let line = line.trim_end_matches(['\r', '\n']);
+        let short = line.len() <= LINE_MAX;
+        (fresh && short && !line.chars().any(is_harmful)).then(|| line.trim_end_matches(' '))
     }
 
     fn take(&mut self, c: char) {

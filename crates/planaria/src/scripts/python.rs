@@ -103,7 +103,7 @@ impl Mistake {
             }
         }
         Failure::user(text).hint(format!(
-            "this is what Python {} says here; `python` in the recipe names another one",
+            "Python {} here says so; where the machines have a newer one, put such a one on PATH",
             self.python
         ))
     }

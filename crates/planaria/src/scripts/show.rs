@@ -13,6 +13,8 @@ use crate::scripts::lines::Lines;
 
 /// Seconds between redraws.
 const REDRAW_SECONDS: f64 = 0.1;
+/// Seconds that a line is open before it is drawn: some programs write a line and its end apart.
+const OPEN_SECONDS: f64 = 0.05;
 /// Seconds between plain lines that show the same bar.
 const PLAIN_SECONDS: f64 = 10.0;
 /// Rows that are drawn at most.
@@ -69,6 +71,8 @@ pub struct Show {
 struct Process {
     name: Name,
     lines: Lines,
+    /// Since when it has had an open line, as far as anybody asked.
+    open_since: Option<f64>,
     /// What of its open lines was said last, and when.
     told: Vec<String>,
     told_at: Option<f64>,
@@ -77,7 +81,13 @@ struct Process {
 impl Show {
     /// Of these processes, in colours where they are wanted and it is a terminal.
     pub fn new(style: Style, colours: bool, names: Vec<Name>) -> Self {
-        let process = |name| Process { name, lines: Lines::new(), told: Vec::new(), told_at: None };
+        let process = |name| Process {
+            name,
+            lines: Lines::new(),
+            open_since: None,
+            told: Vec::new(),
+            told_at: None,
+        };
         let mut show = Self {
             style,
             colours: colours && style == Style::Live,
@@ -185,13 +195,16 @@ impl Show {
     }
 
     fn redraw(&mut self, now: f64, room: Room) -> Update {
-        let open = self.processes.iter().any(|process| process.lines.is_open());
-        let live = open || !self.drawn.is_empty();
+        for process in &mut self.processes {
+            let since = process.open_since.unwrap_or(now);
+            process.open_since = process.lines.is_open().then_some(since);
+        }
+        let live = !self.drawn.is_empty() || self.shown(now).next().is_some();
         // Lines wait for the next redraw: they make one necessary.
         if live && now - self.drawn_at < REDRAW_SECONDS && self.waiting.len() < WAITING_MAX {
             return Update::default();
         }
-        let lines = self.picture(room);
+        let lines = self.picture(now, room);
         let changed = lines != self.drawn;
         let update = Update {
             said: std::mem::take(&mut self.waiting),
@@ -204,11 +217,18 @@ impl Show {
         update
     }
 
+    /// The processes whose open lines are shown, by number.
+    fn shown(&self, now: f64) -> impl Iterator<Item = (usize, &Process)> {
+        let long = move |since: f64| now - since >= OPEN_SECONDS;
+        let all = self.processes.iter().enumerate();
+        all.filter(move |(_, process)| process.open_since.is_some_and(long))
+    }
+
     /// The open lines, one of each process first, then as many as there is room for.
-    fn picture(&self, room: Room) -> Vec<String> {
+    fn picture(&self, now: f64, room: Room) -> Vec<String> {
         let rows_max = (room.rows / 3).clamp(1, ROWS_MAX);
-        let open = self.processes.iter().map(|process| process.lines.open()).enumerate();
-        let open: Vec<(usize, Vec<String>)> = open.filter(|(_, rows)| !rows.is_empty()).collect();
+        let open: Vec<(usize, Vec<String>)> =
+            self.shown(now).map(|(at, process)| (at, process.lines.open())).collect();
         let shown = if open.len() > rows_max { rows_max - 1 } else { open.len() };
         let mut spare = rows_max - shown;
         let mut lines = Vec::new();

@@ -119,7 +119,7 @@ fn files_that_are_no_scripts_are_named() {
     assert!(matches!(checked, Checked::Script(_) | Checked::NoPython(_)), "{checked:?}");
     // Root reads what nobody may.
     fs::write(path("closed.py"), "x = 1\n").unwrap();
-    fs::set_permissions(path("closed.py"), fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(path("closed.py"), fs::Permissions::from_mode(0o000)).unwrap();
     if File::open(path("closed.py")).is_err() {
         refused("closed.py", "cannot read script");
     }

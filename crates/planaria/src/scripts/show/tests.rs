@@ -108,7 +108,13 @@ impl Stage {
         }
     }
 
+    /// Shows what there is, after it has been there for a moment.
     fn tick(&mut self, now: f64) {
+        self.tick_once(now - 2.0 * OPEN_SECONDS);
+        self.tick_once(now);
+    }
+
+    fn tick_once(&mut self, now: f64) {
         let update = self.show.tick(now, self.room);
         self.put(update);
     }
@@ -174,11 +180,14 @@ note: machine `h3` is ready
 #[test]
 fn it_is_drawn_at_most_ten_times_a_second() {
     let mut stage = Stage::new(two(Style::Live, false), ROOM);
+    stage.show.push(1, bar(0).as_bytes());
+    stage.tick(-1.0);
+    stage.writes = 0;
     for n in 0..1000usize {
         let now = n as f64 * 0.001;
         stage.show.push(n % 2, bar(n / 10).as_bytes());
         stage.show.push(0, format!("\rline {n}\x1b[K\n").as_bytes());
-        stage.tick(now);
+        stage.tick_once(now);
     }
     assert!((9..=11).contains(&stage.writes), "{}", stage.writes);
     let update = stage.show.close();
@@ -186,6 +195,19 @@ fn it_is_drawn_at_most_ten_times_a_second() {
     let text = stage.terminal.text();
     let lines = text.lines().filter(|line| line.contains("line "));
     assert_eq!(lines.count(), 1000, "every line is there once");
+}
+
+#[test]
+fn a_line_and_its_end_may_come_apart() {
+    let mut stage = Stage::new(two(Style::Live, false), ROOM);
+    for n in 0..20 {
+        let now = f64::from(n);
+        stage.show.push(0, b"text");
+        stage.tick_once(now);
+        stage.show.push(0, b"\n");
+        stage.tick_once(now + 0.01);
+    }
+    assert_eq!((stage.writes, stage.terminal.rows.len()), (20, 21), "nothing was drawn");
 }
 
 #[test]
@@ -212,7 +234,7 @@ fn narrow_and_low_terminals_are_not_overrun() {
     stage.tick(0.0);
     assert_eq!(
         stage.terminal.text(),
-        "[worker 0]  50%|█████     | 50/100 [loss=0.…\n… and 2 more\n"
+        "[worker 0]  50%|█████     | 50/100 [loss=0…\n… and 2 more\n"
     );
 }
 
