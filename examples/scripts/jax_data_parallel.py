@@ -71,7 +71,8 @@ def main():
     # The first process tells the others what it has read.
     kept = multihost_utils.broadcast_one_to_all(kept)
     start = int(kept.pop("epoch"))
-    weights = jax.device_put({name: np.asarray(value) for name, value in kept.items()}, NamedSharding(everywhere, PartitionSpec()))
+    copies = NamedSharding(everywhere, PartitionSpec())
+    weights = jax.device_put({name: np.asarray(value) for name, value in kept.items()}, copies)
 
     pictures, labels = digits(args.examples, seed=2)
     test_pictures, test_labels = digits(1000, seed=3)

@@ -1,8 +1,9 @@
 //! Containers on a real engine.
 
 use crate::conformance::{Bed, conformance};
-use crate::support::engine::Engine;
+use crate::support::engine::{Engine, SYSTEM};
 use crate::support::eventually;
+use crate::support::frameworks::Python;
 use crate::talk::program;
 use planaria_fleet::channel::Channel;
 use planaria_fleet::host::words::{FromHost, Hello, ToHost, hear, say};
@@ -261,4 +262,17 @@ fn an_engine_that_is_not_there() {
     });
     let fault = at(&socket).check().unwrap_err();
     assert_fault(&fault, Remedy::Fix, &["is not running", "start it"]);
+}
+
+/// What tests of scripts build on.
+#[test]
+fn python_of_this_machine_in_a_container() {
+    let Some(python) = Python::find() else { return };
+    let Some(engine) = Engine::up() else { return };
+    engine.import_system("python");
+    let mut words = vec!["run", "--rm", "--volume", SYSTEM];
+    let mounts = python.mounts();
+    words.extend(mounts.iter().flat_map(|mount| ["--volume", mount]));
+    words.extend(["python", &python.program, "-c", "import torch; print(torch.ones(3).sum())"]);
+    assert_eq!(engine.docker_ok(&words), "tensor(3.)");
 }

@@ -2,6 +2,7 @@
 
 use crate::conformance::{Bed, conformance};
 use crate::hosts::Hosts;
+use crate::support::frameworks::Python;
 use crate::talk::{Host, LONG, program, run};
 use planaria_fleet::provider::{Machine, Provider, Tag};
 use planaria_fleet::providers::ssh::{self, HostKeys, Settings, Ssh};
@@ -211,4 +212,17 @@ fn clients_of(hosts: &Hosts) -> usize {
         count += usize::from(String::from_utf8_lossy(&line).contains(&config));
     }
     count
+}
+
+/// What tests of scripts build on.
+#[test]
+fn python_of_this_machine_on_hosts() {
+    let Some(python) = Python::find() else { return };
+    let Some(hosts) = Hosts::up(2, &python.options()) else { return };
+    let command = format!("{} -c 'import numpy; print(numpy.ones(3).sum())'", python.program);
+    assert_eq!(hosts.on(1, &command).trim(), "3.0");
+    hosts.tell("kill", 2);
+    hosts.tell("start", 2);
+    assert_eq!(hosts.on(2, &command).trim(), "3.0", "also when it is back");
+    assert!(hosts.on(2, "getent hosts h1").contains(&hosts.address(1)));
 }

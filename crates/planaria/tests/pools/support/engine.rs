@@ -3,6 +3,7 @@
 use super::{eventually, skip};
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,8 @@ use std::time::Duration;
 
 /// Where engines of tests have their folders, so that what a killed test left can be found.
 const FOLDERS: &str = "/tmp/planaria-engines";
+/// What containers of [`Engine::import_system`] must be given.
+pub const SYSTEM: &str = "/usr:/usr:ro";
 /// Bridges get addresses from here: `10.211.NUMBER.1/24`.
 const NETWORK: &str = "10.211";
 
@@ -129,6 +132,34 @@ impl Engine {
         done(Command::new("tar").args(["-c", "-h", "-P", "-f"]).arg(&tar).args(files));
         let tar = tar.display().to_string();
         self.docker_ok(&["import", &tar, image]);
+    }
+
+    /// Makes an image without programs of its own: they are those of this machine, whose `/usr` its
+    /// containers must be given ([`SYSTEM`]). A few kilobytes, so nothing is copied.
+    #[track_caller]
+    pub fn import_system(&self, image: &str) {
+        let root = self.folder.join("system");
+        for folder in ["etc", "tmp", "root", "usr", "proc", "sys", "dev", "var/tmp", "run"] {
+            fs::create_dir_all(root.join(folder)).expect("a folder");
+        }
+        for open in ["tmp", "var/tmp"] {
+            let mode = fs::Permissions::from_mode(0o1777);
+            fs::set_permissions(root.join(open), mode).expect("its mode");
+        }
+        for name in ["bin", "sbin", "lib", "lib64"] {
+            symlink(format!("usr/{name}"), root.join(name)).expect("a link");
+        }
+        // Who is who, where libraries are, and which of several programs a name means.
+        for name in ["passwd", "group", "nsswitch.conf", "ld.so.cache", "alternatives", "openmpi"] {
+            let of_this_machine = Path::new("/etc").join(name);
+            if of_this_machine.exists() {
+                done(Command::new("cp").arg("-a").arg(of_this_machine).arg(root.join("etc")));
+            }
+        }
+        let [place, tar] = [root, self.folder.join("image.tar")].map(|p| p.display().to_string());
+        done(Command::new("tar").args(["-c", "-C", &place, "-f", &tar, "."]));
+        self.docker_ok(&["import", &tar, image]);
+        fs::remove_dir_all(place).expect("it can be removed");
     }
 
     /// Makes an image of a file, for another processor.

@@ -2,6 +2,7 @@
 
 pub mod desk;
 pub mod engine;
+pub mod frameworks;
 pub mod pooled;
 
 use std::io::Write;
