@@ -13,6 +13,10 @@ use std::collections::BTreeMap;
 /// TensorPipe and NCCL guess it from the machine's name otherwise.
 const INTERFACES: [&str; 3] = ["GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"];
 
+/// How launchers of PyTorch see that one is lost: after three seconds of silence, not fifteen; and how
+/// long those that are left wait for it to come back.
+const RENDEZVOUS: &str = "keep_alive_interval=1,keep_alive_max_attempt=3,last_call_timeout=10";
+
 /// How a process is started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Told {
@@ -203,8 +207,12 @@ impl Telling<'_> {
             format!("--rdzv-id={}-{}", self.run, self.round),
             "--rdzv-backend=c10d".to_owned(),
             format!("--rdzv-endpoint={}", self.layout.place(head)),
+            format!("--rdzv-conf=is_host={},{RENDEZVOUS}", u8::from(process.id == 0)),
             format!("--local-addr={}", self.layout.seat(process).address),
         ];
+        // Workers find each other anew in every round. Through the store that launchers share, one
+        // that comes back would wait for an address that was said before it came (torch 2.15).
+        told.env.push(("TORCH_DISABLE_SHARE_RDZV_TCP_STORE".into(), "1".into()));
         told.command.extend(options);
         told.command.extend(script);
         told.interface = self.interface(process);
@@ -377,6 +385,7 @@ mod tests {
         for words in [
             "python3 -m torch.distributed.run --nnodes=1:2 --nproc-per-node=2 --max-restarts=4",
             "--rdzv-id=x-1-2 --rdzv-backend=c10d --rdzv-endpoint=10.0.0.1:2000",
+            "--rdzv-conf=is_host=0,keep_alive_interval=1",
             "--local-addr=10.0.0.2 train.py",
         ] {
             assert!(line.contains(words), "{line}");

@@ -13,6 +13,7 @@ mod hosts;
 mod killed;
 mod local;
 mod runs;
+mod scripts;
 mod secrets;
 mod ssh;
 mod ssh_faults;

@@ -1,0 +1,1 @@
+//! The same in containers of a real Docker engine.
