@@ -62,7 +62,10 @@ def train(cluster, args):
 
     checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer, done=done)
     manager = tf.train.CheckpointManager(checkpoint, args.checkpoints, max_to_keep=2)
-    if manager.restore_or_initialize():
+    # Files are the chief's: the servers, which hold the variables, may be on other machines.
+    here = tf.train.CheckpointOptions(experimental_io_device="/job:chief/task:0/device:CPU:0")
+    if manager.latest_checkpoint:
+        checkpoint.restore(manager.latest_checkpoint, options=here)
         print(f"going on after epoch {int(done)}", flush=True)
     batches = iter(coordinator.create_per_worker_dataset(dataset))
     test_pictures, test_labels = digits(1000, seed=3)
@@ -73,7 +76,7 @@ def train(cluster, args):
         accuracy = np.mean(np.argmax(model(test_pictures), axis=1) == test_labels)
         print(f"epoch={epoch + 1} loss={losses[-1].fetch():.4f} accuracy={accuracy:.4f}", flush=True)
         done.assign_add(1)
-        manager.save()
+        manager.save(options=here)
     model.save_weights("model.weights.h5")
     print(f"accuracy={accuracy:.4f} done", flush=True)
 

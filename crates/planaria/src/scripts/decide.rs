@@ -164,6 +164,8 @@ pub struct Decider {
     met: BTreeMap<u32, bool>,
     restarts: u32,
     leader_done: Option<Duration>,
+    /// When a process was last lost with its machine.
+    lost_at: Option<Duration>,
     told: Vec<Restart>,
 }
 
@@ -181,6 +183,7 @@ impl Decider {
             met: BTreeMap::new(),
             restarts: 0,
             leader_done: None,
+            lost_at: None,
             told: Vec::new(),
         }
     }
@@ -293,7 +296,10 @@ impl Decider {
             self.state = give_up("it could not be started");
             return;
         }
-        if self.restarts >= self.max_restarts {
+        // Processes that are lost with one machine are lost once.
+        let is_same = ending == Ending::MachineLost && self.lost_at == Some(now);
+        self.lost_at = (ending == Ending::MachineLost).then_some(now);
+        if self.restarts >= self.max_restarts && !is_same {
             self.state = give_up(&match self.max_restarts {
                 0 => "`max_restarts` is 0".to_owned(),
                 1 => "it was started again once".to_owned(),
@@ -301,10 +307,14 @@ impl Decider {
             });
             return;
         }
-        let at = now + pause(self.restarts);
-        self.restarts += 1;
+        let at = now + pause(self.restarts.saturating_sub(u32::from(is_same)));
+        self.restarts += u32::from(!is_same);
         let alone = self.policy.restarts_alone(member);
         let process = alone.then_some(id);
+        if is_same && !alone {
+            // One of them needs all to begin again, so nothing is told of the others.
+            self.told.pop();
+        }
         self.told.push(Restart { process, restarts: self.restarts, failed: id, ending });
         match alone {
             true => drop(self.stages.insert(id, Stage::Due(at))),

@@ -380,6 +380,7 @@ impl<'p> Running<'p> {
             return;
         }
         self.gathering = None;
+        self.round += 1;
         self.book.begin(&layout, self.machines.are_here);
         self.told = self.tell(&layout);
         self.stopped.clear();
@@ -397,7 +398,6 @@ impl<'p> Running<'p> {
         for id in 0..self.told.len() as u32 {
             self.start(now, id);
         }
-        self.round += 1;
     }
 
     /// What every process of a layout is told.
@@ -407,7 +407,7 @@ impl<'p> Running<'p> {
             job: &self.prepared.job,
             framework: self.prepared.framework,
             run: &run,
-            round: self.round,
+            round: self.round.saturating_sub(1),
             script: &self.prepared.script,
             data: self.prepared.data.as_deref(),
             layout,

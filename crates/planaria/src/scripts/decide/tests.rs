@@ -203,3 +203,16 @@ fn a_stop_ends_all_of_it() {
     scene.stops(&[0, 1]);
     scene.look(&[Action::Over(Outcome::Interrupted)]);
 }
+
+#[test]
+fn what_is_lost_with_one_machine_counts_once() {
+    let roles = [("chief", 1), ("worker", 2), ("ps", 1)];
+    let mut scene = Scene::new(Framework::Tensorflow, Launcher::Direct, &roles, 1);
+    scene.end(2, Ending::MachineLost);
+    scene.end(3, Ending::MachineLost);
+    let told = scene.decider.take_restarts();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!((told[0].process, told[0].failed, told[0].restarts), (None, 3, 1));
+    scene.stops(&[0, 1]);
+    scene.round();
+}
