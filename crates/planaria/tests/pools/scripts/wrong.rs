@@ -1,1 +1,220 @@
-//! What a user can get wrong, and what is said.
+//! What a user can get wrong, and what is said: one clear error within bounds, nothing left. These
+//! scripts need no framework; the rules of one are followed all the same.
+
+use crate::hosts::Hosts;
+use crate::support::desk::Desk;
+use crate::support::pooled::hosts_are_clean;
+use std::fs;
+use std::process::{Command, Stdio};
+
+/// A place with a script and a recipe for it; `pool` ends without its bracket.
+fn desk(script: &str, options: &str, pool: &str) -> Desk {
+    let desk = Desk::new("{}");
+    desk.put("train.py", script);
+    let script = format!("{{file: train.py, {options}, stop_seconds: 1}}");
+    desk.put("job.yaml", &format!("name: job\nscript: {script}\npool: {pool}}}\n"));
+    desk
+}
+
+fn two(hosts: &Hosts) -> String {
+    let config = hosts.path("ssh_config").display().to_string();
+    format!("{{provider: ssh, hosts: [h1, h2], workers: 2, ssh: {{config: {config}}}")
+}
+
+/// Runs to an error with this code; what was said.
+#[track_caller]
+fn fails(desk: &Desk, code: i32) -> String {
+    let output = desk.start(&["run", "job.yaml"], &[]).end();
+    let said = desk.said();
+    assert_eq!(output.status.code(), Some(code), "{said}");
+    assert_eq!(said.matches("error: ").count(), 1, "one error: {said}");
+    assert!(!said.contains("panicked"), "{said}");
+    said
+}
+
+#[track_caller]
+fn contains(said: &str, words: &[&str]) {
+    for words in words {
+        assert!(said.contains(words), "`{words}`: {said}");
+    }
+}
+
+/// Whether there is a Python; a test is skipped where there is none.
+fn has_python() -> bool {
+    let found = Command::new("python3").arg("--version").stdout(Stdio::null()).status().is_ok();
+    assert!(found || std::env::var_os("PLANARIA_REQUIRE_HOSTS").is_none(), "no python3");
+    found
+}
+
+#[test]
+fn a_module_that_one_host_lacks() {
+    let Some(hosts) = Hosts::up(2, &[]) else { return };
+    hosts.on(1, "echo 'x = 1' > /usr/lib/python3/dist-packages/rare_module.py");
+    let script = "import time, rare_module\nprint('have it', flush=True)\ntime.sleep(60)\n";
+    let desk = desk(script, "framework: pytorch", &two(&hosts));
+    let said = fails(&desk, 1);
+    let expect = ["error: worker 1 on h2 failed with exit code 1", "No module named 'rare_module'"];
+    contains(&said, &expect);
+    contains(&said, &["hint: add it to `setup`", "on h2 it is `python3`"]);
+    assert!(!said.contains("started again ("), "it would fail every time: {said}");
+    hosts_are_clean(&hosts, &[1, 2], &desk.run());
+}
+
+#[test]
+fn scripts_that_cannot_be() {
+    if !has_python() {
+        return;
+    }
+    let wrong = desk("print('a'\nx = 1\n", "framework: plain", "{workers: 2");
+    contains(&fails(&wrong, 2), &["`train.py` is not Python", "train.py:1:6", "was never closed"]);
+    let gone = desk("", "framework: plain", "{workers: 2");
+    fs::remove_file(gone.path("train.py")).expect("it is there");
+    contains(&fails(&gone, 2), &["there is no script `train.py`", "job.yaml:2"]);
+    let field = desk("x = 1\n", "framework: plain, args: ['{{indx}}']", "{workers: 2");
+    contains(&fails(&field, 2), &["no field `indx`", "did you mean `index`?"]);
+    let roles = desk("x = 1\n", "framework: tensorflow, roles: {ps: 1, worker: 1}", "{");
+    contains(&fails(&roles, 2), &["parameter servers need a chief", "`chief: 1`"]);
+    for desk in [wrong, gone, field, roles] {
+        assert!(desk.runs().is_empty(), "nothing is made: {:?}", desk.runs());
+    }
+}
+
+#[test]
+fn a_script_that_never_connects() {
+    let Some(hosts) = Hosts::up(2, &[]) else { return };
+    let script = "import time\nprint('here', flush=True)\ntime.sleep(600)\n";
+    let options = "framework: pytorch, connect_seconds: 2";
+    let desk = desk(script, options, &two(&hosts));
+    let said = fails(&desk, 1);
+    contains(&said, &["error: worker 0 on h1: it did not listen on port", "within 2 s"]);
+    hosts_are_clean(&hosts, &[1, 2], &desk.run());
+    assert_eq!(hosts.on(2, "pgrep -f '[t]rain.py' || true"), "");
+}
+
+#[test]
+fn a_port_that_is_taken_on_one_machine() {
+    let Some(hosts) = Hosts::up(2, &[]) else { return };
+    let listens = "import socket, time; s = socket.socket(); s.bind((\"\", 24001)); s.listen(); \
+                   time.sleep(100)";
+    hosts.on(2, &format!("nohup python3 -c '{listens}' >/dev/null 2>&1 & sleep 0.5"));
+    let desk = desk("x = 1\n", "framework: pytorch, port: 24001", &two(&hosts));
+    let said = fails(&desk, 2);
+    contains(&said, &["error: h2: port 24001 is taken by process", "`python3"]);
+    contains(&said, &["leave `script.port` out"]);
+    hosts_are_clean(&hosts, &[1, 2], &desk.run());
+}
+
+#[test]
+fn a_worker_that_fails_when_the_first_is_done() {
+    let Some(hosts) = Hosts::up(2, &[]) else { return };
+    let script = "import os, sys, time\nif os.environ['RANK'] == '1':\n    time.sleep(1)\n    \
+                  print('last words', flush=True)\n    sys.exit(7)\n";
+    let desk = desk(script, "framework: pytorch", &two(&hosts));
+    let said = fails(&desk, 7);
+    contains(
+        &said,
+        &["worker 1 on h2 failed with exit code 7", "the first process had ended well"],
+    );
+    contains(&said, &["its last lines:\n  last words", "logs/worker-1.log"]);
+    hosts_are_clean(&hosts, &[1, 2], &desk.run());
+}
+
+#[test]
+fn what_a_failed_script_made_comes_back() {
+    let Some(hosts) = Hosts::up(2, &[]) else { return };
+    let script = "import os, sys, time\nrank = os.environ['RANK']\n\
+                  open('part-' + rank + '.txt', 'w').write('made by ' + rank)\n\
+                  open('same.txt', 'w').write('of ' + rank)\ntime.sleep(0.5)\n\
+                  sys.exit(3 if rank == '1' else time.sleep(30))\n";
+    let options = "framework: pytorch, outputs: '*.txt', max_restarts: 1, connect_seconds: 20";
+    let desk = desk(script, options, &two(&hosts));
+    let said = fails(&desk, 3);
+    contains(&said, &["all processes are started again (restart 1 of 1)"]);
+    contains(&said, &["worker 1 on h2 failed with exit code 3 (it was started again once)"]);
+    let read = |name: &str| fs::read_to_string(desk.run().join("outputs").join(name)).ok();
+    assert_eq!(read("part-0.txt").as_deref(), Some("made by 0"));
+    assert_eq!(read("part-1.txt").as_deref(), Some("made by 1"));
+    assert_eq!(read("same.txt").as_deref(), Some("of 0"), "the first process' is preferred");
+    assert_eq!(read("h2/same.txt").as_deref(), Some("of 1"));
+    hosts_are_clean(&hosts, &[1, 2], &desk.run());
+}
+
+#[test]
+fn large_folders_and_patterns_that_match_nothing_are_told_of() {
+    if !has_python() {
+        return;
+    }
+    let desk = desk("print('done')\n", "framework: plain, outputs: 'no/*.pt'", "{workers: 1");
+    let large = fs::File::create(desk.path("weights.bin")).expect("a file");
+    large.set_len(260 << 20).expect("it can be that long");
+    let output = desk.start(&["run", "job.yaml"], &[]).end();
+    let said = desk.said();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    contains(&said, &["weights.bin", ".gitignore", "nothing matches `script.outputs` (`no/*.pt`)"]);
+    contains(&said, &["[worker 0] done", "completed: 1 process"]);
+}
+
+#[test]
+fn secrets_are_in_the_script_alone() {
+    let Some(hosts) = Hosts::up(1, &[]) else { return };
+    let config = hosts.path("ssh_config").display().to_string();
+    let pool = format!("{{provider: ssh, hosts: [h1], ssh: {{config: {config}}}");
+    let script = "import os, time\nprint('the key is', os.environ['API_KEY'], flush=True)\n\
+                  time.sleep(3)\nprint('over', 'OTHER' in os.environ)\n";
+    let options = "framework: plain, env: {API_KEY: '${env:OTHER}'}";
+    let desk = desk(script, options, &pool);
+    let secret = "planted-7f3a9c";
+    let mut training = desk.start(&["run", "job.yaml"], &[("OTHER", secret)]);
+    desk.hears(&mut training, "the key is ***");
+    let seen = "grep -la 'planted-7f[3]a9c' /proc/[0-9]*/environ 2>/dev/null | wc -l; \
+                grep -la 'planted-7f[3]a9c' /proc/[0-9]*/cmdline 2>/dev/null | wc -l; \
+                grep -rl 'planted-7f[3]a9c' /root /tmp 2>/dev/null | wc -l";
+    assert_eq!(hosts.on(1, seen), "1\n0\n0", "the script's own environment, and nowhere else");
+    let output = training.end();
+    assert_eq!(output.status.code(), Some(0), "{}", desk.said());
+    contains(&desk.said(), &["over False"]);
+    let found = Command::new("grep").args(["-r", secret]).arg(desk.run()).output().expect("grep");
+    assert!(found.stdout.is_empty(), "{}", String::from_utf8_lossy(&found.stdout));
+    assert!(!desk.said().contains(secret));
+}
+
+#[test]
+fn an_interrupt_ends_all_of_it_and_brings_outputs_back() {
+    let Some(hosts) = Hosts::up(2, &[]) else { return };
+    let script = "import os, subprocess, time\nopen('half.txt', 'w').write('half')\n\
+                  subprocess.Popen(['sleep', '987'], start_new_session=True)\n\
+                  print('under way', flush=True)\ntime.sleep(600)\n";
+    let desk = desk(script, "framework: plain, outputs: '*.txt'", &two(&hosts));
+    let mut training = desk.start(&["run", "job.yaml"], &[]);
+    desk.hears(&mut training, "[worker 1 · h2] under way");
+    desk.hears(&mut training, "[worker 0 · h1] under way");
+    training.interrupt();
+    let output = training.end();
+    assert_eq!(output.status.code(), Some(130), "{}", desk.said());
+    assert_eq!(fs::read_to_string(desk.run().join("outputs/half.txt")).expect("it"), "half");
+    hosts_are_clean(&hosts, &[1, 2], &desk.run());
+    for host in 1..=2 {
+        let left = hosts.on(host, "pgrep -f '[t]rain.py|[s]leep 987' || true");
+        assert_eq!(left, "", "nothing that came of the script is left");
+    }
+}
+
+#[test]
+fn a_command_that_is_killed_leaves_nothing() {
+    let Some(hosts) = Hosts::up(2, &[]) else { return };
+    let script = "import subprocess, time\n\
+                  subprocess.Popen(['sleep', '986'], start_new_session=True)\n\
+                  print('under way', flush=True)\ntime.sleep(600)\n";
+    let desk = desk(script, "framework: plain", &two(&hosts));
+    let mut training = desk.start(&["run", "job.yaml"], &[]);
+    desk.hears(&mut training, "[worker 1 · h2] under way");
+    desk.hears(&mut training, "[worker 0 · h1] under way");
+    training.kill();
+    for host in 1..=2 {
+        crate::support::eventually("all of it ends", || {
+            hosts.on(host, "pgrep -f '[t]rain.py|[s]leep 986|agent [h]ost' || true").is_empty()
+        });
+    }
+    desk.give(&["down", &crate::support::pooled::id(&desk.run())], 0);
+    hosts_are_clean(&hosts, &[1, 2], &desk.run());
+}
