@@ -6,7 +6,8 @@
 //! # Layout
 //! - [`supervise`]: what is started, ended and given up; pure
 //! - [`ending`]: how a process has ended
-//! - [`local`]: processes on this machine; [`keeper`]: around each of a user's script
+//! - [`local`]: processes on this machine; [`keeper`]: around each of a user's script,
+//!   [`rendezvous`]: where those of Horovod meet
 //! - [`yard`]: both, used alike; [`pool`]: the machines of a run
 //! - [`provider`]: where machines come from; [`providers`]: those there are
 //! - [`channel`] and [`host`]: what is on a machine, and how it is talked to; [`program`]: what goes
@@ -23,6 +24,7 @@ pub mod pool;
 pub mod program;
 pub mod provider;
 pub mod providers;
+pub mod rendezvous;
 pub mod setup;
 pub mod sockets;
 pub mod supervise;

@@ -15,6 +15,7 @@ use std::io::{ErrorKind, Write};
 use std::marker::PhantomData;
 use std::net::TcpListener;
 use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -137,7 +138,8 @@ impl Local {
         mut orders: Vec<u8>,
     ) -> Result<Started, Error> {
         let path = self.logs.join(format!("{agent}.log"));
-        let log = OpenOptions::new().create(true).append(true).open(&path);
+        // What a user's script writes may be anything.
+        let log = OpenOptions::new().create(true).append(true).mode(0o600).open(&path);
         let log = log.map_err(|why| Error::Log { path: path.display().to_string(), why })?;
         let started = |why| Error::Start { agent, why };
         let mut command = Command::new(&self.program);

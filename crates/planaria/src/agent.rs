@@ -61,6 +61,7 @@ pub fn run(role: &cli::Role) -> Result<Option<Exit>> {
         }
         cli::Role::Host { run, .. } => return host::run(run).map(|()| None),
         cli::Role::Task { .. } => return task::run(),
+        cli::Role::Rendezvous { port } => return task::rendezvous(*port),
         cli::Role::Mirror { folder } => return mirror::run(folder).map(|()| None),
         _ => {}
     }
@@ -73,6 +74,7 @@ pub fn run(role: &cli::Role) -> Result<Option<Exit>> {
         cli::Role::Build
         | cli::Role::Host { .. }
         | cli::Role::Mirror { .. }
+        | cli::Role::Rendezvous { .. }
         | cli::Role::Task { .. } => Ok(()),
         cli::Role::Coordinator { .. } if asked != crate::BUILD => {
             Err(Trouble::new(format!("this is not the build that was asked for, {asked}")))

@@ -219,6 +219,11 @@ pub enum Role {
         /// The run, for people who list processes.
         run: String,
     },
+    /// Where processes of Horovod meet.
+    Rendezvous {
+        /// Where it listens.
+        port: u16,
+    },
     /// Keeps a process of a script.
     Task {
         /// Number of the process.

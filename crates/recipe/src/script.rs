@@ -2,7 +2,7 @@
 //!
 //! Owns the vocabulary, and how many processes of which role there are. Never reads the script.
 
-use crate::pool::Pool;
+use crate::pool::{Pool, Workers};
 use crate::setup::{Action, SecretText, Step, Whence, Words};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -338,6 +338,17 @@ impl Job {
             (None, _) if !self.script.roles.is_empty() => 0,
             (None, _) => self.pool.workers.max(),
         }
+    }
+
+    /// As many workers as there are roles for, or one on each machine.
+    pub(crate) fn set_default_workers(&mut self) {
+        let workers = match (&self.script.per_machine, self.script.roles.get(WORKER)) {
+            (Some(PerMachine::Count(count)), _) => count.saturating_mul(self.machine_count()),
+            (None, Some(count)) => *count,
+            (None, None) if self.script.roles.is_empty() => self.machine_count(),
+            _ => 1,
+        };
+        self.pool.workers = Workers::Count(workers.max(1));
     }
 
     /// Processes of each role, in the order of their ranks.

@@ -31,7 +31,7 @@ pub struct Step {
     /// Packages of the system to install.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub apt: Option<Words>,
-    /// Packages of Python to install into a virtual environment.
+    /// Packages of Python to install into a virtual environment, or `-r FILE` of requirements here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pip: Option<Words>,
     /// The virtual environment of `pip`, made where it is missing: `/…` or `~/…`.

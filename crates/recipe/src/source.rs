@@ -39,6 +39,12 @@ pub struct Sound<R> {
 pub trait Root: serde::de::DeserializeOwned {
     /// What it is written in.
     fn schema() -> serde_json::Value;
+    /// Fills in what follows from what was written, and what was not.
+    #[doc(hidden)]
+    fn complete(&mut self, tree: &Tree<'_>) {
+        let _ = tree;
+    }
+
     /// What its values break when taken together.
     #[doc(hidden)]
     fn mistakes(&self, tree: &Tree<'_>) -> Vec<Finding>;
@@ -60,6 +66,13 @@ impl Root for Recipe {
 impl Root for Job {
     fn schema() -> serde_json::Value {
         schema::of_jobs()
+    }
+
+    fn complete(&mut self, tree: &Tree<'_>) {
+        let written = tree.0.get("pool").and_then(|pool| pool.get("workers"));
+        if written.is_none_or(|node| node.kind == Kind::Null) {
+            self.set_default_workers();
+        }
     }
 
     fn mistakes(&self, tree: &Tree<'_>) -> Vec<Finding> {
@@ -199,7 +212,8 @@ impl<R: Root> Draft<R> {
         self.mistakes.extend(checked.mistakes);
         self.layers_cut = checked.layers_cut;
         match checked.value.map(serde_json::from_value::<R>) {
-            Some(Ok(recipe)) => {
+            Some(Ok(mut recipe)) => {
+                recipe.complete(&Tree(&tree));
                 let findings = recipe.mistakes(&Tree(&tree));
                 self.mistakes.extend(findings.into_iter().map(|f| locate(&tree, f)));
                 self.recipe = Some(recipe);

@@ -36,8 +36,9 @@ pub struct Means {
     pub unix_seconds: fn() -> f64,
 }
 
-/// Does the set-up of a machine.
-pub type Prepare = Box<dyn Fn(&Machine, &Remote) -> Result<(), Fault> + Send + Sync>;
+/// Does the set-up of a machine; what takes long is told.
+pub type Prepare =
+    Box<dyn Fn(&Machine, &Remote, &(dyn Fn(String) + Sync)) -> Result<(), Fault> + Send + Sync>;
 
 /// How processes on a machine meet the others.
 #[derive(Debug, Clone, PartialEq)]
@@ -177,7 +178,12 @@ impl Raising {
         let is_direct = route.via.is_none() && self.reaches_first(&remote, &route)?;
         let _ = self.announce.send(News::Opened { number, is_direct, remote: remote.clone() });
         self.unless_over()?;
-        (self.means.prepare)(machine, &remote)?;
+        let announce = Mutex::new(self.announce.clone());
+        let tell = move |note: String| {
+            let announce = announce.lock().expect("no thread panics with it");
+            let _ = announce.send(News::Note(note));
+        };
+        (self.means.prepare)(machine, &remote, &tell)?;
         Ok(Raised { machine: machine.clone(), attempt, remote, route })
     }
 

@@ -168,7 +168,11 @@ impl Roster {
                     self.was_ready = true;
                 }
             }
-            Input::Failed { number, fault } => self.failed(now, number, fault, &mut actions),
+            Input::Failed { number, fault } => {
+                // Another machine is better than waiting for one that may not come back.
+                let has_spare = plan(self.next).is_some();
+                self.failed(now, number, fault, has_spare, &mut actions);
+            }
             Input::Lost { number } => {
                 if let Some(member) = self.members.get_mut(&number) {
                     member.agents.clear();
@@ -182,12 +186,20 @@ impl Roster {
         actions
     }
 
-    fn failed(&mut self, now: Duration, number: u32, fault: Fault, actions: &mut Vec<Action>) {
+    fn failed(
+        &mut self,
+        now: Duration,
+        number: u32,
+        fault: Fault,
+        has_spare: bool,
+        actions: &mut Vec<Action>,
+    ) {
         let Some(member) = self.members.get_mut(&number) else { return };
         self.first_fault.get_or_insert_with(|| fault.clone());
         member.attempts += 1;
         member.agents.clear();
-        let most = if self.was_ready { ATTEMPTS_MAX } else { FIRST_ATTEMPTS_MAX };
+        let is_patient = self.was_ready && !has_spare;
+        let most = if is_patient { ATTEMPTS_MAX } else { FIRST_ATTEMPTS_MAX };
         let is_last = fault.remedy != Remedy::Retry || member.attempts >= most;
         member.stage = match is_last {
             true => Stage::GivenUp,

@@ -173,7 +173,7 @@ fn work(step: &Step, looked_up: &mut Vec<Secret>) -> Result<Work, Fault> {
         Some(Action::Apt(packages)) => Work::Apt(owned(packages)),
         Some(Action::Pip { packages, venv }) => {
             let venv = venv.unwrap_or(script::VENV).to_owned();
-            Work::Pip { packages: owned(packages), venv }
+            Work::Pip { packages: requirements(packages)?, venv }
         }
         Some(Action::Run(command)) => Work::Run(command.to_owned()),
         Some(Action::Check(command)) => Work::Check(command.to_owned()),
@@ -187,6 +187,32 @@ fn work(step: &Step, looked_up: &mut Vec<Secret>) -> Result<Work, Fault> {
         }
         Some(Action::Template { from, to, values }) => template(step, from, to, values, looked_up)?,
     })
+}
+
+/// Packages of Python, with those that files of requirements (`-r FILE`) name.
+fn requirements(words: &Words) -> Result<Vec<String>, Fault> {
+    let mut packages = Vec::new();
+    for word in words.list() {
+        let Some(path) = word.strip_prefix("-r ").map(str::trim) else {
+            packages.push(word.to_owned());
+            continue;
+        };
+        let text = read_text(&secrets::at_home(path)).map_err(|e| unreadable(path, &e))?;
+        for (number, line) in text.lines().enumerate() {
+            let line = line.split(" #").next().unwrap_or_default().trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            if line.starts_with('-') || line.ends_with('\\') {
+                let what =
+                    format!("line {} of `{path}` is not one requirement: {line}", number + 1);
+                let hint = "options of pip can be given by a `run` step";
+                return Err(Fault::fix("setup", what, hint));
+            }
+            packages.push(line.to_owned());
+        }
+    }
+    Ok(packages)
 }
 
 fn template(

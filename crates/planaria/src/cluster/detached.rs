@@ -270,7 +270,7 @@ fn raise(
     let channel = provider.open(run, &machine, program)?;
     let remote = Arc::new(Remote::meet(&machine.name, channel, &program.build, |_| {})?);
     there.lock().expect("no thread panics with them").push(remote.clone());
-    (means.prepare)(&machine, &remote)?;
+    (means.prepare)(&machine, &remote, &|_| {})?;
     Ok(Raised { machine, remote })
 }
 

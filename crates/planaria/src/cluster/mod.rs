@@ -23,6 +23,7 @@ pub mod meeting;
 pub mod mirror;
 pub mod pooling;
 pub mod providers;
+mod steps;
 
 use crate::agent::failure;
 use crate::clock;

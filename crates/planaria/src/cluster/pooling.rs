@@ -5,7 +5,7 @@
 
 use crate::agent::host::interfaces;
 use crate::clock::{self, SystemClock};
-use crate::cluster::providers;
+use crate::cluster::{providers, steps};
 use crate::failure::{Context, Failure, Result};
 use crate::run_dir::LOGS;
 use crate::training::run_loop::Job;
@@ -122,13 +122,13 @@ pub fn read(program: &Path) -> Result<Program> {
 
 /// Does the set-up of one machine after another, or of many at the same time.
 pub fn prepare(setup: Setup, provider: Arc<dyn Provider>, run: Tag, folder: PathBuf) -> Prepare {
-    Box::new(move |machine: &Machine, remote: &Remote| {
+    Box::new(move |machine: &Machine, remote: &Remote, tell: &(dyn Fn(String) + Sync)| {
         if setup.is_empty() {
             return Ok(());
         }
         let path = folder.join(LOGS).join(format!("setup-{}.log", machine.name));
         let log = OpenOptions::new().create(true).append(true).open(&path);
-        let mut log = log.map_err(|e| {
+        let log = log.map_err(|e| {
             let what = format!("cannot write `{}`: {e}", path.display());
             Fault::fix(&machine.name, what, "make room for the run's folder")
         })?;
@@ -144,7 +144,9 @@ pub fn prepare(setup: Setup, provider: Arc<dyn Provider>, run: Tag, folder: Path
             ansible: ANSIBLE,
         };
         let mut hands = remote;
-        setup.apply(&job, &mut hands, &mut log).map(drop)
+        steps::followed(&machine.name, log, tell, |log| {
+            setup.apply(&job, &mut hands, log).map(drop)
+        })
     })
 }
 

@@ -18,7 +18,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// Lines of a process that are kept for whoever asks how it failed.
-const LINES_MAX: usize = 30;
+const LINES_MAX: usize = 80;
 
 /// The book of one job.
 pub struct Book<'s> {
@@ -75,10 +75,16 @@ impl<'s> Book<'s> {
         let names = layout.processes.iter().map(name).collect();
         self.show = Show::new(self.style, screen::colours(), names);
         self.names = layout.processes.iter().map(|process| process.slug()).collect();
+        self.writers.values_mut().for_each(|writer| writer.last.clear());
     }
 
     /// A process goes on on another machine.
     pub fn moved(&mut self, id: u32, machine: &str) {
+        if let Some(writer) =
+            self.names.get(id as usize).and_then(|name| self.writers.get_mut(name))
+        {
+            writer.last.clear();
+        }
         self.show.set_machine(id as usize, machine);
     }
 

@@ -3,6 +3,7 @@
 //! Owns what the end of a process means under each framework. Never starts anything; whoever acts
 //! says what came of it.
 
+use crate::scripts::layout::RENDEZVOUS;
 use planaria_fleet::ending::Ending;
 use planaria_recipe::script::{CHIEF, EVALUATOR, Framework, Launcher, PS};
 use std::collections::BTreeMap;
@@ -122,7 +123,7 @@ impl Policy {
 }
 
 fn is_service(member: &Member) -> bool {
-    [PS, EVALUATOR].contains(&&*member.role)
+    [PS, EVALUATOR, RENDEZVOUS].contains(&&*member.role)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,6 +11,9 @@ pub const TORCHRUN: &str = "torchrun";
 /// The role of `mpirun`, on the first machine.
 pub const MPIRUN: &str = "mpirun";
 
+/// The role of where processes of Horovod meet, on the first machine.
+pub const RENDEZVOUS: &str = "rendezvous";
+
 /// A machine, as far as it matters here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seat {
@@ -95,12 +98,13 @@ impl Layout {
         if launched.is_none() && !layout.processes.iter().any(|p| p.role == WORKER) {
             layout.add(WORKER, &layout.workers.clone());
         }
+        let mut first = vec![0; layout.seats.len()];
+        first[0] = 1;
+        if framework == Framework::Horovod {
+            layout.add(RENDEZVOUS, &first);
+        }
         match launched {
-            Some(MPIRUN) => {
-                let mut first = vec![0; layout.seats.len()];
-                first[0] = 1;
-                layout.add(MPIRUN, &first);
-            }
+            Some(MPIRUN) => layout.add(MPIRUN, &first),
             Some(role) => {
                 let one_each: Vec<usize> = layout.workers.iter().map(|n| (*n).min(1)).collect();
                 layout.add(role, &one_each);

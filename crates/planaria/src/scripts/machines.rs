@@ -8,6 +8,7 @@ use crate::failure::{Context, Failure, Result};
 use crate::run_dir::{LOGS, RunDir};
 use crate::scripts::layout::Seat;
 use crate::scripts::prepare::Prepared;
+use crate::traces::number::counted;
 use planaria_fleet::files::size;
 use planaria_fleet::host::remote::Remote;
 use planaria_fleet::pool::resources::Resources;
@@ -57,13 +58,14 @@ impl Machines {
         let placed: Arc<Mutex<Placed>> = Arc::default();
         let set_up = pooling::prepare(setup, provider.clone(), tag.clone(), folder.to_path_buf());
         let (code, places) = (prepared.code.clone(), placed.clone());
-        let prepare = move |machine: &Machine, remote: &Remote| {
-            set_up(machine, remote)?;
+        let prepare = move |machine: &Machine, remote: &Remote, tell: &(dyn Fn(String) + Sync)| {
+            set_up(machine, remote, tell)?;
             let sent = remote.lay_out(&code, &mut |_, _| {})?;
             let mut places = places.lock().expect("no thread panics with it");
             if sent.bytes_sent > 0 && !are_here {
-                let (files, bytes) = (sent.contents_sent, size(sent.bytes_sent));
-                places.notes.push(format!("{}: {files} files sent, {bytes}", machine.name));
+                let files = counted(sent.contents_sent as u64, "file");
+                let bytes = size(sent.bytes_sent);
+                places.notes.push(format!("{}: {files} sent, {bytes}", machine.name));
             }
             places.folders.insert(machine.name.clone(), sent.folder);
             Ok(())

@@ -103,7 +103,8 @@ impl Prepared {
 /// What the script is written for, once Python has read it.
 fn framework(job: &Job, file: &Path, notes: &mut Vec<String>) -> Result<Framework> {
     // Python here stands for the one there; another version may see it differently.
-    let checked = python::check(file, None)?;
+    let own = job.script.python.as_deref().filter(|_| job.pool.provider == Provider::Local);
+    let checked = python::check(file, own)?;
     let told = match checked {
         Checked::Script(script) => {
             let told = named(script.framework());

@@ -72,7 +72,7 @@ impl Report {
         let mut text = format!(
             "{}: {} on {} in {}",
             self.outcome,
-            counted(processes as u64, "process").replace("processs", "processes"),
+            if processes == 1 { "1 process".to_owned() } else { format!("{processes} processes") },
             counted(self.machines.len() as u64, "machine"),
             duration(self.seconds)
         );

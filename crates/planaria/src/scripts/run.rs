@@ -12,7 +12,7 @@ use crate::run_dir::RunDir;
 use crate::scripts::board::Board;
 use crate::scripts::book::Book;
 use crate::scripts::decide::{self, Action, Decider, Member, Outcome, Policy};
-use crate::scripts::layout::{Layout, Process};
+use crate::scripts::layout::{Layout, Process, TORCHRUN};
 use crate::scripts::machines::{Machines, seat};
 use crate::scripts::prepare::Prepared;
 use crate::scripts::report::{Failed, Report};
@@ -30,6 +30,7 @@ use planaria_fleet::pool::Standing;
 use planaria_numerics::digest::Digest;
 use planaria_protocol::event::{Started, What};
 use planaria_protocol::message::Agent;
+use planaria_recipe::script::PerMachine;
 use planaria_recipe::{JobSource, to_yaml};
 use sha2::Digest as _;
 use std::collections::BTreeMap;
@@ -199,9 +200,9 @@ impl<'p> Running<'p> {
             n => format!("on {n} machines"),
         };
         let framework = self.prepared.framework.as_str();
-        let what = match roles.is_empty() {
-            true => "workers as machines have room".to_owned(),
-            false => roles.join(", "),
+        let what = match &job.script.per_machine {
+            Some(PerMachine::Each(what)) => format!("one worker for each {what}"),
+            _ => roles.join(", "),
         };
         self.progress.note(&format!("run {path}: {} ({framework}), {what} {on}", job.script.file));
         for note in &self.prepared.notes {
@@ -521,9 +522,8 @@ impl<'p> Running<'p> {
         layout.processes[id as usize].port = port;
         let layout = layout.clone();
         self.told = self.tell(&layout);
-        if !(are_here && layout.seats.len() == 1) {
-            self.book.moved(id, &standing.machine.name);
-        }
+        let is_alone = are_here && layout.seats.len() == 1;
+        self.book.moved(id, if is_alone { "" } else { &standing.machine.name });
         self.fetching.from(ordered(&layout, &self.machines.pool.standing()));
         self.decider.started_one(now, id);
         self.start(now, id);
@@ -703,7 +703,9 @@ impl<'p> Running<'p> {
         };
         if !told.last_lines.is_empty() {
             message += "; its last lines:";
-            let skip = told.last_lines.len().saturating_sub(LINES_SHOWN);
+            // What failed is told long before the end by launchers.
+            let most = if title.starts_with(TORCHRUN) { 3 * LINES_SHOWN } else { LINES_SHOWN };
+            let skip = told.last_lines.len().saturating_sub(most);
             for line in told.last_lines.iter().skip(skip) {
                 message += &format!("\n  {line}");
             }
@@ -750,7 +752,8 @@ impl<'p> Running<'p> {
     fn report(&self, outcome: &'static str, failed: Option<Failed>) -> Report {
         let job = &self.prepared.job;
         let machines = self.layout.as_ref().map_or_else(BTreeMap::new, |layout| {
-            layout.seats.iter().map(|seat| (seat.name.clone(), seat.address.clone())).collect()
+            let used = layout.seats.iter().enumerate().filter(|(n, _)| layout.on_seat(*n) > 0);
+            used.map(|(_, seat)| (seat.name.clone(), seat.address.clone())).collect()
         });
         let mut roles: BTreeMap<String, usize> = BTreeMap::new();
         for process in self.layout.iter().flat_map(|layout| &layout.processes) {

@@ -2,7 +2,7 @@
 //!
 //! Owns the names that frameworks read. Never chooses a port or a machine.
 
-use crate::scripts::layout::{Layout, MPIRUN, Process, TORCHRUN};
+use crate::scripts::layout::{Layout, MPIRUN, Process, RENDEZVOUS, TORCHRUN};
 use planaria_fleet::setup::template::Template;
 use planaria_recipe::pool::Workers;
 use planaria_recipe::script::{CHIEF, Each, Framework, Job, PS, PerMachine, WORKER};
@@ -15,7 +15,7 @@ const INTERFACES: [&str; 3] = ["GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "NCCL_S
 
 /// How launchers of PyTorch see that one is lost: after three seconds of silence, not fifteen; and how
 /// long those that are left wait for it to come back.
-const RENDEZVOUS: &str = "keep_alive_interval=1,keep_alive_max_attempt=3,last_call_timeout=10";
+const LAUNCHERS: &str = "keep_alive_interval=1,keep_alive_max_attempt=3,last_call_timeout=10";
 
 /// How a process is started.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,6 +66,13 @@ impl Telling<'_> {
             interface: None,
             meeting: None,
         };
+        if process.role == RENDEZVOUS {
+            // A keeper is a process of this program, and so is what it starts by this name.
+            let port = process.port.to_string();
+            told.command = ["/proc/self/exe", "agent", RENDEZVOUS, &port].map(str::to_owned).into();
+            told.meeting = Some(Meeting::Listens(process.port));
+            return told;
+        }
         match self.framework {
             Framework::Tensorflow => self.tensorflow(process, &mut told),
             Framework::Pytorch if process.role == TORCHRUN => self.torchrun(process, &mut told),
@@ -207,7 +214,7 @@ impl Telling<'_> {
             format!("--rdzv-id={}-{}", self.run, self.round),
             "--rdzv-backend=c10d".to_owned(),
             format!("--rdzv-endpoint={}", self.layout.place(head)),
-            format!("--rdzv-conf=is_host={},{RENDEZVOUS}", u8::from(process.id == 0)),
+            format!("--rdzv-conf=is_host={},{LAUNCHERS}", u8::from(process.id == 0)),
             format!("--local-addr={}", self.layout.seat(process).address),
         ];
         // Workers find each other anew in every round. Through the store that launchers share, one
@@ -233,26 +240,23 @@ impl Telling<'_> {
     }
 
     fn horovod(&self, process: &Process, told: &mut Told) {
-        let head = &self.layout.processes[0];
+        let Some(place) = self.layout.of_role(RENDEZVOUS).next() else { return };
         let seat = self.layout.seat(process);
-        let local = self.layout.on_seat(process.seat);
-        let same_local: Vec<&Process> = self
-            .layout
-            .processes
-            .iter()
-            .filter(|other| other.local_rank == process.local_rank)
-            .collect();
+        let workers: Vec<&Process> = self.layout.of_role(WORKER).collect();
+        let local = workers.iter().filter(|other| other.seat == process.seat).count();
+        let same_local: Vec<&&Process> =
+            workers.iter().filter(|other| other.local_rank == process.local_rank).collect();
         let cross = same_local.iter().position(|other| other.id == process.id).unwrap_or(0);
         let pairs = [
             ("HOROVOD_HOSTNAME", seat.address.clone()),
             ("HOROVOD_RANK", process.id.to_string()),
-            ("HOROVOD_SIZE", self.layout.processes.len().to_string()),
+            ("HOROVOD_SIZE", workers.len().to_string()),
             ("HOROVOD_LOCAL_RANK", process.local_rank.to_string()),
             ("HOROVOD_LOCAL_SIZE", local.to_string()),
             ("HOROVOD_CROSS_RANK", cross.to_string()),
             ("HOROVOD_CROSS_SIZE", same_local.len().to_string()),
-            ("HOROVOD_GLOO_RENDEZVOUS_ADDR", self.layout.seat(head).address.clone()),
-            ("HOROVOD_GLOO_RENDEZVOUS_PORT", head.port.to_string()),
+            ("HOROVOD_GLOO_RENDEZVOUS_ADDR", self.layout.seat(place).address.clone()),
+            ("HOROVOD_GLOO_RENDEZVOUS_PORT", place.port.to_string()),
             ("HOROVOD_CONTROLLER", "gloo".to_owned()),
             ("HOROVOD_CPU_OPERATIONS", "gloo".to_owned()),
         ];
@@ -400,7 +404,10 @@ mod tests {
     #[test]
     fn horovod_knows_who_is_across() {
         let all = told("script: {file: train.py}, pool: {workers: 4}", Framework::Horovod, 2);
-        let of = |name| all.iter().map(|t| variable(t, name).unwrap()).collect::<Vec<_>>();
+        let of = |name| all[..4].iter().map(|t| variable(t, name).unwrap()).collect::<Vec<_>>();
+        assert_eq!(all[4].command, ["/proc/self/exe", "agent", "rendezvous", "2004"]);
+        assert_eq!(of("HOROVOD_GLOO_RENDEZVOUS_PORT"), ["2004"; 4]);
+        assert_eq!(of("HOROVOD_SIZE"), ["4"; 4]);
         assert_eq!(of("HOROVOD_LOCAL_RANK"), ["0", "1", "0", "1"]);
         assert_eq!(of("HOROVOD_CROSS_RANK"), ["0", "0", "1", "1"]);
         assert_eq!(of("HOROVOD_CROSS_SIZE"), ["2"; 4]);

@@ -41,7 +41,8 @@ pub(super) fn check(job: &Job, tree: &Node, found: &mut Vec<Finding>) {
     for (key, what) in
         [("servers", "processes have `script.roles`"), ("threads", "they have `env`")]
     {
-        if tree.get("pool").and_then(|pool| pool.get(key)).is_some() {
+        let written = tree.get("pool").and_then(|pool| pool.get(key)).map(|node| &node.kind);
+        if !matches!(written, None | Some(Kind::Null | Kind::Int(0))) {
             let message = format!("`pool.{key}` is for networks that Planaria trains itself");
             found.push(Finding::new(format!("pool.{key}"), message).hint(what));
         }
@@ -99,7 +100,7 @@ fn roles(job: &Job, tree: &Node, found: &mut Vec<Finding>) {
     let written = tree.get("pool").and_then(|pool| pool.get("workers"));
     let workers = job.pool.workers.max();
     if written.is_some_and(|node| node.kind != Kind::Null) {
-        if !script.roles.is_empty() && count(WORKER) != workers {
+        if !script.roles.is_empty() && count(WORKER).max(1) != workers {
             let message = format!(
                 "`pool.workers` is {workers}, but `script.roles.worker` is {}",
                 count(WORKER)
@@ -111,7 +112,8 @@ fn roles(job: &Job, tree: &Node, found: &mut Vec<Finding>) {
                 PerMachine::Count(count) => Some(count * job.machine_count()),
                 PerMachine::Each(_) => None,
             };
-            if total != Some(workers) {
+            // A resolved recipe has a number there in any case.
+            if total.unwrap_or(1) != workers {
                 let message = format!("`script.per_machine` says how many, and so does {workers}");
                 add(found, "pool.workers", message, "leave one of them out");
             }

@@ -201,7 +201,10 @@ fn is_package(word: &str) -> bool {
 
 /// A requirement of pip, which may have spaces and brackets in it but is no option.
 fn is_requirement(word: &str) -> bool {
-    is_line(word) && !word.trim().is_empty() && !word.starts_with('-')
+    let file = word.strip_prefix("-r ");
+    is_line(word)
+        && !word.trim().is_empty()
+        && (!word.starts_with('-') || file.is_some_and(|file| !file.trim().is_empty()))
 }
 
 fn is_line(text: &str) -> bool {

@@ -128,3 +128,97 @@ fn plain_with_a_process_killed() {
 fn plain_with_a_host_lost() {
     a_host_is_lost(&PLAIN);
 }
+
+#[test]
+fn jax_finds_its_coordinator() {
+    let Some(python) = Python::find() else { return };
+    let Some((hosts, text)) = hosts(&python) else { return };
+    let kind = Kind {
+        file: "jax_data_parallel.py",
+        options: "framework: jax",
+        process: "[j]ax_data_parallel.py",
+        ..TORCH
+    };
+    let desk = kind.desk(&python, &pool(&text, &kind));
+    let recipe = std::fs::read_to_string(desk.path("job.yaml")).expect("a recipe");
+    let args = "args: ['--num_processes={{world_size}}', '--process_id={{rank}}', ";
+    desk.put("job.yaml", &recipe.replace("args: [", args));
+    let training = desk.start(&["run", "job.yaml", "--json"], &[]);
+    let report = kind.ends_well(&desk, training);
+    assert_eq!(report["restarts"], 0);
+    hosts_are_clean(&hosts, &[1, 2], &desk.run());
+}
+
+#[test]
+fn mpi_starts_its_processes() {
+    let Some(python) = Python::find() else { return };
+    let Some(hosts) = Hosts::up(1, &python.options()) else { return };
+    let config = hosts.path("ssh_config").display().to_string();
+    let kind =
+        Kind { file: "mpi_sum.py", options: "framework: mpi", process: "[m]pi_sum.py", ..TORCH };
+    let pool = format!("{{provider: ssh, hosts: [h1], workers: 2, ssh: {{config: {config}}}}}");
+    let desk = kind.desk(&python, &pool);
+    let training = desk.start(&["run", "job.yaml", "--json"], &[]);
+    let report = kind.ends_well(&desk, training);
+    assert_eq!(report["roles"]["mpirun"], 1);
+    hosts_are_clean(&hosts, &[1], &desk.run());
+}
+
+/// Horovod itself cannot be built everywhere; this asks what its gloo controller asks.
+const LIKE_HOROVOD: &str = r#"
+import os, time, urllib.request, urllib.error
+rank, size = int(os.environ["HOROVOD_RANK"]), int(os.environ["HOROVOD_SIZE"])
+place = "http://%s:%s/global/" % (os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"],
+                                  os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"])
+def ask(method, key, body=None):
+    for _ in range(200):
+        try:
+            request = urllib.request.Request(place + key, data=body, method=method)
+            return urllib.request.urlopen(request, timeout=5).read().decode()
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.05)
+    raise SystemExit("nobody answers")
+ask("PUT", str(rank), ("at " + os.environ["HOROVOD_GLOO_IFACE"]).encode())
+print("others:", [ask("GET", str(other)) for other in range(size)], flush=True)
+"#;
+
+#[test]
+fn processes_of_horovod_have_a_place_to_meet() {
+    let Some(hosts) = Hosts::up(2, &[]) else { return };
+    let config = hosts.path("ssh_config").display().to_string();
+    let desk = Desk::new("{}");
+    desk.put("train.py", LIKE_HOROVOD);
+    let pool = format!("{{provider: ssh, hosts: [h1, h2], ssh: {{config: {config}}}}}");
+    let script = "{file: train.py, framework: horovod}";
+    desk.put("job.yaml", &format!("name: job\nscript: {script}\npool: {pool}\n"));
+    desk.give(&["run", "job.yaml"], 0);
+    for worker in 0..2 {
+        let log = std::fs::read_to_string(desk.run().join(format!("logs/worker-{worker}.log")));
+        assert_eq!(log.expect("a log"), "others: ['at eth0', 'at eth0']\n");
+    }
+    hosts_are_clean(&hosts, &[1, 2], &desk.run());
+}
+
+#[test]
+fn a_spare_host_takes_the_place_of_one_that_is_lost() {
+    let Some(hosts) = Hosts::up(3, &[]) else { return };
+    let config = hosts.path("ssh_config").display().to_string();
+    let desk = Desk::new("{}");
+    let script = "import os, sys, time\nprint('round', os.path.exists('mark.txt'), flush=True)\n\
+                  time.sleep(4)\nopen('mark.txt', 'w').write('x')\n\
+                  time.sleep(1 if os.environ['RANK'] == '0' else 9)\nprint('done', flush=True)\n";
+    desk.put("train.py", script);
+    let pool = format!(
+        "{{provider: ssh, hosts: [h1, h2, h3], machines: 2, ssh: {{config: {config}, \
+         connect_seconds: 1}}}}"
+    );
+    let script = "{file: train.py, framework: pytorch, outputs: '*.txt', connect_seconds: 100}";
+    desk.put("job.yaml", &format!("name: job\nscript: {script}\npool: {pool}\n"));
+    let mut training = desk.start(&["run", "job.yaml", "--json"], &[]);
+    desk.hears(&mut training, "[worker 1 · h2] round False");
+    hosts.tell("kill", 2);
+    desk.hears(&mut training, "[worker 1 · h3] round ");
+    let output = training.end();
+    assert_eq!(output.status.code(), Some(0), "{}", desk.said());
+    hosts_are_clean(&hosts, &[1, 3], &desk.run());
+}

@@ -168,7 +168,9 @@ fn secrets_are_in_the_script_alone() {
     desk.hears(&mut training, "the key is ***");
     let seen = "grep -la 'planted-7f[3]a9c' /proc/[0-9]*/environ 2>/dev/null | wc -l; \
                 grep -la 'planted-7f[3]a9c' /proc/[0-9]*/cmdline 2>/dev/null | wc -l; \
-                grep -rl 'planted-7f[3]a9c' /root /tmp 2>/dev/null | wc -l";
+                grep -rl 'planted-7f[3]a9c' /root /tmp 2>/dev/null | \
+                  xargs -r -I{} find {} -perm /077 | wc -l";
+    // What the script itself writes is in a log there that is its owner's, until the end.
     assert_eq!(hosts.on(1, seen), "1\n0\n0", "the script's own environment, and nowhere else");
     let output = training.end();
     assert_eq!(output.status.code(), Some(0), "{}", desk.said());
