@@ -5,7 +5,7 @@ use crate::hosts::Hosts;
 use crate::support::desk::Desk;
 use crate::support::eventually;
 use crate::support::frameworks::Python;
-use crate::support::pooled::hosts_are_clean;
+use crate::support::pooled::{hosts_are_clean, id};
 
 /// A pool of two hosts; nothing where there cannot be any.
 fn hosts(python: &Python) -> Option<(Hosts, String)> {
@@ -220,5 +220,9 @@ fn a_spare_host_takes_the_place_of_one_that_is_lost() {
     desk.hears(&mut training, "[worker 1 · h3] round ");
     let output = training.end();
     assert_eq!(output.status.code(), Some(0), "{}", desk.said());
-    hosts_are_clean(&hosts, &[1, 3], &desk.run());
+    // What may be on a host that is off stays written down.
+    assert!(desk.said().contains("`planaria down` gives it back"), "{}", desk.said());
+    hosts.tell("start", 2);
+    desk.give(&["down", &id(&desk.run())], 0);
+    hosts_are_clean(&hosts, &[1, 2, 3], &desk.run());
 }
