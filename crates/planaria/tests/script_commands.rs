@@ -197,7 +197,7 @@ fn a_plan_checks_all_and_creates_nothing() {
         &[
             "script      work.py (plain)\n",
             "processes   2 processes on this machine: worker 0, worker 1\n",
-            "command     python3 work.py 0 (worker 0; addresses and ports are examples)\n",
+            "command     python3 work.py 0 (worker 0)\n",
             "variables   PYTHONUNBUFFERED, KEY\n",
             "outputs     result-*.txt\n",
             "done when   all are done\n",
@@ -217,7 +217,7 @@ fn a_plan_checks_all_and_creates_nothing() {
         &[
             "3 processes on 2 by ssh: node1, node2\n",
             "            node1: worker 0, worker 1\n            node2: worker 2\n",
-            "node1:50000,node1:50001,node2:50000",
+            "node1:50000,node1:50001,node2:50000 (worker 0; addresses and ports are examples)\n",
         ],
     );
     for (set, expect) in [

@@ -49,11 +49,8 @@ pub fn job(source: &JobSource) -> Result<Block> {
         Ok(prepared) => {
             let (framework, code) = (prepared.framework.as_str(), &prepared.code.parcel);
             let files = counted(code.files() as u64, "file");
-            let said = format!(
-                "{} ({framework}); {files}, {}",
-                job.script.file,
-                bytes(code.bytes())
-            );
+            let said =
+                format!("{} ({framework}); {files}, {}", job.script.file, bytes(code.bytes()));
             findings.push(Finding::ok("script", said));
             prepared.framework
         }

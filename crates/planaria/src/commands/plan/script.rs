@@ -151,7 +151,11 @@ impl<'p> Plan<'p> {
         let workers = self.depends_on_machines();
         if !job.pool.has_machines() {
             let named = story::named(&all.iter().collect::<Vec<_>>());
-            return vec![format!("{count} on this machine: {named}{workers}")];
+            let with = match self.is_launched() {
+                true => format!(" with {}", counted(self.layout.workers[0] as u64, "worker")),
+                false => String::new(),
+            };
+            return vec![format!("{count} on this machine: {named}{with}{workers}")];
         }
         let mut lines = vec![format!("{count} on {}{workers}", machines::machines(&job.pool))];
         let seats = self.layout.seats.iter().enumerate();
@@ -186,8 +190,14 @@ impl<'p> Plan<'p> {
         self.layout.processes[0].title()
     }
 
+    /// What of the command is made up, if anything.
     fn made_up(&self) -> &'static str {
+        let is_told = |process: &Process| {
+            let place = self.layout.place(process);
+            self.first.command.iter().any(|argument| argument.contains(&place))
+        };
         match self.prepared.job.script.port {
+            _ if !self.layout.processes.iter().any(is_told) => "",
             Some(_) => "; addresses are examples",
             None => "; addresses and ports are examples",
         }
