@@ -26,7 +26,6 @@ while "wait" in sys.argv:
     time.sleep(0.1)
 "#;
 const RECIPE: &str = "
-name: work
 pool: {workers: 2}
 script:
   file: work.py
@@ -39,8 +38,9 @@ script:
 /// Looks, a twentieth of a second apart, that something may take.
 const LOOKS_MAX: u32 = 1200;
 
-/// A folder with the script and its recipe; nothing where there is no Python.
-fn place() -> Option<Place> {
+/// A folder with the script and its recipe; nothing where there is no Python. Names differ: runs of
+/// one name that begin in the same second would share a machine's folder.
+fn place(name: &str) -> Option<Place> {
     let python = Command::new("python3").arg("--version").stdout(Stdio::null()).status();
     if !python.is_ok_and(|status| status.success()) {
         eprintln!("skipped: there is no `python3` here");
@@ -48,7 +48,8 @@ fn place() -> Option<Place> {
     }
     let place = Place::new();
     std::fs::write(place.path().join("work.py"), SCRIPT).expect("a script");
-    std::fs::write(place.path().join("work.yaml"), RECIPE).expect("a recipe");
+    let recipe = format!("name: {name}{RECIPE}");
+    std::fs::write(place.path().join("work.yaml"), recipe).expect("a recipe");
     Some(place)
 }
 
@@ -87,7 +88,7 @@ fn name(folder: &Path) -> String {
 
 #[test]
 fn a_run_that_is_over_is_told_of() {
-    let Some(place) = place() else { return };
+    let Some(place) = place("over") else { return };
     let report = document(&place, &["run", "work.yaml", "--json"]);
     assert_eq!((&report["outcome"], &report["outputs"]), (&"completed".into(), &2.into()));
     let run = name(&place.only_run());
@@ -97,7 +98,7 @@ fn a_run_that_is_over_is_told_of() {
         &status,
         &[
             "state      completed\n",
-            "script     work.py (plain), recipe work\n",
+            "script     work.py (plain), recipe over\n",
             "processes  2 processes on this machine: worker 0, worker 1\n",
             "figures    step 2 · loss 0.33\n",
             "/outputs: 2 files, 8 B",
@@ -110,7 +111,7 @@ fn a_run_that_is_over_is_told_of() {
     assert_eq!(told["script"]["figures"]["step"], 2);
 
     let listed = said(&place, &["runs"], 0);
-    holds(&listed, &[&run, "work", "completed", "0.33"]);
+    holds(&listed, &[&run, "over", "completed", "0.33"]);
     assert_eq!(document(&place, &["runs", "--json"])[0]["workers"], 2);
 
     let logs = said(&place, &["logs", &run], 0);
@@ -140,7 +141,7 @@ fn a_run_that_is_over_is_told_of() {
 
 #[test]
 fn a_live_run_is_followed_and_stopped() {
-    let Some(place) = place() else { return };
+    let Some(place) = place("live") else { return };
     let args = "script.args=['{{index}}', wait]";
     let mut command = place.command(&["run", "work.yaml", "--set", args]);
     command.env("SCRIPT_COMMANDS_KEY", "very-secret");
@@ -172,7 +173,7 @@ fn a_live_run_is_followed_and_stopped() {
 
 #[test]
 fn a_run_that_failed_says_whose_fault_it_was() {
-    let Some(place) = place() else { return };
+    let Some(place) = place("failing") else { return };
     let args = "script.args=['{{index}}', fail]";
     let failed = said(&place, &["run", "work.yaml", "--set", args, "--set", "pool.workers=1"], 7);
     holds(&failed, &["worker 0 failed with exit code 7", "about to fail"]);
@@ -190,7 +191,7 @@ fn a_run_that_failed_says_whose_fault_it_was() {
 
 #[test]
 fn a_plan_checks_all_and_creates_nothing() {
-    let Some(place) = place() else { return };
+    let Some(place) = place("planned") else { return };
     let plan = said(&place, &["plan", "work.yaml", "--set", "setup=[{run: 'true'}]"], 0);
     holds(
         &plan,
@@ -208,7 +209,7 @@ fn a_plan_checks_all_and_creates_nothing() {
     let told = document(&place, &["plan", "work.yaml", "--json"]);
     assert_eq!(told["command"], serde_json::json!(["python3", "work.py", "0"]));
     assert_eq!(told["processes"][1]["machine"], "m1");
-    assert_eq!(told["code"]["largest"][0][0], "work.py");
+    assert_eq!(told["code"]["files"], 3);
     let hosts = "pool={provider: ssh, hosts: [node1, node2], workers: 3}";
     let args = "script.args=['{{worker_hosts}}']";
     let spread = said(&place, &["plan", "work.yaml", "--set", hosts, "--set", args], 0);
@@ -237,7 +238,7 @@ fn a_plan_checks_all_and_creates_nothing() {
 
 #[test]
 fn commands_for_networks_and_scripts_are_told_apart() {
-    let Some(place) = place() else { return };
+    let Some(place) = place("apart") else { return };
     let train = said(&place, &["train", "work.yaml"], 2);
     holds(&train, &["this recipe runs a script", "hint: `planaria run` reads it", "1 mistake"]);
     let other = said(&place, &["run", "tiny.yaml"], 2);
@@ -246,9 +247,9 @@ fn commands_for_networks_and_scripts_are_told_apart() {
 
 #[test]
 fn a_doctor_looks_for_python() {
-    let Some(place) = place() else { return };
+    let Some(place) = place("examined") else { return };
     let well = said(&place, &["doctor", "work.yaml"], 0);
-    holds(&well, &["recipe work\n", "work.py (plain); ", "; Python 3"]);
+    holds(&well, &["recipe examined\n", "work.py (plain); ", "; Python 3"]);
     let missing =
         said(&place, &["doctor", "work.yaml", "--set", "script.python=no-such-python"], 1);
     holds(&missing, &["there is no `no-such-python`", "`script.python`"]);
