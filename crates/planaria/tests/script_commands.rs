@@ -43,7 +43,6 @@ const LOOKS_MAX: u32 = 1200;
 fn place(name: &str) -> Option<Place> {
     let python = Command::new("python3").arg("--version").stdout(Stdio::null()).status();
     if !python.is_ok_and(|status| status.success()) {
-        eprintln!("skipped: there is no `python3` here");
         return None;
     }
     let place = Place::new();
@@ -105,14 +104,14 @@ fn a_run_that_is_over_is_told_of() {
             "next       its files are in ",
         ],
     );
-    let told = document(&place, &["status", &run, "--json"]);
+    let told = place.json(&["status", &run, "--json"], 0);
     assert_eq!(told["state"], "completed");
     assert_eq!(told["script"]["processes"][1]["process"], "worker-1");
     assert_eq!(told["script"]["figures"]["step"], 2);
 
     let listed = said(&place, &["runs"], 0);
     holds(&listed, &[&run, "over", "completed", "0.33"]);
-    assert_eq!(document(&place, &["runs", "--json"])[0]["workers"], 2);
+    assert_eq!(place.json(&["runs", "--json"], 0)[0]["workers"], 2);
 
     let logs = said(&place, &["logs", &run], 0);
     holds(&logs, &["[worker 0] step=0 loss=1.00\n", "[worker 1] 100%\n"]);
@@ -148,7 +147,7 @@ fn a_live_run_is_followed_and_stopped() {
     let mut live = command.stderr(Stdio::null()).spawn().expect("the binary runs");
     let bar = "[worker 1] 100%";
     let run = (0..LOOKS_MAX).find_map(|_| {
-        std::thread::sleep(Duration::from_millis(50));
+        std::thread::park_timeout(Duration::from_millis(50));
         let run = name(&std::fs::read_dir(place.path().join("runs")).ok()?.next()?.ok()?.path());
         let logs = place.run(&["logs", &run]);
         String::from_utf8_lossy(&logs.stdout).contains(bar).then_some(run)

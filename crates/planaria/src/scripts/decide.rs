@@ -302,7 +302,7 @@ impl Decider {
             self.state = give_up("torchrun has tried again as often as it may");
             return;
         }
-        if ending == Ending::Code(127) && self.began.get(&id).is_some() && self.restarts == 0 {
+        if ending == Ending::Code(127) && self.began.contains_key(&id) && self.restarts == 0 {
             self.state = give_up("it could not be started");
             return;
         }
