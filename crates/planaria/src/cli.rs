@@ -119,7 +119,8 @@ Examples:
   planaria logs digits-20250131-120000 worker-2 --tail 20
   planaria logs digits-20250131-120000 -f
 
-Lines of several processes are merged by time. -f goes on until the run ends.")]
+Lines of several processes are merged by time; those of a script, which tell no time, stand process
+by process. -f goes on until the run ends.")]
     Logs(Logs),
     /// Prove that a run read every example exactly once per epoch.
     #[command(after_help = "\
@@ -161,13 +162,17 @@ Examples:
 
 With a recipe, its machines are tried for real: reached, a program started there, and all of it
 removed again. --leaks lists what providers still hold for runs that do not live. Exit code 1 says
-that something the recipe asks for does not work, or that leaks are left.")]
+that something the recipe asks for does not work, or that leaks are left. Of a script's recipe it is
+also seen whether its Python, with its framework, is there.")]
     Doctor(Doctor),
     /// Show what a recipe would do, without doing it.
     #[command(after_help = "\
 Examples:
   planaria plan examples/digits.yaml
-  planaria plan mnist.yaml --set 'model={preset: resnet20}' --json")]
+  planaria plan mnist.yaml --set 'model={preset: resnet20}' --json
+  planaria plan examples/scripts/torch_ddp.yaml
+
+A recipe with a `script` is checked as `planaria run` does, and nothing is created.")]
     Plan(Plan),
     /// Print the JSON Schema of recipes, for editors.
     #[command(after_help = "\
@@ -396,12 +401,12 @@ pub struct Scale {
 pub struct Logs {
     /// The run's folder, or its name under `runs/`.
     pub run: String,
-    /// Only this process, such as `worker-2`, `server-0` or `coordinator`.
+    /// Only this process, such as `worker-2`, `server-0`, `coordinator` or `ps-0`.
     pub process: Option<String>,
     /// Go on printing until the run ends.
     #[arg(long, short)]
     pub follow: bool,
-    /// Begin with the last lines only.
+    /// Begin with the last lines only; of each process, where it is a script's run.
     #[arg(long, value_name = "N")]
     pub tail: Option<usize>,
 }

@@ -59,4 +59,4 @@ pub use schema::schema;
 pub use script::Job;
 pub use sections::Recipe;
 pub use shape::Shape;
-pub use source::{JobSource, Source};
+pub use source::{JobSource, Source, is_job};

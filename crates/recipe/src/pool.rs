@@ -335,7 +335,7 @@ pub enum HostKeys {
     AcceptNew,
 }
 
-/// How the Docker engine is reached.
+/// How the Docker engine is reached, and what containers have of its machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Docker {
@@ -345,6 +345,58 @@ pub struct Docker {
     /// Network of the containers; the engine's own when left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<String>,
+    /// Folders and files of this machine that containers see: `HERE:THERE`, or `HERE:THERE:ro` to
+    /// be read alone.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub mounts: Vec<String>,
+    /// Graphics processors of each container: how many, or `all`; none when left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpus: Option<Gpus>,
+}
+
+/// Graphics processors of a container.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Gpus {
+    /// So many.
+    Count(#[schemars(range(min = 1, max = 64))] u32),
+    /// `all` that there are.
+    All(String),
+}
+
+/// Something of this machine that containers see.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mount {
+    /// A folder or file here.
+    pub source: String,
+    /// Where it is in a container.
+    pub target: String,
+    /// Whether it is read alone.
+    pub is_read_only: bool,
+}
+
+impl Mount {
+    /// As it was written, or what is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let parts: Vec<&str> = text.split(':').collect();
+        let (source, target, is_read_only) = match parts[..] {
+            [source, target] | [source, target, "rw"] => (source, target, false),
+            [source, target, "ro"] => (source, target, true),
+            [_, _, how] => return Err(format!("ends in `{how}`, which is neither `ro` nor `rw`")),
+            _ => return Err("is not of the form `HERE:THERE`".into()),
+        };
+        if source.is_empty() || source.contains('\0') {
+            return Err("names nothing here".into());
+        }
+        if !target.starts_with('/') || target.split('/').any(|part| part == "..") {
+            return Err(format!("leads to `{target}`, which is no absolute path of a container"));
+        }
+        let target = match target.trim_end_matches('/') {
+            "" => return Err("leads to `/`, which holds all else".into()),
+            target => target.to_owned(),
+        };
+        Ok(Self { source: source.to_owned(), target, is_read_only })
+    }
 }
 
 /// Whether a machine in these groups is also in `group`. One that was put into neither `worker` nor

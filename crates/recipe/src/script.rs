@@ -298,12 +298,15 @@ impl Script {
         own.map(|field| (*field).to_owned()).chain(roles).collect()
     }
 
-    /// Its roles: those that were named, or workers alone.
+    /// Its roles: those that were named, and workers where machines say how many, or workers alone.
     pub fn role_names(&self) -> Vec<String> {
         match self.roles.is_empty() {
             true => vec![WORKER.to_owned()],
             false => {
                 let mut roles: Vec<String> = self.roles.keys().cloned().collect();
+                if self.per_machine.is_some() && !self.roles.contains_key(WORKER) {
+                    roles.push(WORKER.to_owned());
+                }
                 roles.sort_by_key(|role| (place_of(role), role.clone()));
                 roles
             }

@@ -21,6 +21,11 @@ use std::path::Path;
 /// The first character of the file.
 const START: Span = Span { text: 0, line: 1, column: 1, length: 1 };
 
+/// The key that recipes of scripts have alone.
+const SCRIPT: &str = "script";
+/// The key that recipes of networks have alone.
+const MODEL: &str = "model";
+
 /// A sound recipe of a network to train.
 pub type Source = Sound<Recipe>;
 
@@ -48,6 +53,10 @@ pub trait Root: serde::de::DeserializeOwned {
     /// What its values break when taken together.
     #[doc(hidden)]
     fn mistakes(&self, tree: &Tree<'_>) -> Vec<Finding>;
+    /// Of a recipe that is one of something else altogether: the key that tells, what it is, and
+    /// the command that reads it.
+    #[doc(hidden)]
+    fn other(tree: &Tree<'_>) -> Option<(&'static str, &'static str, &'static str)>;
 }
 
 /// What was written, even where it was unsound.
@@ -60,6 +69,11 @@ impl Root for Recipe {
 
     fn mistakes(&self, tree: &Tree<'_>) -> Vec<Finding> {
         rules::check(self, tree.0)
+    }
+
+    fn other(tree: &Tree<'_>) -> Option<(&'static str, &'static str, &'static str)> {
+        let is_other = tree.has(SCRIPT) && !tree.has(MODEL);
+        is_other.then_some((SCRIPT, "runs a script", "planaria run"))
     }
 }
 
@@ -78,6 +92,26 @@ impl Root for Job {
     fn mistakes(&self, tree: &Tree<'_>) -> Vec<Finding> {
         rules::check_job(self, tree.0)
     }
+
+    fn other(tree: &Tree<'_>) -> Option<(&'static str, &'static str, &'static str)> {
+        let is_other = tree.has(MODEL) && !tree.has(SCRIPT);
+        is_other.then_some((MODEL, "trains a network", "planaria train"))
+    }
+}
+
+impl Tree<'_> {
+    fn has(&self, key: &str) -> bool {
+        self.0.get(key).is_some()
+    }
+}
+
+/// Whether a file with these settings is, or was meant to be, a recipe of a script. One that cannot
+/// be read is none.
+pub fn is_job(path: &Path, sets: &[String]) -> bool {
+    let Some(mut tree) = read(path).ok().and_then(|bytes| tree(&bytes).0) else { return false };
+    // What is wrong with them is found again by whoever reads the recipe.
+    sets::apply(&mut tree, sets);
+    Tree(&tree).has(SCRIPT)
 }
 
 impl<R: Root> Sound<R> {
@@ -204,6 +238,14 @@ impl<R: Root> Draft<R> {
         if tree.depth() > DEPTH_MAX {
             let message = format!("`--set` nests the recipe deeper than {DEPTH_MAX} levels");
             self.mistakes.push(Mistake::new(tree.span, message, None));
+            return;
+        }
+        if let Some((key, does, command)) = R::other(&Tree(&tree)) {
+            // All else would be told of keys that are right where they belong.
+            let message = format!("this recipe {does}: it has a `{key}`");
+            let hint = format!("`{command}` reads it");
+            self.mistakes.push(Mistake::new(tree.place_of(key), message, hint));
+            self.tree = Some(tree);
             return;
         }
         let schema = R::schema();

@@ -83,6 +83,21 @@ fn providers_have_options_of_their_own() {
         "pool: {provider: docker, image: 'my/image:1', docker: {socket: /run/x, network: n}}",
         "",
     );
+    check("pool: {provider: docker, docker: {mounts: ['/d:/d:ro', 'x:/y'], gpus: all}}", "");
+    check("pool: {provider: docker, docker: {gpus: 2}}", "");
+    check(
+        "pool: {provider: docker, docker: {gpus: some, mounts: [/d, '/d:d', '/a:/b:x', ':/a', '/a:/']}}",
+        "1:41 `pool.docker.gpus` cannot be `some` // write a number, or `all`\n\
+         1:56 the mount `/d` is not of the form `HERE:THERE` // write `/data/images:/data:ro`, say\n\
+         1:60 the mount `/d:d` leads to `d`, which is no absolute path of a container // write `/data/images:/data:ro`, say\n\
+         1:68 the mount `/a:/b:x` ends in `x`, which is neither `ro` nor `rw` // write `/data/images:/data:ro`, say\n\
+         1:79 the mount `:/a` names nothing here // write `/data/images:/data:ro`, say\n\
+         1:86 the mount `/a:/` leads to `/`, which holds all else // write `/data/images:/data:ro`, say",
+    );
+    check(
+        "pool: {provider: docker, docker: {mounts: ['/a:/x', '/b:/x/:ro']}}",
+        "1:53 two mounts lead to `/x` // give one of them another place",
+    );
     check("pool: {machines: 2, workers: 4, slots: 2, address: 127.0.0.1}", "");
     check(
         "pool: {provider: sssh}",

@@ -10,7 +10,7 @@ use planaria_fleet::provider::Provider;
 use planaria_fleet::providers::docker::{self, Docker};
 use planaria_fleet::providers::local::Local;
 use planaria_fleet::providers::ssh::{self, Ssh};
-use planaria_recipe::pool::{self, HostEntry, HostKeys, Pool};
+use planaria_recipe::pool::{self, Gpus, HostEntry, HostKeys, Mount, Pool};
 use planaria_recipe::{Job, Recipe};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -48,6 +48,8 @@ fn made(
                 image: pool.image.clone(),
                 socket: pool.docker.socket.clone(),
                 network: pool.docker.network.clone(),
+                mounts: mounts(pool)?,
+                gpus: pool.docker.gpus.as_ref().map(gpus),
                 program: program.cloned(),
                 detached,
                 ..docker::Settings::default()
@@ -55,6 +57,34 @@ fn made(
             Arc::new(Docker::new(settings).map_err(failure)?)
         }
     })
+}
+
+/// Whether all of this machine that containers are to see is there.
+pub fn check_mounts(pool: &Pool) -> Result<()> {
+    let settings = docker::Settings { mounts: mounts(pool)?, ..docker::Settings::default() };
+    settings.check_mounts().map_err(failure)
+}
+
+/// What containers see of this machine: paths without links or what they are relative to, where they
+/// lead anywhere.
+fn mounts(pool: &Pool) -> Result<Vec<docker::Mount>> {
+    let mount = |text: &String| {
+        // The checker has seen it before; a run's folder may have been changed by hand.
+        let mount = Mount::parse(text).map_err(|why| Failure::user(format!("`{text}` {why}")))?;
+        let source = at_home(&mount.source);
+        let source = source.canonicalize().or_else(|_| std::path::absolute(&source));
+        let source = source.map_err(|e| Failure::user(format!("`{text}`: {e}")))?;
+        let Mount { target, is_read_only, .. } = mount;
+        Ok(docker::Mount { source, target, is_read_only })
+    };
+    pool.docker.mounts.iter().map(mount).collect()
+}
+
+fn gpus(gpus: &Gpus) -> i32 {
+    match gpus {
+        Gpus::Count(count) => i32::try_from(*count).unwrap_or(i32::MAX),
+        Gpus::All(_) => -1,
+    }
 }
 
 fn ssh_settings(pool: &Pool) -> Result<ssh::Settings> {

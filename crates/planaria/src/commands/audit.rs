@@ -8,10 +8,14 @@ use crate::commands::print;
 use crate::failure::{Exit, Result};
 use crate::progress::Style;
 use crate::run_dir::find;
+use crate::scripts;
 
 /// Audits, prints, and says what to exit with.
 pub fn run(options: &cli::Audit, style: Style) -> Result<Option<Exit>> {
     let folder = find(&options.run)?;
+    scripts::refuse(&folder, "which examples it read, only the script knows", |path| {
+        format!("`planaria logs {path}` prints all that it wrote")
+    })?;
     detached::refresh(&folder, style);
     let audit = audit_run(&folder)?;
     if options.json {

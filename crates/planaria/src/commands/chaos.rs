@@ -14,6 +14,7 @@ use crate::progress::{Progress, Style};
 use crate::run_dir::history::{History, Standing};
 use crate::run_dir::lock::Holder;
 use crate::run_dir::{find, run_id};
+use crate::scripts;
 use crate::traces::number::{counted, duration, grouped};
 use planaria_protocol::event::{Pulse, What};
 use planaria_protocol::message::Agent;
@@ -41,6 +42,9 @@ static ASKED: AtomicBool = AtomicBool::new(false);
 /// Breaks, prints, and says what to exit with.
 pub fn run(options: &cli::Chaos, style: Style) -> Result<Option<Exit>> {
     let folder = find(&options.run)?;
+    scripts::refuse(&folder, "only runs of `planaria train` are broken on purpose", |path| {
+        format!("kill one of its processes yourself; `planaria status {path}` tells where they are")
+    })?;
     let settings = settings(options)?;
     check(&folder)?;
     // Without a handler Ctrl-C ends the command at once, and a stopped process stays stopped.

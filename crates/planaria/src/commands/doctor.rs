@@ -7,15 +7,20 @@ use crate::doctor::{here, text, trial};
 use crate::failure::{Exit, Failure, Result, plain};
 use crate::progress::{Progress, Style, patiently};
 use crate::traces::number::counted;
-use planaria_recipe::{Recipe, Source};
+use planaria_recipe::pool::Pool;
+use planaria_recipe::{JobSource, Recipe, Source, is_job};
 use serde_json::json;
 
 /// Looks and prints; exit code 1 where something that was asked for does not work, or is left.
 pub fn run(options: &cli::Doctor, style: Style) -> Result<Option<Exit>> {
     let recipe = match &options.recipe {
+        Some(path) if is_job(path, &options.sets) => {
+            let source = JobSource::load(path, &options.sets).map_err(Failure::user)?;
+            Some(Asked::Script(Box::new(source)))
+        }
         Some(path) => {
             let source = Source::load(path, &options.sets).map_err(Failure::user)?;
-            Some(source.recipe().clone())
+            Some(Asked::Network(Box::new(source.recipe().clone())))
         }
         None => None,
     };
@@ -25,11 +30,29 @@ pub fn run(options: &cli::Doctor, style: Style) -> Result<Option<Exit>> {
     }
 }
 
-fn examine(options: &cli::Doctor, recipe: Option<&Recipe>, style: Style) -> Result<Option<Exit>> {
+/// A recipe whose machines are tried.
+enum Asked {
+    Network(Box<Recipe>),
+    Script(Box<JobSource>),
+}
+
+impl Asked {
+    fn pool(&self) -> &Pool {
+        match self {
+            Self::Network(recipe) => &recipe.pool,
+            Self::Script(source) => &source.recipe().pool,
+        }
+    }
+}
+
+fn examine(options: &cli::Doctor, recipe: Option<&Asked>, style: Style) -> Result<Option<Exit>> {
     let mut blocks = patiently(style, "looking at this machine", here::look);
     let mut works = true;
     if let Some(recipe) = recipe {
-        let tried = patiently(style, "trying machines", || trial::recipe(recipe))?;
+        let tried = patiently(style, "trying machines", || match recipe {
+            Asked::Network(recipe) => trial::recipe(recipe),
+            Asked::Script(source) => trial::job(source),
+        })?;
         works = tried.works();
         blocks.push(tried);
     }
@@ -40,14 +63,10 @@ fn examine(options: &cli::Doctor, recipe: Option<&Recipe>, style: Style) -> Resu
     Ok((!works).then_some(Exit::Failed))
 }
 
-fn find_leaks(
-    options: &cli::Doctor,
-    recipe: Option<&Recipe>,
-    style: Style,
-) -> Result<Option<Exit>> {
+fn find_leaks(options: &cli::Doctor, recipe: Option<&Asked>, style: Style) -> Result<Option<Exit>> {
     let dir = &options.dir;
     runs_in(dir)?;
-    let pool = recipe.map(|recipe| &recipe.pool);
+    let pool = recipe.map(Asked::pool);
     let mut found = patiently(style, "asking providers", || leaks::look(dir, pool))?;
     if !options.json {
         print(&plain(&listed(&found)))?;

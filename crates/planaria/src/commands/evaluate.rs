@@ -8,6 +8,7 @@ use crate::library::size::threads;
 use crate::progress::{Progress, Style, patiently};
 use crate::run_dir::model_file::{Description, read_tensors};
 use crate::run_dir::{find, run_id, shelf, unreadable};
+use crate::scripts;
 use crate::traces::number::{grouped, percent, short};
 use crate::traces::report::{Outcome, Report, weights_sha256};
 use crate::training::evaluation::{evaluate, failure};
@@ -21,6 +22,9 @@ use std::path::Path;
 /// Scores and prints.
 pub fn run(options: &cli::Evaluate, style: Style) -> Result<()> {
     let folder = find(&options.run)?;
+    scripts::refuse(&folder, "its model is in a form that only the script knows", |path| {
+        format!("files that `script.outputs` names are in `{path}/outputs`")
+    })?;
     let description = describe(&folder)?;
     let threads = threads(options.threads, 0);
     let mut trainer = load(&folder, &description, options.checkpoint, threads)?;

@@ -1,7 +1,10 @@
 //! `planaria logs`: what the processes of a run have logged.
 //!
 //! Lines of several processes are merged by the time they begin with; a line without one follows
-//! the line before it. Control characters are made harmless.
+//! the line before it. Control characters are made harmless. Logs of a script's run are as the script
+//! wrote them, and are shown in a way of their own.
+
+mod script;
 
 use crate::cli;
 use crate::cluster::detached::Away;
@@ -10,7 +13,7 @@ use crate::failure::{Context, Failure, Result, plain};
 use crate::progress::Style;
 use crate::run_dir::history::History;
 use crate::run_dir::lock::Holder;
-use crate::run_dir::{LOGS, find};
+use crate::run_dir::{self, LOGS, find};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
@@ -29,6 +32,9 @@ const READ_MAX: u64 = 64 << 20;
 /// Prints, and follows if asked to.
 pub fn run(options: &cli::Logs, style: Style) -> Result<()> {
     let folder = find(&options.run)?;
+    if run_dir::job(&folder).is_some() {
+        return script::run(options, &folder);
+    }
     let mut away = Away::find(&folder)?;
     let mut logs = Logs::new(&folder, options.process.clone());
     // First the lock: what is logged before it is let go of is read after that.

@@ -3,6 +3,7 @@
 //! Looks at headers and labels of the data only. Never writes a file.
 
 mod machines;
+mod script;
 
 use crate::cli;
 use crate::commands::print;
@@ -13,7 +14,7 @@ use crate::library::{first_deal, processes};
 use crate::traces::number::{bytes, grouped};
 use planaria_data::{Facts, peek};
 use planaria_protocol::launch::Size;
-use planaria_recipe::{Plan, Source};
+use planaria_recipe::{Plan, Source, is_job};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
@@ -22,6 +23,9 @@ const SHARES_MAX: usize = 8;
 
 /// Prints the plan.
 pub fn run(options: &cli::Plan) -> Result<()> {
+    if is_job(&options.recipe.recipe, &options.recipe.sets) {
+        return script::run(options);
+    }
     let (mut broken, mut facts) = (None, None);
     let planned = Source::load_and_plan(&options.recipe.recipe, &options.recipe.sets, |recipe| {
         let seen = finding(peek(&recipe.data, recipe.seed), recipe, &mut broken)?;
@@ -36,7 +40,7 @@ pub fn run(options: &cli::Plan) -> Result<()> {
     if !options.json {
         let processes = processes_text(&plan, size, threads);
         let memory = format!("memory      about {} for training\n", bytes(memory_bytes));
-        let machines = machines::text(&plan.recipe);
+        let machines = machines::text(&plan.recipe.pool, &plan.recipe.setup);
         return print(&format!("{plan}{processes}{machines}{memory}{}", data_text(&facts)));
     }
     // By way of text: a single-precision number in a `Value` would show the digits of a double.
@@ -46,7 +50,7 @@ pub fn run(options: &cli::Plan) -> Result<()> {
     document["processes"] = processes_json(&plan, size, threads);
     document["data"] = data_json(&facts);
     if plan.recipe.pool.has_machines() {
-        document["machines"] = machines::document(&plan.recipe);
+        document["machines"] = machines::document(&plan.recipe.pool, &plan.recipe.setup);
     }
     print(&format!("{document:#}\n"))
 }

@@ -11,6 +11,7 @@ use crate::library::{self, processes};
 use crate::memory;
 use crate::progress::{Progress, Style};
 use crate::run_dir::{RunDir, find, unreadable};
+use crate::scripts;
 use crate::traces::number::grouped;
 use crate::traces::report::{Outcome, Report};
 use crate::training::identity::Identity;
@@ -21,8 +22,12 @@ use planaria_recipe::{Plan, Source};
 
 /// Goes on, prints, and says what to exit with.
 pub fn run(options: &cli::Resume, style: Style, process: Stopwatch) -> Result<Option<Exit>> {
+    let folder = find(&options.run)?;
+    scripts::refuse(&folder, "where it could go on, only the script knows", |path| {
+        format!("`{}` runs it once more", scripts::once_more(path))
+    })?;
     interrupt::listen(style);
-    detached::take_over(&find(&options.run)?)?;
+    detached::take_over(&folder)?;
     let run = RunDir::open(&options.run)?;
     let mut progress = Progress::new(style);
     if let Some(report) = finished(&run) {

@@ -23,7 +23,10 @@ pub fn run(options: &cli::Runs, style: Style) -> Result<()> {
         return print(&(text + "\n"));
     }
     if runs.is_empty() {
-        let text = format!("no runs in `{}`; `planaria train RECIPE` makes one", dir.display());
+        let text = format!(
+            "no runs in `{}`; `planaria train RECIPE` and `planaria run` make one",
+            dir.display()
+        );
         Progress::new(style).note(&text);
         return Ok(());
     }
@@ -57,6 +60,8 @@ fn table(names: &[String], runs: &[History], now: f64) -> String {
 
 fn row(name: &str, run: &History, now: f64) -> [String; 8] {
     let steps = match run.steps {
+        // How many there will be is for a script alone to know.
+        0 if run.step > 0 => grouped(run.step),
         0 => String::new(),
         steps => format!("{}/{}", grouped(run.step), grouped(steps)),
     };

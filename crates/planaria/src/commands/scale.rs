@@ -12,6 +12,7 @@ use crate::progress::{Progress, Style};
 use crate::run_dir::find;
 use crate::run_dir::history::History;
 use crate::run_dir::lock::Holder;
+use crate::scripts;
 use crate::traces::number::counted;
 use planaria_protocol::event::What;
 use serde_json::json;
@@ -36,6 +37,10 @@ struct Scaled {
 pub fn run(options: &cli::Scale, style: Style) -> Result<()> {
     let workers = parse(&options.change)?;
     let folder = find(&options.run)?;
+    scripts::refuse(&folder, "its processes are told how many they are when they begin", |path| {
+        let again = scripts::once_more(path);
+        format!("stop it by `planaria stop {path} --wait`, then `{again} --workers {workers}`")
+    })?;
     if let Some(mut away) = Away::find(&folder)? {
         if !away.follow(style)? {
             return Err(not_running(&History::read(&folder)?));

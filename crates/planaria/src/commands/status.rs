@@ -1,5 +1,7 @@
 //! `planaria status`: where a run stands, and what can be done next.
 
+mod script;
+
 use crate::cli;
 use crate::clock::{self, Stopwatch};
 use crate::cluster::console::News;
@@ -28,8 +30,9 @@ pub fn run(options: &cli::Status, style: Style) -> Result<()> {
         None => {
             let newest = history::list(Path::new(DEFAULT_RUNS)).unwrap_or_default();
             newest.into_iter().next().ok_or_else(|| {
-                Failure::user("there is no run in `runs`")
-                    .hint("`planaria train RECIPE` makes one; or name a run's folder")
+                Failure::user("there is no run in `runs`").hint(
+                    "`planaria train RECIPE` and `planaria run` make one; or name a run's folder",
+                )
             })?
         }
     };
@@ -42,6 +45,10 @@ pub fn run(options: &cli::Status, style: Style) -> Result<()> {
     if let Some(pulse) = &pulse {
         // Events come every few steps only.
         history.step = history.step.max(pulse.step);
+    }
+    if let (Some(story), false) = (&history.script, options.json) {
+        let columns = Room::of_stdout().columns;
+        return print(&script::text(&history, story, columns, clock::unix_seconds()));
     }
     let kept = kept_step(&history);
     if options.json {
@@ -107,15 +114,7 @@ fn text(
     if let Some(reason) = &run.not_saved {
         add("not saved", plain(reason).replace('\n', " "));
     }
-    let started = run.started.map(|started| {
-        let at = clock::iso8601(started.max(0.0) as u64).replace('T', " ").replace('Z', " UTC");
-        let again = match run.generation {
-            0 | 1 => String::new(),
-            n => format!(", generation {}", grouped(n)),
-        };
-        format!("{at}, {}{again}", ago(now - started))
-    });
-    if let Some(started) = started {
+    if let Some(started) = started(run, now) {
         add("started", started);
     }
     match pulse {
@@ -152,6 +151,17 @@ fn text(
         }
     }
     text
+}
+
+fn started(run: &History, now: f64) -> Option<String> {
+    run.started.map(|started| {
+        let at = clock::iso8601(started.max(0.0) as u64).replace('T', " ").replace('Z', " UTC");
+        let again = match run.generation {
+            0 | 1 => String::new(),
+            n => format!(", generation {}", grouped(n)),
+        };
+        format!("{at}, {}{again}", ago(now - started))
+    })
 }
 
 fn state(run: &History) -> String {

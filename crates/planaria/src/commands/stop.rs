@@ -1,7 +1,7 @@
 //! `planaria stop`: asks a live run to save and end.
 //!
-//! A run on several processes is asked through its coordinator, a run in one process by SIGTERM to
-//! the process that holds its lock.
+//! A run on several processes is asked through its coordinator; a run in one process, and a script's,
+//! by SIGTERM to the process that holds its lock.
 
 use crate::cli;
 use crate::clock::Stopwatch;
@@ -10,9 +10,10 @@ use crate::cluster::control;
 use crate::cluster::detached::Away;
 use crate::failure::{Failure, Result};
 use crate::progress::{Progress, Style};
-use crate::run_dir::find;
 use crate::run_dir::history::{History, Standing};
 use crate::run_dir::lock::Holder;
+use crate::run_dir::{self, find};
+use crate::scripts;
 use crate::traces::number::grouped;
 use planaria_protocol::event::What;
 use std::path::Path;
@@ -36,24 +37,41 @@ pub fn run(options: &cli::Stop, style: Style) -> Result<()> {
     }
     let mut progress = Progress::new(style);
     request(&folder, holder)?;
+    let does = doing(&folder);
     if !options.wait {
-        progress
-            .note(&format!("run {path} is saving and stops; planaria status {path} tells when"));
+        progress.note(&format!("run {path} {does}; planaria status {path} tells when"));
         return Ok(());
     }
-    progress.note(&format!("run {path} is saving and stops"));
+    progress.note(&format!("run {path} {does}"));
     while Holder::of(&folder)?.is_live() {
         std::thread::park_timeout(LOOK_EVERY);
     }
-    let history = History::read(&folder)?;
+    progress.note(&ended(&History::read(&folder)?));
+    Ok(())
+}
+
+/// What a run does that was asked to stop.
+pub(crate) fn doing(folder: &Path) -> &'static str {
+    match run_dir::job(folder) {
+        Some(_) => "ends its processes, brings outputs back and stops",
+        None => "is saving and stops",
+    }
+}
+
+/// How a run ended that was waited for.
+fn ended(history: &History) -> String {
+    let path = history.folder.display().to_string();
     let step = grouped(history.step);
-    progress.note(&match history.state {
-        Standing::Interrupted => {
+    match (history.state, &history.script) {
+        (Standing::Interrupted, Some(_)) => {
+            format!("stopped; run it once more with: {}", scripts::once_more(&path))
+        }
+        (state, Some(_)) => format!("run {path} {}", state.text()),
+        (Standing::Interrupted, None) => {
             format!("stopped after step {step}; go on with: planaria resume {path}")
         }
-        state => format!("run {path} {} after step {step}", state.text()),
-    });
-    Ok(())
+        (state, None) => format!("run {path} {} after step {step}", state.text()),
+    }
 }
 
 /// Asks a live run to save and stop.
@@ -85,12 +103,17 @@ pub(crate) fn not_running(history: &History) -> Failure {
         // Its lock was let go of just now.
         Standing::Running => "it has just ended".into(),
         Standing::Killed => "its process is gone".into(),
+        state if history.script.is_some() => format!("it {}", past(state)),
         state => format!("it {} after step {}", past(state), grouped(history.step)),
     };
     let failure = Failure::user(format!("run `{path}` is not running: {how}"));
-    match history.state.is_done() {
-        true => failure,
-        false => failure.hint(format!("go on with it by `planaria resume {path}`")),
+    match (history.state.is_done(), &history.script) {
+        (true, _) => failure,
+        (false, Some(_)) => {
+            let again = scripts::once_more(&path.to_string());
+            failure.hint(format!("`{again}` runs it once more"))
+        }
+        (false, None) => failure.hint(format!("go on with it by `planaria resume {path}`")),
     }
 }
 
@@ -174,5 +197,18 @@ mod tests {
             assert_eq!(failure.message, format!("run `runs/net-1` is not running: {expect}"));
             assert_eq!((failure.exit, failure.hint.is_some()), (crate::failure::Exit::User, hint));
         }
+    }
+
+    #[test]
+    fn a_script_has_no_steps() {
+        let mut history = History::of(Path::new("runs/x-1"), Holder::Nobody, &[]);
+        let job = crate::scripts::layout::tests::job("script: {file: a.py}");
+        history.is_of(crate::scripts::story::Story::of(&job, &[]));
+        history.state = Standing::Interrupted;
+        let again = "planaria run runs/x-1/recipe.yaml";
+        assert_eq!(ended(&history), format!("stopped; run it once more with: {again}"));
+        let failure = not_running(&history).to_string();
+        assert!(failure.contains("is not running: it was interrupted\n"), "{failure}");
+        assert!(failure.contains(&format!("`{again}` runs it once more")), "{failure}");
     }
 }

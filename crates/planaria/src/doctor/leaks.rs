@@ -253,7 +253,8 @@ mod tests {
             hosts: hosts.iter().map(|host| HostEntry::Short((*host).into())).collect(),
             ..Pool::default()
         };
-        let docker = pool::Docker { socket: Some("/run/other.sock".into()), network: None };
+        let docker =
+            pool::Docker { socket: Some("/run/other.sock".into()), ..pool::Docker::default() };
         let other = Pool { provider: pool::Provider::Docker, docker, ..Pool::default() };
         let pools = [ssh(&["a", "b"]), Pool::default(), ssh(&["b", "c"]), other];
         let places = places(&pools);

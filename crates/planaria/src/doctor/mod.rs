@@ -4,11 +4,13 @@
 //! try machines with, and then destroys.
 //!
 //! # Layout
-//! - [`here`]: this machine; [`trial`]: the machines of a recipe, tried for real
+//! - [`here`]: this machine; [`trial`]: the machines of a recipe, tried for real; [`python`]: what
+//!   scripts need there
 //! - [`leaks`]: what providers still hold, and nobody needs
 
 pub mod here;
 pub mod leaks;
+pub mod python;
 pub mod trial;
 
 use planaria_fleet::provider::Fault;

@@ -3,12 +3,15 @@
 //! Owns the trial. What it makes is tagged with a name of its own, and is gone afterwards; a host
 //! that nobody talks to any more ends itself. Never trains.
 
+use super::python::Question;
 use super::{Block, Finding, here};
 use crate::clock;
 use crate::cluster::providers;
 use crate::failure::{Context, Result};
 use crate::holdings::errands;
 use crate::library::program;
+use crate::progress::Style;
+use crate::scripts::prepare::Prepared;
 use crate::traces::number::{bytes, counted};
 use planaria_fleet::host::remote::Remote;
 use planaria_fleet::host::words::Hello;
@@ -16,8 +19,10 @@ use planaria_fleet::pool::raise::DISK_BYTES_MIN;
 use planaria_fleet::program::Program;
 use planaria_fleet::provider::{Fault, Machine, Provider, Tag};
 use planaria_fleet::setup::Setup;
-use planaria_recipe::Recipe;
 use planaria_recipe::pool::{self, Pool};
+use planaria_recipe::script::Framework;
+use planaria_recipe::setup::Step;
+use planaria_recipe::{JobSource, Recipe};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,30 +33,59 @@ const SKEW_SECONDS_MAX: f64 = 60.0;
 
 /// All that a recipe asks for.
 pub fn recipe(recipe: &Recipe) -> Result<Block> {
-    let mut findings = setup(recipe);
+    let mut findings = setup(&recipe.setup);
     match recipe.pool.has_machines() {
-        true => findings.extend(machines(&recipe.pool)?),
+        true => findings.extend(machines(&recipe.pool, None)?),
         false => findings.push(Finding::ok("machines", "none but this one are asked for")),
     }
     Ok(Block { name: format!("recipe {}", recipe.name), findings })
 }
 
-fn setup(recipe: &Recipe) -> Vec<Finding> {
-    if recipe.setup.is_empty() {
+/// All that the recipe of a script asks for.
+pub fn job(source: &JobSource) -> Result<Block> {
+    let job = source.recipe();
+    let mut findings = Vec::new();
+    let framework = match Prepared::new(source, Style::Quiet) {
+        Ok(prepared) => {
+            let (framework, code) = (prepared.framework.as_str(), &prepared.code.parcel);
+            let files = counted(code.files() as u64, "file");
+            let said =
+                format!("{} ({framework}); {files}, {}", job.script.file, bytes(code.bytes()));
+            findings.push(Finding::ok("script", said));
+            prepared.framework
+        }
+        Err(failure) => {
+            let said = failure.message.trim_start_matches("error: ").to_owned();
+            findings.push(Finding::missing("script", said, failure.hint.unwrap_or_default()));
+            job.script.framework.unwrap_or(Framework::Plain)
+        }
+    };
+    findings.extend(setup(&job.setup));
+    let question = Question::of(job, framework);
+    if question.is_none() {
+        let said = format!("`{}` is made by the set-up", job.python());
+        findings.push(Finding::ok("python", said));
+    }
+    findings.extend(machines(&job.pool, question)?);
+    Ok(Block { name: format!("recipe {}", job.name), findings })
+}
+
+fn setup(steps: &[Step]) -> Vec<Finding> {
+    if steps.is_empty() {
         return Vec::new();
     }
-    let steps = counted(recipe.setup.len() as u64, "step");
-    let mut findings = vec![match Setup::prepare(&recipe.setup) {
-        Ok(_) => Finding::ok("set-up", format!("{steps}; all that is named is here")),
+    let count = counted(steps.len() as u64, "step");
+    let mut findings = vec![match Setup::prepare(steps) {
+        Ok(_) => Finding::ok("set-up", format!("{count}; all that is named is here")),
         Err(fault) => Finding::fault("set-up", fault),
     }];
-    if recipe.setup.iter().any(|step| step.ansible.is_some()) {
+    if steps.iter().any(|step| step.ansible.is_some()) {
         findings.push(here::ansible());
     }
     findings
 }
 
-fn machines(pool: &Pool) -> Result<Vec<Finding>> {
+fn machines(pool: &Pool, question: Option<Question>) -> Result<Vec<Finding>> {
     let path = program::find(None)?;
     let path = path.canonicalize().unwrap_or(path);
     let program = Program::read(&path, crate::BUILD);
@@ -66,8 +100,9 @@ fn machines(pool: &Pool) -> Result<Vec<Finding>> {
     // Hosts differ; of machines that are made, one is like the others.
     let count = if pool.provider == pool::Provider::Ssh { pool.hosts.len() } else { 1 };
     let planned = (0..count as u32).filter_map(|number| provider.plan(&run, number));
-    let mut findings =
-        attempts(planned.collect(), move |machine| attempt(&provider, &run, machine, &program));
+    let mut findings = attempts(planned.collect(), move |machine| {
+        attempt(&provider, &run, machine, &program, question.as_ref())
+    });
     findings.push(verdict(pool, &findings));
     Ok(findings)
 }
@@ -96,7 +131,8 @@ fn attempts(
 /// How many of the machines would work.
 fn verdict(pool: &Pool, findings: &[Finding]) -> Finding {
     let (good, all) = (findings.iter().filter(|one| one.works).count(), findings.len());
-    let wanted = pool.machine_count();
+    // A script without machines of a pool has this one.
+    let wanted = pool.machine_count().max(1);
     let said = match pool.provider {
         pool::Provider::Ssh => {
             format!("{good} of {all} would work; the run has {wanted} at a time")
@@ -115,14 +151,16 @@ fn attempt(
     run: &Tag,
     machine: &Machine,
     program: &Program,
+    question: Option<&Question>,
 ) -> Result<String, Fault> {
     let talk = || -> Result<String, Fault> {
         provider.create(run, machine)?;
         let channel = provider.open(run, machine, program)?;
         let remote = Remote::meet(&machine.name, channel, &program.build, |_| {})?;
         let said = describe(&machine.name, &remote.hello, clock::unix_seconds());
+        let python = question.map(|question| question.ask(&remote)).transpose();
         remote.close();
-        said
+        Ok(said? + &python?.map_or_else(String::new, |found| format!("; {found}")))
     };
     let talked = talk();
     let given_back = provider.destroy(run, machine);

@@ -13,15 +13,14 @@ use crate::clock::Stopwatch;
 use crate::cluster::{detached, providers};
 use crate::commands::stop;
 use crate::failure::{Context, Failure, Result};
-use crate::run_dir::history;
 use crate::run_dir::lock::{Holder, Lock};
-use crate::run_dir::run_id;
+use crate::run_dir::{self, history, run_id};
 use planaria_coordinator::journal;
 use planaria_fleet::pool::resources::{self, Resources};
 use planaria_fleet::provider::{Fault, Machine, Provider, Tag};
 use planaria_protocol::event::What;
+use planaria_recipe::Source;
 use planaria_recipe::pool::Pool;
-use planaria_recipe::{JobSource, Source};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -180,10 +179,10 @@ pub fn destroy(errands: Vec<Errand>, mut done: impl FnMut(usize, Result<(), Faul
 
 /// The pool that the recipe of a run names, whether it trains a network or runs a script.
 pub fn pool(folder: &Path) -> Result<Pool> {
-    let path = folder.join("recipe.yaml");
-    if let Ok(job) = JobSource::load(&path, &[]) {
-        return Ok(job.recipe().pool.clone());
+    if let Some(job) = run_dir::job(folder) {
+        return Ok(job.pool);
     }
+    let path = folder.join("recipe.yaml");
     let source = Source::load(&path, &[]).map_err(Failure::user)?;
     Ok(source.recipe().pool.clone())
 }
@@ -224,7 +223,7 @@ fn stop_run(folder: &Path, tell: &mut dyn FnMut(&str)) -> Result<()> {
             // Looked at again: it may have become another, such as one that was just begun.
             Holder::Process { listens: true, .. } if asked != Some(holder) => {
                 if asked.is_none() {
-                    tell(&format!("run {} is saving and stops", folder.display()));
+                    tell(&format!("run {} {}", folder.display(), stop::doing(folder)));
                 }
                 // Where it cannot be asked it is only just beginning or ending.
                 asked = stop::request(folder, holder).is_ok().then_some(holder);

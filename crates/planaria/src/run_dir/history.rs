@@ -7,6 +7,7 @@ use crate::cluster::detached::{self, Detached};
 use crate::failure::{Context, Result};
 use crate::run_dir::lock::Holder;
 use crate::run_dir::run_id;
+use crate::scripts::story::Story;
 use planaria_coordinator::journal;
 use planaria_protocol::event::{Event, Figures, What};
 use planaria_protocol::message::HeldOut;
@@ -110,6 +111,9 @@ pub struct History {
     pub machines: Machines,
     /// Why the newest checkpoint could not be written, where that is so.
     pub not_saved: Option<String>,
+    /// Of a script's run: all that others do not have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub script: Option<Story>,
 }
 
 impl History {
@@ -122,7 +126,27 @@ impl History {
         let events =
             journal::read(&path).context(|| format!("cannot read `{}`", path.display()))?;
         let detached = detached.map(|detached| detached.head.name);
-        Ok(Self { detached, ..Self::of(folder, holder, &events) })
+        let mut history = Self { detached, ..Self::of(folder, holder, &events) };
+        if let Some(story) = Story::read(folder, &events) {
+            history.is_of(story);
+        }
+        Ok(history)
+    }
+
+    /// It is a script's: what others have by steps of ours it has by what the script has told.
+    pub(crate) fn is_of(&mut self, story: Story) {
+        let either = |names: [&str; 2]| names.iter().find_map(|name| story.figure(name));
+        self.loss = either(["validation_loss", "loss"]);
+        let accuracy = either(["validation_accuracy", "accuracy"]);
+        // Some scripts count in hundredths, which nobody can tell.
+        self.accuracy = accuracy.filter(|share| (0.0..=1.0).contains(share));
+        self.step = story.figure("step").map_or(0, |step| step.max(0.0) as u64);
+        if !story.processes.is_empty() {
+            self.workers = story.processes.len() as u32;
+        }
+        let machines_lost = story.lost_with_machines();
+        self.machines = Machines { machines_lost, ..Machines::default() };
+        self.script = Some(story);
     }
 
     /// What the events of a run tell.
@@ -156,6 +180,7 @@ impl History {
             paused: None,
             machines: Machines::of(events),
             not_saved: None,
+            script: None,
         };
         events.iter().for_each(|event| history.take(event, holder.is_live()));
         history

@@ -19,6 +19,7 @@ use crate::failure::{Context, Failure, Result};
 use lock::Lock;
 use planaria_protocol::checkpoint::{Shelf, Unreadable};
 use planaria_protocol::durable;
+use planaria_recipe::{Job, JobSource};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -159,8 +160,21 @@ pub fn find(run: &str) -> Result<PathBuf> {
     if path.join("recipe.yaml").is_file() {
         return Ok(path.clone());
     }
-    Err(Failure::user(format!("`{}` is not a run: it has no `recipe.yaml`", path.display()))
-        .hint("name a folder that `planaria train` made, such as `runs/digits-20250131-120000`"))
+    Err(Failure::user(format!("`{}` is not a run: it has no `recipe.yaml`", path.display())).hint(
+        "name a folder that `planaria train` or `run` made, such as `runs/digits-20250131-120000`",
+    ))
+}
+
+/// The job of a run, where that is a script's; nothing where a network is trained.
+pub fn job(folder: &Path) -> Option<Job> {
+    let path = folder.join("recipe.yaml");
+    let text = fs::read_to_string(&path).ok()?;
+    // Recipes of runs are written by us: that is how one with a script looks, and it costs little.
+    if !text.lines().any(|line| line.starts_with("script:")) {
+        return None;
+    }
+    let source = JobSource::parse(&path.display().to_string(), text.as_bytes(), &[]);
+    source.ok().map(|source| source.recipe().clone())
 }
 
 /// The last name of a run's folder.

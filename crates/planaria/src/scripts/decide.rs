@@ -3,9 +3,11 @@
 //! Owns what the end of a process means under each framework. Never starts anything; whoever acts
 //! says what came of it.
 
+mod words;
+
 use crate::scripts::layout::RENDEZVOUS;
 use planaria_fleet::ending::Ending;
-use planaria_recipe::script::{CHIEF, EVALUATOR, Framework, Launcher, PS};
+use planaria_recipe::script::{CHIEF, EVALUATOR, Framework, Job, Launcher, PS};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -83,6 +85,14 @@ pub struct Policy {
 }
 
 impl Policy {
+    /// Of a job that is written for this.
+    pub fn of(job: &Job, framework: Framework) -> Self {
+        let member = |role| Member { role, index: 0, meets: false };
+        let members: Vec<Member> = job.script.role_names().into_iter().map(member).collect();
+        let texts = job.script.arguments().join(" ").replace(' ', "");
+        Self::new(framework, job.script.launcher, &members, texts.contains("hosts}}"))
+    }
+
     /// Of a job; `is_told_hosts` where processes of a plain script know each other's places.
     pub fn new(
         framework: Framework,
@@ -293,7 +303,7 @@ impl Decider {
             self.state = give_up("torchrun has tried again as often as it may");
             return;
         }
-        if ending == Ending::Code(127) && self.began.get(&id).is_some() && self.restarts == 0 {
+        if ending == Ending::Code(127) && self.began.contains_key(&id) && self.restarts == 0 {
             self.state = give_up("it could not be started");
             return;
         }

@@ -19,7 +19,7 @@ mod pairs;
 
 use crate::paint::width;
 use crate::traces::number::short;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Number;
 use std::collections::BTreeMap;
 
@@ -41,7 +41,7 @@ const FIRST: [&str; 7] = [
 ];
 
 /// A line of `metrics.jsonl`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Point {
     /// Seconds since 1970.
     pub unix_seconds: f64,
@@ -134,7 +134,7 @@ impl Figures {
 }
 
 /// The last value of each figure.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Latest(BTreeMap<String, Option<Number>>);
 
 impl Latest {

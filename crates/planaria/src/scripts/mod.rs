@@ -13,7 +13,7 @@
 //!   [`watch`]: what is asked of machines while they run
 //! - [`book`]: what is kept of what they write; [`lines`]: as lines; [`figures`]: the metrics in them
 //! - [`show`]: the lines of all processes on one screen; [`board`]: TensorBoard
-//! - [`report`]: what came of it
+//! - [`report`]: what came of it; [`story`]: what is told of it while it runs and later
 
 pub mod board;
 pub mod book;
@@ -28,5 +28,26 @@ pub mod report;
 pub mod round;
 pub mod run;
 pub mod show;
+pub mod story;
 pub mod variables;
 pub mod watch;
+
+use crate::failure::{Failure, Result};
+use crate::run_dir;
+use std::path::Path;
+
+/// Refuses what is only for networks that Planaria trains: `why` it cannot be done with a script's
+/// run, and what to do `instead`, given the run's path.
+pub fn refuse(folder: &Path, why: &str, instead: impl FnOnce(&str) -> String) -> Result<()> {
+    if run_dir::job(folder).is_none() {
+        return Ok(());
+    }
+    let path = folder.display().to_string();
+    let message = format!("run `{path}` is a script's: {why}");
+    Err(Failure::user(message).hint(instead(&path)))
+}
+
+/// The command that runs the script of a run once more.
+pub fn once_more(path: &str) -> String {
+    format!("planaria run {path}/recipe.yaml")
+}

@@ -146,15 +146,7 @@ impl<'p> Running<'p> {
         machines: Machines,
     ) -> Result<Self> {
         let job = &prepared.job;
-        let members: Vec<Member> = job
-            .script
-            .role_names()
-            .into_iter()
-            .map(|role| Member { role, index: 0, meets: false })
-            .collect();
-        let texts = job.script.arguments().join(" ").replace(' ', "");
-        let is_told_hosts = texts.contains("hosts}}");
-        let policy = Policy::new(prepared.framework, job.script.launcher, &members, is_told_hosts);
+        let policy = Policy::of(job, prepared.framework);
         let connect = Duration::from_secs(job.script.connect_seconds);
         let outputs = Outputs::new(&folder.file("outputs"), prepared.outputs.clone());
         let is_wanted = !prepared.outputs.texts().is_empty();

@@ -35,7 +35,8 @@ pub struct Name {
 }
 
 impl Name {
-    fn text(&self) -> String {
+    /// As it stands before lines.
+    pub fn text(&self) -> String {
         let (process, machine) = (plain(&self.process), plain(&self.machine));
         match machine.is_empty() {
             true => format!("[{process}]"),
@@ -266,7 +267,7 @@ pub fn log(name: &Name, bytes: &[u8], colours: bool) -> String {
 }
 
 /// A line that stays.
-fn said(prefix: &str, line: &str, colours: bool) -> String {
+pub fn said(prefix: &str, line: &str, colours: bool) -> String {
     let line = if colours { line } else { &bare(line) };
     match line.is_empty() {
         true => format!("{}\n", prefix.trim_end()),

@@ -1,10 +1,11 @@
 //! What the words of `pool` must mean together.
 
 use super::text;
-use crate::diagnostic::Finding;
+use crate::diagnostic::{Finding, quoted};
 use crate::node::{Kind, Node};
 use crate::pool::{
-    ALL, Host, HostEntry, MACHINES_MAX, NAME_BYTES_MAX, Pool, Provider, WORKER, is_in, is_name,
+    ALL, Gpus, Host, HostEntry, MACHINES_MAX, Mount, NAME_BYTES_MAX, Pool, Provider, WORKER, is_in,
+    is_name,
 };
 use std::collections::BTreeMap;
 
@@ -200,6 +201,33 @@ fn texts(pool: &Pool, found: &mut Vec<Finding>) {
     refuse("image", pool.image.as_deref().and_then(text::image));
     refuse("docker.socket", pool.docker.socket.as_deref().and_then(text::path));
     refuse("docker.network", pool.docker.network.as_deref().and_then(text::host));
+    mounts(pool, found);
+    if let Some(Gpus::All(word)) = &pool.docker.gpus
+        && word != "all"
+    {
+        let message = format!("`pool.docker.gpus` cannot be {}", quoted(word));
+        found.push(Finding::new("pool.docker.gpus", message).hint("write a number, or `all`"));
+    }
+}
+
+/// What containers see of this machine. Whether it is there is for the provider to say.
+fn mounts(pool: &Pool, found: &mut Vec<Finding>) {
+    let mut targets: Vec<String> = Vec::new();
+    for (number, text) in pool.docker.mounts.iter().enumerate() {
+        let key = format!("pool.docker.mounts.{number}");
+        match Mount::parse(text) {
+            Err(why) => {
+                let message = format!("the mount {} {why}", quoted(text));
+                let hint = "write `/data/images:/data:ro`, say";
+                found.push(Finding::new(key, message).hint(hint));
+            }
+            Ok(mount) if targets.contains(&mount.target) => {
+                let message = format!("two mounts lead to `{}`", mount.target);
+                found.push(Finding::new(key, message).hint("give one of them another place"));
+            }
+            Ok(mount) => targets.push(mount.target),
+        }
+    }
 }
 
 fn at(number: usize, key: &str, message: impl AsRef<str>) -> Finding {

@@ -3,9 +3,10 @@
 use super::text;
 use crate::diagnostic::{Finding, quoted};
 use crate::node::{Kind, Node};
+use crate::pool::Workers;
 use crate::script::{
-    CHIEF, EVALUATOR, Framework, Job, Launcher, PROCESSES_MAX, PS, PerMachine, Script, WORKER,
-    fields,
+    CHIEF, EVALUATOR, Each, Framework, Job, Launcher, PROCESSES_MAX, PS, PerMachine, Script,
+    WORKER, fields,
 };
 use crate::setup::is_variable;
 use crate::suggest;
@@ -13,39 +14,67 @@ use crate::suggest;
 /// Longest argument, and most of them.
 const ARGUMENT_BYTES_MAX: usize = 64 << 10;
 const ARGUMENTS_MAX: usize = 1000;
-/// Variables that are set for every script.
-const OURS: [&str; 12] = [
-    "TF_CONFIG",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "RANK",
-    "WORLD_SIZE",
-    "LOCAL_RANK",
-    "LOCAL_WORLD_SIZE",
-    "JAX_COORDINATOR_ADDRESS",
-    "JAX_PROCESS_ID",
-    "JAX_NUM_PROCESSES",
+/// Variables of frameworks that are set for each process.
+const PYTORCH: [&str; 6] =
+    ["MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"];
+const JAX: [&str; 4] =
+    ["JAX_COORDINATOR_ADDRESS", "JAX_COORDINATOR_PORT", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"];
+/// How such variables begin.
+const HOROVOD: [&str; 7] = [
     "HOROVOD_RANK",
     "HOROVOD_SIZE",
+    "HOROVOD_LOCAL_",
+    "HOROVOD_CROSS_",
+    "HOROVOD_GLOO_",
+    "HOROVOD_HOSTNAME",
+    "HOROVOD_CONTROLLER",
+];
+/// Fields that tell one worker from another, which are for whoever starts them where that is not us.
+const OWN_FIELDS: [&str; 8] = [
+    "role",
+    "index",
+    "rank",
+    "world_size",
+    "local_rank",
+    "local_world_size",
+    "hosts",
+    "worker_hosts",
 ];
 
 pub(super) fn check(job: &Job, tree: &Node, found: &mut Vec<Finding>) {
     let script = &job.script;
-    roles(job, tree, found);
+    roles(script, found);
+    counts(job, tree, found);
     launcher(script, found);
     arguments(script, found);
     variables(script, found);
     outputs(script, found);
     paths(script, found);
     ports(job, found);
-    for (key, what) in
-        [("servers", "processes have `script.roles`"), ("threads", "they have `env`")]
-    {
-        let written = tree.get("pool").and_then(|pool| pool.get(key)).map(|node| &node.kind);
-        if !matches!(written, None | Some(Kind::Null | Kind::Int(0))) {
-            let message = format!("`pool.{key}` is for networks that Planaria trains itself");
-            found.push(Finding::new(format!("pool.{key}"), message).hint(what));
-        }
+    of_networks(job, found);
+}
+
+/// Options of the pool that mean nothing to scripts. Their defaults may be written, as in the recipe
+/// of a run.
+fn of_networks(job: &Job, found: &mut Vec<Finding>) {
+    let pool = &job.pool;
+    let ours = "is for networks that Planaria trains itself";
+    if pool.servers.is_some_and(|servers| servers > 0) {
+        let hint = "parameter servers are a role: `script: {roles: {chief: 1, worker: 2, ps: 1}}`";
+        add(found, "pool.servers", format!("`pool.servers` {ours}"), hint);
+    }
+    if pool.threads > 0 {
+        let hint = "set a variable such as `OMP_NUM_THREADS` in `script.env`";
+        add(found, "pool.threads", format!("`pool.threads` {ours}"), hint);
+    }
+    if pool.slots.is_some() {
+        let hint = "`script.per_machine` says how many workers each machine has";
+        add(found, "pool.slots", format!("`pool.slots` {ours}"), hint);
+    }
+    if let (Workers::Range(range), Launcher::Direct) = (pool.workers, job.script.launcher) {
+        let message = "only `launcher: torchrun` goes on with fewer workers than there were";
+        let hint = format!("write `workers: {}`, or `launcher: torchrun` in `script`", range.max);
+        add(found, "pool.workers", message, hint);
     }
 }
 
@@ -53,8 +82,7 @@ fn add(found: &mut Vec<Finding>, key: &str, message: impl Into<String>, hint: im
     found.push(Finding::new(key, message).hint(hint));
 }
 
-fn roles(job: &Job, tree: &Node, found: &mut Vec<Finding>) {
-    let script = &job.script;
+fn roles(script: &Script, found: &mut Vec<Finding>) {
     let count = |role: &str| script.roles.get(role).copied().unwrap_or(0);
     for (role, count) in &script.roles {
         let key = format!("script.roles.{role}");
@@ -87,52 +115,77 @@ fn roles(job: &Job, tree: &Node, found: &mut Vec<Finding>) {
             let message = "parameter servers need a chief, which trains";
             add(found, "script.roles.ps", message, "add `chief: 1` to `roles`");
         }
-        if count(PS) > 0 && count(WORKER) == 0 {
+        if count(EVALUATOR) > 1 {
+            let message =
+                format!("`script.roles.evaluator` is {}, but there is one", count(EVALUATOR));
+            add(found, "script.roles.evaluator", message, "write `evaluator: 1`");
+        }
+        if count(PS) > 0 && count(WORKER) == 0 && script.per_machine.is_none() {
             let message = "parameter servers need workers, which compute";
             add(found, "script.roles.ps", message, "add `worker: 2` to `roles`");
         }
     }
     let ends_by_itself = |role: &String| ![PS, EVALUATOR].contains(&role.as_str());
-    if !script.roles.is_empty() && !script.roles.keys().any(ends_by_itself) {
+    let is_alone = script.per_machine.is_none() && !script.roles.is_empty();
+    let is_told = script.framework == Some(Framework::Tensorflow) && count(PS) > 0;
+    if is_alone && !is_told && !script.roles.keys().any(ends_by_itself) {
         let message = "every role is a service, so the job would never end";
         add(found, "script.roles", message, "add `worker: 1`");
     }
+}
+
+/// Whether all that says how many processes there are says the same.
+fn counts(job: &Job, tree: &Node, found: &mut Vec<Finding>) {
+    let script = &job.script;
     let written = tree.get("pool").and_then(|pool| pool.get("workers"));
     let workers = job.pool.workers.max();
-    if written.is_some_and(|node| node.kind != Kind::Null) {
-        if !script.roles.is_empty() && count(WORKER).max(1) != workers {
-            let message = format!(
-                "`pool.workers` is {workers}, but `script.roles.worker` is {}",
-                count(WORKER)
-            );
+    // One is the default, which the recipe of a run has written out.
+    let is_said = written.is_some_and(|node| node.kind != Kind::Null) && workers != 1;
+    match script.roles.get(WORKER) {
+        _ if !is_said || script.roles.is_empty() || script.per_machine.is_some() => {}
+        Some(count) if *count == workers => {}
+        Some(count) => {
+            let message =
+                format!("`pool.workers` is {workers}, but `script.roles.worker` is {count}");
             add(found, "pool.workers", message, "leave one of them out");
         }
-        if let Some(per_machine) = &script.per_machine {
-            let total = match per_machine {
-                PerMachine::Count(count) => Some(count * job.machine_count()),
-                PerMachine::Each(_) => None,
-            };
-            // A resolved recipe has a number there in any case.
-            if total.unwrap_or(1) != workers {
-                let message = format!("`script.per_machine` says how many, and so does {workers}");
-                add(found, "pool.workers", message, "leave one of them out");
-            }
+        None => {
+            let message =
+                format!("`pool.workers` is {workers}, but `script.roles` has no `worker`");
+            let hint = format!("add `worker: {workers}` to `roles`, or leave `workers` out");
+            add(found, "pool.workers", message, hint);
         }
+    }
+    let total = match &script.per_machine {
+        Some(PerMachine::Count(count)) => Some(count.saturating_mul(job.machine_count())),
+        Some(PerMachine::Each(_)) => None,
+        None => Some(workers),
+    };
+    if is_said && total != Some(workers) {
+        let message = format!(
+            "`pool.workers` is {workers}, but `script.per_machine` says how many workers there are"
+        );
+        add(found, "pool.workers", message, "leave one of them out");
     }
     if let Some(per_machine @ PerMachine::Each(word)) = &script.per_machine
         && per_machine.each().is_none()
     {
         let message = format!("`script.per_machine` cannot be {}", quoted(word));
-        add(found, "script.per_machine", message, "write a number, `core` or `gpu`");
+        let hint = match suggest::nearest(word, &["core", "gpu"]) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => "write a number, `core` or `gpu`".into(),
+        };
+        add(found, "script.per_machine", message, hint);
     }
     if script.per_machine.is_some() && script.roles.contains_key(WORKER) {
-        let message = "`script.per_machine` says how many workers there are, and so does this";
+        let message = "`script.roles.worker` says how many workers there are, and so does \
+                       `script.per_machine`";
         add(found, "script.roles.worker", message, "leave one of them out");
     }
     let total: usize = job.role_counts().iter().map(|(_, count)| count).sum();
     if total > PROCESSES_MAX {
-        let message = format!("the job has {total} processes");
-        add(found, "script", message, format!("{PROCESSES_MAX} at most"));
+        let message = format!("the job has {total} processes, but {PROCESSES_MAX} at most are run");
+        add(found, "script", message, "ask for fewer workers, or fewer on each machine");
     }
 }
 
@@ -147,8 +200,9 @@ fn launcher(script: &Script, found: &mut Vec<Finding>) {
 
 fn arguments(script: &Script, found: &mut Vec<Finding>) {
     if script.args.len() > ARGUMENTS_MAX {
-        let message = format!("`script.args` has {} arguments", script.args.len());
-        return add(found, "script.args", message, format!("{ARGUMENTS_MAX} at most"));
+        let count = script.args.len();
+        let message = format!("`script.args` has {count} arguments, {ARGUMENTS_MAX} at most");
+        return add(found, "script.args", message, "put them into a file of the code's folder");
     }
     let known = script.fields();
     let known: Vec<&str> = known.iter().map(String::as_str).collect();
@@ -165,14 +219,59 @@ fn arguments(script: &Script, found: &mut Vec<Finding>) {
         if text.matches("{{").count() != fields(&text).count() {
             add(found, &key, "`{{` without `}}`", "write a field such as `{{index}}`");
         }
-        for field in fields(&text).filter(|field| !known.contains(field)) {
-            let message = format!("no field {}", quoted(field));
-            let mut hint = suggest::hint(field, &known, "there are").unwrap_or_default();
-            if field == "epochs" || field == "data" {
-                hint = format!("set `script.{field}` too");
+        for field in fields(&text) {
+            match launched_by(script) {
+                _ if !known.contains(&field) => {
+                    let message = format!("arguments have no field {}", quoted(field));
+                    add(found, &key, message, instead_of(field, &known));
+                }
+                Some((launcher, variables)) if OWN_FIELDS.contains(&field) => {
+                    let message =
+                        format!("`{{{{{field}}}}}` is not known before {launcher} starts workers");
+                    let hint = format!("the script finds it in its variables: {variables}");
+                    add(found, &key, message, hint);
+                }
+                _ => {}
             }
-            add(found, &key, message, hint);
         }
+    }
+}
+
+/// What to write instead of a field that there is not.
+fn instead_of(field: &str, known: &[&str]) -> String {
+    match field.strip_suffix("_hosts") {
+        _ if field == "epochs" || field == "data" => format!("set `script.{field}` too"),
+        Some(role) if is_variable(role) => {
+            format!(
+                "there is no role `{role}`; `script: {{roles: {{{role}: 1, worker: 2}}}}` has one"
+            )
+        }
+        _ => suggest::hint(field, known, "there are").unwrap_or_default(),
+    }
+}
+
+/// Who starts the workers where it is not us, and where those find out who they are.
+fn launched_by(script: &Script) -> Option<(&'static str, &'static str)> {
+    match (script.framework, script.launcher) {
+        (Some(Framework::Mpi), _) => {
+            Some(("`mpirun`", "`OMPI_COMM_WORLD_RANK`, `OMPI_COMM_WORLD_SIZE`"))
+        }
+        (_, Launcher::Torchrun) => Some(("`torchrun`", "`RANK`, `WORLD_SIZE`, `LOCAL_RANK`")),
+        _ => None,
+    }
+}
+
+/// Whether a variable is set for each process, as its framework wants it.
+fn is_ours(script: &Script, name: &str) -> bool {
+    let gpus = script.per_machine.as_ref().and_then(PerMachine::each) == Some(Each::Gpu);
+    match script.framework {
+        _ if name == "CUDA_VISIBLE_DEVICES" => gpus,
+        Some(Framework::Tensorflow) => name == "TF_CONFIG",
+        Some(Framework::Pytorch) => PYTORCH.contains(&name),
+        Some(Framework::Jax) => JAX.contains(&name),
+        Some(Framework::Horovod) => HOROVOD.iter().any(|start| name.starts_with(start)),
+        Some(Framework::Mpi) => name.starts_with("OMPI_COMM_WORLD_"),
+        Some(Framework::Plain) | None => false,
     }
 }
 
@@ -181,8 +280,8 @@ fn variables(script: &Script, found: &mut Vec<Finding>) {
         let key = format!("script.env.{name}");
         if !is_variable(name) {
             let message = format!("a variable cannot be called {}", quoted(name));
-            add(found, &key, message, "use letters, digits and `_`");
-        } else if OURS.contains(&name.as_str()) {
+            add(found, &key, message, "use letters, digits and `_`, such as `WANDB_API_KEY`");
+        } else if is_ours(script, name) {
             let message = format!("`{name}` is set for each process as the framework wants it");
             add(found, &key, message, "leave it out");
         }
@@ -194,7 +293,7 @@ fn variables(script: &Script, found: &mut Vec<Finding>) {
 }
 
 fn outputs(script: &Script, found: &mut Vec<Finding>) {
-    for pattern in script.output_patterns() {
+    for (number, pattern) in script.output_patterns().into_iter().enumerate() {
         let wrong = match pattern.as_str() {
             text if text::path(text).is_some() => text::path(text),
             text if text.starts_with('/') || text.starts_with('~') => {
@@ -208,7 +307,8 @@ fn outputs(script: &Script, found: &mut Vec<Finding>) {
         };
         if let Some(why) = wrong {
             let message = format!("the pattern {} {why}", quoted(&pattern));
-            add(found, "script.outputs", message, "write a pattern such as `*.pt` or `logs/**`");
+            let hint = "write a pattern such as `*.pt` or `logs/**`";
+            add(found, &format!("script.outputs.{number}"), message, hint);
         }
     }
 }
@@ -225,6 +325,11 @@ fn paths(script: &Script, found: &mut Vec<Finding>) {
             add(found, &format!("script.{key}"), message, "write a path of this machine");
         }
     }
+    if script.file.ends_with(".ipynb") {
+        let message = format!("`script.file` is a notebook: {}", quoted(&script.file));
+        let hint = "make a script of it: `jupyter nbconvert --to script NOTEBOOK`";
+        add(found, "script.file", message, hint);
+    }
     if let Some(python) = &script.python
         && (text::path(python).is_some() || python.starts_with('-'))
     {
@@ -236,17 +341,24 @@ fn paths(script: &Script, found: &mut Vec<Finding>) {
             || folder.starts_with(['/', '~'])
             || folder.split('/').any(|part| part == ".."))
     {
-        let message = format!("`script.tensorboard` is {}", quoted(folder));
-        add(found, "script.tensorboard", message, "write a folder inside of the code's folder");
+        let message = format!(
+            "`script.tensorboard` is {}, which is not inside of the code's folder",
+            quoted(folder)
+        );
+        add(found, "script.tensorboard", message, "write a folder such as `logs`");
     }
 }
 
 fn ports(job: &Job, found: &mut Vec<Finding>) {
     let Some(port) = job.script.port else { return };
-    let processes: usize = job.role_counts().iter().map(|(_, count)| count).sum();
-    let last = usize::from(port) + processes.div_ceil(job.machine_count());
+    let machines = job.machine_count();
+    let most: usize = job.role_counts().iter().map(|(_, count)| count.div_ceil(machines)).sum();
+    let last = usize::from(port) + most.max(1) - 1;
     if last > usize::from(u16::MAX) {
-        let message = format!("ports from {port} on are needed for the processes of a machine");
+        let message = format!(
+            "`script.port` is {port}, but a machine may have {most} processes, and ports end at {}",
+            u16::MAX
+        );
         add(found, "script.port", message, "choose a smaller one, or leave it out");
     }
 }

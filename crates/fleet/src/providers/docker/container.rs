@@ -3,9 +3,9 @@
 //!
 //! Owns labels and limits. Never asks an engine.
 
-use super::Settings;
 use super::engine::{Container, Listed};
 use super::image::{Needs, program_path};
+use super::{Mount, Settings};
 use crate::program::Program;
 use crate::provider::{Leak, Machine, Tag, is_name};
 use serde_json::{Value, json};
@@ -70,6 +70,21 @@ pub fn machine(
     spec["Labels"][MACHINE] = machine.name.clone().into();
     spec["Labels"][GROUPS] = machine.groups.join(",").into();
     spec["StdinOnce"] = (!settings.detached).into();
+    if !settings.mounts.is_empty() {
+        let mount = |mount: &Mount| {
+            json!({
+                "Type": "bind",
+                "Source": mount.source,
+                "Target": mount.target,
+                "ReadOnly": mount.is_read_only,
+            })
+        };
+        spec["HostConfig"]["Mounts"] = settings.mounts.iter().map(mount).collect();
+    }
+    if let Some(gpus) = settings.gpus {
+        let request = json!({ "Driver": "nvidia", "Count": gpus, "Capabilities": [["gpu"]] });
+        spec["HostConfig"]["DeviceRequests"] = json!([request]);
+    }
     if machine.name.len() <= HOSTNAME_BYTES_MAX {
         spec["Hostname"] = machine.name.clone().into();
     }
@@ -222,5 +237,20 @@ mod tests {
         let settings = Settings { detached: true, ..Settings::default() };
         let spec = machine(&settings, &run, &made, "image", &program());
         assert_eq!(spec["StdinOnce"], false);
+    }
+
+    #[test]
+    fn what_is_named_is_seen() {
+        let run = Tag::new("r").unwrap();
+        let made = Machine { name: "m0".into(), handle: "r-m0".into(), groups: vec![] };
+        let mount = Mount { source: "/data/x".into(), target: "/data".into(), is_read_only: true };
+        let settings = Settings { mounts: vec![mount], gpus: Some(-1), ..Settings::default() };
+        let spec = machine(&settings, &run, &made, "image", &program());
+        let bind =
+            json!({"Type": "bind", "Source": "/data/x", "Target": "/data", "ReadOnly": true});
+        assert_eq!(spec["HostConfig"]["Mounts"], json!([bind]));
+        assert_eq!(spec["HostConfig"]["DeviceRequests"][0]["Count"], -1);
+        let missing = settings.check_mounts().unwrap_err();
+        assert!(missing.what.starts_with("`/data/x` of `pool.docker.mounts`"), "{}", missing.what);
     }
 }

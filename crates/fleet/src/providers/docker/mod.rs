@@ -1,7 +1,8 @@
 //! Machines that are containers on one engine.
 //!
 //! Owns how a machine becomes a container, and the end of it. Never looks into a container by other
-//! means than the engine's, and gives it nothing of this machine: no mounts, no privileges.
+//! means than the engine's, and gives it nothing of this machine but what its settings name: no
+//! privileges.
 //!
 //! # Layout
 //! - [`engine`]: the engine's operations; [`http`] and [`frames`]: how they are asked for
@@ -25,6 +26,7 @@ use http::{Error, Stream};
 use image::Needs;
 use std::io::{Cursor, ErrorKind, Read};
 use std::net::Shutdown;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -55,10 +57,39 @@ pub struct Settings {
     pub memory_bytes: Option<u64>,
     /// Groups that every machine belongs to.
     pub groups: Vec<String>,
+    /// What machines see of the engine's own.
+    pub mounts: Vec<Mount>,
+    /// Graphics processors of each; all there are where it is below zero.
+    pub gpus: Option<i32>,
     /// Machines outlive the channel to their host.
     pub detached: bool,
     /// What containers are made to run. Whoever only lists and destroys needs none.
     pub program: Option<Program>,
+}
+
+/// A folder or file of the engine's machine, which a container sees.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mount {
+    /// An absolute path here.
+    pub source: PathBuf,
+    /// Where it is in a container.
+    pub target: String,
+    /// Whether it is read alone.
+    pub is_read_only: bool,
+}
+
+impl Settings {
+    /// Whether all that is to be seen is there. The engine is taken to be on this machine: what it
+    /// does not find it says itself.
+    pub fn check_mounts(&self) -> Result<(), Fault> {
+        for Mount { source, .. } in &self.mounts {
+            if let Err(e) = source.metadata() {
+                let what = format!("`{}` of `pool.docker.mounts`: {e}", source.display());
+                return Err(Fault::fix("docker", what, "name a folder or file of this machine"));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Containers on one engine.
@@ -329,6 +360,7 @@ impl Provider for Docker {
     }
 
     fn check(&self) -> Result<(), Fault> {
+        self.settings.check_mounts()?;
         let now = |fault: Fault| Fault { remedy: Remedy::Fix, ..fault };
         let version = self.engine.version();
         let version = version.map_err(|e| now(faults::fault("docker", "ask the engine", e)))?;

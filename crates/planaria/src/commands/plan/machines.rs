@@ -3,7 +3,6 @@
 //! Pure. Never reaches a machine.
 
 use crate::traces::number::counted;
-use planaria_recipe::Recipe;
 use planaria_recipe::pool::{Host, Pool, Provider};
 use planaria_recipe::setup::Step;
 use serde_json::{Value, json};
@@ -13,15 +12,18 @@ use std::fmt::Write;
 const NAMES_MAX: usize = 16;
 
 /// Lines for people; nothing where processes live beside the command.
-pub(super) fn text(recipe: &Recipe) -> String {
-    let pool = &recipe.pool;
+pub(super) fn text(pool: &Pool, setup: &[Step]) -> String {
     if !pool.has_machines() {
         return String::new();
     }
-    let hosts = hosts(pool);
     let slots = counted(pool.slot_count() as u64, "worker");
-    let mut text = format!("machines    {}; up to {slots} on each\n", machines(pool, &hosts));
-    for (i, step) in recipe.setup.iter().enumerate() {
+    format!("machines    {}; up to {slots} on each\n{}", machines(pool), steps(pool, setup))
+}
+
+/// What is done on them first, in order.
+pub(super) fn steps(pool: &Pool, setup: &[Step]) -> String {
+    let (mut text, hosts) = (String::new(), hosts(pool));
+    for (i, step) in setup.iter().enumerate() {
         let label = if i == 0 { "setup" } else { "" };
         let _ = writeln!(text, "{label:<12}{}. {} on {}", i + 1, step.title(), on(step, &hosts));
     }
@@ -29,14 +31,13 @@ pub(super) fn text(recipe: &Recipe) -> String {
 }
 
 /// The same as data.
-pub(super) fn document(recipe: &Recipe) -> Value {
-    let pool = &recipe.pool;
+pub(super) fn document(pool: &Pool, setup: &[Step]) -> Value {
     if !pool.has_machines() {
         return Value::Null;
     }
     let hosts = hosts(pool);
     let named = |host: &Host| json!({"name": host.name, "groups": host.groups});
-    let steps = recipe.setup.iter().map(|step| match hosts.is_empty() {
+    let steps = setup.iter().map(|step| match hosts.is_empty() {
         true => json!({"step": step.title(), "on": step.groups()}),
         false => {
             json!({"step": step.title(), "on": step.groups(), "machines": names(step, &hosts)})
@@ -55,8 +56,9 @@ fn hosts(pool: &Pool) -> Vec<Host> {
     pool.hosts.iter().filter_map(|host| host.spelled_out().ok()).collect()
 }
 
-fn machines(pool: &Pool, hosts: &[Host]) -> String {
-    let count = pool.machine_count();
+/// How many, of what, and their names where they have any.
+pub(super) fn machines(pool: &Pool) -> String {
+    let (count, hosts) = (pool.machine_count(), hosts(pool));
     match pool.provider {
         Provider::Local => format!("{count} made of this one"),
         Provider::Docker => {
@@ -104,7 +106,7 @@ fn listed(mut names: Vec<String>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use planaria_recipe::Source;
+    use planaria_recipe::{Recipe, Source};
 
     fn recipe(pool_and_setup: &str) -> Recipe {
         let text =
@@ -127,8 +129,9 @@ setup       1. apt libgomp1 python3 on all
             2. pip numpy on worker: node1, node3, node4
             3. run tune on all
 ";
+        let text = |recipe: &Recipe| text(&recipe.pool, &recipe.setup);
         assert_eq!(text(&ssh), expect);
-        let steps = &document(&ssh)["setup"];
+        let steps = &document(&ssh.pool, &ssh.setup)["setup"];
         assert_eq!(steps[1]["machines"], json!(["node1", "node3", "node4"]));
         let docker =
             recipe("pool: {provider: docker, workers: 3}\nsetup: [{on: worker, check: 'true'}]");
@@ -138,6 +141,6 @@ setup       1. check true on worker
 ";
         assert_eq!(text(&docker), expect);
         assert_eq!(text(&recipe("pool: {workers: 3}")), "");
-        assert_eq!(document(&recipe("seed: 1")), Value::Null);
+        assert_eq!(document(&Pool::default(), &[]), Value::Null);
     }
 }
