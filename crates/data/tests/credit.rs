@@ -139,8 +139,7 @@ fn a_support_vector_machine_learns_the_credit_table() {
     assert_eq!(encoder.classes().unwrap(), ["0", "1"]);
     assert!(first.accuracy >= 0.82 && first.f1 >= 0.46, "{first:?}");
     // One split may be lucky: the mean of ten is not.
-    let others =
-        (1..10).map(|seed| split(seed)).map(|(train, test)| judge(&section, &train, &test).1);
+    let others = (1..10).map(split).map(|(train, test)| judge(&section, &train, &test).1);
     let all: Vec<Scores> = std::iter::once(first).chain(others).collect();
     let mean = |of: fn(&Scores) -> f64| all.iter().map(of).sum::<f64>() / all.len() as f64;
     assert!(mean(|s| s.accuracy) >= 0.82 && mean(|s| s.f1) >= 0.46, "{all:?}");

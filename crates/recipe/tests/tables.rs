@@ -1,8 +1,8 @@
 //! `data.table`: what is accepted, and what is said of mistakes.
 
-use planaria_recipe::Source;
 use planaria_recipe::sections::Format;
 use planaria_recipe::table::{BinEncoding, Bins, Column, Missing, Standardize, Table, Word};
+use planaria_recipe::{DataFacts, Shape, Source};
 
 fn parse(data: &str) -> Result<Source, String> {
     let text = format!("name: a\nmodel: {{preset: mlp}}\ndata: {data}\n");
@@ -51,6 +51,14 @@ fn a_table_with_everything() {
     assert_eq!((data.format, data.table.as_ref()), (Format::Csv, Some(&expect)));
     assert!(parse("{train: a.svm, format: libsvm}").is_ok());
     assert!(parse("{train: a.csv, table: {label: 1, missing: median}}").is_ok());
+}
+
+#[test]
+fn a_table_feeds_a_network() {
+    let source = parse("{train: a.csv, format: csv, table: {label: -1}}").unwrap();
+    let facts = DataFacts { input: Shape::Vector(219), classes: Some(2), examples: 20_000 };
+    let plan = source.plan(&facts).unwrap();
+    assert_eq!(plan.layers.last().map(|l| l.output), Some(Shape::Vector(2)));
 }
 
 #[test]

@@ -123,7 +123,7 @@ fn classes(words: &Words, names: &[String], positive: bool) -> Vec<Option<u32>> 
     let class = |word: &String| {
         let word = name(word);
         match positive {
-            true => Some(u32::from(word == names[1])),
+            true => Some(u32::from(names.get(1) == Some(&word))),
             false => names.iter().position(|n| *n == word).map(|i| i as u32),
         }
     };
