@@ -168,6 +168,9 @@ fn faults_name_file_line_column_value_and_remedy() {
     );
     let number = Table { target: LabelKind::Number, ..y() };
     check("a,y\n1,x\n", number, "line 2, column 2 (`y`) holds `x`, which is no number; leave out");
+    let packed = gzip("a,y\n1,0\n".repeat(9).as_bytes());
+    let error = whole(&packed[..packed.len() - 6], Format::Csv, y()).unwrap_err();
+    assert!(error.contains("the packed data is damaged or cut short"), "{error}");
     let error = whole(b"a,y\n1,\xff\n", Format::Csv, y()).unwrap_err();
     assert!(error.contains("line 2, column 2 (`y`) is not UTF-8 text"), "{error}");
 }
