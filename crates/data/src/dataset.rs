@@ -3,9 +3,11 @@
 use crate::error::Error;
 use crate::part::{Cut, Part};
 use crate::source::{DataFile, Source, Target};
-use crate::sources::{Found, Role, Summary, digits, find};
+use crate::sources::{Found, Role, Summary, absent, digits, find};
+use crate::table;
 use planaria_recipe::sections::{self, Data, Format};
 use planaria_recipe::shape::Shape;
+use std::path::Path;
 use std::sync::Arc;
 
 /// The word for the built-in data (a file or folder of that name is `./digits`).
@@ -69,6 +71,9 @@ impl Facts {
 
 /// Opens the data of a recipe. Files are unpacked side by side.
 pub fn open(data: &Data, seed: u64) -> Result<DataSet, Error> {
+    if table::is_table(data) {
+        return table::vectors::open(data, seed);
+    }
     let plan = Layout::find(data, seed)?;
     let mut sources = open_all(&plan.distinct())?;
     let summaries =
@@ -85,8 +90,11 @@ pub fn open(data: &Data, seed: u64) -> Result<DataSet, Error> {
     Ok(DataSet { train, validation, test, facts, marks })
 }
 
-/// Looks at the data of a recipe: headers, labels and sizes, never the inputs.
+/// Looks at the data of a recipe: headers, labels and sizes, never the inputs, except for tables.
 pub fn peek(data: &Data, seed: u64) -> Result<Facts, Error> {
+    if table::is_table(data) {
+        return table::vectors::peek(data, seed);
+    }
     Layout::find(data, seed)?.cut(data, Found::peek).map(|(_, facts)| facts)
 }
 
@@ -102,8 +110,14 @@ pub fn missing(data: &Data, seed: u64) -> Vec<Error> {
         (path(&data.test), Role::Test),
     ];
     let look = |(text, role): (Option<String>, Role)| {
-        let found = find_one(&text?, data.format, role, seed, None);
-        found.err().map(|error| error.at(key(role)))
+        let text = text?;
+        let error = if table::is_table(data) {
+            let path = Path::new(&text);
+            (!path.exists()).then(|| absent(path))
+        } else {
+            find_one(&text, data.format, role, seed, None).err()
+        };
+        error.map(|error| error.at(key(role)))
     };
     parts.into_iter().filter_map(look).collect()
 }

@@ -7,6 +7,8 @@
 //! - [`dataset`]: the recipe's `data` section opened ([`open`]) or looked at ([`peek`]).
 //! - [`sources`]: one file per kind of data (`digits`, `idx`, `cifar10`), behind [`source::Source`];
 //!   a new format goes here. `files` finds, opens and unpacks.
+//! - [`table`]: CSV and LIBSVM files, their columns encoded as the recipe says, as matrices or as
+//!   examples.
 //! - [`part`]: the train, validation and test parts, by the seed.
 //! - [`order`]: the order of an epoch, its batches and their shards.
 //! - [`scale`] and [`augment`]: what happens to the values of an example.
@@ -23,6 +25,7 @@
 //!     test: None,
 //!     validation: Some(Part::Share(0.1)),
 //!     format: Format::Auto,
+//!     table: None,
 //!     examples: Some(500),
 //!     normalize: Normalize::default(),
 //!     augment: Augment::default(),
@@ -55,6 +58,7 @@ pub mod reader;
 pub mod scale;
 pub mod source;
 pub mod sources;
+pub mod table;
 
 pub use batch::{Batch, Loader, Targets};
 pub use dataset::{DataSet, Facts, Mark, missing, open, open_part, peek};

@@ -18,25 +18,29 @@ use std::sync::Arc;
 #[derive(Debug, Clone)]
 pub struct Part {
     source: Arc<dyn Source>,
+    ids: Ids,
+}
+
+/// Which examples of a source of `n` belong to a part, without the source.
+#[derive(Debug, Clone)]
+pub struct Ids {
     order: Permutation,
     range: Range<u64>,
 }
 
-impl Part {
-    /// All examples of a source, in its order.
-    pub fn whole(source: Arc<dyn Source>) -> Self {
-        let n = source.len();
-        Self { source, order: Permutation::identity(n), range: 0..n }
+impl Ids {
+    /// All of `n`, in their order.
+    pub fn whole(n: u64) -> Self {
+        Self { order: Permutation::identity(n), range: 0..n }
     }
 
-    /// The examples at `range` of the drawn permutation.
-    fn drawn(source: Arc<dyn Source>, seed: u64, range: Range<u64>) -> Self {
-        let n = source.len();
+    /// Those at `range` of the permutation drawn for `n`.
+    fn drawn(n: u64, seed: u64, range: Range<u64>) -> Self {
         let order = Permutation::new(n, Stream::new(seed, Purpose::Split, n, 0));
-        Self { source, order, range }
+        Self { order, range }
     }
 
-    /// Number of examples.
+    /// How many there are.
     pub fn len(&self) -> u64 {
         self.range.end - self.range.start
     }
@@ -46,9 +50,44 @@ impl Part {
         self.range.is_empty()
     }
 
+    /// Example id at `place`; `place` < len.
+    pub fn at(&self, place: u64) -> u64 {
+        self.order.at(self.range.start + place)
+    }
+
+    /// Every id, in the part's order.
+    pub fn iter(&self) -> impl Iterator<Item = u64> + '_ {
+        (0..self.len()).map(|place| self.at(place))
+    }
+
+    /// Those at `places` of the part.
+    pub fn slice(&self, places: Range<u64>) -> Self {
+        let end = self.range.end.min(self.range.start.saturating_add(places.end));
+        let start = end.min(self.range.start.saturating_add(places.start));
+        Self { order: self.order.clone(), range: start..end }
+    }
+}
+
+impl Part {
+    /// All examples of a source, in its order.
+    pub fn whole(source: Arc<dyn Source>) -> Self {
+        let ids = Ids::whole(source.len());
+        Self { source, ids }
+    }
+
+    /// Number of examples.
+    pub fn len(&self) -> u64 {
+        self.ids.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
     /// Example id at `place` of the part; `place` < len.
     pub fn id(&self, place: u64) -> u64 {
-        self.order.at(self.range.start + place)
+        self.ids.at(place)
     }
 
     /// Where the examples are.
@@ -106,13 +145,20 @@ impl Cut {
 
     /// The training part and, where they are not empty, the validation and test parts.
     pub fn apply(self, source: Arc<dyn Source>, seed: u64) -> (Part, Option<Part>, Option<Part>) {
+        let (train, validation, test) = self.ids(seed);
+        let part = |ids: Ids| Part { source: source.clone(), ids };
+        (part(train), validation.map(part), test.map(part))
+    }
+
+    /// The same parts without their source.
+    pub fn ids(self, seed: u64) -> (Ids, Option<Ids>, Option<Ids>) {
         if self.train == self.total {
-            return (Part::whole(source), None, None);
+            return (Ids::whole(self.total), None, None);
         }
         let held = self.validation + self.test;
-        let part = |range: Range<u64>| Part::drawn(source.clone(), seed, range);
-        let some = |range: Range<u64>| (!range.is_empty()).then(|| part(range));
-        (part(held..held + self.train), some(0..self.validation), some(self.validation..held))
+        let ids = |range: Range<u64>| Ids::drawn(self.total, seed, range);
+        let some = |range: Range<u64>| (!range.is_empty()).then(|| ids(range));
+        (ids(held..held + self.train), some(0..self.validation), some(self.validation..held))
     }
 }
 

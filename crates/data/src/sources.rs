@@ -59,6 +59,10 @@ pub fn find(path: &str, format: Format, role: Role) -> Result<Found, Error> {
         Format::Cifar10 if !path.exists() => Err(absent(path)),
         Format::Cifar10 => cifar10::locate(path, role).map(Found::Cifar10),
         Format::Idx | Format::Auto => idx::locate(path, role).map(Found::Idx),
+        Format::Csv | Format::Libsvm => Err(Error::setting(format!(
+            "`{}` is a table: its columns are known only beside the recipe's training rows",
+            path.display()
+        ))),
     }
 }
 
@@ -124,11 +128,22 @@ fn guess(path: &Path) -> Result<Format, Error> {
     if cifar10::count(&[path.into()]).is_ok() {
         return Ok(Format::Cifar10);
     }
-    Err(Error::missing(path, "is of no known format (idx, CIFAR-10 binary)"))
+    if names.iter().any(|n| is_table_name(n)) {
+        let message = "looks like a table; write `table: {label: …}` with the name or number of \
+                       the column that is learned";
+        return Err(Error::missing(path, message));
+    }
+    Err(Error::missing(path, "is of no known format (idx, CIFAR-10 binary, csv, libsvm)"))
+}
+
+/// Whether a name is one that tables have.
+fn is_table_name(name: &str) -> bool {
+    let name = files::unpacked_name(name);
+    name.ends_with(".csv") || name.ends_with(".tsv")
 }
 
 /// A path that does not exist, with what is near it.
-fn absent(path: &Path) -> Error {
+pub(crate) fn absent(path: &Path) -> Error {
     let nearest = path.ancestors().skip(1).find(|p| p.is_dir());
     let message = match nearest.filter(|p| !p.as_os_str().is_empty()) {
         Some(folder) => {

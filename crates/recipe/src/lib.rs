@@ -13,7 +13,7 @@
 //! - [`plan`]: what would be done, in numbers
 //!
 //! Around it:
-//! - [`sections`], [`pool`], [`setup`], [`model`], [`train`], [`script`]: the vocabulary as plain types, the single source
+//! - [`sections`], [`pool`], [`setup`], [`model`], [`train`], [`table`], [`script`]: the vocabulary as plain types, the single source
 //! - [`shape`]: what each layer makes of its input
 //! - [`Source`]: a file through all steps; [`Diagnostics`]: its mistakes
 //! - [`schema`]: the vocabulary for editors; [`to_yaml`]: a resolved recipe as a file
@@ -47,6 +47,7 @@ pub mod setup;
 pub mod shape;
 mod source;
 mod suggest;
+pub mod table;
 pub mod train;
 mod yaml;
 

@@ -1,12 +1,13 @@
 //! What a recipe's values must mean together, as far as the file alone can tell.
 //!
-//! Owns the checks that no single field's type can express; those of `pool`, `setup` and `script` have
-//! files of their own. Never looks at data or shapes; that is
+//! Owns the checks that no single field's type can express; those of `pool`, `setup`, `script` and
+//! `data.table` have files of their own. Never looks at data or shapes; that is
 //! [`crate::network`].
 
 mod pool;
 mod script;
 mod setup;
+mod table;
 mod text;
 
 use crate::diagnostic::{Finding, quoted};
@@ -127,6 +128,7 @@ fn data(data: &Data, tree: &Node, found: &mut Vec<Finding>) {
         );
     }
     normalize(data, found);
+    table::check(data, found);
 }
 
 fn normalize(data: &Data, found: &mut Vec<Finding>) {

@@ -3,6 +3,7 @@
 use crate::model::Model;
 use crate::pool::Pool;
 use crate::setup::Step;
+use crate::table::Table;
 use crate::train::Train;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -50,6 +51,9 @@ pub struct Data {
     /// Format of the files; `auto` looks at them.
     #[serde(default)]
     pub format: Format,
+    /// How the columns of a table (`format: csv` or `libsvm`) become features and labels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub table: Option<Table>,
     /// Examples to use: how many `digits` draws, or at most how many of the files' are read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_000_000_000))]
@@ -83,6 +87,10 @@ pub enum Format {
     Idx,
     /// CIFAR-10's binary batches, .bin or .xz.
     Cifar10,
+    /// A table of comma-separated values, plain, .gz or .xz; `table` says what its columns are.
+    Csv,
+    /// LIBSVM's sparse text, `label index:value …` with indices from 1; plain, .gz or .xz.
+    Libsvm,
 }
 
 /// How values are scaled before training: (value/255 − mean) / std for bytes, (value − mean) / std for floats.

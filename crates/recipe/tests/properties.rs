@@ -4,6 +4,7 @@ use planaria_recipe::model::*;
 use planaria_recipe::pool::*;
 use planaria_recipe::sections::*;
 use planaria_recipe::setup::*;
+use planaria_recipe::table::*;
 use planaria_recipe::train::*;
 use planaria_recipe::{DataFacts, Shape, Source, to_yaml};
 use proptest::collection::vec;
@@ -257,20 +258,61 @@ fn part() -> impl Strategy<Value = Option<Part>> {
     ]
 }
 
+fn column() -> impl Strategy<Value = Column> {
+    prop_oneof![(1i64..1000).prop_map(Column::Number), ".{1,9}".prop_map(Column::Name)]
+}
+
+/// Distinct columns, dealt out to what a table uses them for.
+fn table() -> impl Strategy<Value = Table> {
+    let missing = prop_oneof![
+        Just(Missing::Error),
+        Just(Missing::Median),
+        (-1e9f64..1e9).prop_map(Missing::Value)
+    ];
+    let positive = prop_oneof![
+        Just(None),
+        (-1e9f64..1e9).prop_map(|x| Some(Word::Number(x))),
+        ".{0,9}".prop_map(|t| Some(Word::Text(t)))
+    ];
+    let columns = proptest::collection::btree_set(column(), 5..9);
+    (columns, missing, positive, ";|\t|,", 2usize..50, any::<bool>()).prop_map(
+        |(columns, missing, positive, delimiter, count, on)| {
+            let mut columns = columns.into_iter();
+            let mut next = || columns.next().into_iter().collect::<Vec<_>>();
+            let bins = |columns| Bins { columns, count, encode: BinEncoding::Ordinal };
+            Table {
+                label: next().pop(),
+                positive,
+                header: on,
+                skip_rows: count,
+                delimiter,
+                missing,
+                drop: next(),
+                one_hot: next(),
+                bins: vec![bins(next())],
+                standardize: match on {
+                    true => Standardize::Columns(next()),
+                    false => Standardize::All(false),
+                },
+                ..Table::default()
+            }
+        },
+    )
+}
+
 fn data() -> impl Strategy<Value = Data> {
+    let files = (".{1,20}", part(), part(), option::of(1usize..1_000_000_000));
     let lists = (any::<f32>(), 1e-3f32..1e3);
-    (".{1,20}", part(), part(), option::of(1usize..1_000_000_000), lists, any::<bool>()).prop_map(
-        |(train, test, validation, examples, (mean, std), horizontal_flip)| Data {
-            train,
-            test,
-            validation,
-            format: Format::Auto,
-            examples,
-            normalize: Normalize {
-                mean: vec![if mean.is_finite() { mean } else { 0.5 }],
-                std: vec![std],
-            },
-            augment: Augment { crop_padding: 4, horizontal_flip, cutout: 0 },
+    (files, lists, any::<bool>(), option::weighted(0.3, table())).prop_map(
+        |((train, test, validation, examples), (mean, std), horizontal_flip, table)| {
+            let mean = if mean.is_finite() { mean } else { 0.5 };
+            let images = (
+                Normalize { mean: vec![mean], std: vec![std] },
+                Augment { crop_padding: 4, horizontal_flip, cutout: 0 },
+            );
+            let (normalize, augment) = if table.is_some() { Default::default() } else { images };
+            let format = if table.is_some() { Format::Csv } else { Format::Auto };
+            Data { train, test, validation, format, table, examples, normalize, augment }
         },
     )
 }

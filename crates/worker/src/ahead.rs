@@ -309,6 +309,7 @@ mod tests {
             test: None,
             validation: None,
             format: Format::Auto,
+            table: None,
             examples: Some(200),
             normalize: Normalize::default(),
             augment: Augment::default(),

@@ -122,6 +122,7 @@ fn loader(folder: &Path) -> Loader {
         test: None,
         validation: None,
         format: Format::Auto,
+        table: None,
         examples: None,
         normalize: Normalize::default(),
         augment: Augment::default(),

@@ -14,6 +14,7 @@ pub fn data(train: impl AsRef<Path>) -> Data {
         test: None,
         validation: None,
         format: Format::Auto,
+        table: None,
         examples: None,
         normalize: Normalize::default(),
         augment: Augment::default(),
