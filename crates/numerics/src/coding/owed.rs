@@ -1,0 +1,97 @@
+//! Product 2 as work that machines owe: rows times entries, added up.
+//!
+//! What a machine has not delivered when it is lost is made up for by any threshold's many others:
+//! X̃ₚᵀg̃ = Σ X̃ₜᵀ(cₜg̃) with c = Gₚ(G_T)⁻¹. That is again work that machines owe, so a second loss
+//! is no other case. Owns those coefficients; holds entries, never rows.
+
+use super::{
+    Error, Paused, Precision, Slot, Standing,
+    generator::Generator,
+    group::{Judge, decoder_within},
+    product::scale_entries,
+    scalar::Element,
+};
+use std::{collections::BTreeSet, ops::Range};
+
+/// Rows of a slot that are to be multiplied by entries and added up.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Owed<E> {
+    /// Who owes it.
+    pub slot: Slot,
+    /// Which of its rows.
+    pub places: Range<usize>,
+    /// For each row an entry per column of weights.
+    pub entries: Vec<E>,
+}
+
+impl<E: Element> Owed<E>
+where
+    E::Scalar: Judge,
+{
+    /// What others owe in place of this machine, which is lost. Nothing but this share is computed
+    /// again: at most as many times its rows as the threshold.
+    pub fn hand_on(
+        &self,
+        generator: &Generator<E::Scalar>,
+        precision: Precision,
+        alive: &BTreeSet<Slot>,
+    ) -> Result<Standing<Vec<Owed<E>>>, Error> {
+        Ok(match make_up(generator, precision, self.slot, alive)? {
+            Standing::Paused(paused) => Standing::Paused(paused),
+            Standing::Ready(shares) => Standing::Ready(
+                shares
+                    .into_iter()
+                    .map(|(slot, coefficient)| {
+                        let mut entries = self.entries.clone();
+                        scale_entries(coefficient, &mut entries);
+                        Owed { slot, places: self.places.clone(), entries }
+                    })
+                    .collect(),
+            ),
+        })
+    }
+}
+
+/// Who of `alive` makes up for what `lost` stores, and with which coefficients: of some fixed
+/// choices that are conditioned well enough, the one with the fewest machines, then the smallest
+/// coefficients.
+pub fn make_up<S: Judge>(
+    generator: &Generator<S>,
+    precision: Precision,
+    lost: Slot,
+    alive: &BTreeSet<Slot>,
+) -> Result<Standing<Vec<(Slot, S)>>, Error> {
+    generator.check_slot(lost)?;
+    let threshold = generator.threshold();
+    let others: Vec<Slot> = alive.iter().copied().filter(|slot| *slot != lost).collect();
+    if let Some(paused) = Paused::unless_enough(others.len(), threshold) {
+        return Ok(Standing::Paused(paused));
+    }
+    let choices = if others.len() == threshold { 1 } else { others.len() };
+    let mut best: Option<((usize, f64), Vec<(Slot, S)>)> = None;
+    let mut refusal = None;
+    for first in 0..choices {
+        let members: Vec<Slot> =
+            (0..threshold).map(|i| others[(first + i) % others.len()]).collect();
+        let decoder = match decoder_within(generator, &members, precision) {
+            Ok((decoder, _)) => decoder,
+            Err(error) => {
+                refusal = refusal.or(Some(error));
+                continue;
+            }
+        };
+        let mut shares: Vec<(Slot, S)> =
+            members.into_iter().zip(decoder.make_up(generator, lost)).collect();
+        shares.retain(|(_, coefficient)| *coefficient != S::ZERO);
+        let largest = shares.iter().map(|(_, c)| c.size()).fold(0.0, f64::max);
+        let rank = (shares.len(), largest);
+        if best.as_ref().is_none_or(|(least, _)| rank < *least) {
+            best = Some((rank, shares));
+        }
+    }
+    match (best, refusal) {
+        (Some((_, shares)), _) => Ok(Standing::Ready(shares)),
+        (None, Some(error)) => Err(error),
+        (None, None) => Err(Error::Group { members: others, threshold }),
+    }
+}
