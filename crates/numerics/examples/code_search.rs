@@ -10,12 +10,18 @@ use planaria_numerics::coding::{
 };
 
 /// Groups that are looked at for one pair of sizes, over all seeds.
-const LOOKS: u64 = 400_000;
+const LOOKS: u64 = 600_000;
+/// The same for codes of more machines than this, where a look takes longer and tells less.
+const MANY_MACHINES: usize = 19;
+const LOOKS_MANY: u64 = 60_000;
 /// Codes with no more groups than this are judged by all of them.
-const ALL_MAX: u64 = 20_000;
+const ALL_MAX: u64 = 50_000;
 /// Otherwise by this many random ones, and by climbing from the worst of them.
 const SAMPLE: usize = 3000;
 const CLIMBS: usize = 12;
+/// The code that is chosen is then judged by more.
+const SAMPLE_CHOSEN: usize = 100_000;
+const CLIMBS_CHOSEN: usize = 48;
 
 fn main() {
     let mut numbers = std::env::args().skip(1).map(|n| n.parse::<usize>().expect("a number"));
@@ -25,13 +31,17 @@ fn main() {
         let codes: Vec<String> = (1..=machines)
             .map(|threshold| {
                 let (seed, worst) = search(threshold, machines);
-                // Rounded up, so that what is stored is never below what was found.
-                let digits = 10f64.powi(2 - worst.log10().floor() as i32);
-                format!("({seed}, {:?})", ((worst * digits).ceil() / digits) as f32)
+                format!("({seed}, {:?})", rounded_up(worst))
             })
             .collect();
         println!("    // {machines}\n    {},", codes.join(", "));
     }
+}
+
+/// To three digits, so that what is stored is never below what was found.
+fn rounded_up(worst: f64) -> f32 {
+    let digits = 10f64.powi(2 - worst.log10().floor() as i32);
+    ((worst * digits).ceil() / digits) as f32
 }
 
 fn search(threshold: usize, machines: usize) -> (u32, f64) {
@@ -42,16 +52,24 @@ fn search(threshold: usize, machines: usize) -> (u32, f64) {
         random_groups(machines, threshold, SAMPLE)
     };
     let mut best = (1, f64::INFINITY);
-    let mut looks = LOOKS;
-    let free = threshold == 1 || threshold == machines;
-    for seed in 1..if free { 2 } else { 1_000_000 } {
+    let mut looks = if machines > MANY_MACHINES { LOOKS_MANY } else { LOOKS };
+    // Replication, and a code without parity, have nothing to choose.
+    let seeds = if threshold == 1 || threshold == machines { 2 } else { 1_000_000 };
+    for seed in 1..seeds {
         let generator = Generator::from_seed(threshold, machines, seed);
-        if let Some(worst) = judge(&generator, &groups, all, best.1, &mut looks) {
+        let climbs = if all { 0 } else { CLIMBS };
+        if let Some(worst) = judge(&generator, &groups, climbs, best.1, &mut looks) {
             best = (seed, worst);
         }
         if looks == 0 {
             break;
         }
+    }
+    if !all {
+        let generator = Generator::from_seed(threshold, machines, best.0);
+        let groups = random_groups(machines, threshold, SAMPLE_CHOSEN);
+        let found = judge(&generator, &groups, CLIMBS_CHOSEN, f64::INFINITY, &mut looks);
+        best.1 = found.expect("nothing is above infinity").max(best.1);
     }
     best
 }
@@ -60,7 +78,7 @@ fn search(threshold: usize, machines: usize) -> (u32, f64) {
 fn judge(
     generator: &Generator<f64>,
     groups: &[Vec<Slot>],
-    all: bool,
+    climbs: usize,
     best: f64,
     looks: &mut u64,
 ) -> Option<f64> {
@@ -68,17 +86,20 @@ fn judge(
     let mut worst = 0.0;
     for members in groups {
         *looks = looks.saturating_sub(1);
-        let condition = condition(generator, members, if all { worst } else { 0.0 });
+        // The last of those to climb from; what is better need not be known.
+        let floor = if climbs == 0 { worst } else { found.get(climbs).map_or(0.0, |f| f.0) };
+        let condition = condition(generator, members, floor);
         if condition >= best {
             return None;
         }
         worst = condition.max(worst);
-        if !all {
-            found.push((condition, members));
+        if climbs > 0 && condition > floor {
+            let at = found.partition_point(|(other, _)| *other >= condition);
+            found.insert(at, (condition, members));
+            found.truncate(climbs + 1);
         }
     }
-    found.sort_by(|a, b| b.0.total_cmp(&a.0));
-    for (condition, members) in found.into_iter().take(CLIMBS) {
+    for (condition, members) in found {
         worst = worst.max(climb(generator, members, condition, looks));
         if worst >= best {
             return None;
