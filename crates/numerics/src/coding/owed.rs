@@ -2,16 +2,20 @@
 //!
 //! What a machine has not delivered when it is lost is made up for by any threshold's many others:
 //! X̃ₚᵀg̃ = Σ X̃ₜᵀ(cₜg̃) with c = Gₚ(G_T)⁻¹. That is again work that machines owe, so a second loss
-//! is no other case. Owns those coefficients; holds entries, never rows.
+//! is no other case; shares of the same rows are merged, so that what is owed does not grow with
+//! losses. Owns those coefficients; holds entries, never rows.
 
 use super::{
     Error, Paused, Precision, Slot, Standing,
     generator::Generator,
     group::{Judge, decoder_within},
     product::scale_entries,
-    scalar::Element,
+    scalar::{Element, Scalar},
 };
-use std::{collections::BTreeSet, ops::Range};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+};
 
 /// Rows of a slot that are to be multiplied by entries and added up.
 #[derive(Debug, Clone, PartialEq)]
@@ -50,6 +54,23 @@ where
             ),
         })
     }
+}
+
+/// Shares of the same rows of the same slot made one, by slot and places: their entries added up in
+/// the order they come in.
+pub fn merged<E: Element>(owed: Vec<Owed<E>>) -> Vec<Owed<E>> {
+    let mut shares: BTreeMap<(Slot, usize, usize), Owed<E>> = BTreeMap::new();
+    for next in owed {
+        let name = (next.slot, next.places.start, next.places.end);
+        let Some(share) = shares.get_mut(&name) else {
+            shares.insert(name, next);
+            continue;
+        };
+        for (sum, entry) in share.entries.iter_mut().zip(&next.entries) {
+            *sum = E::narrow(sum.widen().plus(entry.widen()));
+        }
+    }
+    shares.into_values().collect()
 }
 
 /// Who of `alive` makes up for what `lost` stores, and with which coefficients: of some fixed

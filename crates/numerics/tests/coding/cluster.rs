@@ -7,7 +7,7 @@ use planaria_numerics::{
         blocks::{Blocks, Encoder, Rows},
         gathering::{Gathering, Taken},
         generator::Generator,
-        owed::Owed,
+        owed::{self, Owed},
         plan::{Plan, SubBlock},
         product,
     },
@@ -35,15 +35,19 @@ pub struct Weather {
     pub draws: Stream,
     /// One in so many sub-blocks is followed by a loss; 0 for none.
     pub one_in: u64,
+    /// Losses that may still come.
+    pub left: usize,
 }
 
 impl Weather {
     pub fn calm(alive: BTreeSet<Slot>) -> Self {
-        Self { alive, draws: crate::numbers::stream(0, 0), one_in: 0 }
+        Self { alive, draws: crate::numbers::stream(0, 0), one_in: 0, left: 0 }
     }
 
     fn strikes(&mut self) -> bool {
-        self.one_in > 0 && !self.alive.is_empty() && self.draws.below(self.one_in) == 0
+        let strikes = self.left > 0 && !self.alive.is_empty() && self.draws.below(self.one_in) == 0;
+        self.left -= usize::from(strikes);
+        strikes
     }
 
     pub fn lose(&mut self) -> Slot {
@@ -190,7 +194,7 @@ impl<E: Numbers> Cluster<E> {
         let mut sums: BTreeMap<Slot, Vec<E>> = BTreeMap::new();
         owed = self.hand_on(owed, weather, tally);
         while !owed.is_empty() {
-            let next = match weather.one_in {
+            let next = match weather.left {
                 0 => owed.remove(0),
                 _ => owed.swap_remove(weather.draws.below(owed.len() as u64) as usize),
             };
@@ -266,7 +270,7 @@ impl<E: Numbers> Cluster<E> {
                 }
             }
         }
-        next
+        owed::merged(next)
     }
 }
 

@@ -38,7 +38,7 @@ proptest! {
         let places = 0..cluster.blocks.height();
         let plan = ring::arrange(&cluster.generator, Residue::PRECISION, places, &alive, None);
         let plan = plan.expect("good").ready().expect("enough");
-        let mut weather = Weather { alive, draws: stream(seed, 10), one_in: 5 };
+        let mut weather = Weather { alive, draws: stream(seed, 10), one_in: 5, left: 10 };
         let mut tally = Tally::default();
         let gathered = cluster.first(&plan, &field(&w), &mut weather, &mut tally);
         let sums = cluster.second(&gathered, &field(&g), &mut weather, &mut tally);

@@ -41,7 +41,7 @@ fn under_losses<E: Numbers>(
     let cluster = Cluster::<E>::new(threshold, machines, width, &E::data(width, &data));
     let alive: BTreeSet<Slot> = slots(machines).into_iter().collect();
     let plan = plan(&cluster, &alive);
-    let mut weather = Weather { alive, draws, one_in };
+    let mut weather = Weather { alive, draws, one_in, left: 6 };
     let mut tally = Tally::default();
     let gathered =
         cluster.first(&plan, &E::weights(width, &weights), &mut weather, &mut tally);

@@ -86,7 +86,7 @@ impl Problem {
         let columns = self.task.columns();
         let cluster = Cluster::<E>::new(threshold, machines, WIDTH, &E::data(WIDTH, &self.data));
         let alive = (0..machines as u16).map(Slot).collect();
-        let mut weather = Weather { alive, draws: stream(seed, 4), one_in: 60 };
+        let mut weather = Weather { alive, draws: stream(seed, 4), one_in: 60, left: 400 };
         let mut tally = Tally::default();
         let mut weights = self.start();
         let mut plan: Option<Plan> = None;
