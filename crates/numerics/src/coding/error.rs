@@ -106,7 +106,9 @@ pub enum Error {
         speed: f64,
     },
     /// A value that fixed point cannot hold.
-    #[error("column {column} of {what} is {value:e}, which fixed point with scale {scale:e} cannot hold")]
+    #[error(
+        "column {column} of {what} is {value:e}, which fixed point with scale {scale:e} cannot hold"
+    )]
     Value {
         /// Data, weights or slopes.
         what: &'static str,

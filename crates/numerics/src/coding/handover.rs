@@ -94,7 +94,8 @@ fn length(ranges: &[Range<usize>]) -> usize {
 
 /// Places in both lists.
 fn common(a: &[Range<usize>], b: &[Range<usize>]) -> Vec<Range<usize>> {
-    let pairs = a.iter().flat_map(|a| b.iter().map(move |b| a.start.max(b.start)..a.end.min(b.end)));
+    let pairs =
+        a.iter().flat_map(|a| b.iter().map(move |b| a.start.max(b.start)..a.end.min(b.end)));
     pairs.filter(|range| range.start < range.end).collect()
 }
 

@@ -184,7 +184,8 @@ mod tests {
                 }
                 for i in 0..width {
                     // One chain over the rows: the very bits.
-                    let chain = (0..rows).fold(0.5, |s, r| s + g[r * columns + c] * x[r * width + i]);
+                    let chain =
+                        (0..rows).fold(0.5, |s, r| s + g[r * columns + c] * x[r * width + i]);
                     assert_eq!(sums[c * width + i], chain);
                 }
             }

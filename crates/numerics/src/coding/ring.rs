@@ -30,6 +30,9 @@ pub fn arrange<S: Judge>(
     previous: Option<&Plan>,
 ) -> Result<Standing<Plan>, Error> {
     let threshold = generator.threshold();
+    for slot in present {
+        generator.check_slot(*slot)?;
+    }
     if let Some(paused) = Paused::unless_enough(present.len(), threshold) {
         return Ok(Standing::Paused(paused));
     }

@@ -136,7 +136,8 @@ impl<E: Numbers> Cluster<E> {
             let repaired = gathering.repair(&self.generator, E::PRECISION, &weather.alive);
             match repaired.expect("some group is good enough") {
                 Standing::Ready(new) => {
-                    tally.extra[0] += new.iter().map(|s| gathering.places(s.group).len()).sum::<usize>();
+                    tally.extra[0] +=
+                        new.iter().map(|s| gathering.places(s.group).len()).sum::<usize>();
                     return;
                 }
                 Standing::Paused(paused) => self.pause(paused, weather, tally),

@@ -43,10 +43,8 @@ fn under_losses<E: Numbers>(
     let plan = plan(&cluster, &alive);
     let mut weather = Weather { alive, draws, one_in, left: 6 };
     let mut tally = Tally::default();
-    let gathered =
-        cluster.first(&plan, &E::weights(width, &weights), &mut weather, &mut tally);
-    let sums =
-        cluster.second(&gathered, &E::slopes(columns, &slopes), &mut weather, &mut tally);
+    let gathered = cluster.first(&plan, &E::weights(width, &weights), &mut weather, &mut tally);
+    let sums = cluster.second(&gathered, &E::slopes(columns, &slopes), &mut weather, &mut tally);
     let first = off(&E::products(&gathered.products), &alone(width, &data, &weights));
     let second = off(&E::gradients(&sums), &alone_second(width, &data, &slopes));
     // Nothing that came is thrown away, and nothing but what was lost is computed again.
@@ -124,7 +122,8 @@ fn too_few_in_the_middle_are_a_pause_that_others_end() {
     assert_eq!(up, Ok(Standing::Paused(paused)));
     // Another machine comes, and the iteration goes on with what there was.
     let again: BTreeSet<Slot> = [Slot(0), Slot(1), Slot(5)].into();
-    let new = gathering.repair(code, Precision::F64, &again).expect("good").ready().expect("enough");
+    let new =
+        gathering.repair(code, Precision::F64, &again).expect("good").ready().expect("enough");
     assert!(new.iter().all(|s| s.slot == Slot(5)));
     assert_eq!(gathering.take(first), Taken::Again);
     let foreign = SubBlock { group: 0, slot: Slot(4) };

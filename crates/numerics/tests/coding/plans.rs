@@ -2,14 +2,8 @@
 
 use crate::numbers::stream;
 use planaria_numerics::coding::{
-    Error, Paused, Precision, Slot, Standing,
-    blocks::Blocks,
-    cost::cost,
-    exact::Residue,
-    generator::Generator,
-    handover,
-    plan::Plan,
-    quality, ring, speeds, table,
+    Error, Paused, Precision, Slot, Standing, blocks::Blocks, cost::cost, exact::Residue,
+    generator::Generator, handover, plan::Plan, quality, ring, speeds, table,
 };
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -128,7 +122,8 @@ fn present(machines: usize, count: usize, draw: usize) -> BTreeSet<Slot> {
 
 #[test]
 fn ring_orders_are_never_worse_than_ascending() {
-    for (threshold, machines, count) in [(2, 5, 4), (4, 8, 7), (8, 16, 12), (8, 32, 20), (16, 32, 24)]
+    for (threshold, machines, count) in
+        [(2, 5, 4), (4, 8, 7), (8, 16, 12), (8, 32, 20), (16, 32, 24)]
     {
         let generator = Generator::stored(threshold, machines).expect("a code");
         for draw in 0..4 {
@@ -254,7 +249,8 @@ proptest! {
 
 #[test]
 fn unequal_machines_are_faster_than_when_treated_alike() {
-    let speeds: Vec<(Slot, f64)> = slots(6).into_iter().zip([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).collect();
+    let speeds: Vec<(Slot, f64)> =
+        slots(6).into_iter().zip([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).collect();
     let generator = Generator::stored(3, 6).expect("a code");
     let time = |plan: &Plan| {
         speeds.iter().map(|(slot, speed)| plan.load(*slot) as f64 / speed).fold(0.0, f64::max)

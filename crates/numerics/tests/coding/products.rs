@@ -10,7 +10,7 @@ use planaria_numerics::{
         blocks::{Blocks, Encoder, Rows},
         exact::Residue,
         plan::Plan,
-        ring,
+        ring, speeds,
     },
     random::Stream,
 };
@@ -141,12 +141,56 @@ fn machines_that_store_blocks_as_they_are_give_the_very_bits() {
     let case = Case::<f32>::new(4, 8, 331, 2);
     let width = case.cluster.width;
     let present: BTreeSet<Slot> = (0..4).map(Slot).collect();
-    let plan = Plan::cyclic(4, 0..case.cluster.blocks.height(), &[Slot(2), Slot(0), Slot(3), Slot(1)]);
+    let plan =
+        Plan::cyclic(4, 0..case.cluster.blocks.height(), &[Slot(2), Slot(0), Slot(3), Slot(1)]);
     let plan = plan.expect("a ring").ready().expect("enough");
     let weights = f32::weights(width, &case.weights);
     let mut weather = Weather::calm(present);
     let gathered = case.cluster.first(&plan, &weights, &mut weather, &mut Tally::default());
     assert_eq!(gathered.products, alone(width, &f32::data(width, &case.data), &weights));
+}
+
+fn off_with_plan(case: &Case<f64>, plan: &Plan) -> f64 {
+    let (width, columns, blocks) = (case.cluster.width, case.columns, case.cluster.blocks);
+    let mut weather = Weather::calm(plan.ring().iter().copied().collect());
+    let mut tally = Tally::default();
+    let gathered = case.cluster.first(plan, &case.weights, &mut weather, &mut tally);
+    let sums = case.cluster.second(&gathered, &case.slopes, &mut weather, &mut tally);
+    // One machine, with the rows of the batch alone.
+    let (mut data, mut slopes, mut found) = (vec![], vec![], vec![]);
+    for block in 0..blocks.threshold() {
+        let rows = blocks.data_rows(block, &plan.places());
+        data.extend_from_slice(&case.data[rows.start * width..rows.end * width]);
+        slopes.extend_from_slice(&case.slopes[rows.start * columns..rows.end * columns]);
+        found.extend_from_slice(&gathered.products[rows.start * columns..rows.end * columns]);
+    }
+    let first = off(&found, &alone(width, &data, &case.weights));
+    first.max(off(&sums, &alone_second(width, &data, &slopes)))
+}
+
+#[test]
+fn batches_take_the_same_places_of_all_blocks() {
+    let case = Case::<f64>::new(4, 8, 199, 2);
+    for places in [0..10, 10..20, 20..50, 49..50] {
+        let present = (2..8).map(Slot).collect();
+        let plan = ring::arrange(&case.cluster.generator, f64::PRECISION, places, &present, None);
+        let off = off_with_plan(&case, &plan.expect("good").ready().expect("enough"));
+        assert!(off <= 1e-12, "{off:e}");
+    }
+}
+
+#[test]
+fn products_of_unequal_machines() {
+    let mut draws = stream(8, 8);
+    for (threshold, machines) in [(1, 4), (3, 6), (4, 8), (5, 12)] {
+        let case = Case::<f64>::new(threshold, machines, 301, 1);
+        let speed = |slot| (Slot(slot), f64::from(draws.uniform_in(0.2, 5.0)));
+        let speeds: Vec<(Slot, f64)> = (0..machines as u16).map(speed).collect();
+        let places = 0..case.cluster.blocks.height();
+        let plan = speeds::arrange(&case.cluster.generator, f64::PRECISION, places, &speeds);
+        let off = off_with_plan(&case, &plan.expect("good").ready().expect("enough"));
+        assert!(off <= 1e-12, "{threshold} of {machines}: {off:e}");
+    }
 }
 
 fn encoded<E: Numbers>(values: &[E], pieces: usize, sparse: bool, slot: Slot) -> Vec<E> {

@@ -4,7 +4,9 @@ use crate::{
     cluster::{Cluster, Tally, Weather, alone, alone_second},
     numbers::{Numbers, largest, normal, off, stream},
 };
-use planaria_numerics::coding::{Paused, Slot, Standing, exact::Residue, plan::Plan, ring, slope::Task};
+use planaria_numerics::coding::{
+    Paused, Slot, Standing, exact::Residue, plan::Plan, ring, slope::Task,
+};
 use std::collections::BTreeSet;
 
 const WIDTH: usize = 12;
@@ -82,7 +84,12 @@ impl Problem {
     }
 
     /// On a code's machines under churn.
-    fn coded<E: Numbers>(&self, threshold: usize, machines: usize, seed: usize) -> (Vec<f64>, Tally) {
+    fn coded<E: Numbers>(
+        &self,
+        threshold: usize,
+        machines: usize,
+        seed: usize,
+    ) -> (Vec<f64>, Tally) {
         let columns = self.task.columns();
         let cluster = Cluster::<E>::new(threshold, machines, WIDTH, &E::data(WIDTH, &self.data));
         let alive = (0..machines as u16).map(Slot).collect();

@@ -18,9 +18,23 @@ const LAZY_MAX: usize = 32;
 
 /// A member of the field, below [`PRIME`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(transparent)]
+#[serde(try_from = "u64", into = "u64")]
 #[repr(transparent)]
 pub struct Residue(u64);
+
+impl From<Residue> for u64 {
+    fn from(residue: Residue) -> u64 {
+        residue.0
+    }
+}
+
+impl TryFrom<u64> for Residue {
+    type Error = &'static str;
+
+    fn try_from(bits: u64) -> Result<Self, Self::Error> {
+        Self::from_bits(bits).ok_or("a residue is below 2^61 - 1")
+    }
+}
 
 impl Residue {
     /// The residue of a whole number; those within ±2⁶⁰ come back by [`Residue::to_i64`].

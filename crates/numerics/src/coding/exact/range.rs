@@ -109,7 +109,8 @@ mod tests {
         columns.push(&Rows::Dense { width: 3, values: &values }).expect("three columns");
 
         assert_eq!(columns.check_weights(&fixed(&[1 << 58, -(1 << 55), i64::MAX >> 4])), Ok(()));
-        let error = columns.check_weights(&fixed(&[1 << 57, -(1 << 58), 0])).expect_err("too large");
+        let error =
+            columns.check_weights(&fixed(&[1 << 57, -(1 << 58), 0])).expect_err("too large");
         assert!(matches!(error, Error::Range { product: "Xw", column: 1, .. }), "{error}");
 
         // Column 1 has 9 in all: one large slope alone is bounded by the largest value, 5.
