@@ -8,6 +8,7 @@ use planaria_numerics::coding::{
     group::Decoder,
     quality::{choices, every_group, random_groups},
 };
+use std::io::Write;
 
 /// Groups that are looked at for one pair of sizes, over all seeds.
 const LOOKS: u64 = 600_000;
@@ -19,11 +20,12 @@ const ALL_MAX: u64 = 50_000;
 /// Otherwise by this many random ones, and by climbing from the worst of them.
 const SAMPLE: usize = 3000;
 const CLIMBS: usize = 12;
-/// The code that is chosen is then judged by more.
-const SAMPLE_CHOSEN: usize = 100_000;
-const CLIMBS_CHOSEN: usize = 48;
+/// The best of those are then judged by more.
+const FINALISTS: usize = 6;
+const SAMPLE_FINAL: usize = 100_000;
+const CLIMBS_FINAL: usize = 48;
 
-fn main() {
+fn main() -> std::io::Result<()> {
     let mut numbers = std::env::args().skip(1).map(|n| n.parse::<usize>().expect("a number"));
     let first = numbers.next().unwrap_or(1);
     let last = numbers.next().unwrap_or(32);
@@ -34,42 +36,61 @@ fn main() {
                 format!("({seed}, {:?})", rounded_up(worst))
             })
             .collect();
-        println!("    // {machines}\n    {},", codes.join(", "));
+        let line = format!("    // {machines}\n    {},\n", codes.join(", "));
+        std::io::stdout().write_all(line.as_bytes())?;
     }
+    Ok(())
 }
 
 /// To three digits, so that what is stored is never below what was found.
 fn rounded_up(worst: f64) -> f32 {
-    let digits = 10f64.powi(2 - worst.log10().floor() as i32);
+    let digits = libm::pow(10.0, 2.0 - libm::floor(libm::log10(worst)));
     ((worst * digits).ceil() / digits) as f32
 }
 
+/// The best seed, and the worst condition of its code.
 fn search(threshold: usize, machines: usize) -> (u32, f64) {
     let all = choices(machines, threshold) <= ALL_MAX;
-    let groups = if all {
-        every_group(machines, threshold)
-    } else {
-        random_groups(machines, threshold, SAMPLE)
-    };
-    let mut best = (1, f64::INFINITY);
+    if all {
+        let groups = every_group(machines, threshold);
+        return best_seeds(threshold, machines, &groups, 0, 1)[0];
+    }
+    let groups = random_groups(machines, threshold, SAMPLE);
+    let finalists = best_seeds(threshold, machines, &groups, CLIMBS, FINALISTS);
+    let groups = random_groups(machines, threshold, SAMPLE_FINAL);
+    let mut best = (finalists[0].0, f64::INFINITY);
+    for (seed, worst) in finalists {
+        let generator = Generator::from_seed(threshold, machines, seed);
+        let more = judge(&generator, &groups, CLIMBS_FINAL, best.1, &mut u64::MAX.clone());
+        if let Some(more) = more.map(|more| more.max(worst)).filter(|more| *more < best.1) {
+            best = (seed, more);
+        }
+    }
+    best
+}
+
+/// The `count` best seeds by these groups, best first.
+fn best_seeds(
+    threshold: usize,
+    machines: usize,
+    groups: &[Vec<Slot>],
+    climbs: usize,
+    count: usize,
+) -> Vec<(u32, f64)> {
+    let mut best: Vec<(u32, f64)> = vec![];
     let mut looks = if machines > MANY_MACHINES { LOOKS_MANY } else { LOOKS };
     // Replication, and a code without parity, have nothing to choose.
     let seeds = if threshold == 1 || threshold == machines { 2 } else { 1_000_000 };
     for seed in 1..seeds {
         let generator = Generator::from_seed(threshold, machines, seed);
-        let climbs = if all { 0 } else { CLIMBS };
-        if let Some(worst) = judge(&generator, &groups, climbs, best.1, &mut looks) {
-            best = (seed, worst);
+        let last = best.get(count - 1).map_or(f64::INFINITY, |last| last.1);
+        if let Some(worst) = judge(&generator, groups, climbs, last, &mut looks) {
+            best.insert(best.partition_point(|b| b.1 <= worst), (seed, worst));
+            best.truncate(count);
         }
         if looks == 0 {
             break;
         }
-    }
-    if !all {
-        let generator = Generator::from_seed(threshold, machines, best.0);
-        let groups = random_groups(machines, threshold, SAMPLE_CHOSEN);
-        let found = judge(&generator, &groups, CLIMBS_CHOSEN, f64::INFINITY, &mut looks);
-        best.1 = found.expect("nothing is above infinity").max(best.1);
     }
     best
 }
