@@ -69,7 +69,7 @@ impl Held {
         self.waste_to(ring.iter().enumerate().map(|(i, slot)| {
             // Member i has the groups i + 1 − threshold ..= i, around the ring.
             let ranges = if i + 1 >= threshold {
-                vec![bound(i + 1 - threshold)..bound(i + 1)]
+                vec![bound(i + 1 - threshold)..bound(i + 1), 0..0]
             } else {
                 vec![places.start..bound(i + 1), bound(i + 1 + count - threshold)..places.end]
             };

@@ -89,30 +89,44 @@ pub fn make_up<S: Judge>(
         return Ok(Standing::Paused(paused));
     }
     let choices = if others.len() == threshold { 1 } else { others.len() };
-    let mut best: Option<((usize, f64), Vec<(Slot, S)>)> = None;
+    let mut best: Option<Shares<S>> = None;
     let mut refusal = None;
     for first in 0..choices {
         let members: Vec<Slot> =
             (0..threshold).map(|i| others[(first + i) % others.len()]).collect();
-        let decoder = match decoder_within(generator, &members, precision) {
-            Ok((decoder, _)) => decoder,
-            Err(error) => {
-                refusal = refusal.or(Some(error));
-                continue;
+        match Shares::of(generator, precision, lost, &members) {
+            Err(error) => refusal = refusal.or(Some(error)),
+            Ok(shares) if best.as_ref().is_none_or(|best| shares.rank() < best.rank()) => {
+                best = Some(shares);
             }
-        };
-        let mut shares: Vec<(Slot, S)> =
-            members.into_iter().zip(decoder.make_up(generator, lost)).collect();
-        shares.retain(|(_, coefficient)| *coefficient != S::ZERO);
-        let largest = shares.iter().map(|(_, c)| c.size()).fold(0.0, f64::max);
-        let rank = (shares.len(), largest);
-        if best.as_ref().is_none_or(|(least, _)| rank < *least) {
-            best = Some((rank, shares));
+            Ok(_) => {}
         }
     }
     match (best, refusal) {
-        (Some((_, shares)), _) => Ok(Standing::Ready(shares)),
+        (Some(shares), _) => Ok(Standing::Ready(shares.0)),
         (None, Some(error)) => Err(error),
         (None, None) => Err(Error::Group { members: others, threshold }),
+    }
+}
+
+/// Coefficients that are not zero, and whose they are.
+struct Shares<S>(Vec<(Slot, S)>);
+
+impl<S: Judge> Shares<S> {
+    fn of(
+        generator: &Generator<S>,
+        precision: Precision,
+        lost: Slot,
+        members: &[Slot],
+    ) -> Result<Self, Error> {
+        let (decoder, _) = decoder_within(generator, members, precision)?;
+        let coefficients = decoder.make_up(generator, lost);
+        let mut shares: Vec<(Slot, S)> = members.iter().copied().zip(coefficients).collect();
+        shares.retain(|(_, coefficient)| *coefficient != S::ZERO);
+        Ok(Self(shares))
+    }
+
+    fn rank(&self) -> (usize, f64) {
+        (self.0.len(), self.0.iter().map(|(_, c)| c.size()).fold(0.0, f64::max))
     }
 }
