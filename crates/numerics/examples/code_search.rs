@@ -12,7 +12,7 @@ use std::io::Write;
 
 /// Groups that are looked at for one pair of sizes, over all seeds.
 const LOOKS: u64 = 600_000;
-/// The same for codes of more machines than this, where a look takes longer and tells less.
+/// The same for codes of many machines and groups, where a look takes longer and tells less.
 const MANY_MACHINES: usize = 19;
 const LOOKS_MANY: u64 = 60_000;
 /// Codes with no more groups than this are judged by all of them.
@@ -78,7 +78,8 @@ fn best_seeds(
     count: usize,
 ) -> Vec<(u32, f64)> {
     let mut best: Vec<(u32, f64)> = vec![];
-    let mut looks = if machines > MANY_MACHINES { LOOKS_MANY } else { LOOKS };
+    let many = machines > MANY_MACHINES && climbs > 0;
+    let mut looks = if many { LOOKS_MANY } else { LOOKS };
     // Replication, and a code without parity, have nothing to choose.
     let seeds = if threshold == 1 || threshold == machines { 2 } else { 1_000_000 };
     for seed in 1..seeds {

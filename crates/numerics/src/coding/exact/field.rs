@@ -16,6 +16,9 @@ pub const PRIME: u64 = (1 << 61) - 1;
 /// Products of two residues that fit into 128 bits when they are added.
 const LAZY_MAX: usize = 32;
 
+/// Sums that are kept wide while rows are added to them.
+const COLUMNS_AT_ONCE: usize = 128;
+
 /// A member of the field, below [`PRIME`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(try_from = "u64", into = "u64")]
@@ -128,9 +131,19 @@ impl Element for Residue {
         if width == 0 {
             return;
         }
-        for (row, scale) in rows.chunks_exact(width).zip(scales) {
-            for (sum, value) in sums.iter_mut().zip(row) {
-                *sum = reduce(u128::from(value.0) * u128::from(scale.0) + u128::from(sum.0));
+        let mut wide = [0u128; COLUMNS_AT_ONCE];
+        for from in (0..width).step_by(COLUMNS_AT_ONCE) {
+            let sums = &mut sums[from..width.min(from + COLUMNS_AT_ONCE)];
+            let some = rows.chunks(LAZY_MAX * width).zip(scales.chunks(LAZY_MAX));
+            for (rows, scales) in some {
+                wide.iter_mut().zip(sums.iter()).for_each(|(wide, sum)| *wide = sum.0.into());
+                for (row, scale) in rows.chunks_exact(width).zip(scales) {
+                    let scale = u128::from(scale.0);
+                    for (wide, value) in wide.iter_mut().zip(&row[from..from + sums.len()]) {
+                        *wide += u128::from(value.0) * scale;
+                    }
+                }
+                sums.iter_mut().zip(&wide).for_each(|(sum, wide)| *sum = reduce(*wide));
             }
         }
     }
@@ -172,15 +185,16 @@ mod tests {
 
         #[test]
         fn rows_are_multiplied_as_whole_numbers(
-            pairs in prop::collection::vec((0..PRIME, 0..PRIME), 0..100),
+            pairs in prop::collection::vec((0..PRIME, 0..PRIME), 0..100), width in 1usize..300,
         ) {
             let a: Vec<_> = pairs.iter().map(|p| Residue(p.0)).collect();
             let b: Vec<_> = pairs.iter().map(|p| Residue(p.1)).collect();
             let sum = pairs.iter().fold(0, |s, p| slow(s + slow(i128::from(p.0) * i128::from(p.1))));
             prop_assert_eq!(i128::from(Residue::dot(&a, &b).0), sum);
-            let mut sums = vec![Residue(PRIME - 1)];
-            Residue::add_scaled(&mut sums, &a, &b);
-            prop_assert_eq!(i128::from(sums[0].0), slow(sum - 1));
+            let mut sums = vec![Residue(PRIME - 1); width];
+            let rows: Vec<_> = a.iter().flat_map(|a| vec![*a; width]).collect();
+            Residue::add_scaled(&mut sums, &rows, &b);
+            prop_assert!(sums.iter().all(|s| i128::from(s.0) == slow(sum - 1)));
         }
     }
 
