@@ -21,9 +21,9 @@ const ALL_MAX: u64 = 50_000;
 const SAMPLE: usize = 3000;
 const CLIMBS: usize = 12;
 /// The best of those are then judged by more.
-const FINALISTS: usize = 6;
-const SAMPLE_FINAL: usize = 100_000;
-const CLIMBS_FINAL: usize = 48;
+const FINALISTS: usize = 3;
+const SAMPLE_FINAL: usize = 30_000;
+const CLIMBS_FINAL: usize = 24;
 
 fn main() -> std::io::Result<()> {
     let mut numbers = std::env::args().skip(1).map(|n| n.parse::<usize>().expect("a number"));

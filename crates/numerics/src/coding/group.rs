@@ -11,6 +11,9 @@ use super::{
     scalar::{Element, Scalar},
 };
 
+/// Values that are combined at a time.
+const AT_ONCE: usize = 64;
+
 /// The inverse of a group's rows: blocks from members' products.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decoder<S> {
@@ -59,12 +62,8 @@ impl<S: Scalar> Decoder<S> {
             }
         }
         for (block, row) in self.missing.iter().zip(self.rows()) {
-            for (i, value) in blocks[block * length..][..length].iter_mut().enumerate() {
-                let terms = row.iter().zip(products);
-                *value = E::narrow(terms.fold(S::ZERO, |sum, (coefficient, product)| {
-                    sum.plus(coefficient.times(product[i].widen()))
-                }));
-            }
+            let out = &mut blocks[block * length..][..length];
+            combine(out, None, row.iter().copied().zip(products.iter().copied()));
         }
         self.macs_per_row() * length as u64
     }
@@ -74,14 +73,13 @@ impl<S: Scalar> Decoder<S> {
     pub fn transform<E: Element<Scalar = S>>(&self, slopes: &[E], entries: &mut [E]) -> u64 {
         let length = slopes.len() / self.members.len();
         assert_eq!(slopes.len(), entries.len(), "an entry for every slope");
-        for (m, own) in self.own.iter().enumerate() {
-            for i in 0..length {
-                let start = own.map_or(S::ZERO, |block| slopes[block * length + i].widen());
-                let terms = self.missing.iter().zip(self.rows());
-                entries[m * length + i] = E::narrow(terms.fold(start, |sum, (block, row)| {
-                    sum.plus(row[m].times(slopes[block * length + i].widen()))
-                }));
-            }
+        if length == 0 {
+            return 0;
+        }
+        let block = |block: usize| &slopes[block * length..][..length];
+        for (m, out) in entries.chunks_exact_mut(length).enumerate() {
+            let terms = self.missing.iter().zip(self.rows()).map(|(b, row)| (row[m], block(*b)));
+            combine(out, self.own[m].map(block), terms);
         }
         self.macs_per_row() * length as u64
     }
@@ -98,7 +96,7 @@ impl<S: Scalar> Decoder<S> {
         self.own.iter().enumerate().map(column).collect()
     }
 
-    fn rows(&self) -> impl Iterator<Item = &[S]> {
+    fn rows(&self) -> std::slice::ChunksExact<'_, S> {
         self.solve.chunks_exact(self.members.len())
     }
 }
@@ -165,6 +163,31 @@ pub fn decoder_within<S: Judge>(
         return Err(Error::Condition { members: members.to_vec(), condition, limit, precision });
     }
     Ok((decoder, condition))
+}
+
+/// `out` = `start` + Σ coefficient·values, each value one chain over the terms in their order.
+fn combine<'a, E: Element>(
+    out: &mut [E],
+    start: Option<&[E]>,
+    terms: impl Iterator<Item = (E::Scalar, &'a [E])> + Clone,
+) {
+    let mut wide = [E::Scalar::ZERO; AT_ONCE];
+    for (number, out) in out.chunks_mut(AT_ONCE).enumerate() {
+        let here = number * AT_ONCE..number * AT_ONCE + out.len();
+        let wide = &mut wide[..out.len()];
+        match start {
+            None => wide.fill(E::Scalar::ZERO),
+            Some(start) => {
+                wide.iter_mut().zip(&start[here.clone()]).for_each(|(w, v)| *w = v.widen());
+            }
+        }
+        for (coefficient, values) in terms.clone() {
+            for (sum, value) in wide.iter_mut().zip(&values[here.clone()]) {
+                *sum = sum.plus(coefficient.times(value.widen()));
+            }
+        }
+        out.iter_mut().zip(wide).for_each(|(out, sum)| *out = E::narrow(*sum));
+    }
 }
 
 /// Rows of the inverse for the missing blocks. With C the parity members' coefficients of the
