@@ -1,8 +1,8 @@
 //! How good a code is: the conditions of its groups, checked before a run starts.
 //!
 //! The worst group that the offline search has found is stored with the code; here a fixed choice
-//! of groups is measured again, so that a generator that came out different on this machine is
-//! found out. Never searches for a better code.
+//! of groups is measured again, so that a generator that is worse than the stored one is found out.
+//! Never searches for a better code.
 
 use super::{Error, Precision, Slot, generator::Generator, group, table};
 use crate::random::{Purpose, Stream};
@@ -10,8 +10,8 @@ use crate::random::{Purpose, Stream};
 /// Groups that are measured when a run starts. All, where a code has no more.
 pub const GROUPS_AT_START: usize = 1000;
 
-/// Rounding in what is stored and what is measured.
-const SLACK: f64 = 1.01;
+/// The power method is off by a few hundredths, depending on the order of members.
+const SLACK: f64 = 1.1;
 
 /// Conditions of a code's groups.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -94,7 +94,7 @@ fn stored_codes_are_as_good_as_the_table_says() {
         for threshold in 1..=machines {
             let generator = Generator::stored(threshold, machines).expect("a code");
             let quality = quality::check(&generator, Precision::F64).expect("good for f64");
-            assert!(quality.median <= quality.most && quality.most <= quality.worst * 1.01);
+            assert!(quality.median <= quality.most && quality.most <= quality.worst * 1.1);
             let f32 = quality::check(&generator, Precision::F32);
             let worst = f64::from(table::entry(threshold, machines).worst);
             assert_eq!(f32.is_ok(), worst <= 1e4, "{threshold} of {machines}: {f32:?}");
@@ -106,7 +106,7 @@ fn stored_codes_are_as_good_as_the_table_says() {
 
 #[test]
 fn a_code_that_is_not_the_stored_one_is_found_out() {
-    let other = Generator::from_seed(8, 16, 3);
+    let other = Generator::from_seed(4, 8, 3);
     let error = quality::check(&other, Precision::F64).expect_err("another code");
     assert!(matches!(error, Error::Table { .. }), "{error}");
 }
