@@ -1,6 +1,7 @@
 //! Searches for the codes that `coding::table` stores: prints its lines, machines by machines.
 //! Run: `cargo run --release -p planaria-numerics --example code_search -- FIRST LAST > lines`
 //! with the numbers of machines to search for. Takes about a second for each pair of sizes.
+//! Two more numbers are the thresholds to search for, and a fifth how many times as long to search.
 
 use planaria_numerics::coding::{
     Slot,
@@ -29,10 +30,13 @@ fn main() -> std::io::Result<()> {
     let mut numbers = std::env::args().skip(1).map(|n| n.parse::<usize>().expect("a number"));
     let first = numbers.next().unwrap_or(1);
     let last = numbers.next().unwrap_or(32);
+    let from = numbers.next().unwrap_or(1);
+    let to = numbers.next().unwrap_or(last);
+    let patience = numbers.next().unwrap_or(1) as u64;
     for machines in first..=last {
-        let codes: Vec<String> = (1..=machines)
+        let codes: Vec<String> = (from..=to.min(machines))
             .map(|threshold| {
-                let (seed, worst) = search(threshold, machines);
+                let (seed, worst) = search(threshold, machines, patience);
                 format!("({seed}, {:?})", rounded_up(worst))
             })
             .collect();
@@ -49,14 +53,14 @@ fn rounded_up(worst: f64) -> f32 {
 }
 
 /// The best seed, and the worst condition of its code.
-fn search(threshold: usize, machines: usize) -> (u32, f64) {
+fn search(threshold: usize, machines: usize, patience: u64) -> (u32, f64) {
     let all = choices(machines, threshold) <= ALL_MAX;
     if all {
         let groups = every_group(machines, threshold);
-        return best_seeds(threshold, machines, &groups, 0, 1)[0];
+        return best_seeds(threshold, machines, &groups, (0, 1), patience)[0];
     }
     let groups = random_groups(machines, threshold, SAMPLE);
-    let finalists = best_seeds(threshold, machines, &groups, CLIMBS, FINALISTS);
+    let finalists = best_seeds(threshold, machines, &groups, (CLIMBS, FINALISTS), patience);
     let groups = random_groups(machines, threshold, SAMPLE_FINAL);
     let mut best = (finalists[0].0, f64::INFINITY);
     for (seed, worst) in finalists {
@@ -69,17 +73,17 @@ fn search(threshold: usize, machines: usize) -> (u32, f64) {
     best
 }
 
-/// The `count` best seeds by these groups, best first.
+/// The `count` best seeds by these groups and as many climbs, best first.
 fn best_seeds(
     threshold: usize,
     machines: usize,
     groups: &[Vec<Slot>],
-    climbs: usize,
-    count: usize,
+    (climbs, count): (usize, usize),
+    patience: u64,
 ) -> Vec<(u32, f64)> {
     let mut best: Vec<(u32, f64)> = vec![];
     let many = machines > MANY_MACHINES && climbs > 0;
-    let mut looks = if many { LOOKS_MANY } else { LOOKS };
+    let mut looks = patience * if many { LOOKS_MANY } else { LOOKS };
     // Replication, and a code without parity, have nothing to choose.
     let seeds = if threshold == 1 || threshold == machines { 2 } else { 1_000_000 };
     for seed in 1..seeds {
