@@ -88,9 +88,7 @@ fn every_code<E: Numbers>(step: usize, mut check: impl FnMut(usize, usize, f64, 
 #[test]
 fn products_in_f64_for_all_sizes() {
     every_code::<f64>(1, |threshold, machines, off, condition| {
-        // 10⁻¹² wherever the machines that are there allow it.
-        let allowed = 1e-12f64.max(condition * 1e-15);
-        assert!(off <= allowed, "{threshold} of {machines}: {off:e}, condition {condition:e}");
+        assert!(off <= 1e-12, "{threshold} of {machines}: {off:e}, condition {condition:e}");
     });
 }
 
