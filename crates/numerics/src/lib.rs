@@ -7,6 +7,7 @@
 //! - [`random`]: the counter-based generator that everything random draws from
 //! - [`aggregate`]: shards of a batch, blocks of parameters, norms by blocks
 //! - [`checksum`]: a cheap sum of values, by which damage is found out
+//! - [`coding`]: products of coded data that machines may leave and join in the middle of
 //! - [`tree`]: shards' sums in their fixed tree, whole or from segments
 //! - [`digest`]: an order-free digest of example ids, for exactly-once accounting
 //! - [`optimizer`]: how parameters follow gradients
@@ -18,6 +19,7 @@ mod widest;
 
 pub mod aggregate;
 pub mod checksum;
+pub mod coding;
 pub mod digest;
 pub mod optimizer;
 pub mod random;

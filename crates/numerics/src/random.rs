@@ -22,6 +22,8 @@ pub enum Purpose {
     Digits = 6,
     /// Tests and benchmarks.
     Test = 7,
+    /// Generator matrices of codes, groups they are judged by, and ring orders.
+    Code = 8,
 }
 
 /// A stream of random numbers named by (seed, purpose, a, b).
