@@ -146,7 +146,9 @@ impl Engine {
             let mode = fs::Permissions::from_mode(0o1777);
             fs::set_permissions(root.join(open), mode).expect("its mode");
         }
-        for name in ["bin", "sbin", "lib", "lib64"] {
+        // The engine puts a program of its own into `/sbin`, and cannot write to `/usr`.
+        fs::create_dir_all(root.join("sbin")).expect("a folder");
+        for name in ["bin", "lib", "lib64"] {
             symlink(format!("usr/{name}"), root.join(name)).expect("a link");
         }
         // Who is who, where libraries are, and which of several programs a name means.
