@@ -41,6 +41,60 @@ pub struct Train {
     /// Ends training when validation stops improving.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub early_stopping: Option<EarlyStopping>,
+    /// How the work is shared out.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub method: Method,
+    /// The code of `method: coded`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coded: Option<Coded>,
+    /// Workers beyond the first that compute each shard of a step (`method: sync`): so many may be
+    /// lost or late in a step without anybody waiting. 0 computes a shard again where it is lost.
+    #[serde(default, skip_serializing_if = "is_default")]
+    #[schemars(range(min = 0, max = 15))]
+    pub redundancy: usize,
+}
+
+/// How the work of a step is shared out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Method {
+    /// Shards of each batch to workers, parameters on servers: any network.
+    #[default]
+    Sync,
+    /// Coded data: linear models, whose workers may leave and come at any moment.
+    Coded,
+}
+
+/// The code of `method: coded`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Coded {
+    /// Workers that are enough: each stores 1/threshold of the data, and with fewer the run waits.
+    #[schemars(range(min = 1, max = 32))]
+    pub threshold: usize,
+    /// Workers that there can be at a time.
+    #[schemars(range(min = 1, max = 32))]
+    pub machines: usize,
+    /// Numbers that are computed with.
+    #[serde(default)]
+    pub precision: CodedPrecision,
+}
+
+/// Numbers that coded products are computed with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CodedPrecision {
+    /// Single precision.
+    F32,
+    /// Double precision.
+    #[default]
+    F64,
+    /// Whole numbers over a prime field: the same bytes whoever was there.
+    Exact,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 impl Default for Train {
@@ -56,6 +110,9 @@ impl Default for Train {
             warmup_steps: 0,
             clip_norm: None,
             early_stopping: None,
+            method: Method::Sync,
+            coded: None,
+            redundancy: 0,
         }
     }
 }
