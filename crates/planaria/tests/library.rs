@@ -57,3 +57,40 @@ fn a_file_is_overridden_and_mistakes_are_all_named() {
         assert!(said.contains(expect), "{expect} is missing in {said}");
     }
 }
+
+#[test]
+fn a_script_from_a_program() {
+    if std::process::Command::new("python3").arg("--version").output().is_err() {
+        return;
+    }
+    let place = tempfile::tempdir().expect("a folder");
+    let script = "import argparse, os\n\
+                  p = argparse.ArgumentParser()\n\
+                  p.add_argument('--epochs', type=int)\n\
+                  p.add_argument('--data')\n\
+                  a = p.parse_args()\n\
+                  lines = len(open(a.data).readlines())\n\
+                  for epoch in range(a.epochs):\n    \
+                  print(f'epoch={epoch + 1} loss={lines / (epoch + 1)}')\n\
+                  open('out.txt', 'w').write('done')\n";
+    std::fs::write(place.path().join("train.py"), script).expect("a script");
+    std::fs::write(place.path().join("data.txt"), "a\nb\nc\n").expect("data");
+    std::fs::write(place.path().join("lab.yaml"), "pool: {machines: 2}\n").expect("a pool");
+    let report = Planaria::script(place.path().join("train.py"))
+        .workers(5)
+        .epochs(5)
+        .data(place.path().join("data.txt"))
+        .pool(place.path().join("lab.yaml"))
+        .outputs(["*.txt"])
+        .output_dir(place.path().join("runs"))
+        .program(env!("CARGO_BIN_EXE_planaria"))
+        .run()
+        .expect("it ends well");
+    assert_eq!((report.outcome, report.roles["worker"]), ("completed", 5));
+    assert_eq!(report.machines.len(), 2);
+    assert_eq!(report.figures["epoch"], 5);
+    assert_eq!(report.figures["loss"], 0.6);
+    assert_eq!(report.points, 25);
+    let out = place.path().join("runs").join(&report.run_id).join("outputs/out.txt");
+    assert_eq!(std::fs::read_to_string(out).expect("an output"), "done");
+}

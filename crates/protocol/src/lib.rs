@@ -18,6 +18,7 @@
 //! - [`secret`], [`bytes`], [`error`]: what all of these use
 //! - [`checkpoint`]: parts, manifests and the folder of them; [`durable`]: files that survive
 
+mod agent;
 pub mod auth;
 pub mod bytes;
 pub mod checkpoint;

@@ -11,6 +11,8 @@
 //! allocates nothing. Steps, epochs and batches count from 0; step t turns the parameters after t
 //! steps into those after t + 1.
 
+pub use crate::agent::Agent;
+
 use crate::event::Event;
 use planaria_numerics::digest::Digest;
 use serde::{Deserialize, Serialize};
@@ -18,50 +20,6 @@ use std::ops::Range;
 
 /// Version of everything on the wire; both sides must have the same.
 pub const VERSION: u16 = 3;
-
-/// Who a process is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Agent {
-    /// Decides.
-    Coordinator,
-    /// Holds a range of parameters.
-    Server(u32),
-    /// Computes shards.
-    Worker(u32),
-    /// Watches, and may ask for a stop.
-    Console,
-    /// Keeps a process of a user's script.
-    Task(u32),
-}
-
-impl Agent {
-    /// The agent of this name, as it is displayed; consoles have none of their own.
-    pub fn named(name: &str) -> Option<Self> {
-        if name == "coordinator" {
-            return Some(Self::Coordinator);
-        }
-        let (kind, number) = name.split_once('-')?;
-        let number = number.parse().ok()?;
-        match kind {
-            "worker" => Some(Self::Worker(number)),
-            "server" => Some(Self::Server(number)),
-            "task" => Some(Self::Task(number)),
-            _ => None,
-        }
-    }
-}
-
-impl std::fmt::Display for Agent {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Coordinator => write!(f, "coordinator"),
-            Self::Server(n) => write!(f, "server-{n}"),
-            Self::Worker(n) => write!(f, "worker-{n}"),
-            Self::Console => write!(f, "console"),
-            Self::Task(n) => write!(f, "task-{n}"),
-        }
-    }
-}
 
 /// First message of whoever connects.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -219,7 +219,9 @@ impl Telling<'_> {
         ];
         // Workers find each other anew in every round. Through the store that launchers share, one
         // that comes back would wait for an address that was said before it came (torch 2.15).
-        told.env.push(("TORCH_DISABLE_SHARE_RDZV_TCP_STORE".into(), "1".into()));
+        if machines > 1 {
+            told.env.push(("TORCH_DISABLE_SHARE_RDZV_TCP_STORE".into(), "1".into()));
+        }
         told.command.extend(options);
         told.command.extend(script);
         told.interface = self.interface(process);

@@ -1,3 +1,5 @@
+//! What becomes of a job, end by end.
+
 use super::*;
 
 const KILLED: Ending = Ending::Signal(9);

@@ -1,0 +1,47 @@
+//! Who a process of a run is.
+
+use serde::{Deserialize, Serialize};
+
+/// Who a process is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Agent {
+    /// Decides.
+    Coordinator,
+    /// Holds a range of parameters.
+    Server(u32),
+    /// Computes shards.
+    Worker(u32),
+    /// Watches, and may ask for a stop.
+    Console,
+    /// Keeps a process of a user's script.
+    Task(u32),
+}
+
+impl Agent {
+    /// The agent of this name, as it is displayed; consoles have none of their own.
+    pub fn named(name: &str) -> Option<Self> {
+        if name == "coordinator" {
+            return Some(Self::Coordinator);
+        }
+        let (kind, number) = name.split_once('-')?;
+        let number = number.parse().ok()?;
+        match kind {
+            "worker" => Some(Self::Worker(number)),
+            "server" => Some(Self::Server(number)),
+            "task" => Some(Self::Task(number)),
+            _ => None,
+        }
+    }
+}
+
+impl std::fmt::Display for Agent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Coordinator => write!(f, "coordinator"),
+            Self::Server(n) => write!(f, "server-{n}"),
+            Self::Worker(n) => write!(f, "worker-{n}"),
+            Self::Console => write!(f, "console"),
+            Self::Task(n) => write!(f, "task-{n}"),
+        }
+    }
+}
