@@ -363,6 +363,7 @@ fn train() -> impl Strategy<Value = Train> {
             warmup_steps,
             clip_norm,
             early_stopping: None,
+            ..Train::default()
         },
     )
 }

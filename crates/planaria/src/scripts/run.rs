@@ -99,7 +99,7 @@ pub fn run(asked: &Asked<'_>) -> Result<Finished> {
     interrupt::begin_script(folder.path());
     let mut running = Running::new(asked, &prepared, &folder, machines)?;
     running.begin(&recipe)?;
-    let outcome = running.to_the_end();
+    let outcome = running.follow();
     running.conclude(outcome)
 }
 
@@ -171,7 +171,7 @@ impl<'p> Running<'p> {
             gathering: None,
             readying: None,
             mending: BTreeMap::new(),
-            meetings: Meetings::new(),
+            meetings: Meetings::begin(),
             fetching: Fetching::new(outputs, is_wanted),
             board: None,
             machines_lost: 0,
@@ -234,7 +234,7 @@ impl<'p> Running<'p> {
         Ok(())
     }
 
-    fn to_the_end(&mut self) -> End {
+    fn follow(&mut self) -> End {
         loop {
             let now = self.clock.elapsed();
             if interrupt::asked() && !self.decider.is_ending() {

@@ -40,7 +40,7 @@ pub struct Meetings {
 
 impl Meetings {
     /// Nothing is asked yet.
-    pub fn new() -> Self {
+    pub fn begin() -> Self {
         let (ask, asked) = channel::<Vec<Question>>();
         let (tell, met) = channel();
         let is_asking = Arc::new(AtomicBool::new(false));

@@ -77,7 +77,7 @@ impl Running<'_> {
         Some(Failed {
             process: process.slug(),
             machine: layout.seat(process).name.clone(),
-            how: failed.ending.map_or_else(|| failed.why.clone(), |ending| ended_how(ending)),
+            how: failed.ending.map_or_else(|| failed.why.clone(), ended_how),
             exit_code: failed.ending.map(exit_code),
             why: failed.why.clone(),
             last_lines: self.book.last_lines(&process.slug()),
