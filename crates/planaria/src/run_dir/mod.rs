@@ -30,6 +30,8 @@ pub const DEFAULT_RUNS: &str = "runs";
 pub const CHECKPOINTS: &str = "checkpoints";
 /// Folder of the logs of its processes.
 pub const LOGS: &str = "logs";
+/// How long names stay claimed.
+const CLAIMED_SECONDS: u64 = 3600;
 /// Runs that may start in the same second under the same name.
 const SAME_SECOND_MAX: u32 = 1000;
 
@@ -43,21 +45,32 @@ pub struct RunDir {
 impl RunDir {
     /// Makes `runs/<name>-<timestamp>` under `runs`; the folder's creation decides who owns a name.
     pub fn create(runs: &Path, name: &str, unix_seconds: u64) -> Result<Self> {
-        let path = Self::new_folder(runs, name, unix_seconds)?;
+        let path = Self::new_folder(runs, name, unix_seconds, &|_| true)?;
         Self::furnish(path)
     }
 
-    /// The same without folders for a network.
-    pub fn create_bare(runs: &Path, name: &str, unix_seconds: u64) -> Result<Self> {
-        let path = Self::new_folder(runs, name, unix_seconds)?;
+    /// The same without folders for a network, under a name that no other run of this user has that
+    /// began in the same second, in whatever folder: machines know runs by their names. `names` is
+    /// where names are claimed.
+    pub fn create_bare(runs: &Path, name: &str, unix_seconds: u64, names: &Path) -> Result<Self> {
+        let claim = |id: &str| claim(names, id);
+        let path = Self::new_folder(runs, name, unix_seconds, &claim)?;
         Self::lock(path)
     }
 
-    fn new_folder(runs: &Path, name: &str, unix_seconds: u64) -> Result<PathBuf> {
+    fn new_folder(
+        runs: &Path,
+        name: &str,
+        unix_seconds: u64,
+        claim: &dyn Fn(&str) -> bool,
+    ) -> Result<PathBuf> {
         fs::create_dir_all(runs).context(|| format!("cannot create `{}`", runs.display()))?;
         let base = format!("{}-{}", plain_name(name), clock::stamp(unix_seconds));
         for attempt in 1..=SAME_SECOND_MAX {
             let id = if attempt == 1 { base.clone() } else { format!("{base}-{attempt}") };
+            if !claim(&id) {
+                continue;
+            }
             let path = runs.join(id);
             match fs::create_dir(&path) {
                 Ok(()) => return Ok(path),
@@ -123,6 +136,20 @@ impl RunDir {
     pub fn shelf(&self, keep: usize) -> Shelf {
         shelf(&self.path, keep)
     }
+}
+
+/// Claims a name; whether nobody else has. Where nothing can be written nobody is asked.
+fn claim(names: &Path, id: &str) -> bool {
+    let _ = fs::create_dir_all(names);
+    for entry in fs::read_dir(names).into_iter().flatten().flatten() {
+        let age = entry.metadata().and_then(|found| found.modified()).map(|at| at.elapsed());
+        // Names have the second in them: those of before are nobody's rivals.
+        if matches!(age, Ok(Ok(age)) if age.as_secs() > CLAIMED_SECONDS) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+    let claimed = fs::OpenOptions::new().write(true).create_new(true).open(names.join(id));
+    !claimed.is_err_and(|e| e.kind() == ErrorKind::AlreadyExists)
 }
 
 /// Writes a file, all or nothing.
@@ -217,6 +244,19 @@ mod tests {
         let b = RunDir::create(dir.path(), "net", 0).unwrap();
         assert_eq!(a.id(), "net-19700101-000000");
         assert_eq!(b.id(), "net-19700101-000000-2");
+    }
+
+    #[test]
+    fn jobs_of_one_second_have_names_of_their_own_wherever_they_are() {
+        let (dir, names) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let create = |folder: &str| {
+            let made = RunDir::create_bare(&dir.path().join(folder), "net", 0, names.path());
+            made.unwrap().id()
+        };
+        assert_eq!(
+            (create("a"), create("b")),
+            ("net-19700101-000000".into(), "net-19700101-000000-2".into())
+        );
     }
 
     #[test]

@@ -33,7 +33,9 @@ use mending::Mending;
 use planaria_coordinator::journal::{self, Journal};
 use planaria_fleet::ending::Ending;
 use planaria_fleet::files::Outputs;
+use planaria_fleet::host::tasks::user_home;
 use planaria_fleet::pool::Standing;
+use planaria_fleet::program::FOLDER;
 use planaria_numerics::digest::Digest;
 use planaria_protocol::event::{Started, What};
 use planaria_protocol::message::Agent;
@@ -83,7 +85,8 @@ pub fn run(asked: &Asked<'_>) -> Result<Finished> {
     let program = program::find(asked.program)?;
     let job = &prepared.job;
     let dir = Path::new(&job.output.dir);
-    let folder = RunDir::create_bare(dir, &job.name, clock::unix_seconds() as u64)?;
+    let names = user_home().join(FOLDER).join("names");
+    let folder = RunDir::create_bare(dir, &job.name, clock::unix_seconds() as u64, &names)?;
     let recipe = to_yaml(job);
     let begun = folder
         .write("recipe.yaml", recipe.as_bytes())
