@@ -16,10 +16,11 @@ pub fn skip(why: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED: {why}");
 }
 
-/// Waits until something is so; a minute at most.
+/// Waits until something is so; three minutes at most, because frameworks take their time to start on
+/// a busy machine.
 #[track_caller]
 pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    for _ in 0..1200 {
+    for _ in 0..3600 {
         if is_so() {
             return;
         }
