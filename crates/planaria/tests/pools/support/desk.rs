@@ -155,7 +155,7 @@ impl Training {
         let pid = child.id() as libc::pid_t;
         let (tell, told) = std::sync::mpsc::channel();
         std::thread::spawn(move || tell.send(child.wait_with_output()));
-        match told.recv_timeout(std::time::Duration::from_secs(180)) {
+        match told.recv_timeout(std::time::Duration::from_secs(300)) {
             Ok(output) => output.expect("what it wrote"),
             Err(_) => {
                 // SAFETY: sends a signal to a child that was started here and not waited for yet.
