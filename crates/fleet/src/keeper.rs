@@ -49,9 +49,7 @@ pub struct Orders {
 
 /// Keeps a process to its end. `life` is asked for its end on a thread of its own.
 pub fn keep(orders: &Orders, life: impl Read + Send + 'static) -> Ending {
-    // Whoever loses its parent below becomes a child of this one, and can be found.
-    // SAFETY: sets a flag of this process.
-    unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
+    adopt();
     let (child, terminal) = match start(orders) {
         Ok(started) => started,
         Err(e) => {
@@ -245,16 +243,52 @@ fn descendants() -> Vec<i32> {
 
 /// Each process and its parent.
 pub(crate) fn parents() -> Vec<(i32, i32)> {
+    processes().into_iter().map(|(pid, parent, _)| (pid, parent)).collect()
+}
+
+/// Each process, its parent and its session.
+fn processes() -> Vec<(i32, i32, i32)> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
     let number = |name: &str| name.parse::<i32>().ok();
     let pids = entries.flatten().filter_map(|entry| number(entry.file_name().to_str()?));
     pids.filter_map(|pid| {
         let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         // The name is in brackets and may hold anything.
-        let parent = text.rsplit_once(')')?.1.split_whitespace().nth(1)?;
-        Some((pid, number(parent)?))
+        let mut words = text.rsplit_once(')')?.1.split_whitespace().skip(1);
+        let (parent, session) = (words.next()?, words.nth(1)?);
+        Some((pid, number(parent)?, number(session)?))
     })
     .collect()
+}
+
+/// From here on whoever loses its parent below this process becomes its child, and can be found.
+pub(crate) fn adopt() {
+    // SAFETY: sets a flag of this process.
+    unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
+}
+
+/// Ends what keepers that were killed have left behind. A script has a session of its own; all that a
+/// host starts itself is in the host's.
+pub(crate) fn end_orphans() {
+    let own = std::process::id() as i32;
+    // SAFETY: asks about this process.
+    let session = unsafe { libc::getsid(0) };
+    for _ in 0..KILLS_MAX {
+        let all = processes();
+        let parents: Vec<(i32, i32)> = all.iter().map(|(pid, of, _)| (*pid, *of)).collect();
+        let is_orphan = |one: &&(i32, i32, i32)| one.1 == own && one.2 != session;
+        let orphans: Vec<i32> = all.iter().filter(is_orphan).map(|(pid, ..)| *pid).collect();
+        if orphans.is_empty() {
+            return;
+        }
+        for orphan in orphans {
+            signal(&below(orphan, &parents), libc::SIGKILL);
+            signal(&[orphan], libc::SIGKILL);
+            // SAFETY: waits for a child of this process; asks for no status.
+            unsafe { libc::waitpid(orphan, std::ptr::null_mut(), libc::WNOHANG) };
+        }
+        std::thread::park_timeout(LOOK_EVERY);
+    }
 }
 
 /// All processes below one.

@@ -165,7 +165,13 @@ impl Local {
         let held = self.listener.as_ref().filter(|_| agent == Agent::Coordinator);
         let held = held.map(AsRawFd::as_raw_fd);
         // SAFETY: between fork and exec only system calls are made, which allocate nothing.
-        unsafe { command.pre_exec(move || die_with(parent).and_then(|()| pass_on(held))) };
+        unsafe {
+            command.pre_exec(move || match agent {
+                // A keeper ends its script first; the end of its pipe tells it to.
+                Agent::Task(_) => Ok(()),
+                _ => die_with(parent).and_then(|()| pass_on(held)),
+            });
+        }
         let mut child = command.spawn().map_err(started)?;
         let (pid, stdin, stdout) = (child.id(), child.stdin.take(), child.stdout.take());
         self.watch(agent, child, stdin).map_err(started)?;

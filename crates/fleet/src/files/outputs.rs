@@ -37,6 +37,8 @@ pub struct Outputs {
     /// By path, whose file is at `outputs/PATH`.
     owners: BTreeMap<String, String>,
     left_bytes: u64,
+    /// Files that were being written the last time, by path and machine.
+    busy: BTreeSet<(String, String)>,
 }
 
 #[derive(Debug, Clone)]
@@ -70,7 +72,8 @@ impl Outputs {
     pub fn new(folder: &Path, patterns: Patterns) -> Self {
         let folder = folder.to_path_buf();
         let (held, owners) = (BTreeMap::new(), BTreeMap::new());
-        Self { folder, patterns, held, owners, left_bytes: LEFT_BYTES }
+        let busy = BTreeSet::new();
+        Self { folder, patterns, held, owners, left_bytes: LEFT_BYTES, busy }
     }
 
     /// Fetches what is new from machines by name, the preferred first; `is_last` also what was
@@ -135,10 +138,15 @@ impl Outputs {
             {
                 continue;
             }
-            if !is_last && file.age_seconds < STILL_SECONDS {
+            // One that is written all the time is taken as it is at a moment, if it does not change
+            // while it is read: better than nothing, should its machine be lost.
+            let is_busy = self.busy.contains(&key);
+            if !is_last && file.age_seconds < STILL_SECONDS && !is_busy {
                 round.unsettled += 1;
+                self.busy.insert(key);
                 continue;
             }
+            self.busy.remove(&key);
             if !is_inside(&file.path) {
                 round.note(format!("{machine}: `{}` is no name for a file here", file.path));
                 continue;

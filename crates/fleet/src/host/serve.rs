@@ -8,6 +8,7 @@ use crate::files::desk::Desk;
 use crate::host::asks::Ask;
 use crate::host::tasks::{self, Doing};
 use crate::host::words::{Ended, FromHost, Hello, PIECE_BYTES, ToHost, hear, say};
+use crate::keeper;
 use crate::local::{Exit, Local};
 use planaria_protocol::clock::Clock;
 use planaria_protocol::message::Agent;
@@ -70,6 +71,7 @@ pub fn run(
     clock: &dyn Clock,
 ) -> io::Result<Leave> {
     let Setting { program, run, home, mut hello } = setting;
+    keeper::adopt();
     let place = Folder::make(&home, &run)?;
     hello.folder = place.path.display().to_string();
     hello.probe = probe();
@@ -216,6 +218,7 @@ impl Host {
         let exits = self.fleet.exits(Duration::ZERO);
         if !exits.is_empty() {
             self.pass_logs();
+            keeper::end_orphans();
         }
         for Exit { pid, ending, .. } in exits {
             if let Some(process) = self.processes.remove(&pid) {
@@ -246,6 +249,7 @@ impl Host {
         self.doing.end();
         self.fleet.hang_up();
         drop(self.fleet.end(FAREWELL));
+        keeper::end_orphans();
         // Where agents worked: nobody does any more.
         self.desk.end();
         self.pass_logs();

@@ -466,6 +466,7 @@ impl Pool {
             announce: self.announce.clone(),
             over: self.over.clone(),
             was_left: false,
+            probe: None,
         };
         let name = raising.machine.name.clone();
         let thread = std::thread::Builder::new().name("raise".into()).spawn(|| raising.run());

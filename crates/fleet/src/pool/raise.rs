@@ -127,6 +127,8 @@ pub struct Raising {
     pub over: Arc<AtomicBool>,
     /// Whether something of before may be left on it that could not be given back.
     pub was_left: bool,
+    /// Where others may try whether they reach it, once that is known.
+    pub probe: Option<String>,
 }
 
 impl Raising {
@@ -141,6 +143,10 @@ impl Raising {
                 return;
             }
             Err(fault) => {
+                // Whoever comes next must not try to reach one that is given up.
+                let mut first = self.means.first.lock().expect("no thread panics with it");
+                first.take_if(|first| self.is_first(first));
+                drop(first);
                 match fault.is_untouched && !self.was_left {
                     true => self.cross_out(),
                     false => self.give_back(),
@@ -150,6 +156,11 @@ impl Raising {
         };
         // Nobody listens where the pool is gone, which has given everything back.
         let _ = self.announce.send(news);
+    }
+
+    /// Whether a place to be tried by others is this machine's.
+    fn is_first(&self, place: &str) -> bool {
+        self.probe.as_deref() == Some(place)
     }
 
     fn is_over(&self) -> bool {
@@ -175,7 +186,8 @@ impl Raising {
         let remote = Arc::new(Remote::meet(&machine.name, channel, &program.build, tell)?);
         self.inspect(&remote)?;
         let route = self.route(&remote)?;
-        let is_direct = route.via.is_none() && self.reaches_first(&remote, &route)?;
+        self.probe = remote.hello.probe.map(|port| format!("{}:{port}", route.advertise));
+        let is_direct = route.via.is_none() && self.reaches_first(&remote)?;
         let _ = self.announce.send(News::Opened { number, is_direct, remote: remote.clone() });
         self.unless_over()?;
         let announce = Mutex::new(self.announce.clone());
@@ -260,8 +272,8 @@ impl Raising {
 
     /// Whether machines reach each other, and not only the controller: the first is tried by all
     /// others.
-    fn reaches_first(&self, remote: &Remote, route: &Route) -> Result<bool, Fault> {
-        let own = remote.hello.probe.map(|port| format!("{}:{port}", route.advertise));
+    fn reaches_first(&self, remote: &Remote) -> Result<bool, Fault> {
+        let own = self.probe.clone();
         let mut first = self.means.first.lock().expect("no thread panics with it");
         let Some(target) = first.clone() else {
             *first = own;

@@ -9,7 +9,7 @@ use crate::progress::Style;
 use crate::run_dir::LOGS;
 use crate::screen::{self, Room};
 use crate::scripts::figures::{Figures, Latest};
-use crate::scripts::layout::Layout;
+use crate::scripts::layout::{Layout, TORCHRUN};
 use crate::scripts::show::{Name, Show};
 use planaria_fleet::setup::redact::{Redactor, Secrets};
 use std::collections::{BTreeMap, VecDeque};
@@ -167,7 +167,8 @@ impl<'s> Book<'s> {
                 let _ = metrics.write_all(point.text().as_bytes());
             }
             self.points += 1;
-            if id == 0 {
+            // torchrun says itself which of its workers is the first.
+            if id == 0 || name.starts_with(TORCHRUN) {
                 self.latest.note(&point);
             }
         }

@@ -221,6 +221,11 @@ impl Decider {
         unmet.map(|(id, _)| *id).collect()
     }
 
+    /// Processes of the last round that ended without having been seen to find the others.
+    pub fn never_met(&self) -> Vec<u32> {
+        self.met.iter().filter(|(_, met)| !**met).map(|(id, _)| *id).collect()
+    }
+
     /// All processes were started, these.
     pub fn started(&mut self, now: Duration, members: Vec<Member>) {
         self.stages = (0..members.len() as u32).map(|id| (id, Stage::Running)).collect();

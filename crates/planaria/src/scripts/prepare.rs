@@ -13,7 +13,7 @@ use planaria_fleet::setup::redact::Secrets;
 use planaria_fleet::setup::secrets::{self, Secret};
 use planaria_recipe::pool::Provider;
 use planaria_recipe::script::{Framework, Job};
-use planaria_recipe::setup::Step;
+use planaria_recipe::setup::{Step, Whence};
 use planaria_recipe::{JobSource, script};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
@@ -158,8 +158,15 @@ fn recheck(source: &JobSource, job: &Job) -> Result<()> {
 /// The script's name in the code's folder, and what is in that folder.
 fn listing(job: &Job, file: &Path) -> Result<(String, Listing)> {
     let folder = job.script.code_folder();
-    let runs = PathBuf::from(&job.output.dir);
-    let listing = Listing::read(Path::new(&folder), &[runs]).map_err(Failure::user)?;
+    let mut left_out = vec![PathBuf::from(&job.output.dir)];
+    // Files of secrets are for the script's environment alone.
+    left_out.extend(job.script.env.values().filter_map(|text| match text.whence() {
+        Ok(Whence::File(path)) => Some(at_home(path)),
+        _ => None,
+    }));
+    // What this command says may go to a file in the folder, which grows as it is read.
+    left_out.extend([1, 2].map(|own| PathBuf::from(format!("/proc/self/fd/{own}"))));
+    let listing = Listing::read(Path::new(&folder), &left_out).map_err(Failure::user)?;
     let absolute = file.canonicalize().map_err(Failure::user)?;
     let inside = absolute.strip_prefix(&listing.root).ok().and_then(Path::to_str);
     let Some(inside) = inside else {
@@ -181,14 +188,18 @@ fn outputs(job: &Job) -> Result<Patterns> {
     Patterns::new(&patterns).map_err(Failure::user)
 }
 
+/// `~/x` is in the user's home.
+fn at_home(path: &str) -> PathBuf {
+    match path.strip_prefix("~/") {
+        Some(rest) => user_home().join(rest),
+        None => PathBuf::from(path),
+    }
+}
+
 /// Where the data is on machines, and the step that brings it there.
 fn data(job: &Job) -> Result<(Option<String>, Option<Step>)> {
     let Some(path) = &job.script.data else { return Ok((None, None)) };
-    let here = match path.strip_prefix("~/") {
-        Some(rest) => user_home().join(rest),
-        None => PathBuf::from(path),
-    };
-    let here = here.canonicalize().map_err(|e| {
+    let here = at_home(path).canonicalize().map_err(|e| {
         Failure::user(format!("`{path}` cannot be read: {e}"))
             .hint("it is a file or folder of this machine")
     })?;

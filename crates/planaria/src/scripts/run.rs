@@ -50,6 +50,9 @@ use std::time::Duration;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// How long a lost machine is waited for before the others take its processes.
 const REPLACED_WITHIN: Duration = Duration::from_secs(60);
+/// How often a round may fail to be made ready on machines that are there, and the pause between.
+const UNREADY_MAX: u32 = 5;
+const UNREADY_PAUSE: Duration = Duration::from_secs(2);
 /// When it is first told that somebody has not found the others.
 const UNMET_TOLD: Duration = Duration::from_secs(30);
 /// Last lines of a failed process that are shown.
@@ -139,6 +142,8 @@ struct Running<'p> {
     first_start: Option<f64>,
     round_began: Option<Duration>,
     unmet_told: bool,
+    unready: u32,
+    not_before: Duration,
     stopped: Vec<u32>,
 }
 
@@ -181,6 +186,8 @@ impl<'p> Running<'p> {
             first_start: None,
             round_began: None,
             unmet_told: false,
+            unready: 0,
+            not_before: Duration::ZERO,
             stopped: Vec::new(),
         })
     }

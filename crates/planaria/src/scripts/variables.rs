@@ -61,7 +61,7 @@ impl Telling<'_> {
     /// What a process is told.
     pub fn told(&self, process: &Process) -> Told {
         let mut told = Told {
-            command: vec![self.job.python(), self.script.to_owned()],
+            command: vec![self.job.python(), self.script_path()],
             env: vec![("PYTHONUNBUFFERED".into(), "1".into())],
             interface: None,
             meeting: None,
@@ -84,6 +84,14 @@ impl Telling<'_> {
         }
         told.command.extend(self.arguments(process));
         told
+    }
+
+    /// Never what Python takes for an option.
+    fn script_path(&self) -> String {
+        match self.script.starts_with('-') {
+            true => format!("./{}", self.script),
+            false => self.script.to_owned(),
+        }
     }
 
     /// The script's own arguments, filled in.

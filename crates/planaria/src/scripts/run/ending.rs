@@ -10,6 +10,12 @@ use crate::scripts::watch::Sources;
 use planaria_fleet::ending::Ending;
 use planaria_protocol::event::What;
 use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Processes that ran for less time may have met others unseen.
+const STRANGERS_AFTER: Duration = Duration::from_secs(5);
+/// What notes on outputs say that could not be kept.
+const UNFETCHED: &str = "was not fetched";
 
 impl Running<'_> {
     /// Brings back what there is, gives the machines back, and says what came of it.
@@ -18,10 +24,11 @@ impl Running<'_> {
         let standing = self.machines.pool.standing();
         let layout = self.layout.clone();
         let from = layout.as_ref().map_or_else(|| sources(&standing), |l| ordered(l, &standing));
-        let is_wanted = !self.prepared.outputs.texts().is_empty() && self.round > 0;
-        if is_wanted {
-            self.bring_back(&from);
+        if matches!(end, End::Decided(Outcome::Completed)) {
+            self.tell_strangers();
         }
+        let is_wanted = !self.prepared.outputs.texts().is_empty() && self.round > 0;
+        let is_whole = !is_wanted || self.bring_back(&from);
         let faults = self.machines.pool.end();
         for fault in faults {
             self.progress.note(&format!("{fault}; `planaria down` gives it back"));
@@ -29,7 +36,12 @@ impl Running<'_> {
         drop(self.board.take());
         let (outcome, failed, failure) = match end {
             End::Never(failure) => ("failed", None, Some(failure)),
-            End::Decided(Outcome::Completed) => ("completed", None, None),
+            End::Decided(Outcome::Completed) => {
+                let message = "the script is done, but not all of its outputs came back";
+                let hint = "what is missing is told above; make room for it, and run it again";
+                let lost = || Failure::failed(message).hint(hint);
+                ("completed", None, (!is_whole).then(lost))
+            }
             End::Decided(Outcome::Interrupted) => ("interrupted", None, None),
             End::Decided(Outcome::Failed(failed)) => {
                 ("failed", self.failed(&failed), Some(self.failure(&failed)))
@@ -53,7 +65,25 @@ impl Running<'_> {
         Ok(Finished { report, path, summary, failure })
     }
 
-    fn bring_back(&mut self, from: &Sources) {
+    /// Tells of processes that have trained, each by itself, as scripts do that know of nobody else.
+    fn tell_strangers(&mut self) {
+        let began = self.round_began.unwrap_or_default();
+        let strangers = self.decider.never_met();
+        // What ends soon may have met others between two looks.
+        if strangers.is_empty() || self.clock.elapsed() - began < STRANGERS_AFTER {
+            return;
+        }
+        let names = strangers.iter().filter_map(|id| Some(self.process(*id)?.title()));
+        let names = names.collect::<Vec<_>>().join(", ");
+        let framework = self.prepared.framework.as_str();
+        self.progress.note(&format!(
+            "{names}: not seen to join the others; a script that does not start {framework}'s own \
+             way of training together trains as often as it has processes"
+        ));
+    }
+
+    /// Whether all that matches came back.
+    fn bring_back(&mut self, from: &Sources) -> bool {
         let round = self.fetching.finish(from);
         round.notes.iter().for_each(|note| self.progress.note(note));
         for fault in &round.faults {
@@ -61,7 +91,9 @@ impl Running<'_> {
         }
         let asked = self.prepared.job.script.output_patterns();
         let found = self.fetching.outputs.lock().expect("no thread panics with them").files();
-        if found == 0 && !asked.is_empty() {
+        let is_whole =
+            round.faults.is_empty() && !round.notes.iter().any(|n| n.contains(UNFETCHED));
+        if found == 0 && !asked.is_empty() && round.matched == 0 && round.faults.is_empty() {
             let patterns = asked.join("`, `");
             let code = self.prepared.job.script.code_folder();
             self.progress.note(&format!(
@@ -69,6 +101,7 @@ impl Running<'_> {
                  code's folder, `{code}`, in which the script is started"
             ));
         }
+        is_whole
     }
 
     fn failed(&self, failed: &decide::Failed) -> Option<Failed> {

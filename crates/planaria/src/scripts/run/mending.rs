@@ -1,6 +1,6 @@
 //! Processes that restart alone, and whether all have found each other.
 
-use super::{REPLACED_WITHIN, Running, UNMET_TOLD, ordered, sources};
+use super::{REPLACED_WITHIN, Running, UNMET_TOLD, UNREADY_MAX, ordered, sources};
 use crate::scripts::layout::{Layout, Process};
 use crate::scripts::machines::seat;
 use crate::scripts::round::{Readying, Unready};
@@ -35,9 +35,17 @@ impl Running<'_> {
                     let port = layout.processes[0].port;
                     self.settle(now, id, &standing.clone(), port);
                 }
-                Some(Err(Unready::Lost(_))) => {
-                    mending.readying = None;
-                    self.mending.insert(id, mending);
+                Some(Err(Unready::Lost(fault))) => {
+                    self.unready += 1;
+                    match self.unready >= UNREADY_MAX {
+                        // Where one cannot be made ready all are tried, which is bounded too.
+                        true => self.decider.all_again(now),
+                        false => {
+                            self.progress.note(&fault.to_string());
+                            mending.readying = None;
+                            self.mending.insert(id, mending);
+                        }
+                    }
                 }
                 // Its port is another's now: all get new ones.
                 Some(Err(Unready::Never(_))) => self.decider.all_again(now),

@@ -1,6 +1,6 @@
 //! From machines that are there to processes that run.
 
-use super::{REPLACED_WITHIN, Running, ordered, sources};
+use super::{REPLACED_WITHIN, Running, UNREADY_MAX, UNREADY_PAUSE, ordered, sources};
 use crate::cluster::pooling::failure;
 use crate::failure::Failure;
 use crate::scripts::decide::Member;
@@ -24,12 +24,19 @@ impl Running<'_> {
             match ready {
                 Ok(layout) => self.start_all(now, layout),
                 Err(Unready::Never(fault)) => return Some(failure(fault)),
-                // The pool sees to it.
-                Err(Unready::Lost(_)) => {}
+                // The pool sees to a machine that is lost; one that stays, and cannot, ends it.
+                Err(Unready::Lost(fault)) => {
+                    self.unready += 1;
+                    self.progress.note(&fault.to_string());
+                    if self.unready >= UNREADY_MAX {
+                        return Some(failure(fault));
+                    }
+                    self.not_before = now + UNREADY_PAUSE;
+                }
             }
             return None;
         }
-        let since = self.gathering?;
+        let since = self.gathering.filter(|_| now >= self.not_before)?;
         let standing = self.machines.pool.standing();
         let (wanted, coming) = (self.prepared.job.machine_count(), self.machines.pool.coming());
         let is_late = self.round > 0 && now.saturating_sub(since) > REPLACED_WITHIN;
@@ -63,6 +70,7 @@ impl Running<'_> {
             return;
         }
         self.gathering = None;
+        self.unready = 0;
         self.round += 1;
         self.book.begin(&layout, self.machines.are_here);
         self.told = self.tell(&layout);

@@ -201,13 +201,64 @@ fn an_interrupt_ends_all_of_it_and_brings_outputs_back() {
     }
 }
 
+/// A script that does not end when it is asked to, with a child that has left its group.
+const STUBBORN: &str = "import signal, subprocess, time\n\
+                        signal.signal(signal.SIGTERM, signal.SIG_IGN)\n\
+                        subprocess.Popen(['sleep', '986'], start_new_session=True)\n\
+                        print('under way', flush=True)\ntime.sleep(600)\n";
+
+#[test]
+fn whoever_is_killed_leaves_nothing_of_the_script() {
+    let Some(hosts) = Hosts::up(2, &[]) else { return };
+    for victim in ["agent [t]ask", "agent [h]ost", "[t]rain.py"] {
+        let desk = desk(STUBBORN, "framework: plain, max_restarts: 0", &two(&hosts));
+        let mut training = desk.start(&["run", "job.yaml"], &[]);
+        desk.hears(&mut training, "[worker 1 · h2] under way");
+        desk.hears(&mut training, "[worker 0 · h1] under way");
+        assert_eq!(hosts.on(2, &format!("pkill -9 -f '{victim}'; echo $?")), "0");
+        let output = training.end();
+        assert_ne!(output.status.code(), Some(0), "{}", desk.said());
+        for host in 1..=2 {
+            crate::support::eventually("all of it ends", || {
+                hosts.on(host, "pgrep -f '[t]rain.py|[s]leep 986' || true").is_empty()
+            });
+        }
+        if !crate::support::pooled::holds(&desk.run()).is_empty() {
+            desk.give(&["down", &crate::support::pooled::id(&desk.run())], 0);
+        }
+        hosts_are_clean(&hosts, &[1, 2], &desk.run());
+    }
+}
+
+#[test]
+fn a_checkpoint_that_is_written_all_the_time_outlives_its_machine() {
+    let Some(hosts) = Hosts::up(2, &[]) else { return };
+    let config = hosts.path("ssh_config").display().to_string();
+    let pool = format!("{{provider: ssh, hosts: [h1, h2], machines: 1, ssh: {{config: {config}}}");
+    let script = "import os, time\nstart = int(open('at').read()) if os.path.exists('at') else 0\n\
+                  print('begins at', start, flush=True)\n\
+                  for step in range(start, 100000):\n    \
+                  open('new', 'w').write(str(step))\n    os.rename('new', 'at')\n    \
+                  time.sleep(0.5)\n    print('step', step, flush=True)\n    \
+                  if start and step > start + 3: break\n";
+    let desk = desk(script, "framework: plain, outputs: at", &pool);
+    let mut training = desk.start(&["run", "job.yaml"], &[]);
+    desk.hears(&mut training, "· h1] step 30");
+    hosts.tell("kill", 1);
+    let output = training.end();
+    let said = desk.said();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let again = said.rsplit_once("begins at ").expect("it begins again").1;
+    let at: u32 = again.lines().next().and_then(|n| n.trim().parse().ok()).expect("a number");
+    assert!(at >= 5, "it goes on from what was kept: {said}");
+    hosts.tell("start", 1);
+    desk.give(&["down", &crate::support::pooled::id(&desk.run())], 0);
+}
+
 #[test]
 fn a_command_that_is_killed_leaves_nothing() {
     let Some(hosts) = Hosts::up(2, &[]) else { return };
-    let script = "import subprocess, time\n\
-                  subprocess.Popen(['sleep', '986'], start_new_session=True)\n\
-                  print('under way', flush=True)\ntime.sleep(600)\n";
-    let desk = desk(script, "framework: plain", &two(&hosts));
+    let desk = desk(STUBBORN, "framework: plain", &two(&hosts));
     let mut training = desk.start(&["run", "job.yaml"], &[]);
     desk.hears(&mut training, "[worker 1 · h2] under way");
     desk.hears(&mut training, "[worker 0 · h1] under way");
