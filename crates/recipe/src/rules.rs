@@ -15,7 +15,7 @@ use crate::model::Layer;
 use crate::node::{Kind, Node};
 use crate::script::Job;
 use crate::sections::{Data, Part, Recipe};
-use crate::train::{Loss, Optimizer, Train};
+use crate::train::{Loss, Method, Optimizer, Train};
 
 /// Longest `name`.
 const NAME_CHARS_MAX: usize = 64;
@@ -216,6 +216,15 @@ fn blocks(layers: &[Layer], path: &str, found: &mut Vec<Finding>) {
 
 fn train(recipe: &Recipe, found: &mut Vec<Finding>) {
     let train = &recipe.train;
+    let unbuilt = [
+        ("method", train.method != Method::Sync),
+        ("coded", train.coded.is_some()),
+        ("redundancy", train.redundancy > 0),
+    ];
+    for (key, _) in unbuilt.into_iter().filter(|(_, is_asked)| *is_asked) {
+        let message = format!("`train.{key}`: coded training and redundancy are not built yet");
+        found.push(Finding::new(format!("train.{key}"), message).hint("leave it out"));
+    }
     if train.clip_norm.is_some_and(|norm| norm <= 0.0) {
         found.push(
             Finding::new("train.clip_norm", "`train.clip_norm` must be above 0")

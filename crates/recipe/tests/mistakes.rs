@@ -80,6 +80,10 @@ fn keys() {
         "1:27 unknown key `lr` in `train.optimizer.sgd` // did you mean `learning_rate`?",
     );
     check_section(
+        "train: {redundancy: 1}",
+        "1:21 `train.redundancy`: coded training and redundancy are not built yet // leave it out",
+    );
+    check_section(
         "train: {learning_rate: 0.1}",
         "1:9 unknown key `learning_rate` in `train` // write `optimizer: {sgd: {learning_rate: …}}`",
     );

@@ -27,7 +27,9 @@ impl Running<'_> {
                 // The pool sees to a machine that is lost; one that stays, and cannot, ends it.
                 Err(Unready::Lost(fault)) => {
                     self.unready += 1;
-                    self.progress.note(&fault.to_string());
+                    if self.unready == 1 {
+                        self.progress.note(&format!("{fault}; trying again"));
+                    }
                     if self.unready >= UNREADY_MAX {
                         return Some(failure(fault));
                     }
