@@ -251,3 +251,19 @@ fn ports_fit_below_the_last() {
     );
     check("port: 65533, roles: {worker: 4, ps: 2}", "pool: {machines: 2}", "");
 }
+
+#[test]
+fn the_examples_are_sound() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/scripts");
+    let mut found = 0;
+    for entry in std::fs::read_dir(folder).expect("examples").flatten() {
+        let path = entry.path();
+        if path.extension().is_some_and(|extension| extension == "yaml") {
+            found += 1;
+            let job = JobSource::load(&path, &[]).unwrap_or_else(|mistakes| panic!("{mistakes}"));
+            let file = format!("{folder}/../../{}", job.recipe().script.file);
+            assert!(std::path::Path::new(&file).is_file(), "{file}");
+        }
+    }
+    assert!(found >= 8, "{found} recipes");
+}

@@ -257,3 +257,25 @@ fn unreadable(path: &str, why: &io::Error) -> Fault {
     let what = format!("`{path}` cannot be read: {why}");
     Fault::fix("setup", what, "paths are relative to the current directory, or begin with `~/`")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_requirements_stand_for_their_packages() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("requirements.txt");
+        let listed = "# for training\ntorch==2.5.0  # pinned\n\nnumpy>=2; python_version > '3.9'\n";
+        std::fs::write(&file, listed).unwrap();
+        let reference = format!("-r {}", file.display());
+        let words = Words::Several(vec!["six".into(), reference.clone()]);
+        let packages = requirements(&words).unwrap();
+        assert_eq!(packages, ["six", "torch==2.5.0", "numpy>=2; python_version > '3.9'"]);
+        std::fs::write(&file, "numpy\n--index-url x\n").unwrap();
+        let fault = requirements(&Words::One(reference)).unwrap_err();
+        assert!(fault.what.contains("line 2 of"), "{fault}");
+        let fault = requirements(&Words::One("-r /no/such".into())).unwrap_err();
+        assert!(fault.what.contains("/no/such"), "{fault}");
+    }
+}
