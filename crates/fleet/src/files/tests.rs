@@ -58,8 +58,13 @@ impl Place {
             probe: None,
         };
         let home = home.to_path_buf();
-        let setting =
-            Setting { program: "/bin/false".into(), run: "r".into(), home: home.clone(), hello };
+        let setting = Setting {
+            program: "/bin/false".into(),
+            run: "r".into(),
+            home: home.clone(),
+            hello,
+            is_alone: false,
+        };
         let host = std::thread::spawn(move || {
             serve::run(setting, host_reads, host_writes, &Still).expect("it serves")
         });

@@ -43,6 +43,8 @@ pub struct Setting {
     pub home: PathBuf,
     /// What the machine is; its folder is filled in here.
     pub hello: Hello,
+    /// Whether all that is below this process is the host's, so that it may end what agents left.
+    pub is_alone: bool,
 }
 
 /// Why a host has left its channel.
@@ -70,8 +72,10 @@ pub fn run(
     writing: impl Write + Send + 'static,
     clock: &dyn Clock,
 ) -> io::Result<Leave> {
-    let Setting { program, run, home, mut hello } = setting;
-    keeper::adopt();
+    let Setting { program, run, home, mut hello, is_alone } = setting;
+    if is_alone {
+        keeper::adopt();
+    }
     let place = Folder::make(&home, &run)?;
     hello.folder = place.path.display().to_string();
     hello.probe = probe();
@@ -87,7 +91,8 @@ pub fn run(
     let doing = Doing::new(&home, &place.path, words.clone());
     let desk = Desk::open(&home, &place.run, words.clone())?;
     let logs = Logs { folder: logs, read: BTreeMap::new() };
-    let mut host = Host { run, fleet, doing, desk, words, logs, processes: BTreeMap::new() };
+    let processes = BTreeMap::new();
+    let mut host = Host { run, fleet, doing, desk, words, logs, processes, is_alone };
     host.say(FromHost::Hello(hello));
     let leave = host.work(&inbox, clock);
     host.end();
@@ -127,6 +132,7 @@ struct Host {
     logs: Logs,
     /// By number here, what the controller calls each process.
     processes: BTreeMap<u32, u32>,
+    is_alone: bool,
 }
 
 impl Host {
@@ -218,12 +224,18 @@ impl Host {
         let exits = self.fleet.exits(Duration::ZERO);
         if !exits.is_empty() {
             self.pass_logs();
-            keeper::end_orphans();
+            self.end_orphans();
         }
         for Exit { pid, ending, .. } in exits {
             if let Some(process) = self.processes.remove(&pid) {
                 self.say(FromHost::Ended { process, ending: Ended::from(ending) });
             }
+        }
+    }
+
+    fn end_orphans(&self) {
+        if self.is_alone {
+            keeper::end_orphans();
         }
     }
 
@@ -249,7 +261,7 @@ impl Host {
         self.doing.end();
         self.fleet.hang_up();
         drop(self.fleet.end(FAREWELL));
-        keeper::end_orphans();
+        self.end_orphans();
         // Where agents worked: nobody does any more.
         self.desk.end();
         self.pass_logs();

@@ -120,7 +120,7 @@ fn setting(run: &str, ends: (Option<String>, Option<String>)) -> Result<Setting>
     let home = user_home().join(FOLDER);
     std::fs::create_dir_all(&home).context(|| format!("cannot create `{}`", home.display()))?;
     let hello = hello(&home, ends);
-    Ok(Setting { program: OWN.into(), run: run.to_owned(), home, hello })
+    Ok(Setting { program: OWN.into(), run: run.to_owned(), home, hello, is_alone: true })
 }
 
 /// What the machine is; `ends` are the addresses of the controller and of this machine, where they

@@ -77,7 +77,13 @@ fn host(calling: Calling, home: &Path) -> JoinHandle<Leave> {
             folder: String::new(),
             probe: None,
         };
-        let setting = Setting { program: "/bin/false".into(), run: "r-1".into(), home, hello };
+        let setting = Setting {
+            program: "/bin/false".into(),
+            run: "r-1".into(),
+            home,
+            hello,
+            is_alone: false,
+        };
         let (reading, writing) = carried::halves(reached.sender.clone(), reached.receiver);
         let left = serve::run(setting, reading, writing, &Still).expect("it serves");
         reached.sender.close();
