@@ -249,7 +249,29 @@ fn train(recipe: &Recipe, found: &mut Vec<Finding>) {
             .hint("set `data.validation`, such as `validation: 0.1`"),
         );
     }
+    redundancy(recipe, found);
     optimizer(train, found);
+}
+
+fn redundancy(recipe: &Recipe, found: &mut Vec<Finding>) {
+    let (key, redundancy) = ("train.redundancy", recipe.train.redundancy);
+    if redundancy == 0 {
+        return;
+    }
+    if recipe.train.method != Method::Sync {
+        let message = "`train.redundancy` works with `method: sync` only";
+        let hint = "leave it out: coded data has its own redundancy, `coded.machines` beyond \
+                    `coded.threshold`";
+        found.push(Finding::new(key, message).hint(hint));
+    }
+    // A run in one process has nobody to lose.
+    let workers = recipe.pool.workers.max();
+    if !recipe.pool.is_one_process() && workers <= redundancy {
+        let needed = redundancy + 1;
+        let message = format!("`train.redundancy` is {redundancy}, but `pool.workers` is {workers}");
+        let hint = format!("set `pool.workers` to {needed} or more: each shard is on {needed}");
+        found.push(Finding::new(key, message).hint(hint));
+    }
 }
 
 fn optimizer(train: &Train, found: &mut Vec<Finding>) {
