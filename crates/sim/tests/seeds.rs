@@ -49,8 +49,8 @@ fn also_with_each_shard_on_several_workers() {
 /// again, and how many were committed in the pause.
 fn paused(lab: &mut Lab, seed: u64, redundancy: u32) -> (usize, usize) {
     let mut plan = Plan::new(seed, Lab::RECIPES, Some(3), false);
-    (plan.recipe, plan.redundancy, plan.shard) = (0, redundancy, Duration::from_millis(20));
-    let (at, pause) = (Duration::from_millis(900), Duration::from_millis(700));
+    (plan.recipe, plan.redundancy, plan.shard) = (0, redundancy, Duration::from_millis(80));
+    let (at, pause) = (Duration::from_millis(900), Duration::from_millis(1500));
     plan.faults = vec![(at, Fault::Pause(Whom::Worker, pause))];
     plan.heal = at + pause;
     let (mut healed, mut commits, mut is_paused) = (0, 0, false);
