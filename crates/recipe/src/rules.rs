@@ -268,7 +268,8 @@ fn redundancy(recipe: &Recipe, found: &mut Vec<Finding>) {
     let workers = recipe.pool.workers.max();
     if !recipe.pool.is_one_process() && workers <= redundancy {
         let needed = redundancy + 1;
-        let message = format!("`train.redundancy` is {redundancy}, but `pool.workers` is {workers}");
+        let message =
+            format!("`train.redundancy` is {redundancy}, but `pool.workers` is {workers}");
         let hint = format!("set `pool.workers` to {needed} or more: each shard is on {needed}");
         found.push(Finding::new(key, message).hint(hint));
     }

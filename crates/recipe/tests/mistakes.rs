@@ -540,9 +540,5 @@ fn redundancy() {
         "redundancy: 2",
         "1:9 `train.redundancy` is 2, but `pool.workers` is 2 // set `pool.workers` to 3 or more: each shard is on 3",
     );
-    check(
-        "workers: 3",
-        "redundancy: 16",
-        "1:21 `train.redundancy` must be at most 15, but is 16",
-    );
+    check("workers: 3", "redundancy: 16", "1:21 `train.redundancy` must be at most 15, but is 16");
 }

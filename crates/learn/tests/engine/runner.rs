@@ -246,7 +246,7 @@ fn what_is_given_up_is_not_handed_out_and_leaves_nothing_behind() {
             for shards in [0, 1, 5] {
                 let (asked, handed_out) = (AtomicUsize::new(0), AtomicUsize::new(0));
                 let hooks = Hooks {
-                    ready: &|_| drop(handed_out.fetch_add(1, Ordering::Relaxed)),
+                    ready: &|_| _ = handed_out.fetch_add(1, Ordering::Relaxed),
                     is_over: &|| asked.fetch_add(1, Ordering::Relaxed) >= shards,
                 };
                 let n = classes.len();

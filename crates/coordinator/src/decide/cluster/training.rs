@@ -144,7 +144,8 @@ impl Cluster {
                 self.decide(Action::ToServer(server, round), "the round before is under way");
             }
             // Everyone's own come first, so that they are computed first.
-            let dealt: Vec<Share> = self.dealt().filter(|s| !s.shards.is_empty()).cloned().collect();
+            let dealt: Vec<Share> =
+                self.dealt().filter(|s| !s.shards.is_empty()).cloned().collect();
             for Share { worker, shards } in dealt {
                 self.lease_to(worker, round.clone(), shards, "the round before is under way");
             }
