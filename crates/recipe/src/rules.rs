@@ -216,13 +216,9 @@ fn blocks(layers: &[Layer], path: &str, found: &mut Vec<Finding>) {
 
 fn train(recipe: &Recipe, found: &mut Vec<Finding>) {
     let train = &recipe.train;
-    let unbuilt = [
-        ("method", train.method != Method::Sync),
-        ("coded", train.coded.is_some()),
-        ("redundancy", train.redundancy > 0),
-    ];
+    let unbuilt = [("method", train.method != Method::Sync), ("coded", train.coded.is_some())];
     for (key, _) in unbuilt.into_iter().filter(|(_, is_asked)| *is_asked) {
-        let message = format!("`train.{key}`: coded training and redundancy are not built yet");
+        let message = format!("`train.{key}`: coded training is not built yet");
         found.push(Finding::new(format!("train.{key}"), message).hint("leave it out"));
     }
     if train.clip_norm.is_some_and(|norm| norm <= 0.0) {

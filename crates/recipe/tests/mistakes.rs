@@ -80,8 +80,8 @@ fn keys() {
         "1:27 unknown key `lr` in `train.optimizer.sgd` // did you mean `learning_rate`?",
     );
     check_section(
-        "train: {redundancy: 1}",
-        "1:21 `train.redundancy`: coded training and redundancy are not built yet // leave it out",
+        "train: {coded: {threshold: 2, machines: 3}}",
+        "1:16 `train.coded`: coded training is not built yet // leave it out",
     );
     check_section(
         "train: {learning_rate: 0.1}",
@@ -538,7 +538,7 @@ fn redundancy() {
     check(
         "workers: 2",
         "redundancy: 2",
-        "1:9 `train.redundancy` is 2, but `pool.workers` is 2 // set `pool.workers` to 3 or more: each shard is on 3",
+        "1:21 `train.redundancy` is 2, but `pool.workers` is 2 // set `pool.workers` to 3 or more: each shard is on 3",
     );
     check("workers: 3", "redundancy: 16", "1:21 `train.redundancy` must be at most 15, but is 16");
 }
