@@ -212,15 +212,14 @@ impl Cluster {
     fn maybe_redeal(&mut self, now: Duration, step: u64) {
         let active = self.members.active(self.wanted);
         let same = self.shares.iter().map(|s| s.worker).eq(active.iter().copied());
+        if same && now.saturating_sub(self.redealt).as_secs_f64() < REDEAL_SECONDS {
+            return;
+        }
+        // Also where others come and go so often that nothing else is ever looked at.
         let mut forgiven = false;
-        if same {
-            if now.saturating_sub(self.redealt).as_secs_f64() < REDEAL_SECONDS {
-                return;
-            }
-            for worker in &active {
-                let member = self.members.workers.get_mut(worker);
-                forgiven |= member.is_some_and(|member| member.forgive(now));
-            }
+        for worker in &active {
+            let member = self.members.workers.get_mut(worker);
+            forgiven |= member.is_some_and(|member| member.forgive(now));
         }
         self.redealt = now;
         let speeds = self.members.speeds(&active);
