@@ -538,7 +538,7 @@ fn redundancy() {
     check(
         "workers: 2",
         "redundancy: 2",
-        "1:9 `train.redundancy` is 2, but `pool.workers` is 2 // set `pool.workers` to 3 or more: each shard is on 3",
+        "1:21 `train.redundancy` is 2, but `pool.workers` is 2 // set `pool.workers` to 3 or more: each shard is on 3",
     );
     check(
         "workers: 3",
