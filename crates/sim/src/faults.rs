@@ -7,7 +7,7 @@ use planaria_protocol::message::Agent;
 use std::time::Duration;
 
 /// Tells the coin that redundancy is chosen by from the seed's own.
-const REDUNDANCY: u64 = 0x5eed_0f_c0_91e5;
+const REDUNDANCY: u64 = 0x5eed_0fc0_91e5;
 
 /// Something that goes wrong. Whom it strikes is chosen when it does.
 #[derive(Debug, Clone, PartialEq)]
