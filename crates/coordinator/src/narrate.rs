@@ -21,7 +21,7 @@ pub fn line(what: &What, reason: &str) -> Option<String> {
         }
         What::Lost { agent, reason, .. } => format!("{agent} was lost: {reason}"),
         What::Suspected { agent, step, shards, seconds } => format!(
-            "{agent} is late: step {step} has waited {seconds:.3} s for its shards ({shards}), which others compute now"
+            "{agent} is late by {seconds:.3} s at step {step}; others compute its shards ({shards})"
         ),
         What::Regained { agent } => format!("{agent} answers again"),
         What::Healed { step, after, stalled_seconds, .. } => {

@@ -29,6 +29,7 @@ fn cluster(clip: bool) -> Cluster {
         workers_min: 1,
         servers: 1,
         shards: 4,
+        redundancy: 0,
         blocks: BLOCKS,
         batch: 2,
         clip_norm: clip.then_some(1.0),

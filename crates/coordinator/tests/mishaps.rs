@@ -34,6 +34,7 @@ fn config(workers: u32, servers: u32) -> Config {
         workers_min: workers,
         servers,
         shards: 4,
+        redundancy: 0,
         blocks: BLOCKS,
         batch: 8,
         clip_norm: None,

@@ -19,7 +19,7 @@ mod network;
 mod program;
 pub mod scores;
 
-pub use engine::runner::{Ready, Runner};
+pub use engine::runner::{Hooks, Ready, Runner};
 pub use engine::shard::{Draw, Score};
 pub use engine::statistics::Statistics;
 pub use engine::trainer::{Settings, StepResult, Trainer, Weights};

@@ -281,6 +281,7 @@ fn config(launch: &Launch) -> (Config, Vec<(u64, u64)>) {
         workers_min: size.workers_min,
         servers: size.servers,
         shards: recipe.train.shards as u32,
+        redundancy: recipe.train.redundancy as u32,
         blocks: blocks as u32,
         batch: recipe.train.batch as u64,
         clip_norm: recipe.train.clip_norm,

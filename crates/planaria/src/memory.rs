@@ -37,7 +37,9 @@ pub fn estimate_cluster_bytes(plan: &Plan, workers: usize, threads: usize) -> u6
     let kept = 1 + slots(&train.optimizer) as u64;
     let workers = workers.max(1) as u64;
     let computing = workers.min(train.shards as u64);
-    let copies = 3 * kept + 1 + computing + 3 * workers + train.shards as u64;
+    // With redundancy several bring the same.
+    let brought = computing.saturating_mul(1 + train.redundancy as u64);
+    let copies = 3 * kept + 1 + brought + 3 * workers + train.shards as u64;
     let parameters = plan.parameters.saturating_add(plan.state).saturating_mul(copies);
     let busy = computing.saturating_mul(threads as u64).min(train.shards as u64);
     parameters.saturating_add(activations(plan).saturating_mul(busy)).saturating_mul(FLOAT_BYTES)

@@ -216,13 +216,9 @@ fn blocks(layers: &[Layer], path: &str, found: &mut Vec<Finding>) {
 
 fn train(recipe: &Recipe, found: &mut Vec<Finding>) {
     let train = &recipe.train;
-    let unbuilt = [
-        ("method", train.method != Method::Sync),
-        ("coded", train.coded.is_some()),
-        ("redundancy", train.redundancy > 0),
-    ];
+    let unbuilt = [("method", train.method != Method::Sync), ("coded", train.coded.is_some())];
     for (key, _) in unbuilt.into_iter().filter(|(_, is_asked)| *is_asked) {
-        let message = format!("`train.{key}`: coded training and redundancy are not built yet");
+        let message = format!("`train.{key}`: coded training is not built yet");
         found.push(Finding::new(format!("train.{key}"), message).hint("leave it out"));
     }
     if train.clip_norm.is_some_and(|norm| norm <= 0.0) {
@@ -249,7 +245,30 @@ fn train(recipe: &Recipe, found: &mut Vec<Finding>) {
             .hint("set `data.validation`, such as `validation: 0.1`"),
         );
     }
+    redundancy(recipe, found);
     optimizer(train, found);
+}
+
+fn redundancy(recipe: &Recipe, found: &mut Vec<Finding>) {
+    let (key, redundancy) = ("train.redundancy", recipe.train.redundancy);
+    if redundancy == 0 {
+        return;
+    }
+    if recipe.train.method != Method::Sync {
+        let message = "`train.redundancy` works with `method: sync` only";
+        let hint = "leave it out: coded data has its own redundancy, `coded.machines` beyond \
+                    `coded.threshold`";
+        found.push(Finding::new(key, message).hint(hint));
+    }
+    // A run in one process has nobody to lose.
+    let workers = recipe.pool.workers.max();
+    if !recipe.pool.is_one_process() && workers <= redundancy {
+        let needed = redundancy + 1;
+        let message =
+            format!("`train.redundancy` is {redundancy}, but `pool.workers` is {workers}");
+        let hint = format!("set `pool.workers` to {needed} or more: each shard is on {needed}");
+        found.push(Finding::new(key, message).hint(hint));
+    }
 }
 
 fn optimizer(train: &Train, found: &mut Vec<Finding>) {

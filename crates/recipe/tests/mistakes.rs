@@ -80,8 +80,8 @@ fn keys() {
         "1:27 unknown key `lr` in `train.optimizer.sgd` // did you mean `learning_rate`?",
     );
     check_section(
-        "train: {redundancy: 1}",
-        "1:21 `train.redundancy`: coded training and redundancy are not built yet // leave it out",
+        "train: {coded: {threshold: 2, machines: 3}}",
+        "1:9 `train.coded`: coded training is not built yet // leave it out",
     );
     check_section(
         "train: {learning_rate: 0.1}",
@@ -520,5 +520,29 @@ fn callers_attach_mistakes_to_keys() {
     assert_eq!(
         places,
         [(3, 10, "no file or folder `nowhere`"), (5, 9, "unknown key `x` in `train`")]
+    );
+}
+
+#[test]
+fn redundancy() {
+    let check = |workers: &str, train: &str, expect: &str| {
+        let text = format!(
+            "train: {{{train}}}\npool: {{{workers}}}\nname: a\ndata: {{train: digits}}\nmodel: {{preset: mlp}}"
+        );
+        check(&text, expect);
+    };
+    check("workers: 3", "redundancy: 2", "");
+    check("workers: {min: 1, max: 3}", "redundancy: 2", "");
+    // In one process there is nobody to lose.
+    check("workers: 1", "redundancy: 2", "");
+    check(
+        "workers: 2",
+        "redundancy: 2",
+        "1:21 `train.redundancy` is 2, but `pool.workers` is 2 // set `pool.workers` to 3 or more: each shard is on 3",
+    );
+    check(
+        "workers: 3",
+        "redundancy: 16",
+        "1:21 `train.redundancy` must be a whole number from 0 to 15, but is 16",
     );
 }

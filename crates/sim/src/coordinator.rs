@@ -140,7 +140,7 @@ impl Coordinator {
             _ => state.clone(),
         };
         let setup = Setup::of(&world.bench.recipe, &world.bench.facts);
-        let (config, ranges) = world.bench.config(workers, world.plan.workers_min);
+        let (config, ranges) = world.bench.config(&world.plan, workers);
         let started = Started {
             run_id: "sim".into(),
             recipe: "sim".into(),

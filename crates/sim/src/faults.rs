@@ -6,6 +6,9 @@ use crate::world::World;
 use planaria_protocol::message::Agent;
 use std::time::Duration;
 
+/// Tells the coin that redundancy is chosen by from the seed's own.
+const REDUNDANCY: u64 = 0x5eed_0fc0_91e5;
+
 /// Something that goes wrong. Whom it strikes is chosen when it does.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Fault {
@@ -63,6 +66,8 @@ pub struct Plan {
     pub workers: u32,
     /// Workers below which the run waits.
     pub workers_min: u32,
+    /// Workers beyond the first that compute each shard.
+    pub redundancy: u32,
     /// Time that a shard takes to compute.
     pub shard: Duration,
     /// Bytes that may wait for a worker besides two steps' parameters.
@@ -90,6 +95,8 @@ impl Plan {
             recipe,
             workers,
             workers_min: coin.pick(&[1, 1, 1, 2]).min(workers),
+            // A coin of its own, so that seeds from before redundancy stay what they were.
+            redundancy: Coin::new(seed ^ REDUNDANCY).pick(&[0, 0, 0, 1, 1, 2]),
             shard,
             spare_bytes: coin.pick(&[0, 1 << 20]),
             keep: coin.pick(&[1, 2]),

@@ -5,6 +5,7 @@
 //! is kept: a shard is the same shard whoever computes it, and that the parameters it is computed
 //! with are the run's is compared each time.
 
+use crate::faults::Plan;
 use crate::verdict::{Broken, timeless_state, timeless_what};
 use planaria_coordinator::decide::cluster::Config;
 use planaria_coordinator::decide::course::{Course, Done, Next, Setup};
@@ -250,7 +251,8 @@ impl Bench {
         let desk = Desk { shelves: shelves.to_vec(), pushes: Mutex::default() };
         let parameters = &self.weights[task.step as usize].parameters;
         let mut first = FirstBlocks::default();
-        compute(&mut self.runner, &desk, parameters, &portion, (train.shards, &mut first));
+        let cut = (train.shards, &mut first);
+        compute(&mut self.runner, &desk, parameters, &portion, cut, &|| false);
         let mut pushes = desk.pushes.into_inner().expect("no thread panics with the list");
         // A courier may have carried some of the first; the order of the others is theirs.
         let until = pushes.iter().position(|(_, push, _)| matches!(push, Push::Shard { .. }));
@@ -309,13 +311,14 @@ impl Bench {
     }
 
     /// The shape of a cluster, and the parameters of each server.
-    pub fn config(&self, workers: u32, workers_min: u32) -> (Config, Vec<(u64, u64)>) {
+    pub fn config(&self, plan: &Plan, workers: u32) -> (Config, Vec<(u64, u64)>) {
         let facts = &self.facts;
         let config = Config {
             workers,
-            workers_min,
+            workers_min: plan.workers_min,
             servers: self.servers,
             shards: self.recipe.train.shards as u32,
+            redundancy: plan.redundancy,
             blocks: facts.parameters.div_ceil(BLOCK as u64) as u32,
             batch: self.recipe.train.batch as u64,
             clip_norm: self.recipe.train.clip_norm,

@@ -35,13 +35,16 @@ use world::{Outcome, Trace, World};
 pub struct Options {
     /// Workers, where the seed is not to choose.
     pub workers: Option<u32>,
+    /// Workers beyond the first that compute each shard, where the seed is not to choose.
+    pub redundancy: Option<u32>,
     /// Whether nothing goes wrong.
     pub calm: bool,
 }
 
 /// Runs the world of a seed; `trace` hears everything that happens in it.
 pub fn run<'a>(lab: &'a mut Lab, seed: u64, options: Options, trace: Option<Trace<'a>>) -> Outcome {
-    let plan = Plan::new(seed, Lab::RECIPES, options.workers, !options.calm);
+    let mut plan = Plan::new(seed, Lab::RECIPES, options.workers, !options.calm);
+    plan.redundancy = options.redundancy.unwrap_or(plan.redundancy);
     let bench = lab.bench(plan.recipe);
     World::new(seed, plan, bench, trace).live()
 }

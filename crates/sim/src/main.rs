@@ -27,6 +27,9 @@ struct Arguments {
     /// Workers, in place of those that the seed chooses.
     #[arg(long)]
     workers: Option<u32>,
+    /// Workers beyond the first that compute each shard, in place of what the seed chooses.
+    #[arg(long)]
+    redundancy: Option<u32>,
     /// Let nothing go wrong.
     #[arg(long)]
     calm: bool,
@@ -41,11 +44,11 @@ struct Arguments {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let mut out = std::io::stdout().lock();
-    let Arguments { workers, calm, trace, .. } = arguments;
+    let Arguments { workers, redundancy, calm, trace, .. } = arguments;
     if arguments.scale {
         return show_costs(&mut out);
     }
-    let options = Options { workers, calm };
+    let options = Options { workers, redundancy, calm };
     let seeds = match arguments.seed {
         Some(seed) => seed..seed + 1,
         None => arguments.from..arguments.from + arguments.seeds,
@@ -72,6 +75,9 @@ fn main() -> ExitCode {
             let mut replay = format!("./dev sim --seed {seed} --trace");
             if let Some(workers) = workers {
                 replay += &format!(" --workers {workers}");
+            }
+            if let Some(redundancy) = redundancy {
+                replay += &format!(" --redundancy {redundancy}");
             }
             if calm {
                 replay += " --calm";

@@ -59,6 +59,7 @@ pub fn measure(workers: u32, steps: u64, clock: impl Fn() -> Duration) -> Cost {
         workers_min: 1,
         servers: SERVERS,
         shards: workers,
+        redundancy: 0,
         blocks: 64,
         batch: u64::from(workers),
         clip_norm: None,

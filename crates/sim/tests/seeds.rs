@@ -1,8 +1,11 @@
 //! Simulated runs with faults: some hundred seeds, the same every time, and every seed that once
 //! found something.
 
+use planaria_sim::faults::{Fault, Plan, Whom};
 use planaria_sim::lab::Lab;
+use planaria_sim::world::World;
 use planaria_sim::{Options, run};
+use std::time::Duration;
 
 /// Runs these; the message names the command that shows what happened.
 fn hold(seeds: impl IntoIterator<Item = u64>, options: Options) {
@@ -10,7 +13,11 @@ fn hold(seeds: impl IntoIterator<Item = u64>, options: Options) {
     for seed in seeds {
         let outcome = run(&mut lab, seed, options, None);
         if let Some(broken) = outcome.broken {
-            panic!("seed {seed}: {broken}\nreplay: ./dev sim --seed {seed} --trace");
+            let Options { workers, redundancy, calm } = options;
+            panic!(
+                "seed {seed}: {broken}\nreplay: ./dev sim --seed {seed} --trace (and --workers \
+                 {workers:?} --redundancy {redundancy:?} --calm {calm}, where they are something)"
+            );
         }
     }
 }
@@ -29,6 +36,48 @@ fn whatever_goes_wrong_what_must_hold_does() {
 fn also_with_other_numbers_of_workers() {
     hold(200..260, Options { workers: Some(1), ..Options::default() });
     hold(260..300, Options { workers: Some(8), ..Options::default() });
+}
+
+#[test]
+fn also_with_each_shard_on_several_workers() {
+    hold(600..720, Options { redundancy: Some(1), ..Options::default() });
+    hold(720..780, Options { redundancy: Some(2), workers: Some(4), calm: false });
+    hold(780..800, Options { redundancy: Some(1), workers: Some(3), calm: true });
+}
+
+/// Steps of which a worker that is paused had shards: how many waited for somebody to compute them
+/// again, and how many were committed in the pause.
+fn paused(lab: &mut Lab, seed: u64, redundancy: u32) -> (usize, usize) {
+    let mut plan = Plan::new(seed, Lab::RECIPES, Some(3), false);
+    (plan.recipe, plan.redundancy, plan.shard) = (0, redundancy, Duration::from_millis(80));
+    let (at, pause) = (Duration::from_millis(900), Duration::from_millis(1500));
+    plan.faults = vec![(at, Fault::Pause(Whom::Worker, pause))];
+    plan.heal = at + pause;
+    let (mut healed, mut commits, mut is_paused) = (0, 0, false);
+    let mut hear = |line: &str| {
+        is_paused |= line.contains("FAULT Pause(");
+        is_paused &= !line.contains("HEALED");
+        healed += usize::from(line.contains("DECIDES Record(Healed"));
+        let commits_now = line.contains("DECIDES ToServer(0, Commit");
+        commits += usize::from(is_paused && commits_now);
+    };
+    let bench = lab.bench(plan.recipe);
+    let outcome = World::new(seed, plan, bench, Some(Box::new(&mut hear))).live();
+    assert_eq!(outcome.broken, None, "seed {seed}");
+    assert_eq!(outcome.faults, ["pause"], "seed {seed}");
+    (healed, commits)
+}
+
+#[test]
+fn whoever_is_paused_is_not_waited_for_where_others_have_its_shards() {
+    let mut lab = Lab::default();
+    for seed in 0..4 {
+        let (healed, _) = paused(&mut lab, seed, 0);
+        assert!(healed > 0, "seed {seed}: alone with its shards, it is waited for");
+        let (healed, commits) = paused(&mut lab, seed, 1);
+        assert_eq!(healed, 0, "seed {seed}");
+        assert!(commits >= 3, "seed {seed}: {commits} steps in the pause");
+    }
 }
 
 /// Seeds that once found something. A seed is a run of today's simulator: what it found may have
@@ -54,7 +103,9 @@ const FOUND: &[(u64, &str)] = &[
 
 #[test]
 fn what_was_found_once_is_not_found_again() {
-    hold(FOUND.iter().map(|(seed, _)| *seed), Options::default());
+    // They are from before redundancy.
+    let options = Options { redundancy: Some(0), ..Options::default() };
+    hold(FOUND.iter().map(|(seed, _)| *seed), options);
 }
 
 #[test]

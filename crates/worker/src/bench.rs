@@ -75,7 +75,8 @@ impl Bench {
         &self.runner
     }
 
-    /// Computes and pushes a task; nothing if its parameters are no longer there.
+    /// Computes and pushes a task; nothing if its parameters are no longer there. Others may have
+    /// computed it: as soon as the parameters after it are there, it is given up.
     pub fn compute(
         &mut self,
         task: &Task,
@@ -87,8 +88,11 @@ impl Bench {
         let computed = board.see(task.step).map(|parameters| {
             let began = clock.now();
             let cut = (self.shards, &mut self.first);
-            compute(&mut self.runner, servers, &parameters, &portion, cut);
-            let examples = portion.batch.ids.len() as u64;
+            let is_over = || board.is_past(task.step);
+            let runner = &mut self.runner;
+            let computed = compute(runner, servers, &parameters, &portion, cut, &is_over);
+            let all = portion.shards.len().max(1);
+            let examples = (portion.batch.ids.len() * computed / all) as u64;
             Computed { examples, began, ended: clock.now() }
         });
         self.ahead.recycle(portion);

@@ -106,6 +106,13 @@ impl Board {
         })
     }
 
+    /// Whether all parameters after `step` and one more are there, or were: then nobody needs
+    /// anything more of that step.
+    pub fn is_past(&self, step: u64) -> bool {
+        let filling = self.filling()[index(step + 1)];
+        filling.step.is_some_and(|held| held > step + 1 || held == step + 1 && filling.missing == 0)
+    }
+
     /// Parameters are asked for again: what was missed may come, or be missed once more.
     pub fn ask_again(&self) {
         self.filling().iter_mut().for_each(|filling| filling.missed = None);
@@ -286,12 +293,16 @@ mod tests {
         assert!(board.see(0).is_none());
         assert_eq!(said(&reports), []);
         assert_eq!(fill(&mut writers[1], 0, 1, 2.0, BLOCK + 10), Ok(true));
+        assert!(!board.is_past(0));
         assert_eq!(said(&reports), [Report::Complete(0)]);
         let view = board.see(0).unwrap();
         assert_eq!((view[0], view[BLOCK], view[2 * BLOCK + 9]), (1.0, 2.0, 2.0));
         // The next step fills the other buffer.
         assert_eq!(fill(&mut writers[0], 1, 0, 3.0, BLOCK), Ok(true));
         assert_eq!(view[0], 1.0);
+        assert!(!board.is_past(0), "not all of them are there");
+        assert_eq!(fill(&mut writers[1], 1, 1, 3.0, BLOCK + 10), Ok(true));
+        assert!(board.is_past(0) && !board.is_past(1));
     }
 
     #[test]

@@ -413,6 +413,7 @@ impl Duty {
             && self.may_compute(step)
         {
             match self.place(step) {
+                _ if self.is_past(next, step) => self.skip(next, out),
                 Place::There if self.doing.is_none() => return self.begin(next, out),
                 Place::There | Place::Coming => return,
                 Place::Over => self.skip(next, out),
@@ -438,6 +439,12 @@ impl Duty {
         let evaluations = evaluations.map(|(at, e)| ((e.step, e.after, 0), Next::Evaluation(at)));
         let next = leases.chain(evaluations).min_by_key(|(key, _)| *key);
         next.map(|((step, _, _), next)| (next, step))
+    }
+
+    /// Whether a step needs no more shards: whoever has all parameters after it can rely on its
+    /// commit. Others have computed what this worker would.
+    fn is_past(&self, next: Next, step: u64) -> bool {
+        matches!(next, Next::Lease(_)) && self.buffers.find(step + 1) == Place::There
     }
 
     /// Where the parameters after `step` steps are.
@@ -481,7 +488,8 @@ impl Duty {
         }
     }
 
-    /// Its parameters have been written over, so its step is committed without it.
+    /// Its parameters have been written over, or those after it are there: so its step is committed
+    /// without it.
     fn skip(&mut self, next: Next, out: &mut Vec<Output>) {
         match next {
             Next::Lease(at) => {
@@ -523,26 +531,30 @@ impl Duty {
         self.tidy(out);
     }
 
-    /// Lets go of leases that are worked off, and says how long that took.
+    /// Lets go of leases that are worked off, and says how long that took; also of those that others
+    /// have worked off, so that it is known that this worker keeps up.
     fn tidy(&mut self, out: &mut Vec<Output>) {
         let doing = match self.doing {
             Some(Doing::Task { lease, .. }) => Some(lease),
             _ => None,
         };
-        let pace = &mut self.pace;
+        let mut ended = None;
         self.leases.retain(|lease| {
             let is_over = lease.is_worked_off() && doing != Some(lease.number);
-            if is_over && *pace != Work::default() {
-                let work = std::mem::take(pace);
-                out.push(Output::Tell(FromWorker::Pace {
-                    step: lease.steps.steps().end,
-                    examples: work.examples,
-                    busy_seconds: work.busy.as_secs_f64(),
-                    waiting_seconds: work.waiting.as_secs_f64(),
-                }));
+            if is_over {
+                ended = ended.max(Some(lease.steps.steps().end));
             }
             !is_over
         });
+        if let Some(step) = ended {
+            let work = std::mem::take(&mut self.pace);
+            out.push(Output::Tell(FromWorker::Pace {
+                step,
+                examples: work.examples,
+                busy_seconds: work.busy.as_secs_f64(),
+                waiting_seconds: work.waiting.as_secs_f64(),
+            }));
+        }
     }
 
     fn cut(&mut self, server: u32, why: String, out: &mut Vec<Output>) {

@@ -222,7 +222,11 @@ impl<'scope, 'env> Session<'scope, 'env> {
                             Some(done) => {
                                 let waiting = done.began.saturating_sub(self.waited_since);
                                 self.waited_since = done.ended;
-                                let busy = done.ended.saturating_sub(done.began);
+                                // What was given up at once says nothing of the pace.
+                                let busy = match done.examples {
+                                    0 => Duration::ZERO,
+                                    _ => done.ended.saturating_sub(done.began),
+                                };
                                 Input::Done(Work { examples: done.examples, busy, waiting })
                             }
                         });

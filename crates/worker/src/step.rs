@@ -4,7 +4,7 @@ use crate::ahead::Portion;
 use crate::duty::Input;
 use crate::mail::Mail;
 use planaria_data::Targets as Read;
-use planaria_learn::{Examples, Ready, Runner, Targets};
+use planaria_learn::{Examples, Hooks, Ready, Runner, Targets};
 use planaria_numerics::aggregate::BLOCK;
 use planaria_numerics::digest::Digest;
 use planaria_numerics::tree::Segment;
@@ -129,15 +129,17 @@ impl FirstBlocks {
     }
 }
 
-/// Computes the shards of a portion with `parameters` and pushes everything. A link that breaks
-/// meanwhile changes nothing but who hears of it.
+/// Computes the shards of a portion with `parameters` and pushes everything, unless it `is_over`
+/// before the last shard is begun: then nothing is pushed. Says how many shards were computed. A
+/// link that breaks meanwhile changes nothing but who hears of it.
 pub fn compute(
     runner: &mut Runner,
     servers: &dyn Outlet,
     parameters: &[f32],
     portion: &Portion,
     (shards_in_step, first): (usize, &mut FirstBlocks),
-) {
+    is_over: &(dyn Fn() -> bool + Sync),
+) -> usize {
     let step = portion.step;
     let batch =
         Examples { inputs: &portion.batch.inputs, targets: targets(&portion.batch.targets) };
@@ -155,7 +157,11 @@ pub fn compute(
             servers.push(step, &rest);
         }
     };
-    runner.compute(step, parameters, run, examples, batch, &push);
+    let (all, hooks) = (run.len(), Hooks { ready: &push, is_over });
+    let computed = runner.compute_unless(step, parameters, run, examples, batch, hooks);
+    if computed < all {
+        return computed;
+    }
     for (shard, score, stats) in runner.results() {
         let ids = &portion.batch.ids[portion.places(shards_in_step, shard)];
         let read: Digest = ids.iter().copied().collect();
@@ -165,4 +171,5 @@ pub fn compute(
     }
     let first = kept.into_inner().expect("no thread panics with the first blocks");
     first.push(servers, step);
+    computed
 }

@@ -8,6 +8,7 @@ use planaria_recipe::shape::Shape;
 use planaria_worker::ahead::Portion;
 use planaria_worker::step::{FirstBlocks, Outlet, compute};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const SHARDS: usize = 4;
 const EXAMPLES: usize = 8;
@@ -65,7 +66,14 @@ fn the_first_block_comes_after_the_reports_on_the_same_link() {
             let mut first = FirstBlocks::default();
             // The second time with what the first has left.
             for _ in 0..2 {
-                compute(&mut runner, &desk, &parameters, &portion, (SHARDS, &mut first));
+                // Given up half-way, nothing is told.
+                let asked = AtomicUsize::new(0);
+                let is_over = || asked.fetch_add(1, Ordering::Relaxed) >= 2;
+                let cut = (SHARDS, &mut first);
+                assert_eq!(compute(&mut runner, &desk, &parameters, &portion, cut, &is_over), 2);
+                assert!(desk.told.lock().unwrap().is_empty());
+                let cut = (SHARDS, &mut first);
+                compute(&mut runner, &desk, &parameters, &portion, cut, &|| false);
                 check(&desk, shards.len(), &segments, parameters.len());
             }
         }

@@ -49,6 +49,32 @@ pub fn redeal(shards: u32, speeds: &[(u32, f64)], old: &[Share]) -> Option<(Vec<
     Some((new, reason))
 }
 
+/// Each share once more for `redundancy` other workers, or for all others where there are not so
+/// many: each goes to whoever, with all that it has, would be done with it the soonest, and among
+/// equals to the next in the order of workers. So an even deal stays even, and any `redundancy` of
+/// the workers can be missing with every shard still in somebody's hands.
+pub fn copies(shares: &[Share], speeds: &[(u32, f64)], redundancy: u32) -> Vec<Share> {
+    let count = speeds.len();
+    let mut loads: Vec<u32> = shares.iter().map(|share| share.shards.len() as u32).collect();
+    let mut holders: Vec<Vec<usize>> = (0..count).map(|owner| vec![owner]).collect();
+    let mut copies = Vec::new();
+    for _ in 0..(redundancy as usize).min(count.saturating_sub(1)) {
+        for (owner, share) in shares.iter().enumerate().filter(|(_, s)| !s.shards.is_empty()) {
+            let more = share.shards.len() as u32;
+            let done = |i: usize| f64::from(loads[i] + more) / speeds[i].1.max(f64::MIN_POSITIVE);
+            let others = (owner + 1..owner + count).map(|i| i % count);
+            let others = others.filter(|i| !holders[owner].contains(i));
+            let Some(soonest) = others.min_by(|a, b| done(*a).total_cmp(&done(*b))) else {
+                continue;
+            };
+            loads[soonest] += more;
+            holders[owner].push(soonest);
+            copies.push(Share { worker: speeds[soonest].0, shards: share.shards.clone() });
+        }
+    }
+    copies
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -77,7 +103,43 @@ mod tests {
         assert_eq!(reason, "measured speeds make 6/2 instead of 4/4 shards 50% faster");
     }
 
+    #[test]
+    fn copies_are_as_even_as_the_shares() {
+        let copied = |shards, speeds: &[f64], redundancy| {
+            let speeds: Vec<_> = (0..).zip(speeds.iter().copied()).collect();
+            let copies = copies(&deal(shards, &speeds), &speeds, redundancy);
+            copies.into_iter().map(|c| (c.worker, c.shards)).collect::<Vec<_>>()
+        };
+        assert_eq!(copied(6, &[1.0; 3], 0), []);
+        assert_eq!(copied(6, &[1.0; 3], 1), [(1, 0..2), (2, 2..4), (0, 4..6)]);
+        let twice = [(1, 0..2), (2, 2..4), (0, 4..6), (2, 0..2), (0, 2..4), (1, 4..6)];
+        assert_eq!(copied(6, &[1.0; 3], 2), twice);
+        assert_eq!(copied(6, &[1.0; 3], 9), twice, "there are no more workers");
+        assert_eq!(copied(6, &[1.0], 1), []);
+        assert_eq!(copied(2, &[1.0; 4], 1), [(2, 0..1), (3, 1..2)], "whoever stands by first");
+        assert_eq!(copied(6, &[1.0, 4.0, 1.0], 1), [(1, 0..1), (2, 1..5), (1, 5..6)]);
+    }
+
     proptest! {
+        #[test]
+        fn any_of_them_can_be_missing(
+            shards in 1u32..40,
+            speeds in prop::collection::vec(0.1f64..10.0, 1..8),
+            redundancy in 0u32..5,
+        ) {
+            let speeds: Vec<_> = (0..).zip(speeds).collect();
+            let shares = deal(shards, &speeds);
+            let copies = copies(&shares, &speeds, redundancy);
+            let each = (redundancy as usize).min(speeds.len() - 1) + 1;
+            for share in shares.iter().filter(|s| !s.shards.is_empty()) {
+                let others = copies.iter().filter(|c| c.shards == share.shards).map(|c| c.worker);
+                let mut holders: Vec<u32> = others.chain([share.worker]).collect();
+                holders.sort_unstable();
+                holders.dedup();
+                prop_assert_eq!(holders.len(), each);
+            }
+        }
+
         #[test]
         fn every_shard_is_dealt_once(shards in 1u32..100, speeds in prop::collection::vec(0.01f64..100.0, 1..20)) {
             let speeds: Vec<_> = (0..).zip(speeds).collect();

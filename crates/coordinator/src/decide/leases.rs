@@ -1,7 +1,8 @@
 //! Who computes which shards of which steps: the rounds under way, and their segments.
 //!
 //! A segment is what one holder sends: a subtree of the shards. It is fixed when its round is
-//! planned and may change hands, as often as it must. Never decides who should have it.
+//! planned and may change hands, as often as it must; with redundancy several have it, and whoever
+//! is first counts. Never decides who should have it.
 
 use planaria_numerics::tree::segments;
 use planaria_protocol::message::{Share, Steps};
@@ -14,7 +15,7 @@ pub struct Held {
     /// Its shards.
     pub shards: Range<u32>,
     /// Who has a lease for it; nobody while there is nobody to give it to.
-    pub holder: Option<u32>,
+    pub holders: Vec<u32>,
 }
 
 impl Held {
@@ -46,11 +47,16 @@ impl Leased {
     pub fn loads(&self) -> BTreeMap<u32, u32> {
         let mut loads = BTreeMap::new();
         for held in &self.held {
-            if let Some(holder) = held.holder {
-                *loads.entry(holder).or_insert(0) += held.count();
+            for holder in &held.holders {
+                *loads.entry(*holder).or_insert(0) += held.count();
             }
         }
         loads
+    }
+
+    /// Shards that nobody has.
+    fn orphans(&self) -> u32 {
+        self.held.iter().filter(|held| held.holders.is_empty()).map(Held::count).sum()
     }
 }
 
@@ -61,13 +67,20 @@ pub struct Leases {
 }
 
 impl Leases {
-    /// A new round, dealt out like this.
-    pub fn add(&mut self, shards_in_step: u32, steps: Steps, shares: &[Share]) {
+    /// A new round, dealt out like this. Each of the copies is one of the shares again, for
+    /// somebody else.
+    pub fn add(&mut self, shards_in_step: u32, steps: Steps, shares: &[Share], copies: &[Share]) {
+        let mut others: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        for copy in copies {
+            others.entry(copy.shards.start).or_default().push(copy.worker);
+        }
         let held = shares.iter().flat_map(|share| {
             let run = share.shards.start as usize..share.shards.end as usize;
-            segments(shards_in_step as usize, run).into_iter().map(|segment| Held {
+            let others = others.get(&share.shards.start).into_iter().flatten();
+            let holders: Vec<u32> = [share.worker].iter().chain(others).copied().collect();
+            segments(shards_in_step as usize, run).into_iter().map(move |segment| Held {
                 shards: segment.first as u32..(segment.first + segment.count) as u32,
-                holder: Some(share.worker),
+                holders: holders.clone(),
             })
         });
         let held = held.collect();
@@ -111,23 +124,28 @@ impl Leases {
 
     /// Whether a worker has any of them.
     pub fn holds(&self, worker: u32) -> bool {
-        self.rounds.iter().flat_map(|r| &r.held).any(|h| h.holder == Some(worker))
+        self.rounds.iter().flat_map(|r| &r.held).any(|h| h.holders.contains(&worker))
     }
 
     /// Everyone who has any of them.
     pub fn holders(&self) -> BTreeSet<u32> {
-        self.rounds.iter().flat_map(|r| &r.held).filter_map(|h| h.holder).collect()
+        self.rounds.iter().flat_map(|r| &r.held).flat_map(|h| h.holders.iter().copied()).collect()
     }
 
-    /// Takes everything away from a worker; shards of `step` that it had.
+    /// Everyone who has any of the round that ends with so many steps.
+    pub fn holders_until(&self, step: u64) -> BTreeSet<u32> {
+        let over = self.rounds.iter().filter(|round| round.steps.steps().end == step);
+        over.flat_map(|r| &r.held).flat_map(|h| h.holders.iter().copied()).collect()
+    }
+
+    /// Takes everything away from a worker; shards of `step` that nobody has any more.
     pub fn release(&mut self, worker: u32, step: u64) -> u32 {
-        let now = self.round(step).map_or(0, |r| r.loads().get(&worker).copied().unwrap_or(0));
+        let orphans = |leases: &Self| leases.round(step).map_or(0, Leased::orphans);
+        let before = orphans(self);
         for held in self.rounds.iter_mut().flat_map(|r| &mut r.held) {
-            if held.holder == Some(worker) {
-                held.holder = None;
-            }
+            held.holders.retain(|holder| *holder != worker);
         }
-        now
+        orphans(self) - before
     }
 }
 
@@ -143,11 +161,11 @@ mod tests {
     fn segments_change_hands() {
         let mut leases = Leases::default();
         let steps = Steps { epoch: 1, batches: 4..7, first_step: 14 };
-        leases.add(8, steps, &[share(0, 0..3), share(1, 3..8), share(2, 8..8)]);
+        leases.add(8, steps, &[share(0, 0..3), share(1, 3..8), share(2, 8..8)], &[]);
         let held: Vec<_> =
-            leases.rounds[0].held.iter().map(|h| (h.shards.clone(), h.holder)).collect();
-        let one = (Some(0), Some(1));
-        assert_eq!(held, [(0..2, one.0), (2..3, one.0), (3..4, one.1), (4..8, one.1)]);
+            leases.rounds[0].held.iter().map(|h| (h.shards.clone(), h.holders.clone())).collect();
+        let one = |worker: u32| vec![worker];
+        assert_eq!(held, [(0..2, one(0)), (2..3, one(0)), (3..4, one(1)), (4..8, one(1))]);
         assert!(leases.holds(1) && !leases.holds(2));
         assert_eq!(leases.release(1, 15), 5);
         assert!(!leases.holds(1));
@@ -157,5 +175,21 @@ mod tests {
         assert_eq!(leases.end(), Some(17));
         leases.committed(17);
         assert!(leases.is_empty());
+    }
+
+    #[test]
+    fn what_several_have_is_lost_with_the_last_of_them() {
+        let mut leases = Leases::default();
+        let steps = Steps { epoch: 0, batches: 0..2, first_step: 0 };
+        let shares = [share(0, 0..3), share(1, 3..6), share(2, 6..8)];
+        let copies = [share(1, 0..3), share(2, 3..6), share(0, 6..8)];
+        leases.add(8, steps, &shares, &copies);
+        let loads: Vec<(u32, u32)> = leases.rounds[0].loads().into_iter().collect();
+        assert_eq!(loads, [(0, 5), (1, 6), (2, 5)]);
+        assert_eq!(leases.release(1, 0), 0, "others have all of it");
+        assert_eq!(leases.release(2, 0), 3, "what both had nobody has");
+        assert_eq!(leases.holders(), BTreeSet::from([0]));
+        assert_eq!(leases.holders_until(1), BTreeSet::new());
+        assert_eq!(leases.holders_until(2), BTreeSet::from([0]));
     }
 }

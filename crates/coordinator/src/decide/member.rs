@@ -51,6 +51,11 @@ pub struct Worker {
     pub revoking: Option<u64>,
     /// Since when it is taken for late.
     pub suspected: Option<Duration>,
+    /// The step after the last of those that it has said it is done with.
+    paced: u64,
+    /// Since when it is not done with what others were done with. Where several have each shard,
+    /// nobody waits for it, and nothing else tells that it has come to a halt.
+    pub lags: Option<Duration>,
     /// Since when it has no link to some server.
     pub cut: Option<Duration>,
     /// Times it was late since it was last in time.
@@ -74,6 +79,26 @@ impl Worker {
     /// Whether it can be given work.
     pub fn is_active(&self) -> bool {
         self.standing == Standing::Ready && self.revoking.is_none() && self.cut.is_none()
+    }
+
+    /// It is done with everything before `step` that it had.
+    pub fn kept_up(&mut self, step: u64) {
+        self.paced = self.paced.max(step);
+        self.lags = None;
+    }
+
+    /// So many steps are committed: if it is not done with its part of them, it lags.
+    pub fn note_lag(&mut self, now: Duration, step: u64) {
+        if self.paced < step {
+            self.lags.get_or_insert(now);
+        }
+    }
+
+    /// How long it lags, if longer than `limit`, which doubles each time: a worker that takes long
+    /// to enter would never be let in.
+    pub fn lag(&self, now: Duration, limit: Duration) -> Option<Duration> {
+        let lag = now.saturating_sub(self.lags?);
+        (lag > limit * (1 << self.strikes.min(6))).then_some(lag)
     }
 
     /// It told its pace: examples and shards computed, and seconds of computing and waiting.
@@ -218,14 +243,16 @@ impl Members {
     }
 
     /// Every process for display.
-    pub fn pulses(
+    pub fn pulses<'a>(
         &self,
         phase: &str,
-        shares: &[Share],
+        dealt: impl Iterator<Item = &'a Share>,
         wanted: u32,
     ) -> (Vec<WorkerPulse>, Vec<ServerPulse>) {
-        let shards = shares.iter().map(|s| (s.worker, s.shards.end - s.shards.start));
-        let shards: BTreeMap<u32, u32> = shards.collect();
+        let mut shards: BTreeMap<u32, u32> = BTreeMap::new();
+        for share in dealt {
+            *shards.entry(share.worker).or_insert(0) += share.shards.end - share.shards.start;
+        }
         let worker = |(worker, m): (&u32, &Worker)| {
             let shards = shards.get(worker).copied().unwrap_or(0);
             let state = if *worker >= wanted { "leaving" } else { m.state(phase, shards) };

@@ -40,6 +40,15 @@ pub struct Ready<'a> {
     pub values: &'a [f32],
 }
 
+/// What is asked and told while shards are computed.
+#[derive(Clone, Copy)]
+pub struct Hooks<'a> {
+    /// Told what is ready, as [`Runner::compute`] says.
+    pub ready: &'a (dyn Fn(Ready<'_>) + Sync),
+    /// Whether nobody needs the shards any more.
+    pub is_over: &'a (dyn Fn() -> bool + Sync),
+}
+
 /// Computes some shards of each step, and says which blocks are ready while it goes on.
 pub struct Runner {
     engine: Engine,
@@ -190,6 +199,22 @@ impl Runner {
         batch: Examples<'_>,
         ready: &(dyn Fn(Ready<'_>) + Sync),
     ) {
+        let hooks = Hooks { ready, is_over: &|| false };
+        self.compute_unless(step, parameters, run, examples_in_step, batch, hooks);
+    }
+
+    /// As [`Self::compute`], until `is_over` says that nobody needs it any more; it is asked before
+    /// every shard. Says how many shards were computed: if not all, nothing was handed out, and
+    /// [`Self::results`] are worth nothing.
+    pub fn compute_unless(
+        &mut self,
+        step: u64,
+        parameters: &[f32],
+        run: Range<usize>,
+        examples_in_step: usize,
+        batch: Examples<'_>,
+        Hooks { ready, is_over }: Hooks<'_>,
+    ) -> usize {
         let all = self.settings.shards;
         let count = self.engine.network.parameter_count();
         assert!(examples_in_step <= self.settings.batch, "a batch has at most `batch` examples");
@@ -197,7 +222,7 @@ impl Runner {
         assert_eq!(parameters.len(), count, "the network's parameters");
         self.prepare(run.clone());
         if run.is_empty() {
-            return;
+            return 0;
         }
         // Shards lie one after another in a batch.
         let first = shard_range(examples_in_step, all, run.start).start;
@@ -226,6 +251,7 @@ impl Runner {
             stride: self.stride,
             bell: self.bell.as_ref(),
             ready,
+            left_out: AtomicUsize::new(0),
         };
         let meeting = Meeting::default();
         let workers = threads.min(run.len());
@@ -244,6 +270,9 @@ impl Runner {
             if thread < workers {
                 let ws = unsafe { &mut workspaces.part(thread)[0] };
                 shards.share_first(run.len(), round, (thread, workers), |index| {
+                    if is_over() {
+                        return counter.leave_out(&mut scratch.sum);
+                    }
                     let shard = run.start + index;
                     let range = shard_range(examples_in_step, all, shard);
                     let examples = engine.part(batch, range.start - first..range.end - first);
@@ -267,6 +296,7 @@ impl Runner {
             }
             counter.help(&mut scratch.sum);
         });
+        run.len() - counter.left_out.into_inner()
     }
 
     /// Makes room for a run; allocates only where it is longer than all before.
@@ -329,6 +359,8 @@ struct Counter<'a> {
     stride: usize,
     bell: Option<&'a Bell>,
     ready: &'a (dyn Fn(Ready<'_>) + Sync),
+    /// Shards that are not computed.
+    left_out: AtomicUsize,
 }
 
 impl<'a> Counter<'a> {
@@ -336,6 +368,13 @@ impl<'a> Counter<'a> {
     fn of(&self, shard: usize, range: Range<usize>) -> Parts<'a, f32> {
         let from = (shard - self.run.start) * self.stride;
         self.gradients.view(from + range.start..from + range.end)
+    }
+
+    /// A shard is not computed, and nothing is handed out: whoever finds a count full, with this
+    /// shard in it, knows.
+    fn leave_out(&self, scratch: &mut Vec<f32>) {
+        self.left_out.fetch_add(1, Ordering::Relaxed);
+        (0..self.pieces.of_stage.len()).for_each(|stage| self.passed(stage, scratch));
     }
 
     /// One more shard has passed the stage; with the last one its pieces are handed out, by the
@@ -376,6 +415,9 @@ impl<'a> Counter<'a> {
 
     /// Sums and hands out the pieces of a stage that nobody has taken; all shards have passed it.
     fn hand_out(&self, stage: usize, scratch: &mut Vec<f32>) {
+        if self.left_out.load(Ordering::Relaxed) > 0 {
+            return;
+        }
         for piece in self.pieces.of_stage[stage].clone() {
             if !self.claims.take(self.round, piece) {
                 continue;

@@ -3,13 +3,16 @@
 
 use crate::same_bits::{Run, SIZES, bits, runs, sgd};
 use crate::support::*;
-use planaria_learn::{Examples, Network, Ready, Runner, Score, Statistics, Targets, Weights};
+use planaria_learn::{
+    Examples, Hooks, Network, Ready, Runner, Score, Statistics, Targets, Weights,
+};
 use planaria_numerics::aggregate::{self, BLOCK, shard_range};
 use planaria_numerics::optimizer;
 use planaria_numerics::tree::{Segment, segments, tree_fold, tree_sum_segments};
 use planaria_recipe::{Layer, Shape};
 use std::ops::Range;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Enough parameters for several pieces.
 pub fn deep() -> Run {
@@ -230,6 +233,31 @@ fn pieces_come_while_the_pass_goes_on() {
     };
     // On a busy machine the courier may not get its turn before the end of a pass, but not always.
     assert!((0..PASSES_MAX).any(|_| pass()), "upper layers first");
+}
+
+#[test]
+fn what_is_given_up_is_not_handed_out_and_leaves_nothing_behind() {
+    for (name, run) in networks() {
+        for threads in [1, 3] {
+            let (mut given_up, mut plain) = (runners(&run, 1, threads), runners(&run, 1, threads));
+            let (inputs, classes) = run.batch(0);
+            let batch = Examples { inputs: &inputs, targets: Targets::Classes(&classes) };
+            let (parameters, _) = plain[0].network().initialise(1);
+            for shards in [0, 1, 5] {
+                let (asked, handed_out) = (AtomicUsize::new(0), AtomicUsize::new(0));
+                let hooks = Hooks {
+                    ready: &|_| _ = handed_out.fetch_add(1, Ordering::Relaxed),
+                    is_over: &|| asked.fetch_add(1, Ordering::Relaxed) >= shards,
+                };
+                let n = classes.len();
+                let done = given_up[0].compute_unless(0, &parameters, 0..8, n, batch, hooks);
+                assert_eq!((done, handed_out.into_inner()), (shards, 0), "{name}");
+            }
+            let all = &cuts(8)[0];
+            let after = Server::new(&run).step(0, &mut given_up, all);
+            assert_eq!(after, Server::new(&run).step(0, &mut plain, all), "{name}");
+        }
+    }
 }
 
 #[test]

@@ -61,8 +61,25 @@ fn processes_text(plan: &Plan, size: Option<Size>, threads: usize) -> String {
     if let Some(size) = size {
         let deal = shares_text(&first_deal(plan, size));
         let _ = writeln!(text, "dealt       {deal} shards, until speeds are measured");
+        text += &redundancy_text(plan.recipe.train.redundancy, size);
     }
     text
+}
+
+/// What redundancy gives and costs; nothing without any.
+fn redundancy_text(redundancy: usize, size: Size) -> String {
+    if redundancy == 0 {
+        return String::new();
+    }
+    let each = redundancy + 1;
+    let fewer = match (size.workers_min as usize) < each {
+        true => format!("; with fewer than {each} workers on as many as there are"),
+        false => String::new(),
+    };
+    format!(
+        "redundancy  each shard on {each} workers: {redundancy} may be lost or late in a step \
+         without waiting, for up to {each} times the computing{fewer}\n"
+    )
 }
 
 fn shares_text(shares: &[usize]) -> String {
@@ -83,6 +100,7 @@ fn processes_json(plan: &Plan, size: Option<Size>, threads: usize) -> Value {
             "servers": size.servers,
             "threads": size.threads,
             "shards": first_deal(plan, size),
+            "workers_per_shard": (plan.recipe.train.redundancy + 1).min(size.workers as usize),
         }),
     }
 }
@@ -118,6 +136,17 @@ fn data_json(facts: &Facts) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_redundancy_costs_is_said() {
+        let size = |workers_min| Size { workers: 4, workers_min, servers: 1, threads: 1 };
+        assert_eq!(redundancy_text(0, size(1)), "");
+        let two = "redundancy  each shard on 2 workers: 1 may be lost or late in a step without \
+                   waiting, for up to 2 times the computing";
+        assert_eq!(redundancy_text(1, size(2)), format!("{two}\n"));
+        let fewer = "; with fewer than 2 workers on as many as there are\n";
+        assert_eq!(redundancy_text(1, size(1)), format!("{two}{fewer}"));
+    }
 
     #[test]
     fn shares_are_listed_or_summed_up() {

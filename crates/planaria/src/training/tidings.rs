@@ -52,9 +52,9 @@ impl Tidings {
                     .then(|| Note(format!("{agent} was lost ({how}); its shards go to the others")))
             }
             What::Suspected { agent, step, seconds, .. } => Some(Note(format!(
-                "{agent} is late (step {} has waited {}); its shards go to the others",
-                grouped(step + 1),
-                duration(*seconds)
+                "{agent} is late (by {} at step {}); its shards go to the others",
+                duration(*seconds),
+                grouped(step + 1)
             ))),
             What::Regained { agent } => Some(Note(format!("{agent} answers again"))),
             What::Healed { step, stalled_seconds, .. } if *stalled_seconds >= STALL_SECONDS => {

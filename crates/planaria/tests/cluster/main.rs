@@ -8,6 +8,7 @@ mod damage;
 mod faults;
 mod insiders;
 mod live;
+mod redundant;
 mod resuming;
 mod same_bits;
 mod starting;

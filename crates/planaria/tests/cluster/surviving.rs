@@ -28,13 +28,13 @@ pub fn unharmed(place: &Place, live: &mut Live, expected: &Value) -> Value {
 
 /// Waits for an event.
 #[track_caller]
-fn happened(live: &Live, name: &str, is: impl Fn(&Value) -> bool) -> Value {
+pub fn happened(live: &Live, name: &str, is: impl Fn(&Value) -> bool) -> Value {
     until(name, || events(&live.run).into_iter().find(|e| e["event"] == name && is(e)))
 }
 
 /// Waits until `step` more steps are committed than were so far.
 #[track_caller]
-fn goes_on(live: &Live) {
+pub fn goes_on(live: &Live) {
     let done = |live: &Live| {
         let events = events(&live.run);
         events.iter().filter(|e| e["event"] == "steps").filter_map(|e| e["step"].as_u64()).max()

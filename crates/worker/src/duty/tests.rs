@@ -107,10 +107,10 @@ fn a_lease_is_entered_computed_step_by_step_and_reported() {
     assert_eq!(bench.complete(5), [Output::Hash { step: 5 }]);
     assert_eq!(bench.say(hashes(5)), [holds(5)]);
     // More comes before the word does.
-    assert_eq!(bench.complete(6), []);
     assert_eq!(bench.order(lease(7..9, 0..2, false)), []);
     assert_eq!(bench.order(ToWorker::Entered { step: 4 }), [], "of something else");
     assert_eq!(bench.order(ToWorker::Entered { step: 5 }), [compute(5, 0, 0..2)]);
+    assert_eq!(bench.complete(6), []);
     assert_eq!(bench.done(), [compute(6, 0, 0..2)]);
     assert_eq!(bench.done(), [pace(7, 2)]);
     assert_eq!(bench.complete(7), [compute(7, 1, 0..2)]);
@@ -133,19 +133,32 @@ fn servers_are_connected_to_once() {
 }
 
 #[test]
-fn an_extra_lease_of_an_earlier_step_is_taken_up_while_later_parameters_are_waited_for() {
+fn an_extra_lease_of_the_same_step_is_taken_up_while_later_parameters_are_waited_for() {
     let mut bench = Bench::entered(5..8);
     bench.done();
     bench.complete(6);
     assert_eq!(bench.done(), [], "the parameters after 7 are not there");
-    // Both buffers hold what came last.
     assert_eq!(bench.order(lease(6..7, 4..6, false)), [compute(6, 1, 4..6)]);
-    assert_eq!(bench.order(lease(5..7, 6..8, false)), [], "one at a time");
-    assert_eq!(bench.done(), [pace(7, 3), compute(5, 2, 6..8)]);
-    assert_eq!(bench.done(), [compute(6, 2, 6..8)]);
+    // Nobody needs anything of step 5: the parameters after it are there.
+    assert_eq!(bench.order(lease(5..7, 6..8, false)), [skip(5, 2, 6..8)], "one at a time");
+    assert_eq!(bench.done(), [pace(7, 3), compute(6, 2, 6..8)]);
     assert_eq!(bench.complete(7), []);
-    assert_eq!(bench.done(), [pace(7, 2), compute(7, 0, 0..2)]);
+    assert_eq!(bench.done(), [pace(7, 1), compute(7, 0, 0..2)]);
     assert_eq!(bench.done(), [pace(8, 1)]);
+}
+
+#[test]
+fn its_own_come_first_and_what_others_have_done_is_given_up() {
+    let mut bench = Bench::entered(5..7);
+    assert_eq!(bench.order(lease(5..7, 6..8, false)), []);
+    assert_eq!(bench.order(lease(5..7, 3..5, false)), []);
+    assert_eq!(bench.done(), [compute(5, 1, 6..8)]);
+    // Nobody waits for the rest; what is being computed ends by itself, soon.
+    assert_eq!(bench.complete(6), [skip(5, 2, 3..5)]);
+    assert_eq!(bench.done(), [compute(6, 0, 0..2)]);
+    let over = [skip(6, 1, 6..8), pace(7, 2), skip(6, 2, 3..5), pace(7, 0)];
+    assert_eq!(bench.complete(7), over, "it keeps up");
+    assert_eq!(bench.done(), [pace(7, 1)]);
 }
 
 #[test]
@@ -164,18 +177,17 @@ fn within_a_step_what_came_first_is_done_first() {
 fn a_task_whose_parameters_are_written_over_is_over() {
     let mut bench = Bench::entered(5..7);
     bench.order(lease(5..6, 2..4, false));
-    assert_eq!(bench.complete(7), [skip(5, 1, 2..4)]);
-    // Step 6 is in the other buffer, and may still come.
-    assert_eq!(bench.done(), []);
-    assert_eq!(bench.complete(8), [skip(6, 0, 0..2), pace(7, 1)]);
+    // So is step 6, though its parameters may still come.
+    let over = [skip(5, 1, 2..4), pace(6, 0), skip(6, 0, 0..2)];
+    assert_eq!(bench.complete(7), over);
+    assert_eq!(bench.done(), [pace(7, 1)]);
 }
 
 #[test]
 fn parameters_that_are_gone_when_they_are_looked_at_are_over() {
     let mut bench = Bench::entered(5..7);
     assert_eq!(bench.order(lease(5..6, 2..4, false)), []);
-    assert_eq!(bench.say(Input::Over { step: 5 }), [skip(5, 1, 2..4)]);
-    bench.complete(7);
+    assert_eq!(bench.say(Input::Over { step: 5 }), [skip(5, 1, 2..4), pace(6, 0)]);
     assert_eq!(bench.complete(6), [compute(6, 0, 0..2)]);
 }
 
@@ -195,7 +207,6 @@ fn whoever_has_said_what_it_holds_has_entered_even_if_that_is_over() {
     bench.order(lease(5..7, 0..2, true));
     bench.complete(5);
     bench.say(hashes(5));
-    assert_eq!(bench.complete(7), []);
     bench.complete(6);
     let entered = bench.order(ToWorker::Entered { step: 5 });
     assert_eq!(entered, [skip(5, 0, 0..2), compute(6, 0, 0..2)]);
@@ -210,7 +221,6 @@ fn revoked_is_answered_at_once_and_nothing_is_computed_before_entering_again() {
     // What was being computed ends; its figures are kept.
     assert_eq!(bench.done(), []);
     assert_eq!(bench.order(ToWorker::Entered { step: 5 }), []);
-    assert_eq!(bench.complete(7), []);
     // Parameters that are there still need not come again, but are hashed.
     let again = bench.order(lease(6..7, 3..4, true));
     assert_eq!(again, [Output::Follow { step: 6 }, Output::Hash { step: 6 }]);
@@ -305,7 +315,11 @@ fn what_is_missed_and_not_needed_is_not_told_until_it_is() {
 fn parameters_from_before_it_followed_do_not_come() {
     let mut bench = Bench::entered(5..6);
     let answer = bench.order(lease(4..5, 2..4, false));
-    assert_eq!(answer, [skip(4, 1, 2..4), behind(4)]);
+    assert_eq!(answer, [skip(4, 1, 2..4), pace(5, 0)], "nobody needs anything of step 4");
+    // Where nothing is known of the parameters after it.
+    let mut bench = Bench::entered(5..6);
+    let answer = bench.order(lease(2..3, 2..4, false));
+    assert_eq!(answer, [skip(2, 1, 2..4), pace(3, 0), behind(2)]);
 }
 
 #[test]

@@ -57,10 +57,11 @@ impl Cluster {
             FromWorker::Ready { engine, threads } => {
                 self.worker_ready(now, worker, engine, threads)
             }
-            FromWorker::Pace { examples, busy_seconds, waiting_seconds, .. } => {
+            FromWorker::Pace { step, examples, busy_seconds, waiting_seconds } => {
                 let per_shard = self.config.batch.div_ceil(u64::from(self.config.shards)).max(1);
                 let shards = examples as f64 / per_shard as f64;
                 if let Some(member) = self.members.workers.get_mut(&worker) {
+                    member.kept_up(step);
                     member.pace((examples, shards), busy_seconds, waiting_seconds);
                 }
                 Ok(())

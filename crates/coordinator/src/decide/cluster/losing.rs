@@ -137,10 +137,16 @@ impl Cluster {
         Ok(())
     }
 
-    /// Takes a worker for late: others compute what it has, and it is asked to begin anew.
-    pub(super) fn suspect(&mut self, now: Duration, worker: u32) -> Result<(), Trouble> {
+    /// Takes a worker for late, by so much: others compute what it has, and it is asked to begin
+    /// anew.
+    pub(super) fn suspect(
+        &mut self,
+        now: Duration,
+        worker: u32,
+        late: Duration,
+    ) -> Result<(), Trouble> {
         let step = self.course.state().step;
-        let seconds = now.saturating_sub(self.stepped).as_secs_f64();
+        let seconds = late.as_secs_f64();
         let round = self.leases.round(step);
         let shards = round.and_then(|r| r.loads().get(&worker).copied()).unwrap_or(0);
         let Some(member) = self.members.workers.get_mut(&worker) else { return Ok(()) };
@@ -164,6 +170,7 @@ impl Cluster {
         self.tickets += 1;
         member.follows_from = None;
         member.entering.clear();
+        member.lags = None;
         member.revoking = Some(self.tickets);
         self.tell_worker(worker, ToWorker::Revoke { ticket: self.tickets }, why);
     }
@@ -208,6 +215,7 @@ impl Cluster {
         member.cut.get_or_insert(now);
         member.follows_from = None;
         member.entering.clear();
+        member.lags = None;
         self.take_from(now, worker, format!("worker-{worker} has lost server-{server}: {how}"))
     }
 

@@ -82,6 +82,8 @@ pub struct Cluster {
     /// Whether too few workers are there to go on.
     paused: bool,
     shares: Vec<Share>,
+    /// Shares that others compute as well.
+    copies: Vec<Share>,
     redealt: Duration,
     leases: Leases,
     gather: Gather,
@@ -135,6 +137,7 @@ impl Cluster {
             enough_since: None,
             paused: false,
             shares: Vec::new(),
+            copies: Vec::new(),
             redealt: Duration::ZERO,
             phase: Phase::Gathering,
             leases: Leases::default(),
@@ -229,7 +232,7 @@ impl Cluster {
             Phase::Over => "over".into(),
         };
         let mut pulse = self.course.pulse(&phase, self.seconds(now));
-        (pulse.workers, pulse.servers) = self.members.pulses(&phase, &self.shares, self.wanted);
+        (pulse.workers, pulse.servers) = self.members.pulses(&phase, self.dealt(), self.wanted);
         pulse
     }
 

@@ -3,12 +3,12 @@
 use super::losing::Wound;
 use super::{Action, Cluster, Phase};
 use crate::decide::course::{Done, Next};
-use crate::decide::deal::{deal, redeal};
+use crate::decide::deal::{copies, deal, redeal};
 use crate::decide::gather::Counted;
 use crate::decide::record::Pending;
 use planaria_numerics::aggregate::clip_factor;
 use planaria_protocol::event::What;
-use planaria_protocol::message::{Steps, ToServer, ToWorker, Trouble};
+use planaria_protocol::message::{Share, Steps, ToServer, ToWorker, Trouble};
 use std::time::Duration;
 
 /// How long a round should take: short enough to stop soon and to deal anew, long enough that
@@ -78,6 +78,7 @@ impl Cluster {
             self.tell_pending();
             self.record(what, "a line is due");
         }
+        self.note_lags(now, step + 1);
         self.leases.committed(step + 1);
         self.let_go();
         self.rest();
@@ -142,15 +143,13 @@ impl Cluster {
                 let round = ToServer::Round { steps, shares };
                 self.decide(Action::ToServer(server, round), "the round before is under way");
             }
-            for share in self.shares.clone().into_iter().filter(|s| !s.shards.is_empty()) {
-                self.lease_to(
-                    share.worker,
-                    round.clone(),
-                    share.shards,
-                    "the round before is under way",
-                );
+            // Everyone's own come first, so that they are computed first.
+            let dealt: Vec<Share> =
+                self.dealt().filter(|s| !s.shards.is_empty()).cloned().collect();
+            for Share { worker, shards } in dealt {
+                self.lease_to(worker, round.clone(), shards, "the round before is under way");
             }
-            self.leases.add(self.config.shards, round, &self.shares);
+            self.leases.add(self.config.shards, round, &self.shares, &self.copies);
         }
     }
 
@@ -176,7 +175,7 @@ impl Cluster {
         for round in self.leases.rounds_mut() {
             let mut loads = round.loads();
             let rest = round.rest(step);
-            for held in round.held.iter_mut().filter(|held| held.holder.is_none()) {
+            for held in round.held.iter_mut().filter(|held| held.holders.is_empty()) {
                 let shards = held.count();
                 let done = |(worker, speed): &&(u32, f64)| {
                     f64::from(loads.get(worker).copied().unwrap_or(0) + shards) / speed
@@ -184,7 +183,7 @@ impl Cluster {
                 let soonest = speeds.iter().min_by(|a, b| done(a).total_cmp(&done(b)));
                 let Some((worker, _)) = soonest else { continue };
                 *loads.entry(*worker).or_insert(0) += shards;
-                held.holder = Some(*worker);
+                held.holders.push(*worker);
                 given.push((*worker, rest.clone(), held.shards.clone()));
             }
         }
@@ -196,7 +195,7 @@ impl Cluster {
     /// Workers without shards need no parameters.
     fn rest(&mut self) {
         let mut busy = self.leases.holders();
-        busy.extend(self.shares.iter().filter(|s| !s.shards.is_empty()).map(|s| s.worker));
+        busy.extend(self.dealt().filter(|s| !s.shards.is_empty()).map(|s| s.worker));
         let idle = self.members.workers.iter().filter(|(worker, member)| {
             member.follows_from.is_some() && member.is_active() && !busy.contains(worker)
         });
@@ -213,15 +212,14 @@ impl Cluster {
     fn maybe_redeal(&mut self, now: Duration, step: u64) {
         let active = self.members.active(self.wanted);
         let same = self.shares.iter().map(|s| s.worker).eq(active.iter().copied());
+        if same && now.saturating_sub(self.redealt).as_secs_f64() < REDEAL_SECONDS {
+            return;
+        }
+        // Also where others come and go so often that nothing else is ever looked at.
         let mut forgiven = false;
-        if same {
-            if now.saturating_sub(self.redealt).as_secs_f64() < REDEAL_SECONDS {
-                return;
-            }
-            for worker in &active {
-                let member = self.members.workers.get_mut(worker);
-                forgiven |= member.is_some_and(|member| member.forgive(now));
-            }
+        for worker in &active {
+            let member = self.members.workers.get_mut(worker);
+            forgiven |= member.is_some_and(|member| member.forgive(now));
         }
         self.redealt = now;
         let speeds = self.members.speeds(&active);
@@ -236,9 +234,45 @@ impl Cluster {
             Some((deal(self.config.shards, &speeds), reason.to_owned()))
         };
         if let Some((shares, reason)) = dealt.filter(|(shares, _)| *shares != self.shares) {
+            self.copies = copies(&shares, &speeds, self.config.redundancy);
             self.shares = shares;
+            let reason = self.with_redundancy(reason);
             if !self.shares.is_empty() {
                 self.record_deal(step, reason);
+            }
+        }
+    }
+
+    /// What everyone computes: their own first, then what others have as well.
+    pub(super) fn dealt(&self) -> impl Iterator<Item = &Share> {
+        self.shares.iter().chain(&self.copies)
+    }
+
+    /// Workers beyond the first that compute each shard, as many as there are.
+    pub(super) fn redundancy(&self) -> u32 {
+        self.config.redundancy.min((self.shares.len() as u32).saturating_sub(1))
+    }
+
+    /// The reason of a deal, with how often each shard is dealt where that is not once.
+    fn with_redundancy(&self, reason: String) -> String {
+        let (asked, each) = (self.config.redundancy + 1, self.redundancy() + 1);
+        match (asked, each) {
+            (1, _) => reason,
+            (asked, each) if each < asked => {
+                format!("{reason}; each shard is on {each} of the {asked} workers asked for")
+            }
+            (_, each) => format!("{reason}; each shard is on {each} workers"),
+        }
+    }
+
+    /// Steps are committed, with or without everyone who has shards of them.
+    fn note_lags(&mut self, now: Duration, step: u64) {
+        if self.config.redundancy == 0 {
+            return;
+        }
+        for worker in self.leases.holders_until(step) {
+            if let Some(member) = self.members.workers.get_mut(&worker) {
+                member.note_lag(now, step);
             }
         }
     }

@@ -18,6 +18,9 @@ const SILENCE_TIMES: u32 = 8;
 /// begins anew anyway.
 const CUT: Duration = Duration::from_millis(300);
 
+/// How long a worker that nobody waits for may be behind, at least.
+const LAG: Duration = Duration::from_secs(1);
+
 /// How long a server may take to say what a step waits for: it may be deep in a slow disk.
 const ANSWER: Duration = Duration::from_secs(60);
 /// How often a step is asked after before everyone is taken for late at once.
@@ -46,7 +49,8 @@ impl Cluster {
         if slept < ASLEEP {
             return;
         }
-        let workers = self.members.workers.values_mut().map(|w| &mut w.heard);
+        let workers = self.members.workers.values_mut();
+        let workers = workers.flat_map(|w| [&mut w.heard].into_iter().chain(&mut w.lags));
         let servers = self.members.servers.iter_mut().map(|s| &mut s.heard);
         workers.chain(servers).for_each(|heard| *heard += slept);
         self.stepped += slept;
@@ -71,6 +75,7 @@ impl Cluster {
         self.look_for_hung(now)?;
         self.mend_cuts(now)?;
         self.look_for_late(now)?;
+        self.look_for_lags(now)?;
         self.look_for_late_scores(now)?;
         self.save_again(now);
         Ok(())
@@ -180,7 +185,9 @@ impl Cluster {
         }
         let before = self.inquiry.as_ref().filter(|inquiry| inquiry.step == step);
         let (times, since) = before.map_or((0, self.stepped), |i| (i.times, i.asked));
-        if now.saturating_sub(since.max(self.stepped)) < self.patience.limit(times) {
+        // Where one is missing, another computes its own first.
+        let limit = self.patience.limit(times) * (1 + self.redundancy());
+        if now.saturating_sub(since.max(self.stepped)) < limit {
             return Ok(());
         }
         let answers = vec![None; self.config.servers as usize];
@@ -194,6 +201,15 @@ impl Cluster {
             self.decide(Action::ToServer(server, missing), "the step takes too long");
         }
         Ok(())
+    }
+
+    /// Takes whoever has come to a halt for late, though nobody waits for it.
+    fn look_for_lags(&mut self, now: Duration) -> Result<(), Trouble> {
+        let limit = LAG.max(self.patience.limit(0) * (1 + self.redundancy()));
+        let workers = self.members.workers.iter();
+        let halted = workers.filter_map(|(worker, m)| Some((*worker, m.lag(now, limit)?)));
+        let halted: Vec<(u32, Duration)> = halted.collect();
+        halted.into_iter().try_for_each(|(worker, lag)| self.suspect(now, worker, lag))
     }
 
     /// A server that has not answered for very long, and its process.
@@ -226,7 +242,7 @@ impl Cluster {
             })
         };
         let late = round.held.iter().filter(|held| lacks(&held.shards));
-        let late: BTreeSet<u32> = late.filter_map(|held| held.holder).collect();
+        let late: BTreeSet<u32> = late.flat_map(|held| held.holders.iter().copied()).collect();
         let others = self.members.active(self.wanted);
         // If everyone is late it is the machine, or nobody could help. It may also be that they
         // wait for what will not come: in the end they are let in anew. What they have computed
@@ -237,7 +253,7 @@ impl Cluster {
         }
         for worker in late {
             // It cannot fail: nothing the user must change comes of it.
-            let _ = self.suspect(now, worker);
+            let _ = self.suspect(now, worker, now.saturating_sub(self.stepped));
         }
     }
 
@@ -258,6 +274,9 @@ impl Cluster {
         if others.iter().all(|worker| late.contains(worker)) && times < PATIENT_TIMES {
             return Ok(());
         }
-        late.into_iter().try_for_each(|worker| self.suspect(now, worker))
+        late.into_iter().try_for_each(|worker| {
+            let lag = now.saturating_sub(self.stepped);
+            self.suspect(now, worker, lag)
+        })
     }
 }

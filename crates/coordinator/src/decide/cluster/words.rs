@@ -24,6 +24,8 @@ pub struct Config {
     pub servers: u32,
     /// Shards of each batch.
     pub shards: u32,
+    /// Workers beyond the first that compute each shard.
+    pub redundancy: u32,
     /// Blocks of parameters in all.
     pub blocks: u32,
     /// Examples of a batch.
