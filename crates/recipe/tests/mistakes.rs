@@ -73,7 +73,7 @@ fn keys() {
     );
     check_section(
         "train: {lr: 3}",
-        "1:9 unknown key `lr` in `train` // known keys: `epochs`, `batch`, `shards`, `loss`, `label_smoothing`, `optimizer`, `schedule`, `warmup_steps`, `clip_norm`, `early_stopping`, `method`, `coded`, `redundancy`",
+        "1:9 unknown key `lr` in `train` // known keys: `epochs`, `batch`, `shards`, `loss`, `label_smoothing`, `optimizer`, `schedule`, `warmup_steps`, `clip_norm`, `early_stopping`, `l2`, `class_weights`, `method`, `coded`, `redundancy`",
     );
     check_section(
         "train: {optimizer: {sgd: {lr: 3}}}",
