@@ -270,7 +270,10 @@ fn details(html: &mut String, report: &Report) {
     let mut rows: Vec<(&str, String)> = vec![
         (
             "method",
-            format!("{}, {} shards of batch {}", report.method, report.shards, report.batch),
+            match report.method.as_str() {
+                "coded" => format!("coded data, batch {}", grouped(report.batch as u64)),
+                method => format!("{method}, {} shards of batch {}", report.shards, report.batch),
+            },
         ),
         ("engine", format!("{}, {} threads", report.engine, report.threads)),
         ("seed", report.seed.to_string()),
