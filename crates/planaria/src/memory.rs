@@ -46,6 +46,11 @@ pub fn estimate_cluster_bytes(plan: &Plan, workers: usize, threads: usize) -> u6
     let workers = workers.max(1) as u64;
     let computing = workers.min(train.shards as u64);
     let copies = 3 * kept + 1 + computing + 3 * workers + train.shards as u64;
+    if let Some(code) = train.code() {
+        // Each worker stores a block of rows.
+        let rows = code.height(plan.examples) as u64;
+        return rows.saturating_mul(plan.input.len() as u64 + 1).saturating_mul(8 * workers);
+    }
     let parameters = plan.parameters.saturating_add(plan.state).saturating_mul(copies);
     let busy = computing.saturating_mul(threads as u64).min(train.shards as u64);
     parameters.saturating_add(activations(plan).saturating_mul(busy)).saturating_mul(FLOAT_BYTES)

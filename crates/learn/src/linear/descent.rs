@@ -60,13 +60,13 @@ pub(super) fn update(
     gradient: &[f64],
     slots: &mut [Vec<f64>],
 ) {
-    let pairs = weights.iter_mut().zip(gradient).enumerate();
+    let pairs = weights.iter_mut().zip(gradient);
     match (*constants, slots) {
         (Constants::Sgd { decay, .. }, []) => {
-            pairs.for_each(|(_, (w, g))| *w -= rate * (g + decay * *w));
+            pairs.for_each(|(w, g)| *w -= rate * (g + decay * *w));
         }
         (Constants::Sgd { momentum, nesterov, decay }, [v]) => {
-            for (i, (w, g)) in pairs {
+            for (i, (w, g)) in pairs.enumerate() {
                 let g = g + decay * *w;
                 v[i] = momentum * v[i] + g;
                 *w -= rate * if nesterov { g + momentum * v[i] } else { v[i] };
@@ -76,7 +76,7 @@ pub(super) fn update(
             let t = (step + 1) as f64;
             let corrected = |beta: f64| 1.0 - libm::pow(beta, t);
             let (scaled, root) = (rate / corrected(beta_1), 1.0 / corrected(beta_2).sqrt());
-            for (i, (w, g)) in pairs {
+            for (i, (w, g)) in pairs.enumerate() {
                 let g = g + if decoupled { 0.0 } else { decay * *w };
                 if decoupled {
                     *w *= 1.0 - rate * decay;
@@ -87,7 +87,7 @@ pub(super) fn update(
             }
         }
         (Constants::Rmsprop { rho, momentum, epsilon, decay }, [v, rest @ ..]) => {
-            for (i, (w, g)) in pairs {
+            for (i, (w, g)) in pairs.enumerate() {
                 let g = g + decay * *w;
                 v[i] = rho * v[i] + (1.0 - rho) * (g * g);
                 let change = g / (v[i].sqrt() + epsilon);

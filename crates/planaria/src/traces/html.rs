@@ -295,6 +295,14 @@ fn details(html: &mut String, report: &Report) {
         "survived",
         (report.machines_lost > 0 || report.superseded_steps > 0).then(|| survived(report)),
     );
+    add(
+        "positive class",
+        report.positive.as_ref().map(|p| {
+            let (precision, recall) = (percent(p.precision), percent(p.recall));
+            let (class, f1) = (&p.class, percent(p.f1));
+            format!("{class}: F1 {f1}, precision {precision}, recall {recall}")
+        }),
+    );
     add("efficiency through losses", report.efficiency.map(percent));
     add("first step after", report.seconds_to_first_step.map(duration));
     add("steps per second", report.steps_per_second.map(short));

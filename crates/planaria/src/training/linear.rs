@@ -174,10 +174,13 @@ pub fn weights_csv(
         1 => vec!["weight".into()],
         n => (0..n).map(|i| classes.get(i).cloned().unwrap_or_else(|| i.to_string())).collect(),
     };
-    let mut text = format!("feature,{}\n", heads.iter().map(quoted).collect::<Vec<_>>().join(","));
+    let mut text = format!(
+        "feature,{}\n",
+        heads.iter().map(|head| quoted(head)).collect::<Vec<_>>().join(",")
+    );
     for i in 0..model.width() {
         let name = features.get(i).filter(|_| i < model.features).map_or("(bias)", String::as_str);
-        text.push_str(&quoted(&name.to_owned()));
+        text.push_str(&quoted(name));
         for column in &columns {
             // The shortest digits that give the same number back.
             text.push_str(&format!(",{:?}", column[i]));
@@ -187,10 +190,10 @@ pub fn weights_csv(
     text
 }
 
-fn quoted(field: &String) -> String {
+fn quoted(field: &str) -> String {
     match field.contains([',', '"', '\n', '\r']) {
         true => format!("\"{}\"", field.replace('"', "\"\"")),
-        false => field.clone(),
+        false => field.to_owned(),
     }
 }
 
