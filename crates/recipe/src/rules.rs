@@ -218,14 +218,9 @@ fn blocks(layers: &[Layer], path: &str, found: &mut Vec<Finding>) {
 
 fn train(recipe: &Recipe, found: &mut Vec<Finding>) {
     let train = &recipe.train;
-    let unbuilt = [
-        ("method", train.method != Method::Sync),
-        ("coded", train.coded.is_some()),
-        ("redundancy", train.redundancy > 0),
-    ];
-    for (key, _) in unbuilt.into_iter().filter(|(_, is_asked)| *is_asked) {
-        let message = format!("`train.{key}`: coded training and redundancy are not built yet");
-        found.push(Finding::new(format!("train.{key}"), message).hint("leave it out"));
+    if train.redundancy > 0 && train.method == Method::Sync {
+        let message = "`train.redundancy` is not built yet";
+        found.push(Finding::new("train.redundancy", message).hint("leave it out"));
     }
     if train.clip_norm.is_some_and(|norm| norm <= 0.0) {
         found.push(

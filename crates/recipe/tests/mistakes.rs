@@ -81,7 +81,7 @@ fn keys() {
     );
     check_section(
         "train: {redundancy: 1}",
-        "1:21 `train.redundancy`: coded training and redundancy are not built yet // leave it out",
+        "1:21 `train.redundancy` is not built yet // leave it out",
     );
     check_section(
         "train: {learning_rate: 0.1}",
