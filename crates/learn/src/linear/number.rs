@@ -11,6 +11,7 @@ use planaria_numerics::coding::exact::{
 use planaria_numerics::coding::group::Judge;
 use planaria_numerics::coding::scalar::Element;
 use planaria_numerics::coding::{Error, blocks::Rows};
+use serde::{Deserialize, Serialize};
 
 /// A number that products are computed in: f32, f64 or a residue.
 pub trait Number: Element<Scalar: Judge> {
@@ -33,7 +34,8 @@ pub trait Number: Element<Scalar: Judge> {
 }
 
 /// What bounds products; floats have none.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Bounds(Columns);
 
 impl Bounds {
