@@ -385,10 +385,6 @@ pub(crate) fn train(
             kept::remove(job.run.path());
             Session::new(job, found.map(|found| found.checkpoint))?.run()
         }
-        Some(_) if job.plan.recipe.train.code().is_some() => {
-            Err(Failure::user("coded training on several workers is not built yet")
-                .hint("train in one process, with `--workers 1`"))
-        }
         Some(size) => cluster::run(job, size, found),
     }
 }
