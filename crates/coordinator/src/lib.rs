@@ -5,11 +5,13 @@
 //!
 //! # Layout
 //! - [`decide`]: the decisions, as pure functions of what has happened
+//! - [`coded`]: those of a coded run
 //! - [`serve`]: the coordinator, a thin shell around them
 //! - [`journal`]: the file `events.jsonl`; [`narrate`]: the same as lines of a log
 //! - [`record`]: what the next coordinator goes on from
 //! - [`parameters`]: a server
 
+pub mod coded;
 pub mod decide;
 pub mod journal;
 pub mod narrate;

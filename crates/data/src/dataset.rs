@@ -31,6 +31,28 @@ pub struct DataSet {
     pub facts: Facts,
     /// By which it is known again; the seed and counts are the recipe's.
     pub marks: Vec<Mark>,
+    /// How a table's rows became examples, where they come from one.
+    pub encoder: Option<Arc<table::Encoder>>,
+}
+
+impl DataSet {
+    /// Names of the classes in the order of their numbers; none where targets are numbers. Classes
+    /// that a format has no names for are called by their numbers.
+    pub fn class_names(&self) -> Vec<String> {
+        let named = self.encoder.as_ref().and_then(|encoder| encoder.classes());
+        match named {
+            Some(names) => names.to_vec(),
+            None => (0..self.facts.classes().unwrap_or(0)).map(|n| n.to_string()).collect(),
+        }
+    }
+
+    /// Names of an example's values: a table's features, or numbers from 0.
+    pub fn feature_names(&self) -> Vec<String> {
+        match &self.encoder {
+            Some(encoder) => encoder.features().into_iter().map(|f| f.name).collect(),
+            None => (0..self.facts.input.len()).map(|n| n.to_string()).collect(),
+        }
+    }
 }
 
 /// What can be told of the data without reading the inputs.
@@ -87,7 +109,7 @@ pub fn open(data: &Data, seed: u64) -> Result<DataSet, Error> {
     let source = sources.swap_remove(0).1;
     let (train, validation, test) = cut.apply(source, seed);
     let (validation, test) = (validation.or(own_validation), test.or(own_test));
-    Ok(DataSet { train, validation, test, facts, marks })
+    Ok(DataSet { train, validation, test, facts, marks, encoder: None })
 }
 
 /// Looks at the data of a recipe: headers, labels and sizes, never the inputs, except for tables.

@@ -40,6 +40,7 @@ pub use set::{Rows, TableSet, is_table, open};
 
 use crate::error::Error;
 use crate::files;
+use crate::part::Part;
 use crate::source::DataFile;
 use planaria_recipe::sections::Format;
 use planaria_recipe::table as recipe;
@@ -93,6 +94,16 @@ impl Table {
     pub fn file(&self) -> &DataFile {
         &self.file
     }
+}
+
+/// All rows of a file as examples, encoded as training rows were, such as for judging a saved model.
+pub fn open_encoded(
+    path: &Path,
+    format: Format,
+    section: &recipe::Table,
+    encoder: &Encoder,
+) -> Result<Part, Error> {
+    vectors::encoded(path, format, section, encoder)
 }
 
 fn sparse(path: &Path, section: &recipe::Table) -> Result<(Body, LabelColumn, u128), Error> {

@@ -8,12 +8,14 @@
 //! - `program`: graph to a schedule of kernels on placed memory
 //! - [`kernels`]: the arithmetic, compiled for each instruction set
 //! - `engine`: runs programs on threads, a shard per thread, and steps the optimizer
+//! - [`linear`]: linear models on coded or plain data
 //! - `loss`: losses and their gradients
 //! - [`scores`]: how good outputs are
 
 mod engine;
 mod error;
 pub mod kernels;
+pub mod linear;
 mod loss;
 mod network;
 mod program;

@@ -4,6 +4,7 @@
 //! and logs to standard error, which is a file. The work is in the coordinator's and the worker's
 //! crates.
 
+mod coded;
 pub mod controller;
 pub mod host;
 pub mod mirror;
@@ -90,6 +91,9 @@ pub fn run(role: &cli::Role) -> Result<Option<Exit>> {
         },
         cli::Role::Server { index, .. } => {
             parameters::serve::run(&launch, *index, &clock, log_lines)
+        }
+        cli::Role::Worker { index, .. } if launch.recipe.train.code().is_some() => {
+            planaria_worker::coded::run(&launch, *index, &clock, log_lines)
         }
         cli::Role::Worker { index, .. } => {
             planaria_worker::run::run(&launch, *index, &clock, log_lines)
@@ -205,8 +209,12 @@ fn coordinate(launch: Launch) -> Result<Leave, Trouble> {
     // Getting here is part of the run.
     let before = base.seconds_total + (clock.unix_seconds() - course.commanded).max(0.0);
     let journal = Journal::open(&events, launch.generation).map_err(|e| unwritable(&course, e))?;
+    let cluster: Box<dyn serve::Deciding> = match launch.recipe.train.code() {
+        Some(words) => coded::decider(&launch, words, setup, origin, before)?,
+        None => Box::new(Cluster::new(config, setup, origin, before)),
+    };
     let shell = serve::Shell {
-        cluster: Cluster::new(config, setup, origin, before),
+        cluster,
         listener,
         passport,
         generation: launch.generation,

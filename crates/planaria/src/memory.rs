@@ -24,7 +24,15 @@ pub fn estimate_bytes(plan: &Plan, threads: usize) -> u64 {
     let busy = threads.min(train.shards).max(1) as u64;
     let activations = activations(plan).saturating_mul(busy);
     let parameters = plan.parameters.saturating_add(plan.state).saturating_mul(copies);
-    parameters.saturating_add(activations).saturating_mul(FLOAT_BYTES)
+    let network = parameters.saturating_add(activations).saturating_mul(FLOAT_BYTES);
+    match train.code() {
+        // All rows in numbers of eight bytes; nothing else is of their size.
+        Some(_) => (plan.examples as u64)
+            .saturating_mul(plan.input.len() as u64 + 1)
+            .saturating_mul(8)
+            .saturating_add(plan.parameters.saturating_mul(8 * copies)),
+        None => network,
+    }
 }
 
 /// About the most memory that all processes of a cluster take together, without the data.
@@ -37,6 +45,11 @@ pub fn estimate_cluster_bytes(plan: &Plan, workers: usize, threads: usize) -> u6
     let kept = 1 + slots(&train.optimizer) as u64;
     let workers = workers.max(1) as u64;
     let computing = workers.min(train.shards as u64);
+    if let Some(code) = train.code() {
+        // Each worker stores a block of rows.
+        let rows = code.height(plan.examples) as u64;
+        return rows.saturating_mul(plan.input.len() as u64 + 1).saturating_mul(8 * workers);
+    }
     // With redundancy several bring the same.
     let brought = computing.saturating_mul(1 + train.redundancy as u64);
     let copies = 3 * kept + 1 + brought + 3 * workers + train.shards as u64;

@@ -5,6 +5,7 @@
 //!
 //! # Layout
 //! - [`message`]: what coordinator, servers, workers and consoles say to each other
+//! - [`coded`]: the same for coded runs, and their numbers
 //! - [`event`]: what happens in a run, as `events.jsonl` keeps it
 //! - [`launch`]: what a process is told when it is started
 //! - [`clock`]: time, as it is passed in
@@ -23,6 +24,7 @@ pub mod auth;
 pub mod bytes;
 pub mod checkpoint;
 pub mod clock;
+pub mod coded;
 pub mod durable;
 pub mod error;
 pub mod event;

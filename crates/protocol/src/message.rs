@@ -13,13 +13,14 @@
 
 pub use crate::agent::Agent;
 
+use crate::coded::{FromCoded, ToCoded};
 use crate::event::Event;
 use planaria_numerics::digest::Digest;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
 /// Version of everything on the wire; both sides must have the same.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 
 /// First message of whoever connects.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -183,6 +184,8 @@ pub enum ToWorker {
         /// Whether the worker has first to enter, as for a lease.
         enter: bool,
     },
+    /// Something of a coded run; bulk as it says.
+    Coded(ToCoded),
     /// End all links and join again.
     Rejoin,
     /// The coordinator lives.
@@ -243,6 +246,8 @@ pub enum FromWorker {
         /// Steps done.
         step: u64,
     },
+    /// Something of a coded run; bulk as it says.
+    Coded(FromCoded),
     /// Its link to a server has ended.
     Cut {
         /// Which.

@@ -132,7 +132,7 @@ impl Plan {
         let batch = recipe.train.batch.min(facts.examples).max(1);
         let bytes = parameters.saturating_mul(4);
         Self {
-            recipe: resolve(recipe, layers),
+            recipe: resolve(recipe, layers, facts.examples),
             input: facts.input,
             classes: facts.classes,
             examples: facts.examples,
@@ -143,7 +143,7 @@ impl Plan {
             gradient_bytes: bytes,
             parameter_bytes: bytes,
             shards: shard_sizes(batch, recipe.train.shards),
-            steps_per_epoch: facts.examples.div_ceil(recipe.train.batch.max(1)),
+            steps_per_epoch: recipe.train.steps_per_epoch(facts.examples),
             layers: rows,
         }
     }
@@ -155,8 +155,11 @@ pub fn shard_sizes(examples: usize, shards: usize) -> Vec<usize> {
     (0..shards).map(|v| start(v + 1) - start(v)).collect()
 }
 
-fn resolve(recipe: &Recipe, layers: &[Layer]) -> Recipe {
+fn resolve(recipe: &Recipe, layers: &[Layer], examples: usize) -> Recipe {
     let mut recipe = recipe.clone();
+    if recipe.train.code().is_some() {
+        recipe.train.batch = recipe.train.batch.min(examples.max(1));
+    }
     recipe.model.preset = None;
     recipe.model.layers = Some(layers.iter().map(explicit).collect());
     recipe
@@ -219,6 +222,10 @@ impl fmt::Display for Plan {
             counted(self.steps_per_epoch, "step"),
             train.batch
         )?;
+        if train.code().is_some() {
+            // Coded data are cut otherwise; whoever knows the code tells how.
+            return Ok(());
+        }
         writeln!(f, "shards      {}", shard_text(&self.shards))?;
         writeln!(
             f,

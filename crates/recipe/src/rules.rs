@@ -1,9 +1,10 @@
 //! What a recipe's values must mean together, as far as the file alone can tell.
 //!
-//! Owns the checks that no single field's type can express; those of `pool`, `setup`, `script` and
-//! `data.table` have files of their own. Never looks at data or shapes; that is
+//! Owns the checks that no single field's type can express; those of `pool`, `setup`, `script`,
+//! `data.table` and `train.coded` have files of their own. Never looks at data or shapes; that is
 //! [`crate::network`].
 
+mod coded;
 mod pool;
 mod script;
 mod setup;
@@ -34,6 +35,7 @@ pub(crate) fn check(recipe: &Recipe, tree: &Node) -> Vec<Finding> {
     data(&recipe.data, tree, &mut found);
     model(recipe, tree, &mut found);
     train(recipe, &mut found);
+    coded::check(recipe, &mut found);
     output(&recipe.output.dir, &mut found);
     found
 }
@@ -216,11 +218,6 @@ fn blocks(layers: &[Layer], path: &str, found: &mut Vec<Finding>) {
 
 fn train(recipe: &Recipe, found: &mut Vec<Finding>) {
     let train = &recipe.train;
-    let unbuilt = [("method", train.method != Method::Sync), ("coded", train.coded.is_some())];
-    for (key, _) in unbuilt.into_iter().filter(|(_, is_asked)| *is_asked) {
-        let message = format!("`train.{key}`: coded training is not built yet");
-        found.push(Finding::new(format!("train.{key}"), message).hint("leave it out"));
-    }
     if train.clip_norm.is_some_and(|norm| norm <= 0.0) {
         found.push(
             Finding::new("train.clip_norm", "`train.clip_norm` must be above 0")

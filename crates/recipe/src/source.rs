@@ -13,6 +13,7 @@ use crate::schema;
 use crate::script::Job;
 use crate::sections::Recipe;
 use crate::sets;
+use crate::train::Method;
 use crate::yaml::{self, DEPTH_MAX, FILE_BYTES_MAX};
 use std::fs::File;
 use std::io::Read;
@@ -65,6 +66,14 @@ pub struct Tree<'t>(&'t Node);
 impl Root for Recipe {
     fn schema() -> serde_json::Value {
         schema::of_types()
+    }
+
+    fn complete(&mut self, tree: &Tree<'_>) {
+        let written = tree.0.get("train").and_then(|train| train.get("batch"));
+        if self.train.method == Method::Coded && written.is_none() {
+            // All there are; the plan, which knows the data, writes their number.
+            self.train.batch = usize::MAX;
+        }
     }
 
     fn mistakes(&self, tree: &Tree<'_>) -> Vec<Finding> {

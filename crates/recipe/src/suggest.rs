@@ -42,7 +42,8 @@ pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     }
     let best = known.iter().min_by_key(|k| distance(&folded, &fold(k)))?;
     let allowed = (folded.len().max(best.len()) / 3).max(1);
-    if distance(&folded, &fold(best)) <= allowed {
+    // Of two letters either one makes another word.
+    if folded.len() > 2 && distance(&folded, &fold(best)) <= allowed {
         return Some(best);
     }
     let part = |k: &&&str| {

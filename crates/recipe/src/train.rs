@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// The `train` section.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -11,9 +12,9 @@ pub struct Train {
     #[serde(default = "ten")]
     #[schemars(range(min = 1, max = 1_000_000))]
     pub epochs: usize,
-    /// Examples per step.
+    /// Examples per step. `method: coded` takes all where it is left out, and else the same range of places of every block.
     #[serde(default = "batch_default")]
-    #[schemars(range(min = 1, max = 1_048_576))]
+    #[schemars(range(min = 1, max = 1_073_741_824))]
     pub batch: usize,
     /// Micro-shards each batch is cut into. The result depends on this number, never on the machines.
     #[serde(default = "eight")]
@@ -41,6 +42,13 @@ pub struct Train {
     /// Ends training when validation stops improving.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub early_stopping: Option<EarlyStopping>,
+    /// L2 regularisation of a linear model (`method: coded`): l2/2·|w|² is added to the mean loss, the bias left out.
+    #[serde(default, skip_serializing_if = "is_default")]
+    #[schemars(range(min = 0.0, max = 1000.0))]
+    pub l2: f64,
+    /// What an example of a label counts (`method: coded`); 1 for labels that are not listed.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub class_weights: BTreeMap<String, f64>,
     /// How the work is shared out.
     #[serde(default, skip_serializing_if = "is_default")]
     pub method: Method,
@@ -78,6 +86,23 @@ pub struct Coded {
     /// Numbers that are computed with.
     #[serde(default)]
     pub precision: CodedPrecision,
+    /// What features are multiplied by to become whole numbers (`precision: exact`); needed where they are not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_048_576))]
+    pub scale: Option<u32>,
+}
+
+impl Coded {
+    /// Rows of each block: what a worker stores.
+    pub fn height(&self, examples: usize) -> usize {
+        examples.div_ceil(self.threshold.max(1))
+    }
+
+    /// Places of a step of about `batch` examples: the same range of every block.
+    pub fn places(&self, batch: usize, examples: usize) -> usize {
+        let height = self.height(examples);
+        if batch >= examples { height } else { (batch / self.threshold.max(1)).clamp(1, height) }
+    }
 }
 
 /// Numbers that coded products are computed with.
@@ -97,6 +122,23 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
+impl Train {
+    /// Steps in one epoch of so many examples; the last may be a smaller batch.
+    pub fn steps_per_epoch(&self, examples: usize) -> usize {
+        match (self.method, &self.coded) {
+            (Method::Coded, Some(coded)) => {
+                coded.height(examples).div_ceil(coded.places(self.batch, examples).max(1))
+            }
+            _ => examples.div_ceil(self.batch.max(1)),
+        }
+    }
+
+    /// The code, where the method is coded.
+    pub fn code(&self) -> Option<&Coded> {
+        self.coded.as_ref().filter(|_| self.method == Method::Coded)
+    }
+}
+
 impl Default for Train {
     fn default() -> Self {
         Self {
@@ -110,6 +152,8 @@ impl Default for Train {
             warmup_steps: 0,
             clip_norm: None,
             early_stopping: None,
+            l2: 0.0,
+            class_weights: BTreeMap::new(),
             method: Method::Sync,
             coded: None,
             redundancy: 0,

@@ -73,15 +73,11 @@ fn keys() {
     );
     check_section(
         "train: {lr: 3}",
-        "1:9 unknown key `lr` in `train` // known keys: `epochs`, `batch`, `shards`, `loss`, `label_smoothing`, `optimizer`, `schedule`, `warmup_steps`, `clip_norm`, `early_stopping`, `method`, `coded`, `redundancy`",
+        "1:9 unknown key `lr` in `train` // known keys: `epochs`, `batch`, `shards`, `loss`, `label_smoothing`, `optimizer`, `schedule`, `warmup_steps`, `clip_norm`, `early_stopping`, `l2`, `class_weights`, `method`, `coded`, `redundancy`",
     );
     check_section(
         "train: {optimizer: {sgd: {lr: 3}}}",
         "1:27 unknown key `lr` in `train.optimizer.sgd` // did you mean `learning_rate`?",
-    );
-    check_section(
-        "train: {coded: {threshold: 2, machines: 3}}",
-        "1:9 `train.coded`: coded training is not built yet // leave it out",
     );
     check_section(
         "train: {learning_rate: 0.1}",

@@ -362,7 +362,6 @@ fn train() -> impl Strategy<Value = Train> {
             schedule,
             warmup_steps,
             clip_norm,
-            early_stopping: None,
             ..Train::default()
         },
     )

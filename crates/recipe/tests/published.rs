@@ -19,8 +19,11 @@ fn every_example_is_sound_and_plans() {
         let source = Source::load(&path, &[]).unwrap_or_else(|d| panic!("{d}"));
         let (side, channels) =
             if source.recipe().data.train.contains("cifar") { (32, 3) } else { (28, 1) };
-        let input = Shape::Image { height: side, width: side, channels };
-        let facts = DataFacts { input, classes: Some(10), examples: 1000 };
+        let image = Shape::Image { height: side, width: side, channels };
+        let facts = match source.recipe().data.table {
+            None => DataFacts { input: image, classes: Some(10), examples: 1000 },
+            Some(_) => DataFacts { input: Shape::Vector(219), classes: Some(2), examples: 1000 },
+        };
         source.plan(&facts).unwrap_or_else(|d| panic!("{d}"));
     }
     assert!(seen >= 4, "{seen} examples");

@@ -244,6 +244,8 @@ impl Desk {
             Action::ToServer(server, message) => self.tell_server(world, pid, server, message),
             Action::Record(what) => self.record(world, pid, what),
             Action::Save(step) => self.save(world, pid, step),
+            // Those of coded runs, which are decided elsewhere.
+            Action::ToCoded(..) | Action::KeepWeights(..) | Action::SaveWeights(..) => {}
             Action::Abandon => {
                 if let Some(folder) = self.folder.take() {
                     world.disk.shelf().abandon(&folder);

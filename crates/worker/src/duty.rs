@@ -334,7 +334,7 @@ impl Duty {
                 out.push(Output::Tell(FromWorker::Revoked { ticket }));
             }
             ToWorker::Finish => self.end(Output::Finish, out),
-            ToWorker::Alive | ToWorker::Weather(_) => {}
+            ToWorker::Alive | ToWorker::Weather(_) | ToWorker::Coded(_) => {}
         }
     }
 

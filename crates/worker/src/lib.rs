@@ -13,10 +13,12 @@
 //! - [`links`], [`session`]: joined once: its links and threads, and the work until it ends
 //! - [`mail`]: what the threads of a session tell its main thread
 //! - [`run`]: one session after another
+//! - [`coded`]: a worker of a coded run, from its block to its sessions
 
 pub mod ahead;
 pub mod bench;
 pub mod board;
+pub mod coded;
 pub mod duty;
 pub mod evaluate;
 pub mod links;

@@ -65,6 +65,11 @@ impl Links {
         let _ = self.coordinator.flush_and_close(within);
     }
 
+    /// The coordinator has said something.
+    pub fn hear(&self) {
+        self.heard.store(true, Ordering::Relaxed);
+    }
+
     /// Whether the coordinator has said anything.
     pub fn was_spoken_to(&self) -> bool {
         self.heard.load(Ordering::Relaxed)
@@ -149,7 +154,7 @@ impl Ear<'_> {
         let mut leases = 0;
         while let Some(incoming) = orders.receive::<ToWorker>()? {
             let order = incoming.message;
-            self.links.heard.store(true, Ordering::Relaxed);
+            self.links.hear();
             orders.skip_bulk()?;
             if !can_be(&order, shards) {
                 return Ok("it leases what cannot be");

@@ -106,7 +106,7 @@ fn work(
 }
 
 /// What a worker says when it connects.
-fn join(launch: &Launch, index: u32) -> Join {
+pub(crate) fn join(launch: &Launch, index: u32) -> Join {
     Join {
         agent: Agent::Worker(index),
         build: launch.build.clone(),

@@ -45,7 +45,7 @@ impl Setup {
         let classification = facts.classes > 0;
         Self {
             epochs: recipe.train.epochs as u64,
-            steps_per_epoch: facts.examples.div_ceil(recipe.train.batch as u64),
+            steps_per_epoch: recipe.train.steps_per_epoch(facts.examples as usize) as u64,
             classification,
             has_validation: facts.validation > 0,
             checkpoint_steps: recipe.output.checkpoint_steps,

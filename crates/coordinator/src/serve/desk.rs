@@ -4,6 +4,7 @@
 use super::links::Mail;
 use super::parcels::Parcels;
 use super::{Leave, Shell};
+use crate::coded::keeping::Snapshot;
 use crate::decide::cluster::{Action, Decision, Input, Saving};
 use planaria_protocol::checkpoint::{Manifest, Part, PartInfo};
 use planaria_protocol::event::What;
@@ -201,6 +202,19 @@ impl Desk {
                     let _ = link.sender.send(&message);
                 }
             }
+            Action::ToCoded(worker, message, bulk) => {
+                if let Some(link) = self.links.get(&Agent::Worker(worker)) {
+                    let _ = link.sender.send_with(&ToWorker::Coded(message), &bulk);
+                }
+            }
+            Action::KeepWeights(step, weights) => shell.keep_weights(step, &weights),
+            Action::SaveWeights(saving, snapshot) => {
+                (shell.log)(&format!("saving step {}: {}", saving.state.step, decision.reason));
+                if let Some(folder) = shell.shelf.vanished() {
+                    self.record(shell, What::Vanished { folder }, &decision.reason)?;
+                }
+                self.write_weights(shell, *saving, *snapshot);
+            }
             Action::ToServer(server, message) => self.tell_server(server, &message),
             Action::Record(what) => self.record(shell, what, &decision.reason)?,
             Action::Save(step) => {
@@ -312,6 +326,32 @@ impl Desk {
             let _ = post.send(Mail::Said(0, Agent::Console, written));
         };
         let thread = std::thread::Builder::new().name("manifest".into()).spawn(write);
+        if let Err(e) = thread {
+            self.written(Err(format!("cannot start a thread: {e}")));
+        }
+    }
+
+    /// Writes a checkpoint of a coded run on a thread of its own: the disk may take longer than a
+    /// step.
+    fn write_weights(&mut self, shell: &Shell, saving: Saving, snapshot: Snapshot) {
+        let (step, is_best) = (saving.state.step, saving.is_best);
+        let manifest = Manifest { step, state: saving.state, ..shell.manifest.clone() };
+        let (shelf, post) = (shell.shelf.clone(), self.post.clone());
+        let events = shell.journal.handle();
+        let write = move || {
+            // A checkpoint counts on the events before it.
+            let written = events
+                .and_then(|events| events.sync_data())
+                .and_then(|()| snapshot.write(&shelf, manifest, is_best))
+                .map(|folder| {
+                    format!("checkpoints/{}", folder.file_name().unwrap_or_default().display())
+                })
+                .map_err(|e| format!("cannot write a checkpoint of step {step}: {e}"));
+            // After the end nobody listens.
+            let written = Input::ManifestWritten(written);
+            let _ = post.send(Mail::Said(0, Agent::Console, written));
+        };
+        let thread = std::thread::Builder::new().name("checkpoint".into()).spawn(write);
         if let Err(e) = thread {
             self.written(Err(format!("cannot start a thread: {e}")));
         }

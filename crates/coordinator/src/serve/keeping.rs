@@ -4,6 +4,7 @@
 //! another coordinator would believe it, and it is tried again.
 
 use super::Log;
+use crate::coded;
 use crate::decide::record::{Record, summary};
 use crate::journal::Journal;
 use crate::record::{RecordFile, discard};
@@ -22,6 +23,8 @@ pub struct Keeping {
     file: Option<RecordFile>,
     /// Why the last attempt failed, and when that was.
     failed: Option<(String, Duration)>,
+    /// Whether weights could not be kept.
+    unkept_weights: bool,
     /// The events that wait for the disk, in short, and when that was true.
     waiting: (u64, Vec<u8>),
 }
@@ -32,7 +35,7 @@ impl Keeping {
         // Room for a new one may be missing where there is an old one.
         let file = RecordFile::create(&folder, &boot);
         let file = file.or_else(|_| RecordFile::reuse(&folder, &boot)).ok();
-        Self { folder, boot, file, failed: None, waiting: (0, Vec::new()) }
+        Self { folder, boot, file, failed: None, unkept_weights: false, waiting: (0, Vec::new()) }
     }
 
     /// Writes the record; while that fails, a loss of this process goes back to the last
@@ -67,6 +70,22 @@ impl Keeping {
                 }
                 self.failed = Some((why, now));
             }
+        }
+    }
+
+    /// Keeps the weights of a coded run. Where that fails, a loss of this process goes back to the
+    /// last checkpoint.
+    pub fn keep_weights(&mut self, step: u64, weights: &[u8], log: &Log) {
+        let kept = coded::keeping::keep(&self.folder, step, weights);
+        let had_failed = std::mem::replace(&mut self.unkept_weights, kept.is_err());
+        match kept {
+            Err(e) if !had_failed => log(&format!(
+                "the weights cannot be kept in `{}` ({e}): if the coordinator is lost, the run \
+                 goes back to its last checkpoint",
+                self.folder.display()
+            )),
+            Ok(()) if had_failed => log("the weights are kept again"),
+            _ => {}
         }
     }
 

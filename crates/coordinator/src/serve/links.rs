@@ -13,6 +13,9 @@ use std::sync::mpsc::SyncSender;
 /// Largest score of a batch, in bytes.
 const SCORES_BYTES_MAX: usize = 64 << 20;
 
+/// Largest products of a coded run, in bytes.
+const CODED_BYTES_MAX: usize = 1 << 30;
+
 /// What reaches the deciding thread.
 pub(super) enum Mail {
     /// Somebody has joined, over the link of this number.
@@ -72,6 +75,7 @@ fn read_worker(
                     }
                 }
             }
+            FromWorker::Coded(said) => Input::Coded(worker, said, link.bulk_vec(CODED_BYTES_MAX)?),
             said => Input::Worker(worker, said),
         };
         if post.send(Mail::Said(number, Agent::Worker(worker), input)).is_err() {

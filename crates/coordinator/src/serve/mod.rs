@@ -14,7 +14,9 @@ mod links;
 pub mod parcels;
 mod telling;
 
-use crate::decide::cluster::Cluster;
+use crate::coded::decide::Coded;
+use crate::coded::learner::Value;
+use crate::decide::cluster::{Cluster, Decision, Input};
 use crate::decide::record::Record;
 use crate::journal::Journal;
 use desk::Desk;
@@ -22,8 +24,9 @@ use keeping::Keeping;
 use parcels::Parcels;
 use planaria_protocol::checkpoint::{Manifest, Shelf};
 use planaria_protocol::clock::Clock;
-use planaria_protocol::event::{Event, What};
+use planaria_protocol::event::{Event, Pulse, What};
 use planaria_protocol::message::{Errand, Trouble, event_bulk};
+use planaria_protocol::state::State;
 use planaria_protocol::{Passport, listen};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::TcpListener;
@@ -38,10 +41,47 @@ const INBOX_MAX: usize = 1024;
 /// Where log lines go.
 pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
 
+/// Who decides.
+pub trait Deciding {
+    /// What follows from something that happened at `now`.
+    fn step(&mut self, now: Duration, input: Input) -> Vec<Decision>;
+    /// Where the run is at `now`.
+    fn pulse(&self, now: Duration) -> Pulse;
+    /// How far the run has come.
+    fn state(&self) -> &State;
+    /// Seconds of the run, pauses left out.
+    fn seconds(&self, now: Duration) -> f64;
+}
+
+macro_rules! deciding {
+    ($name:ty $(, $number:ident)?) => {
+        impl$(<$number: Value>)? Deciding for $name {
+            fn step(&mut self, now: Duration, input: Input) -> Vec<Decision> {
+                Self::step(self, now, input)
+            }
+
+            fn pulse(&self, now: Duration) -> Pulse {
+                Self::pulse(self, now)
+            }
+
+            fn state(&self) -> &State {
+                Self::state(self)
+            }
+
+            fn seconds(&self, now: Duration) -> f64 {
+                Self::seconds(self, now)
+            }
+        }
+    };
+}
+
+deciding!(Cluster);
+deciding!(Coded<E>, E);
+
 /// What a coordinator works with.
 pub struct Shell {
     /// Decides.
-    pub cluster: Cluster,
+    pub cluster: Box<dyn Deciding>,
     /// Where it listens.
     pub listener: TcpListener,
     /// What whoever joins must show.
@@ -69,6 +109,13 @@ pub struct Shell {
 }
 
 impl Shell {
+    /// Keeps the weights of a coded run beside the record.
+    fn keep_weights(&mut self, step: u64, weights: &[u8]) {
+        if let Some(keeping) = &mut self.keeping {
+            keeping.keep_weights(step, weights, &self.log);
+        }
+    }
+
     /// Writes the record.
     fn keep(&mut self, record: Record) {
         if let Some(keeping) = &mut self.keeping {

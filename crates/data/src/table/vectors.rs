@@ -4,14 +4,16 @@
 
 use super::matrix::Dense;
 use super::set::{Rows, TableSet, open as open_tables};
-use super::{Encoder, Labels};
+use super::{Encoder, Labels, Table};
 use crate::dataset::{DataSet, Facts};
 use crate::error::Error;
 use crate::part::Part;
 use crate::scale::Scale;
 use crate::source::{DataFile, Source, Target};
-use planaria_recipe::sections::Data;
+use planaria_recipe::sections::{Data, Format};
 use planaria_recipe::shape::Shape;
+use planaria_recipe::table as recipe;
+use std::path::Path;
 use std::sync::Arc;
 
 /// The encoded rows of one part.
@@ -37,7 +39,24 @@ pub(crate) fn open(data: &Data, seed: u64) -> Result<DataSet, Error> {
     let validation =
         set.validation.as_ref().map(|rows| part(rows, "data.validation")).transpose()?;
     let test = set.test.as_ref().map(|rows| part(rows, "data.test")).transpose()?;
-    Ok(DataSet { train, validation, test, facts, marks: set.marks })
+    let encoder = Some(Arc::new(encoder));
+    Ok(DataSet { train, validation, test, facts, marks: set.marks, encoder })
+}
+
+/// All rows of another file, encoded as training rows were, such as for judging a saved model.
+pub(super) fn encoded(
+    path: &Path,
+    format: Format,
+    section: &recipe::Table,
+    encoder: &Encoder,
+) -> Result<Part, Error> {
+    if !path.exists() {
+        return Err(crate::sources::absent(path));
+    }
+    let table = Table::open(path, format, section)?;
+    let rows = Rows::whole(Arc::new(table));
+    let vectors = Vectors::encode(encoder, &rows, target(encoder))?;
+    Ok(Part::whole(Arc::new(vectors)))
 }
 
 /// Looks at a recipe's tables. How many features there are takes reading them.
@@ -47,10 +66,7 @@ pub(crate) fn peek(data: &Data, seed: u64) -> Result<Facts, Error> {
 }
 
 fn facts(set: &TableSet, encoder: &Encoder) -> Facts {
-    let target = match encoder.classes() {
-        Some(names) => Target::Class { classes: names.len() },
-        None => Target::Values { width: 1 },
-    };
+    let target = target(encoder);
     let mut files = Vec::new();
     for rows in [Some(&set.train), set.validation.as_ref(), set.test.as_ref()].into_iter().flatten()
     {
@@ -67,6 +83,13 @@ fn facts(set: &TableSet, encoder: &Encoder) -> Facts {
         validation: count(&set.validation),
         test: count(&set.test),
         files,
+    }
+}
+
+fn target(encoder: &Encoder) -> Target {
+    match encoder.classes() {
+        Some(names) => Target::Class { classes: names.len() },
+        None => Target::Values { width: 1 },
     }
 }
 

@@ -242,7 +242,8 @@ impl Watch {
             servers: size.servers,
             generation,
         };
-        let facts = ending::facts(&job.plan, &job.run, &job.process, means)?;
+        let mut facts = ending::facts(&job.plan, &job.run, &job.process, means)?;
+        facts.name_classes(&job.data);
         let results = Results {
             plan: &job.plan,
             recipe_text: &job.recipe_text,
@@ -254,6 +255,7 @@ impl Watch {
             scores: story.scores.as_ref().map(|(part, scores)| (*part, scores)),
             parameters: &weights.parameters,
             values: &weights.state,
+            encoder: job.data.encoder.as_deref(),
             peak_memory_bytes: peak_memory_of_children(),
         };
         let report = results.report();

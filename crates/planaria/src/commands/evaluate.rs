@@ -6,13 +6,13 @@ use crate::commands::print;
 use crate::failure::{Context, Failure, Result};
 use crate::library::size::threads;
 use crate::progress::{Progress, Style, patiently};
-use crate::run_dir::model_file::{Description, read_tensors};
+use crate::run_dir::model_file::{Description, TableModel, read_tensors};
 use crate::run_dir::{find, run_id, shelf, unreadable};
 use crate::scripts;
 use crate::traces::number::{grouped, percent, short};
-use crate::traces::report::{Outcome, Report, weights_sha256};
+use crate::traces::report::{Outcome, Report, positive, weights_sha256};
 use crate::training::evaluation::{evaluate, failure};
-use planaria_data::{Part, Role, Target, open_part};
+use planaria_data::{Part, Role, Target, open_part, table};
 use planaria_learn::{Network, Scores, Settings, Trainer};
 use planaria_recipe::train::Optimizer;
 use serde_json::{Value, json};
@@ -37,7 +37,7 @@ pub fn run(options: &cli::Evaluate, style: Style) -> Result<()> {
         .ok_or_else(|| Failure::failed("interrupted"))?;
     let seconds = clock.seconds();
     if !options.json {
-        return print(&table(&scores, &description.classes));
+        return print(&text(&scores, &description.classes));
     }
     let mut document = figures(&scores, &description.classes);
     document["run_id"] = json!(run_id(&folder));
@@ -77,6 +77,12 @@ fn no_model(folder: &Path) -> String {
 
 /// The examples to score: the test files of a folder, else those for training.
 fn examples(options: &cli::Evaluate, description: &Description, style: Style) -> Result<Part> {
+    if let Some(TableModel { section, encoder }) = &description.table {
+        let path = Path::new(&options.data);
+        let text = format!("reading {}", options.data);
+        let open = || table::open_encoded(path, description.format, section, encoder);
+        return patiently(style, &text, open).map_err(failure);
+    }
     let open = |role| open_part(&options.data, description.format, role, description.seed);
     let text = format!("reading {}", options.data);
     let opened = patiently(style, &text, || match open(Role::Test) {
@@ -111,7 +117,9 @@ fn load(folder: &Path, description: &Description, which: Which, threads: usize) 
         Which::Last | Which::Best => {
             let named = shelf(folder, 1).named(which.name());
             let weights = named.map_err(unreadable)?.weights;
-            (weights.parameters, weights.state)
+            // A linear model's state is the bits of the same weights.
+            let has_state = network.state_count() > 0;
+            (weights.parameters, if has_state { weights.state } else { Vec::new() })
         }
     };
     if let Some(value) = parameters.iter().chain(&state).find(|v| !v.is_finite()) {
@@ -179,12 +187,13 @@ fn figures(scores: &Scores, classes: &[String]) -> Value {
         "f1": means.map(|m| m.f1),
         "mse": scores.mse().filter(|_| regression),
         "mae": scores.mae().filter(|_| regression),
+        "positive": positive(scores, classes),
         "per_class": scores.per_class(classes),
         "confusion": scores.confusion(),
     })
 }
 
-fn table(scores: &Scores, classes: &[String]) -> String {
+fn text(scores: &Scores, classes: &[String]) -> String {
     let mut text = format!("examples   {}\n", grouped(scores.examples()));
     let mut add = |label: &str, value: Option<String>| {
         if let Some(value) = value {

@@ -2,6 +2,7 @@
 //!
 //! Looks at headers and labels of the data only. Never writes a file.
 
+mod coded;
 mod machines;
 mod script;
 
@@ -37,11 +38,13 @@ pub fn run(options: &cli::Plan) -> Result<()> {
     check_output(&source)?;
     let (threads, size) = (training_threads(None, &plan), cluster_size(None, &plan));
     let memory_bytes = memory_bytes(&plan, threads, size);
+    let costs = coded::Costs::of(&plan)?;
     if !options.json {
+        let code = costs.as_ref().map(coded::Costs::text).unwrap_or_default();
         let processes = processes_text(&plan, size, threads);
         let memory = format!("memory      about {} for training\n", bytes(memory_bytes));
         let machines = machines::text(&plan.recipe.pool, &plan.recipe.setup);
-        return print(&format!("{plan}{processes}{machines}{memory}{}", data_text(&facts)));
+        return print(&format!("{plan}{code}{processes}{machines}{memory}{}", data_text(&facts)));
     }
     // By way of text: a single-precision number in a `Value` would show the digits of a double.
     let text = serde_json::to_string(&plan).expect("a plan has string keys only");
@@ -49,6 +52,9 @@ pub fn run(options: &cli::Plan) -> Result<()> {
     document["memory_bytes"] = json!(memory_bytes);
     document["processes"] = processes_json(&plan, size, threads);
     document["data"] = data_json(&facts);
+    if let Some(costs) = costs {
+        document["coded"] = costs.document();
+    }
     if plan.recipe.pool.has_machines() {
         document["machines"] = machines::document(&plan.recipe.pool, &plan.recipe.setup);
     }
@@ -58,7 +64,7 @@ pub fn run(options: &cli::Plan) -> Result<()> {
 /// Processes, and who begins with how many shards; runs of equal shares are written as one.
 fn processes_text(plan: &Plan, size: Option<Size>, threads: usize) -> String {
     let mut text = format!("processes   {}\n", processes(plan, size, threads));
-    if let Some(size) = size {
+    if let Some(size) = size.filter(|_| plan.recipe.train.code().is_none()) {
         let deal = shares_text(&first_deal(plan, size));
         let _ = writeln!(text, "dealt       {deal} shards, until speeds are measured");
         text += &redundancy_text(plan.recipe.train.redundancy, size);

@@ -102,6 +102,7 @@ fn summary(report: &Report, path: &Path) -> String {
         let figures = [
             report.accuracy.map(|v| format!("accuracy {}", percent(v))),
             report.loss.map(|v| format!("loss {}", short(v))),
+            report.positive.as_ref().map(|p| format!("F1 of `{}` {}", p.class, percent(p.f1))),
             report.mae.map(|v| format!("mean absolute error {}", short(v))),
         ];
         let figures: Vec<String> = figures.into_iter().flatten().collect();

@@ -5,10 +5,11 @@
 //! JSON, which is YAML as well. Never computes anything.
 
 use crate::run_dir::safetensors::{self, Tensor, Tensors};
+use planaria_data::table::Encoder;
 use planaria_learn::{Kind, Network};
 use planaria_recipe::sections::{Format, Normalize};
 use planaria_recipe::train::Loss;
-use planaria_recipe::{Layer, Plan, Shape};
+use planaria_recipe::{Layer, Plan, Shape, table};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -38,8 +39,21 @@ pub struct Description {
     pub loss: Loss,
     /// Share of the target that was spread over the classes.
     pub label_smoothing: f32,
+    /// How rows of a table become examples, where they come from one.
+    #[serde(default)]
+    pub table: Option<TableModel>,
     /// The layers.
     pub layers: Vec<Layer>,
+}
+
+/// All that turns rows of another table into examples.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TableModel {
+    /// The recipe's `data.table`.
+    pub section: table::Table,
+    /// What was learned from the training rows.
+    pub encoder: Encoder,
 }
 
 impl Description {
@@ -59,8 +73,19 @@ impl Description {
             format: recipe.data.format,
             loss: recipe.train.loss,
             label_smoothing: recipe.train.label_smoothing,
+            table: None,
             layers: recipe.model.layers.clone().unwrap_or_default(),
         }
+    }
+
+    /// With how rows of the training table were encoded.
+    #[must_use]
+    pub fn encoded(mut self, encoder: Option<&Encoder>, section: Option<&table::Table>) -> Self {
+        self.table = encoder.map(|encoder| TableModel {
+            section: section.cloned().unwrap_or_default(),
+            encoder: encoder.clone(),
+        });
+        self
     }
 
     /// Shape of one example.
@@ -169,6 +194,7 @@ const KEYS: &[&str] = &[
     "format",
     "loss",
     "label_smoothing",
+    "table",
     "layers",
 ];
 

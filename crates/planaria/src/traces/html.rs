@@ -270,7 +270,10 @@ fn details(html: &mut String, report: &Report) {
     let mut rows: Vec<(&str, String)> = vec![
         (
             "method",
-            format!("{}, {} shards of batch {}", report.method, report.shards, report.batch),
+            match report.method.as_str() {
+                "coded" => format!("coded data, batch {}", grouped(report.batch as u64)),
+                method => format!("{method}, {} shards of batch {}", report.shards, report.batch),
+            },
         ),
         ("engine", format!("{}, {} threads", report.engine, report.threads)),
         ("seed", report.seed.to_string()),
@@ -291,6 +294,14 @@ fn details(html: &mut String, report: &Report) {
     add(
         "survived",
         (report.machines_lost > 0 || report.superseded_steps > 0).then(|| survived(report)),
+    );
+    add(
+        "positive class",
+        report.positive.as_ref().map(|p| {
+            let (precision, recall) = (percent(p.precision), percent(p.recall));
+            let (class, f1) = (&p.class, percent(p.f1));
+            format!("{class}: F1 {f1}, precision {precision}, recall {recall}")
+        }),
     );
     add("efficiency through losses", report.efficiency.map(percent));
     add("first step after", report.seconds_to_first_step.map(duration));

@@ -165,6 +165,9 @@ pub struct Report {
     /// Mean absolute error of regression.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mae: Option<f64>,
+    /// Figures of the positive class, the second of two.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub positive: Option<ClassScores>,
     /// Figures of each class.
     pub per_class: Vec<ClassScores>,
     /// Rows are true classes, columns predicted ones.
@@ -218,12 +221,26 @@ pub struct Facts {
     pub workers: u32,
     /// Server processes.
     pub servers: u32,
+    /// How the work is shared out.
+    pub method: String,
+    /// Whether the same recipe gives the same bits on any machine.
+    pub bits_promised: bool,
     /// Names of the classes.
     pub classes: Vec<String>,
     /// What the best epoch is chosen by.
     pub rule: Rule,
     /// What the run's events add up to.
     pub audit: Audit,
+}
+
+impl Facts {
+    /// Calls classes as the data does.
+    pub fn name_classes(&mut self, data: &planaria_data::DataSet) {
+        let names = data.class_names();
+        if names.len() == self.classes.len() {
+            self.classes = names;
+        }
+    }
 }
 
 /// How a session ended, with what was measured at the end.
@@ -254,8 +271,8 @@ impl Report {
             started: facts.started.clone(),
             outcome: ending.outcome,
             reason: ending.reason,
-            method: "sync".into(),
-            bits_promised: true,
+            method: facts.method.clone(),
+            bits_promised: facts.bits_promised,
             seed: facts.seed,
             engine: facts.engine.clone(),
             threads: facts.threads,
@@ -292,6 +309,7 @@ impl Report {
             f1: means.map(|m| m.f1),
             mse: scores.filter(|_| !classification).and_then(Scores::mse),
             mae: scores.filter(|_| !classification).and_then(Scores::mae),
+            positive: scores.and_then(|s| positive(s, &facts.classes)),
             per_class: scores.map_or_else(Vec::new, |s| s.per_class(&facts.classes)),
             confusion: scores.map_or_else(Vec::new, |s| s.confusion().to_vec()),
             best: state.watch.best.map(|best| BestEpoch {
@@ -311,6 +329,12 @@ impl Report {
         text.push('\n');
         text
     }
+}
+
+/// Figures of the second of two classes, which is the positive one.
+pub fn positive(scores: &Scores, classes: &[String]) -> Option<ClassScores> {
+    let per_class = scores.per_class(classes);
+    <[ClassScores; 2]>::try_from(per_class).ok().map(|[_, positive]| positive)
 }
 
 /// Share of the training time that losses did not cost.
@@ -396,6 +420,8 @@ pub(crate) mod tests {
             generation: 1,
             workers: 0,
             servers: 0,
+            method: "sync".into(),
+            bits_promised: true,
             classes: vec!["cat & dog".into(), "1".into()],
             rule: Rule::new(None, true),
             audit: crate::audit::audit(&[], None, None),

@@ -12,15 +12,19 @@ use crate::run_dir::metrics::{self, Line};
 use crate::run_dir::model_file::Description;
 use crate::traces::html;
 use crate::traces::report::{Ending, Facts, Outcome, Report, peak_memory_bytes, weights_sha256};
+use crate::training::linear;
 use crate::training::run_loop::{Session, classes, network, unwritten};
 use planaria_coordinator::decide::course::End;
 use planaria_coordinator::decide::watch::Rule;
 use planaria_coordinator::journal;
+use planaria_data::table::Encoder;
 use planaria_learn::Scores;
+use planaria_learn::linear::{Stepping, Weights};
 use planaria_protocol::event::What;
 use planaria_protocol::message::HeldOut;
 use planaria_protocol::state::State;
 use planaria_recipe::Plan;
+use planaria_recipe::train::{CodedPrecision, Optimizer, Sgd};
 
 /// A session's result.
 #[derive(Debug)]
@@ -54,8 +58,10 @@ pub struct Results<'a> {
     pub scores: Option<(HeldOut, &'a Scores)>,
     /// The flat parameters.
     pub parameters: &'a [f32],
-    /// The network's flat state.
+    /// The network's flat state, or a linear model's, which begins with the bits of its weights.
     pub values: &'a [f32],
+    /// How rows of a table became examples.
+    pub encoder: Option<&'a Encoder>,
     /// Largest resident memory.
     pub peak_memory_bytes: Option<u64>,
 }
@@ -69,7 +75,8 @@ impl Results<'_> {
             outcome: self.outcome,
             reason: self.reason.clone(),
             scores: self.scores.map(|(part, scores)| (part_name(part), scores)),
-            weights_sha256: has_weights.then(|| weights_sha256(self.parameters, self.values)),
+            weights_sha256: has_weights
+                .then(|| weights_sha256(self.parameters, self.weight_values())),
             peak_memory_bytes: self.peak_memory_bytes,
         };
         Report::new(self.facts, self.state, self.lines, ending)
@@ -78,8 +85,10 @@ impl Results<'_> {
     /// Writes the last files; `report` is [`Results::report`]'s.
     pub fn write(&self, run: &RunDir, report: &Report) -> Result<()> {
         if report.outcome != Outcome::Failed {
-            let description = Description::new(self.plan, self.facts.classes.clone());
+            let description = Description::new(self.plan, self.facts.classes.clone())
+                .encoded(self.encoder, self.plan.recipe.data.table.as_ref());
             let network = network(self.plan)?;
+            self.write_linear(run)?;
             let tensors =
                 description.tensors(&network, self.parameters, self.values, &report.run_id);
             run.write("model.safetensors", &tensors)?;
@@ -92,6 +101,33 @@ impl Results<'_> {
         let page = html::page(report, self.lines, self.recipe_text);
         run.write("report.html", page.as_bytes())?;
         run.write("report.json", report.to_json().as_bytes())
+    }
+}
+
+impl Results<'_> {
+    /// What of the state is weights.
+    fn weight_values(&self) -> &[f32] {
+        match self.plan.recipe.train.code() {
+            Some(_) => &self.values[..self.values.len().min(2 * self.parameters.len())],
+            None => self.values,
+        }
+    }
+
+    /// The weights of a linear model by the names of their features, in full.
+    fn write_linear(&self, run: &RunDir) -> Result<()> {
+        if self.plan.recipe.train.code().is_none() {
+            return Ok(());
+        }
+        let (model, _) = linear::model(self.plan, &self.facts.classes)?;
+        let names: Vec<String> = match self.encoder {
+            Some(encoder) => encoder.features().into_iter().map(|f| f.name).collect(),
+            None => (0..model.features).map(|i| i.to_string()).collect(),
+        };
+        let plain = Stepping::new(&Optimizer::Sgd(Sgd::default()), 0.0, None);
+        let weights = Weights::restore(&model, &plain, self.weight_values())
+            .map_err(|e| Failure::failed(format!("the weights do not fit the model: {e}")))?;
+        let text = linear::weights_csv(&model, &weights.values, &names, &self.facts.classes);
+        run.write("weights.csv", text.as_bytes())
     }
 }
 
@@ -131,10 +167,23 @@ pub fn facts(plan: &Plan, run: &RunDir, process: &Stopwatch, means: Means) -> Re
         workers: means.workers,
         servers: means.servers,
         // Classes have numbers for names until a format brings names along.
+        method: method(plan),
+        bits_promised: bits_promised(plan),
         classes: (0..classes).map(|n| n.to_string()).collect(),
         rule: Rule::new(recipe.train.early_stopping.as_ref(), classes > 0),
         audit: audit::audit(&events, None, None),
     })
+}
+
+/// How the work was shared out, as reports name it.
+fn method(plan: &Plan) -> String {
+    let name = if plan.recipe.train.code().is_some() { "coded" } else { "sync" };
+    name.into()
+}
+
+/// Sums of coded floats depend, in their last bits, on which machines were there.
+fn bits_promised(plan: &Plan) -> bool {
+    plan.recipe.train.code().is_none_or(|code| code.precision == CodedPrecision::Exact)
 }
 
 /// How a session ended, and why where that does not say it all.
@@ -162,14 +211,16 @@ pub fn finish(mut session: Session, end: Result<End>) -> Result<Finished> {
         None => (outcome, None),
     };
     let means = Means {
-        engine: session.trainer.engine().to_owned(),
-        threads: session.trainer.threads(),
+        engine: session.learner.engine(),
+        threads: session.learner.threads(),
         workers: 0,
         servers: 0,
         generation: session.journal.generation(),
     };
-    let facts = facts(&session.job.plan, &session.job.run, &session.job.process, means)?;
+    let mut facts = facts(&session.job.plan, &session.job.run, &session.job.process, means)?;
+    facts.name_classes(&session.job.data);
     let state = session.state();
+    let (snapshot, values) = (session.learner.snapshot(), session.learner.values());
     let results = Results {
         plan: &session.job.plan,
         recipe_text: &session.job.recipe_text,
@@ -179,12 +230,14 @@ pub fn finish(mut session: Session, end: Result<End>) -> Result<Finished> {
         outcome,
         reason,
         scores: scored.as_ref().map(|(part, scores)| (*part, scores)),
-        parameters: session.trainer.parameters(),
-        values: session.trainer.state(),
+        parameters: &snapshot.parameters,
+        values: &values,
+        encoder: session.job.data.encoder.as_deref(),
         peak_memory_bytes: peak_memory_bytes(),
     };
     let report = results.report();
     let written = results.write(&session.job.run, &report);
+    drop((snapshot, values));
     let written = written.and_then(|()| session.conclude(&report, scored.as_ref()));
     let path = session.job.run.path().to_path_buf();
     match (written, end) {

@@ -1,4 +1,4 @@
-//! From a checked recipe to a trained network.
+//! From a checked recipe to a trained model.
 //!
 //! Owns doing what the run's course asks for: steps, validation, checkpoints, the end. Never
 //! decides which of them comes next, and never knows how files look inside or how text is laid out.
@@ -7,6 +7,7 @@
 //! - [`run_loop`]: a run in one process; [`ending`]: what is written when a session ends
 //! - [`identity`]: what must be the same for a run to go on; [`ledger`]: which steps were committed
 //! - [`recorder`]: events to metrics, TensorBoard and stderr; [`tidings`]: losses in words
+//! - [`learner`]: what is trained: a network or a [`linear`] model
 //! - [`evaluation`]: a network over a part of the data
 //! - [`interrupt`]: what Ctrl-C asks for
 
@@ -14,7 +15,9 @@ pub mod ending;
 pub mod evaluation;
 pub mod identity;
 pub mod interrupt;
+pub mod learner;
 pub mod ledger;
+pub mod linear;
 pub mod recorder;
 pub mod run_loop;
 pub mod tidings;

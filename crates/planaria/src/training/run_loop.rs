@@ -1,6 +1,6 @@
 //! A run in one process: asks its course what comes next, does it, and says what came of it.
 //!
-//! One owner of the trainer. All decisions are the [`Course`]'s; all that happens goes to the
+//! One owner of what is trained. All decisions are the [`Course`]'s; all that happens goes to the
 //! [`Journal`] and from there to the [`Recorder`]. Never formats anything.
 
 use crate::clock::{self, Stopwatch};
@@ -8,8 +8,9 @@ use crate::cluster::detached::Machines;
 use crate::failure::{Context, Failure, Result};
 use crate::progress::{Progress, Style};
 use crate::run_dir::{CHECKPOINTS, RunDir};
-use crate::training::evaluation::{class_count, evaluate, failure};
+use crate::training::evaluation::{class_count, failure};
 use crate::training::identity::{Identity, Lengths};
+use crate::training::learner::Learner;
 use crate::training::ledger::Ledger;
 use crate::training::recorder::Recorder;
 use crate::training::{ending, interrupt};
@@ -17,7 +18,8 @@ use planaria_coordinator::decide::course::{Course, Done, End, Next, Setup};
 use planaria_coordinator::journal::{self, Journal};
 use planaria_data::{DataSet, Loader, Reader, Schedule};
 use planaria_learn::Scores;
-use planaria_learn::{Examples, Network, Settings, Trainer, Weights};
+use planaria_learn::{Examples, Network, Settings, StepResult, Trainer, Weights};
+use planaria_numerics::digest::Digest;
 use planaria_protocol::checkpoint::{Checkpoint, Part, PartView, Shelf, write_part};
 use planaria_protocol::event::{Started, What};
 use planaria_protocol::launch::Facts;
@@ -62,7 +64,7 @@ pub struct Job {
 /// A run under way.
 pub struct Session {
     pub(super) job: Job,
-    pub(super) trainer: Trainer,
+    pub(super) learner: Learner,
     pub(super) course: Course,
     pub(super) recorder: Recorder,
     pub(super) journal: Journal,
@@ -83,7 +85,7 @@ impl Session {
     /// Sets a run up from its start, or from a checkpoint.
     pub fn new(job: Job, checkpoint: Option<Checkpoint>) -> Result<Self> {
         let recipe = &job.plan.recipe;
-        let mut trainer = trainer(&job.plan, job.threads)?;
+        let mut learner = Learner::new(&job.plan, &job.data, job.threads)?;
         let recipe_file = job.run.file("recipe.yaml");
         let identity = Identity::new(recipe_file, &job.recipe_text, recipe, &job.data);
         let (state, generation) = match checkpoint {
@@ -98,16 +100,14 @@ impl Session {
                     state: weights.state,
                     optimizer: weights.optimizer,
                 };
-                trainer.restore(&weights).map_err(|e| {
-                    Failure::failed(format!("the checkpoint does not fit the network: {e}"))
-                })?;
+                learner.restore(weights)?;
                 let resumes = manifest.state.resumes + 1;
                 (State { resumes, ..manifest.state }, manifest.generation)
             }
         };
         let before = Duration::try_from_secs_f64(state.seconds_total).unwrap_or_default();
         let progress = Progress::new(job.style);
-        let setup = Setup::of(recipe, &facts(&job.plan, &job.data, trainer.network()));
+        let setup = Setup::of(recipe, &facts(&job.plan, &job.data, &network(&job.plan)?));
         Ok(Self {
             recorder: Recorder::open(&job.run, state.step, state.epoch, progress)?,
             journal: open_journal(&job.run, generation)?,
@@ -120,13 +120,18 @@ impl Session {
             pulse_at: f64::NEG_INFINITY,
             identity,
             job,
-            trainer,
+            learner,
         })
     }
 
     /// Trains to the end and writes what is left to write.
     pub fn run(mut self) -> Result<ending::Finished> {
         self.emit(What::Started(self.started()))?;
+        if let Learner::Linear(linear) = &self.learner
+            && let Some(remark) = linear.remark()
+        {
+            self.recorder.note(&remark);
+        }
         let end = self.train();
         self.tell_committed()?;
         ending::finish(self, end)
@@ -156,13 +161,7 @@ impl Session {
                 self.emit(What::Stopping { reason: interrupt::REASON.into() })?;
             }
             match self.course.next() {
-                Next::Train(steps) => {
-                    let reader = match &mut reader {
-                        Some(reader) => reader,
-                        none => none.insert(self.reader()?),
-                    };
-                    self.take_steps(reader, &steps)?;
-                }
+                Next::Train(steps) => self.take_steps(&mut reader, &steps)?,
                 Next::Validate => self.validate()?,
                 Next::Save { is_best, reason } => self.save(is_best, reason)?,
                 Next::End(end) => return self.save_at_last().map(|()| end),
@@ -171,7 +170,7 @@ impl Session {
     }
 
     /// Takes these steps, or as many as are taken before a stop is asked for.
-    fn take_steps(&mut self, reader: &mut Reader, steps: &Steps) -> Result<()> {
+    fn take_steps(&mut self, reader: &mut Option<Reader>, steps: &Steps) -> Result<()> {
         for step in steps.steps() {
             self.step(reader, step)?;
             if interrupt::asked() {
@@ -181,22 +180,12 @@ impl Session {
         Ok(())
     }
 
-    fn step(&mut self, reader: &mut Reader, step: u64) -> Result<()> {
+    fn step(&mut self, reader: &mut Option<Reader>, step: u64) -> Result<()> {
         let watch = Stopwatch::start();
-        let batch = match reader.next() {
-            Some(batch) => batch.map_err(failure)?,
-            None => return Err(Failure::failed("the training data ended too soon")),
-        };
-        let state = self.course.state();
-        debug_assert_eq!((batch.epoch, batch.step), (state.epoch, state.batch));
-        let rate = self.course.learning_rate(step);
-        let examples = Examples { inputs: &batch.inputs, targets: targets(&batch.targets) };
-        let result = self.trainer.step(step, rate, examples);
-        let result = result.map_err(|e| self.not_finite(&e, rate))?;
+        let epoch = self.course.state().epoch;
+        let (result, read) = self.compute(reader, step)?;
         self.validation = None;
-        let read = batch.digest();
-        self.ledger.add(batch.epoch, step, read);
-        reader.recycle(batch);
+        self.ledger.add(epoch, step, read);
         let done = Done {
             loss_sum: result.loss_sum,
             correct: result.correct,
@@ -213,6 +202,33 @@ impl Session {
             self.recorder.pulse(&self.course.pulse("training", now));
         }
         Ok(())
+    }
+
+    /// One step of whatever is trained, and which examples were read.
+    fn compute(&mut self, reader: &mut Option<Reader>, step: u64) -> Result<(StepResult, Digest)> {
+        let rate = self.course.learning_rate(step);
+        if let Learner::Linear(linear) = &mut self.learner {
+            return linear.step(step, self.course.state().batch, rate);
+        }
+        let reader = match reader {
+            Some(reader) => reader,
+            none => none.insert(self.reader()?),
+        };
+        let batch = match reader.next() {
+            Some(batch) => batch.map_err(failure)?,
+            None => return Err(Failure::failed("the training data ended too soon")),
+        };
+        let state = self.course.state();
+        debug_assert_eq!((batch.epoch, batch.step), (state.epoch, state.batch));
+        let examples = Examples { inputs: &batch.inputs, targets: targets(&batch.targets) };
+        let Learner::Network(trainer) = &mut self.learner else {
+            return Err(Failure::failed("a linear model reads no batches"));
+        };
+        let result = trainer.step(step, rate, examples);
+        let result = result.map_err(|e| self.not_finite(&e, rate))?;
+        let read = batch.digest();
+        reader.recycle(batch);
+        Ok((result, read))
     }
 
     /// Scores the validation part, where there is one. A stop on the way leaves the state before
@@ -234,8 +250,8 @@ impl Session {
 
     pub(super) fn evaluate(&mut self, part: &planaria_data::Part) -> Result<Option<Scores>> {
         let plan = &self.job.plan;
-        let classes = classes(plan, self.trainer.network());
-        evaluate(&mut self.trainer, part, &plan.recipe.data.normalize, classes)
+        let classes = classes(plan, &network(plan)?);
+        self.learner.evaluate(plan, part, classes)
     }
 
     /// Writes a checkpoint. One that cannot be written does not stop the run: the next one that is
@@ -301,18 +317,18 @@ impl Session {
 
     fn fill_checkpoint(&self, folder: &Path, is_best: bool) -> io::Result<()> {
         let state = self.state();
-        let slots: Vec<&[f32]> = self.trainer.slots().collect();
+        let snapshot = self.learner.snapshot();
         let view = PartView {
             step: state.step,
             start: 0,
-            parameters: self.trainer.parameters(),
-            slots: &slots,
-            state: self.trainer.state(),
+            parameters: &snapshot.parameters,
+            slots: &snapshot.slots,
+            state: &snapshot.state,
         };
         let lengths = Lengths {
             parameters: view.parameters.len() as u64,
             state: view.state.len() as u64,
-            slots: slots.len() as u32,
+            slots: snapshot.slots.len() as u32,
         };
         let part = Part { info: write_part(folder, 0, &view)?, start: 0, end: lengths.parameters };
         let generation = self.journal.generation();
@@ -340,7 +356,7 @@ impl Session {
             epochs: setup.epochs,
             steps_per_epoch: setup.steps_per_epoch,
             examples: self.job.data.train.len(),
-            parameters: self.trainer.parameters().len() as u64,
+            parameters: self.learner.parameter_count() as u64,
             classification: setup.classification,
             workers: 0,
             servers: 0,

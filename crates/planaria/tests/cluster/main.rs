@@ -4,6 +4,7 @@
 mod apart;
 #[path = "../binary/mod.rs"]
 mod binary;
+mod coded;
 mod damage;
 mod faults;
 mod insiders;

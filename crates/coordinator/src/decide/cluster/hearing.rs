@@ -14,6 +14,8 @@ impl Cluster {
             Input::Joined(join) => self.joined(now, join),
             Input::Left { agent, pid, how, ended } => self.left(now, agent, pid, how, ended),
             Input::Worker(worker, said) => self.worker_said(now, worker, said),
+            // Coded runs are decided elsewhere.
+            Input::Coded(..) => Ok(()),
             Input::Server(server, said, squares) => self.server_said(now, server, said, squares),
             Input::Scored(worker, part, step, batch, scores) => {
                 self.heard_worker(worker, now);
@@ -77,7 +79,7 @@ impl Cluster {
             // It ends now; that it did, and why, is told by its link.
             FromWorker::Failed(trouble) => self.lose_worker(now, worker, trouble.message, false),
             // The shell passes it on as `Input::Scored`.
-            FromWorker::Evaluated { .. } | FromWorker::Alive => Ok(()),
+            FromWorker::Evaluated { .. } | FromWorker::Coded(_) | FromWorker::Alive => Ok(()),
         }
     }
 

@@ -1,9 +1,11 @@
 //! The words a cluster is spoken to and answers in: what it is given at the beginning, what happens,
 //! and what is to be done. Never decides anything.
 
+use crate::coded::keeping::Snapshot;
 use crate::decide::record::Record;
 use planaria_learn::Scores;
 use planaria_numerics::aggregate::shard_range;
+use planaria_protocol::coded::{FromCoded, ToCoded};
 use planaria_protocol::event::What;
 use planaria_protocol::message::{
     Agent, FromServer, FromWorker, HeldOut, Join, ToServer, ToWorker,
@@ -12,6 +14,7 @@ use planaria_protocol::state::State;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// What does not change in a session.
 #[derive(Debug, Clone)]
@@ -84,6 +87,8 @@ pub enum Input {
     },
     /// A worker said something.
     Worker(u32, FromWorker),
+    /// A worker of a coded run said something, with its bulk.
+    Coded(u32, FromCoded, Vec<u8>),
     /// A worker has scored, with the parameters after so many steps, a batch.
     Scored(u32, HeldOut, u64, u64, Scores),
     /// A server said something, with the squares that came with it.
@@ -105,10 +110,16 @@ pub enum Action {
     Keep(Box<Record>),
     /// Say this to a worker.
     ToWorker(u32, ToWorker),
+    /// Say this to a worker of a coded run, with this bulk.
+    ToCoded(u32, ToCoded, Arc<Vec<u8>>),
     /// Say this to a server.
     ToServer(u32, ToServer),
     /// Write this down and tell everyone who watches.
     Record(What),
+    /// Keep the weights of a coded run after so many steps where another coordinator finds them.
+    KeepWeights(u64, Vec<u8>),
+    /// Write a checkpoint of a coded run.
+    SaveWeights(Box<Saving>, Box<Snapshot>),
     /// Make a folder for a checkpoint of these steps and tell every server to write to it.
     Save(u64),
     /// Remove what was written of a checkpoint that does not come about.

@@ -6,9 +6,10 @@
 
 use super::{Residue, fixed::RANGE};
 use crate::coding::{Error, blocks::Rows};
+use serde::{Deserialize, Serialize};
 
 /// Largest size and sum of sizes of each column of the data, in fixed point.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Columns {
     largest: Vec<u64>,
     sums: Vec<u128>,

@@ -1,0 +1,280 @@
+//! Steps: planned, worked off, committed.
+
+use super::member::Member;
+use super::{Coded, Phase, Value};
+use crate::coded::iteration::{Counted, Iteration, Order};
+use crate::decide::course::Done;
+use crate::decide::record::Pending;
+use planaria_numerics::coding::plan::Plan;
+use planaria_numerics::coding::{Error, Paused, Slot, Standing, ring};
+use planaria_protocol::coded::{FromCoded, ToCoded};
+use planaria_protocol::event::What;
+use planaria_protocol::message::Trouble;
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A step under way.
+#[derive(Debug)]
+pub(super) struct Work<E: Value> {
+    pub iteration: Iteration<E>,
+    /// The weights, as they are sent.
+    weights: Arc<Vec<u8>>,
+    /// Since when it is waited for.
+    pub since: Duration,
+    /// How often it was late.
+    pub times: u32,
+}
+
+impl<E: Value> Coded<E> {
+    /// Begins the next step, if there are enough workers.
+    pub(super) fn begin(&mut self, now: Duration) -> Result<bool, Trouble> {
+        let present: BTreeSet<Slot> = self.seated().into_keys().collect();
+        let batch = self.course.state().batch as usize;
+        let places = self.setting.batches.places(batch);
+        let plan = match self.plan(places, &present).map_err(trouble)? {
+            Standing::Paused(paused) => {
+                self.pause(paused);
+                return Ok(false);
+            }
+            Standing::Ready(plan) => plan,
+        };
+        self.unpause(now);
+        let weights = self.learner.weights(self.bounds.as_ref()).map_err(trouble)?;
+        let iteration = Iteration::new(plan.clone(), self.learner.columns());
+        self.previous = Some((plan, present));
+        let weights = Arc::new(E::bytes(&weights));
+        self.work = Some(Work { iteration, weights, since: now, times: 0 });
+        Ok(true)
+    }
+
+    /// The plan for those who are there; the ring stays while they do.
+    fn plan(
+        &self,
+        places: Range<usize>,
+        present: &BTreeSet<Slot>,
+    ) -> Result<Standing<Plan>, Error> {
+        let code = &self.setting.code;
+        match &self.previous {
+            Some((plan, before)) if before == present => {
+                Plan::cyclic(plan.threshold(), places, plan.ring())
+            }
+            previous => {
+                let before = previous.as_ref().map(|(plan, _)| plan);
+                ring::arrange(&code.generator, code.precision, places, present, before)
+            }
+        }
+    }
+
+    /// Asks for what can be asked for; true where the step has come to its end.
+    pub(super) fn advance(&mut self, now: Duration) -> Result<bool, Trouble> {
+        let seated = self.seated();
+        let alive: BTreeSet<Slot> = seated.keys().copied().collect();
+        let Some(work) = &mut self.work else { return Ok(false) };
+        if work.iteration.is_finished() {
+            self.commit(now)?;
+            return Ok(true);
+        }
+        let (orders, paused) =
+            work.iteration.orders(&self.setting.code, &alive).map_err(trouble)?;
+        let (weights, step) = (work.weights.clone(), self.course.state().step);
+        match paused {
+            Some(paused) => self.pause(paused),
+            None => self.unpause(now),
+        }
+        for (slot, order) in orders {
+            let Some(worker) = seated.get(&slot).copied() else { continue };
+            self.inform(worker, step, &weights);
+            let (message, bulk) = message::<E>(step, order);
+            self.order(worker, message, Arc::new(bulk), "it is its turn");
+        }
+        Ok(false)
+    }
+
+    /// Sends a worker the weights of the step, if it does not have them.
+    fn inform(&mut self, worker: u32, step: u64, weights: &Arc<Vec<u8>>) {
+        let Some(member) = self.members.get_mut(&worker) else { return };
+        if member.knows.replace(step) != Some(step) {
+            let weights = weights.clone();
+            self.order(worker, ToCoded::Weights { step }, weights, "the step before is committed");
+        }
+    }
+
+    /// Takes in what a worker has computed.
+    pub(super) fn answered(
+        &mut self,
+        now: Duration,
+        worker: u32,
+        said: FromCoded,
+        bulk: &[u8],
+    ) -> Result<(), Trouble> {
+        self.heard(worker, now);
+        let own = self.course.state().step;
+        let slot = self.members.get(&worker).and_then(|member| member.slot);
+        let values = || {
+            E::take(bulk)
+                .ok_or_else(|| Trouble::new(format!("worker-{worker} sent numbers that are none")))
+        };
+        let (Some(slot), Some(work)) = (slot, self.work.as_mut()) else {
+            return self.settled(worker, said, bulk);
+        };
+        match said {
+            FromCoded::Product { step, group } if step == own => {
+                work.iteration.product(group as usize, slot, values()?);
+            }
+            FromCoded::Decoded { step, group, counted } if step == own => {
+                let counted = Counted {
+                    loss_sum: counted.loss_sum,
+                    correct: counted.correct,
+                    read: counted.read,
+                    sizes: counted.sizes,
+                };
+                work.iteration.decoded(group as usize, &values()?, counted);
+            }
+            FromCoded::Sum { step, ticket, .. } if step == own => {
+                work.iteration.sum(slot, ticket, values()?);
+                self.paced(worker, &said);
+            }
+            said => return self.settled(worker, said, bulk),
+        }
+        Ok(())
+    }
+
+    /// What is said by those who come, and what comes too late to count.
+    fn settled(&mut self, worker: u32, said: FromCoded, bulk: &[u8]) -> Result<(), Trouble> {
+        match said {
+            FromCoded::Offer { slots } => self.offered(worker, slots),
+            FromCoded::Ready { .. } => return self.ready(worker, said, bulk),
+            FromCoded::Sum { .. } => self.paced(worker, &said),
+            FromCoded::Product { .. } | FromCoded::Decoded { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn paced(&mut self, worker: u32, said: &FromCoded) {
+        if let (Some(member), FromCoded::Sum { rows, busy_seconds, waiting_seconds, .. }) =
+            (self.members.get_mut(&worker), said)
+        {
+            Member::pace(member, *rows, *busy_seconds, *waiting_seconds);
+        }
+    }
+
+    /// All has come: the weights follow, and the step counts.
+    fn commit(&mut self, now: Duration) -> Result<(), Trouble> {
+        let Some(work) = self.work.take() else { return Ok(()) };
+        let rows = work.iteration.rows();
+        let (sums, counted) = work.iteration.finish(self.learner.len());
+        let Counted { loss_sum, correct, read, sizes } = counted;
+        let (step, epoch) = (self.course.state().step, self.course.state().epoch);
+        if let Some(bounds) = &self.bounds {
+            for (largest, sum) in sizes {
+                bounds.columns().check_sizes(largest, sum).map_err(trouble)?;
+            }
+        }
+        let rate = self.course.learning_rate(step);
+        if !loss_sum.is_finite() {
+            return Err(Trouble {
+                message: format!("training failed at step {}: the loss is {loss_sum}", step + 1),
+                hint: Some(format!("lower the learning rate (it was {rate})")),
+                fix_input: false,
+            });
+        }
+        self.learner.learn(step, rate, read.count, &sums)?;
+        self.unkept = true;
+        self.scores = None;
+        let seconds = now.saturating_sub(self.stepped).as_secs_f64();
+        match self.wound.take() {
+            None => self.patience.measured(seconds),
+            Some(after) => {
+                let usual = self.patience.typical().unwrap_or(0.0);
+                let healed = What::Healed {
+                    step,
+                    after,
+                    stalled_seconds: (seconds - usual).max(0.0),
+                    recomputed_shards: u32::try_from(rows.extra).unwrap_or(u32::MAX),
+                    shard_seconds: 0.0,
+                };
+                self.record(healed, "it is the first step after that");
+            }
+        }
+        self.stepped = now;
+        let done = Done { loss_sum, correct, examples: read.count, seconds, read };
+        let line = self.course.stepped(self.seconds(now), &done);
+        self.count(Pending { epoch, first_step: step, end_step: step + 1, read });
+        if let Some(what) = line {
+            self.tell_pending();
+            self.record(what, "a line is due");
+        }
+        Ok(())
+    }
+
+    /// Adds a step to those that an event is to tell.
+    fn count(&mut self, step: Pending) {
+        match &mut self.pending {
+            Some(pending) if pending.epoch == step.epoch && pending.end_step == step.first_step => {
+                pending.end_step = step.end_step;
+                pending.read = pending.read.combine(step.read);
+            }
+            _ => {
+                self.tell_pending();
+                self.pending = Some(step);
+            }
+        }
+    }
+
+    /// Tells the committed steps that no event has told.
+    pub(super) fn tell_pending(&mut self) {
+        if let Some(pending) = self.pending.take() {
+            self.unkept = true;
+            self.record(pending.event(), "they are committed");
+        }
+    }
+
+    pub(super) fn pause(&mut self, paused: Paused) {
+        let is_busy = matches!(self.phase, Phase::Training | Phase::Scoring(..));
+        if is_busy && self.paused != Some(paused) {
+            let was_paused = self.paused.replace(paused).is_some();
+            if !was_paused {
+                let (workers, min) = (paused.have as u32, paused.need as u32);
+                self.record(What::Paused { workers, min }, paused.to_string());
+            }
+        }
+    }
+
+    pub(super) fn unpause(&mut self, now: Duration) {
+        if self.paused.take().is_none() {
+            return;
+        }
+        self.stepped = now;
+        if let Some(work) = &mut self.work {
+            work.since = now;
+        }
+        let workers = self.seated().len() as u32;
+        self.record(What::Unpaused { workers }, "there are enough workers");
+    }
+}
+
+fn message<E: Value>(step: u64, order: Order<E>) -> (ToCoded, Vec<u8>) {
+    let wide = |places: Range<usize>| places.start as u64..places.end as u64;
+    match order {
+        Order::Multiply { group, places } => {
+            let (group, places) = (group as u32, wide(places));
+            (ToCoded::Multiply { step, group, places }, Vec::new())
+        }
+        Order::Decode { group, places, members, products } => {
+            let (group, places) = (group as u32, wide(places));
+            let members = members.iter().map(|slot| slot.0).collect();
+            (ToCoded::Decode { step, group, places, members }, E::bytes(&products))
+        }
+        Order::Add { ticket, places, entries } => {
+            (ToCoded::Add { step, ticket, places: wide(places) }, E::bytes(&entries))
+        }
+        Order::Deliver { ticket } => (ToCoded::Deliver { step, ticket }, Vec::new()),
+    }
+}
+
+/// What the user must change.
+fn trouble(error: Error) -> Trouble {
+    Trouble { fix_input: true, ..Trouble::new(error) }
+}

@@ -1,0 +1,111 @@
+//! The weights of a coded run and how they follow the sums that workers send.
+//!
+//! The same steps as in one process ([`planaria_learn::linear`]), so the same bits where sums are.
+//! Never asks anybody for anything.
+
+use planaria_learn::linear::number::{Bounds, Number};
+use planaria_learn::linear::{Model, Stepping, Weights};
+use planaria_numerics::coding::Error;
+use planaria_numerics::coding::exact::DataScale;
+use planaria_protocol::coded::Travel;
+use planaria_protocol::message::Trouble;
+use planaria_recipe::Recipe;
+use planaria_recipe::shape::Shape;
+use std::marker::PhantomData;
+
+/// What coded products are computed in, and how it travels.
+pub trait Value: Number + Travel {}
+
+impl<T: Number + Travel> Value for T {}
+
+/// Weights, their optimizer, and the way from sums to a step.
+#[derive(Debug, Clone)]
+pub struct Learner<E> {
+    model: Model,
+    stepping: Stepping,
+    weights: Weights,
+    scale: DataScale,
+    numbers: PhantomData<E>,
+}
+
+impl<E: Value> Learner<E> {
+    /// The learner of a recipe, from the beginning; what is learned from has this shape.
+    pub fn new(recipe: &Recipe, input: Shape) -> Result<Self, Trouble> {
+        // What a class counts is for those who see labels.
+        let mut plain = recipe.clone();
+        plain.train.class_weights.clear();
+        let model = Model::of(&plain, input, &[]).map_err(Trouble::new)?;
+        let stepping = Stepping::of(recipe);
+        let weights = Weights::start(&model, &stepping);
+        let scale = DataScale(recipe.train.code().and_then(|code| code.scale).unwrap_or(1));
+        Ok(Self { model, stepping, weights, scale, numbers: PhantomData })
+    }
+
+    /// Goes on from a checkpoint's state.
+    pub fn restore(&mut self, state: &[f32]) -> Result<(), Trouble> {
+        let weights = Weights::restore(&self.model, &self.stepping, state);
+        self.weights =
+            weights.map_err(|e| Trouble::new(format!("the checkpoint's weights: {e}")))?;
+        Ok(())
+    }
+
+    /// Goes on from what another has kept; false where it does not fit.
+    pub fn restore_bytes(&mut self, bytes: &[u8]) -> bool {
+        let state = f32::take(bytes);
+        let weights = state.and_then(|s| Weights::restore(&self.model, &self.stepping, &s).ok());
+        weights.map(|weights| self.weights = weights).is_some()
+    }
+
+    /// Columns of weights.
+    pub fn columns(&self) -> usize {
+        self.model.columns()
+    }
+
+    /// Trained numbers.
+    pub fn len(&self) -> usize {
+        self.model.weights()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The weights as product 1 takes them; an error where it could leave the range of the numbers.
+    pub fn weights(&self, bounds: Option<&Bounds>) -> Result<Vec<E>, Error> {
+        let weights = E::weights(self.model.width(), &self.weights.values)?;
+        if let Some(bounds) = bounds {
+            E::check_weights(bounds, &weights)?;
+        }
+        Ok(weights)
+    }
+
+    /// One step from the sums of product 2 over so many rows.
+    pub fn learn(&mut self, step: u64, rate: f32, rows: u64, sums: &[E]) -> Result<f64, Trouble> {
+        let mut wide = vec![0.0; sums.len()];
+        E::sums(self.scale, sums, &mut wide);
+        let Self { model, stepping, weights, .. } = self;
+        weights.step(model, stepping, step, rate, rows, &wide).map_err(|error| Trouble {
+            message: format!("training failed at step {}: {error}", step + 1),
+            hint: Some(format!(
+                "lower the learning rate (it was {rate}), add `warmup_steps` or set `clip_norm`"
+            )),
+            fix_input: false,
+        })
+    }
+
+    /// The weights as they are.
+    pub fn values(&self) -> &[f64] {
+        &self.weights.values
+    }
+
+    /// The weights as a layer's parameters, and all bits of them and of the optimizer.
+    pub fn to_parts(&self) -> (Vec<f32>, Vec<f32>) {
+        (self.weights.parameters(&self.model), self.weights.state())
+    }
+
+    /// All bits, to be kept.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        f32::bytes(&self.weights.state())
+    }
+}

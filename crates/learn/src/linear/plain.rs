@@ -1,0 +1,209 @@
+//! Both products on rows that are not coded: the reference that coded runs are compared with.
+//!
+//! The same kernels in the same numbers; product 2 is one chain over the rows of a step, ascending.
+//! Holds all rows, dense. Never steps weights.
+
+use super::number::{Bounds, Number};
+use super::{Batches, Model, Outcome, Target};
+use crate::Error;
+use planaria_numerics::coding::blocks::Rows;
+use planaria_numerics::coding::exact::{DataScale, Residue};
+use planaria_numerics::coding::{self, product};
+use planaria_recipe::train::CodedPrecision;
+use std::ops::Range;
+
+/// Rows that are multiplied at a time.
+const ROWS_AT_ONCE: usize = 1024;
+
+/// All rows, in the numbers of a precision.
+#[derive(Debug)]
+pub enum Plain {
+    /// Single precision.
+    F32(Data<f32>),
+    /// Double precision.
+    F64(Data<f64>),
+    /// Whole numbers.
+    Exact(Data<Residue>),
+}
+
+/// What a step of the reference gives: what [`super::Weights::step`] takes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Summed {
+    /// Product 2.
+    pub sums: Vec<f64>,
+    /// What came of the rows.
+    pub outcome: Outcome,
+}
+
+impl Plain {
+    /// Without rows yet; rows are pushed in their order.
+    pub fn new(model: &Model, precision: CodedPrecision, scale: DataScale) -> Self {
+        match precision {
+            CodedPrecision::F32 => Self::F32(Data::new(model, scale)),
+            CodedPrecision::F64 => Self::F64(Data::new(model, scale)),
+            CodedPrecision::Exact => Self::Exact(Data::new(model, scale)),
+        }
+    }
+
+    /// The next rows of features, and their targets.
+    pub fn push(&mut self, features: &[f32], targets: &[Target]) -> Result<(), coding::Error> {
+        match self {
+            Self::F32(data) => data.push(features, targets),
+            Self::F64(data) => data.push(features, targets),
+            Self::Exact(data) => data.push(features, targets),
+        }
+    }
+
+    /// Both products of a batch.
+    pub fn sum(
+        &self,
+        model: &Model,
+        weights: &[f64],
+        batches: &Batches,
+        batch: usize,
+    ) -> Result<Summed, coding::Error> {
+        let rows = batches.rows(batch);
+        match self {
+            Self::F32(data) => data.sum(model, weights, &rows),
+            Self::F64(data) => data.sum(model, weights, &rows),
+            Self::Exact(data) => data.sum(model, weights, &rows),
+        }
+    }
+
+    /// Rows there are.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::F32(data) => data.targets.len(),
+            Self::F64(data) => data.targets.len(),
+            Self::Exact(data) => data.targets.len(),
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Rows in one kind of number.
+#[derive(Debug)]
+pub struct Data<E> {
+    features: usize,
+    width: usize,
+    scale: DataScale,
+    rows: Vec<E>,
+    targets: Vec<Target>,
+    bounds: Bounds,
+}
+
+impl<E: Number> Data<E> {
+    fn new(model: &Model, scale: DataScale) -> Self {
+        let width = model.width();
+        let bounds = Bounds::new(width);
+        let (rows, targets) = (Vec::new(), Vec::new());
+        Self { features: model.features, width, scale, rows, targets, bounds }
+    }
+
+    fn push(&mut self, features: &[f32], targets: &[Target]) -> Result<(), coding::Error> {
+        let wide = with_ones(self.features, self.width, features);
+        let rows = E::data(self.scale, self.width, &wide)?;
+        E::bound(&mut self.bounds, &Rows::Dense { width: self.width, values: &rows })?;
+        self.rows.extend(rows);
+        self.targets.extend_from_slice(targets);
+        Ok(())
+    }
+
+    fn sum(
+        &self,
+        model: &Model,
+        weights: &[f64],
+        ranges: &[Range<usize>],
+    ) -> Result<Summed, coding::Error> {
+        let columns = model.columns();
+        let fixed = E::weights(self.width, weights)?;
+        E::check_weights(&self.bounds, &fixed)?;
+        let mut outcome = Outcome::default();
+        let mut slopes = Vec::new();
+        for range in pieces(ranges) {
+            let mut products = vec![E::default(); range.len() * columns];
+            product::rows_times(self.width, self.slice(&range), &fixed, &mut products);
+            let mut wide = vec![0.0; products.len()];
+            E::products(self.scale, &products, &mut wide);
+            outcome += model.judge(&mut wide, &self.targets[range]);
+            slopes.extend(E::slopes(columns, &wide)?);
+        }
+        E::check_slopes(&self.bounds, columns, &slopes)?;
+        let mut sums = vec![E::default(); fixed.len()];
+        let mut at = 0;
+        for range in pieces(ranges) {
+            let entries = &slopes[at * columns..(at + range.len()) * columns];
+            product::add_rows_scaled(self.width, self.slice(&range), entries, &mut sums);
+            at += range.len();
+        }
+        let mut wide = vec![0.0; sums.len()];
+        E::sums(self.scale, &sums, &mut wide);
+        Ok(Summed { sums: wide, outcome })
+    }
+
+    fn slice(&self, rows: &Range<usize>) -> &[E] {
+        &self.rows[rows.start * self.width..rows.end * self.width]
+    }
+}
+
+/// Ranges cut into pieces that stay in the cache.
+fn pieces(ranges: &[Range<usize>]) -> impl Iterator<Item = Range<usize>> {
+    ranges.iter().flat_map(|range| {
+        let end = range.end;
+        range.clone().step_by(ROWS_AT_ONCE).map(move |at| at..(at + ROWS_AT_ONCE).min(end))
+    })
+}
+
+/// Rows of features with the column of ones, where there is one.
+pub fn with_ones(features: usize, width: usize, rows: &[f32]) -> Vec<f32> {
+    if width == features {
+        return rows.to_vec();
+    }
+    let mut wide = Vec::with_capacity(rows.len() / features.max(1) * width);
+    for row in rows.chunks_exact(features.max(1)) {
+        wide.extend_from_slice(row);
+        wide.push(1.0);
+    }
+    wide
+}
+
+/// What features are multiplied by in exact arithmetic: what the recipe says, or 1 where all are
+/// whole numbers. The error names the column of one that is not.
+pub fn data_scale(given: Option<u32>, whole: Result<(), usize>) -> Result<DataScale, usize> {
+    match (given, whole) {
+        (Some(scale), _) => Ok(DataScale(scale)),
+        (None, Ok(())) => Ok(DataScale(1)),
+        (None, Err(column)) => Err(column),
+    }
+}
+
+/// Whether some rows hold whole numbers alone; else the column of the first that is not.
+pub fn whole(features: usize, rows: &[f32]) -> Result<(), usize> {
+    match rows.iter().position(|v| v.fract() != 0.0) {
+        Some(at) => Err(at % features.max(1)),
+        None => Ok(()),
+    }
+}
+
+/// Products of rows of features with weights in f64, as evaluation takes them.
+pub fn outputs(model: &Model, weights: &[f64], features: &[f32]) -> Vec<f64> {
+    let wide = with_ones(model.features, model.width(), features);
+    let rows: Vec<f64> = wide.iter().map(|v| f64::from(*v)).collect();
+    let mut out = vec![0.0; rows.len() / model.width().max(1) * model.columns()];
+    product::rows_times(model.width(), &rows, weights, &mut out);
+    out
+}
+
+/// An error of coded arithmetic with the names of features in it.
+pub fn named(error: &coding::Error, names: &[String]) -> Error {
+    let column = match error {
+        coding::Error::Range { column, .. } | coding::Error::Value { column, .. } => *column,
+        other => return Error::Shape(other.to_string()),
+    };
+    let name = names.get(column).map_or_else(|| "the bias".to_owned(), |name| format!("`{name}`"));
+    Error::Shape(format!("{error} (column {column} is {name})"))
+}

@@ -1,0 +1,195 @@
+//! Coded runs by the real binary: in exact arithmetic the same bytes whoever was there, whoever was
+//! lost, and in one process.
+
+use crate::binary::{Place, talk};
+use crate::live::{Live, events, signal, until};
+use serde_json::Value;
+use std::fmt::Write;
+use std::fs;
+
+const RECIPE: &str = "
+seed: 3
+data:
+  train: rows.csv
+  format: csv
+  test: 0.25
+  validation: 0.1
+  table: {label: answer, positive: yes, one_hot: [colour], bins: [{columns: [size], count: 4}]}
+model: {layers: [{Dense: {units: 1}}]}
+train:
+  method: coded
+  coded: {threshold: 3, machines: 5, precision: exact}
+  loss: squared_hinge
+  l2: 0.001
+  epochs: 12
+  batch: 90
+  optimizer: {sgd: {learning_rate: 0.05, momentum: 0.9}}
+";
+
+/// Long enough to be struck in the middle.
+const LONG: [&str; 2] = ["--set", "train.epochs=250"];
+
+/// Rows whose answer follows from colour and size, but for some.
+fn rows(count: usize, answers: &[&str]) -> String {
+    let mut text = String::from("colour,size,answer\n");
+    for i in 0..count {
+        let (colour, size) = (["red", "green", "blue"][i * 7 % 3], i * 37 % 100);
+        let yes = (colour == "red" && size > 20) || size > 80 || i % 17 == 0;
+        let answer = match answers.len() {
+            2 => answers[usize::from(yes)],
+            n => answers[(usize::from(yes) + size / 40) % n],
+        };
+        let _ = writeln!(text, "{colour},{size},{answer}");
+    }
+    text
+}
+
+/// A folder with the recipe, under a name that no other test's run has, and a home of its own.
+fn place() -> Place {
+    let place = Place::new();
+    let unique: String = place.path().display().to_string();
+    let unique: String = unique.chars().filter(char::is_ascii_alphanumeric).collect();
+    let name = &unique[unique.len() - 6..];
+    fs::write(place.path().join("table.yaml"), format!("name: table{name}\n{RECIPE}")).unwrap();
+    fs::write(place.path().join("rows.csv"), rows(400, &["no", "yes"])).unwrap();
+    place
+}
+
+fn command(place: &Place, arguments: &[&str]) -> std::process::Command {
+    let mut command = place.command(arguments);
+    command.env("HOME", place.path().join("home"));
+    command
+}
+
+/// Trains in one process; the report.
+#[track_caller]
+fn alone(place: &Place, more: &[&str]) -> Value {
+    ended(place, &[&["train", "table.yaml", "--json"], more].concat())
+}
+
+/// Trains to the end; the report.
+#[track_caller]
+fn train(place: &Place, workers: &str, more: &[&str]) -> Value {
+    ended(place, &[&["train", "table.yaml", "--json", "--workers", workers], more].concat())
+}
+
+#[track_caller]
+fn ended(place: &Place, arguments: &[&str]) -> Value {
+    let _ = fs::remove_dir_all(place.path().join("runs"));
+    let output = command(place, arguments).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", talk(&output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn live(place: &Place, workers: &str, more: &[&str]) -> Live {
+    let _ = fs::remove_dir_all(place.path().join("runs"));
+    let base = ["train", "table.yaml", "--json", "--workers", workers];
+    Live::start(place, command(place, &[&base, more].concat()))
+}
+
+#[track_caller]
+fn finish(mut live: Live) -> Value {
+    let output = live.end();
+    assert_eq!(output.status.code(), Some(0), "{}", talk(&output));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["exactly_once"], true, "{report}");
+    report
+}
+
+/// The weights of the only run.
+fn weights(place: &Place) -> Vec<f64> {
+    let text = fs::read_to_string(place.only_run().join("weights.csv")).unwrap();
+    let fields = text.lines().skip(1).filter_map(|line| line.rsplit_once(','));
+    fields.map(|(_, weight)| weight.parse().unwrap()).collect()
+}
+
+/// Waits for an event after so many others of its kind.
+#[track_caller]
+fn happened(live: &Live, name: &str, times: usize) -> Value {
+    until(name, || events(&live.run).into_iter().filter(|e| e["event"] == name).nth(times))
+}
+
+#[track_caller]
+fn same(report: &Value, expected: &Value) {
+    for key in ["outcome", "steps", "accuracy", "confusion", "weights_sha256"] {
+        assert_eq!(report[key], expected[key], "{key}");
+    }
+}
+
+#[test]
+fn exact_weights_are_the_same_bytes_however_many_workers_there_are() {
+    let place = place();
+    let expected = alone(&place, &[]);
+    for workers in ["3", "4", "5"] {
+        let report = train(&place, workers, &[]);
+        same(&report, &expected);
+        assert_eq!(report["workers"], workers.parse::<u32>().unwrap());
+    }
+    // The blocks were kept: those who come again encode nothing.
+    let cached = fs::read_dir(place.path().join("home/.cache/planaria/coded")).unwrap().count();
+    assert_eq!(cached, 1, "one coding");
+    train(&place, "5", &[]);
+    let run = place.only_run();
+    let log = fs::read_to_string(run.join("logs/worker-4.log")).unwrap();
+    assert!(log.contains("as they were kept"), "{log}");
+}
+
+#[test]
+fn workers_and_coordinators_are_killed_and_the_bytes_are_the_same() {
+    let place = place();
+    let expected = train(&place, "4", &LONG);
+    let live = live(&place, "4", &LONG);
+    live.reach(1, 20);
+    for (role, index) in [("worker", "1"), ("worker", "3"), ("coordinator", ""), ("worker", "0")] {
+        let victim = live.process(role, index);
+        signal(victim.pid, "KILL");
+        until("another process in its place", || {
+            let all = live.processes().into_iter();
+            all.into_iter().find(|p| p.role == role && p.index == index && p.pid != victim.pid)
+        });
+    }
+    let report = finish(live);
+    same(&report, &expected);
+    let recovered = report["generation"].as_u64();
+    assert!(recovered >= Some(2), "{recovered:?}");
+}
+
+#[test]
+fn below_the_threshold_it_waits_and_goes_on_by_itself() {
+    let place = place();
+    let expected = train(&place, "3", &LONG);
+    let live = live(&place, "3", &LONG);
+    live.reach(1, 20);
+    let victim = live.process("worker", "2");
+    signal(victim.pid, "KILL");
+    let paused = happened(&live, "paused", 0);
+    assert_eq!((&paused["workers"], &paused["min"]), (&2.into(), &3.into()));
+    happened(&live, "unpaused", 0);
+    same(&finish(live), &expected);
+}
+
+#[test]
+fn floats_and_classes_come_out_as_in_one_process() {
+    let place = place();
+    let f64 = ["--set", "train.coded.precision=f64"];
+    let expected = (alone(&place, &f64), weights(&place));
+    let report = train(&place, "4", &f64);
+    for key in ["steps", "accuracy", "confusion"] {
+        assert_eq!(report[key], expected.0[key], "{key}");
+    }
+    let largest = expected.1.iter().fold(0.0, |most: f64, w| most.max(w.abs()));
+    for (found, expected) in weights(&place).iter().zip(&expected.1) {
+        assert!((found - expected).abs() <= 1e-12 * largest, "{found} and {expected}");
+    }
+    fs::write(place.path().join("rows.csv"), rows(300, &["a", "b", "c"])).unwrap();
+    let classes = [
+        "--set",
+        "data.table={label: answer, one_hot: [colour], bins: [{columns: [size], count: 4}]}",
+        "--set",
+        "model={layers: [{Dense: {units: 3}}]}",
+        "--set",
+        "train.loss=cross_entropy",
+    ];
+    let expected = alone(&place, &classes);
+    same(&train(&place, "4", &classes), &expected);
+}
