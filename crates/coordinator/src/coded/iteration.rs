@@ -66,6 +66,9 @@ pub enum Order<E> {
     },
 }
 
+/// Orders for slots, and whether too few are there for what is left.
+pub type Orders<E> = (Vec<(Slot, Order<E>)>, Option<Paused>);
+
 /// What is counted where a group is decoded.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Counted {
@@ -265,7 +268,7 @@ where
         &mut self,
         code: &Code<E::Scalar>,
         alive: &BTreeSet<Slot>,
-    ) -> Result<(Vec<(Slot, Order<E>)>, Option<Paused>), Error> {
+    ) -> Result<Orders<E>, Error> {
         let mut orders = Vec::new();
         let mut paused = self.multiply(code, alive, &mut orders)?;
         self.decode(alive, &mut orders);

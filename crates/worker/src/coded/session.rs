@@ -164,13 +164,13 @@ impl<'scope, 'env> Session<'scope, 'env> {
                     log("what was asked for is revoked");
                     self.links.tell(&FromWorker::Revoked { ticket }, &[]);
                 }
-                ToWorker::Evaluate { part, step: number, batches, .. } => {
-                    if step.model.0 == Some(number) {
-                        for batch in batches {
-                            let scores = bench.score(part, batch, &step.model.1)?;
-                            let told = FromWorker::Evaluated { part, step: number, batch };
-                            self.links.tell(&told, &scores);
-                        }
+                ToWorker::Evaluate { part, step: number, batches, .. }
+                    if step.model.0 == Some(number) =>
+                {
+                    for batch in batches {
+                        let scores = bench.score(part, batch, &step.model.1)?;
+                        let told = FromWorker::Evaluated { part, step: number, batch };
+                        self.links.tell(&told, &scores);
                     }
                 }
                 ToWorker::Coded(ToCoded::Seat { slot }) => self.sit(bench, slot)?,
