@@ -1,7 +1,8 @@
 //! What the coordinator and the workers of a coded run say to each other, and numbers as they
 //! travel.
 //!
-//! These words are wrapped in [`ToWorker::Coded`](crate::message::ToWorker) and
+//! Products and entries go from worker to worker ([`ToPeer`]); the coordinator says who sends what
+//! to whom, and hears what has come. Words between it and workers are wrapped in [`ToWorker::Coded`](crate::message::ToWorker) and
 //! [`FromWorker::Coded`](crate::message::FromWorker): life signs, scores and the end are those of
 //! every worker. Bulk is values of the run's precision, little-endian, unless a comment says
 //! otherwise. A slot, a place and a group are those of `planaria_numerics::coding`.
@@ -12,6 +13,9 @@ use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
 /// From the coordinator to a worker.
+///
+/// A *round* is one attempt at a step: its number grows from one to the next, also over
+/// coordinators, and what is said of an older one is passed over.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum ToCoded {
     /// Hold the rows of this slot, from the cache or encoded anew, and say `Ready`.
@@ -19,54 +23,124 @@ pub enum ToCoded {
         /// The slot.
         slot: u16,
     },
-    /// The weights of a step; what was under way of another is over. The bulk is the weights.
+    /// The weights of a round; what was under way of another is over. The bulk is the weights.
     Weights {
-        /// The step.
-        step: u64,
+        /// The round.
+        round: u64,
     },
     /// The weights after `step` steps, to be scored with. The bulk is f64.
     Model {
         /// Steps done.
         step: u64,
     },
-    /// Product 1: multiply these rows by the weights, and send `Product`.
+    /// Product 1: multiply these rows by the weights, and send them to whoever decodes the group
+    /// ([`ToPeer::Product`]). What was multiplied in this round is only sent.
     Multiply {
-        /// The step.
-        step: u64,
+        /// The round.
+        round: u64,
         /// Group of the plan.
         group: u32,
         /// Its places.
         places: Range<u64>,
+        /// Who decodes it.
+        to: Peer,
     },
-    /// Decode a group, apply the slopes, and send the entries of its members (`Decoded`). The bulk
-    /// is the products, member by member.
+    /// When the products of a group are there, decode it, apply the slopes, and send entries to
+    /// those who add them up. Takes the place of an earlier one of the same group, unless that has
+    /// been carried out.
     Decode {
-        /// The step.
-        step: u64,
+        /// The round.
+        round: u64,
         /// Group of the plan.
         group: u32,
         /// Its places.
         places: Range<u64>,
-        /// Slots of its members, in order.
-        members: Vec<u16>,
+        /// Which order this is.
+        attempt: u64,
+        /// Whose products are needed.
+        inputs: Vec<u16>,
+        /// Whose entries are made.
+        outputs: Vec<u16>,
+        /// Who gets which.
+        shares: Vec<Share>,
     },
-    /// Product 2: multiply these rows by their entries, the bulk, and add them to a sum.
-    Add {
-        /// The step.
-        step: u64,
+    /// Send entries of a group that is decoded, or will be, to more who add them up.
+    Share {
+        /// The round.
+        round: u64,
+        /// Group of the plan.
+        group: u32,
+        /// Who gets which.
+        shares: Vec<Share>,
+    },
+    /// When the entries of these debts have come, send the sum of them all (`Sum`).
+    Deliver {
+        /// The round.
+        round: u64,
         /// Which sum.
         ticket: u64,
+        /// The debts.
+        debts: Vec<u64>,
+    },
+}
+
+/// A worker as others reach it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Peer {
+    /// Its slot.
+    pub slot: u16,
+    /// Where it listens.
+    pub address: String,
+}
+
+/// Entries that somebody gets.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Share {
+    /// Whose entries, of the outputs of the group.
+    pub of: u16,
+    /// Times what, as its bits ([`Coefficient`]).
+    pub coefficient: u64,
+    /// Who gets them.
+    pub to: Peer,
+    /// What they pay.
+    pub debt: u64,
+}
+
+/// From a worker to another.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum ToPeer {
+    /// A sub-block of product 1, the bulk.
+    Product {
+        /// The round.
+        round: u64,
+        /// Group of the plan.
+        group: u32,
+        /// Whose.
+        slot: u16,
+    },
+    /// Entries of product 2, the bulk: multiply the rows by them, and add up.
+    Entries {
+        /// The round.
+        round: u64,
+        /// What they pay.
+        debt: u64,
         /// The rows.
         places: Range<u64>,
     },
-    /// Nothing more comes for this sum: send it (`Sum`).
-    Deliver {
-        /// The step.
-        step: u64,
-        /// Which sum.
-        ticket: u64,
-    },
 }
+
+impl ToPeer {
+    /// The round that it is of.
+    pub fn round(&self) -> u64 {
+        match self {
+            Self::Product { round, .. } | Self::Entries { round, .. } => *round,
+        }
+    }
+}
+
+/// So many messages of a link have been taken in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Received(pub u64);
 
 /// From a worker to the coordinator.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -75,6 +149,8 @@ pub enum FromCoded {
     Offer {
         /// The slots.
         slots: Vec<u16>,
+        /// Where other workers reach this one.
+        address: String,
     },
     /// The rows of its slot are there. In exact arithmetic the bulk is JSON of the bounds of the
     /// data's columns.
@@ -88,35 +164,57 @@ pub enum FromCoded {
         /// Whether the rows came from the cache.
         cached: bool,
     },
-    /// A sub-block of product 1, the bulk.
-    Product {
-        /// The step.
-        step: u64,
+    /// A sub-block of product 1 is on its way.
+    Multiplied {
+        /// The round.
+        round: u64,
         /// Group of the plan.
         group: u32,
     },
-    /// A group was decoded. The bulk is the entries, member by member.
-    Decoded {
-        /// The step.
-        step: u64,
+    /// A sub-block of product 1 has come to whoever decodes its group.
+    Arrived {
+        /// The round.
+        round: u64,
         /// Group of the plan.
         group: u32,
+        /// Whose it is.
+        slot: u16,
+    },
+    /// A group was decoded, and its entries are on their way.
+    Decoded {
+        /// The round.
+        round: u64,
+        /// Group of the plan.
+        group: u32,
+        /// By which order.
+        attempt: u64,
         /// What was counted of its rows.
         counted: Tallied,
     },
     /// A sum of product 2, the bulk.
     Sum {
-        /// The step.
-        step: u64,
+        /// The round.
+        round: u64,
         /// Which.
         ticket: u64,
-        /// Rows that were multiplied since the last sum, in both products.
-        rows: u64,
-        /// Seconds of computing since the last sum.
-        busy_seconds: f64,
-        /// Seconds of waiting since then.
-        waiting_seconds: f64,
+        /// What was done since the last sum.
+        done: Effort,
     },
+}
+
+/// What a worker has done in a while.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Effort {
+    /// Rows that were multiplied, in both products.
+    pub rows: u64,
+    /// Bytes that were sent to other workers.
+    pub sent_bytes: u64,
+    /// Seconds of computing.
+    pub busy_seconds: f64,
+    /// Of these, of decoding and transforming.
+    pub decode_seconds: f64,
+    /// Seconds of waiting.
+    pub waiting_seconds: f64,
 }
 
 /// What is counted where a group is decoded.
@@ -147,6 +245,34 @@ pub trait Travel: Sized {
         let mut bytes = Vec::with_capacity(values.len() * Self::BYTES);
         Self::put(values, &mut bytes);
         bytes
+    }
+}
+
+/// Coefficients of a code as they travel: 64 bits.
+pub trait Coefficient: Sized {
+    /// Its bits.
+    fn to_wire(self) -> u64;
+    /// The coefficient with these bits; nothing where there is none.
+    fn from_wire(bits: u64) -> Option<Self>;
+}
+
+impl Coefficient for f64 {
+    fn to_wire(self) -> u64 {
+        self.to_bits()
+    }
+
+    fn from_wire(bits: u64) -> Option<Self> {
+        Some(Self::from_bits(bits)).filter(|value| value.is_finite())
+    }
+}
+
+impl Coefficient for Residue {
+    fn to_wire(self) -> u64 {
+        self.to_bits()
+    }
+
+    fn from_wire(bits: u64) -> Option<Self> {
+        Self::from_bits(bits)
     }
 }
 

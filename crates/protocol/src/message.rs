@@ -50,6 +50,8 @@ pub enum Errand {
     Work,
     /// A server's files of checkpoints, in [parcels](crate::parcel): it is a member by another link.
     Parts,
+    /// From one worker of a coded run to another: products and entries.
+    Peer,
 }
 
 /// Parameters that a server has kept through the loss of a process.

@@ -2,19 +2,25 @@
 //! changes. Pure.
 //!
 //! Owns what has come of both products and what is still owed. It is told what came and who is
-//! there, and says what is to be asked of whom ([`Order`]); asking twice changes nothing. Whatever
-//! has come is kept, whoever sent it and whether or not the sender is still there. Never updates
+//! there, and says what is to be asked of whom ([`Order`]); asking twice changes nothing. Products
+//! and entries go from worker to worker, so it holds none of them: only who has what. Never updates
 //! weights: it ends with a gradient.
+//!
+//! Of every group somebody is the decoder, outside the group where there are enough: then no single
+//! loss takes a product away that was sent. A lost decoder's groups are decoded by another from the
+//! products that the members still have. Entries of a group that was decoded stay those of the
+//! members it had then, whoever is asked to decode it again; so what members have added up stays
+//! good.
 
 use planaria_numerics::coding::{
     Error, Paused, Precision, Slot, Standing,
     gathering::{Gathering, Taken},
     generator::Generator,
     group::Judge,
-    owed::{self, Owed},
+    owed::make_up,
     plan::{Plan, SubBlock},
     product,
-    scalar::Element,
+    scalar::{Element, Scalar},
 };
 use planaria_numerics::digest::Digest;
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,43 +37,62 @@ pub struct Code<S> {
 
 /// Something to ask of the process in a slot.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Order<E> {
-    /// Multiply these rows by the weights.
+pub enum Order<S> {
+    /// Multiply these rows by the weights, unless that was done, and send them.
     Multiply {
         /// Group of the plan.
         group: usize,
         /// Its places.
         places: Range<usize>,
+        /// Who decodes it.
+        to: Slot,
     },
-    /// Decode a group, apply the slopes, and transform them into entries.
+    /// When the products are there, decode a group, apply the slopes, and send entries.
     Decode {
         /// Group of the plan.
         group: usize,
         /// Its places.
         places: Range<usize>,
-        /// Whose products these are.
-        members: Vec<Slot>,
-        /// The products, member by member.
-        products: Vec<E>,
+        /// Which order this is.
+        attempt: u64,
+        /// Whose products.
+        inputs: Vec<Slot>,
+        /// Whose entries.
+        outputs: Vec<Slot>,
+        /// Who gets which.
+        shares: Vec<Share<S>>,
     },
-    /// Multiply these rows by their entries and add them to the sum of this ticket.
-    Add {
-        /// Which sum.
-        ticket: u64,
-        /// The rows.
-        places: Range<usize>,
-        /// For each row an entry per column of weights.
-        entries: Vec<E>,
+    /// Send entries of a group that is decoded, or will be.
+    Share {
+        /// Group of the plan.
+        group: usize,
+        /// Who gets which.
+        shares: Vec<Share<S>>,
     },
-    /// Nothing more comes for this ticket: send its sum.
+    /// When the entries of these debts have come, send the sum of all.
     Deliver {
         /// Which sum.
         ticket: u64,
+        /// The debts.
+        debts: Vec<u64>,
     },
 }
 
+/// Entries that somebody gets.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Share<S> {
+    /// Whose entries.
+    pub of: Slot,
+    /// Times what.
+    pub coefficient: S,
+    /// Who gets them.
+    pub to: Slot,
+    /// What they pay.
+    pub debt: u64,
+}
+
 /// Orders for slots, and whether too few are there for what is left.
-pub type Orders<E> = (Vec<(Slot, Order<E>)>, Option<Paused>);
+pub type Orders<S> = (Vec<(Slot, Order<S>)>, Option<Paused>);
 
 /// What is counted where a group is decoded.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -95,60 +120,90 @@ pub struct Rows {
 #[derive(Debug, Clone)]
 pub struct Iteration<E: Element> {
     plan: Plan,
-    columns: usize,
     gathering: Gathering,
-    products: BTreeMap<SubBlock, Vec<E>>,
-    /// Sub-blocks that were asked of the process that is there.
-    asked: BTreeSet<SubBlock>,
+    /// Sub-blocks that the process that is there was asked for, and for whom.
+    asked: BTreeMap<SubBlock, Slot>,
+    /// Sub-blocks that the process that is there has, or is about to have.
+    asked_once: BTreeSet<SubBlock>,
+    /// Those that it has said to have.
+    multiplied: BTreeSet<SubBlock>,
     decoding: Vec<Decoding>,
-    debts: Vec<Debt<E>>,
-    /// The sum that a slot adds to.
-    open: BTreeMap<Slot, u64>,
+    debts: Vec<Debt<E::Scalar>>,
     /// Sums that were asked for.
     closed: BTreeSet<(Slot, u64)>,
     sums: BTreeMap<(Slot, u64), Vec<E>>,
-    tickets: u64,
+    /// Tickets, debts and attempts are told apart by numbers that are given once.
+    numbers: u64,
     counted: BTreeMap<usize, Counted>,
     rows: Rows,
 }
 
 /// What became of a group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Decoding {
-    Open,
-    By(Slot),
-    Done,
+#[derive(Debug, Clone, Default)]
+struct Decoding {
+    stage: Stage,
+    decoder: Option<Slot>,
+    /// Orders that the decoder was given: by their numbers, inputs and debts for each output.
+    attempts: BTreeMap<u64, Attempt>,
+    /// Whose entries there are, once it was decoded.
+    outputs: Vec<Slot>,
 }
 
-/// Work of product 2 that no sum holds.
-#[derive(Debug, Clone)]
-struct Debt<E> {
-    owed: Owed<E>,
-    /// The sum it was sent for, if it was.
+#[derive(Debug, Clone, PartialEq)]
+struct Attempt {
+    inputs: Vec<Slot>,
+    outputs: Vec<(Slot, u64)>,
+    /// Outputs whose process was lost since: what is sent to it comes nowhere.
+    lost: BTreeSet<Slot>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Stage {
+    #[default]
+    Open,
+    /// The decoder has all entries.
+    Done,
+    /// It was decoded, but who had its entries is lost while some may be needed.
+    Again,
+}
+
+/// Work of product 2 that no sum holds: rows of a slot, times its share of entries.
+#[derive(Debug, Clone, Copy)]
+struct Debt<S> {
+    share: Share<S>,
+    group: usize,
+    /// The decoder that was told of it.
+    told: Option<Slot>,
+    /// The sum it belongs to, once that is asked for.
     ticket: Option<u64>,
+    /// Whether its rows are counted.
+    is_counted: bool,
 }
 
 impl<E: Element> Iteration<E>
 where
     E::Scalar: Judge,
 {
-    /// Nothing has come yet. Products have so many `columns` of weights.
-    pub fn new(plan: Plan, columns: usize) -> Self {
-        let state = |places: &Range<usize>| match places.is_empty() {
-            true => Decoding::Done,
-            false => Decoding::Open,
+    /// Nothing has come yet.
+    pub fn new(plan: Plan) -> Self {
+        let stage = |places: &Range<usize>| match places.is_empty() {
+            true => Stage::Done,
+            false => Stage::Open,
+        };
+        let decoding = |group: &planaria_numerics::coding::plan::Group| Decoding {
+            stage: stage(&group.places),
+            ..Decoding::default()
         };
         Self {
-            columns,
             gathering: Gathering::new(&plan),
-            products: BTreeMap::new(),
-            asked: BTreeSet::new(),
-            decoding: plan.groups().iter().map(|group| state(&group.places)).collect(),
+            asked: BTreeMap::new(),
+            asked_once: BTreeSet::new(),
+            multiplied: BTreeSet::new(),
+            decoding: plan.groups().iter().map(decoding).collect(),
             debts: Vec::new(),
-            open: BTreeMap::new(),
             closed: BTreeSet::new(),
             sums: BTreeMap::new(),
-            tickets: 0,
+            numbers: 0,
             counted: BTreeMap::new(),
             rows: Rows::default(),
             plan,
@@ -165,51 +220,77 @@ where
         self.rows
     }
 
-    /// The process in a slot is gone, or is not waited for any longer: what it was asked is to be
-    /// asked of others, or of whoever comes in its place.
+    /// The process in a slot is gone, or is not waited for any longer: what it was asked, and what
+    /// it had, is to be asked of others, or of whoever comes in its place.
     pub fn lost(&mut self, slot: Slot) {
-        self.asked.retain(|sub_block| sub_block.slot != slot);
-        self.open.remove(&slot);
+        self.asked.retain(|sub_block, to| sub_block.slot != slot && *to != slot);
+        self.asked_once.retain(|sub_block| sub_block.slot != slot);
+        self.multiplied.retain(|sub_block| sub_block.slot != slot);
         self.closed.retain(|(of, _)| *of != slot);
-        for decoding in self.decoding.iter_mut().filter(|d| **d == Decoding::By(slot)) {
-            *decoding = Decoding::Open;
+        for debt in &mut self.debts {
+            if debt.share.to == slot {
+                (debt.ticket, debt.told, debt.is_counted) = (None, None, false);
+            }
+            if debt.told == Some(slot) {
+                debt.told = None;
+            }
         }
-        for debt in self.debts.iter_mut().filter(|debt| debt.owed.slot == slot) {
-            debt.ticket = None;
+        for group in 0..self.decoding.len() {
+            let decoding = &mut self.decoding[group];
+            decoding.attempts.values_mut().for_each(|attempt| {
+                attempt.lost.insert(slot);
+            });
+            if decoding.decoder != Some(slot) {
+                continue;
+            }
+            decoding.decoder = None;
+            decoding.attempts.clear();
+            let is_owed = self.debts.iter().any(|debt| debt.group == group);
+            match decoding.stage {
+                Stage::Done if !is_owed => continue,
+                Stage::Done => decoding.stage = Stage::Again,
+                Stage::Open | Stage::Again => {}
+            }
+            self.gathering.forget(group);
         }
     }
 
-    /// A sub-block of product 1 has come. False where it is not one that is waited for.
-    pub fn product(&mut self, group: usize, slot: Slot, values: Vec<E>) -> bool {
+    /// A slot has multiplied its rows of a group; they are on their way.
+    pub fn multiplied(&mut self, group: usize, slot: Slot) {
         let sub_block = SubBlock { group, slot };
-        let expected = self.plan.groups().get(group).map(|g| g.places.len() * self.columns);
-        if expected != Some(values.len()) || self.gathering.take(sub_block) != Taken::New {
-            return false;
+        if self.asked.contains_key(&sub_block) {
+            self.multiplied.insert(sub_block);
         }
-        self.products.insert(sub_block, values);
-        true
     }
 
-    /// A group was decoded; the entries of its members, member by member. False where nobody waits
-    /// for it.
-    pub fn decoded(&mut self, group: usize, entries: &[E], counted: Counted) -> bool {
-        let is_open = self.decoding.get(group).is_some_and(|d| *d != Decoding::Done);
-        if !is_open || !self.gathering.is_complete(group) {
+    /// `by`, who decodes the group, has a sub-block of product 1. False where nobody waits for it.
+    pub fn arrived(&mut self, group: usize, slot: Slot, by: Slot) -> bool {
+        let decodes = self.decoding.get(group).is_some_and(|d| d.decoder == Some(by));
+        decodes && self.gathering.take(SubBlock { group, slot }) == Taken::New
+    }
+
+    /// `by` has decoded a group, and its entries are on their way. False where nobody waits for it.
+    pub fn decoded(&mut self, group: usize, attempt: u64, by: Slot, counted: Counted) -> bool {
+        let Some(decoding) = self.decoding.get_mut(group) else { return false };
+        if decoding.decoder != Some(by) || decoding.stage == Stage::Done {
             return false;
         }
-        let (places, members) = (self.gathering.places(group), self.gathering.members(group));
-        let length = places.len() * self.columns;
-        if entries.len() != length * members.len() {
-            return false;
+        let Some(attempt) = decoding.attempts.remove(&attempt) else { return false };
+        if decoding.stage == Stage::Open {
+            decoding.outputs = attempt.outputs.iter().map(|(slot, _)| *slot).collect();
+            let debt = |(slot, debt): (Slot, u64)| Debt {
+                share: Share { of: slot, coefficient: E::Scalar::ONE, to: slot, debt },
+                group,
+                told: Some(by).filter(|_| !attempt.lost.contains(&slot)),
+                ticket: None,
+                is_counted: false,
+            };
+            self.debts.extend(attempt.outputs.iter().copied().map(debt));
+            self.counted.insert(group, counted);
         }
-        for (slot, entries) in members.iter().zip(entries.chunks_exact(length)) {
-            let (slot, places, entries) = (*slot, places.clone(), entries.to_vec());
-            self.debts.push(Debt { owed: Owed { slot, places, entries }, ticket: None });
-        }
-        self.decoding[group] = Decoding::Done;
-        self.counted.insert(group, counted);
-        // Nothing will be decoded from them again.
-        self.products.retain(|sub_block, _| sub_block.group != group);
+        decoding.stage = Stage::Done;
+        decoding.attempts.clear();
+        self.gathering.settle(group);
         true
     }
 
@@ -218,14 +299,21 @@ where
         if !self.closed.remove(&(slot, ticket)) {
             return false;
         }
-        self.debts.retain(|debt| debt.owed.slot != slot || debt.ticket != Some(ticket));
+        self.debts.retain(|debt| debt.share.to != slot || debt.ticket != Some(ticket));
         self.sums.insert((slot, ticket), values);
+        for group in 0..self.decoding.len() {
+            let is_owed = self.debts.iter().any(|debt| debt.group == group);
+            if self.decoding[group].stage == Stage::Again && !is_owed {
+                self.decoding[group].stage = Stage::Done;
+                self.gathering.settle(group);
+            }
+        }
         true
     }
 
     /// Whether everything has come.
     pub fn is_finished(&self) -> bool {
-        self.decoding.iter().all(|d| *d == Decoding::Done) && self.debts.is_empty()
+        self.decoding.iter().all(|d| d.stage != Stage::Open) && self.debts.is_empty()
     }
 
     /// The sum of all, and what was counted, once everything has come: in the order of slots and
@@ -249,17 +337,23 @@ where
 
     /// Slots that are waited for.
     pub fn waiting_for(&self) -> BTreeSet<Slot> {
-        let decoders = self.decoding.iter().filter_map(|decoding| match decoding {
-            Decoding::By(slot) => Some(*slot),
-            _ => None,
+        let asked = self.wanted().filter(|sub_block| self.asked.contains_key(sub_block));
+        // What was multiplied is held up by whoever is to have it.
+        let asked = asked.map(|sub_block| match self.multiplied.contains(&sub_block) {
+            true => self.asked[&sub_block],
+            false => sub_block.slot,
         });
-        let debtors = self.debts.iter().filter(|debt| debt.ticket.is_some());
-        let debtors = debtors.map(|debt| debt.owed.slot);
-        let asked = self.gathering.owing().into_iter().filter(|s| self.asked.contains(s));
-        let asked = asked.map(|sub_block| sub_block.slot);
-        // Who waits for entries of a group that is not decoded is not to blame.
-        let is_blamed = |slot: &Slot| !self.expects(*slot);
-        asked.chain(decoders).chain(debtors.filter(is_blamed)).collect()
+        let groups = self.decoding.iter().enumerate();
+        let decoders = groups.filter(|(group, decoding)| {
+            decoding.stage != Stage::Done && self.gathering.is_complete(*group)
+        });
+        let decoders = decoders.filter_map(|(_, decoding)| decoding.decoder);
+        // Who waits for entries of a group that is being decoded is not to blame.
+        let is_blamed = |debt: &&Debt<_>| {
+            debt.ticket.is_some() && self.decoding[debt.group].stage == Stage::Done
+        };
+        let debtors = self.debts.iter().filter(is_blamed).map(|debt| debt.share.to);
+        asked.chain(decoders).chain(debtors).collect()
     }
 
     /// What is to be asked of those who are there and was not yet. Paused where too few are for
@@ -268,16 +362,43 @@ where
         &mut self,
         code: &Code<E::Scalar>,
         alive: &BTreeSet<Slot>,
-    ) -> Result<Orders<E>, Error> {
+    ) -> Result<Orders<E::Scalar>, Error> {
         let mut orders = Vec::new();
+        if self.is_finished() {
+            return Ok((orders, None));
+        }
+        self.appoint(alive);
         let mut paused = self.multiply(code, alive, &mut orders)?;
         self.decode(alive, &mut orders);
         paused = self.hand_on(code, alive)?.or(paused);
-        self.add(alive, &mut orders);
-        if alive.is_empty() && !self.is_finished() {
+        self.share(alive, &mut orders);
+        self.deliver(alive, &mut orders);
+        if alive.is_empty() {
             paused = Paused::unless_enough(0, code.generator.threshold());
         }
         Ok((orders, paused))
+    }
+
+    /// Every group that is to be decoded gets a decoder: one outside the group, with the fewest.
+    fn appoint(&mut self, alive: &BTreeSet<Slot>) {
+        for group in 0..self.decoding.len() {
+            let decoding = &self.decoding[group];
+            if decoding.stage == Stage::Done || decoding.decoder.is_some() {
+                continue;
+            }
+            let members = self.gathering.members(group);
+            let load = |slot: &Slot| {
+                let busy = self.decoding.iter().filter(|d| d.decoder == Some(*slot)).count();
+                (members.contains(slot), busy, *slot)
+            };
+            self.decoding[group].decoder = alive.iter().copied().min_by_key(load);
+        }
+    }
+
+    /// Sub-blocks that somebody waits for.
+    fn wanted(&self) -> impl Iterator<Item = SubBlock> {
+        let is_wanted = |sub_block: &SubBlock| self.decoding[sub_block.group].stage != Stage::Done;
+        self.gathering.owing().into_iter().filter(is_wanted)
     }
 
     /// Product 1: what lost machines owe goes to others, and what nobody was asked is asked.
@@ -285,10 +406,9 @@ where
         &mut self,
         code: &Code<E::Scalar>,
         alive: &BTreeSet<Slot>,
-        orders: &mut Vec<(Slot, Order<E>)>,
+        orders: &mut Vec<(Slot, Order<E::Scalar>)>,
     ) -> Result<Option<Paused>, Error> {
-        let owing = self.gathering.owing();
-        let is_short = owing.iter().any(|sub_block| !alive.contains(&sub_block.slot));
+        let is_short = self.wanted().any(|sub_block| !alive.contains(&sub_block.slot));
         let paused = match is_short {
             false => None,
             true => match self.gathering.repair(&code.generator, code.precision, alive)? {
@@ -300,35 +420,60 @@ where
                 }
             },
         };
-        for sub_block in self.gathering.owing() {
+        for sub_block in self.wanted().collect::<Vec<_>>() {
             let SubBlock { group, slot } = sub_block;
-            if alive.contains(&slot) && self.asked.insert(sub_block) {
-                let places = self.gathering.places(group);
-                self.rows.asked += places.len() as u64;
-                orders.push((slot, Order::Multiply { group, places }));
+            let Some(to) = self.decoding[group].decoder else { continue };
+            if !alive.contains(&slot) || self.asked.get(&sub_block) == Some(&to) {
+                continue;
             }
+            self.asked.insert(sub_block, to);
+            let places = self.gathering.places(group);
+            if self.asked_once.insert(sub_block) {
+                self.rows.asked += places.len() as u64;
+            }
+            orders.push((slot, Order::Multiply { group, places, to }));
         }
         Ok(paused)
     }
 
-    /// Groups that are complete go to one who decodes them: a member, of those there are the one
-    /// with the fewest groups.
-    fn decode(&mut self, alive: &BTreeSet<Slot>, orders: &mut Vec<(Slot, Order<E>)>) {
+    /// Decoders hear whose products to wait for, and again when that has changed.
+    fn decode(&mut self, alive: &BTreeSet<Slot>, orders: &mut Vec<(Slot, Order<E::Scalar>)>) {
         for group in 0..self.decoding.len() {
-            if self.decoding[group] != Decoding::Open || !self.gathering.is_complete(group) {
+            let decoding = &mut self.decoding[group];
+            let (Some(decoder), false) = (decoding.decoder, decoding.stage == Stage::Done) else {
+                continue;
+            };
+            let inputs = self.gathering.members(group).to_vec();
+            if decoding.attempts.values().next_back().is_some_and(|last| last.inputs == inputs) {
                 continue;
             }
-            let members = self.gathering.members(group).to_vec();
-            let load = |slot: &Slot| {
-                let busy = self.decoding.iter().filter(|d| **d == Decoding::By(*slot)).count();
-                (!members.contains(slot), busy, *slot)
+            self.numbers += 1;
+            let attempt = self.numbers;
+            let outputs: Vec<(Slot, u64)> = match decoding.stage {
+                // Its debts are known, and told one by one.
+                Stage::Again | Stage::Done => Vec::new(),
+                Stage::Open => {
+                    let first = self.numbers;
+                    self.numbers += inputs.len() as u64;
+                    inputs.iter().copied().zip(first + 1..).collect()
+                }
             };
-            let Some(slot) = alive.iter().copied().min_by_key(load) else { return };
-            let place = |slot: &Slot| self.products.get(&SubBlock { group, slot: *slot });
-            let products: Vec<E> = members.iter().filter_map(place).flatten().copied().collect();
-            self.decoding[group] = Decoding::By(slot);
+            let coefficient = E::Scalar::ONE;
+            let share = |(slot, debt)| Share { of: slot, coefficient, to: slot, debt };
+            // Whoever is gone has left its product; its entries will be others' debts.
+            let (there, lost): (Vec<_>, Vec<_>) =
+                outputs.iter().copied().partition(|(slot, _)| alive.contains(slot));
+            let lost = lost.into_iter().map(|(slot, _)| slot).collect();
+            let shares = there.into_iter().map(share).collect();
+            let names = match decoding.stage {
+                Stage::Open => inputs.clone(),
+                Stage::Again | Stage::Done => decoding.outputs.clone(),
+            };
+            let order = Attempt { inputs: inputs.clone(), outputs, lost };
+            decoding.attempts.insert(attempt, order);
             let places = self.gathering.places(group);
-            orders.push((slot, Order::Decode { group, places, members, products }));
+            let order = Order::Decode { group, places, attempt, inputs, outputs: names, shares };
+            orders.push((decoder, order));
         }
     }
 
@@ -338,66 +483,93 @@ where
         code: &Code<E::Scalar>,
         alive: &BTreeSet<Slot>,
     ) -> Result<Option<Paused>, Error> {
-        let is_lost = |debt: &Debt<E>| !alive.contains(&debt.owed.slot);
+        let is_lost = |debt: &Debt<E::Scalar>| !alive.contains(&debt.share.to);
         if !self.debts.iter().any(is_lost) {
             return Ok(None);
         }
-        let (mut paused, mut unsent) = (None, Vec::new());
-        let mut kept = Vec::with_capacity(self.debts.len());
-        for debt in &self.debts {
-            if !is_lost(debt) {
-                match debt.ticket {
-                    Some(_) => kept.push(debt.clone()),
-                    None => unsent.push(debt.owed.clone()),
-                }
+        let mut paused = None;
+        for debt in std::mem::take(&mut self.debts) {
+            if !is_lost(&debt) {
+                self.debts.push(debt);
                 continue;
             }
-            match debt.owed.hand_on(&code.generator, code.precision, alive)? {
+            let Share { of, coefficient, to, .. } = debt.share;
+            match make_up(&code.generator, code.precision, to, alive)? {
                 Standing::Paused(short) => {
                     paused = Some(short);
-                    kept.push(Debt { ticket: None, ..debt.clone() });
+                    self.debts.push(debt);
                 }
                 Standing::Ready(shares) => {
-                    self.rows.extra += (shares.len() * debt.owed.places.len()) as u64;
-                    unsent.extend(shares);
+                    let rows = self.gathering.places(debt.group).len();
+                    self.rows.extra += (shares.len() * rows) as u64;
+                    for (to, factor) in shares {
+                        let coefficient = coefficient.times(factor);
+                        self.owe(debt.group, Share { of, coefficient, to, debt: 0 });
+                    }
                 }
             }
         }
-        let merged = owed::merged(unsent).into_iter();
-        kept.extend(merged.map(|owed| Debt { owed, ticket: None }));
-        self.debts = kept;
         Ok(paused)
     }
 
-    /// Entries go out as they are known; a sum is asked for when nothing more is expected for it.
-    fn add(&mut self, alive: &BTreeSet<Slot>, orders: &mut Vec<(Slot, Order<E>)>) {
-        for debt in &mut self.debts {
-            let slot = debt.owed.slot;
-            if debt.ticket.is_some() || !alive.contains(&slot) {
-                continue;
-            }
-            let ticket = *self.open.entry(slot).or_insert_with(|| {
-                self.tickets += 1;
-                self.tickets
-            });
-            debt.ticket = Some(ticket);
-            let Owed { places, entries, .. } = debt.owed.clone();
-            self.rows.asked += places.len() as u64;
-            orders.push((slot, Order::Add { ticket, places, entries }));
+    /// Notes a debt; one of the same entries that nobody was told of takes it in.
+    fn owe(&mut self, group: usize, share: Share<E::Scalar>) {
+        let alike = |debt: &&mut Debt<E::Scalar>| {
+            (debt.group, debt.share.of, debt.share.to) == (group, share.of, share.to)
+                && (debt.told, debt.ticket) == (None, None)
+        };
+        if let Some(debt) = self.debts.iter_mut().find(alike) {
+            // The number stood for the old coefficient.
+            self.numbers += 1;
+            debt.share.debt = self.numbers;
+            debt.share.coefficient = debt.share.coefficient.plus(share.coefficient);
+            return;
         }
-        let closing = self.open.keys().copied().filter(|slot| !self.expects(*slot));
-        for slot in closing.collect::<Vec<Slot>>() {
-            if let Some(ticket) = self.open.remove(&slot) {
-                self.closed.insert((slot, ticket));
-                orders.push((slot, Order::Deliver { ticket }));
+        self.numbers += 1;
+        let share = Share { debt: self.numbers, ..share };
+        self.debts.push(Debt { share, group, told: None, ticket: None, is_counted: false });
+    }
+
+    /// Decoders hear of debts that they were not told of.
+    fn share(&mut self, alive: &BTreeSet<Slot>, orders: &mut Vec<(Slot, Order<E::Scalar>)>) {
+        let mut shares: BTreeMap<(Slot, usize), Vec<Share<E::Scalar>>> = BTreeMap::new();
+        for debt in self.debts.iter_mut().filter(|debt| alive.contains(&debt.share.to)) {
+            if !std::mem::replace(&mut debt.is_counted, true) {
+                self.rows.asked += self.gathering.places(debt.group).len() as u64;
             }
+            let Some(decoder) = self.decoding[debt.group].decoder else { continue };
+            if debt.told.replace(decoder) != Some(decoder) {
+                shares.entry((decoder, debt.group)).or_default().push(debt.share);
+            }
+        }
+        for ((decoder, group), shares) in shares {
+            orders.push((decoder, Order::Share { group, shares }));
         }
     }
 
-    /// Whether entries of a group that is not decoded yet will come for a slot.
+    /// A sum is asked for when nothing more is expected for it.
+    fn deliver(&mut self, alive: &BTreeSet<Slot>, orders: &mut Vec<(Slot, Order<E::Scalar>)>) {
+        for slot in alive.iter().copied() {
+            let is_due = |debt: &Debt<_>| debt.share.to == slot && debt.ticket.is_none();
+            if !self.debts.iter().any(is_due) || self.expects(slot) {
+                continue;
+            }
+            self.numbers += 1;
+            let ticket = self.numbers;
+            let mut debts = Vec::new();
+            for debt in self.debts.iter_mut().filter(|debt| is_due(debt)) {
+                debt.ticket = Some(ticket);
+                debts.push(debt.share.debt);
+            }
+            self.closed.insert((slot, ticket));
+            orders.push((slot, Order::Deliver { ticket, debts }));
+        }
+    }
+
+    /// Whether entries of a group that was not decoded yet will come for a slot.
     fn expects(&self, slot: Slot) -> bool {
-        let groups = self.decoding.iter().enumerate().filter(|(_, d)| **d != Decoding::Done);
-        groups.into_iter().any(|(group, _)| self.gathering.members(group).contains(&slot))
+        let open = self.decoding.iter().enumerate().filter(|(_, d)| d.stage == Stage::Open);
+        open.into_iter().any(|(group, _)| self.gathering.members(group).contains(&slot))
     }
 }
 

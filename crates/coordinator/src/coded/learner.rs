@@ -7,16 +7,17 @@ use planaria_learn::linear::number::{Bounds, Number};
 use planaria_learn::linear::{Model, Stepping, Weights};
 use planaria_numerics::coding::Error;
 use planaria_numerics::coding::exact::DataScale;
-use planaria_protocol::coded::Travel;
+use planaria_numerics::coding::scalar::Element;
+use planaria_protocol::coded::{Coefficient, Travel};
 use planaria_protocol::message::Trouble;
 use planaria_recipe::Recipe;
 use planaria_recipe::shape::Shape;
 use std::marker::PhantomData;
 
 /// What coded products are computed in, and how it travels.
-pub trait Value: Number + Travel {}
+pub trait Value: Number + Travel + Element<Scalar: Coefficient> {}
 
-impl<T: Number + Travel> Value for T {}
+impl<T: Number + Travel + Element<Scalar: Coefficient>> Value for T {}
 
 /// Weights, their optimizer, and the way from sums to a step.
 #[derive(Debug, Clone)]

@@ -73,6 +73,20 @@ impl Gathering {
         }
     }
 
+    /// What has come of a group is lost: its members owe it again.
+    pub fn forget(&mut self, group: usize) {
+        if let Some(group) = self.groups.get_mut(group) {
+            group.came.fill(false);
+        }
+    }
+
+    /// Nothing more is wanted of a group.
+    pub fn settle(&mut self, group: usize) {
+        if let Some(group) = self.groups.get_mut(group) {
+            group.came.fill(true);
+        }
+    }
+
     /// The members of a group as they are now, in the order they are decoded in.
     pub fn members(&self, group: usize) -> &[Slot] {
         &self.groups[group].members

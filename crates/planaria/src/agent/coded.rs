@@ -64,6 +64,7 @@ fn coded<E: Value>(
         workers: launch.size.workers,
         held_out: [count(facts.validation), count(facts.test)],
         build: launch.build.clone(),
+        generation: launch.generation,
     };
     let mut learner = Learner::new(recipe, facts.input)?;
     let start = start(launch.state.as_deref(), origin, &mut learner)?;

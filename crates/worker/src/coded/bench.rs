@@ -5,6 +5,7 @@
 use super::Value;
 use super::block::{self, Block};
 use super::cache::Cache;
+use super::round::Arithmetic;
 use crate::bench::{data_trouble, same_data};
 use crate::run::Log;
 use crate::step::targets;
@@ -133,45 +134,14 @@ impl<E: Value> Bench<E> {
         format!("coded {}", self.precision)
     }
 
-    /// Product 1 of some rows.
-    pub fn multiply(&self, places: &Range<usize>, weights: &[E]) -> Result<Vec<E>, Trouble> {
-        let rows = self.rows(places)?;
-        if weights.len() != self.model.weights() {
-            return Err(Trouble::new(format!("{} weights came", weights.len())));
-        }
-        let mut out = vec![E::default(); places.len() * self.model.columns()];
-        product::rows_times(self.model.width(), rows, weights, &mut out);
-        Ok(out)
-    }
-
-    /// Decodes a group, applies the slopes, and makes the entries of its members.
-    pub fn decode(
-        &mut self,
-        places: &Range<usize>,
-        members: &[Slot],
-        products: &[E],
-    ) -> Result<(Vec<E>, Tallied), Trouble> {
-        let columns = self.model.columns();
-        let length = places.len() * columns;
-        if products.len() != length * members.len() || members.len() != self.blocks.threshold() {
-            return Err(Trouble::new("a group came without all its products"));
-        }
+    /// The decoder of some members; it is made once.
+    fn decoder(&mut self, members: &[Slot]) -> Result<&Decoder<E::Scalar>, Trouble> {
         if !self.decoders.contains_key(members) {
             let decoder = decoder_within(&self.generator, members, self.precision);
             let (decoder, _) = decoder.map_err(Trouble::new)?;
             self.decoders.insert(members.to_vec(), decoder);
         }
-        let decoder = &self.decoders[members];
-        let views: Vec<&[E]> = products.chunks_exact(length.max(1)).collect();
-        let mut blocks = vec![E::default(); products.len()];
-        decoder.decode(&views, &mut blocks);
-        let mut tallied = Tallied { sizes: vec![(0, 0); columns], ..Tallied::default() };
-        for (block, values) in blocks.chunks_exact_mut(length.max(1)).enumerate() {
-            self.slope(block, places, values, &mut tallied)?;
-        }
-        let mut entries = vec![E::default(); products.len()];
-        decoder.transform(&blocks, &mut entries);
-        Ok((entries, tallied))
+        Ok(&self.decoders[members])
     }
 
     /// Replaces the products of a block's rows by their slopes; those of padding by nothing.
@@ -201,22 +171,6 @@ impl<E: Value> Bench<E> {
         tallied.loss_sum += outcome.loss_sum;
         tallied.correct += outcome.correct;
         tallied.read.extend(self.ids[rows].iter().copied());
-        Ok(())
-    }
-
-    /// Product 2: adds some rows times their entries to sums.
-    pub fn add(
-        &self,
-        places: &Range<usize>,
-        entries: &[E],
-        sums: &mut Vec<E>,
-    ) -> Result<(), Trouble> {
-        let rows = self.rows(places)?;
-        if entries.len() != places.len() * self.model.columns() {
-            return Err(Trouble::new(format!("{} entries came", entries.len())));
-        }
-        sums.resize(self.model.weights(), E::default());
-        product::add_rows_scaled(self.model.width(), rows, entries, sums);
         Ok(())
     }
 
@@ -280,6 +234,52 @@ impl<E: Value> Bench<E> {
             }
             None => trouble,
         }
+    }
+}
+
+impl<E: Value> Arithmetic<E> for Bench<E> {
+    fn multiply(&self, places: &Range<usize>, weights: &[E]) -> Result<Vec<E>, Trouble> {
+        let rows = self.rows(places)?;
+        if weights.len() != self.model.weights() {
+            return Err(Trouble::new(format!("{} weights came", weights.len())));
+        }
+        let mut out = vec![E::default(); places.len() * self.model.columns()];
+        product::rows_times(self.model.width(), rows, weights, &mut out);
+        Ok(out)
+    }
+
+    fn decode(
+        &mut self,
+        places: &Range<usize>,
+        inputs: &[Slot],
+        outputs: &[Slot],
+        products: &[&[E]],
+    ) -> Result<(Vec<E>, Tallied), Trouble> {
+        let (columns, threshold) = (self.model.columns(), self.blocks.threshold());
+        let length = places.len() * columns;
+        let are_whole = products.iter().all(|product| product.len() == length);
+        if !are_whole || [products.len(), inputs.len(), outputs.len()] != [threshold; 3] {
+            return Err(Trouble::new("a group came without all its products"));
+        }
+        let mut blocks = vec![E::default(); length * threshold];
+        self.decoder(inputs)?.decode(products, &mut blocks);
+        let mut tallied = Tallied { sizes: vec![(0, 0); columns], ..Tallied::default() };
+        for (block, values) in blocks.chunks_exact_mut(length.max(1)).enumerate() {
+            self.slope(block, places, values, &mut tallied)?;
+        }
+        let mut entries = vec![E::default(); blocks.len()];
+        self.decoder(outputs)?.transform(&blocks, &mut entries);
+        Ok((entries, tallied))
+    }
+
+    fn add(&self, places: &Range<usize>, entries: &[E]) -> Result<Vec<E>, Trouble> {
+        let rows = self.rows(places)?;
+        if entries.len() != places.len() * self.model.columns() {
+            return Err(Trouble::new(format!("{} entries came", entries.len())));
+        }
+        let mut sums = vec![E::default(); self.model.weights()];
+        product::add_rows_scaled(self.model.width(), rows, entries, &mut sums);
+        Ok(sums)
     }
 }
 

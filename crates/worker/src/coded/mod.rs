@@ -7,31 +7,36 @@
 //! # Layout
 //! - [`block`]: the rows of a slot, encoded as they are read; [`cache`]: blocks on the disk
 //! - [`bench`]: the arithmetic of every order
-//! - [`session`]: joined once: orders in, answers out
+//! - [`round`]: what is done of a step, and what waits for others; pure
+//! - [`peers`]: links to the other workers
+//! - [`session`]: joined once: orders and letters in, answers out
 //! - [`run`](run()): one session after another
 
 pub mod bench;
 pub mod block;
 pub mod cache;
+pub mod peers;
+pub mod round;
 pub mod session;
 
 use crate::links::clear_up;
 use crate::run::{LEASE, Log, RETRY, join};
 use bench::Bench;
+use peers::{Door, Peers};
 use planaria_learn::linear::number::Number;
 use planaria_numerics::coding::exact::Residue;
 use planaria_numerics::coding::generator::Generator;
 use planaria_numerics::coding::scalar::Element;
 use planaria_protocol::Passport;
 use planaria_protocol::clock::Clock;
-use planaria_protocol::coded::Travel;
+use planaria_protocol::coded::{Coefficient, Travel};
 use planaria_protocol::launch::Launch;
 use planaria_protocol::message::Trouble;
 use planaria_recipe::train::CodedPrecision;
 use session::{End, Session, Setting};
 
 /// What coded products are computed in, how it travels, and which code it has.
-pub trait Value: Number + Travel {
+pub trait Value: Number + Travel + Element<Scalar: Coefficient> {
     /// The code of these sizes.
     fn code(
         threshold: usize,
@@ -86,7 +91,17 @@ fn sessions<E: Value>(
     let passport = Passport::of(launch).map_err(Trouble::new)?;
     let address = launch.coordinator.as_deref().unwrap_or_default();
     let join = join(launch, index);
-    let setting = Setting { address, passport: &passport, join: &join, clock, log };
+    let door = Door::open(launch, &passport, log.clone())?;
+    let peers = Peers::new(&passport, &join);
+    let setting = Setting {
+        address,
+        passport: &passport,
+        join: &join,
+        door: &door,
+        peers: &peers,
+        clock,
+        log,
+    };
     let mut bench: Option<Bench<E>> = None;
     let (mut heard_at, mut retrying) = (clock.now(), false);
     std::thread::scope(|scope| {

@@ -1,21 +1,23 @@
-//! A worker of a coded run, joined once: orders come in, answers go out, in turn.
+//! A worker of a coded run, joined once: orders and letters come in, answers go out, in turn.
 //!
-//! One thread reads orders, one says that this process lives, and this one works. Orders of a step
-//! that is over, and those from before a revocation, are passed over. Links that break end a
-//! session, never the process.
+//! One thread reads orders, those of [`super::peers`] read what other workers send, one says that
+//! this process lives, and this one works. Orders of a round that is over, and those from before a
+//! revocation, are passed over. A link to the coordinator that breaks ends a session, never the
+//! process.
 
 use super::Value;
 use super::bench::Bench;
+use super::peers::{Door, Letter, Peers};
+use super::round::{Answer, Arithmetic, Round};
 use crate::links::{Links, SILENCE};
 use crate::run::Log;
 use planaria_numerics::coding::Slot;
 use planaria_protocol::clock::Clock;
-use planaria_protocol::coded::{FromCoded, ToCoded, Travel};
+use planaria_protocol::coded::{FromCoded, Tallied, ToCoded, Travel};
 use planaria_protocol::launch::Launch;
 use planaria_protocol::link::{self, Receiver};
 use planaria_protocol::message::{FromWorker, Join, ToWorker, Trouble};
 use planaria_protocol::{Error, Passport, weather};
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,6 +40,10 @@ pub struct Setting<'a> {
     pub passport: &'a Passport,
     /// What is said on connecting.
     pub join: &'a Join,
+    /// Where other workers reach this one.
+    pub door: &'a Door,
+    /// The way to other workers.
+    pub peers: &'a Peers,
     /// Time.
     pub clock: &'a dyn Clock,
     /// Log lines.
@@ -53,32 +59,34 @@ pub enum End {
     Again,
 }
 
-/// An order, its bulk, and how many steps and revocations had begun by then.
-struct Order {
-    message: ToWorker,
-    bulk: Vec<u8>,
-    turn: u64,
+/// What comes.
+enum Event {
+    /// An order, its bulk, and how many rounds and revocations had begun by then.
+    Order(ToWorker, Vec<u8>, u64),
+    /// From another worker.
+    Letter(Letter),
+    /// No orders come any more.
+    Orphaned,
 }
 
 /// A worker joined once.
 pub struct Session<'scope, 'env> {
     setting: &'env Setting<'env>,
     links: Arc<Links>,
-    orders: mpsc::Receiver<Order>,
-    /// Steps and revocations that the reading thread has seen.
+    events: mpsc::Receiver<Event>,
+    /// Rounds and revocations that the reading thread has seen.
     turn: Arc<AtomicU64>,
     threads: Vec<ScopedJoinHandle<'scope, ()>>,
 }
 
-/// What a step needs.
-struct Step<E> {
-    number: Option<u64>,
-    weights: Vec<E>,
-    sums: BTreeMap<u64, Vec<E>>,
-    model: (Option<u64>, Vec<f64>),
-    rows: u64,
-    busy: Duration,
-    waiting: Duration,
+/// Weights to score with, and the step that they are after.
+type Scored = (Option<u64>, Vec<f64>);
+
+/// A bench that knows how long it has decoded.
+struct Timed<'a, E: Value> {
+    bench: &'a mut Bench<E>,
+    clock: &'a dyn Clock,
+    decoding: Duration,
 }
 
 impl<'scope, 'env> Session<'scope, 'env> {
@@ -94,10 +102,12 @@ impl<'scope, 'env> Session<'scope, 'env> {
         receiver.set_timeout(Some(SILENCE))?;
         coordinator.send(setting.join)?;
         let links = Links::new(coordinator);
-        let (post, orders) = mpsc::sync_channel(WAITING_MAX);
+        let (post, events) = mpsc::sync_channel(WAITING_MAX);
+        let letters = post.clone();
+        setting.door.read_by(move |letter| letters.send(Event::Letter(letter)).is_ok());
         let turn = Arc::new(AtomicU64::new(0));
         let mut session =
-            Self { setting, links: links.clone(), orders, turn: turn.clone(), threads: Vec::new() };
+            Self { setting, links: links.clone(), events, turn: turn.clone(), threads: Vec::new() };
         let hearing = links.clone();
         let hear = move || {
             let why = match hear(&hearing, receiver, &post, &turn, setting.clock) {
@@ -108,6 +118,7 @@ impl<'scope, 'env> Session<'scope, 'env> {
             if hearing.was_spoken_to() {
                 (setting.log)(&format!("the coordinator is not heard any more: {why}"));
             }
+            let _ = post.send(Event::Orphaned);
         };
         session.spawn(scope, "orders", hear)?;
         session.spawn(scope, "alive", move || links.live(setting.clock))?;
@@ -140,52 +151,80 @@ impl<'scope, 'env> Session<'scope, 'env> {
                 bench.insert(Bench::prepare(launch)?)
             }
         };
-        self.say(FromCoded::Offer { slots: bench.kept() }, &[]);
-        let mut step = Step::new();
+        let address = self.setting.door.address().to_owned();
+        self.say(FromCoded::Offer { slots: bench.kept(), address }, &[]);
+        let (mut round, mut model): (Round<E>, Scored) = (Round::new(), Scored::default());
+        let mut slot = Slot(0);
+        let clock = self.setting.clock;
         loop {
-            let since = self.setting.clock.now();
-            let order = match self.orders.recv_timeout(SILENCE) {
-                Ok(order) => order,
+            let since = clock.now();
+            let event = match self.events.recv_timeout(SILENCE) {
+                Ok(event) => event,
                 Err(RecvTimeoutError::Timeout) => continue,
                 Err(RecvTimeoutError::Disconnected) => return Ok(End::Again),
             };
-            let began = self.setting.clock.now();
-            step.waiting += began.saturating_sub(since);
-            let is_current = order.turn == self.turn.load(Ordering::SeqCst);
-            match order.message {
-                ToWorker::Finish => {
-                    self.links.flush(FAREWELL);
-                    return Ok(End::Finished);
+            let began = clock.now();
+            round.done.waiting_seconds += began.saturating_sub(since).as_secs_f64();
+            let mut desk = Timed { bench, clock, decoding: Duration::ZERO };
+            match event {
+                Event::Orphaned => return Ok(End::Again),
+                Event::Letter((letter, bulk)) => {
+                    let answers = round.letter(letter, bulk, &mut desk)?;
+                    self.send(answers)?;
                 }
-                ToWorker::Rejoin => return Ok(End::Again),
-                ToWorker::Revoke { ticket } => {
-                    let model = std::mem::take(&mut step.model);
-                    step = Step { model, ..Step::new() };
-                    log("what was asked for is revoked");
-                    self.links.tell(&FromWorker::Revoked { ticket }, &[]);
-                }
-                ToWorker::Evaluate { part, step: number, batches, .. }
-                    if step.model.0 == Some(number) =>
-                {
-                    for batch in batches {
-                        let scores = bench.score(part, batch, &step.model.1)?;
-                        let told = FromWorker::Evaluated { part, step: number, batch };
-                        self.links.tell(&told, &scores);
+                Event::Order(message, bulk, turn) => match message {
+                    ToWorker::Finish => {
+                        self.links.flush(FAREWELL);
+                        return Ok(End::Finished);
                     }
-                }
-                ToWorker::Coded(ToCoded::Seat { slot }) => self.sit(bench, slot)?,
-                ToWorker::Coded(ToCoded::Model { step: number }) => {
-                    step.model = (Some(number), numbers(&order.bulk)?);
-                }
-                ToWorker::Coded(message) if is_current => {
-                    if let Some((answer, bulk)) = step.obey(bench, message, &order.bulk)? {
-                        self.say(answer, &bulk);
+                    ToWorker::Rejoin => return Ok(End::Again),
+                    ToWorker::Revoke { ticket } => {
+                        round.give_up();
+                        log("what was asked for is revoked");
+                        self.links.tell(&FromWorker::Revoked { ticket }, &[]);
                     }
-                }
-                _ => {}
+                    ToWorker::Evaluate { part, step, batches, .. } if model.0 == Some(step) => {
+                        for batch in batches {
+                            let scores = desk.bench.score(part, batch, &model.1)?;
+                            let told = FromWorker::Evaluated { part, step, batch };
+                            self.links.tell(&told, &scores);
+                        }
+                    }
+                    ToWorker::Coded(ToCoded::Seat { slot: seat }) => {
+                        slot = Slot(seat);
+                        self.sit(desk.bench, seat)?;
+                    }
+                    ToWorker::Coded(ToCoded::Model { step }) => {
+                        model = (Some(step), numbers(&bulk)?);
+                    }
+                    ToWorker::Coded(message) if turn == self.turn.load(Ordering::SeqCst) => {
+                        let answers = match message {
+                            ToCoded::Weights { round: number } => {
+                                self.setting.peers.retire(number);
+                                round.begin(number, slot, numbers(&bulk)?, &mut desk)?
+                            }
+                            order => round.order(order, &mut desk)?,
+                        };
+                        self.send(answers)?;
+                    }
+                    _ => {}
+                },
             }
-            step.busy += self.setting.clock.now().saturating_sub(began);
+            round.done.decode_seconds += desk.decoding.as_secs_f64();
+            round.done.busy_seconds += clock.now().saturating_sub(began).as_secs_f64();
         }
+    }
+
+    fn send(&self, answers: Vec<Answer>) -> Result<(), Trouble> {
+        for answer in answers {
+            match answer {
+                Answer::Tell(message, bulk) => self.say(message, &bulk),
+                Answer::Post(address, letter, bulk) => {
+                    self.setting.peers.post(&address, (letter, bulk))?;
+                }
+            }
+        }
+        Ok(())
     }
 
     fn sit<E: Value>(&self, bench: &mut Bench<E>, slot: u16) -> Result<(), Trouble> {
@@ -219,8 +258,10 @@ impl<'scope, 'env> Session<'scope, 'env> {
 impl Drop for Session<'_, '_> {
     fn drop(&mut self) {
         self.links.end();
-        // The reading thread may wait for room.
-        while self.orders.recv_timeout(Duration::ZERO).is_ok() {}
+        self.setting.door.close();
+        // Threads that wait for room are let go.
+        let (_, nothing) = mpsc::sync_channel(0);
+        drop(std::mem::replace(&mut self.events, nothing));
         for thread in self.threads.drain(..) {
             // It has no result, and its panic has been shown.
             let _ = thread.join();
@@ -232,7 +273,7 @@ impl Drop for Session<'_, '_> {
 fn hear(
     links: &Links,
     mut receiver: Receiver,
-    post: &SyncSender<Order>,
+    post: &SyncSender<Event>,
     turn: &AtomicU64,
     clock: &dyn Clock,
 ) -> Result<(), Error> {
@@ -246,89 +287,43 @@ fn hear(
                 weather::set(*storm, clock.now());
                 continue;
             }
-            // What waits of the step before is not wanted any more.
+            // What waits of the round before is not wanted any more.
             ToWorker::Revoke { .. } | ToWorker::Coded(ToCoded::Weights { .. }) => {
                 turn.fetch_add(1, Ordering::SeqCst);
             }
             _ => {}
         }
         let turn = turn.load(Ordering::SeqCst);
-        if post.send(Order { message, bulk, turn }).is_err() {
+        if post.send(Event::Order(message, bulk, turn)).is_err() {
             break;
         }
     }
     Ok(())
 }
 
-impl<E: Value> Step<E> {
-    fn new() -> Self {
-        Self {
-            number: None,
-            weights: Vec::new(),
-            sums: BTreeMap::new(),
-            model: (None, Vec::new()),
-            rows: 0,
-            busy: Duration::ZERO,
-            waiting: Duration::ZERO,
-        }
+impl<E: Value> Arithmetic<E> for Timed<'_, E> {
+    fn multiply(&self, places: &Range<usize>, weights: &[E]) -> Result<Vec<E>, Trouble> {
+        self.bench.multiply(places, weights)
     }
 
-    /// Does what is asked for, and gives the answer.
-    fn obey(
+    fn decode(
         &mut self,
-        bench: &mut Bench<E>,
-        order: ToCoded,
-        bulk: &[u8],
-    ) -> Result<Option<(FromCoded, Vec<u8>)>, Trouble> {
-        let own = self.number;
-        Ok(match order {
-            ToCoded::Weights { step } => {
-                (self.number, self.weights) = (Some(step), numbers(bulk)?);
-                self.sums.clear();
-                None
-            }
-            ToCoded::Multiply { step, group, places } if own == Some(step) => {
-                let places = narrow(&places)?;
-                self.rows += places.len() as u64;
-                let product = bench.multiply(&places, &self.weights)?;
-                Some((FromCoded::Product { step, group }, E::bytes(&product)))
-            }
-            ToCoded::Decode { step, group, places, members } if own == Some(step) => {
-                let members: Vec<Slot> = members.into_iter().map(Slot).collect();
-                let products: Vec<E> = numbers(bulk)?;
-                let (entries, counted) = bench.decode(&narrow(&places)?, &members, &products)?;
-                Some((FromCoded::Decoded { step, group, counted }, E::bytes(&entries)))
-            }
-            ToCoded::Add { step, ticket, places } if own == Some(step) => {
-                let places = narrow(&places)?;
-                self.rows += places.len() as u64;
-                let sums = self.sums.entry(ticket).or_default();
-                bench.add(&places, &numbers::<E>(bulk)?, sums)?;
-                None
-            }
-            ToCoded::Deliver { step, ticket } if own == Some(step) => {
-                let Some(sums) = self.sums.remove(&ticket) else { return Ok(None) };
-                let sum = FromCoded::Sum {
-                    step,
-                    ticket,
-                    rows: std::mem::take(&mut self.rows),
-                    busy_seconds: std::mem::take(&mut self.busy).as_secs_f64(),
-                    waiting_seconds: std::mem::take(&mut self.waiting).as_secs_f64(),
-                };
-                Some((sum, E::bytes(&sums)))
-            }
-            _ => None,
-        })
+        places: &Range<usize>,
+        inputs: &[Slot],
+        outputs: &[Slot],
+        products: &[&[E]],
+    ) -> Result<(Vec<E>, Tallied), Trouble> {
+        let began = self.clock.now();
+        let decoded = self.bench.decode(places, inputs, outputs, products);
+        self.decoding += self.clock.now().saturating_sub(began);
+        decoded
+    }
+
+    fn add(&self, places: &Range<usize>, entries: &[E]) -> Result<Vec<E>, Trouble> {
+        self.bench.add(places, entries)
     }
 }
 
 fn numbers<T: Travel>(bulk: &[u8]) -> Result<Vec<T>, Trouble> {
     T::take(bulk).ok_or_else(|| Trouble::new("the coordinator sent numbers that are none"))
-}
-
-fn narrow(places: &Range<u64>) -> Result<Range<usize>, Trouble> {
-    match (usize::try_from(places.start), usize::try_from(places.end)) {
-        (Ok(start), Ok(end)) if start <= end => Ok(start..end),
-        _ => Err(Trouble::new(format!("there are no places {places:?}"))),
-    }
 }

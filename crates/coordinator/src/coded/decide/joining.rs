@@ -64,11 +64,12 @@ impl<E: Value> Coded<E> {
         }
     }
 
-    pub(super) fn offered(&mut self, worker: u32, slots: Vec<u16>) {
+    pub(super) fn offered(&mut self, worker: u32, slots: Vec<u16>, address: String) {
         if let Some(member) = self.members.get_mut(&worker)
             && member.standing == Standing::Joined
         {
             member.kept = slots.into_iter().map(Slot).collect();
+            member.address = address;
             member.standing = Standing::Offered;
         }
     }

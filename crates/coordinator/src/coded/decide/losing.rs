@@ -5,10 +5,13 @@ use super::{Coded, Phase, Value};
 use crate::decide::cluster::Action;
 use planaria_protocol::event::What;
 use planaria_protocol::message::{Agent, ToWorker};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// How long someone may not be heard, `Alive` coming every quarter of a second.
 const SILENCE: Duration = Duration::from_secs(6);
+/// How long one that runs lets others wait for such a sign, nearly always.
+const SIGNS: Duration = Duration::from_millis(600);
 /// How long whoever started a process may take to say how it ended.
 const MOURNING: Duration = Duration::from_millis(150);
 /// Losses that are remembered, so as not to be written down twice.
@@ -90,8 +93,18 @@ impl<E: Value> Coded<E> {
             return;
         }
         work.times += 1;
-        let late = work.iteration.waiting_for();
+        let mut late = work.iteration.waiting_for();
         let (step, seated) = (self.course.state().step, self.seated());
+        // Who is not heard holds up those who wait for what it was to send.
+        let silent = |worker: &u32| {
+            let heard = self.members.get(worker).map_or(now, |member| member.heard);
+            now.saturating_sub(heard) > SIGNS
+        };
+        let silent: BTreeSet<_> =
+            seated.iter().filter(|(_, worker)| silent(worker)).map(|(slot, _)| *slot).collect();
+        if !silent.is_empty() {
+            late = silent;
+        }
         let others = seated.keys().filter(|slot| !late.contains(slot)).count();
         // If too many are late it is the machines, and waiting is all that helps.
         if others < self.setting.code.generator.threshold() {

@@ -34,11 +34,13 @@ pub struct Member {
     pub machine: Option<String>,
     /// When it was last heard.
     pub heard: Duration,
+    /// Where other workers reach it.
+    pub address: String,
     /// Slots whose rows its machine has.
     pub kept: Vec<Slot>,
     /// Where it sits.
     pub slot: Option<Slot>,
-    /// The step whose weights it was sent last.
+    /// The round whose weights it was sent last.
     pub knows: Option<u64>,
     /// The step whose weights it was sent last to score with.
     pub scores_with: Option<u64>,

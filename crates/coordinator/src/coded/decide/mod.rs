@@ -60,6 +60,8 @@ pub struct Setting<S> {
     pub held_out: [u64; 2],
     /// Which build everyone must be.
     pub build: String,
+    /// Which coordinator of the run this is.
+    pub generation: u64,
 }
 
 /// Where a run goes on from.
@@ -102,6 +104,8 @@ pub struct Coded<E: Value> {
     /// What bounds products, once a worker has said it.
     bounds: Option<Bounds>,
     work: Option<Work<E>>,
+    /// Rounds that were begun.
+    rounds: u64,
     /// The plan before, and for whom it was.
     previous: Option<(Plan, BTreeSet<Slot>)>,
     paused: Option<Paused>,
@@ -160,6 +164,7 @@ impl<E: Value> Coded<E> {
             wanted,
             bounds: None,
             work: None,
+            rounds: 0,
             previous: None,
             paused: None,
             recovered,

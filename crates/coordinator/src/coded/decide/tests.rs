@@ -10,7 +10,7 @@ use planaria_numerics::coding::generator::Generator;
 use planaria_numerics::coding::group::Decoder;
 use planaria_numerics::coding::{Precision, product};
 use planaria_numerics::random::{Purpose, Stream};
-use planaria_protocol::coded::{FromCoded, Tallied, Travel};
+use planaria_protocol::coded::{Coefficient, Effort, FromCoded, Share, Tallied, ToPeer, Travel};
 use planaria_protocol::launch::Facts;
 use planaria_protocol::message::Join;
 use planaria_recipe::Recipe;
@@ -105,18 +105,21 @@ impl Lab {
         &self.stored[slot.index()][places.start as usize * width..places.end as usize * width]
     }
 
+    /// Decodes the products of `inputs`, and makes the entries of `outputs`.
     fn decode(
         &self,
         places: &std::ops::Range<u64>,
-        members: &[u16],
-        products: &[Residue],
+        inputs: &[u16],
+        outputs: &[u16],
+        products: &[&[Residue]],
     ) -> (Vec<Residue>, Tallied) {
-        let members: Vec<Slot> = members.iter().map(|slot| Slot(*slot)).collect();
-        let decoder = Decoder::new(&self.generator, &members).unwrap();
+        let decoder = |members: &[u16]| {
+            let members: Vec<Slot> = members.iter().map(|slot| Slot(*slot)).collect();
+            Decoder::new(&self.generator, &members).unwrap()
+        };
         let places = places.start as usize..places.end as usize;
-        let views: Vec<&[Residue]> = products.chunks_exact(places.len()).collect();
-        let mut blocks = vec![Residue::default(); products.len()];
-        decoder.decode(&views, &mut blocks);
+        let mut blocks = vec![Residue::default(); products.len() * places.len()];
+        decoder(inputs).decode(products, &mut blocks);
         let mut tallied = Tallied::default();
         for (block, values) in blocks.chunks_exact_mut(places.len()).enumerate() {
             let rows = self.blocks.data_rows(block, &places);
@@ -133,64 +136,170 @@ impl Lab {
             values.fill(Residue::default());
             values[..rows.len()].copy_from_slice(&slopes);
         }
-        let mut entries = vec![Residue::default(); products.len()];
-        decoder.transform(&blocks, &mut entries);
+        let mut entries = vec![Residue::default(); blocks.len()];
+        decoder(outputs).transform(&blocks, &mut entries);
         (entries, tallied)
     }
 }
 
-/// A worker's process.
+/// What comes to a process: an order, or a letter of another.
+enum Note {
+    Order(ToCoded, Vec<u8>),
+    Letter(ToPeer, Vec<u8>),
+}
+
+/// What a process does about it: tells the coordinator, or writes to another.
+enum Reply {
+    Tell(FromCoded, Vec<u8>),
+    Post(String, ToPeer, Vec<u8>),
+}
+
+/// A worker's process. Others reach it by its number.
 #[derive(Default)]
 struct Process {
     pid: u32,
     slot: Option<Slot>,
-    orders: VecDeque<(ToCoded, Vec<u8>)>,
+    notes: VecDeque<Note>,
+    round: u64,
     weights: Vec<Residue>,
-    step: u64,
-    sums: BTreeMap<u64, Vec<Residue>>,
+    products: BTreeMap<u32, Vec<Residue>>,
+    arrived: BTreeMap<(u32, u16), Vec<Residue>>,
+    decodes: BTreeMap<u32, ToCoded>,
+    entries: BTreeMap<u32, (std::ops::Range<u64>, Vec<u16>, Vec<Residue>)>,
+    shares: BTreeMap<u32, Vec<Share>>,
+    paid: BTreeMap<u64, Vec<Residue>>,
+    delivers: Vec<(u64, Vec<u64>)>,
+    /// Letters of a round that has not begun here.
+    early: Vec<(ToPeer, Vec<u8>)>,
 }
 
 impl Process {
-    /// Works one order off.
-    fn work(&mut self, lab: &Lab) -> Option<(FromCoded, Vec<u8>)> {
-        let (order, bulk) = self.orders.pop_front()?;
-        let numbers = || Residue::take(&bulk).unwrap();
+    /// Takes one thing in, and does what can be done.
+    fn work(&mut self, lab: &Lab) -> Vec<Reply> {
+        let mut replies = Vec::new();
+        match self.notes.pop_front() {
+            Some(Note::Order(order, bulk)) => self.obey(order, &bulk, lab, &mut replies),
+            Some(Note::Letter(letter, bulk)) if letter.round() > self.round => {
+                self.early.push((letter, bulk));
+            }
+            Some(Note::Letter(letter, bulk)) if letter.round() == self.round => {
+                self.take(letter, &bulk, lab, &mut replies);
+            }
+            _ => {}
+        }
+        if self.slot.is_some() {
+            self.go_on(lab, &mut replies);
+        }
+        replies
+    }
+
+    fn obey(&mut self, order: ToCoded, bulk: &[u8], lab: &Lab, replies: &mut Vec<Reply>) {
         match order {
             ToCoded::Seat { slot } => {
                 self.slot = Some(Slot(slot));
                 let (engine, threads) = ("lab".into(), 1);
                 let ready = FromCoded::Ready { slot, engine, threads, cached: false };
-                Some((ready, Vec::new()))
+                replies.push(Reply::Tell(ready, Vec::new()));
             }
-            ToCoded::Weights { step } => {
-                (self.step, self.weights) = (step, numbers());
-                self.sums.clear();
-                None
+            ToCoded::Weights { round } => {
+                let early = std::mem::take(&mut self.early);
+                let notes = std::mem::take(&mut self.notes);
+                let (pid, slot, weights) = (self.pid, self.slot, Residue::take(bulk).unwrap());
+                *self = Self { pid, slot, notes, round, weights, ..Self::default() };
+                for (letter, bulk) in early {
+                    match letter.round() {
+                        of if of == round => self.take(letter, &bulk, lab, replies),
+                        of if of > round => self.early.push((letter, bulk)),
+                        _ => {}
+                    }
+                }
             }
-            ToCoded::Multiply { step, group, places } if step == self.step => {
-                let mut out = vec![Residue::default(); (places.end - places.start) as usize];
-                let rows = lab.rows(self.slot?, &places);
-                product::rows_times(lab.model.width(), rows, &self.weights, &mut out);
-                Some((FromCoded::Product { step, group }, Residue::bytes(&out)))
+            ToCoded::Multiply { round, group, places, to } if round == self.round => {
+                if !self.products.contains_key(&group) {
+                    let mut out = vec![Residue::default(); (places.end - places.start) as usize];
+                    let rows = lab.rows(self.slot.unwrap(), &places);
+                    product::rows_times(lab.model.width(), rows, &self.weights, &mut out);
+                    self.products.insert(group, out);
+                }
+                replies.push(Reply::Tell(FromCoded::Multiplied { round, group }, Vec::new()));
+                let letter = ToPeer::Product { round, group, slot: self.slot.unwrap().0 };
+                let bulk = Residue::bytes(&self.products[&group]);
+                replies.push(Reply::Post(to.address, letter, bulk));
             }
-            ToCoded::Decode { step, group, places, members } if step == self.step => {
-                let (entries, counted) = lab.decode(&places, &members, &numbers());
-                Some((FromCoded::Decoded { step, group, counted }, Residue::bytes(&entries)))
+            ToCoded::Decode { round, group, .. }
+                if round == self.round && !self.entries.contains_key(&group) =>
+            {
+                self.decodes.insert(group, order);
             }
-            ToCoded::Add { step, ticket, places } if step == self.step => {
-                let sums = self.sums.entry(ticket).or_default();
-                sums.resize(lab.model.width(), Residue::default());
-                let rows = lab.rows(self.slot?, &places);
-                product::add_rows_scaled(lab.model.width(), rows, &numbers(), sums);
-                None
+            ToCoded::Share { round, group, shares } if round == self.round => {
+                self.shares.entry(group).or_default().extend(shares);
             }
-            ToCoded::Deliver { step, ticket } if step == self.step => {
-                let sums = self.sums.remove(&ticket)?;
-                let (rows, busy_seconds, waiting_seconds) = (1, 1e-3, 1e-3);
-                let sum = FromCoded::Sum { step, ticket, rows, busy_seconds, waiting_seconds };
-                Some((sum, Residue::bytes(&sums)))
+            ToCoded::Deliver { round, ticket, debts } if round == self.round => {
+                self.delivers.push((ticket, debts));
             }
-            _ => None,
+            _ => {}
+        }
+    }
+
+    fn take(&mut self, letter: ToPeer, bulk: &[u8], lab: &Lab, replies: &mut Vec<Reply>) {
+        let values = Residue::take(bulk).unwrap();
+        match letter {
+            ToPeer::Product { round, group, slot } => {
+                self.arrived.insert((group, slot), values);
+                let arrived = FromCoded::Arrived { round, group, slot };
+                replies.push(Reply::Tell(arrived, Vec::new()));
+            }
+            ToPeer::Entries { debt, places, .. } => {
+                let mut sums = vec![Residue::default(); lab.model.width()];
+                let rows = lab.rows(self.slot.unwrap(), &places);
+                product::add_rows_scaled(lab.model.width(), rows, &values, &mut sums);
+                self.paid.insert(debt, sums);
+            }
+        }
+    }
+
+    fn go_on(&mut self, lab: &Lab, replies: &mut Vec<Reply>) {
+        let round = self.round;
+        for (group, order) in std::mem::take(&mut self.decodes) {
+            let ToCoded::Decode { places, attempt, inputs, outputs, shares, .. } = &order else {
+                continue;
+            };
+            let products: Vec<&[Residue]> = inputs
+                .iter()
+                .filter_map(|input| self.arrived.get(&(group, *input)).map(Vec::as_slice))
+                .collect();
+            if products.len() < inputs.len() {
+                self.decodes.insert(group, order);
+                continue;
+            }
+            let (entries, counted) = lab.decode(places, inputs, outputs, &products);
+            self.entries.insert(group, (places.clone(), outputs.clone(), entries));
+            self.shares.entry(group).or_default().extend(shares.iter().cloned());
+            let told = FromCoded::Decoded { round, group, attempt: *attempt, counted };
+            replies.push(Reply::Tell(told, Vec::new()));
+        }
+        for (group, (places, outputs, entries)) in &self.entries {
+            for share in self.shares.remove(group).unwrap_or_default() {
+                let at = outputs.iter().position(|output| *output == share.of).unwrap();
+                let length = (places.end - places.start) as usize;
+                let mut values = entries[at * length..][..length].to_vec();
+                let coefficient = Residue::from_wire(share.coefficient).unwrap();
+                product::scale_entries(coefficient, &mut values);
+                let letter = ToPeer::Entries { round, debt: share.debt, places: places.clone() };
+                replies.push(Reply::Post(share.to.address, letter, Residue::bytes(&values)));
+            }
+        }
+        for (ticket, debts) in std::mem::take(&mut self.delivers) {
+            if !debts.iter().all(|debt| self.paid.contains_key(debt)) {
+                self.delivers.push((ticket, debts));
+                continue;
+            }
+            let parts: Vec<&[Residue]> = debts.iter().map(|d| self.paid[d].as_slice()).collect();
+            let mut sums = vec![Residue::default(); lab.model.width()];
+            product::total(&parts, &mut sums);
+            let done = Effort { rows: 1, busy_seconds: 1e-3, ..Effort::default() };
+            let sum = FromCoded::Sum { round, ticket, done };
+            replies.push(Reply::Tell(sum, Residue::bytes(&sums)));
         }
     }
 }
@@ -213,18 +322,34 @@ struct World {
     pids: u32,
     story: Story,
     workers: u32,
+    generation: u64,
 }
 
 impl World {
     fn new(lab: Lab, workers: u32) -> Self {
         let learner = Learner::new(&lab.recipe, Shape::Vector(FEATURES)).unwrap();
         let start = Start { source: "the seed".into(), ..Start::default() };
-        let coded = Self::coded(&lab, workers, learner, start);
+        let coded = Self::coded(&lab, workers, 1, learner, start);
         let (now, processes) = (Duration::ZERO, BTreeMap::new());
-        Self { lab, coded, now, processes, pids: 0, story: Story::default(), workers }
+        Self {
+            lab,
+            coded,
+            now,
+            processes,
+            pids: 0,
+            story: Story::default(),
+            workers,
+            generation: 1,
+        }
     }
 
-    fn coded(lab: &Lab, workers: u32, learner: Learner<Residue>, start: Start) -> Coded<Residue> {
+    fn coded(
+        lab: &Lab,
+        workers: u32,
+        generation: u64,
+        learner: Learner<Residue>,
+        start: Start,
+    ) -> Coded<Residue> {
         let generator = lab.generator.clone();
         let setting = Setting {
             code: Code { generator, precision: Precision::Exact },
@@ -232,6 +357,7 @@ impl World {
             workers,
             held_out: [0, 0],
             build: "lab".into(),
+            generation,
         };
         Coded::new(setting, Setup::of(&lab.recipe, &facts()), learner, start, 0.0)
     }
@@ -242,7 +368,7 @@ impl World {
             match decision.action {
                 Action::ToCoded(worker, message, bulk) => {
                     if let Some(process) = self.processes.get_mut(&worker) {
-                        process.orders.push_back((message, bulk.to_vec()));
+                        process.notes.push_back(Note::Order(message, bulk.to_vec()));
                     }
                 }
                 Action::Record(What::Ended { outcome, .. }) => self.story.ended = Some(outcome),
@@ -272,7 +398,8 @@ impl World {
             errand: Default::default(),
         };
         self.tell(Input::Joined(join));
-        self.tell(Input::Coded(worker, FromCoded::Offer { slots: Vec::new() }, Vec::new()));
+        let (slots, address) = (Vec::new(), pid.to_string());
+        self.tell(Input::Coded(worker, FromCoded::Offer { slots, address }, Vec::new()));
     }
 
     fn kill(&mut self, worker: u32) {
@@ -284,9 +411,18 @@ impl World {
 
     fn work(&mut self, worker: u32) {
         let Self { processes, lab, .. } = self;
-        let answer = processes.get_mut(&worker).and_then(|process| process.work(lab));
-        if let Some((message, bulk)) = answer {
-            self.tell(Input::Coded(worker, message, bulk));
+        let replies = processes.get_mut(&worker).map(|process| process.work(lab));
+        for reply in replies.unwrap_or_default() {
+            match reply {
+                Reply::Tell(message, bulk) => self.tell(Input::Coded(worker, message, bulk)),
+                Reply::Post(address, letter, bulk) => {
+                    let pid: u32 = address.parse().expect("an address of somebody");
+                    let reader = self.processes.values_mut().find(|process| process.pid == pid);
+                    if let Some(reader) = reader {
+                        reader.notes.push_back(Note::Letter(letter, bulk));
+                    }
+                }
+            }
         }
     }
 
@@ -304,7 +440,8 @@ impl World {
             superseded: 0,
             after: Some("the coordinator was lost".into()),
         };
-        self.coded = Self::coded(&self.lab, self.workers, learner, start);
+        self.generation += 1;
+        self.coded = Self::coded(&self.lab, self.workers, self.generation, learner, start);
         let workers: Vec<u32> = self.processes.keys().copied().collect();
         workers.into_iter().for_each(|worker| self.join(worker));
     }
@@ -424,6 +561,7 @@ fn whoever_returns_with_its_block_takes_the_same_slot() {
         errand: Default::default(),
     };
     world.tell(Input::Joined(join));
-    world.tell(Input::Coded(0, FromCoded::Offer { slots: vec![1, 3] }, Vec::new()));
+    let (slots, address) = (vec![1, 3], pid.to_string());
+    world.tell(Input::Coded(0, FromCoded::Offer { slots, address }, Vec::new()));
     assert_eq!(world.coded.members[&0].slot, Some(Slot(3)), "1 is taken, 3 is free and kept");
 }

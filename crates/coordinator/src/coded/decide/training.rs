@@ -2,12 +2,12 @@
 
 use super::member::Member;
 use super::{Coded, Phase, Value};
-use crate::coded::iteration::{Counted, Iteration, Order};
+use crate::coded::iteration::{self, Counted, Iteration, Order};
 use crate::decide::course::Done;
 use crate::decide::record::Pending;
 use planaria_numerics::coding::plan::Plan;
 use planaria_numerics::coding::{Error, Paused, Slot, Standing, ring};
-use planaria_protocol::coded::{FromCoded, ToCoded};
+use planaria_protocol::coded::{Coefficient, Effort, FromCoded, Peer, Share, ToCoded};
 use planaria_protocol::event::What;
 use planaria_protocol::message::Trouble;
 use std::collections::BTreeSet;
@@ -15,10 +15,15 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Rounds of one coordinator; above them is its generation.
+const ROUND_BITS: u32 = 40;
+
 /// A step under way.
 #[derive(Debug)]
 pub(super) struct Work<E: Value> {
     pub iteration: Iteration<E>,
+    /// Its number.
+    pub round: u64,
     /// The weights, as they are sent.
     weights: Arc<Vec<u8>>,
     /// Since when it is waited for.
@@ -42,10 +47,13 @@ impl<E: Value> Coded<E> {
         };
         self.unpause(now);
         let weights = self.learner.weights(self.bounds.as_ref()).map_err(trouble)?;
-        let iteration = Iteration::new(plan.clone(), self.learner.columns());
+        let iteration = Iteration::new(plan.clone());
         self.previous = Some((plan, present));
         let weights = Arc::new(E::bytes(&weights));
-        self.work = Some(Work { iteration, weights, since: now, times: 0 });
+        self.rounds += 1;
+        // Later ones have larger numbers, whoever gives them.
+        let round = (self.setting.generation << ROUND_BITS) | self.rounds;
+        self.work = Some(Work { iteration, round, weights, since: now, times: 0 });
         Ok(true)
     }
 
@@ -78,26 +86,30 @@ impl<E: Value> Coded<E> {
         }
         let (orders, paused) =
             work.iteration.orders(&self.setting.code, &alive).map_err(trouble)?;
-        let (weights, step) = (work.weights.clone(), self.course.state().step);
+        let (weights, round) = (work.weights.clone(), work.round);
         match paused {
             Some(paused) => self.pause(paused),
             None => self.unpause(now),
         }
         for (slot, order) in orders {
             let Some(worker) = seated.get(&slot).copied() else { continue };
-            self.inform(worker, step, &weights);
-            let (message, bulk) = message::<E>(step, order);
-            self.order(worker, message, Arc::new(bulk), "it is its turn");
+            self.inform(worker, round, &weights);
+            let address = |slot: Slot| {
+                let worker = seated.get(&slot).and_then(|worker| self.members.get(worker));
+                worker.map_or_else(String::new, |member| member.address.clone())
+            };
+            let message = message(round, order, address);
+            self.order(worker, message, Arc::default(), "it is its turn");
         }
         Ok(false)
     }
 
     /// Sends a worker the weights of the step, if it does not have them.
-    fn inform(&mut self, worker: u32, step: u64, weights: &Arc<Vec<u8>>) {
+    fn inform(&mut self, worker: u32, round: u64, weights: &Arc<Vec<u8>>) {
         let Some(member) = self.members.get_mut(&worker) else { return };
-        if member.knows.replace(step) != Some(step) {
+        if member.knows.replace(round) != Some(round) {
             let weights = weights.clone();
-            self.order(worker, ToCoded::Weights { step }, weights, "the step before is committed");
+            self.order(worker, ToCoded::Weights { round }, weights, "the step before is committed");
         }
     }
 
@@ -110,7 +122,6 @@ impl<E: Value> Coded<E> {
         bulk: &[u8],
     ) -> Result<(), Trouble> {
         self.heard(worker, now);
-        let own = self.course.state().step;
         let slot = self.members.get(&worker).and_then(|member| member.slot);
         let values = || {
             E::take(bulk)
@@ -119,22 +130,26 @@ impl<E: Value> Coded<E> {
         let (Some(slot), Some(work)) = (slot, self.work.as_mut()) else {
             return self.settled(worker, said, bulk);
         };
+        let own = work.round;
         match said {
-            FromCoded::Product { step, group } if step == own => {
-                work.iteration.product(group as usize, slot, values()?);
+            FromCoded::Multiplied { round, group } if round == own => {
+                work.iteration.multiplied(group as usize, slot);
             }
-            FromCoded::Decoded { step, group, counted } if step == own => {
+            FromCoded::Arrived { round, group, slot: of } if round == own => {
+                work.iteration.arrived(group as usize, Slot(of), slot);
+            }
+            FromCoded::Decoded { round, group, attempt, counted } if round == own => {
                 let counted = Counted {
                     loss_sum: counted.loss_sum,
                     correct: counted.correct,
                     read: counted.read,
                     sizes: counted.sizes,
                 };
-                work.iteration.decoded(group as usize, &values()?, counted);
+                work.iteration.decoded(group as usize, attempt, slot, counted);
             }
-            FromCoded::Sum { step, ticket, .. } if step == own => {
+            FromCoded::Sum { round, ticket, done } if round == own => {
                 work.iteration.sum(slot, ticket, values()?);
-                self.paced(worker, &said);
+                self.paced(worker, &done);
             }
             said => return self.settled(worker, said, bulk),
         }
@@ -144,19 +159,19 @@ impl<E: Value> Coded<E> {
     /// What is said by those who come, and what comes too late to count.
     fn settled(&mut self, worker: u32, said: FromCoded, bulk: &[u8]) -> Result<(), Trouble> {
         match said {
-            FromCoded::Offer { slots } => self.offered(worker, slots),
+            FromCoded::Offer { slots, address } => self.offered(worker, slots, address),
             FromCoded::Ready { .. } => return self.ready(worker, said, bulk),
-            FromCoded::Sum { .. } => self.paced(worker, &said),
-            FromCoded::Product { .. } | FromCoded::Decoded { .. } => {}
+            FromCoded::Sum { done, .. } => self.paced(worker, &done),
+            FromCoded::Multiplied { .. }
+            | FromCoded::Arrived { .. }
+            | FromCoded::Decoded { .. } => {}
         }
         Ok(())
     }
 
-    fn paced(&mut self, worker: u32, said: &FromCoded) {
-        if let (Some(member), FromCoded::Sum { rows, busy_seconds, waiting_seconds, .. }) =
-            (self.members.get_mut(&worker), said)
-        {
-            Member::pace(member, *rows, *busy_seconds, *waiting_seconds);
+    fn paced(&mut self, worker: u32, done: &Effort) {
+        if let Some(member) = self.members.get_mut(&worker) {
+            Member::pace(member, done.rows, done.busy_seconds, done.waiting_seconds);
         }
     }
 
@@ -255,22 +270,39 @@ impl<E: Value> Coded<E> {
     }
 }
 
-fn message<E: Value>(step: u64, order: Order<E>) -> (ToCoded, Vec<u8>) {
+fn message<S: Coefficient + Copy>(
+    round: u64,
+    order: Order<S>,
+    address: impl Fn(Slot) -> String,
+) -> ToCoded {
     let wide = |places: Range<usize>| places.start as u64..places.end as u64;
+    let peer = |slot: Slot| Peer { slot: slot.0, address: address(slot) };
+    let share = |share: iteration::Share<S>| Share {
+        of: share.of.0,
+        coefficient: share.coefficient.to_wire(),
+        to: peer(share.to),
+        debt: share.debt,
+    };
+    let names = |slots: Vec<Slot>| slots.into_iter().map(|slot| slot.0).collect();
     match order {
-        Order::Multiply { group, places } => {
-            let (group, places) = (group as u32, wide(places));
-            (ToCoded::Multiply { step, group, places }, Vec::new())
+        Order::Multiply { group, places, to } => {
+            ToCoded::Multiply { round, group: group as u32, places: wide(places), to: peer(to) }
         }
-        Order::Decode { group, places, members, products } => {
-            let (group, places) = (group as u32, wide(places));
-            let members = members.iter().map(|slot| slot.0).collect();
-            (ToCoded::Decode { step, group, places, members }, E::bytes(&products))
-        }
-        Order::Add { ticket, places, entries } => {
-            (ToCoded::Add { step, ticket, places: wide(places) }, E::bytes(&entries))
-        }
-        Order::Deliver { ticket } => (ToCoded::Deliver { step, ticket }, Vec::new()),
+        Order::Decode { group, places, attempt, inputs, outputs, shares } => ToCoded::Decode {
+            round,
+            group: group as u32,
+            places: wide(places),
+            attempt,
+            inputs: names(inputs),
+            outputs: names(outputs),
+            shares: shares.into_iter().map(share).collect(),
+        },
+        Order::Share { group, shares } => ToCoded::Share {
+            round,
+            group: group as u32,
+            shares: shares.into_iter().map(share).collect(),
+        },
+        Order::Deliver { ticket, debts } => ToCoded::Deliver { round, ticket, debts },
     }
 }
 
