@@ -40,6 +40,11 @@ pub fn line(what: &What, reason: &str) -> Option<String> {
         }
         What::Committed { .. } => return None,
         What::Vanished { folder } => format!("checkpoint `{folder}` is gone: something removed it"),
+        What::Worked(done) => format!(
+            "workers multiplied {} rows, of them {} in place of others, in {:.3} s; {:.3} s of \
+             these were for decoding",
+            done.rows, done.extra_rows, done.busy_seconds, done.decode_seconds
+        ),
         What::NotSaved { step, reason } => format!("step {step} is not saved: {reason}"),
         What::Dealt { step, shares, reason } => {
             let counts: Vec<String> = shares.iter().map(|s| s.shards.len().to_string()).collect();

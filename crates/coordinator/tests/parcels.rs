@@ -89,6 +89,7 @@ impl World {
         let on_link = move |join: Join, sender, receiver| match join.errand {
             Errand::Parts => serving.serve(&join, sender, receiver),
             Errand::Work => tell.send((join, sender, receiver)).unwrap(),
+            Errand::Peer => panic!("nobody comes from a coded run"),
         };
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let generation = Arc::new(AtomicU64::new(GENERATION));

@@ -198,6 +198,8 @@ pub enum What {
         /// Why.
         reason: String,
     },
+    /// What the workers of a coded run did since this was last told.
+    Worked(Products),
     /// A stop was asked for.
     Stopping {
         /// By whom or why.
@@ -338,6 +340,35 @@ pub struct ServerPulse {
     pub machine: Option<String>,
 }
 
+/// What workers of a coded run have done for some steps.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Products {
+    /// Rows that were multiplied, in both products of a step.
+    pub rows: u64,
+    /// Rows that were asked of others than first meant to.
+    pub extra_rows: u64,
+    /// Bytes of products and entries that went from worker to worker.
+    pub sent_bytes: u64,
+    /// Bytes of weights and sums, to and from the coordinator.
+    pub weights_bytes: u64,
+    /// Seconds of computing, of all workers.
+    pub busy_seconds: f64,
+    /// Of these, of decoding.
+    pub decode_seconds: f64,
+}
+
+impl Products {
+    /// Adds others.
+    pub fn add(&mut self, other: &Self) {
+        self.rows += other.rows;
+        self.extra_rows += other.extra_rows;
+        self.sent_bytes += other.sent_bytes;
+        self.weights_bytes += other.weights_bytes;
+        self.busy_seconds += other.busy_seconds;
+        self.decode_seconds += other.decode_seconds;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -417,6 +448,7 @@ mod tests {
                 accuracy: Some(0.5),
                 scores: serde_json::Value::Null,
             },
+            What::Worked(Products { rows: 3, ..Products::default() }),
             What::Stopping { reason: text() },
             What::Ended {
                 outcome: text(),

@@ -149,11 +149,15 @@ pub fn run(mut shell: Shell, untold: Vec<What>, started: Option<What>) -> Result
         shell.passport.clone(),
         Arc::new(AtomicU64::new(shell.generation)),
         move |join, sender, receiver| {
-            if join.errand == Errand::Parts {
-                return serving.serve(&join, sender, receiver);
+            match join.errand {
+                Errand::Parts => serving.serve(&join, sender, receiver),
+                // It has the wrong address.
+                Errand::Peer => {}
+                Errand::Work => {
+                    let number = numbers.fetch_add(1, Ordering::Relaxed);
+                    links::read_link(&posting, number, join, sender, receiver);
+                }
             }
-            let number = numbers.fetch_add(1, Ordering::Relaxed);
-            links::read_link(&posting, number, join, sender, receiver);
         },
         move |reason| log(&format!("refused a connection: {reason}")),
     )

@@ -1,6 +1,6 @@
 //! Who was lost, who joined, and what that cost. Pure counting over events.
 
-use planaria_protocol::event::{Event, What};
+use planaria_protocol::event::{Event, Products, What};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,6 +25,9 @@ pub struct Machines {
     pub pauses: u64,
     /// Checkpoints that could not be written.
     pub saves_failed: u64,
+    /// What workers of a coded run have multiplied and sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub products: Option<Products>,
 }
 
 impl Machines {
@@ -126,6 +129,7 @@ impl Count {
             }
             What::Paused { .. } => machines.pauses += 1,
             What::NotSaved { .. } => machines.saves_failed += 1,
+            What::Worked(done) => machines.products.get_or_insert_default().add(done),
             _ => {}
         }
     }

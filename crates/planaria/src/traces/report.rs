@@ -8,6 +8,7 @@ use crate::run_dir::metrics::{Line, Span};
 use planaria_coordinator::decide::watch::Rule;
 use planaria_learn::Scores;
 use planaria_learn::scores::ClassScores;
+use planaria_protocol::event::Products;
 use planaria_protocol::state::{State, finite};
 use planaria_recipe::train::Monitor;
 use serde::{Deserialize, Serialize};
@@ -115,6 +116,9 @@ pub struct Report {
     /// Shards that were computed by others than first meant to.
     #[serde(default)]
     pub recomputed_shards: u64,
+    /// What workers of a coded run have multiplied and sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub products: Option<Products>,
     /// Steps that were committed and taken again after a loss.
     #[serde(default)]
     pub superseded_steps: u64,
@@ -287,6 +291,7 @@ impl Report {
             exactly_once: facts.audit.exactly_once && facts.audit.steps >= state.step,
             machines_lost: facts.audit.machines.machines_lost,
             machines_joined: facts.audit.machines.machines_joined,
+            products: facts.audit.machines.products,
             recomputed_shards: facts.audit.machines.recomputed_shards,
             superseded_steps: facts.audit.superseded_steps,
             efficiency: efficiency(&facts.audit, state, facts.workers),

@@ -118,6 +118,7 @@ impl Recorder {
             | What::Unpaused { .. }
             | What::Committed { .. }
             | What::NotSaved { .. }
+            | What::Worked(_)
             | What::Vanished { .. }
             | What::Saved { .. }
             | What::Scored { .. }

@@ -119,11 +119,18 @@ fn same(report: &Value, expected: &Value) {
 #[test]
 fn exact_weights_are_the_same_bytes_however_many_workers_there_are() {
     let place = place();
-    let expected = alone(&place, &[]);
+    let (expected, mut all) = (alone(&place, &[]), None);
     for workers in ["3", "4", "5"] {
         let report = train(&place, workers, &[]);
         same(&report, &expected);
         assert_eq!(report["workers"], workers.parse::<u32>().unwrap());
+        // Each row is multiplied once in each product, and each product and entry sent once, however
+        // many there are; with three, all are members of each group, and one of them decodes it.
+        let products = &report["products"];
+        let figure = |name: &str| products[name].as_u64().unwrap();
+        let (rows, sent) = (figure("rows"), figure("sent_bytes") / 8);
+        assert_eq!(sent, if workers == "3" { rows * 2 / 3 } else { rows }, "{products}");
+        assert_eq!((rows, figure("extra_rows")), (*all.get_or_insert(rows), 0), "{products}");
     }
     // The blocks were kept: those who come again encode nothing.
     let cached = fs::read_dir(place.path().join("home/.cache/planaria/coded")).unwrap().count();

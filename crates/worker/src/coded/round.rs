@@ -82,12 +82,9 @@ struct Entries<E> {
     values: Vec<E>,
 }
 
-impl<E: Value> Round<E>
-where
-    E::Scalar: Coefficient,
-{
+impl<E: Value> Default for Round<E> {
     /// No round has begun.
-    pub fn new() -> Self {
+    fn default() -> Self {
         Self {
             number: None,
             own: Slot(0),
@@ -103,11 +100,13 @@ where
             done: Effort::default(),
         }
     }
+}
 
+impl<E: Value> Round<E> {
     /// Gives up what is under way.
     pub fn give_up(&mut self) {
         let (done, early) = (self.done, std::mem::take(&mut self.early));
-        *self = Self { done, early, ..Self::new() };
+        *self = Self { done, early, ..Self::default() };
     }
 
     /// Begins a round, in this slot.
@@ -119,7 +118,7 @@ where
         desk: &mut impl Arithmetic<E>,
     ) -> Result<Vec<Answer>, Trouble> {
         let (done, early) = (self.done, std::mem::take(&mut self.early));
-        *self = Self { number: Some(number), own, weights, done, ..Self::new() };
+        *self = Self { number: Some(number), own, weights, done, ..Self::default() };
         let mut answers = Vec::new();
         for (letter, bulk) in early {
             answers.extend(self.letter(letter, bulk, desk)?);

@@ -153,7 +153,7 @@ impl<'scope, 'env> Session<'scope, 'env> {
         };
         let address = self.setting.door.address().to_owned();
         self.say(FromCoded::Offer { slots: bench.kept(), address }, &[]);
-        let (mut round, mut model): (Round<E>, Scored) = (Round::new(), Scored::default());
+        let (mut round, mut model): (Round<E>, Scored) = (Round::default(), Scored::default());
         let mut slot = Slot(0);
         let clock = self.setting.clock;
         loop {

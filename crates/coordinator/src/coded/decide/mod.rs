@@ -31,7 +31,7 @@ use planaria_learn::linear::number::Bounds;
 use planaria_numerics::coding::plan::Plan;
 use planaria_numerics::coding::{Paused, Slot};
 use planaria_protocol::coded::ToCoded;
-use planaria_protocol::event::{Pulse, What};
+use planaria_protocol::event::{Products, Pulse, What};
 use planaria_protocol::message::{Agent, FromWorker, HeldOut, ToWorker, Trouble};
 use planaria_protocol::state::State;
 use saving::Save;
@@ -106,6 +106,8 @@ pub struct Coded<E: Value> {
     work: Option<Work<E>>,
     /// Rounds that were begun.
     rounds: u64,
+    /// What workers did and no event has told.
+    worked: Products,
     /// The plan before, and for whom it was.
     previous: Option<(Plan, BTreeSet<Slot>)>,
     paused: Option<Paused>,
@@ -165,6 +167,7 @@ impl<E: Value> Coded<E> {
             bounds: None,
             work: None,
             rounds: 0,
+            worked: Products::default(),
             previous: None,
             paused: None,
             recovered,

@@ -39,6 +39,7 @@ impl Save {
 impl<E: Value> Coded<E> {
     pub(super) fn save(&mut self, is_best: bool, reason: String) {
         self.tell_pending();
+        self.tell_worked();
         let state = self.course.state().clone();
         let saving = Saving { state, is_best, reason, parts: Vec::new() };
         let snapshot = Some(Snapshot::of(&self.learner));
@@ -140,6 +141,7 @@ impl<E: Value> Coded<E> {
 
     fn over(&mut self, outcome: &str, reason: Option<String>, trouble: Option<Trouble>) {
         self.tell_pending();
+        self.tell_worked();
         self.bury_all();
         self.phase = Phase::Over;
         let (outcome, state) = (outcome.to_owned(), self.course.state().clone());

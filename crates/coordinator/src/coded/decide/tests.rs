@@ -154,6 +154,9 @@ enum Reply {
     Post(String, ToPeer, Vec<u8>),
 }
 
+/// Places, whose entries there are, and these.
+type Entries = (std::ops::Range<u64>, Vec<u16>, Vec<Residue>);
+
 /// A worker's process. Others reach it by its number.
 #[derive(Default)]
 struct Process {
@@ -165,7 +168,7 @@ struct Process {
     products: BTreeMap<u32, Vec<Residue>>,
     arrived: BTreeMap<(u32, u16), Vec<Residue>>,
     decodes: BTreeMap<u32, ToCoded>,
-    entries: BTreeMap<u32, (std::ops::Range<u64>, Vec<u16>, Vec<Residue>)>,
+    entries: BTreeMap<u32, Entries>,
     shares: BTreeMap<u32, Vec<Share>>,
     paid: BTreeMap<u64, Vec<Residue>>,
     delivers: Vec<(u64, Vec<u64>)>,

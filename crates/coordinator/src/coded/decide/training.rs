@@ -8,7 +8,7 @@ use crate::decide::record::Pending;
 use planaria_numerics::coding::plan::Plan;
 use planaria_numerics::coding::{Error, Paused, Slot, Standing, ring};
 use planaria_protocol::coded::{Coefficient, Effort, FromCoded, Peer, Share, ToCoded};
-use planaria_protocol::event::What;
+use planaria_protocol::event::{Products, What};
 use planaria_protocol::message::Trouble;
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -109,6 +109,7 @@ impl<E: Value> Coded<E> {
         let Some(member) = self.members.get_mut(&worker) else { return };
         if member.knows.replace(round) != Some(round) {
             let weights = weights.clone();
+            self.worked.weights_bytes += weights.len() as u64;
             self.order(worker, ToCoded::Weights { round }, weights, "the step before is committed");
         }
     }
@@ -149,6 +150,7 @@ impl<E: Value> Coded<E> {
             }
             FromCoded::Sum { round, ticket, done } if round == own => {
                 work.iteration.sum(slot, ticket, values()?);
+                self.worked.weights_bytes += bulk.len() as u64;
                 self.paced(worker, &done);
             }
             said => return self.settled(worker, said, bulk),
@@ -170,6 +172,10 @@ impl<E: Value> Coded<E> {
     }
 
     fn paced(&mut self, worker: u32, done: &Effort) {
+        self.worked.rows += done.rows;
+        self.worked.sent_bytes += done.sent_bytes;
+        self.worked.busy_seconds += done.busy_seconds;
+        self.worked.decode_seconds += done.decode_seconds;
         if let Some(member) = self.members.get_mut(&worker) {
             Member::pace(member, done.rows, done.busy_seconds, done.waiting_seconds);
         }
@@ -179,6 +185,7 @@ impl<E: Value> Coded<E> {
     fn commit(&mut self, now: Duration) -> Result<(), Trouble> {
         let Some(work) = self.work.take() else { return Ok(()) };
         let rows = work.iteration.rows();
+        self.worked.extra_rows += rows.extra;
         let (sums, counted) = work.iteration.finish(self.learner.len());
         let Counted { loss_sum, correct, read, sizes } = counted;
         let (step, epoch) = (self.course.state().step, self.course.state().epoch);
@@ -243,6 +250,14 @@ impl<E: Value> Coded<E> {
         if let Some(pending) = self.pending.take() {
             self.unkept = true;
             self.record(pending.event(), "they are committed");
+        }
+    }
+
+    /// Tells what workers did.
+    pub(super) fn tell_worked(&mut self) {
+        let worked = std::mem::take(&mut self.worked);
+        if worked != Products::default() {
+            self.record(What::Worked(worked), "a while is over");
         }
     }
 

@@ -29,6 +29,9 @@ struct Lab {
 
 type Known = std::rc::Rc<BTreeMap<Slot, u64>>;
 
+/// Whose entries there are, places, and the entries.
+type Entries = (Vec<Slot>, Range<usize>, Vec<Residue>);
+
 /// One machine's process.
 #[derive(Default)]
 struct Machine {
@@ -38,7 +41,7 @@ struct Machine {
     products: BTreeMap<usize, Vec<Residue>>,
     arrived: BTreeMap<(usize, Slot), Vec<Residue>>,
     decodes: BTreeMap<usize, (Order<Residue>, Known)>,
-    entries: BTreeMap<usize, (Vec<Slot>, Range<usize>, Vec<Residue>)>,
+    entries: BTreeMap<usize, Entries>,
     shares: BTreeMap<usize, Vec<(Share<Residue>, Known)>>,
     paid: BTreeMap<u64, Vec<Residue>>,
     delivers: Vec<(u64, Vec<u64>)>,
