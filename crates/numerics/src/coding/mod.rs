@@ -168,6 +168,14 @@ pub enum Standing<T> {
 }
 
 impl<T> Standing<T> {
+    /// What is made of what is ready.
+    pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Standing<U> {
+        match self {
+            Standing::Ready(value) => Standing::Ready(f(value)),
+            Standing::Paused(paused) => Standing::Paused(paused),
+        }
+    }
+
     /// What is ready, if it is.
     pub fn ready(self) -> Option<T> {
         match self {

@@ -79,6 +79,16 @@ impl Member {
         }
     }
 
+    /// Rows per second of computing, lately.
+    pub fn speed(&self) -> Option<f64> {
+        self.rate
+    }
+
+    /// It has nothing to do, and will tell no pace: nobody knows how fast it is.
+    pub fn forget_speed(&mut self) {
+        self.rate = None;
+    }
+
     /// For display.
     pub fn pulse(&self, worker: u32, leaves: bool, phase: &str) -> WorkerPulse {
         let state = match self.standing {

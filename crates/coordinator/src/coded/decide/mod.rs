@@ -6,9 +6,11 @@
 //! the threshold all work goes on; with fewer it is paused, and nothing is updated.
 //!
 //! # Layout
+//! - `arranging`: who computes which rows of a step
 //! - `member`: one worker; `joining`: who comes, and where it sits; `losing`: who goes, hangs or is
 //!   late; `training`: steps; `scoring`: held-out parts; `saving`: checkpoints and the end
 
+mod arranging;
 mod joining;
 mod losing;
 mod member;
@@ -23,12 +25,12 @@ use crate::decide::course::{Course, End, Next, Setup};
 use crate::decide::patience::Patience;
 use crate::decide::record::{Pending, Record};
 use crate::decide::scoring::Scoring;
+use arranging::Arranged;
 use losing::Mourned;
 use member::Member;
 use planaria_learn::Scores;
 use planaria_learn::linear::Batches;
 use planaria_learn::linear::number::Bounds;
-use planaria_numerics::coding::plan::Plan;
 use planaria_numerics::coding::{Paused, Slot};
 use planaria_protocol::coded::ToCoded;
 use planaria_protocol::event::{Products, Pulse, What};
@@ -36,7 +38,7 @@ use planaria_protocol::message::{Agent, FromWorker, HeldOut, ToWorker, Trouble};
 use planaria_protocol::state::State;
 use saving::Save;
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use training::Work;
@@ -108,8 +110,8 @@ pub struct Coded<E: Value> {
     rounds: u64,
     /// What workers did and no event has told.
     worked: Products,
-    /// The plan before, and for whom it was.
-    previous: Option<(Plan, BTreeSet<Slot>)>,
+    /// The plan before.
+    previous: Option<Arranged>,
     paused: Option<Paused>,
     /// What to say first, where this coordinator goes on after another.
     recovered: Option<What>,

@@ -161,6 +161,8 @@ type Entries = (std::ops::Range<u64>, Vec<u16>, Vec<Residue>);
 #[derive(Default)]
 struct Process {
     pid: u32,
+    /// How many times slower than others it says to be.
+    slowness: f64,
     slot: Option<Slot>,
     notes: VecDeque<Note>,
     round: u64,
@@ -208,7 +210,8 @@ impl Process {
                 let early = std::mem::take(&mut self.early);
                 let notes = std::mem::take(&mut self.notes);
                 let (pid, slot, weights) = (self.pid, self.slot, Residue::take(bulk).unwrap());
-                *self = Self { pid, slot, notes, round, weights, ..Self::default() };
+                let slowness = self.slowness;
+                *self = Self { pid, slowness, slot, notes, round, weights, ..Self::default() };
                 for (letter, bulk) in early {
                     match letter.round() {
                         of if of == round => self.take(letter, &bulk, lab, replies),
@@ -300,7 +303,8 @@ impl Process {
             let parts: Vec<&[Residue]> = debts.iter().map(|d| self.paid[d].as_slice()).collect();
             let mut sums = vec![Residue::default(); lab.model.width()];
             product::total(&parts, &mut sums);
-            let done = Effort { rows: 1, busy_seconds: 1e-3, ..Effort::default() };
+            let busy_seconds = 1e-3 * self.slowness.max(1.0);
+            let done = Effort { rows: 1, busy_seconds, ..Effort::default() };
             let sum = FromCoded::Sum { round, ticket, done };
             replies.push(Reply::Tell(sum, Residue::bytes(&sums)));
         }
@@ -567,4 +571,24 @@ fn whoever_returns_with_its_block_takes_the_same_slot() {
     let (slots, address) = (vec![1, 3], pid.to_string());
     world.tell(Input::Coded(0, FromCoded::Offer { slots, address }, Vec::new()));
     assert_eq!(world.coded.members[&0].slot, Some(Slot(3)), "1 is taken, 3 is free and kept");
+}
+
+#[test]
+fn who_is_much_slower_is_given_less_and_the_weights_are_the_same() {
+    let mut world = World::new(Lab::new(2, 4, ROWS), 4);
+    (0..4).for_each(|worker| world.join(worker));
+    world.processes.get_mut(&2).unwrap().slowness = 6.0;
+    let mut loads = Vec::new();
+    for round in 0..4000 {
+        world.tell(Input::Tick);
+        world.work(round % 4);
+        if let (Some(work), Some(slot)) = (&world.coded.work, world.coded.members[&2].slot) {
+            let plan = work.iteration.plan();
+            let others = plan.ring().iter().filter(|other| **other != slot);
+            loads.push((plan.load(slot), others.map(|other| plan.load(*other)).min().unwrap()));
+        }
+    }
+    let (first, last) = (loads[0], loads[loads.len() - 1]);
+    assert!(first.0 >= first.1 && last.0 * 3 <= last.1, "{first:?}, then {last:?}");
+    world.finish(0);
 }

@@ -5,8 +5,7 @@ use super::{Coded, Phase, Value};
 use crate::coded::iteration::{self, Counted, Iteration, Order};
 use crate::decide::course::Done;
 use crate::decide::record::Pending;
-use planaria_numerics::coding::plan::Plan;
-use planaria_numerics::coding::{Error, Paused, Slot, Standing, ring};
+use planaria_numerics::coding::{Error, Paused, Slot, Standing};
 use planaria_protocol::coded::{Coefficient, Effort, FromCoded, Peer, Share, ToCoded};
 use planaria_protocol::event::{Products, What};
 use planaria_protocol::message::Trouble;
@@ -38,41 +37,23 @@ impl<E: Value> Coded<E> {
         let present: BTreeSet<Slot> = self.seated().into_keys().collect();
         let batch = self.course.state().batch as usize;
         let places = self.setting.batches.places(batch);
-        let plan = match self.plan(places, &present).map_err(trouble)? {
+        let arranged = match self.arrange(places, &present).map_err(trouble)? {
             Standing::Paused(paused) => {
                 self.pause(paused);
                 return Ok(false);
             }
-            Standing::Ready(plan) => plan,
+            Standing::Ready(arranged) => arranged,
         };
         self.unpause(now);
         let weights = self.learner.weights(self.bounds.as_ref()).map_err(trouble)?;
-        let iteration = Iteration::new(plan.clone());
-        self.previous = Some((plan, present));
+        let iteration = Iteration::new(arranged.plan.clone());
+        self.previous = Some(arranged);
         let weights = Arc::new(E::bytes(&weights));
         self.rounds += 1;
         // Later ones have larger numbers, whoever gives them.
         let round = (self.setting.generation << ROUND_BITS) | self.rounds;
         self.work = Some(Work { iteration, round, weights, since: now, times: 0 });
         Ok(true)
-    }
-
-    /// The plan for those who are there; the ring stays while they do.
-    fn plan(
-        &self,
-        places: Range<usize>,
-        present: &BTreeSet<Slot>,
-    ) -> Result<Standing<Plan>, Error> {
-        let code = &self.setting.code;
-        match &self.previous {
-            Some((plan, before)) if before == present => {
-                Plan::cyclic(plan.threshold(), places, plan.ring())
-            }
-            previous => {
-                let before = previous.as_ref().map(|(plan, _)| plan);
-                ring::arrange(&code.generator, code.precision, places, present, before)
-            }
-        }
     }
 
     /// Asks for what can be asked for; true where the step has come to its end.
@@ -184,6 +165,7 @@ impl<E: Value> Coded<E> {
     /// All has come: the weights follow, and the step counts.
     fn commit(&mut self, now: Duration) -> Result<(), Trouble> {
         let Some(work) = self.work.take() else { return Ok(()) };
+        self.forget_idle(work.iteration.plan());
         let rows = work.iteration.rows();
         self.worked.extra_rows += rows.extra;
         let (sums, counted) = work.iteration.finish(self.learner.len());
