@@ -16,7 +16,7 @@ use crate::model::Layer;
 use crate::node::{Kind, Node};
 use crate::script::Job;
 use crate::sections::{Data, Part, Recipe};
-use crate::train::{Loss, Method, Optimizer, Train};
+use crate::train::{Loss, Optimizer, Train};
 
 /// Longest `name`.
 const NAME_CHARS_MAX: usize = 64;
@@ -250,12 +250,6 @@ fn redundancy(recipe: &Recipe, found: &mut Vec<Finding>) {
     let (key, redundancy) = ("train.redundancy", recipe.train.redundancy);
     if redundancy == 0 {
         return;
-    }
-    if recipe.train.method != Method::Sync {
-        let message = "`train.redundancy` works with `method: sync` only";
-        let hint = "leave it out: coded data has its own redundancy, `coded.machines` beyond \
-                    `coded.threshold`";
-        found.push(Finding::new(key, message).hint(hint));
     }
     // A run in one process has nobody to lose.
     let workers = recipe.pool.workers.max();
