@@ -18,7 +18,7 @@ use std::ops::Range;
 /// coordinators, and what is said of an older one is passed over.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum ToCoded {
-    /// Hold the rows of this slot, from the cache or encoded anew, and say `Ready`.
+    /// Hold the rows of this slot, from the cache or the source, and say `Ready`.
     Seat {
         /// The slot.
         slot: u16,
@@ -145,7 +145,7 @@ pub struct Received(pub u64);
 /// From a worker to the coordinator.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum FromCoded {
-    /// The data is open. These slots' rows are in the machine's cache.
+    /// It has joined. These slots' rows are in the machine's cache.
     Offer {
         /// The slots.
         slots: Vec<u16>,
@@ -163,6 +163,8 @@ pub enum FromCoded {
         threads: u32,
         /// Whether the rows came from the cache.
         cached: bool,
+        /// Bytes of rows, bounds and labels that came from the source for it.
+        downloaded: u64,
     },
     /// A sub-block of product 1 is on its way.
     Multiplied {

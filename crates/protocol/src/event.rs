@@ -42,6 +42,9 @@ pub enum What {
         /// Its machine; nothing for the controller's own.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         machine: Option<String>,
+        /// Bytes of the data that it had to be sent; of a worker of a coded run.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        downloaded: Option<u64>,
     },
     /// A process was lost.
     Lost {
@@ -412,6 +415,7 @@ mod tests {
                 engine: None,
                 threads: Some(2),
                 machine: Some(text()),
+                downloaded: Some(5),
             },
             What::Lost { agent: agent(), pid: 1, reason: text() },
             What::Suspected { agent: agent(), step: 3, shards: 2, seconds: 0.25 },

@@ -132,6 +132,18 @@ pub struct Facts {
     pub parameters: u64,
     /// Names and marks of the data's content.
     pub marks: Vec<(String, String)>,
+    /// Of a coded run.
+    #[serde(default)]
+    pub coding: Option<Coding>,
+}
+
+/// What the workers of a coded run, which never see its data, have to know of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Coding {
+    /// Tells the coding (data, how it is read, and the code) from others.
+    pub digest: String,
+    /// Names of the classes in the order of their numbers; none where targets are numbers.
+    pub class_names: Vec<String>,
 }
 
 /// How many processes, and what each has.

@@ -5,7 +5,8 @@
 //!
 //! # Layout
 //! - [`message`]: what coordinator, servers, workers and consoles say to each other
-//! - [`coded`]: the same for coded runs, and their numbers
+//! - [`coded`]: the same for coded runs, and their numbers; [`blocks`]: their rows, on links of their
+//!   own
 //! - [`event`]: what happens in a run, as `events.jsonl` keeps it
 //! - [`launch`]: what a process is told when it is started
 //! - [`clock`]: time, as it is passed in
@@ -21,6 +22,7 @@
 
 mod agent;
 pub mod auth;
+pub mod blocks;
 pub mod bytes;
 pub mod checkpoint;
 pub mod clock;

@@ -4,7 +4,7 @@
 //! [`ToConsole`], and hears [`FromWorker`], [`FromServer`] or [`FromConsole`]; workers and servers
 //! speak [`Push`] and [`Pull`] over links of their own, so that control never waits behind tensors.
 //! A server whose machine does not have the run's folder sends [parcels](crate::parcel) over one
-//! more.
+//! more, and a worker of a coded run gets its [rows](crate::blocks) over one.
 //!
 //! A message may be followed by *bulk*: raw little-endian bytes whose meaning its comment gives.
 //! Messages of every step have no lists of their own (those are bulk), so that reading them
@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
 /// Version of everything on the wire; both sides must have the same.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 
 /// First message of whoever connects.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +52,8 @@ pub enum Errand {
     Parts,
     /// From one worker of a coded run to another: products and entries.
     Peer,
+    /// A coded run's rows for a worker, as [blocks](crate::blocks): it is a member by another link.
+    Blocks,
 }
 
 /// Parameters that a server has kept through the loss of a process.
