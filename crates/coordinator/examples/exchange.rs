@@ -259,6 +259,7 @@ fn launch(station: Station, state: Option<String>) -> Launch {
         test: 0,
         parameters: (WIDTH * WIDTH + WIDTH) as u64,
         marks: Vec::new(),
+        coding: None,
     };
     Launch {
         secret: Secret::random().expect("random numbers").to_hex(),

@@ -97,6 +97,7 @@ mod tests {
             engine: None,
             threads: None,
             machine,
+            downloaded: None,
         };
         for (what, expect) in [
             (joined(None), "worker-0 joined, process 7: why"),

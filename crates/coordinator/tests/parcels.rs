@@ -89,7 +89,7 @@ impl World {
         let on_link = move |join: Join, sender, receiver| match join.errand {
             Errand::Parts => serving.serve(&join, sender, receiver),
             Errand::Work => tell.send((join, sender, receiver)).unwrap(),
-            Errand::Peer => panic!("nobody comes from a coded run"),
+            Errand::Peer | Errand::Blocks => panic!("nobody comes from a coded run"),
         };
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let generation = Arc::new(AtomicU64::new(GENERATION));
@@ -132,6 +132,7 @@ impl World {
                 test: 0,
                 parameters: PARAMETERS as u64,
                 marks: Vec::new(),
+                coding: None,
             },
             size: Size { workers: 1, workers_min: 1, servers: 1, threads: 1 },
             state: state.map(|folder| folder.to_str().unwrap().into()),

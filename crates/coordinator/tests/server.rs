@@ -43,6 +43,7 @@ fn launch(secret: &Secret, address: &str, state: Option<&Path>) -> Launch {
             test: 0,
             parameters: PARAMETERS as u64,
             marks: Vec::new(),
+            coding: None,
         },
         size: Size { workers: 1, workers_min: 1, servers: 1, threads: 1 },
         state: state.map(|folder| folder.to_str().unwrap().into()),

@@ -115,15 +115,19 @@ impl Loader {
     /// Fills `batch` with the examples at `places` of the epoch's order (see [`crate::order`]),
     /// whatever it held before. Places are below the part's length.
     pub fn fill(&self, epoch: u64, places: Range<u64>, batch: &mut Batch) -> Result<(), Error> {
+        self.label(epoch, places, batch);
+        self.read_inputs(epoch, batch)
+    }
+
+    /// As [`Loader::fill`], but only ids and targets: inputs are left as they were.
+    pub fn label(&self, epoch: u64, places: Range<u64>, batch: &mut Batch) {
         let n = self.part.len();
         let order =
             if self.shuffle { epoch_order(self.seed, epoch, n) } else { Permutation::identity(n) };
         batch.epoch = epoch;
         batch.ids.clear();
         batch.ids.extend(places.map(|place| self.part.id(order.at(place))));
-        self.read_inputs(epoch, batch)?;
         self.read_targets(batch);
-        Ok(())
     }
 
     fn read_inputs(&self, epoch: u64, batch: &mut Batch) -> Result<(), Error> {

@@ -213,6 +213,7 @@ fn coordinate(launch: Launch) -> Result<Leave, Trouble> {
         Some(words) => coded::decider(&launch, words, setup, origin, before)?,
         None => Box::new(Cluster::new(config, setup, origin, before)),
     };
+    let rows = coded::rows(&launch, Arc::new(log))?;
     let shell = serve::Shell {
         cluster,
         listener,
@@ -225,6 +226,7 @@ fn coordinate(launch: Launch) -> Result<Leave, Trouble> {
         shelf,
         manifest: Manifest { generation: launch.generation, ..course.manifest },
         ranges,
+        rows,
         clock,
         log: Arc::new(log),
     };

@@ -28,6 +28,7 @@
 //! - [`training`]: a run in one process
 //! - [`run_dir`]: the run's folder, checkpoints, metrics, the model's files
 //! - [`traces`]: reports, TensorBoard, the HTML page
+//! - [`source`]: a coded run's rows for its workers
 //! - [`scripts`]: the user's own script on the machines of a pool
 //! - [`progress`]: talk on stderr; [`picture`]: a run as lines of text; [`screen`]: drawing them
 //! - [`paint`]: text with colours
@@ -55,6 +56,7 @@ pub mod progress;
 pub mod run_dir;
 pub mod screen;
 pub mod scripts;
+pub mod source;
 pub mod traces;
 pub mod training;
 

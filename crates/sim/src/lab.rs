@@ -132,6 +132,7 @@ impl Bench {
             test: held(&set.test),
             parameters: network.parameter_count() as u64,
             marks: vec![("digits".into(), "drawn".into())],
+            coding: None,
         };
         let state_values = network.state_count() as u64;
         let runner = Runner::new(

@@ -131,7 +131,7 @@ impl Bench {
 }
 
 /// Refuses other data than the run was planned with.
-pub(crate) fn same_data(launch: &Launch, data: &DataSet) -> Result<(), Trouble> {
+pub fn same_data(launch: &Launch, data: &DataSet) -> Result<(), Trouble> {
     let marks = data.marks.iter().map(|m| (m.name.clone(), m.content.clone()));
     let facts = &launch.facts;
     if data.train.len() == facts.examples && marks.eq(facts.marks.iter().cloned()) {
@@ -147,6 +147,7 @@ pub(crate) fn same_data(launch: &Launch, data: &DataSet) -> Result<(), Trouble> 
     })
 }
 
-pub(crate) fn data_trouble(error: planaria_data::Error) -> Trouble {
+/// An error of the data as this process' trouble.
+pub fn data_trouble(error: planaria_data::Error) -> Trouble {
     Trouble { fix_input: error.kind() == Kind::FixInput, ..Trouble::new(error) }
 }

@@ -6,7 +6,8 @@
 //! # Layout
 //! - [`keeping`]: the record is written; `links`: threads that read; `desk`: mail is opened and
 //!   decisions are acted on; `telling`: events and pulses for those who watch
-//! - [`parcels`]: files of checkpoints for servers that do not have the run's folder
+//! - [`parcels`]: files of checkpoints for servers that do not have the run's folder; links for rows
+//!   of a coded run are [served](Serving) by whoever has the data
 
 mod desk;
 pub mod keeping;
@@ -25,7 +26,8 @@ use parcels::Parcels;
 use planaria_protocol::checkpoint::{Manifest, Shelf};
 use planaria_protocol::clock::Clock;
 use planaria_protocol::event::{Event, Pulse, What};
-use planaria_protocol::message::{Errand, Trouble, event_bulk};
+use planaria_protocol::link::{Receiver, Sender};
+use planaria_protocol::message::{Errand, Join, Trouble, event_bulk};
 use planaria_protocol::state::State;
 use planaria_protocol::{Passport, listen};
 use std::collections::{BTreeMap, VecDeque};
@@ -40,6 +42,9 @@ const INBOX_MAX: usize = 1024;
 
 /// Where log lines go.
 pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// What a link that is not the deciding thread's is given to, on a thread of its own.
+pub type Serving = Arc<dyn Fn(&Join, Sender, Receiver) + Send + Sync>;
 
 /// Who decides.
 pub trait Deciding {
@@ -102,6 +107,8 @@ pub struct Shell {
     pub manifest: Manifest,
     /// By server: first parameter and the one after the last.
     pub ranges: Vec<(u64, u64)>,
+    /// Serves links for the rows of a coded run.
+    pub rows: Option<Serving>,
     /// Tells the time; zero is when the coordinator began.
     pub clock: Arc<dyn Clock>,
     /// Where log lines go.
@@ -143,17 +150,18 @@ pub fn run(mut shell: Shell, untold: Vec<What>, started: Option<What>) -> Result
     let listener = shell.listener.try_clone().map_err(Trouble::new)?;
     let parcels = Parcels::new(shell.shelf.clone(), &shell.manifest, &shell.ranges, log.clone());
     let parcels = Arc::new(parcels);
-    let serving = parcels.clone();
+    let (serving, rows) = (parcels.clone(), shell.rows.take());
     let listening = listen::serve(
         listener,
         shell.passport.clone(),
         Arc::new(AtomicU64::new(shell.generation)),
         move |join, sender, receiver| {
-            match join.errand {
-                Errand::Parts => serving.serve(&join, sender, receiver),
+            match (join.errand, &rows) {
+                (Errand::Parts, _) => serving.serve(&join, sender, receiver),
+                (Errand::Blocks, Some(rows)) => rows(&join, sender, receiver),
                 // It has the wrong address.
-                Errand::Peer => {}
-                Errand::Work => {
+                (Errand::Blocks, None) | (Errand::Peer, _) => {}
+                (Errand::Work, _) => {
                     let number = numbers.fetch_add(1, Ordering::Relaxed);
                     links::read_link(&posting, number, join, sender, receiver);
                 }

@@ -49,6 +49,7 @@ fn facts() -> Facts {
         test: 0,
         parameters: PARAMETERS as u64,
         marks: Vec::new(),
+        coding: None,
     }
 }
 

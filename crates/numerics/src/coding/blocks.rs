@@ -177,7 +177,27 @@ impl<'g, E: Element> Encoder<'g, E> {
         Ok(())
     }
 
-    /// What the slot stores, row by row, once all rows were pushed.
+    /// Whether the rows that `block` has at these places add anything to what is encoded.
+    pub fn needs(&self, block: usize) -> bool {
+        self.generator.coefficient(self.slot, block) != E::Scalar::ZERO
+    }
+
+    /// The next rows of the data, up to row `end`, add nothing: they lie at other places, or in
+    /// blocks that are not [needed](Self::needs). An error where one does.
+    pub fn skip(&mut self, end: usize) -> Result<(), Error> {
+        let end = end.min(self.blocks.rows());
+        for block in 0..self.blocks.threshold() {
+            let needed = self.blocks.data_rows(block, &self.places);
+            let passed = needed.start.max(self.next)..needed.end.min(end);
+            if self.needs(block) && !passed.is_empty() {
+                return Err(Error::Order { expected: passed.start, found: end });
+            }
+        }
+        self.next = self.next.max(end);
+        Ok(())
+    }
+
+    /// What the slot stores, row by row, once all rows were pushed or skipped.
     pub fn finish(self) -> Result<Vec<E>, Error> {
         if self.next != self.blocks.rows() {
             return Err(Error::Order { expected: self.next, found: self.blocks.rows() });

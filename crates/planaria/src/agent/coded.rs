@@ -1,15 +1,16 @@
 //! The coordinator of a coded run, as its orders and what others have left make it.
 //!
 //! Owns where such a run goes on from: the weights that another coordinator has kept, a checkpoint,
-//! or the beginning. Never decides what comes next.
+//! or the beginning. Begins the source of its rows. Never decides what comes next.
 
+use crate::source::Source;
 use planaria_coordinator::coded::decide::{Coded, Setting, Start};
 use planaria_coordinator::coded::iteration::Code;
 use planaria_coordinator::coded::keeping;
 use planaria_coordinator::coded::learner::{Learner, Value};
 use planaria_coordinator::decide::cluster::Origin;
 use planaria_coordinator::decide::course::Setup;
-use planaria_coordinator::serve::Deciding;
+use planaria_coordinator::serve::{Deciding, Log, Serving};
 use planaria_learn::linear::{Batches, code_quality};
 use planaria_numerics::coding::Precision;
 use planaria_numerics::coding::exact::Residue;
@@ -19,6 +20,7 @@ use planaria_protocol::launch::Launch;
 use planaria_protocol::message::{EVALUATION_BATCH, Trouble};
 use planaria_recipe::train::{Coded as Words, CodedPrecision};
 use std::path::Path;
+use std::sync::Arc;
 
 /// Who decides in a coded run; `before` is how many seconds of it are past.
 pub fn decider(
@@ -46,6 +48,15 @@ pub fn decider(
             Box::new(coded::<Residue>(launch, code, setup, origin, before)?)
         }
     })
+}
+
+/// What serves the rows of a coded run to its workers; nothing for other runs.
+pub fn rows(launch: &Launch, log: Log) -> Result<Option<Serving>, Trouble> {
+    if launch.recipe.train.code().is_none() {
+        return Ok(None);
+    }
+    let source = Source::open(launch, log)?;
+    Ok(Some(Arc::new(move |join, sender, receiver| source.serve(join, sender, receiver))))
 }
 
 fn coded<E: Value>(

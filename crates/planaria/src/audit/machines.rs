@@ -140,7 +140,14 @@ mod tests {
     use super::*;
 
     fn joined(agent: &str, pid: u32) -> What {
-        What::Joined { agent: agent.into(), pid, engine: None, threads: None, machine: None }
+        What::Joined {
+            agent: agent.into(),
+            pid,
+            engine: None,
+            threads: None,
+            machine: None,
+            downloaded: None,
+        }
     }
 
     fn lost(agent: &str, pid: u32) -> What {

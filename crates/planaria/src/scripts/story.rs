@@ -271,7 +271,14 @@ pub(crate) mod tests {
 
     pub fn joined(agent: &str, machine: &str) -> What {
         let machine = Some(machine.to_owned());
-        What::Joined { agent: agent.into(), pid: 0, engine: None, threads: None, machine }
+        What::Joined {
+            agent: agent.into(),
+            pid: 0,
+            engine: None,
+            threads: None,
+            machine,
+            downloaded: None,
+        }
     }
 
     pub fn restarted(agent: Option<&str>, restarts: u32, reason: &str) -> What {

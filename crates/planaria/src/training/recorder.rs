@@ -87,7 +87,7 @@ impl Recorder {
                 self.push(line);
             }
             What::Recovered { step, .. } => self.rewind(*step),
-            What::Joined { agent, pid, engine, threads, machine } => {
+            What::Joined { agent, pid, engine, threads, machine, .. } => {
                 let means = (engine.as_deref(), *threads);
                 self.joined(agent, *pid, means, machine.as_deref());
             }

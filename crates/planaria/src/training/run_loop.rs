@@ -8,6 +8,7 @@ use crate::cluster::detached::Machines;
 use crate::failure::{Context, Failure, Result};
 use crate::progress::{Progress, Style};
 use crate::run_dir::{CHECKPOINTS, RunDir};
+use crate::source;
 use crate::training::evaluation::{class_count, failure};
 use crate::training::identity::{Identity, Lengths};
 use crate::training::learner::Learner;
@@ -413,6 +414,7 @@ pub(super) fn unwritten() -> String {
 /// What is known of a run's data and network.
 pub fn facts(plan: &Plan, data: &DataSet, network: &Network) -> Facts {
     let examples = |part: &Option<planaria_data::Part>| part.as_ref().map_or(0, |p| p.len());
+    let marks: Vec<_> = data.marks.iter().map(|m| (m.name.clone(), m.content.clone())).collect();
     Facts {
         input: plan.input,
         classes: classes(plan, network) as u32,
@@ -421,7 +423,8 @@ pub fn facts(plan: &Plan, data: &DataSet, network: &Network) -> Facts {
         validation: examples(&data.validation),
         test: examples(&data.test),
         parameters: network.parameter_count() as u64,
-        marks: data.marks.iter().map(|m| (m.name.clone(), m.content.clone())).collect(),
+        coding: source::coding(&plan.recipe, &marks, data),
+        marks,
     }
 }
 

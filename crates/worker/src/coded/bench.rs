@@ -1,16 +1,15 @@
 //! What a worker of a coded run computes with and on, for as long as its process lives.
 //!
-//! Every order is a function of the block, the labels and what comes with it. Never waits.
+//! Every order is a function of the block, the labels and what comes with it. Rows come from the
+//! source or the machine's cache when they are first needed; nothing else waits. Never opens data.
 
 use super::Value;
-use super::block::{self, Block};
+use super::block::{self, Block, Held, LABEL_BYTES};
 use super::cache::Cache;
 use super::round::Arithmetic;
-use crate::bench::{data_trouble, same_data};
-use crate::run::Log;
+use super::source::{Download, Missed, Source, Watch};
 use crate::step::targets;
 use planaria_data::order::batch_range;
-use planaria_data::{Batch, Loader, Part};
 use planaria_learn::Scores;
 use planaria_learn::linear::{Batches, Model, plain};
 use planaria_numerics::coding::blocks::Blocks;
@@ -18,16 +17,16 @@ use planaria_numerics::coding::exact::DataScale;
 use planaria_numerics::coding::generator::Generator;
 use planaria_numerics::coding::group::{Decoder, decoder_within};
 use planaria_numerics::coding::{Precision, Slot, product};
+use planaria_protocol::blocks::Wanted;
 use planaria_protocol::coded::Tallied;
 use planaria_protocol::launch::Launch;
 use planaria_protocol::message::{EVALUATION_BATCH, HeldOut, Trouble};
 use planaria_recipe::train::CodedPrecision;
-use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Rows that are read at a time.
-const ROWS_AT_ONCE: usize = 4096;
+/// Most bytes of held-out rows that are kept for another time.
+const HELD_BYTES_MAX: usize = 256 << 20;
 
 /// What a worker computes with and on.
 pub struct Bench<E: Value> {
@@ -36,62 +35,64 @@ pub struct Bench<E: Value> {
     precision: Precision,
     scale: DataScale,
     blocks: Blocks,
-    /// The data, until the block is there.
-    data: Loader,
     ids: Vec<u64>,
     targets: Vec<f64>,
-    held_out: [Option<Loader>; 2],
+    /// Rows of the held-out parts, and those that were scored.
+    held_out: [u64; 2],
+    held: BTreeMap<(HeldOut, u64), Held>,
     classes: usize,
+    source: Source,
     cache: Option<Cache>,
     block: Option<(Slot, Block<E>)>,
+    /// What has come of a block that was cut off.
+    partial: Option<(u16, Download<E>)>,
+    /// Bytes that came for the block and the labels since it was last ready.
+    downloaded: u64,
     decoders: BTreeMap<Vec<Slot>, Decoder<E::Scalar>>,
-    names: Vec<String>,
+}
+
+/// How a worker came by the rows of a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seated {
+    /// Its machine had them.
+    pub cached: bool,
+    /// Bytes of rows, bounds and labels that came from the source.
+    pub downloaded: u64,
 }
 
 impl<E: Value> Bench<E> {
-    /// Opens the data, and reads labels.
-    pub fn prepare(launch: &Launch) -> Result<Self, Trouble> {
-        let recipe = &launch.recipe;
-        let code = recipe.train.code().ok_or_else(|| Trouble::new("the recipe has no code"))?;
-        let data = planaria_data::open(&recipe.data, recipe.seed).map_err(data_trouble)?;
-        same_data(launch, &data)?;
+    /// Without rows yet.
+    pub fn prepare(launch: &Launch, source: Source) -> Result<Self, Trouble> {
+        let (recipe, facts) = (&launch.recipe, &launch.facts);
+        let absent = || Trouble::new("the recipe has no code");
+        let (code, coding) = recipe.train.code().zip(facts.coding.as_ref()).ok_or_else(absent)?;
         let wrong = |e: &dyn std::fmt::Display| Trouble { fix_input: true, ..Trouble::new(e) };
-        let model = Model::of(recipe, launch.facts.input, &data.class_names());
-        let model = model.map_err(|e| wrong(&e))?;
-        let count = data.train.len() as usize;
+        let model = Model::of(recipe, facts.input, &coding.class_names).map_err(|e| wrong(&e))?;
+        let count = usize::try_from(facts.examples).map_err(Trouble::new)?;
         let batches = Batches::of(&recipe.train, count).map_err(|e| wrong(&e))?;
-        let generator = E::code(code.threshold, code.machines).map_err(|e| wrong(&e))?;
-        let normalize = &recipe.data.normalize;
-        let load = |part: Part| Loader::evaluation(part, normalize).map_err(data_trouble);
-        let names = data.feature_names();
-        let digest = digest(launch, data.encoder.as_deref());
-        let loader = load(data.train)?;
-        let (ids, targets) = labels(&loader, &model)?;
         let precision = match code.precision {
             CodedPrecision::F32 => Precision::F32,
             CodedPrecision::F64 => Precision::F64,
             CodedPrecision::Exact => Precision::Exact,
         };
-        let bench = Self {
+        Ok(Self {
             model,
-            generator,
+            generator: E::code(code.threshold, code.machines).map_err(|e| wrong(&e))?,
             precision,
             scale: DataScale(code.scale.unwrap_or(1)),
             blocks: batches.blocks(),
-            data: loader,
-            ids,
-            targets,
-            held_out: [data.validation.map(load).transpose()?, data.test.map(load).transpose()?],
-            classes: launch.facts.classes as usize,
-            cache: Cache::of(&digest),
+            ids: Vec::new(),
+            targets: Vec::new(),
+            held_out: [facts.validation, facts.test],
+            held: BTreeMap::new(),
+            classes: facts.classes as usize,
+            source,
+            cache: Cache::of(&coding.digest),
             block: None,
+            partial: None,
+            downloaded: 0,
             decoders: BTreeMap::new(),
-            names,
-        };
-        if code.scale.is_none() && precision == Precision::Exact {
-            bench.refuse_fractions()?;
-        }
-        Ok(bench)
+        })
     }
 
     /// Slots whose blocks this machine has; its own first.
@@ -101,26 +102,65 @@ impl<E: Value> Bench<E> {
         own.into_iter().chain(cached.into_iter().filter(|slot| Some(*slot) != own)).collect()
     }
 
-    /// Holds the rows of a slot; whether they had not to be encoded.
-    pub fn sit(&mut self, slot: u16, log: &Log) -> Result<bool, Trouble> {
-        if self.block.as_ref().is_some_and(|(own, _)| own.0 == slot) {
-            return Ok(true);
-        }
-        self.block = None;
-        let values = self.blocks.height() * self.model.width();
-        if let Some(block) = self.cache.as_ref().and_then(|cache| cache.read(slot, values)) {
+    /// Holds the rows of a slot, and the labels of all.
+    pub fn sit(&mut self, slot: u16, watch: Watch<'_>) -> Result<Seated, Missed> {
+        let mut cached = true;
+        if self.block.as_ref().is_none_or(|(own, _)| own.0 != slot) {
+            self.block = None;
+            let values = self.blocks.height() * self.model.width();
+            let found = self.cache.as_ref().and_then(|cache| cache.read(slot, values));
+            cached = found.is_some();
+            let block = match found {
+                Some(block) => block,
+                None => self.fetch_block(slot, watch)?,
+            };
             self.block = Some((Slot(slot), block));
-            return Ok(true);
         }
-        let (generator, model) = (&self.generator, &self.model);
-        let block =
-            block::encode(generator, Slot(slot), self.blocks, model, self.scale, &self.data)
-                .map_err(|trouble| self.explained(trouble))?;
+        self.partial = None;
+        if self.targets.is_empty() {
+            self.take_labels(watch)?;
+        }
+        Ok(Seated { cached, downloaded: std::mem::take(&mut self.downloaded) })
+    }
+
+    /// Fetches the rows of a slot, or the rest of them, and keeps them.
+    fn fetch_block(&mut self, slot: u16, watch: Watch<'_>) -> Result<Block<E>, Missed> {
+        let width = self.model.width();
+        let partial = self.partial.take().filter(|(own, _)| *own == slot);
+        let (_, mut rows) = partial.unwrap_or_else(|| {
+            (slot, Download::new(self.blocks.height(), width, E::BYTES, E::take))
+        });
+        let fetched = self.source.fetch(Wanted::Block { slot }, &mut rows, watch);
+        self.downloaded += rows.take_bytes();
+        if let Err(missed) = fetched {
+            self.partial = Some((slot, rows));
+            return Err(missed);
+        }
+        let block = rows.finish().and_then(|(rows, head)| Block::of(rows, width, &head));
+        let block = block.ok_or_else(|| Trouble::new("the source sent bounds that are none"))?;
         if let Some(Err(e)) = self.cache.as_ref().map(|cache| cache.write(slot, &block)) {
-            log(&format!("the block is not kept for another time: {e}"));
+            (watch.log)(&format!("the block is not kept for another time: {e}"));
         }
-        self.block = Some((Slot(slot), block));
-        Ok(false)
+        Ok(block)
+    }
+
+    /// Ids and targets of all rows, in their order.
+    fn take_labels(&mut self, watch: Watch<'_>) -> Result<(), Missed> {
+        let rows = self.blocks.rows();
+        let mut found = self.cache.as_ref().and_then(|cache| cache.read_labels(rows));
+        if found.is_none() {
+            let mut labels = Download::new(rows, 1, LABEL_BYTES, block::labels);
+            let fetched = self.source.fetch(Wanted::Labels, &mut labels, watch);
+            self.downloaded += labels.take_bytes();
+            fetched?;
+            found = labels.finish().map(|(labels, _)| labels);
+            let kept = self.cache.as_ref().zip(found.as_ref()).map(|(c, l)| c.write_labels(l));
+            if let Some(Err(e)) = kept {
+                (watch.log)(&format!("the labels are not kept for another time: {e}"));
+            }
+        }
+        (self.ids, self.targets) = found.unwrap_or_default().into_iter().unzip();
+        Ok(())
     }
 
     /// What bounds products, as JSON; nothing for floats.
@@ -158,7 +198,7 @@ impl<E: Value> Bench<E> {
         let mut wide = vec![0.0; own.len()];
         E::products(self.scale, own, &mut wide);
         let outcome = self.model.judge(&mut wide, &self.targets[rows.clone()]);
-        let slopes = E::slopes(columns, &wide).map_err(|e| self.explained(Trouble::new(e)))?;
+        let slopes = E::slopes(columns, &wide).map_err(Trouble::new)?;
         for row in slopes.chunks_exact(columns) {
             for (slope, (largest, sum)) in row.iter().zip(&mut tallied.sizes) {
                 let size = slope.size_fixed();
@@ -175,20 +215,47 @@ impl<E: Value> Bench<E> {
     }
 
     /// Scores of one batch of a held-out part, as JSON.
-    pub fn score(&self, part: HeldOut, batch: u64, weights: &[f64]) -> Result<Vec<u8>, Trouble> {
-        let loader = match part {
-            HeldOut::Validation => &self.held_out[0],
-            HeldOut::Test => &self.held_out[1],
+    pub fn score(
+        &mut self,
+        part: HeldOut,
+        batch: u64,
+        weights: &[f64],
+        watch: Watch<'_>,
+    ) -> Result<Vec<u8>, Missed> {
+        let fresh = match self.held.contains_key(&(part, batch)) {
+            true => None,
+            false => Some(self.fetch_batch(part, batch, watch)?),
         };
-        let loader =
-            loader.as_ref().ok_or_else(|| Trouble::new("there is no such held-out part"))?;
-        let places = batch_range(loader.part().len(), EVALUATION_BATCH, batch);
-        let mut read = Batch::default();
-        loader.fill(0, places, &mut read).map_err(data_trouble)?;
-        let outputs = plain::outputs(&self.model, weights, &read.inputs);
+        let held = fresh.as_ref().or_else(|| self.held.get(&(part, batch)));
+        let held = held.ok_or_else(|| Trouble::new("there is no such batch"))?;
+        let outputs = plain::outputs(&self.model, weights, &held.inputs);
         let mut scores = Scores::new(self.model.columns(), self.classes);
-        self.model.count(&outputs, targets(&read.targets), &mut scores);
-        serde_json::to_vec(&scores).map_err(Trouble::new)
+        self.model.count(&outputs, targets(&held.targets), &mut scores);
+        if let Some(held) = fresh {
+            self.keep_batch(part, batch, held);
+        }
+        serde_json::to_vec(&scores).map_err(|e| Trouble::new(e).into())
+    }
+
+    fn fetch_batch(&self, part: HeldOut, batch: u64, watch: Watch<'_>) -> Result<Held, Missed> {
+        let count = match part {
+            HeldOut::Validation => self.held_out[0],
+            HeldOut::Test => self.held_out[1],
+        };
+        let places = batch_range(count, EVALUATION_BATCH, batch);
+        let rows = usize::try_from(places.end.saturating_sub(places.start)).unwrap_or_default();
+        let features = self.model.features;
+        let mut words = Download::new(rows, features + 1, 4, block::words);
+        self.source.fetch(Wanted::Batch { part, batch }, &mut words, watch)?;
+        let held = words.finish().and_then(|(words, head)| Held::of(&words, features, &head));
+        Ok(held.ok_or_else(|| Trouble::new("the source sent a batch that is none"))?)
+    }
+
+    fn keep_batch(&mut self, part: HeldOut, batch: u64, held: Held) {
+        let kept: usize = self.held.values().map(Held::bytes).sum();
+        if kept + held.bytes() <= HELD_BYTES_MAX {
+            self.held.insert((part, batch), held);
+        }
     }
 
     fn rows(&self, places: &Range<usize>) -> Result<&[E], Trouble> {
@@ -198,42 +265,6 @@ impl<E: Value> Bench<E> {
             .rows
             .get(places.start * width..places.end * width)
             .ok_or_else(|| Trouble::new(format!("it has no places {places:?}")))
-    }
-
-    /// In exact arithmetic without a scale features must be whole numbers.
-    fn refuse_fractions(&self) -> Result<(), Trouble> {
-        let mut batch = Batch::default();
-        let count = self.data.part().len();
-        for first in (0..count).step_by(ROWS_AT_ONCE) {
-            let places = first..(first + ROWS_AT_ONCE as u64).min(count);
-            self.data.fill(0, places, &mut batch).map_err(data_trouble)?;
-            plain::whole(self.model.features, &batch.inputs).map_err(|column| {
-                let name = self.names.get(column).map_or("?", String::as_str);
-                Trouble {
-                    message: format!(
-                        "`precision: exact` computes with whole numbers, but feature `{name}` has \
-                         others"
-                    ),
-                    hint: Some("set `train.coded.scale`, bin the column, or use `f64`".into()),
-                    fix_input: true,
-                }
-            })?;
-        }
-        Ok(())
-    }
-
-    /// An error of arithmetic names columns by their numbers; people know them by their names.
-    fn explained(&self, trouble: Trouble) -> Trouble {
-        let word = trouble.message.split("column ").nth(1);
-        let number: Option<usize> = word.and_then(|w| {
-            w.split(|c: char| !c.is_ascii_digit()).next().and_then(|n| n.parse().ok())
-        });
-        match number.and_then(|n| self.names.get(n)) {
-            Some(name) => {
-                Trouble { message: format!("{} (it is `{name}`)", trouble.message), ..trouble }
-            }
-            None => trouble,
-        }
     }
 }
 
@@ -281,37 +312,4 @@ impl<E: Value> Arithmetic<E> for Bench<E> {
         product::add_rows_scaled(self.model.width(), rows, entries, &mut sums);
         Ok(sums)
     }
-}
-
-/// Ids and targets of all rows, in their order.
-fn labels(loader: &Loader, model: &Model) -> Result<(Vec<u64>, Vec<f64>), Trouble> {
-    let count = loader.part().len();
-    let (mut ids, mut list) = (Vec::new(), Vec::new());
-    let mut batch = Batch::default();
-    for first in (0..count).step_by(ROWS_AT_ONCE) {
-        let places = first..(first + ROWS_AT_ONCE as u64).min(count);
-        loader.fill(0, places, &mut batch).map_err(data_trouble)?;
-        ids.extend_from_slice(&batch.ids);
-        list.extend(model.targets(targets(&batch.targets)));
-    }
-    Ok((ids, list))
-}
-
-/// What tells a coding from others: data, how it is read, and the code.
-fn digest(launch: &Launch, encoder: Option<&planaria_data::table::Encoder>) -> String {
-    let recipe = &launch.recipe;
-    let mut hash = Sha256::new();
-    let parts = [
-        serde_json::to_string(&recipe.data).unwrap_or_default(),
-        serde_json::to_string(&recipe.model).unwrap_or_default(),
-        serde_json::to_string(&recipe.train.coded).unwrap_or_default(),
-        serde_json::to_string(&launch.facts.marks).unwrap_or_default(),
-        serde_json::to_string(&encoder).unwrap_or_default(),
-        format!("{} {}", recipe.seed, launch.facts.examples),
-    ];
-    for part in parts {
-        hash.update((part.len() as u64).to_le_bytes());
-        hash.update(part);
-    }
-    hash.finalize().iter().map(|b| format!("{b:02x}")).collect()
 }

@@ -1,12 +1,13 @@
-//! Coded blocks on the machine's disk, so that whoever returns encodes nothing.
+//! Coded blocks and labels on the machine's disk, so that whoever returns downloads nothing.
 //!
-//! A folder for each coding (data, encoding and code, by their digest), in it a file for each slot:
-//! the bounds of the data's columns, the rows, and a hash of both. A file is written under another
-//! name first; one that is not whole is not believed. Folders that were not used for the longest
-//! time go when there is too much. Never needed: what cannot be kept is encoded again.
+//! A folder for each coding (data, encoding and code, by their digest), in it a file for each slot
+//! (the bounds of the data's columns, and the rows) and one for the labels, each with a hash of its
+//! name and all that is in it. A file is written under another name first; one that is not whole is
+//! not believed. Folders that were not used for the longest time go when there is too much. Never
+//! needed: what cannot be kept is fetched again.
 
 use super::Value;
-use super::block::Block;
+use super::block::{Block, Label, label_bytes, labels};
 use planaria_protocol::durable;
 use sha2::{Digest, Sha256};
 use std::fs;
@@ -15,12 +16,16 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 /// Version of the files.
-const MAGIC: &[u8; 8] = b"PLANCOD1";
+const MAGIC: &[u8; 8] = b"PLANCOD2";
 /// Most bytes that all codings may take.
 const BYTES_MAX: u64 = 8 << 30;
 const HASH_BYTES: usize = 32;
+/// The file of the labels.
+const LABELS: &str = "labels";
+/// Values that are written at a time.
+const AT_ONCE: usize = 1 << 16;
 
-/// The blocks of one coding.
+/// The blocks and labels of one coding.
 #[derive(Debug, Clone)]
 pub struct Cache {
     folder: PathBuf,
@@ -50,42 +55,69 @@ impl Cache {
 
     /// The block of a slot, `values` numbers long, if it is there and whole.
     pub fn read<E: Value>(&self, slot: u16, values: usize) -> Option<Block<E>> {
-        let path = self.folder.join(slot.to_string());
-        let content = fs::read(&path).ok()?;
-        let block = parse(&content, values);
-        match &block {
-            // By this it is known which were used last.
-            Some(_) => {
-                let mark = self.folder.join(format!(".{}", std::process::id()));
-                let _ = fs::write(&mark, "").and_then(|()| fs::remove_file(&mark));
-            }
-            None => {
-                let _ = fs::remove_file(&path);
-            }
-        }
-        block
+        self.open(&slot.to_string(), |head, body| {
+            let rows = E::take(body).filter(|rows| rows.len() == values)?;
+            Some(Block { rows, bounds: serde_json::from_slice(head).ok()? })
+        })
     }
 
     /// Keeps a block.
     pub fn write<E: Value>(&self, slot: u16, block: &Block<E>) -> io::Result<()> {
-        let bounds = serde_json::to_vec(&block.bounds)?;
-        let bytes = (block.rows.len() * E::BYTES + bounds.len() + 64) as u64;
-        self.make_room(bytes)?;
+        let bytes = block.rows.len() * E::BYTES;
+        let body = block.rows.chunks(AT_ONCE).map(E::bytes);
+        self.put(&slot.to_string(), &serde_json::to_vec(&block.bounds)?, bytes, body)
+    }
+
+    /// The labels of so many rows, if they are there and whole.
+    pub fn read_labels(&self, rows: usize) -> Option<Vec<Label>> {
+        self.open(LABELS, |_, body| labels(body).filter(|labels| labels.len() == rows))
+    }
+
+    /// Keeps the labels of all rows.
+    pub fn write_labels(&self, labels: &[Label]) -> io::Result<()> {
+        let bytes = std::mem::size_of_val(labels);
+        self.put(LABELS, &[], bytes, labels.chunks(AT_ONCE).map(label_bytes))
+    }
+
+    /// What a file is, if it is whole; one that is not goes.
+    fn open<T>(&self, name: &str, read: impl Fn(&[u8], &[u8]) -> Option<T>) -> Option<T> {
+        let path = self.folder.join(name);
+        let content = fs::read(&path).ok()?;
+        let found = parse(name, &content).and_then(|(head, body)| read(head, body));
+        if found.is_some() {
+            // By this it is known which were used last.
+            let mark = self.folder.join(format!(".{}", std::process::id()));
+            let _ = fs::write(&mark, "").and_then(|()| fs::remove_file(&mark));
+        } else {
+            let _ = fs::remove_file(&path);
+        }
+        found
+    }
+
+    fn put(
+        &self,
+        name: &str,
+        head: &[u8],
+        bytes: usize,
+        body: impl Iterator<Item = Vec<u8>>,
+    ) -> io::Result<()> {
+        self.make_room((bytes + head.len() + 64) as u64)?;
         fs::create_dir_all(&self.folder)?;
         // Another process of this machine may write the same.
-        let path = self.folder.join(slot.to_string());
-        let fresh = self.folder.join(format!("{slot}.{}", std::process::id()));
+        let path = self.folder.join(name);
+        let fresh = self.folder.join(format!("{name}.{}", std::process::id()));
         let written = durable::put_with(&fresh, |file| {
             let mut hash = Sha256::new();
+            hash.update(name);
             let mut put = |bytes: &[u8]| {
                 hash.update(bytes);
                 file.write_all(bytes)
             };
             put(MAGIC)?;
-            put(&(bounds.len() as u64).to_le_bytes())?;
-            put(&bounds)?;
-            for rows in block.rows.chunks(1 << 16) {
-                put(&E::bytes(rows))?;
+            put(&(head.len() as u64).to_le_bytes())?;
+            put(head)?;
+            for bytes in body {
+                put(&bytes)?;
             }
             file.write_all(&hash.finalize())
         });
@@ -122,17 +154,15 @@ impl Cache {
     }
 }
 
-fn parse<E: Value>(content: &[u8], values: usize) -> Option<Block<E>> {
-    let (body, hash) = content.split_at_checked(content.len().checked_sub(HASH_BYTES)?)?;
-    if Sha256::digest(body).as_slice() != hash {
+/// Head and body of a file that is whole.
+fn parse<'a>(name: &str, content: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
+    let (whole, hash) = content.split_at_checked(content.len().checked_sub(HASH_BYTES)?)?;
+    if Sha256::new().chain_update(name).chain_update(whole).finalize().as_slice() != hash {
         return None;
     }
-    let rest = body.strip_prefix(MAGIC)?;
+    let rest = whole.strip_prefix(MAGIC)?;
     let (length, rest) = rest.split_first_chunk::<8>()?;
-    let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
-    let (bounds, rows) = rest.split_at_checked(length)?;
-    let rows = E::take(rows).filter(|rows| rows.len() == values)?;
-    Some(Block { rows, bounds: serde_json::from_slice(bounds).ok()? })
+    rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)
 }
 
 #[cfg(test)]
@@ -160,5 +190,20 @@ mod tests {
         assert!(!path.exists(), "what is not whole is in nobody's way");
         cache.write(2, &block).unwrap();
         assert_eq!(cache.read::<Residue>(2, 4), None, "another length");
+        cache.write(2, &block).unwrap();
+        fs::rename(&path, root.path().join("a/3")).unwrap();
+        assert_eq!(cache.read::<Residue>(3, 3), None, "another's");
+    }
+
+    #[test]
+    fn labels_are_found_again() {
+        let root = tempfile::tempdir().unwrap();
+        let cache = Cache::within(root.path(), "a");
+        let labels = vec![(3, 1.0), (9, -1.0)];
+        assert_eq!(cache.read_labels(2), None);
+        cache.write_labels(&labels).unwrap();
+        assert!(cache.slots().is_empty(), "they are no block");
+        assert_eq!(cache.read_labels(2), Some(labels));
+        assert_eq!(cache.read_labels(3), None);
     }
 }

@@ -1,11 +1,13 @@
 //! A worker of a coded run: holds the coded rows of one slot and multiplies them.
 //!
-//! Owns its block, which outlives it in the machine's cache, and the plain labels. Products, entries
-//! and sums leave at once; weights come with every step. Never holds all rows once its block is
-//! encoded, and never decides whose turn it is.
+//! Owns its block, which outlives it in the machine's cache, the plain labels, and held-out rows that
+//! it was told to score: all it ever has of the data, and all from the source. Products, entries and
+//! sums leave at once; weights come with every step. Never opens data, and never decides whose turn
+//! it is.
 //!
 //! # Layout
-//! - [`block`]: the rows of a slot, encoded as they are read; [`cache`]: blocks on the disk
+//! - [`block`]: what it has of the data; [`source`]: where that comes from; [`cache`]: blocks on the
+//!   disk
 //! - [`bench`]: the arithmetic of every order
 //! - [`round`]: what is done of a step, and what waits for others; pure
 //! - [`peers`]: links to the other workers
@@ -18,6 +20,7 @@ pub mod cache;
 pub mod peers;
 pub mod round;
 pub mod session;
+pub mod source;
 
 use crate::links::clear_up;
 use crate::run::{LEASE, Log, RETRY, join};
@@ -81,7 +84,7 @@ pub fn run(launch: &Launch, index: u32, clock: &dyn Clock, log: Log) -> Result<(
     }
 }
 
-/// One session after another. Data and block are for life.
+/// One session after another. The block is for life.
 fn sessions<E: Value>(
     launch: &Launch,
     index: u32,

@@ -6,9 +6,10 @@
 //! process.
 
 use super::Value;
-use super::bench::Bench;
+use super::bench::{Bench, Seated};
 use super::peers::{Door, Letter, Peers};
 use super::round::{Answer, Arithmetic, Round};
+use super::source::{Missed, Source, Watch};
 use crate::links::{Links, SILENCE};
 use crate::run::Log;
 use planaria_numerics::coding::Slot;
@@ -20,7 +21,7 @@ use planaria_protocol::message::{FromWorker, Join, ToWorker, Trouble};
 use planaria_protocol::{Error, Passport, weather};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Duration;
@@ -76,6 +77,8 @@ pub struct Session<'scope, 'env> {
     events: mpsc::Receiver<Event>,
     /// Rounds and revocations that the reading thread has seen.
     turn: Arc<AtomicU64>,
+    /// The last order has come, or no more can.
+    over: Arc<AtomicBool>,
     threads: Vec<ScopedJoinHandle<'scope, ()>>,
 }
 
@@ -106,14 +109,22 @@ impl<'scope, 'env> Session<'scope, 'env> {
         let letters = post.clone();
         setting.door.read_by(move |letter| letters.send(Event::Letter(letter)).is_ok());
         let turn = Arc::new(AtomicU64::new(0));
-        let mut session =
-            Self { setting, links: links.clone(), events, turn: turn.clone(), threads: Vec::new() };
+        let over = Arc::new(AtomicBool::new(false));
+        let mut session = Self {
+            setting,
+            links: links.clone(),
+            events,
+            turn: turn.clone(),
+            over: over.clone(),
+            threads: Vec::new(),
+        };
         let hearing = links.clone();
         let hear = move || {
-            let why = match hear(&hearing, receiver, &post, &turn, setting.clock) {
+            let why = match hear(&hearing, receiver, &post, (&turn, &over), setting.clock) {
                 Ok(()) => "the link has ended".to_owned(),
                 Err(error) => error.to_string(),
             };
+            over.store(true, Ordering::SeqCst);
             // One that lets nobody in is tried many times.
             if hearing.was_spoken_to() {
                 (setting.log)(&format!("the coordinator is not heard any more: {why}"));
@@ -146,9 +157,11 @@ impl<'scope, 'env> Session<'scope, 'env> {
         let bench = match bench {
             Some(bench) => bench,
             None => {
-                let (address, data) = (self.setting.address, &launch.recipe.data.train);
-                log(&format!("joined the coordinator at {address}; opening `{data}`"));
-                bench.insert(Bench::prepare(launch)?)
+                let Setting { address, passport, join, .. } = self.setting;
+                log(&format!("joined the coordinator at {address}"));
+                let digest = launch.facts.coding.as_ref().map_or("", |coding| &coding.digest);
+                let source = Source::new(address, passport, join, digest);
+                bench.insert(Bench::prepare(launch, source)?)
             }
         };
         let address = self.setting.door.address().to_owned();
@@ -185,14 +198,19 @@ impl<'scope, 'env> Session<'scope, 'env> {
                     }
                     ToWorker::Evaluate { part, step, batches, .. } if model.0 == Some(step) => {
                         for batch in batches {
-                            let scores = desk.bench.score(part, batch, &model.1)?;
+                            let scored =
+                                self.watched(|w| desk.bench.score(part, batch, &model.1, w));
+                            let Some(scores) = come(scored)? else { return self.leave() };
                             let told = FromWorker::Evaluated { part, step, batch };
                             self.links.tell(&told, &scores);
                         }
                     }
                     ToWorker::Coded(ToCoded::Seat { slot: seat }) => {
                         slot = Slot(seat);
-                        self.sit(desk.bench, seat)?;
+                        log(&format!("taking slot {seat}"));
+                        let seated = self.watched(|watch| desk.bench.sit(seat, watch));
+                        let Some(seated) = come(seated)? else { return self.leave() };
+                        self.say_ready(desk.bench, seat, seated);
                     }
                     ToWorker::Coded(ToCoded::Model { step }) => {
                         model = (Some(step), numbers(&bulk)?);
@@ -227,15 +245,30 @@ impl<'scope, 'env> Session<'scope, 'env> {
         Ok(())
     }
 
-    fn sit<E: Value>(&self, bench: &mut Bench<E>, slot: u16) -> Result<(), Trouble> {
-        let log = self.setting.log;
-        log(&format!("taking slot {slot}"));
-        let cached = bench.sit(slot, log)?;
-        let from = if cached { "as they were kept" } else { "encoded anew" };
-        log(&format!("ready with the rows of slot {slot}, {from}"));
-        let ready = FromCoded::Ready { slot, engine: bench.engine(), threads: 1, cached };
+    /// Does something that may wait for the source, for as long as the session lasts.
+    fn watched<T>(&self, work: impl FnOnce(Watch<'_>) -> T) -> T {
+        let is_over = || self.over.load(Ordering::SeqCst);
+        work(Watch { log: self.setting.log, is_over: &is_over })
+    }
+
+    /// The source is away: the session is over, or is ended here, to join again.
+    fn leave(&self) -> Result<End, Trouble> {
+        let mut waiting = self.events.try_iter();
+        match waiting.any(|event| matches!(event, Event::Order(ToWorker::Finish, ..))) {
+            true => Ok(End::Finished),
+            false => Ok(End::Again),
+        }
+    }
+
+    fn say_ready<E: Value>(&self, bench: &Bench<E>, slot: u16, seated: Seated) {
+        let Seated { cached, downloaded } = seated;
+        let from = if cached { "as they were kept" } else { "from the source" };
+        (self.setting.log)(&format!(
+            "ready with the rows of slot {slot}, {from}; bytes downloaded: {downloaded}"
+        ));
+        let engine = bench.engine();
+        let ready = FromCoded::Ready { slot, engine, threads: 1, cached, downloaded };
         self.say(ready, &bench.bounds());
-        Ok(())
     }
 
     fn say(&self, message: FromCoded, bulk: &[u8]) {
@@ -274,7 +307,7 @@ fn hear(
     links: &Links,
     mut receiver: Receiver,
     post: &SyncSender<Event>,
-    turn: &AtomicU64,
+    (turn, over): (&AtomicU64, &AtomicBool),
     clock: &dyn Clock,
 ) -> Result<(), Error> {
     while let Some(incoming) = receiver.receive::<ToWorker>()? {
@@ -291,6 +324,7 @@ fn hear(
             ToWorker::Revoke { .. } | ToWorker::Coded(ToCoded::Weights { .. }) => {
                 turn.fetch_add(1, Ordering::SeqCst);
             }
+            ToWorker::Finish | ToWorker::Rejoin => over.store(true, Ordering::SeqCst),
             _ => {}
         }
         let turn = turn.load(Ordering::SeqCst);
@@ -321,6 +355,15 @@ impl<E: Value> Arithmetic<E> for Timed<'_, E> {
 
     fn add(&self, places: &Range<usize>, entries: &[E]) -> Result<Vec<E>, Trouble> {
         self.bench.add(places, entries)
+    }
+}
+
+/// What came from the source; nothing where it is away.
+fn come<T>(fetched: Result<T, Missed>) -> Result<Option<T>, Trouble> {
+    match fetched {
+        Ok(found) => Ok(Some(found)),
+        Err(Missed::Refused(trouble)) => Err(trouble),
+        Err(Missed::Away) => Ok(None),
     }
 }
 

@@ -308,6 +308,7 @@ fn launch() -> Launch {
         test: 0,
         parameters: network.parameter_count() as u64,
         marks: data.marks.iter().map(|m| (m.name.clone(), m.content.clone())).collect(),
+        coding: None,
     };
     assert_eq!((facts.parameters as usize).div_ceil(BLOCK), 2);
     Launch {

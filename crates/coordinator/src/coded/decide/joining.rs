@@ -80,7 +80,9 @@ impl<E: Value> Coded<E> {
         said: FromCoded,
         bulk: &[u8],
     ) -> Result<(), Trouble> {
-        let FromCoded::Ready { slot, engine, threads, cached } = said else { return Ok(()) };
+        let FromCoded::Ready { slot, engine, threads, cached, downloaded } = said else {
+            return Ok(());
+        };
         let Some(member) = self.members.get_mut(&worker) else { return Ok(()) };
         if member.standing != Standing::Seated || member.slot != Some(Slot(slot)) {
             return Ok(());
@@ -92,6 +94,7 @@ impl<E: Value> Coded<E> {
             engine: Some(engine),
             threads: Some(threads),
             machine: member.machine.clone(),
+            downloaded: Some(downloaded),
         };
         if self.bounds.is_none() && !bulk.is_empty() {
             let bounds = serde_json::from_slice(bulk).map_err(|e| {
@@ -99,8 +102,9 @@ impl<E: Value> Coded<E> {
             })?;
             self.bounds = Some(bounds);
         }
-        let from = if cached { "its machine had them" } else { "it has encoded them" };
-        self.record(joined, format!("it has the rows of slot {slot}: {from}"));
+        let from = if cached { "its machine had them" } else { "from the source" };
+        let reason = format!("it has the rows of slot {slot}: {from}, {downloaded} bytes sent");
+        self.record(joined, reason);
         Ok(())
     }
 

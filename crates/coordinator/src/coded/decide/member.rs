@@ -95,7 +95,7 @@ impl Member {
             _ if leaves => "leaving",
             Standing::Awaited => "starting",
             Standing::Joined | Standing::Offered if self.slot.is_none() => "getting ready",
-            Standing::Joined | Standing::Offered | Standing::Seated => "encoding",
+            Standing::Joined | Standing::Offered | Standing::Seated => "fetching rows",
             Standing::Ready if self.revoking.is_some() => "late",
             Standing::Ready if phase == "training" => "computing",
             Standing::Ready if matches!(phase, "validating" | "testing") => "evaluating",

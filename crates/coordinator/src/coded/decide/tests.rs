@@ -43,6 +43,7 @@ fn facts() -> Facts {
         test: 0,
         parameters: FEATURES as u64 + 1,
         marks: Vec::new(),
+        coding: None,
     }
 }
 
@@ -203,7 +204,8 @@ impl Process {
             ToCoded::Seat { slot } => {
                 self.slot = Some(Slot(slot));
                 let (engine, threads) = ("lab".into(), 1);
-                let ready = FromCoded::Ready { slot, engine, threads, cached: false };
+                let ready =
+                    FromCoded::Ready { slot, engine, threads, cached: false, downloaded: 8 };
                 replies.push(Reply::Tell(ready, Vec::new()));
             }
             ToCoded::Weights { round } => {

@@ -140,7 +140,7 @@ impl Cluster {
         member.standing = Standing::Ready;
         let (agent, engine, threads) = (Agent::Server(server).to_string(), None, None);
         let (pid, machine) = (member.pid, member.machine.clone());
-        let joined = What::Joined { agent, pid, engine, threads, machine };
+        let joined = What::Joined { agent, pid, engine, threads, machine, downloaded: None };
         self.record(joined, "it has its blocks");
         if !self.members.servers_are(Standing::Ready) {
             return Ok(());
@@ -181,6 +181,7 @@ impl Cluster {
             engine: Some(engine),
             threads: Some(threads),
             machine: member.machine.clone(),
+            downloaded: None,
         };
         self.record(joined, "it has its data and knows the servers");
         self.available(now)

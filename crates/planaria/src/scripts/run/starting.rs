@@ -120,8 +120,14 @@ impl Running<'_> {
                 self.live.insert(number, (id, self.starts));
                 let agent = process.slug();
                 let machine = Some(machine.name);
-                let joined =
-                    What::Joined { agent, pid: number, engine: None, threads: None, machine };
+                let joined = What::Joined {
+                    agent,
+                    pid: number,
+                    engine: None,
+                    threads: None,
+                    machine,
+                    downloaded: None,
+                };
                 self.record(joined);
             }
             // Its machine is about to be lost.
