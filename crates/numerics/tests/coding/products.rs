@@ -260,6 +260,35 @@ fn a_joiner_may_encode_its_first_rows_alone() {
 }
 
 #[test]
+fn rows_that_add_nothing_may_be_skipped_and_no_others() {
+    let (width, values) = (5, normal(&mut stream(2, 3), 5 * 47));
+    let generator = f64::generator(3, 7);
+    let blocks = Blocks::new(47, 3).expect("rows");
+    for slot in generator.slots() {
+        let new = |places| Encoder::<f64>::new(&generator, slot, blocks, width, places);
+        let mut whole = new(0..16).expect("a slot");
+        whole.push(0, &Rows::Dense { width, values: &values }).expect("in order");
+        let whole = whole.finish().expect("all rows came");
+        for places in [0..1, 4..9, 14..16] {
+            let mut encoder = new(places.clone()).expect("a slot");
+            for block in 0..3 {
+                let rows = blocks.data_rows(block, &places);
+                if !encoder.needs(block) {
+                    continue;
+                }
+                assert!(encoder.skip(rows.start + 1).is_err(), "one that counts");
+                encoder.skip(rows.start).expect("others");
+                let own = &values[rows.start * width..rows.end * width];
+                encoder.push(rows.start, &Rows::Dense { width, values: own }).expect("in order");
+            }
+            encoder.skip(47).expect("others");
+            let coded = encoder.finish().expect("all that count came");
+            assert_eq!(coded, whole[places.start * width..places.end * width], "{slot:?}");
+        }
+    }
+}
+
+#[test]
 fn rows_that_are_not_the_data_are_refused() {
     let generator = f64::generator(3, 7);
     let blocks = Blocks::new(10, 3).expect("rows");

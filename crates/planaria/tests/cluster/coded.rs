@@ -200,3 +200,61 @@ fn floats_and_classes_come_out_as_in_one_process() {
     let expected = alone(&place, &classes);
     same(&train(&place, "4", &classes), &expected);
 }
+
+/// What each worker that became ready was sent of the data.
+fn downloads(live: &Live) -> Vec<(String, u64)> {
+    let joined = events(&live.run).into_iter().filter(|e| e["event"] == "joined");
+    let sent = |e: Value| {
+        (e["agent"].as_str().unwrap().to_owned(), e["downloaded"].as_u64().expect("bytes"))
+    };
+    joined.map(sent).collect()
+}
+
+#[test]
+fn a_worker_is_sent_its_rows_once_and_the_data_is_nowhere_else() {
+    let place = place();
+    let expected = alone(&place, &LONG);
+    let width = weights(&place).len() as u64;
+    let live = live(&place, "4", &LONG);
+    live.reach(1, 20);
+    let first = downloads(&live);
+    assert_eq!(first.len(), 4, "{first:?}");
+    let examples = happened(&live, "started", 0)["examples"].as_u64().unwrap();
+    let (block, labels) = (examples.div_ceil(3) * width * 8, examples * 16);
+    // In exact arithmetic two numbers for each column come with the rows.
+    let bounds = 64 * width;
+    for (agent, bytes) in &first {
+        assert!((block..=block + labels + bounds).contains(bytes), "{agent}: {bytes} of {block}");
+    }
+    let victim = live.process("worker", "1");
+    signal(victim.pid, "KILL");
+    let again = until("its return", || downloads(&live).into_iter().nth(4));
+    assert_eq!(again, ("worker-1".to_owned(), 0), "its machine has its rows");
+    let log = fs::read_to_string(live.run.join("logs/worker-1.log")).unwrap();
+    assert!(log.contains("as they were kept; bytes downloaded: 0"), "{log}");
+    let coordinator = fs::read_to_string(live.run.join("logs/coordinator.log")).unwrap();
+    assert_eq!(coordinator.matches("was sent rows 0 to").count(), 4, "{coordinator}");
+    same(&finish(live), &expected);
+}
+
+#[test]
+fn workers_open_no_data_and_the_sources_trouble_is_told() {
+    let place = place();
+    // It changes while processes start: the one that has it says so, and nobody trains on it.
+    let live = live(&place, "3", &["--set", "train.epochs=1000000"]);
+    live.reach(1, 1);
+    for worker in ["0", "1", "2"] {
+        let pid = live.process("worker", worker).pid;
+        let open = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+        let mut files = open.filter_map(|file| fs::read_link(file.path()).ok());
+        assert!(!files.any(|file| file.ends_with("rows.csv")));
+    }
+    fs::write(place.path().join("rows.csv"), rows(399, &["no", "yes"])).unwrap();
+    fs::remove_dir_all(place.path().join("home/.cache/planaria/coded")).unwrap();
+    signal(live.process("coordinator", "").pid, "KILL");
+    signal(live.process("worker", "1").pid, "KILL");
+    let mut live = live;
+    let output = live.end();
+    assert_eq!(output.status.code(), Some(2), "{}", talk(&output));
+    assert!(talk(&output).contains("is not what the run began with"), "{}", talk(&output));
+}

@@ -3,6 +3,7 @@
 
 #[path = "../binary/mod.rs"]
 mod binary;
+mod coded;
 mod conformance;
 mod detached;
 mod docker;

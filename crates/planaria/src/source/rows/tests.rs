@@ -11,7 +11,7 @@ use std::path::Path;
 fn table(folder: &Path, odd: &str) -> String {
     let mut text = String::from("a,b,colour,answer\n");
     for i in 0..47 {
-        let b = if i == 31 { odd.to_owned() } else { (i * 7 % 11).to_string() };
+        let b = if i % 7 == 3 { odd.to_owned() } else { (i * 7 % 11).to_string() };
         let colour = ["red", "green", "blue"][i % 3];
         let _ = writeln!(text, "{},{b},{colour},{}", i % 5, ["no", "yes"][i % 2]);
     }
