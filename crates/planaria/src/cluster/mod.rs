@@ -309,6 +309,8 @@ impl Watch {
         let message = match exit.ending {
             // It could still say what was wrong.
             Ending::Code(_) => failure.message,
+            // So could whoever came in its place.
+            _ if failure.exit == crate::failure::Exit::User => failure.message,
             Ending::Signal(_) | Ending::MachineLost => {
                 format!("{} (process {}) was lost: {}", exit.agent, exit.pid, exit.how())
             }

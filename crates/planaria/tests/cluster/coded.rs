@@ -240,20 +240,19 @@ fn a_worker_is_sent_its_rows_once_and_the_data_is_nowhere_else() {
 #[test]
 fn workers_open_no_data_and_the_sources_trouble_is_told() {
     let place = place();
-    // It changes while processes start: the one that has it says so, and nobody trains on it.
-    let live = live(&place, "3", &["--set", "train.epochs=1000000"]);
-    live.reach(1, 1);
+    let mut live = live(&place, "3", &["--set", "train.epochs=1000000"]);
+    happened(&live, "epoch", 3);
     for worker in ["0", "1", "2"] {
         let pid = live.process("worker", worker).pid;
         let open = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
         let mut files = open.filter_map(|file| fs::read_link(file.path()).ok());
         assert!(!files.any(|file| file.ends_with("rows.csv")));
     }
+    // The source that comes next finds other data: it says so, and nobody trains on it.
     fs::write(place.path().join("rows.csv"), rows(399, &["no", "yes"])).unwrap();
     fs::remove_dir_all(place.path().join("home/.cache/planaria/coded")).unwrap();
     signal(live.process("coordinator", "").pid, "KILL");
     signal(live.process("worker", "1").pid, "KILL");
-    let mut live = live;
     let output = live.end();
     assert_eq!(output.status.code(), Some(2), "{}", talk(&output));
     assert!(talk(&output).contains("is not what the run began with"), "{}", talk(&output));

@@ -107,7 +107,10 @@ fn what_is_wrong_with_the_data_is_told_before_machines_are_taken() {
         let held = |run: &std::path::Path| run.join("resources.jsonl").exists();
         assert!(!desk.runs().iter().any(|run| held(run)), "{said}");
     };
-    check(&|desk| fs::remove_file(desk.path("rows.csv")).expect("a file"), "rows.csv");
+    check(
+        &|desk| fs::remove_file(desk.path("rows.csv")).expect("a file"),
+        "`rows.csv` does not exist",
+    );
     check(&|desk| desk.put("rows.csv", &(rows() + "red,5\n")), "402");
     check(
         &|desk| desk.put("table.yaml", &recipe(pool, ", standardize: false")),

@@ -7,10 +7,10 @@ use planaria_recipe::Source;
 use std::fmt::Write;
 use std::path::Path;
 
-/// A table of 47 rows with features of whole numbers.
+/// A table of 49 rows with features of whole numbers.
 fn table(folder: &Path, odd: &str) -> String {
     let mut text = String::from("a,b,colour,answer\n");
-    for i in 0..47 {
+    for i in 0..49 {
         let b = if i % 7 == 3 { odd.to_owned() } else { (i * 7 % 11).to_string() };
         let colour = ["red", "green", "blue"][i % 3];
         let _ = writeln!(text, "{},{b},{colour},{}", i % 5, ["no", "yes"][i % 2]);
