@@ -7,6 +7,7 @@ use super::block::{self, Block};
 use super::cache::Cache;
 use super::round::Arithmetic;
 use crate::bench::{data_trouble, same_data};
+use crate::features;
 use crate::run::Log;
 use crate::step::targets;
 use planaria_data::order::batch_range;
@@ -53,7 +54,7 @@ impl<E: Value> Bench<E> {
     pub fn prepare(launch: &Launch) -> Result<Self, Trouble> {
         let recipe = &launch.recipe;
         let code = recipe.train.code().ok_or_else(|| Trouble::new("the recipe has no code"))?;
-        let data = planaria_data::open(&recipe.data, recipe.seed).map_err(data_trouble)?;
+        let data = features::open(recipe, launch.size.threads as usize).map_err(data_trouble)?;
         same_data(launch, &data)?;
         let wrong = |e: &dyn std::fmt::Display| Trouble { fix_input: true, ..Trouble::new(e) };
         let model = Model::of(recipe, launch.facts.input, &data.class_names());
