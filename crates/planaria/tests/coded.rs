@@ -81,7 +81,7 @@ fn a_linear_model_is_trained_saved_and_evaluated() {
         }
     }
     let audit = place.json(&["audit", name, "--json"], 0);
-    assert_eq!(audit["ok"], true, "{audit:#}");
+    assert_eq!(audit["exactly_once"], true, "{audit:#}");
     let said = place.run(&["runs"]);
     assert!(said.status.success(), "{}", talk(&said));
 }

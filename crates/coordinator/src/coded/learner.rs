@@ -53,10 +53,11 @@ impl<E: Value> Learner<E> {
 
     /// What arithmetic found, with the column by its name: people know no numbers of columns.
     pub fn explained(&self, error: &Error) -> Trouble {
-        match self.columns.is_empty() {
+        let trouble = match self.columns.is_empty() {
             true => Trouble::new(error),
             false => Trouble::new(plain::named(error, &self.columns)),
-        }
+        };
+        Trouble { fix_input: true, ..trouble }
     }
 
     /// Goes on from a checkpoint's state.

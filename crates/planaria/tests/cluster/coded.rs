@@ -145,10 +145,10 @@ fn a_product_that_could_leave_the_range_stops_the_run_and_names_the_column() {
 #[test]
 fn a_head_on_a_frozen_network_is_the_same_bytes_on_machines_that_are_lost() {
     let place = place();
-    let network = "name: net\nseed: 2\ndata: {train: digits, examples: 500, validation: null}\n\
+    let network = "name: net\nseed: 2\ndata: {train: digits, examples: 1000, validation: null}\n\
         model: {layers: [{Conv2D: {filters: 4, kernel_size: 3, strides: 2, activation: relu}}, \
         BatchNormalization, Flatten, {Dense: {units: 12, activation: relu}}, {Dense: {units: 10}}]}\n\
-        train: {epochs: 2, batch: 50}\noutput: {dir: nets}\n";
+        train: {epochs: 4, batch: 25, optimizer: {adam: {}}}\noutput: {dir: nets}\n";
     fs::write(place.path().join("net.yaml"), network).unwrap();
     ended(&place, &["train", "net.yaml", "--json"]);
     let net = fs::read_dir(place.path().join("nets")).unwrap().next().unwrap().unwrap().path();
