@@ -185,7 +185,7 @@ impl Live {
         let style = format!("{}</style>\n{refresh}</head>", include_str!("live.css"));
         let mut html = html::head(run_id).replacen("</style>\n</head>", &style, 1);
         self.heading(&mut html, run_id);
-        self.cards(&mut html);
+        self.cards(&mut html, lines.last());
         self.machines(&mut html);
         self.strip(&mut html);
         self.happened(&mut html);
@@ -217,17 +217,20 @@ impl Live {
         );
     }
 
-    fn cards(&self, html: &mut String) {
+    fn cards(&self, html: &mut String, last: Option<&Line>) {
         let (pulse, frame) = (&self.pulse, &self.frame);
+        // An epoch that has just begun has no figures yet.
+        let accuracy = pulse.accuracy.or_else(|| last.and_then(|line| line.accuracy));
+        let mean = pulse.loss.or_else(|| last.and_then(|line| line.loss));
         let ready = self.workers.values().filter(|w| w.presence() == Some(Presence::Ready));
         let lost: u64 = self.workers.values().map(|w| w.lost).sum();
         let figures = [
             Some((format!("{}/{}", grouped(pulse.step), grouped(frame.steps)), "steps")),
             Some((format!("{} of {}", ready.count(), self.workers.len()), "machines ready")),
             Some((grouped(lost), "times a machine was lost")),
-            pulse.accuracy.map(|v| (percent(v), "accuracy while training")),
+            accuracy.map(|v| (percent(v), "accuracy while training")),
             self.f1.map(|v| (percent(v), "F1 of the positive class, final weights")),
-            pulse.loss.map(|v| (loss(v), "loss while training")),
+            mean.map(|v| (loss(v), "loss while training")),
             pulse.seconds_left.filter(|_| self.ended.is_none()).map(|s| (duration(s), "left")),
         ];
         html.push_str("<div class=\"cards\">\n");

@@ -189,7 +189,7 @@ fn a_head_on_a_frozen_network_is_the_same_bytes_on_machines_that_are_lost() {
     refused("model.features.from=nowhere", "there is no run `nowhere`");
     refused("model.features.layers=9", "it has 5 layers");
     refused(
-        "data={train: rows.csv, format: csv, table: {label: answer}}",
+        "data={train: rows.csv, format: csv, table: {label: answer, one_hot: [colour]}}",
         "takes examples of 28×28",
     );
     refused("data.normalize={mean: [0.5]}", "scales as the saved network was trained");
