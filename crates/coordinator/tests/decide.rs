@@ -19,6 +19,7 @@ fn cluster(clip: bool) -> Cluster {
         steps_per_epoch: 4,
         classification: true,
         has_validation: true,
+        checkpoint_epochs: 1,
         checkpoint_steps: 0,
         rule: Rule { monitor: Monitor::Loss, patience: None, min_delta: 0.0 },
         examples: (0..8).collect(),

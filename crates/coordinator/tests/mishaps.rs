@@ -21,6 +21,7 @@ fn setup() -> Setup {
         steps_per_epoch: 8,
         classification: true,
         has_validation: false,
+        checkpoint_epochs: 1,
         checkpoint_steps: 1,
         rule: Rule { monitor: Monitor::Loss, patience: None, min_delta: 0.0 },
         examples: Default::default(),

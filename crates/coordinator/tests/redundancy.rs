@@ -30,6 +30,7 @@ impl Run {
             steps_per_epoch: 1000,
             classification: true,
             has_validation: false,
+            checkpoint_epochs: 1,
             checkpoint_steps: 0,
             rule: Rule { monitor: Monitor::Loss, patience: None, min_delta: 0.0 },
             examples: Default::default(),

@@ -33,6 +33,8 @@ pub struct DataSet {
     pub marks: Vec<Mark>,
     /// How a table's rows became examples, where they come from one.
     pub encoder: Option<Arc<table::Encoder>>,
+    /// Whether examples are features that something made of the data's own.
+    pub is_extracted: bool,
 }
 
 impl DataSet {
@@ -49,8 +51,10 @@ impl DataSet {
     /// Names of an example's values: a table's features, or numbers from 0.
     pub fn feature_names(&self) -> Vec<String> {
         match &self.encoder {
-            Some(encoder) => encoder.features().into_iter().map(|f| f.name).collect(),
-            None => (0..self.facts.input.len()).map(|n| n.to_string()).collect(),
+            Some(encoder) if !self.is_extracted => {
+                encoder.features().into_iter().map(|f| f.name).collect()
+            }
+            _ => (0..self.facts.input.len()).map(|n| n.to_string()).collect(),
         }
     }
 }
@@ -109,7 +113,7 @@ pub fn open(data: &Data, seed: u64) -> Result<DataSet, Error> {
     let source = sources.swap_remove(0).1;
     let (train, validation, test) = cut.apply(source, seed);
     let (validation, test) = (validation.or(own_validation), test.or(own_test));
-    Ok(DataSet { train, validation, test, facts, marks, encoder: None })
+    Ok(DataSet { train, validation, test, facts, marks, encoder: None, is_extracted: false })
 }
 
 /// Looks at the data of a recipe: headers, labels and sizes, never the inputs, except for tables.

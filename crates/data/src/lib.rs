@@ -13,6 +13,7 @@
 //! - [`order`]: the order of an epoch, its batches and their shards.
 //! - [`scale`] and [`augment`]: what happens to the values of an example.
 //! - [`batch`]: [`Loader`] fills a [`Batch`] for any places of any epoch.
+//! - [`features`]: all of it as what a saved network makes of it.
 //! - [`reader`]: [`Reader`] fills them ahead of use, on its own thread.
 //! - `content`: marks of files, by which a resumed run knows its data again.
 //!
@@ -50,6 +51,7 @@ pub mod batch;
 mod content;
 pub mod dataset;
 pub mod error;
+pub mod features;
 mod files;
 mod memory;
 pub mod order;

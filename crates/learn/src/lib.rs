@@ -9,6 +9,7 @@
 //! - [`kernels`]: the arithmetic, compiled for each instruction set
 //! - `engine`: runs programs on threads, a shard per thread, and steps the optimizer
 //! - [`linear`]: linear models on coded or plain data
+//! - [`saved`]: trained networks as bytes of files, and their first layers on their own
 //! - `loss`: losses and their gradients
 //! - [`scores`]: how good outputs are
 
@@ -19,6 +20,7 @@ pub mod linear;
 mod loss;
 mod network;
 mod program;
+pub mod saved;
 pub mod scores;
 
 pub use engine::runner::{Hooks, Ready, Runner};

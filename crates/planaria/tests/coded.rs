@@ -76,7 +76,12 @@ fn a_linear_model_is_trained_saved_and_evaluated() {
         assert_eq!(scores["examples"], 90);
         assert!(scores["accuracy"].as_f64() > Some(0.8), "{scores:#}");
         assert_eq!(scores["positive"]["class"], "yes");
+        if which != "best" {
+            assert_eq!(scores["weights_sha256"], report["weights_sha256"], "{which}");
+        }
     }
+    let audit = place.json(&["audit", name, "--json"], 0);
+    assert_eq!(audit["exactly_once"], true, "{audit:#}");
     let said = place.run(&["runs"]);
     assert!(said.status.success(), "{}", talk(&said));
 }

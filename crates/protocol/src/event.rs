@@ -325,6 +325,12 @@ pub struct WorkerPulse {
     /// Its machine; nothing for the controller's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
+    /// Of a coded run: the slot whose rows it has, or is getting.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slot: Option<u16>,
+    /// Of a coded run: rows that it has computed since it joined.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rows: Option<u64>,
 }
 
 /// Where a server is at a moment.

@@ -178,6 +178,9 @@ pub struct CourseLaunch {
     pub listen: Option<String>,
     /// What was lost, where this coordinator takes the place of another in the same session.
     pub after: Option<String>,
+    /// Names of the columns of a coded run's data, for whoever reads what is wrong with one.
+    #[serde(default)]
+    pub columns: Vec<String>,
 }
 
 #[cfg(test)]

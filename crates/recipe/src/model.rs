@@ -16,6 +16,21 @@ pub struct Model {
     /// A ready-made network instead of `layers`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preset: Option<Preset>,
+    /// A saved network that stays as it is: what it makes of the examples is what is learned from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub features: Option<Features>,
+}
+
+/// The first layers of a saved network, as they are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Features {
+    /// The folder of the run that trained it, relative to the current directory.
+    pub from: String,
+    /// How many of its layers; all before the last `Dense` when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 100_000))]
+    pub layers: Option<usize>,
 }
 
 /// Ready-made networks. The last layer's units follow from the data's classes.

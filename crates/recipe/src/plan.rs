@@ -204,6 +204,10 @@ impl fmt::Display for Plan {
             Some(classes) => writeln!(f, ", {classes} classes")?,
             None => writeln!(f, ", numbers to predict")?,
         }
+        if let Some(features) = &recipe.model.features {
+            let from = crate::diagnostic::plain(&features.from);
+            writeln!(f, "features    made of them by the network of {from}, which stays as it is")?;
+        }
         writeln!(f, "test        {}", part(recipe.data.test.as_ref()))?;
         writeln!(f, "validation  {}", part(recipe.data.validation.as_ref()))?;
         writeln!(

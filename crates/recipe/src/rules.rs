@@ -15,7 +15,7 @@ use crate::diagnostic::{Finding, quoted};
 use crate::model::Layer;
 use crate::node::{Kind, Node};
 use crate::script::Job;
-use crate::sections::{Data, Part, Recipe};
+use crate::sections::{Augment, Data, Normalize, Part, Recipe};
 use crate::train::{Loss, Optimizer, Train};
 
 /// Longest `name`.
@@ -163,6 +163,28 @@ fn normalize(data: &Data, found: &mut Vec<Finding>) {
     }
 }
 
+/// What a saved network under the model rules out.
+fn features(recipe: &Recipe, found: &mut Vec<Finding>) {
+    let Some(features) = &recipe.model.features else { return };
+    if features.from.is_empty() {
+        let message = "`model.features.from` is empty";
+        let hint = "name the folder of a run, such as `runs/digits-20250131-120000`";
+        found.push(Finding::new("model.features.from", message).hint(hint));
+    }
+    let mut refuse = |key: &str, message: &str| {
+        found.push(Finding::new(key, message).hint("leave it out"));
+    };
+    if recipe.data.normalize != Normalize::default() {
+        let message = "`data.normalize` is for inputs, which `model.features` scales as the saved \
+                       network was trained";
+        refuse("data.normalize", message);
+    }
+    if recipe.data.augment != Augment::default() {
+        let message = "`data.augment` changes examples, but features are computed once";
+        refuse("data.augment", message);
+    }
+}
+
 fn model(recipe: &Recipe, tree: &Node, found: &mut Vec<Finding>) {
     let model = tree.get("model");
     let written =
@@ -186,6 +208,7 @@ fn model(recipe: &Recipe, tree: &Node, found: &mut Vec<Finding>) {
                 .hint("add a layer such as `- {Dense: {units: 10}}`"),
         );
     }
+    features(recipe, found);
     if let Some(layers) = &recipe.model.layers {
         blocks(layers, "model.layers", found);
     }

@@ -129,7 +129,11 @@ pub struct Augment {
 pub struct Output {
     /// Folder of run directories.
     pub dir: String,
-    /// Also write a checkpoint every so many steps; 0 writes them at the end of each epoch only.
+    /// Write a checkpoint at the end of every so many epochs, and of the last. 0 is every epoch; of
+    /// a coded run, whose epochs may be single steps, about 20 in all.
+    #[schemars(range(min = 0))]
+    pub checkpoint_epochs: u64,
+    /// Also write a checkpoint every so many steps; 0 writes them at the end of epochs only.
     #[schemars(range(min = 0))]
     pub checkpoint_steps: u64,
     /// Checkpoints kept besides the best.
@@ -139,7 +143,7 @@ pub struct Output {
 
 impl Default for Output {
     fn default() -> Self {
-        Self { dir: "runs".into(), checkpoint_steps: 0, keep: 2 }
+        Self { dir: "runs".into(), checkpoint_epochs: 0, checkpoint_steps: 0, keep: 2 }
     }
 }
 

@@ -422,8 +422,13 @@ fn recipe() -> impl Strategy<Value = Recipe> {
     (name, any::<u64>(), data(), vec(layer(), 1..6), train(), pooled).prop_map(
         |(name, seed, data, layers, train, pooled)| {
             let (pool, setup) = pooled.unwrap_or_default();
-            let model = Model { layers: Some(layers), preset: None };
-            let output = Output { dir: "some where/é".into(), checkpoint_steps: seed, keep: 3 };
+            let model = Model { layers: Some(layers), preset: None, features: None };
+            let output = Output {
+                dir: "some where/é".into(),
+                checkpoint_epochs: 7,
+                checkpoint_steps: seed,
+                keep: 3,
+            };
             Recipe { name, seed, pool, setup, data, model, train, output }
         },
     )

@@ -49,6 +49,7 @@ pub fn measure(workers: u32, steps: u64, clock: impl Fn() -> Duration) -> Cost {
         steps_per_epoch: steps,
         classification: true,
         has_validation: false,
+        checkpoint_epochs: 1,
         checkpoint_steps: 0,
         rule: Rule { monitor: Monitor::Loss, patience: None, min_delta: 0.0 },
         examples: (0..steps * u64::from(workers)).collect(),

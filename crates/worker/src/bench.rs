@@ -7,6 +7,7 @@ use crate::ahead::{Ahead, Cut, Wanted};
 use crate::board::Board;
 use crate::duty::Task;
 use crate::evaluate::Evaluator;
+use crate::features;
 use crate::step::{FirstBlocks, Servers, compute};
 use planaria_data::{DataSet, Kind, Loader, Part};
 use planaria_learn::{Network, Runner, Settings};
@@ -45,7 +46,7 @@ impl Bench {
     /// Opens the data and compiles the network. What is `wanted` is read ahead from now on.
     pub fn prepare(launch: &Launch, wanted: &Wanted) -> Result<Self, Trouble> {
         let recipe = &launch.recipe;
-        let data = planaria_data::open(&recipe.data, recipe.seed).map_err(data_trouble)?;
+        let data = features::open(recipe, launch.size.threads as usize).map_err(data_trouble)?;
         same_data(launch, &data)?;
         let network = Network::of(recipe, launch.facts.input).map_err(Trouble::new)?;
         let runner = Runner::new(network, Settings::of(recipe, launch.size.threads as usize));

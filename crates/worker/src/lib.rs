@@ -13,6 +13,7 @@
 //! - [`links`], [`session`]: joined once: its links and threads, and the work until it ends
 //! - [`mail`]: what the threads of a session tell its main thread
 //! - [`run`]: one session after another
+//! - [`features`]: its data, as what a saved network makes of it where the recipe says so
 //! - [`coded`]: a worker of a coded run, from its block to its sessions
 
 pub mod ahead;
@@ -21,6 +22,7 @@ pub mod board;
 pub mod coded;
 pub mod duty;
 pub mod evaluate;
+pub mod features;
 pub mod links;
 pub mod mail;
 pub mod run;

@@ -4,7 +4,7 @@
 //! Never asks anybody for anything.
 
 use planaria_learn::linear::number::{Bounds, Number};
-use planaria_learn::linear::{Model, Stepping, Weights};
+use planaria_learn::linear::{Model, Stepping, Weights, plain};
 use planaria_numerics::coding::Error;
 use planaria_numerics::coding::exact::DataScale;
 use planaria_numerics::coding::scalar::Element;
@@ -26,6 +26,8 @@ pub struct Learner<E> {
     stepping: Stepping,
     weights: Weights,
     scale: DataScale,
+    /// Names of the data's columns, where they are known.
+    columns: Vec<String>,
     numbers: PhantomData<E>,
 }
 
@@ -39,7 +41,23 @@ impl<E: Value> Learner<E> {
         let stepping = Stepping::of(recipe);
         let weights = Weights::start(&model, &stepping);
         let scale = DataScale(recipe.train.code().and_then(|code| code.scale).unwrap_or(1));
-        Ok(Self { model, stepping, weights, scale, numbers: PhantomData })
+        Ok(Self { model, stepping, weights, scale, columns: Vec::new(), numbers: PhantomData })
+    }
+
+    /// With the names of the data's columns.
+    #[must_use]
+    pub fn naming(mut self, columns: Vec<String>) -> Self {
+        self.columns = columns;
+        self
+    }
+
+    /// What arithmetic found, with the column by its name: people know no numbers of columns.
+    pub fn explained(&self, error: &Error) -> Trouble {
+        let trouble = match self.columns.is_empty() {
+            true => Trouble::new(error),
+            false => Trouble::new(plain::named(error, &self.columns)),
+        };
+        Trouble { fix_input: true, ..trouble }
     }
 
     /// Goes on from a checkpoint's state.

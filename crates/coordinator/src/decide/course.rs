@@ -18,6 +18,9 @@ use planaria_recipe::train::{Monitor, Train};
 /// Lines of metrics by steps in a whole run, about.
 const STEP_LINES: u64 = 400;
 
+/// Checkpoints of a whole coded run, about.
+const CODED_CHECKPOINTS: u64 = 20;
+
 /// What does not change while a run trains.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Setup {
@@ -29,6 +32,8 @@ pub struct Setup {
     pub classification: bool,
     /// Whether there is a part to validate on.
     pub has_validation: bool,
+    /// Epochs between checkpoints, at least 1.
+    pub checkpoint_epochs: u64,
     /// Steps between checkpoints inside an epoch; 0: none.
     pub checkpoint_steps: u64,
     /// What the best epoch is chosen by.
@@ -48,6 +53,7 @@ impl Setup {
             steps_per_epoch: recipe.train.steps_per_epoch(facts.examples as usize) as u64,
             classification,
             has_validation: facts.validation > 0,
+            checkpoint_epochs: checkpoint_epochs(recipe),
             checkpoint_steps: recipe.output.checkpoint_steps,
             rule: Rule::new(recipe.train.early_stopping.as_ref(), classification),
             examples: facts.digest,
@@ -63,6 +69,16 @@ impl Setup {
     /// Steps between lines of metrics: a function of the recipe, so a resumed run writes the same.
     pub fn line_every(&self) -> u64 {
         self.steps().div_ceil(STEP_LINES).max(1)
+    }
+}
+
+/// Epochs between checkpoints, as a recipe says or as suits its method.
+fn checkpoint_epochs(recipe: &Recipe) -> u64 {
+    match (recipe.output.checkpoint_epochs, recipe.train.code()) {
+        (0, None) => 1,
+        // Its epochs may be single steps, and every step is kept by the coordinator anyway.
+        (0, Some(_)) => (recipe.train.epochs as u64).div_ceil(CODED_CHECKPOINTS),
+        (epochs, _) => epochs,
     }
 }
 
@@ -244,7 +260,14 @@ impl Course {
             state.stopped = verdict.stop;
         }
         self.unsaved = true;
-        self.due = Some((verdict.is_best, format!("epoch {epoch} is done")));
+        // The best by what was held out is worth keeping whenever it comes.
+        let is_due = epoch.is_multiple_of(self.setup.checkpoint_epochs.max(1))
+            || epoch >= self.setup.epochs
+            || self.state.stopped.is_some()
+            || (verdict.is_best && self.setup.has_validation);
+        if is_due {
+            self.due = Some((verdict.is_best, format!("epoch {epoch} is done")));
+        }
         let (validation_loss, validation_accuracy) = validation.unwrap_or_default();
         What::Epoch { figures, validation_loss, validation_accuracy, read, exact }
     }

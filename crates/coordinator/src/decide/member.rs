@@ -258,7 +258,9 @@ impl Members {
             let state = if *worker >= wanted { "leaving" } else { m.state(phase, shards) };
             let (state, examples_per_second, busy) = (state.into(), m.rate, m.busy);
             let machine = m.machine.clone();
-            WorkerPulse { worker: *worker, state, shards, examples_per_second, busy, machine }
+            let worker = *worker;
+            let (slot, rows) = (None, None);
+            WorkerPulse { worker, state, shards, examples_per_second, busy, machine, slot, rows }
         };
         let server = |(server, m): (u32, &Server)| {
             let state = match m.standing {

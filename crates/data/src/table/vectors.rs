@@ -40,7 +40,7 @@ pub(crate) fn open(data: &Data, seed: u64) -> Result<DataSet, Error> {
         set.validation.as_ref().map(|rows| part(rows, "data.validation")).transpose()?;
     let test = set.test.as_ref().map(|rows| part(rows, "data.test")).transpose()?;
     let encoder = Some(Arc::new(encoder));
-    Ok(DataSet { train, validation, test, facts, marks: set.marks, encoder })
+    Ok(DataSet { train, validation, test, facts, marks: set.marks, encoder, is_extracted: false })
 }
 
 /// All rows of another file, encoded as training rows were, such as for judging a saved model.

@@ -77,7 +77,8 @@ fn coded<E: Value>(
         build: launch.build.clone(),
         generation: launch.generation,
     };
-    let mut learner = Learner::new(recipe, facts.input)?;
+    let columns = launch.course.as_ref().map_or_else(Vec::new, |course| course.columns.clone());
+    let mut learner = Learner::new(recipe, facts.input)?.naming(columns);
     let start = start(launch.state.as_deref(), origin, &mut learner)?;
     Ok(Coded::new(setting, setup, learner, start, before))
 }

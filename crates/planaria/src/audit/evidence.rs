@@ -5,8 +5,9 @@
 use crate::audit::{Audit, Checkpoint, Reported, audit};
 use crate::failure::{Context, Result};
 use crate::run_dir::shelf;
-use crate::traces::report::{Report, weights_sha256};
+use crate::traces::report::{Report, weight_values, weights_sha256};
 use planaria_coordinator::journal;
+use planaria_recipe::Source;
 use std::path::Path;
 
 /// Audits the run in `folder`.
@@ -25,8 +26,17 @@ fn newest(folder: &Path) -> Option<Checkpoint> {
     Some(Checkpoint {
         step: found.manifest.step,
         generation: found.manifest.generation,
-        weights_sha256: weights_sha256(&weights.parameters, &weights.state),
+        weights_sha256: weights_sha256(
+            &weights.parameters,
+            weight_values(is_coded(&found.manifest.recipe), &weights.parameters, &weights.state),
+        ),
     })
+}
+
+/// Whether the recipe that a checkpoint carries is of a coded run.
+fn is_coded(recipe: &str) -> bool {
+    let source = Source::parse("the checkpoint's recipe", recipe.as_bytes(), &[]);
+    source.is_ok_and(|source| source.recipe().train.code().is_some())
 }
 
 fn reported(folder: &Path) -> Option<Reported> {

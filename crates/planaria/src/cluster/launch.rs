@@ -48,6 +48,10 @@ pub fn launch(
         commanded: clock::unix_seconds() - job.process.seconds(),
         listen: None,
         after: None,
+        columns: match recipe.train.code() {
+            Some(_) => job.data.feature_names(),
+            None => Vec::new(),
+        },
     };
     Ok(Launch {
         secret: secret.to_hex(),

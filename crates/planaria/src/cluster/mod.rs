@@ -11,6 +11,7 @@
 //! - [`pooling`]: what a pool is made of, and how its machines meet the others; [`providers`]: where
 //!   they come from
 //! - [`detached`]: a run whose controller is elsewhere; [`mirror`]: what is told of it
+//! - `page`: the run's page, written anew while it trains
 //! - [`control`]: how other commands find a live run
 
 pub mod console;
@@ -21,6 +22,7 @@ pub mod kept;
 pub mod launch;
 pub mod meeting;
 pub mod mirror;
+mod page;
 pub mod pooling;
 pub mod providers;
 mod steps;
@@ -37,6 +39,7 @@ use crate::training::identity::Identity;
 use crate::training::recorder::Recorder;
 use crate::training::run_loop::Job;
 use foreground::{Audience, Foreground};
+use page::Page;
 use planaria_coordinator::journal::{self, Journal};
 use planaria_fleet::ending::Ending;
 use planaria_fleet::local::Exit;
@@ -88,7 +91,9 @@ pub fn run(job: Job, size: Size, found: Option<Found<Checkpoint>>) -> Result<Fin
     let program = job.program.clone();
     let program = program.ok_or_else(|| Failure::failed("no program was found to start"))?;
     let pooling = Pooling::of(&job, &program)?;
-    let mut telling = Telling { recorder, story: Story::new(state) };
+    let page = Page::new(&job.run);
+    recorder.note(&format!("page {}", page.path().display()));
+    let mut telling = Telling { recorder, story: Story::new(state), page };
     let passport = match &pooling {
         None => Passport::plain(secret),
         Some(pooling) => {
@@ -145,17 +150,20 @@ struct Watch {
 struct Telling {
     recorder: Recorder,
     story: Story,
+    page: Page,
 }
 
 impl Audience for Telling {
     fn event(&mut self, event: &Event) -> Result<()> {
         self.story.take(event);
         self.recorder.take(event);
+        self.page.take(event, self.recorder.lines());
         Ok(())
     }
 
     fn pulse(&mut self, pulse: &Pulse) {
         self.recorder.pulse(pulse);
+        self.page.pulse(pulse, self.recorder.lines());
     }
 
     fn note(&mut self, note: &str) {
@@ -221,7 +229,7 @@ impl Watch {
     /// Writes the last files from what the events and the last checkpoint hold.
     fn finish(self, size: Size, trained: Result<()>) -> Result<Finished> {
         let (outcome, reason, failure) = self.outcome(trained);
-        let Self { job, telling: Telling { recorder, mut story }, generations, .. } = self;
+        let Self { job, telling: Telling { recorder, mut story, .. }, generations, .. } = self;
         let generation = generations.1;
         let weights = match job.run.shelf(job.plan.recipe.output.keep).named("last") {
             Ok(checkpoint) => {

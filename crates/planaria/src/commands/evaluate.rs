@@ -6,15 +6,17 @@ use crate::commands::print;
 use crate::failure::{Context, Failure, Result};
 use crate::library::size::threads;
 use crate::progress::{Progress, Style, patiently};
-use crate::run_dir::model_file::{Description, TableModel, read_tensors};
 use crate::run_dir::{find, run_id, shelf, unreadable};
 use crate::scripts;
 use crate::traces::number::{grouped, percent, short};
-use crate::traces::report::{Outcome, Report, positive, weights_sha256};
+use crate::traces::report::{Outcome, Report, positive, weight_values, weights_sha256};
 use crate::training::evaluation::{evaluate, failure};
 use planaria_data::{Part, Role, Target, open_part, table};
-use planaria_learn::{Network, Scores, Settings, Trainer};
+use planaria_learn::linear::Weights as LinearWeights;
+use planaria_learn::saved::{Description, read_tensors, read_wide};
+use planaria_learn::{Scores, Settings, Trainer};
 use planaria_recipe::train::Optimizer;
+use planaria_worker::features::TableModel;
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::Path;
@@ -27,7 +29,7 @@ pub fn run(options: &cli::Evaluate, style: Style) -> Result<()> {
     })?;
     let description = describe(&folder)?;
     let threads = threads(options.threads, 0);
-    let mut trainer = load(&folder, &description, options.checkpoint, threads)?;
+    let (mut trainer, sha256) = load(&folder, &description, options.checkpoint, threads)?;
     let part = examples(options, &description, style)?;
     let outputs = trainer.network().output().len();
     fits(&description, &part, &options.data, outputs)?;
@@ -47,7 +49,7 @@ pub fn run(options: &cli::Evaluate, style: Style) -> Result<()> {
     document["examples_per_second"] = json!(scores.examples() as f64 / seconds);
     document["engine"] = json!(trainer.engine());
     document["threads"] = json!(trainer.threads());
-    document["weights_sha256"] = json!(weights_sha256(trainer.parameters(), trainer.state()));
+    document["weights_sha256"] = json!(sha256);
     print(&format!("{document:#}\n"))
 }
 
@@ -77,10 +79,12 @@ fn no_model(folder: &Path) -> String {
 
 /// The examples to score: the test files of a folder, else those for training.
 fn examples(options: &cli::Evaluate, description: &Description, style: Style) -> Result<Part> {
-    if let Some(TableModel { section, encoder }) = &description.table {
+    if let Some(table) = &description.table {
+        let TableModel { section, encoder } = TableModel::from_value(table)
+            .map_err(|why| Failure::user(format!("`model.yaml`: {why}")))?;
         let path = Path::new(&options.data);
         let text = format!("reading {}", options.data);
-        let open = || table::open_encoded(path, description.format, section, encoder);
+        let open = || table::open_encoded(path, description.format, &section, &encoder);
         return patiently(style, &text, open).map_err(failure);
     }
     let open = |role| open_part(&options.data, description.format, role, description.seed);
@@ -102,24 +106,40 @@ fn examples(options: &cli::Evaluate, description: &Description, style: Style) ->
     Ok(part)
 }
 
-/// The network with the weights asked for.
-fn load(folder: &Path, description: &Description, which: Which, threads: usize) -> Result<Trainer> {
-    let shape = description.shape().map_err(Failure::user)?;
-    let network = Network::new(&description.layers, shape).map_err(Failure::user)?;
-    let (parameters, state) = match which {
+/// The network with the weights asked for, and the hash that reports tell them by.
+fn load(
+    folder: &Path,
+    description: &Description,
+    which: Which,
+    threads: usize,
+) -> Result<(Trainer, String)> {
+    let network = description.network().map_err(Failure::user)?;
+    let path = folder.join("model.safetensors");
+    let unfit = |why: String| Failure::user(format!("`{}`: {why}", path.display()));
+    let bytes = std::fs::read(&path).context(|| format!("cannot read `{}`", path.display()))?;
+    let (mut parameters, mut state) = read_tensors(&bytes, &network).map_err(unfit)?;
+    // What was left as it was is no part of what was trained.
+    let (below, kept) = description.frozen_counts().map_err(Failure::user)?;
+    let own = match which {
         Which::Model => {
-            let path = folder.join("model.safetensors");
-            let bytes =
-                std::fs::read(&path).context(|| format!("cannot read `{}`", path.display()))?;
-            read_tensors(&bytes, &network)
-                .map_err(|why| Failure::user(format!("`{}`: {why}", path.display())))?
+            let linear = read_wide(&bytes).map_err(unfit)?;
+            // A linear model's values are the bits of the same weights.
+            let values = linear.map(|values| LinearWeights { values, slots: vec![] });
+            let values = values.map_or_else(|| state[kept..].to_vec(), |w| w.weight_state());
+            weights_sha256(&parameters[below..], &values)
         }
         Which::Last | Which::Best => {
             let named = shelf(folder, 1).named(which.name());
             let weights = named.map_err(unreadable)?.weights;
-            // A linear model's state is the bits of the same weights.
-            let has_state = network.state_count() > 0;
-            (weights.parameters, if has_state { weights.state } else { Vec::new() })
+            parameters.truncate(below);
+            parameters.extend_from_slice(&weights.parameters);
+            let is_linear = network.state_count() == kept && !weights.state.is_empty();
+            if !is_linear {
+                state.truncate(kept);
+                state.extend_from_slice(&weights.state);
+            }
+            let values = weight_values(is_linear, &weights.parameters, &weights.state);
+            weights_sha256(&weights.parameters, values)
         }
     };
     if let Some(value) = parameters.iter().chain(&state).find(|v| !v.is_finite()) {
@@ -144,7 +164,7 @@ fn load(folder: &Path, description: &Description, which: Which, threads: usize) 
     trainer
         .restore(&weights)
         .map_err(|e| Failure::user(format!("the weights do not fit `model.yaml`: {e}")))?;
-    Ok(trainer)
+    Ok((trainer, own))
 }
 
 /// Whether the network can be asked about these examples.

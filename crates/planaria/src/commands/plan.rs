@@ -13,9 +13,10 @@ use crate::library::size::{cluster_size, memory_bytes, training_threads};
 use crate::library::survey::{check_output, data_facts, finding};
 use crate::library::{first_deal, processes};
 use crate::traces::number::{bytes, grouped};
-use planaria_data::{Facts, peek};
+use planaria_data::Facts;
 use planaria_protocol::launch::Size;
 use planaria_recipe::{Plan, Source, is_job};
+use planaria_worker::features;
 use serde_json::{Value, json};
 use std::fmt::Write;
 
@@ -29,7 +30,7 @@ pub fn run(options: &cli::Plan) -> Result<()> {
     }
     let (mut broken, mut facts) = (None, None);
     let planned = Source::load_and_plan(&options.recipe.recipe, &options.recipe.sets, |recipe| {
-        let seen = finding(peek(&recipe.data, recipe.seed), recipe, &mut broken)?;
+        let seen = finding(features::peek(recipe), recipe, &mut broken)?;
         Ok(data_facts(facts.insert(seen)))
     });
     let (source, plan) =

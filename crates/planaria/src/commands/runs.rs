@@ -39,18 +39,24 @@ pub fn run(options: &cli::Runs, style: Style) -> Result<()> {
     print(&table(&names, &runs, clock::unix_seconds()))
 }
 
+/// Columns of numbers, which end below each other.
+const NUMBERS: std::ops::RangeInclusive<usize> = 3..=7;
+/// The column that is there where a run has a figure for it.
+const F1: usize = 5;
+
 fn table(names: &[String], runs: &[History], now: f64) -> String {
-    let head = ["run", "recipe", "state", "steps", "accuracy", "loss", "workers", "started"];
+    let head = ["run", "recipe", "state", "steps", "accuracy", "F1", "loss", "workers", "started"];
     let mut rows = vec![head.map(String::from)];
     rows.extend(names.iter().zip(runs).map(|(name, run)| row(name, run, now)));
     let width = |i: usize| rows.iter().map(|row| row[i].chars().count()).max().unwrap_or(0);
-    let widths: [usize; 8] = std::array::from_fn(width);
+    let widths: [usize; 9] = std::array::from_fn(width);
+    let has_f1 = runs.iter().any(|run| run.f1.is_some());
     let mut text = String::new();
     for row in &rows {
-        let cells = row.iter().zip(widths).enumerate().map(|(i, (cell, width))| match i {
-            // Numbers end below each other.
-            3..=6 => format!("{cell:>width$}"),
-            _ => format!("{cell:<width$}"),
+        let cells = row.iter().zip(widths).enumerate().filter(|(i, _)| has_f1 || *i != F1);
+        let cells = cells.map(|(i, (cell, width))| match NUMBERS.contains(&i) {
+            true => format!("{cell:>width$}"),
+            false => format!("{cell:<width$}"),
         });
         text += cells.collect::<Vec<_>>().join("  ").trim_end();
         text.push('\n');
@@ -58,7 +64,7 @@ fn table(names: &[String], runs: &[History], now: f64) -> String {
     text
 }
 
-fn row(name: &str, run: &History, now: f64) -> [String; 8] {
+fn row(name: &str, run: &History, now: f64) -> [String; 9] {
     let steps = match run.steps {
         // How many there will be is for a script alone to know.
         0 if run.step > 0 => grouped(run.step),
@@ -74,6 +80,7 @@ fn row(name: &str, run: &History, now: f64) -> [String; 8] {
         },
         steps,
         run.accuracy.map_or_else(String::new, percent),
+        run.f1.map_or_else(String::new, percent),
         run.loss.map_or_else(String::new, loss),
         if run.workers == 0 { String::new() } else { run.workers.to_string() },
         run.started.map_or_else(String::new, |started| ago(now - started)),
@@ -92,7 +99,13 @@ mod tests {
         run.recipe = "a longer name".into();
         (run.step, run.steps, run.workers) = (12, 1200, 3);
         (run.accuracy, run.loss, run.started) = (Some(0.98765), Some(0.05), Some(1000.0));
-        let text = table(&["net-1".into(), "s/2-workers".into()], &[run, empty], 1090.0);
+        let names = ["net-1".into(), "s/2-workers".into()];
+        let mut binary = run.clone();
+        binary.f1 = Some(0.474);
+        let text = table(&names, &[binary, empty.clone()], 1090.0);
+        assert!(text.contains("accuracy      F1    loss"), "{text}");
+        assert!(text.contains("98.77%  47.40%  0.0500"), "{text}");
+        let text = table(&names, &[run, empty], 1090.0);
         assert_eq!(
             text,
             "run          recipe         state      steps  accuracy    loss  workers  started\n\

@@ -141,8 +141,9 @@ fn text(
             }
             if let Some(part) = run.scored_on {
                 let accuracy = run.accuracy.map(|v| format!("accuracy {}, ", percent(v)));
+                let f1 = run.f1.map_or_else(String::new, |v| format!("F1 {}, ", percent(v)));
                 let loss = run.loss.map_or_else(String::new, |v| format!("loss {}", loss(v)));
-                add(part, accuracy.unwrap_or_default() + &loss);
+                add(part, accuracy.unwrap_or_default() + &f1 + &loss);
             }
             if let Some(step) = run.saved_step {
                 add("saved", format!("step {}", grouped(step)));

@@ -3,9 +3,11 @@
 //! Owns how errors of the data become mistakes in the recipe. Never reads an example.
 
 use crate::failure::{Failure, Result};
+use crate::library::size::threads;
 use crate::progress::{Style, patiently};
 use planaria_data::{DataSet, Error, Facts, Kind};
 use planaria_recipe::{DataFacts, Diagnostics, Finding, Recipe, Source};
+use planaria_worker::features;
 use std::path::Path;
 
 /// What the recipe checker needs to know of opened data.
@@ -28,7 +30,7 @@ impl Survey {
     /// Opens the data of a recipe: facts of it, or a mistake at the key that named it.
     pub fn open(&mut self, recipe: &Recipe, style: Style) -> Result<DataFacts, Vec<Finding>> {
         let text = format!("reading {}", recipe.data.train);
-        let opened = patiently(style, &text, || planaria_data::open(&recipe.data, recipe.seed));
+        let opened = patiently(style, &text, || features::open(recipe, threads(None, 0)));
         let facts = finding(opened, recipe, &mut self.broken).map(|data| self.data.insert(data))?;
         Ok(data_facts(&facts.facts))
     }

@@ -14,6 +14,8 @@ fn pulse(workers: u32, servers: u32) -> Pulse {
         examples_per_second: Some(8402.4 - f64::from(worker)),
         busy: Some(0.91 - 0.4 * f64::from(worker % 2)),
         machine: None,
+        slot: None,
+        rows: None,
     };
     let server = |server| ServerPulse {
         server,

@@ -8,6 +8,7 @@ use crate::failure::{Context, Result};
 use crate::run_dir::lock::Holder;
 use crate::run_dir::run_id;
 use crate::scripts::story::Story;
+use crate::traces::report::positive;
 use planaria_coordinator::journal;
 use planaria_protocol::event::{Event, Figures, What};
 use planaria_protocol::message::HeldOut;
@@ -86,7 +87,9 @@ pub struct History {
     pub loss: Option<f64>,
     /// The newest accuracy, of classification.
     pub accuracy: Option<f64>,
-    /// What these two are of: `training`, `validation` or `test`.
+    /// F1 of the positive class, of two, where these two are of final weights.
+    pub f1: Option<f64>,
+    /// What these are of: `training`, `validation` or `test`.
     pub scored_on: Option<&'static str>,
     /// The newest training speed.
     pub examples_per_second: Option<f64>,
@@ -168,6 +171,7 @@ impl History {
             steps: 0,
             loss: None,
             accuracy: None,
+            f1: None,
             scored_on: None,
             examples_per_second: None,
             saved_step: None,
@@ -215,14 +219,17 @@ impl History {
                 self.epochs_done = figures.epoch;
                 if validation_loss.is_some() {
                     (self.loss, self.accuracy) = (*validation_loss, *validation_accuracy);
+                    self.f1 = None;
                     self.scored_on = Some("validation");
                 }
             }
             What::Saved { step, .. } => {
                 (self.saved_step, self.not_saved) = (Some(*step), None);
             }
-            What::Scored { part, loss, accuracy, .. } => {
+            What::Scored { part, loss, accuracy, scores, .. } => {
                 (self.loss, self.accuracy) = (*loss, *accuracy);
+                let scores = serde_json::from_value(scores.clone()).ok();
+                self.f1 = scores.and_then(|scores| positive(&scores, &[])).map(|p| p.f1);
                 self.scored_on = Some(match part {
                     HeldOut::Validation => "validation",
                     HeldOut::Test => "test",

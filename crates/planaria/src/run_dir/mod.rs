@@ -6,13 +6,10 @@
 //! # Layout
 //! - [`lock`]: which process works on a run; [`history`]: what became of it so far
 //! - [`metrics`]: `metrics.jsonl`, the figures along the way
-//! - [`model_file`], [`safetensors`]: the trained network
 
 pub mod history;
 pub mod lock;
 pub mod metrics;
-pub mod model_file;
-pub mod safetensors;
 
 use crate::clock;
 use crate::failure::{Context, Failure, Result};

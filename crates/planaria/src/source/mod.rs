@@ -19,6 +19,7 @@ use planaria_protocol::message::{Agent, Join, Trouble};
 use planaria_recipe::Recipe;
 use planaria_recipe::train::CodedPrecision;
 use planaria_worker::bench::{data_trouble, same_data};
+use planaria_worker::features;
 use rows::Rows;
 use sha2::{Digest, Sha256};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -108,7 +109,7 @@ impl Source {
 
 fn open(launch: &Launch) -> Opened {
     let recipe = &launch.recipe;
-    let data = planaria_data::open(&recipe.data, recipe.seed).map_err(data_trouble)?;
+    let data = features::open(recipe, launch.size.threads as usize).map_err(data_trouble)?;
     same_data(launch, &data)?;
     rows::of(recipe, &launch.facts, data)
 }

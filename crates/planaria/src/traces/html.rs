@@ -87,7 +87,12 @@ fn cards(html: &mut String, report: &Report) {
         figures.extend(value.map(|value| (value, label)));
     };
     add(report.accuracy.map(percent), format!("{part} accuracy"));
-    add(report.f1.map(percent), format!("{part} F1, mean over classes"));
+    match &report.positive {
+        Some(positive) => {
+            add(Some(percent(positive.f1)), format!("{part} F1 of `{}`", positive.class));
+        }
+        None => add(report.f1.map(percent), format!("{part} F1, mean over classes")),
+    }
     add(report.mse.map(short), format!("{part} mean squared error"));
     add(report.mae.map(short), format!("{part} mean absolute error"));
     add(report.loss.map(short), format!("{part} loss"));
@@ -111,7 +116,8 @@ fn cards(html: &mut String, report: &Report) {
     html.push_str("</div>\n");
 }
 
-fn charts(html: &mut String, lines: &[Line]) {
+/// Curves of what was measured while the run trained.
+pub(super) fn charts(html: &mut String, lines: &[Line]) {
     let points = |span: Span, of: fn(&Line) -> Option<f64>| -> Vec<(f64, f64)> {
         let of_span = lines.iter().filter(|l| l.span == span);
         of_span.filter_map(|l| Some((l.step as f64, of(l)?))).collect()

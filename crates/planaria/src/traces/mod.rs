@@ -5,12 +5,14 @@
 //!
 //! # Layout
 //! - [`report`]: `report.json`; [`html`], [`chart`]: the same as a page
+//! - [`live`]: `live.html`, a run on many machines while it trains
 //! - [`scaling`]: `scaling.json` and `scaling.html`, of several runs
 //! - [`tensorboard`]: event files
 //! - [`number`]: numbers as people read them
 
 pub mod chart;
 pub mod html;
+pub mod live;
 pub mod number;
 pub mod report;
 pub mod scaling;

@@ -365,6 +365,15 @@ pub fn efficiency(audit: &Audit, state: &State, workers: u32) -> Option<f64> {
     finite(1.0 - lost / (training + superseded)).map(|share| share.max(0.0))
 }
 
+/// What of a state belongs to the weights: all of a network's; of a linear model's, which goes on
+/// with the optimizer's, the bits of its weights.
+pub fn weight_values<'a>(is_coded: bool, parameters: &[f32], state: &'a [f32]) -> &'a [f32] {
+    match is_coded {
+        true => &state[..state.len().min(2 * parameters.len())],
+        false => state,
+    }
+}
+
 /// Hex SHA-256 over the little-endian f32 parameters in plan order, then the state.
 pub fn weights_sha256(parameters: &[f32], state: &[f32]) -> String {
     let mut hash = Sha256::new();

@@ -9,9 +9,11 @@ use crate::clock::{self, Stopwatch};
 use crate::failure::{Context, Failure, Result};
 use crate::run_dir::RunDir;
 use crate::run_dir::metrics::{self, Line};
-use crate::run_dir::model_file::Description;
 use crate::traces::html;
-use crate::traces::report::{Ending, Facts, Outcome, Report, peak_memory_bytes, weights_sha256};
+use crate::traces::report::{
+    Ending, Facts, Outcome, Report, peak_memory_bytes, weight_values, weights_sha256,
+};
+use crate::training::evaluation::failure;
 use crate::training::linear;
 use crate::training::run_loop::{Session, classes, network, unwritten};
 use planaria_coordinator::decide::course::End;
@@ -20,11 +22,13 @@ use planaria_coordinator::journal;
 use planaria_data::table::Encoder;
 use planaria_learn::Scores;
 use planaria_learn::linear::{Stepping, Weights};
+use planaria_learn::saved::Description;
 use planaria_protocol::event::What;
 use planaria_protocol::message::HeldOut;
 use planaria_protocol::state::State;
 use planaria_recipe::Plan;
 use planaria_recipe::train::{CodedPrecision, Optimizer, Sgd};
+use planaria_worker::features::{Saved, TableModel};
 
 /// A session's result.
 #[derive(Debug)]
@@ -85,14 +89,8 @@ impl Results<'_> {
     /// Writes the last files; `report` is [`Results::report`]'s.
     pub fn write(&self, run: &RunDir, report: &Report) -> Result<()> {
         if report.outcome != Outcome::Failed {
-            let description = Description::new(self.plan, self.facts.classes.clone())
-                .encoded(self.encoder, self.plan.recipe.data.table.as_ref());
-            let network = network(self.plan)?;
-            self.write_linear(run)?;
-            let tensors =
-                description.tensors(&network, self.parameters, self.values, &report.run_id);
-            run.write("model.safetensors", &tensors)?;
-            run.write("model.yaml", description.to_yaml().as_bytes())?;
+            let wide = self.write_linear(run)?;
+            self.write_model(run, wide.as_deref(), &report.run_id)?;
         }
         // Whatever became of the file on the way, it ends as the events have it.
         let path = run.file("metrics.jsonl");
@@ -107,27 +105,53 @@ impl Results<'_> {
 impl Results<'_> {
     /// What of the state is weights.
     fn weight_values(&self) -> &[f32] {
-        match self.plan.recipe.train.code() {
-            Some(_) => &self.values[..self.values.len().min(2 * self.parameters.len())],
-            None => self.values,
-        }
+        let is_coded = self.plan.recipe.train.code().is_some();
+        weight_values(is_coded, self.parameters, self.values)
     }
 
-    /// The weights of a linear model by the names of their features, in full.
-    fn write_linear(&self, run: &RunDir) -> Result<()> {
+    /// The network, with what it stands on; `wide` are a linear model's weights in full.
+    fn write_model(&self, run: &RunDir, wide: Option<&[f64]>, run_id: &str) -> Result<()> {
+        let recipe = &self.plan.recipe;
+        let mut description = Description::new(self.plan, self.facts.classes.clone());
+        description.table = self.encoder.map(|encoder| {
+            let section = recipe.data.table.clone().unwrap_or_default();
+            TableModel { section, encoder: encoder.clone() }.to_value()
+        });
+        let (mut parameters, mut state) = (Vec::new(), Vec::new());
+        if let Some(features) = &recipe.model.features {
+            let saved = Saved::read(features, 1).map_err(failure)?;
+            let (below, kept) = saved.frozen.weights();
+            (parameters, state) = (below.to_vec(), kept.to_vec());
+            description = description.on(&saved.frozen);
+        }
+        let network = description.network().map_err(Failure::user)?;
+        parameters.extend_from_slice(self.parameters);
+        // A linear model has no state of its own: its values are the bits of its weights.
+        state.extend(self.values.iter().take(network.state_count() - state.len()));
+        let tensors = description.tensors(&network, (&parameters, &state), wide, run_id);
+        run.write("model.safetensors", &tensors)?;
+        run.write("model.yaml", description.to_yaml().as_bytes())
+    }
+
+    /// The weights of a linear model by the names of their features, in full; gives them, where it
+    /// is one.
+    fn write_linear(&self, run: &RunDir) -> Result<Option<Vec<f64>>> {
         if self.plan.recipe.train.code().is_none() {
-            return Ok(());
+            return Ok(None);
         }
         let (model, _) = linear::model(self.plan, &self.facts.classes)?;
         let names: Vec<String> = match self.encoder {
-            Some(encoder) => encoder.features().into_iter().map(|f| f.name).collect(),
-            None => (0..model.features).map(|i| i.to_string()).collect(),
+            Some(encoder) if self.plan.recipe.model.features.is_none() => {
+                encoder.features().into_iter().map(|f| f.name).collect()
+            }
+            _ => (0..model.features).map(|i| i.to_string()).collect(),
         };
         let plain = Stepping::new(&Optimizer::Sgd(Sgd::default()), 0.0, None);
         let weights = Weights::restore(&model, &plain, self.weight_values())
             .map_err(|e| Failure::failed(format!("the weights do not fit the model: {e}")))?;
         let text = linear::weights_csv(&model, &weights.values, &names, &self.facts.classes);
-        run.write("weights.csv", text.as_bytes())
+        run.write("weights.csv", text.as_bytes())?;
+        Ok(Some(weights.values))
     }
 }
 

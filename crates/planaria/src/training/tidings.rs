@@ -49,10 +49,10 @@ impl Tidings {
                 // What becomes of a server's loss is told with `Recovered`.
                 agent
                     .starts_with("worker-")
-                    .then(|| Note(format!("{agent} was lost ({how}); its shards go to the others")))
+                    .then(|| Note(format!("{agent} was lost ({how}); its work goes to the others")))
             }
             What::Suspected { agent, step, seconds, .. } => Some(Note(format!(
-                "{agent} is late (by {} at step {}); its shards go to the others",
+                "{agent} is late (by {} at step {}); its work goes to the others",
                 duration(*seconds),
                 grouped(step + 1)
             ))),
@@ -181,7 +181,7 @@ mod tests {
         for (what, expect) in [
             (
                 lost("worker-2", "killed by signal 9 (out of memory, or kill -9)"),
-                Some("worker-2 was lost (killed by signal 9); its shards go to the others"),
+                Some("worker-2 was lost (killed by signal 9); its work goes to the others"),
             ),
             (lost("server-0", "killed by signal 9"), None),
             (recovered(0), Some("server-0 was lost; going on after step 1,234 under generation 3")),

@@ -73,6 +73,14 @@ fn train(place: &Place, workers: &str, more: &[&str]) -> Value {
     ended(place, &[&["train", "table.yaml", "--json", "--workers", workers], more].concat())
 }
 
+/// Runs a command to its end, next to what there is; what it printed.
+#[track_caller]
+fn ended_in(place: &Place, arguments: &[&str]) -> Value {
+    let output = command(place, arguments).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", talk(&output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
 #[track_caller]
 fn ended(place: &Place, arguments: &[&str]) -> Value {
     let _ = fs::remove_dir_all(place.path().join("runs"));
@@ -114,6 +122,77 @@ fn same(report: &Value, expected: &Value) {
     for key in ["outcome", "steps", "accuracy", "confusion", "weights_sha256"] {
         assert_eq!(report[key], expected[key], "{key}");
     }
+}
+
+#[test]
+fn a_product_that_could_leave_the_range_stops_the_run_and_names_the_column() {
+    let place = place();
+    let table = "data.table={label: answer, positive: yes, one_hot: [colour], standardize: false}";
+    // Small enough to be held, too large for what weights make of it.
+    let large = rows(400, &["no", "yes"]).replace(",99,", ",90000,");
+    fs::write(place.path().join("rows.csv"), large).unwrap();
+    let sets = ["--set", table, "--set", "train.optimizer={sgd: {learning_rate: 0.9}}"];
+    for workers in ["1", "4"] {
+        let base = ["train", "table.yaml", "--workers", workers];
+        let output = command(&place, &[&base, &sets[..]].concat()).output().unwrap();
+        let said = talk(&output);
+        assert_ne!(output.status.code(), Some(0), "{said}");
+        assert!(said.contains("could reach 2^") && said.contains("is `size`"), "{workers}: {said}");
+        fs::remove_dir_all(place.path().join("runs")).unwrap();
+    }
+}
+
+#[test]
+fn a_head_on_a_frozen_network_is_the_same_bytes_on_machines_that_are_lost() {
+    let place = place();
+    let network = "name: net\nseed: 2\ndata: {train: digits, examples: 1000, validation: null}\n\
+        model: {layers: [{Conv2D: {filters: 4, kernel_size: 3, strides: 2, activation: relu}}, \
+        BatchNormalization, Flatten, {Dense: {units: 12, activation: relu}}, {Dense: {units: 10}}]}\n\
+        train: {epochs: 4, batch: 25, optimizer: {adam: {}}}\noutput: {dir: nets}\n";
+    fs::write(place.path().join("net.yaml"), network).unwrap();
+    ended(&place, &["train", "net.yaml", "--json"]);
+    let net = fs::read_dir(place.path().join("nets")).unwrap().next().unwrap().unwrap().path();
+    let name = fs::read_to_string(place.path().join("table.yaml")).unwrap();
+    let head = format!(
+        "{}\nseed: 3\ndata: {{train: digits, examples: 900, test: 0.2, validation: null}}\n\
+         model: {{features: {{from: {}}}, layers: [{{Dense: {{units: 10}}}}]}}\n\
+         train:\n  method: coded\n  epochs: 200\n  \
+         coded: {{threshold: 2, machines: 4, precision: exact, scale: 256}}\n  \
+         optimizer: {{sgd: {{learning_rate: 0.1, momentum: 0.9}}}}\n",
+        name.lines().next().unwrap(),
+        net.display()
+    );
+    fs::write(place.path().join("table.yaml"), head).unwrap();
+    let expected = alone(&place, &[]);
+    let live = live(&place, "4", &[]);
+    live.reach(1, 20);
+    signal(live.process("worker", "2").pid, "KILL");
+    let report = finish(live);
+    same(&report, &expected);
+    assert!(report["accuracy"].as_f64() > Some(0.4), "{report:#}");
+
+    // Raw examples go in; what was trained is known by the hash in the report.
+    let run = place.only_run();
+    for which in ["model", "last"] {
+        let run = run.to_str().unwrap();
+        let asked = ["evaluate", run, "--data", "digits", "--checkpoint", which, "--json"];
+        let scores = ended_in(&place, &asked);
+        assert_eq!(scores["weights_sha256"], report["weights_sha256"], "{which}");
+        assert!(scores["accuracy"].as_f64() > Some(0.4), "{scores:#}");
+    }
+    let refused = |set: &str, expect: &str| {
+        let output = command(&place, &["plan", "table.yaml", "--set", set]).output().unwrap();
+        let said = talk(&output);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(expect), "{said}");
+    };
+    refused("model.features.from=nowhere", "there is no run `nowhere`");
+    refused("model.features.layers=9", "it has 5 layers");
+    refused(
+        "data={train: rows.csv, format: csv, table: {label: answer, one_hot: [colour]}}",
+        "takes examples of 28×28",
+    );
+    refused("data.normalize={mean: [0.5]}", "scales as the saved network was trained");
 }
 
 #[test]

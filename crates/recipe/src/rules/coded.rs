@@ -97,7 +97,7 @@ fn settings(recipe: &Recipe, code: &Coded, found: &mut Vec<Finding>) {
             "leave it out",
         );
     }
-    if recipe.data.augment != Augment::default() {
+    if recipe.data.augment != Augment::default() && recipe.model.features.is_none() {
         refuse(
             "data.augment",
             "`data.augment` changes examples, but coded data are stored once",
@@ -127,8 +127,8 @@ fn settings(recipe: &Recipe, code: &Coded, found: &mut Vec<Finding>) {
 
 /// One dense layer, on flat examples.
 fn model(recipe: &Recipe, found: &mut Vec<Finding>) {
-    let hint = "write `layers: [{Dense: {units: 1}}]` (images: `Flatten` first), or use `method: \
-                sync`";
+    let hint = "write `layers: [{Dense: {units: 1}}]` (images: `Flatten` first), put a trained \
+                network under it with `features: {from: RUN}`, or use `method: sync`";
     let Some(layers) = &recipe.model.layers else {
         if recipe.model.preset.is_some() {
             let message = "`method: coded` trains linear models, but `preset` names a network";

@@ -46,6 +46,7 @@ pub struct Member {
     pub scores_with: Option<u64>,
     /// The revocation that it has not answered: it was late.
     pub revoking: Option<u64>,
+    rows: u64,
     rate: Option<f64>,
     busy: Option<f64>,
 }
@@ -73,6 +74,7 @@ impl Member {
 
     /// It told its pace.
     pub fn pace(&mut self, rows: u64, busy_seconds: f64, waiting_seconds: f64) {
+        self.rows += rows;
         if busy_seconds > 0.0 {
             blend(&mut self.rate, rows as f64 / busy_seconds);
             blend(&mut self.busy, busy_seconds / (busy_seconds + waiting_seconds));
@@ -108,6 +110,8 @@ impl Member {
             examples_per_second: self.rate,
             busy: self.busy,
             machine: self.machine.clone(),
+            slot: self.slot.map(|slot| slot.0),
+            rows: self.has_joined().then_some(self.rows),
         }
     }
 }

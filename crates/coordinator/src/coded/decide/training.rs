@@ -45,7 +45,8 @@ impl<E: Value> Coded<E> {
             Standing::Ready(arranged) => arranged,
         };
         self.unpause(now);
-        let weights = self.learner.weights(self.bounds.as_ref()).map_err(trouble)?;
+        let weights = self.learner.weights(self.bounds.as_ref());
+        let weights = weights.map_err(|e| self.learner.explained(&e))?;
         let iteration = Iteration::new(arranged.plan.clone());
         self.previous = Some(arranged);
         let weights = Arc::new(E::bytes(&weights));
@@ -173,7 +174,8 @@ impl<E: Value> Coded<E> {
         let (step, epoch) = (self.course.state().step, self.course.state().epoch);
         if let Some(bounds) = &self.bounds {
             for (largest, sum) in sizes {
-                bounds.columns().check_sizes(largest, sum).map_err(trouble)?;
+                let checked = bounds.columns().check_sizes(largest, sum);
+                checked.map_err(|e| self.learner.explained(&e))?;
             }
         }
         let rate = self.course.learning_rate(step);

@@ -11,6 +11,7 @@ fn setup(epochs: u64, checkpoint_steps: u64, patience: Option<u64>) -> Setup {
         steps_per_epoch: BATCHES,
         classification: true,
         has_validation: true,
+        checkpoint_epochs: 1,
         checkpoint_steps,
         rule: Rule { monitor: Monitor::Accuracy, patience, min_delta: 0.0 },
         examples: (0..2 * BATCHES).collect(),
@@ -216,4 +217,43 @@ fn a_pulse_says_how_long_it_will_take() {
     course.stepped(105.0, &done);
     let pulse = course.pulse("training", 106.0);
     assert_eq!((pulse.step, pulse.epoch, pulse.seconds_left), (4, 2, Some(10.0)));
+}
+
+#[test]
+fn checkpoints_come_every_so_many_epochs_and_at_the_end() {
+    let saves = |setup: Setup, stop_at: Option<u64>| {
+        let mut course = Course::new(setup, State::default());
+        let mut saved = Vec::new();
+        for _ in 0..100 {
+            match course.next() {
+                Next::Train(_) => {
+                    let read = course.setup().examples;
+                    let done = Done { loss_sum: 1.0, correct: 1, examples: 1, seconds: 0.1, read };
+                    course.stepped(1.0, &done);
+                    if stop_at == Some(course.state().step) {
+                        course.stop();
+                    }
+                }
+                Next::Validate => {
+                    course.validated(1.0, None);
+                }
+                Next::Save { .. } => {
+                    saved.push(course.state().step);
+                    course.saved();
+                }
+                Next::End(_) => return saved,
+            }
+        }
+        saved
+    };
+    let every = |checkpoint_epochs| Setup {
+        checkpoint_epochs,
+        has_validation: false,
+        steps_per_epoch: 1,
+        ..setup(7, 0, None)
+    };
+    assert_eq!(saves(every(1), None), [1, 2, 3, 4, 5, 6, 7]);
+    assert_eq!(saves(every(3), None), [3, 6, 7]);
+    assert_eq!(saves(every(100), None), [7]);
+    assert_eq!(saves(every(3), Some(5)), [3, 5], "nothing is lost by a stop");
 }

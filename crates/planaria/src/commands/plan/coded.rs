@@ -103,7 +103,10 @@ impl Costs {
             let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:>width$}"));
             let _ = writeln!(text, "  {}", cells.collect::<Vec<_>>().join("  "));
         }
-        text.push_str("  each machine, for one step; decoding as a share of all multiply-adds\n\n");
+        text.push_str(
+            "  each machine, for one step; as much is received as sent; decoding as a share of all \
+             multiply-adds\n\n",
+        );
         text
     }
 

@@ -1,4 +1,4 @@
-//! The safetensors format: named little-endian f32 tensors in one file.
+//! The safetensors format: named little-endian tensors of floats in one file.
 //!
 //! Owns the bytes (<https://huggingface.co/docs/safetensors>): a u64 length, a JSON header with
 //! type, shape and place of every tensor, then the values. Never touches files.
@@ -18,7 +18,39 @@ pub struct Tensor<'a> {
     /// Its sides.
     pub shape: &'a [usize],
     /// Its values, last side innermost.
-    pub values: &'a [f32],
+    pub values: Values<'a>,
+}
+
+/// Values of a tensor.
+#[derive(Debug, Clone, Copy)]
+pub enum Values<'a> {
+    /// In single precision.
+    F32(&'a [f32]),
+    /// In double precision.
+    F64(&'a [f64]),
+}
+
+impl Values<'_> {
+    fn dtype(&self) -> &'static str {
+        match self {
+            Self::F32(_) => "F32",
+            Self::F64(_) => "F64",
+        }
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        match self {
+            Self::F32(values) => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
+            Self::F64(values) => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
+        }
+    }
+
+    fn len_bytes(&self) -> usize {
+        match self {
+            Self::F32(values) => 4 * values.len(),
+            Self::F64(values) => 8 * values.len(),
+        }
+    }
 }
 
 /// Tensors read from a file.
@@ -42,10 +74,14 @@ pub fn encode(tensors: &[Tensor<'_>], metadata: &[(&str, &str)]) -> Vec<u8> {
     let mut header = Map::from_iter([("__metadata__".to_owned(), Value::Object(metadata))]);
     let mut at = 0;
     for tensor in tensors {
-        let end = at + 4 * tensor.values.len();
+        let end = at + tensor.values.len_bytes();
         header.insert(
             tensor.name.to_owned(),
-            json!({"dtype": "F32", "shape": tensor.shape, "data_offsets": [at, end]}),
+            json!({
+                "dtype": tensor.values.dtype(),
+                "shape": tensor.shape,
+                "data_offsets": [at, end],
+            }),
         );
         at = end;
     }
@@ -56,7 +92,7 @@ pub fn encode(tensors: &[Tensor<'_>], metadata: &[(&str, &str)]) -> Vec<u8> {
     bytes.extend_from_slice(&(header.len() as u64).to_le_bytes());
     bytes.extend_from_slice(header.as_bytes());
     for tensor in tensors {
-        bytes.extend(tensor.values.iter().flat_map(|v| v.to_le_bytes()));
+        bytes.extend(tensor.values.bytes());
     }
     bytes
 }
@@ -92,22 +128,41 @@ impl<'a> Tensors<'a> {
                 place.shape
             ));
         }
+        place.is("F32").map_err(|why| format!("tensor `{name}` {why}"))?;
         let (start, end) = place.data_offsets;
         let values = self.values[start..end].as_chunks::<4>().0;
         Ok(values.iter().map(|b| f32::from_le_bytes(*b)).collect())
     }
+
+    /// The values of a tensor in double precision, where there is one of that name.
+    pub fn wide(&self, name: &str) -> Result<Option<Vec<f64>>, String> {
+        let Some(place) = self.places.get(name) else { return Ok(None) };
+        place.is("F64").map_err(|why| format!("tensor `{name}` {why}"))?;
+        let (start, end) = place.data_offsets;
+        let values = self.values[start..end].as_chunks::<8>().0;
+        Ok(Some(values.iter().map(|b| f64::from_le_bytes(*b)).collect()))
+    }
 }
 
 impl Place {
-    fn check(&self, values_bytes: usize) -> Result<(), String> {
-        if self.dtype != "F32" {
-            return Err(format!("has type {}, not F32", self.dtype));
+    fn is(&self, dtype: &str) -> Result<(), String> {
+        match self.dtype == dtype {
+            true => Ok(()),
+            false => Err(format!("has type {}, not {dtype}", self.dtype)),
         }
+    }
+
+    fn check(&self, values_bytes: usize) -> Result<(), String> {
+        let value_bytes = match self.dtype.as_str() {
+            "F32" => 4usize,
+            "F64" => 8,
+            other => return Err(format!("has type {other}, neither F32 nor F64")),
+        };
         let (start, end) = self.data_offsets;
         if start > end || end > values_bytes {
             return Err("lies beyond the end of the file".into());
         }
-        let bytes = self.shape.iter().try_fold(4usize, |n, side| n.checked_mul(*side));
+        let bytes = self.shape.iter().try_fold(value_bytes, |n, side| n.checked_mul(*side));
         if bytes != Some(end - start) {
             return Err(format!("has shape {:?} but {} bytes", self.shape, end - start));
         }
@@ -125,8 +180,9 @@ mod tests {
         let kernel: Vec<f32> = (0..6).map(|v| v as f32 / 3.0).collect();
         let bytes = encode(
             &[
-                Tensor { name: "z/kernel", shape: &[2, 3], values: &kernel },
-                Tensor { name: "a/bias", shape: &[1], values: &[-0.0] },
+                Tensor { name: "z/kernel", shape: &[2, 3], values: Values::F32(&kernel) },
+                Tensor { name: "a/bias", shape: &[1], values: Values::F32(&[-0.0]) },
+                Tensor { name: "wide", shape: &[2], values: Values::F64(&[0.1, -3.0]) },
             ],
             &[("format", "pt")],
         );
@@ -135,6 +191,9 @@ mod tests {
         let tensors = Tensors::decode(&bytes).unwrap();
         assert_eq!(tensors.get("z/kernel", &[2, 3]).unwrap(), kernel);
         assert_eq!(tensors.get("a/bias", &[1]).unwrap()[0].to_bits(), (-0.0f32).to_bits());
+        assert_eq!(tensors.wide("wide").unwrap(), Some(vec![0.1, -3.0]));
+        assert_eq!(tensors.wide("none").unwrap(), None);
+        assert!(tensors.get("wide", &[2]).unwrap_err().contains("has type F64, not F32"));
         assert!(tensors.get("a/bias", &[2]).unwrap_err().contains("has shape [1]"));
         assert!(tensors.get("b", &[2]).unwrap_err().contains("no tensor `b`"));
         for cut in 0..bytes.len() {

@@ -1,15 +1,24 @@
-//! The trained network as files: weights in `model.safetensors`, everything else that is needed
-//! to use them in `model.yaml`.
+//! A trained network as files: weights in `model.safetensors`, everything else that is needed to
+//! use them in `model.yaml`; and its first layers on their own.
 //!
 //! Owns `model.yaml`: one `key: value` per line and one layer per line, every value written as
-//! JSON, which is YAML as well. Never computes anything.
+//! JSON, which is YAML as well. Takes and gives bytes; never touches files.
+//!
+//! # Layout
+//! - [`Description`] (here): `model.yaml`
+//! - [`safetensors`]: the format of the weights
+//! - [`frozen`]: the first layers of a saved network, as they are
 
-use crate::run_dir::safetensors::{self, Tensor, Tensors};
-use planaria_data::table::Encoder;
-use planaria_learn::{Kind, Network};
+pub mod frozen;
+pub mod safetensors;
+
+pub use frozen::Frozen;
+
+use crate::{Kind, Network};
 use planaria_recipe::sections::{Format, Normalize};
 use planaria_recipe::train::Loss;
-use planaria_recipe::{Layer, Plan, Shape, table};
+use planaria_recipe::{Layer, Plan, Shape};
+use safetensors::{Tensor, Tensors, Values};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -39,21 +48,15 @@ pub struct Description {
     pub loss: Loss,
     /// Share of the target that was spread over the classes.
     pub label_smoothing: f32,
-    /// How rows of a table become examples, where they come from one.
+    /// How rows of a table become examples, where they come from one; whoever reads tables knows
+    /// its form.
     #[serde(default)]
-    pub table: Option<TableModel>,
+    pub table: Option<Value>,
+    /// How many of the layers came from another saved network and were left as they were.
+    #[serde(default)]
+    pub frozen: usize,
     /// The layers.
     pub layers: Vec<Layer>,
-}
-
-/// All that turns rows of another table into examples.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TableModel {
-    /// The recipe's `data.table`.
-    pub section: table::Table,
-    /// What was learned from the training rows.
-    pub encoder: Encoder,
 }
 
 impl Description {
@@ -74,18 +77,36 @@ impl Description {
             loss: recipe.train.loss,
             label_smoothing: recipe.train.label_smoothing,
             table: None,
+            frozen: 0,
             layers: recipe.model.layers.clone().unwrap_or_default(),
         }
     }
 
-    /// With how rows of the training table were encoded.
+    /// Of a network whose first layers are those of a saved one: its examples are that one's.
     #[must_use]
-    pub fn encoded(mut self, encoder: Option<&Encoder>, section: Option<&table::Table>) -> Self {
-        self.table = encoder.map(|encoder| TableModel {
-            section: section.cloned().unwrap_or_default(),
-            encoder: encoder.clone(),
-        });
+    pub fn on(mut self, frozen: &Frozen) -> Self {
+        let below = frozen.description();
+        self.input = below.input.clone();
+        self.normalize = below.normalize.clone();
+        self.table = below.table.clone();
+        self.frozen = below.layers.len();
+        self.layers = below.layers.iter().chain(&self.layers).cloned().collect();
         self
+    }
+
+    /// The network.
+    pub fn network(&self) -> Result<Network, String> {
+        Network::new(&self.layers, self.shape()?).map_err(|e| e.to_string())
+    }
+
+    /// How many parameters and values of state belong to layers that were left as they were.
+    pub fn frozen_counts(&self) -> Result<(usize, usize), String> {
+        let below = self.layers.get(..self.frozen).unwrap_or_default();
+        if below.is_empty() {
+            return Ok((0, 0));
+        }
+        let network = Network::new(below, self.shape()?).map_err(|e| e.to_string())?;
+        Ok((network.parameter_count(), network.state_count()))
     }
 
     /// Shape of one example.
@@ -156,15 +177,15 @@ impl Description {
         Ok(description)
     }
 
-    /// `model.safetensors`.
+    /// `model.safetensors`; `wide` are the weights of a linear model as they are.
     pub fn tensors(
         &self,
         network: &Network,
-        parameters: &[f32],
-        state: &[f32],
+        (parameters, state): (&[f32], &[f32]),
+        wide: Option<&[f64]>,
         run_id: &str,
     ) -> Vec<u8> {
-        let tensors: Vec<_> = network
+        let mut tensors: Vec<_> = network
             .tensors()
             .iter()
             .map(|tensor| {
@@ -175,10 +196,14 @@ impl Description {
                 Tensor {
                     name: &tensor.name,
                     shape: &tensor.shape,
-                    values: &values[tensor.range.clone()],
+                    values: Values::F32(&values[tensor.range.clone()]),
                 }
             })
             .collect();
+        let length = [wide.map_or(0, <[f64]>::len)];
+        let wide =
+            wide.map(|values| Tensor { name: WIDE, shape: &length, values: Values::F64(values) });
+        tensors.extend(wide);
         let version = concat!("planaria ", env!("CARGO_PKG_VERSION"));
         safetensors::encode(&tensors, &[("producer", version), ("run_id", run_id)])
     }
@@ -195,8 +220,12 @@ const KEYS: &[&str] = &[
     "loss",
     "label_smoothing",
     "table",
+    "frozen",
     "layers",
 ];
+
+/// The tensor of a linear model's weights in full, column by column.
+const WIDE: &str = "linear.weights";
 
 /// Parameters and state of `network` from the bytes of `model.safetensors`.
 pub fn read_tensors(bytes: &[u8], network: &Network) -> Result<(Vec<f32>, Vec<f32>), String> {
@@ -212,6 +241,11 @@ pub fn read_tensors(bytes: &[u8], network: &Network) -> Result<(Vec<f32>, Vec<f3
         into[tensor.range.clone()].copy_from_slice(&values);
     }
     Ok((parameters, state))
+}
+
+/// The weights of a linear model in full, where the file has them.
+pub fn read_wide(bytes: &[u8]) -> Result<Option<Vec<f64>>, String> {
+    Tensors::decode(bytes)?.wide(WIDE)
 }
 
 fn json<T: DeserializeOwned>(text: &str) -> Result<T, String> {

@@ -1,0 +1,92 @@
+//! The live page from pulses and events alone.
+
+use super::*;
+
+fn event(seconds: f64, what: What) -> Event {
+    Event { generation: 1, seconds, unix_seconds: 0.0, what }
+}
+
+fn pulse(step: u64, phase: &str, states: &[(&str, u64)]) -> Pulse {
+    let worker = |(worker, (state, rows)): (usize, &(&str, u64))| WorkerPulse {
+        worker: worker as u32,
+        state: (*state).into(),
+        slot: (*state != "starting").then_some(worker as u16),
+        rows: (*state != "starting").then_some(*rows),
+        ..WorkerPulse::default()
+    };
+    let workers = states.iter().enumerate().map(worker).collect();
+    Pulse { phase: phase.into(), step, workers, ..Pulse::default() }
+}
+
+fn live() -> Live {
+    let frame = Frame { name: "credit <svm>".into(), epochs: 300, steps: 300 };
+    Live { frame, ..Live::default() }
+}
+
+/// Machines that are ready, and that are lost.
+fn tally(live: &Live) -> (usize, usize) {
+    let count = |presence| live.workers.values().filter(|w| w.presence() == presence).count();
+    (count(Some(Presence::Ready)), count(Some(Presence::Lost)))
+}
+
+#[test]
+fn machines_leave_and_return_and_what_they_computed_counts_on() {
+    let mut live = live();
+    live.pulse(&pulse(0, "waiting for 2 of 2 workers", &[("starting", 0), ("encoding", 0)]));
+    assert!(live.page("r", &[]).contains(">starting<"), "not lost: it never was there");
+    live.pulse(&pulse(10, "training", &[("computing", 100), ("computing", 90)]));
+    assert_eq!(tally(&live), (2, 0));
+    let lost = What::Lost { agent: "worker-1".into(), pid: 7, reason: "killed".into() };
+    live.take(&event(1.5, lost));
+    live.pulse(&pulse(20, "paused, have 1, need 2", &[("computing", 200), ("starting", 0)]));
+    assert_eq!(tally(&live), (1, 1));
+    let page = live.page("credit-1", &[]);
+    for expect in [
+        "<span class=\"badge failed\">paused, have 1, need 2</span>",
+        "<span class=\"state lost\">lost</span>",
+        "<b>1 of 2</b><span>machines ready</span>",
+        "class=\"paused\"",
+        "worker-1 was lost (killed)",
+        "http-equiv=\"refresh\"",
+        "credit &lt;svm&gt;",
+    ] {
+        assert!(page.contains(expect), "`{expect}` is missing from {page}");
+    }
+    live.pulse(&pulse(21, "training", &[("computing", 210), ("encoding", 0)]));
+    live.pulse(&pulse(30, "training", &[("late", 300), ("computing", 50)]));
+    let page = live.page("credit-1", &[]);
+    assert!(page.contains("<td>140</td>"), "rows of both its processes: {page}");
+    assert!(page.contains("not waited for"), "{page}");
+    let strip: Vec<Presence> = live.workers[&1].strip.values().copied().collect();
+    for presence in [Presence::Ready, Presence::Fetching, Presence::Lost] {
+        assert!(strip.contains(&presence), "{presence:?} in {strip:?}");
+    }
+}
+
+#[test]
+fn a_page_of_a_run_that_is_over_stays_and_leads_to_the_report() {
+    let mut live = live();
+    live.pulse(&pulse(300, "over", &[("standby", 100)]));
+    let ended = What::Ended {
+        outcome: "completed".into(),
+        reason: None,
+        step: 300,
+        weights_sha256: None,
+        trouble: None,
+        state: None,
+    };
+    live.take(&event(9.0, ended));
+    let page = live.page("credit-1", &[]);
+    assert!(page.contains("href=\"report.html\"") && !page.contains("http-equiv"), "{page}");
+    assert!(!page.contains("<script"), "{page}");
+}
+
+#[test]
+fn columns_cover_all_steps_of_short_and_long_runs() {
+    for steps in [1, 7, 150, 151, 100_000] {
+        let mut live = Live::default();
+        live.frame.steps = steps;
+        assert_eq!(live.column(0), 0);
+        assert_eq!(live.column(steps), live.columns() - 1, "{steps}");
+    }
+}
