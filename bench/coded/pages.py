@@ -219,7 +219,14 @@ def machine_rows(found):
         yield {"machines": p, "rows": row["plan"]["rows_max"],
                "share": found["examples"] / p, "cpu": middle(runs, "workers_cpu_s") / p,
                "seconds": middle(runs, "seconds"), "bytes": middle(runs, "bytes"),
-               "counted": row["plan"]["traffic_values"] * 8}
+               "counted": row["plan"]["traffic_values"] * 8,
+               "between": each(runs, "sent_bytes"),
+               "decode": each(runs, "decode_seconds") / each(runs, "busy_seconds")}
+
+
+def each(runs, key):
+    """What workers of coded runs count, per iteration: the median of runs."""
+    return statistics.median(run["products"][key] / run["steps"] for run in runs)
 
 
 def curves_table(found):
@@ -227,13 +234,15 @@ def curves_table(found):
     for r in machine_rows(found):
         even = abs(r["rows"] / r["share"] - 1) <= 0.01
         rows.append([str(r["machines"]), f"{r['rows']:,}" + goal(even), milliseconds(r["cpu"]),
-                     milliseconds(r["seconds"]), kilobytes(r["bytes"]), kilobytes(r["counted"])])
+                     milliseconds(r["seconds"]), kilobytes(r["bytes"]), kilobytes(r["between"]),
+                     kilobytes(r["counted"]), f"{r['decode']:.1%}"])
     text = (f"Runs in peace on dense data, {found['examples']:,} × {found['width']} in f64, "
             "threshold 4. All workers share the cores of one machine, so time does not fall with "
             "their number here; processor time of one does:\n")
     return text + "\n" + table(
         ["machines", "rows of one, of each product (m/P)", "its processor time", "time",
-         "on links, all of it", "m values up and m down"], rows)
+         "on links, all of it", "of it from worker to worker", "m values up and m down",
+         "decoding, of workers' computing time"], rows)
 
 
 def curves_text(found):
@@ -251,7 +260,7 @@ def draw_machines(found):
     if all(r["bytes"] for r in rows):
         panels.append(("kB per iteration",
                        [("on links", [r["bytes"] / 1e3 for r in rows]),
-                        ("m up and m down", [r["counted"] / 1e3 for r in rows])]))
+                        ("worker to worker", [r["between"] / 1e3 for r in rows])]))
     return DRAWINGS / "machines.svg", drawing.lines("machines", across, panels)
 
 

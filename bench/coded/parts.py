@@ -95,8 +95,10 @@ def computed(scheme, figures):
     if scheme.startswith("coded"):
         block = -(-examples // THRESHOLD)
         least = block * width * VALUE_BYTES[scheme.split()[1]]
-        # A coded run counts in rows what others computed in place of lost workers.
-        return {"rows": 2 * THRESHOLD * block + extra, "least_bytes": least}
+        # As workers count them, which a lost one cannot: no fewer than were asked for.
+        asked = 2 * THRESHOLD * block + figures["products"]["extra_rows"] / figures["steps"]
+        rows = max(asked, figures["products"]["rows"] / figures["steps"])
+        return {"rows": rows, "least_bytes": least}
     copies = 2 if scheme == "computed twice" else 1
     rows = 2 * copies * examples + 2 * extra * examples / MACHINES
     return {"rows": rows, "stored_bytes": examples * (width - 1) * 4,

@@ -146,6 +146,8 @@ class Watched:
             "bytes": each(sent, after[2]),
             "seconds": report["seconds_training"] / steps,
             "recomputed": report["recomputed_shards"],
+            # What workers of a coded run say they have multiplied and sent.
+            "products": report.get("products"),
             "killed": self.killed, "lost": report["machines_lost"],
             "memory_bytes": max(filter(None, self.memory.values()), default=None),
             "accuracy": report["accuracy"], "confusion": report.get("confusion"),
