@@ -1,9 +1,10 @@
 //! Work of coded products while machines come and go, computed for real in one thread:
 //!
-//!     coded_work ROWS WIDTH THRESHOLD MACHINES ROUNDS
+//!     coded_work ROWS WIDTH THRESHOLD MACHINES STAY ROUNDS
 //!
-//! Machines grow from the threshold to all and shrink again, one at a time. At each size one
-//! iteration is computed in two ways, in turn: *adaptive*, each machine its m/P rows of each
+//! Machines grow from the threshold to all, one at a time, stay for some iterations more, and
+//! shrink again. In each iteration one
+//! is computed in two ways, in turn: *adaptive*, each machine its m/P rows of each
 //! product, and *whole*, each machine all rows it stores, as codes do that do not adapt. Prints a
 //! JSON object for each: rows, multiplications, and seconds of processor time.
 #![expect(
@@ -26,13 +27,13 @@ type Failure = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), Failure> {
     let numbers: Result<Vec<usize>, _> = std::env::args().skip(1).map(|a| a.parse()).collect();
-    let [rows, width, threshold, machines, rounds] = numbers?[..] else {
-        return Err("usage: coded_work ROWS WIDTH THRESHOLD MACHINES ROUNDS".into());
+    let [rows, width, threshold, machines, stay, rounds] = numbers?[..] else {
+        return Err("usage: coded_work ROWS WIDTH THRESHOLD MACHINES STAY ROUNDS".into());
     };
     let lab = Lab::new(rows, width, threshold, machines)?;
-    let up: Vec<usize> = (threshold..=machines).collect();
-    let down = up.iter().rev().skip(1).take(up.len().saturating_sub(2)).copied();
-    let trace: Vec<usize> = up.iter().copied().chain(down).collect();
+    let up = threshold..=machines;
+    let down = (threshold + 1..machines).rev();
+    let trace: Vec<usize> = up.chain(std::iter::repeat_n(machines, stay)).chain(down).collect();
     // Once for the caches and the pages.
     lab.iterate(&lab.plan(machines, 0, None)?)?;
     for round in 0..rounds {
