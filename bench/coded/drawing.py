@@ -51,7 +51,7 @@ def panel(x0, title, across_name, across, series):
         out += [f'<circle class="f{number}" cx="{x(a):.1f}" cy="{y(v):.1f}" r="3"/>\n'
                 for a, v in zip(across, values)]
         if name:
-            at = left + number * 62
+            at = left + number * 72
             out.append(f'<circle class="f{number}" cx="{at}" cy="30" r="3"/>\n')
             out.append(word(at + 7, 34, name, "small"))
     return "".join(out)

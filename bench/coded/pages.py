@@ -255,8 +255,8 @@ def curves_table(found):
                      milliseconds(r["seconds"]), kilobytes(r["bytes"]), kilobytes(r["between"]),
                      kilobytes(r["counted"]), f"{r['decode']:.1%}"])
     text = (f"Runs in peace on dense data, {found['examples']:,} × {found['width']} in f64, "
-            "threshold 4. All workers share the cores of one machine, so time does not fall with "
-            "their number here; processor time of one does:\n")
+            "threshold 4. All workers share the cores of one machine, so time cannot fall with "
+            "their number here as rows do:\n")
     return text + "\n" + table(
         ["machines", "rows of one, of each product (m/P)", "its processor time", "time",
          "on links, all of it", "of it from worker to worker", "m values up and m down",
@@ -265,8 +265,8 @@ def curves_table(found):
 
 def curves_text(found):
     return (f"Per iteration on dense data, {found['examples']:,} rows × {found['width']} columns in "
-            "f64, threshold 4. All workers share the cores of one machine, so time does not fall "
-            "with their number here; each one's processor time does.\n")
+            "f64, threshold 4. All workers share the cores of one machine, so time cannot fall with "
+            "their number here as rows do.\n")
 
 
 def draw_machines(found):
@@ -274,7 +274,7 @@ def draw_machines(found):
     across = [r["machines"] for r in rows]
     panels = [("rows of one machine", [("", [r["rows"] for r in rows])]),
               ("ms per iteration", [("time", [r["seconds"] * 1e3 for r in rows]),
-                                    ("processor, one machine", [r["cpu"] * 1e3 for r in rows])])]
+                                    ("processor of one", [r["cpu"] * 1e3 for r in rows])])]
     if all(r["bytes"] for r in rows):
         panels.append(("kB per iteration",
                        [("on links", [r["bytes"] / 1e3 for r in rows]),
