@@ -1,4 +1,4 @@
-"""A live run of planaria for the chaos benchmark: its processes, its events, what it leaves."""
+"""A live run of planaria for benchmarks that break it: its processes, its events, what it leaves."""
 
 import json
 import os
@@ -15,15 +15,16 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 class Live:
     """A run under way. Killed with this process' help alone; ended when the block is left."""
 
-    def __init__(self, binary, folder, recipe, *arguments):
+    def __init__(self, binary, folder, recipe, *arguments, inside=(), environment=None):
         self.binary, self.folder = str(binary), pathlib.Path(folder)
         path = self.folder / f"{recipe['name']}.yaml"
         runs = self.folder / "runs"
         path.write_text(json.dumps(recipe | {"output": {"dir": str(runs)}}))  # JSON is YAML
         before = set(runs.glob("*")) if runs.exists() else set()
-        command = [self.binary, "train", str(path), "--json", "--quiet", *arguments]
+        command = [*inside, self.binary, "train", str(path), "--json", "--quiet", *arguments]
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, text=True,
-                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                        env=os.environ | (environment or {}))
         self.run = wait(lambda: next(iter(set(runs.glob("*")) - before), None), 20,
                         "a run folder", self.process)
         self._read, self._events = 0, []

@@ -104,6 +104,40 @@ fn one_loss_costs_at_most_its_share() {
     }
 }
 
+/// One machine is lost at some moment of either product: what is computed in its place.
+fn extra_rows(threshold: usize, machines: usize, seed: usize) -> (usize, Tally) {
+    let rows = threshold * machines * 6;
+    let data = normal(&mut stream(seed, 1), rows);
+    let cluster = Cluster::<f64>::new(threshold, machines, 1, &data);
+    let alive: BTreeSet<Slot> = slots(machines).into_iter().collect();
+    let plan = plan(&cluster, &alive);
+    let one_in = 1 + (seed * 7 % (2 * threshold * machines)) as u64;
+    let mut weather = Weather { alive, draws: stream(seed, 2), one_in, left: 1 };
+    let mut tally = Tally::default();
+    let gathered = cluster.first(&plan, &[1.0], &mut weather, &mut tally);
+    cluster.second(&gathered, &vec![1.0; rows], &mut weather, &mut tally);
+    (rows / machines, tally)
+}
+
+#[test]
+fn a_loss_at_any_moment_costs_at_most_its_rows_and_its_rows_times_the_threshold() {
+    let mut seen = [0, 0];
+    for (threshold, machines) in [(1, 2), (2, 3), (3, 6), (4, 8), (6, 9), (8, 16)] {
+        for seed in 0..60 {
+            let (share, tally) = extra_rows(threshold, machines, seed);
+            assert_eq!(tally.discarded, 0);
+            assert!(tally.losses[0] + tally.losses[1] <= 1);
+            // One that is lost in product 1 leaves groups that it had delivered for: these rows of
+            // product 2 are made up for, the others are its successors'.
+            assert!(tally.extra[0] <= share, "{threshold} of {machines}: {tally:?}");
+            assert!(tally.extra[1] <= threshold * share, "{threshold} of {machines}: {tally:?}");
+            seen[0] += usize::from(tally.extra[0] > 0);
+            seen[1] += usize::from(tally.extra[1] > 0);
+        }
+    }
+    assert!(seen[0] > 50 && seen[1] > 50, "{seen:?}");
+}
+
 #[test]
 fn too_few_in_the_middle_are_a_pause_that_others_end() {
     let cluster = Cluster::<f64>::new(3, 6, 1, &[1.0; 60]);

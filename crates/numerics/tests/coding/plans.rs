@@ -233,11 +233,11 @@ proptest! {
         let fillings = speeds::fill(threshold, &loads);
         prop_assert!(fillings.len() <= speeds.len());
         let whole: f64 = fillings.iter().map(|f| f.share).sum();
-        prop_assert!((whole - 1.0).abs() <= 1e-11, "{}", whole);
+        prop_assert!((whole - 1.0).abs() <= 1e-12, "{}", whole);
         for (slot, load) in &loads {
             let own = fillings.iter().filter(|f| f.members.contains(slot));
             let filled: f64 = own.map(|f| f.share).sum();
-            prop_assert!((filled - load).abs() <= 1e-11, "{}: {} of {}", slot, filled, load);
+            prop_assert!((filled - load).abs() <= 1e-12, "{}: {} of {}", slot, filled, load);
         }
         let field = Generator::cauchy(threshold, 32).expect("a code");
         let plan = speeds::arrange(&field, Precision::Exact, 3..5003, &speeds);

@@ -4,14 +4,17 @@ use crate::{
     cluster::{Cluster, Tally, Weather, alone, alone_second},
     numbers::{Numbers, largest, normal, off, stream},
 };
-use planaria_numerics::coding::{
-    Paused, Slot, Standing, exact::Residue, plan::Plan, ring, slope::Task,
+use planaria_numerics::{
+    coding::{Paused, Slot, Standing, exact::Residue, plan::Plan, ring, slope::Task},
+    random::Stream,
 };
 use std::collections::BTreeSet;
 
 const WIDTH: usize = 12;
 const ROWS: usize = 203;
 const ITERATIONS: usize = 60;
+/// Levels of a table's columns.
+const LEVELS: [usize; 7] = [2, 7, 4, 11, 11, 10, 10];
 
 const TASKS: [Task; 5] = [
     Task::LinearRegression,
@@ -23,16 +26,54 @@ const TASKS: [Task; 5] = [
 
 struct Problem {
     task: Task,
+    width: usize,
     data: Vec<f64>,
     targets: Vec<f64>,
+    /// Rows that predictions are compared on.
+    held_out: Vec<f64>,
 }
 
 impl Problem {
+    /// Normal features.
     fn new(task: Task, seed: usize) -> Self {
         let mut draws = stream(seed, 3);
         let data = normal(&mut draws, ROWS * WIDTH);
-        let truth = normal(&mut draws, WIDTH * task.columns());
-        let products = alone(WIDTH, &data, &truth);
+        Self::of(task, WIDTH, data, Vec::new(), &mut draws)
+    }
+
+    /// A table as that of credit defaults becomes: columns of a few levels, each a one-hot group,
+    /// and a column of ones. Levels are as uneven as they are there.
+    fn table(task: Task, seed: usize) -> Self {
+        let mut draws = stream(seed, 8);
+        let width = LEVELS.iter().sum::<usize>() + 1;
+        let mut rows = |count: usize| {
+            let mut data = vec![0.0; count * width];
+            for row in data.chunks_exact_mut(width) {
+                let mut first = 0;
+                for levels in LEVELS {
+                    let level = draws.below(levels as u64).min(draws.below(levels as u64));
+                    row[first + level as usize] = 1.0;
+                    first += levels;
+                }
+                row[width - 1] = 1.0;
+            }
+            data
+        };
+        let (data, held_out) = (rows(ROWS * 2), rows(ROWS));
+        Self::of(task, width, data, held_out, &mut draws)
+    }
+
+    /// Targets that follow from the features, with noise. Where nothing is held out, predictions
+    /// are compared on the training rows.
+    fn of(
+        task: Task,
+        width: usize,
+        data: Vec<f64>,
+        held_out: Vec<f64>,
+        draws: &mut Stream,
+    ) -> Self {
+        let truth = normal(draws, width * task.columns());
+        let products = alone(width, &data, &truth);
         let target = |z: &[f64]| match task {
             Task::LinearRegression => z[0],
             Task::Softmax { .. } => arg_max(z) as f64,
@@ -45,7 +86,16 @@ impl Problem {
                 target(&noisy)
             })
             .collect();
-        Self { task, data, targets }
+        let held_out = if held_out.is_empty() { data.clone() } else { held_out };
+        Self { task, width, data, targets, held_out }
+    }
+
+    fn rows(&self) -> usize {
+        self.data.len() / self.width
+    }
+
+    fn in_order(&self) -> Vec<usize> {
+        (0..self.rows()).collect()
     }
 
     fn slopes(&self, mut products: Vec<f64>) -> Vec<f64> {
@@ -56,28 +106,28 @@ impl Problem {
     /// One step of gradient descent, with L2.
     fn step<E: Numbers>(&self, weights: &mut [f64], gradients: &[f64]) {
         for (w, g) in weights.iter_mut().zip(gradients) {
-            *w = E::kept(*w - 0.1 * (g / ROWS as f64 + 0.01 * *w));
+            *w = E::kept(*w - 0.1 * (g / self.rows() as f64 + 0.01 * *w));
         }
     }
 
     fn start(&self) -> Vec<f64> {
-        vec![0.0; WIDTH * self.task.columns()]
+        vec![0.0; self.width * self.task.columns()]
     }
 
     /// On one machine, with rows added up in the order `order` gives.
     fn alone<E: Numbers>(&self, order: &[usize]) -> Vec<f64> {
         let columns = self.task.columns();
         let turned: Vec<f64> =
-            order.iter().flat_map(|r| self.data[r * WIDTH..][..WIDTH].to_vec()).collect();
-        let turned = E::data(WIDTH, &turned);
-        let data = E::data(WIDTH, &self.data);
+            order.iter().flat_map(|r| self.data[r * self.width..][..self.width].to_vec()).collect();
+        let turned = E::data(self.width, &turned);
+        let data = E::data(self.width, &self.data);
         let mut weights = self.start();
         for _ in 0..ITERATIONS {
-            let products = alone(WIDTH, &data, &E::weights(WIDTH, &weights));
+            let products = alone(self.width, &data, &E::weights(self.width, &weights));
             let slopes = E::slopes(columns, &self.slopes(E::products(&products)));
             let slopes: Vec<E> =
                 order.iter().flat_map(|r| slopes[r * columns..][..columns].to_vec()).collect();
-            let sums = alone_second(WIDTH, &turned, &slopes);
+            let sums = alone_second(self.width, &turned, &slopes);
             self.step::<E>(&mut weights, &E::gradients(&sums));
         }
         weights
@@ -91,7 +141,8 @@ impl Problem {
         seed: usize,
     ) -> (Vec<f64>, Tally) {
         let columns = self.task.columns();
-        let cluster = Cluster::<E>::new(threshold, machines, WIDTH, &E::data(WIDTH, &self.data));
+        let cluster =
+            Cluster::<E>::new(threshold, machines, self.width, &E::data(self.width, &self.data));
         let alive = (0..machines as u16).map(Slot).collect();
         let mut weather = Weather { alive, draws: stream(seed, 4), one_in: 60, left: 400 };
         let mut tally = Tally::default();
@@ -99,7 +150,7 @@ impl Problem {
         let mut plan: Option<Plan> = None;
         for _ in 0..ITERATIONS {
             let next = self.arrange(&cluster, &mut weather, plan.as_ref(), &mut tally);
-            let fixed = E::weights(WIDTH, &weights);
+            let fixed = E::weights(self.width, &weights);
             let gathered = cluster.first(&next, &fixed, &mut weather, &mut tally);
             let slopes = self.slopes(E::products(&gathered.products));
             let slopes = E::slopes(columns, &slopes);
@@ -140,8 +191,21 @@ impl Problem {
         }
     }
 
+    /// How far weights in f32 move when the rows are added up in another order.
+    fn reordered_floor(&self, plain: &[f64]) -> f64 {
+        let shuffled = |shuffle| {
+            let mut draws = stream(shuffle, 6);
+            let mut order = self.in_order();
+            for i in (1..order.len()).rev() {
+                order.swap(i, draws.below(i as u64 + 1) as usize);
+            }
+            off(&self.alone::<f32>(&order), plain)
+        };
+        (0..8).map(shuffled).fold(0.0, f64::max)
+    }
+
     fn predictions(&self, weights: &[f64]) -> Vec<usize> {
-        let products = alone(WIDTH, &self.data, weights);
+        let products = alone(self.width, &self.held_out, weights);
         let columns = self.task.columns();
         products
             .chunks_exact(columns)
@@ -154,16 +218,12 @@ fn arg_max(z: &[f64]) -> usize {
     (0..z.len()).max_by(|a, b| z[*a].total_cmp(&z[*b])).expect("some columns")
 }
 
-fn in_order() -> Vec<usize> {
-    (0..ROWS).collect()
-}
-
 #[test]
 fn weights_in_f64_are_those_of_one_machine() {
     let mut seen = Tally::default();
     for (seed, task) in TASKS.into_iter().enumerate() {
         let problem = Problem::new(task, seed);
-        let plain = problem.alone::<f64>(&in_order());
+        let plain = problem.alone::<f64>(&problem.in_order());
         assert!(largest(&plain) > 0.1, "it learned something");
         for (threshold, machines) in [(4, 8), (1, 3), (3, 6), (6, 9), (8, 16)] {
             let (weights, tally) = problem.coded::<f64>(threshold, machines, seed);
@@ -183,17 +243,8 @@ fn weights_in_f64_are_those_of_one_machine() {
 fn weights_in_f32_are_within_what_another_order_changes() {
     for (seed, task) in TASKS.into_iter().enumerate() {
         let problem = Problem::new(task, seed);
-        let plain = problem.alone::<f32>(&in_order());
-        let floor = (0..8)
-            .map(|shuffle| {
-                let mut draws = stream(shuffle, 6);
-                let mut order = in_order();
-                for i in (1..ROWS).rev() {
-                    order.swap(i, draws.below(i as u64 + 1) as usize);
-                }
-                off(&problem.alone::<f32>(&order), &plain)
-            })
-            .fold(0.0, f64::max);
+        let plain = problem.alone::<f32>(&problem.in_order());
+        let floor = problem.reordered_floor(&plain);
         let (weights, _) = problem.coded::<f32>(4, 8, seed);
         let off = off(&weights, &plain);
         if task != Task::Hinge {
@@ -207,7 +258,7 @@ fn weights_in_f32_are_within_what_another_order_changes() {
 fn exact_weights_are_the_same_bytes_for_any_history() {
     for (seed, task) in TASKS.into_iter().enumerate() {
         let problem = Problem::new(task, seed);
-        let plain = problem.alone::<Residue>(&in_order());
+        let plain = problem.alone::<Residue>(&problem.in_order());
         let bits = |weights: &[f64]| weights.iter().map(|w| w.to_bits()).collect::<Vec<_>>();
         let mut histories = BTreeSet::new();
         for (threshold, machines) in [(4, 8), (1, 3), (3, 6), (5, 5), (7, 20)] {
@@ -220,8 +271,34 @@ fn exact_weights_are_the_same_bytes_for_any_history() {
         }
         assert!(histories.len() > 10, "histories differ");
         // And it is training as floats do it, to within fixed point.
-        let float = problem.alone::<f64>(&in_order());
+        let float = problem.alone::<f64>(&problem.in_order());
         let off = off(&plain, &float);
         assert!(off < 1e-9 || task == Task::Hinge, "{task:?}: {off:e}");
     }
+}
+
+#[test]
+fn a_table_like_that_of_credit_defaults_is_learned_as_on_one_machine() {
+    let tasks = [Task::SquaredHinge, Task::Logistic, Task::LinearRegression];
+    let mut seen = Tally::default();
+    for (seed, task) in tasks.into_iter().enumerate() {
+        let problem = Problem::table(task, seed);
+        let plain = problem.alone::<f64>(&problem.in_order());
+        assert!(largest(&plain) > 0.1, "it learned something");
+        let (weights, tally) = problem.coded::<f64>(4, 8, seed);
+        let distance = off(&weights, &plain);
+        assert!(distance <= 1e-12, "{task:?} in f64: {distance:e}");
+        assert_eq!(problem.predictions(&weights), problem.predictions(&plain), "{task:?}");
+
+        let single = problem.alone::<f32>(&problem.in_order());
+        let floor = problem.reordered_floor(&single);
+        let (weights, other) = problem.coded::<f32>(4, 8, seed + 50);
+        let distance = off(&weights, &single);
+        assert!(distance <= 5.0 * floor, "{task:?} in f32: {distance:e}, floor {floor:e}");
+        assert_eq!(problem.predictions(&weights), problem.predictions(&single), "{task:?}");
+        for (seen, losses) in seen.losses.iter_mut().zip([tally.losses, other.losses]) {
+            *seen += losses[0] + losses[1];
+        }
+    }
+    assert!(seen.losses.iter().all(|losses| *losses > 50), "{seen:?}");
 }

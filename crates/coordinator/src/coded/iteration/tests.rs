@@ -8,6 +8,8 @@ use planaria_numerics::coding::{
 };
 use planaria_numerics::random::{Purpose, Stream};
 
+mod bounds;
+
 const WIDTH: usize = 3;
 const COLUMNS: usize = 2;
 
