@@ -192,6 +192,8 @@ pub enum FromCoded {
         attempt: u64,
         /// What was counted of its rows.
         counted: Tallied,
+        /// What was done since this was last told.
+        done: Effort,
     },
     /// A sum of product 2, the bulk.
     Sum {
@@ -199,7 +201,7 @@ pub enum FromCoded {
         round: u64,
         /// Which.
         ticket: u64,
-        /// What was done since the last sum.
+        /// What was done since this was last told.
         done: Effort,
     },
 }

@@ -61,7 +61,7 @@ pub struct Round<E: Value> {
     delivers: Vec<(u64, Vec<u64>)>,
     /// Letters of a round that has not begun here.
     early: Vec<(ToPeer, Vec<u8>)>,
-    /// What was done since the last sum; whoever has a clock adds the times.
+    /// What was done and not told; whoever has a clock adds the times.
     pub done: Effort,
 }
 
@@ -292,7 +292,8 @@ impl<E: Value> Round<E> {
         self.shares.entry(group).or_default().extend(shares);
         // Entries are sent before it is told that they are.
         self.share(round, group, desk, answers)?;
-        let told = FromCoded::Decoded { round, group, attempt, counted };
+        let done = std::mem::take(&mut self.done);
+        let told = FromCoded::Decoded { round, group, attempt, counted, done };
         answers.push(Answer::Tell(told, Vec::new()));
         Ok(())
     }

@@ -4,6 +4,9 @@ use planaria_numerics::coding::Slot;
 use planaria_protocol::event::WorkerPulse;
 use std::time::Duration;
 
+/// Seconds of computing that a measurement is made of, at least.
+const MEASURED_SECONDS: f64 = 0.02;
+
 /// Weight of the newest measurement.
 const NEWEST: f64 = 0.3;
 
@@ -47,6 +50,8 @@ pub struct Member {
     /// The revocation that it has not answered: it was late.
     pub revoking: Option<u64>,
     rows: u64,
+    /// Rows, and seconds of computing and waiting, that are not in a measurement yet.
+    lately: (u64, f64, f64),
     rate: Option<f64>,
     busy: Option<f64>,
 }
@@ -75,9 +80,13 @@ impl Member {
     /// It told its pace.
     pub fn pace(&mut self, rows: u64, busy_seconds: f64, waiting_seconds: f64) {
         self.rows += rows;
-        if busy_seconds > 0.0 {
-            blend(&mut self.rate, rows as f64 / busy_seconds);
-            blend(&mut self.busy, busy_seconds / (busy_seconds + waiting_seconds));
+        let (all, busy, waiting) = &mut self.lately;
+        (*all, *busy, *waiting) = (*all + rows, *busy + busy_seconds, *waiting + waiting_seconds);
+        // A moment says nothing: what is done in it may be none of the rows, or all.
+        if *busy >= MEASURED_SECONDS {
+            let (rows, busy, waiting) = std::mem::take(&mut self.lately);
+            blend(&mut self.rate, rows as f64 / busy);
+            blend(&mut self.busy, busy / (busy + waiting));
         }
     }
 

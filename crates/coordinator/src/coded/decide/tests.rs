@@ -283,7 +283,8 @@ impl Process {
             let (entries, counted) = lab.decode(places, inputs, outputs, &products);
             self.entries.insert(group, (places.clone(), outputs.clone(), entries));
             self.shares.entry(group).or_default().extend(shares.iter().cloned());
-            let told = FromCoded::Decoded { round, group, attempt: *attempt, counted };
+            let (attempt, done) = (*attempt, Effort::default());
+            let told = FromCoded::Decoded { round, group, attempt, counted, done };
             replies.push(Reply::Tell(told, Vec::new()));
         }
         for (group, (places, outputs, entries)) in &self.entries {
@@ -305,7 +306,7 @@ impl Process {
             let parts: Vec<&[Residue]> = debts.iter().map(|d| self.paid[d].as_slice()).collect();
             let mut sums = vec![Residue::default(); lab.model.width()];
             product::total(&parts, &mut sums);
-            let busy_seconds = 1e-3 * self.slowness.max(1.0);
+            let busy_seconds = 0.02 * self.slowness.max(1.0);
             let done = Effort { rows: 1, busy_seconds, ..Effort::default() };
             let sum = FromCoded::Sum { round, ticket, done };
             replies.push(Reply::Tell(sum, Residue::bytes(&sums)));

@@ -121,7 +121,7 @@ impl<E: Value> Coded<E> {
             FromCoded::Arrived { round, group, slot: of } if round == own => {
                 work.iteration.arrived(group as usize, Slot(of), slot);
             }
-            FromCoded::Decoded { round, group, attempt, counted } if round == own => {
+            FromCoded::Decoded { round, group, attempt, counted, done } if round == own => {
                 let counted = Counted {
                     loss_sum: counted.loss_sum,
                     correct: counted.correct,
@@ -129,6 +129,7 @@ impl<E: Value> Coded<E> {
                     sizes: counted.sizes,
                 };
                 work.iteration.decoded(group as usize, attempt, slot, counted);
+                self.paced(worker, &done);
             }
             FromCoded::Sum { round, ticket, done } if round == own => {
                 work.iteration.sum(slot, ticket, values()?);
@@ -145,10 +146,10 @@ impl<E: Value> Coded<E> {
         match said {
             FromCoded::Offer { slots, address } => self.offered(worker, slots, address),
             FromCoded::Ready { .. } => return self.ready(worker, said, bulk),
-            FromCoded::Sum { done, .. } => self.paced(worker, &done),
-            FromCoded::Multiplied { .. }
-            | FromCoded::Arrived { .. }
-            | FromCoded::Decoded { .. } => {}
+            FromCoded::Sum { done, .. } | FromCoded::Decoded { done, .. } => {
+                self.paced(worker, &done);
+            }
+            FromCoded::Multiplied { .. } | FromCoded::Arrived { .. } => {}
         }
         Ok(())
     }
