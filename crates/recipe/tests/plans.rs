@@ -133,6 +133,7 @@ train:
   warmup_steps: 0
 output:
   dir: runs
+  checkpoint_epochs: 0
   checkpoint_steps: 0
   keep: 2
 ";
