@@ -109,24 +109,27 @@ def compare_table(name, found):
     for row in found["rows"]:
         runs = row["runs"]
         figure = {key: middle(runs, key) for key in
-                  ("rows", "cpu_s", "bytes", "stored_bytes", "least_bytes", "memory_bytes",
-                   "seconds")}
+                  ("rows", "cpu_s", "workers_cpu_s", "bytes", "share", "least", "stored_bytes",
+                   "memory_bytes", "seconds")}
         kept[row["scheme"], row["churn"]] = figure
         rows.append([row["scheme"] + (", churn" if row["churn"] else ""),
                      f"{figure['rows'] / plain:.3f}", milliseconds(figure["cpu_s"]),
-                     milliseconds(figure["seconds"]), kilobytes(figure["bytes"]),
-                     megabytes(figure["stored_bytes"]), megabytes(figure["least_bytes"]),
-                     megabytes(figure["memory_bytes"])])
+                     milliseconds(figure["workers_cpu_s"]), milliseconds(figure["seconds"]),
+                     kilobytes(figure["bytes"]),
+                     f"{figure['share']:.3f}" + (f" ({megabytes(figure['stored_bytes'])} on disk)"
+                                                 if figure["stored_bytes"] else ""),
+                     f"{figure['least']:.3f}", megabytes(figure["memory_bytes"])])
     for ours in ("coded f32", "coded f64"):
         for other in ("recomputed", "computed twice"):
             a, b = kept[ours, True], kept[other, True]
             rows.append([f"{ours} / {other}, churn"] +
                         [times(a[key], b[key]) for key in
-                         ("rows", "cpu_s", "seconds", "bytes", "stored_bytes", "least_bytes",
+                         ("rows", "cpu_s", "workers_cpu_s", "seconds", "bytes", "share", "least",
                           "memory_bytes")])
     return text + "\n" + table(
-        ["", "rows computed, of both products' rows", "processor time", "time", "on links",
-         "data on a machine", "least the scheme needs there", "peak memory of a worker"], rows)
+        ["", "rows computed, of both products' rows", "processor time", "of it workers'", "time",
+         "on links", "of the data on a machine", "least the scheme needs there",
+         "peak memory of a worker"], rows)
 
 
 # Against codes that do not adapt.

@@ -27,7 +27,7 @@ class Bench:
         self.folder = place.folder
         self.credit = tables.credit(credit)
         self.rows, self.width = (2_000, 60) if quick else (20_000, 500)
-        self.iterations = 24 if quick else 160
+        self.iterations = 80 if quick else 160
         self._dense = None
 
     def dense(self):
@@ -91,20 +91,21 @@ def beside(bench, name, data, examples, churns):
 
 
 def computed(scheme, figures):
-    """Rows of both products that one iteration asked for, and what a machine has of the data."""
+    """Rows of both products that one iteration asked for; which share of the data a machine has,
+    and which it would need."""
     examples, width = figures["examples"], figures["width"]
     extra = figures["recomputed"] / figures["steps"]
     if scheme.startswith("coded"):
         block = -(-examples // THRESHOLD)
-        least = block * width * VALUE_BYTES[scheme.split()[1]]
         # As workers count them, which a lost one cannot: no fewer than were asked for.
         asked = 2 * THRESHOLD * block + figures["products"]["extra_rows"] / figures["steps"]
         rows = max(asked, figures["products"]["rows"] / figures["steps"])
-        return {"rows": rows, "least_bytes": least}
+        whole = examples * width * VALUE_BYTES[scheme.split()[1]]
+        return {"rows": rows, "share": figures["stored_bytes"] / whole, "least": 1 / THRESHOLD}
     copies = 2 if scheme == "computed twice" else 1
     rows = 2 * copies * examples + 2 * extra * examples / MACHINES
-    return {"rows": rows, "stored_bytes": examples * (width - 1) * 4,
-            "least_bytes": copies * examples * (width - 1) * 4 // MACHINES}
+    # Any shard may be dealt to any worker, so each has the whole table.
+    return {"rows": rows, "share": 1.0, "least": copies / MACHINES}
 
 
 # Against codes that do not adapt.
