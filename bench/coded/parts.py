@@ -16,6 +16,7 @@ from watched import watch
 SEED = 4
 # So long all 20 machines stay: then rows saved since the first joined are those published.
 STAY = 27
+LOSSES = ("squared_hinge", "hinge", "binary_cross_entropy", "mse")
 VALUE_BYTES = {"f32": 4, "f64": 8, "exact": 8}
 
 
@@ -27,7 +28,7 @@ class Bench:
         self.folder = place.folder
         self.credit = tables.credit(credit)
         self.rows, self.width = (2_000, 60) if quick else (20_000, 500)
-        self.iterations = 24 if quick else 160
+        self.iterations = 80 if quick else 160
         self._dense = None
 
     def dense(self):
@@ -91,20 +92,21 @@ def beside(bench, name, data, examples, churns):
 
 
 def computed(scheme, figures):
-    """Rows of both products that one iteration asked for, and what a machine has of the data."""
+    """Rows of both products that one iteration asked for; which share of the data a machine has,
+    and which it would need."""
     examples, width = figures["examples"], figures["width"]
     extra = figures["recomputed"] / figures["steps"]
     if scheme.startswith("coded"):
         block = -(-examples // THRESHOLD)
-        least = block * width * VALUE_BYTES[scheme.split()[1]]
         # As workers count them, which a lost one cannot: no fewer than were asked for.
         asked = 2 * THRESHOLD * block + figures["products"]["extra_rows"] / figures["steps"]
         rows = max(asked, figures["products"]["rows"] / figures["steps"])
-        return {"rows": rows, "least_bytes": least}
+        whole = examples * width * VALUE_BYTES[scheme.split()[1]]
+        return {"rows": rows, "share": figures["stored_bytes"] / whole, "least": 1 / THRESHOLD}
     copies = 2 if scheme == "computed twice" else 1
     rows = 2 * copies * examples + 2 * extra * examples / MACHINES
-    return {"rows": rows, "stored_bytes": examples * (width - 1) * 4,
-            "least_bytes": copies * examples * (width - 1) * 4 // MACHINES}
+    # Any shard may be dealt to any worker, so each has the whole table.
+    return {"rows": rows, "share": 1.0, "least": copies / MACHINES}
 
 
 # Against codes that do not adapt.
@@ -163,36 +165,52 @@ def curves(bench):
 
 
 def churn(bench):
-    """Distance of weights to those of one machine, in each precision, with workers killed at
-    random; and how far they move when rows are only added up in another order."""
+    """Distance of weights to those of one machine, for each loss in each precision, with workers
+    killed at random; and how far they move when rows are only added up in another order."""
     if not bench.credit:
         raise Failed(f"it needs {tables.CREDIT}; name its folder with --data")
-    iterations = 24 if bench.quick else 200
     chance = random.Random(SEED)
     rows = []
-    for precision in ("f32", "f64", "exact"):
-        alone = weighed(bench, tables.coded("alone", bench.credit, iterations, 1, precision))
-        floor = [tables.distance(weighed(bench, all_systematic(bench, iterations, precision, n))
-                                 ["weights"], alone["weights"])
-                 for n in ((2, 4) if bench.quick else (2, 3, 4, 6, 8))]
-        struck = []
-        for _ in range(1 if bench.quick else bench.rounds):
-            kills = [(chance.randrange(1, iterations), chance.randrange(MACHINES))
-                     for _ in range(3 if bench.quick else 16)]
-            talk(f"  {precision}, {len(kills)} workers killed")
-            recipe = tables.coded("struck", bench.credit, iterations, MACHINES, precision)
-            figures = watch(bench.place, recipe, kills)
-            apart = tables.distance(tables.weights(figures["run"]), alone["weights"])
-            struck.append({"distance": apart, "same_bytes": figures["sha256"] == alone["sha256"],
-                           "same_predictions": figures["confusion"] == alone["confusion"],
-                           "killed": figures["killed"], "inside": figures["struck"]})
-        rows.append({"precision": precision, "floor": max(floor), "runs": struck})
-    return {"iterations": iterations, "rows": rows}
+    for loss in LOSSES[:2] if bench.quick else LOSSES:
+        # The example's own at length, the others once.
+        iterations, runs = (200, bench.rounds) if loss == LOSSES[0] else (100, 1)
+        if bench.quick:
+            iterations, runs = 24, 1
+        for precision in ("f32", "f64", "exact"):
+            talk(f"  {loss}, {precision}")
+            rows.append(struck(bench, loss, precision, iterations, runs, chance))
+    return {"rows": rows}
 
 
-def all_systematic(bench, iterations, precision, machines):
+def struck(bench, loss, precision, iterations, runs, chance):
+    """Runs whose workers are killed, beside one process."""
+    def recipe(name, workers):
+        return tables.coded(name, bench.credit, iterations, workers, precision, loss)
+
+    alone = weighed(bench, recipe("alone", 1))
+    floor = 0.0
+    # In exact arithmetic sums have no order; one look is enough.
+    for machines in (4,) if bench.quick or precision == "exact" else (2, 3, 4, 6, 8):
+        other = weighed(bench, all_systematic(recipe("order", machines)))
+        floor = max(floor, tables.distance(other["weights"], alone["weights"]))
+    found = []
+    for _ in range(runs):
+        kills = [(chance.randrange(1, iterations), chance.randrange(MACHINES))
+                 for _ in range(max(3, iterations // 12))]
+        figures = watch(bench.place, recipe("struck", MACHINES), kills)
+        found.append({
+            "distance": tables.distance(tables.weights(figures["run"]), alone["weights"]),
+            "same_bytes": figures["sha256"] == alone["sha256"],
+            "same_confusion": figures["confusion"] == alone["confusion"],
+            "has_classes": bool(alone["confusion"]),
+            "killed": figures["killed"], "inside": figures["struck"]})
+    return {"loss": loss, "precision": precision, "iterations": iterations, "floor": floor,
+            "runs": found}
+
+
+def all_systematic(recipe):
     """Every worker stores a block as it is: nothing is decoded, sums have another order."""
-    recipe = tables.coded("order", bench.credit, iterations, machines, precision)
+    machines = recipe["pool"]["workers"]
     recipe["train"]["coded"] |= {"threshold": machines, "machines": machines}
     return recipe
 

@@ -61,10 +61,13 @@ def recipe(name, data, iterations, pool, **train):
                       "optimizer": {"sgd": {"learning_rate": 0.02, "momentum": 0.9}}} | train}
 
 
-def coded(name, data, iterations, workers, precision):
+def coded(name, data, iterations, workers, precision, loss="squared_hinge"):
     code = {"threshold": THRESHOLD, "machines": MACHINES, "precision": precision}
+    if loss == "mse":
+        # The label is a number then, and no class.
+        data = data | {"table": {k: v for k, v in data["table"].items() if k != "positive"}}
     return recipe(name, data, iterations, {"workers": workers, "threads": 1}, method="coded",
-                  coded=code)
+                  coded=code, loss=loss)
 
 
 def plain(name, data, iterations, workers, redundancy, batch):

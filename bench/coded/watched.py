@@ -11,7 +11,7 @@ from harness import Failed
 from live import Live, kill
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-SAMPLE_EVERY_S = 0.1
+SAMPLE_EVERY_S = 0.05
 LOOK_EVERY_S = 0.003
 LONGEST_S = 240
 # A network of its own, so that the bytes on its loopback are those of the run alone.
@@ -50,7 +50,8 @@ def watch(place, recipe, kills=()):
         report = live.report(60)
         if report["outcome"] != "completed":
             raise Failed(f"the run ended {report['outcome']}")
-        return watched.figures(report) | {"run": str(live.run), "stored_bytes": place.stored_bytes()}
+        return watched.figures(report) | {"run": str(live.run),
+                                          "stored_bytes": place.stored_bytes()}
 
 
 class Watched:
