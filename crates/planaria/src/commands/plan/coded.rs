@@ -86,7 +86,7 @@ impl Costs {
             ["machines", "may be lost", "stored", "rows", "multiply-adds", "sent", "decoding"];
         let mut rows = vec![head.map(String::from)];
         rows.extend(self.table.iter().map(|(machines, cost)| {
-            let each = Each::of(*machines, cost, self.value_bytes);
+            let each = Each::of(*machines, cost, self.code.threshold, self.value_bytes);
             [
                 machines.to_string(),
                 cost.losses.to_string(),
@@ -104,8 +104,8 @@ impl Costs {
             let _ = writeln!(text, "  {}", cells.collect::<Vec<_>>().join("  "));
         }
         text.push_str(
-            "  each machine, for one step; as much is received as sent; decoding as a share of all \
-             multiply-adds\n\n",
+            "  each machine, for one step; sent are products and entries, and as much is received; \
+             decoding as a share of all multiply-adds\n\n",
         );
         text
     }
@@ -116,7 +116,7 @@ impl Costs {
             .table
             .iter()
             .map(|(machines, cost)| {
-                let each = Each::of(*machines, cost, self.value_bytes);
+                let each = Each::of(*machines, cost, self.code.threshold, self.value_bytes);
                 json!({
                     "machines": machines,
                     "losses_tolerated": cost.losses,
@@ -165,14 +165,18 @@ struct Each {
 }
 
 impl Each {
-    fn of(machines: usize, cost: &Cost, value_bytes: u64) -> Self {
+    fn of(machines: usize, cost: &Cost, threshold: usize, value_bytes: u64) -> Self {
+        // Products to decoders, and entries from them. A group is decoded by somebody outside it;
+        // where there is nobody, by a member, which sends itself nothing.
+        let outside = if machines > threshold { threshold } else { threshold - 1 } as u64;
+        let sent_values = 2 * cost.traffic_values * outside / threshold.max(1) as u64;
         let machines = machines.max(1) as u64;
         // As much is decoded as transformed back.
         let decoding = 2 * cost.decode_macs;
         let share = decoding as f64 / (cost.work_macs + decoding).max(1) as f64;
         Self {
             macs: cost.work_macs.div_ceil(machines),
-            sent_bytes: (cost.traffic_values * value_bytes).div_ceil(machines),
+            sent_bytes: (sent_values * value_bytes).div_ceil(machines),
             decoding_share: share,
         }
     }
