@@ -30,7 +30,7 @@ pub fn line(what: &What, reason: &str) -> Option<String> {
         What::Scaled { workers } => format!("workers wanted from now on: {workers}"),
         What::Released { agent } => format!("{agent} is no longer needed"),
         What::Paused { workers, min } => {
-            format!("paused: {workers} of {min} workers, waiting for the pool")
+            format!("paused, have {workers}, need {min}: waiting for the pool")
         }
         What::Unpaused { workers } => format!("going on with workers: {workers}"),
         What::Recovered { step, superseded, source, reason } => {
@@ -111,7 +111,7 @@ mod tests {
                 What::Lost { agent: "worker-2".into(), pid: 7, reason: "it went away".into() },
                 "worker-2 was lost: it went away",
             ),
-            (What::Paused { workers: 1, min: 2 }, "paused: 1 of 2 workers, waiting for the pool"),
+            (What::Paused { workers: 1, min: 2 }, "paused, have 1, need 2: waiting for the pool"),
             (
                 What::Recovered {
                     step: 9,

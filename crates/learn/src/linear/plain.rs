@@ -181,9 +181,13 @@ pub fn data_scale(given: Option<u32>, whole: Result<(), usize>) -> Result<DataSc
     }
 }
 
-/// Whether some rows hold whole numbers alone; else the column of the first that is not.
+/// Features are read in single precision, in which larger whole numbers are rounded.
+const WHOLE_MAX: f32 = (1 << 24) as f32;
+
+/// Whether some rows hold whole numbers alone that reading has not rounded; else the column of the
+/// first that is not.
 pub fn whole(features: usize, rows: &[f32]) -> Result<(), usize> {
-    match rows.iter().position(|v| v.fract() != 0.0) {
+    match rows.iter().position(|v| v.fract() != 0.0 || v.abs() >= WHOLE_MAX) {
         Some(at) => Err(at % features.max(1)),
         None => Ok(()),
     }

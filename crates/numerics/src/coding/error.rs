@@ -121,7 +121,7 @@ pub enum Error {
     },
     /// A product could leave the field's range.
     #[error(
-        "{product} could reach 2^{bits:.1}, and exact arithmetic holds 2^60: column {column} is the largest part; use a smaller scale for the data, smaller values there, or precision f64"
+        "{product} could reach 2^{bits:.1}, and exact arithmetic holds 2^60: column {column} is the largest part; use a smaller scale for the data, smaller values there, a lower learning rate, or precision f64"
     )]
     Range {
         /// `Xw` or `Xᵀg`.

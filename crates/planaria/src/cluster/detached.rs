@@ -13,9 +13,8 @@ use crate::failure::{Context, Exit, Failure, Result};
 use crate::progress::{Progress, Style};
 use crate::run_dir::lock::Holder;
 use crate::run_dir::{self, LOGS};
-use crate::source;
 use crate::training::interrupt;
-use crate::training::run_loop::{Job, facts, network};
+use crate::training::run_loop::Job;
 use planaria_coordinator::journal;
 use planaria_fleet::host::calling::Calling;
 use planaria_fleet::host::remote::Remote;
@@ -168,9 +167,6 @@ struct Raised {
 pub fn begin(job: Job, threads: Option<u16>) -> Result<PathBuf> {
     let program = job.program.clone();
     let program = program.ok_or_else(|| Failure::failed("no program was found to start"))?;
-    let facts = facts(&job.plan, &job.data, &network(&job.plan)?);
-    let sound = source::check(&job.plan.recipe, &facts, &job.data);
-    sound.map_err(crate::agent::failure)?;
     let (means, resources, authority) = Pooling::detached(&job, &program)?.into_parts();
     let resources = Mutex::new(resources);
     let logs = job.run.file(LOGS);

@@ -32,7 +32,6 @@ use crate::clock;
 use crate::failure::{Context, Failure, Result, plain};
 use crate::progress::Progress;
 use crate::run_dir::LOGS;
-use crate::source;
 use crate::traces::report::{Outcome, peak_memory_of_children};
 use crate::training::ending::{self, Finished, Means, Results};
 use crate::training::identity::Identity;
@@ -87,7 +86,6 @@ pub fn run(job: Job, size: Size, found: Option<Found<Checkpoint>>) -> Result<Fin
         (&state, origin.as_ref()),
         kept.ok().as_deref(),
     )?;
-    source::check(&launch.recipe, &launch.facts, &job.data).map_err(failure)?;
     let program = job.program.clone();
     let program = program.ok_or_else(|| Failure::failed("no program was found to start"))?;
     let pooling = Pooling::of(&job, &program)?;

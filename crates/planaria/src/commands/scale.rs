@@ -15,6 +15,8 @@ use crate::run_dir::lock::Holder;
 use crate::scripts;
 use crate::traces::number::counted;
 use planaria_protocol::event::What;
+use planaria_recipe::Source;
+use planaria_recipe::train::Coded;
 use serde_json::json;
 use std::path::Path;
 use std::time::Duration;
@@ -50,6 +52,10 @@ pub fn run(options: &cli::Scale, style: Style) -> Result<()> {
         Progress::new(style).note(String::from_utf8_lossy(&ran.stderr).trim());
         return print(&String::from_utf8_lossy(&ran.stdout));
     }
+    let code = code(&folder);
+    if let Some(code) = code {
+        within(&code, workers)?;
+    }
     let scaled = scale(&folder, workers)?;
     let path = folder.display();
     if options.json {
@@ -58,7 +64,30 @@ pub fn run(options: &cli::Scale, style: Style) -> Result<()> {
         return print(&format!("{document:#}\n"));
     }
     Progress::new(style).note(&format!("run {path} {}", text(&scaled)));
+    if let Some(code) = code.filter(|code| (workers as usize) < code.threshold) {
+        let needed = code.threshold;
+        let note = format!("with fewer than {needed} its code is not enough: it waits for more");
+        Progress::new(style).note(&note);
+    }
     Ok(())
+}
+
+/// The code of a run, where it has one.
+fn code(folder: &Path) -> Option<Coded> {
+    let text = std::fs::read(folder.join("recipe.yaml")).ok()?;
+    let source = Source::parse("recipe.yaml", &text, &[]).ok()?;
+    source.recipe().train.code().copied()
+}
+
+/// Refuses more workers than a code has machines.
+fn within(code: &Coded, workers: u32) -> Result<()> {
+    let machines = code.machines;
+    if workers as usize <= machines {
+        return Ok(());
+    }
+    let message =
+        format!("the run's code has {machines} machines, so {workers} workers are too many");
+    Err(Failure::user(message).hint(format!("ask for {machines} or fewer; a code cannot grow")))
 }
 
 /// `workers=4`.
@@ -195,6 +224,15 @@ mod tests {
             assert!(failure.message.contains(expect), "{}", failure.message);
             assert_eq!((failure.exit, failure.hint.is_some()), (Exit::User, true));
         }
+    }
+
+    #[test]
+    fn a_code_has_so_many_machines() {
+        let text = r#"{"threshold": 2, "machines": 4}"#;
+        let code: Coded = serde_json::from_str(text).unwrap();
+        assert!(within(&code, 4).is_ok() && within(&code, 1).is_ok());
+        let failure = within(&code, 5).unwrap_err();
+        assert!(failure.message.contains("has 4 machines, so 5 workers"), "{}", failure.message);
     }
 
     #[test]

@@ -171,7 +171,7 @@ fn state(run: &History) -> String {
             let doing = match run.paused {
                 _ if run.stopping => "stopping".into(),
                 Some((workers, min)) => {
-                    format!("paused: {workers} of {min} workers, waiting for the pool")
+                    format!("paused, have {workers}, need {min}: waiting for the pool")
                 }
                 None => "running".to_owned(),
             };
@@ -321,7 +321,7 @@ mod tests {
         live.machines.recomputed_shards = 12;
         let text = text(&live, None, None, 80, 1e9 + 60.0);
         for line in [
-            "state      paused: 1 of 2 workers, waiting for the pool, process 7",
+            "state      paused, have 1, need 2: waiting for the pool, process 7",
             "survived   3 machines lost, 2 joined; 12 shards given to others",
             "started    2001-09-09 01:46:40 UTC, 1 min ago, generation 2",
         ] {

@@ -322,6 +322,7 @@ impl Planaria {
         };
         let data = survey.data.expect("a plan is made from opened data");
         check_output(&source)?;
+        crate::source::check(&plan.recipe, plan.input, &data).map_err(crate::agent::failure)?;
         let threads = training_threads(self.threads, &plan);
         let size = cluster_size(self.threads, &plan);
         if !plan.recipe.pool.has_machines() {

@@ -228,14 +228,14 @@ fn names_cannot_steer_the_terminal() {
 #[test]
 fn losses_are_seen() {
     let mut paused = pulse(2, 1);
-    paused.phase = "paused: 1 of 2 workers, waiting for the pool".into();
+    paused.phase = "paused, have 1, need 2: waiting for the pool".into();
     paused.workers[1] = WorkerPulse { worker: 1, state: "lost".into(), ..WorkerPulse::default() };
     check(
         &paused,
         120,
         30,
         "
-digits · paused: 1 of 2 workers, waiting for the pool · epoch 3/8 · step 241/768 · loss 0.0413 · acc 98.7%
+digits · paused, have 1, need 2: waiting for the pool · epoch 3/8 · step 241/768 · loss 0.0413 · acc 98.7%
   worker-0  computing   3 shards  8,402 ex/s  ███████░  91% busy
   worker-1  lost
   server-0  serving     38% of a core  412.0 MB/s

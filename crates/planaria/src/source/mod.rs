@@ -13,11 +13,11 @@ pub mod rows;
 use planaria_coordinator::serve::Log;
 use planaria_data::DataSet;
 use planaria_protocol::blocks::{Fault, Giver, PREPARING_EVERY, Wanted};
-use planaria_protocol::launch::{Coding, Facts, Launch};
+use planaria_protocol::launch::{Coding, Launch};
 use planaria_protocol::link::{Receiver, Sender};
 use planaria_protocol::message::{Agent, Join, Trouble};
 use planaria_recipe::Recipe;
-use planaria_recipe::train::CodedPrecision;
+use planaria_recipe::shape::Shape;
 use planaria_worker::bench::{data_trouble, same_data};
 use planaria_worker::features;
 use rows::Rows;
@@ -111,14 +111,14 @@ fn open(launch: &Launch) -> Opened {
     let recipe = &launch.recipe;
     let data = features::open(recipe, launch.size.threads as usize).map_err(data_trouble)?;
     same_data(launch, &data)?;
-    rows::of(recipe, &launch.facts, data)
+    rows::of(recipe, launch.facts.input, data)
 }
 
-/// Finds what is wrong with the data for exact arithmetic, before any machine is asked for.
-pub fn check(recipe: &Recipe, facts: &Facts, data: &DataSet) -> Result<(), Trouble> {
-    match recipe.train.code().map(|code| code.precision) {
-        Some(CodedPrecision::Exact) => rows::of(recipe, facts, data.clone()).map(|_| ()),
-        _ => Ok(()),
+/// Finds what is wrong with the data of a coded recipe, before anything is made or asked for.
+pub fn check(recipe: &Recipe, input: Shape, data: &DataSet) -> Result<(), Trouble> {
+    match recipe.train.code() {
+        Some(_) => rows::of(recipe, input, data.clone()).map(|_| ()),
+        None => Ok(()),
     }
 }
 

@@ -13,9 +13,9 @@ use planaria_numerics::coding::blocks::{self, Blocks, Encoder};
 use planaria_numerics::coding::exact::{DataScale, Residue};
 use planaria_numerics::coding::generator::Generator;
 use planaria_protocol::blocks::{Length, Wanted};
-use planaria_protocol::launch::Facts;
 use planaria_protocol::message::{EVALUATION_BATCH, HeldOut, Trouble};
 use planaria_recipe::Recipe;
+use planaria_recipe::shape::Shape;
 use planaria_recipe::train::{Coded as Words, CodedPrecision};
 use planaria_worker::bench::data_trouble;
 use planaria_worker::coded::Value;
@@ -36,13 +36,13 @@ pub trait Rows: Send + Sync {
 }
 
 /// The rows of a coded recipe's data. In exact arithmetic all of it is read once, for the bounds.
-pub fn of(recipe: &Recipe, facts: &Facts, data: DataSet) -> Result<Arc<dyn Rows>, Trouble> {
+pub fn of(recipe: &Recipe, input: Shape, data: DataSet) -> Result<Arc<dyn Rows>, Trouble> {
     let code = recipe.train.code().ok_or_else(|| Trouble::new("the recipe has no code"))?;
     Ok(match code.precision {
-        CodedPrecision::F32 => Arc::new(Coded::<f32>::new(recipe, code, facts, data)?),
-        CodedPrecision::F64 => Arc::new(Coded::<f64>::new(recipe, code, facts, data)?),
+        CodedPrecision::F32 => Arc::new(Coded::<f32>::new(recipe, code, input, data)?),
+        CodedPrecision::F64 => Arc::new(Coded::<f64>::new(recipe, code, input, data)?),
         CodedPrecision::Exact => {
-            let mut coded = Coded::<Residue>::new(recipe, code, facts, data)?;
+            let mut coded = Coded::<Residue>::new(recipe, code, input, data)?;
             coded.bound(code.scale.is_none())?;
             Arc::new(coded)
         }
@@ -63,8 +63,8 @@ struct Coded<E: Value> {
 }
 
 impl<E: Value> Coded<E> {
-    fn new(recipe: &Recipe, code: &Words, facts: &Facts, data: DataSet) -> Result<Self, Trouble> {
-        let model = Model::of(recipe, facts.input, &data.class_names()).map_err(wrong)?;
+    fn new(recipe: &Recipe, code: &Words, input: Shape, data: DataSet) -> Result<Self, Trouble> {
+        let model = Model::of(recipe, input, &data.class_names()).map_err(wrong)?;
         let count = usize::try_from(data.train.len()).map_err(wrong)?;
         let batches = Batches::of(&recipe.train, count).map_err(wrong)?;
         let load =
@@ -158,7 +158,8 @@ impl<E: Value> Coded<E> {
         let name = self.names.get(column).map_or("?", String::as_str);
         Trouble {
             message: format!(
-                "`precision: exact` computes with whole numbers, but feature `{name}` has others"
+                "`precision: exact` computes with whole numbers below 16,777,216, but feature `{name}` \
+                 has others"
             ),
             hint: Some(
                 "set `train.coded.scale`, such as 64, which rounds by at most 1/128; or bin the \

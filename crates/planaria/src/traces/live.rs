@@ -65,6 +65,8 @@ impl Presence {
 #[derive(Debug, Default)]
 struct Seen {
     pulse: WorkerPulse,
+    /// It is not wanted any more.
+    is_released: bool,
     was_there: bool,
     /// Rows of processes before the one that is there.
     rows_before: u64,
@@ -79,6 +81,9 @@ impl Seen {
     }
 
     fn presence(&self) -> Option<Presence> {
+        if self.is_released {
+            return None;
+        }
         Presence::of(&self.pulse.state, self.was_there)
     }
 
@@ -153,8 +158,10 @@ impl Live {
                 presence.into_iter().for_each(|presence| seen.mark(column, presence));
             }
         }
-        let there = |number: &u32| pulse.workers.iter().any(|w| w.worker == *number);
-        self.workers.retain(|number, _| there(number));
+        for (number, seen) in &mut self.workers {
+            seen.is_released = !pulse.workers.iter().any(|w| w.worker == *number);
+        }
+        self.workers.retain(|_, seen| seen.was_there || !seen.is_released);
         if pulse.phase.starts_with("paused") {
             self.paused.insert(*columns.end());
         }
@@ -224,14 +231,16 @@ impl Live {
         let mean = pulse.loss.or_else(|| last.and_then(|line| line.loss));
         let ready = self.workers.values().filter(|w| w.presence() == Some(Presence::Ready));
         let lost: u64 = self.workers.values().map(|w| w.lost).sum();
+        let wanted = self.workers.values().filter(|w| !w.is_released).count();
+        let is_waiting = self.ended.is_some() || pulse.phase.starts_with("paused");
         let figures = [
             Some((format!("{}/{}", grouped(pulse.step), grouped(frame.steps)), "steps")),
-            Some((format!("{} of {}", ready.count(), self.workers.len()), "machines ready")),
+            Some((format!("{} of {wanted}", ready.count()), "machines ready")),
             Some((grouped(lost), "times a machine was lost")),
             accuracy.map(|v| (percent(v), "accuracy while training")),
             self.f1.map(|v| (percent(v), "F1 of the positive class, final weights")),
             mean.map(|v| (loss(v), "loss while training")),
-            pulse.seconds_left.filter(|_| self.ended.is_none()).map(|s| (duration(s), "left")),
+            pulse.seconds_left.filter(|_| !is_waiting).map(|s| (duration(s), "left")),
         ];
         html.push_str("<div class=\"cards\">\n");
         for (value, label) in figures.into_iter().flatten() {
@@ -255,6 +264,7 @@ impl Live {
             let pulse = &worker.pulse;
             let (state, class) = match worker.presence() {
                 Some(presence) => (presence.text(), presence.class()),
+                None if worker.is_released => ("released", "fetching"),
                 None => ("starting", "fetching"),
             };
             let machine = pulse.machine.as_deref().map_or_else(String::new, |m| format!(" on {m}"));

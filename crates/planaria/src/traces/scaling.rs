@@ -32,6 +32,8 @@ pub struct Study {
     pub complete: bool,
     /// Whether all runs ended with the same weights, bit for bit.
     pub same_weights: bool,
+    /// Whether they should have; coded sums of floats differ in their last bits.
+    pub bits_promised: bool,
     /// The runs, in the order they were done.
     pub runs: Vec<Run>,
 }
@@ -79,6 +81,7 @@ impl Study {
             cores,
             complete: false,
             same_weights: true,
+            bits_promised: true,
             runs: Vec::new(),
         }
     }
@@ -91,6 +94,7 @@ impl Study {
         let more = first.map_or(1.0, |first| f64::from(workers) / f64::from(first.workers));
         let same = first.is_none_or(|first| first.weights_sha256 == report.weights_sha256);
         self.same_weights &= same;
+        self.bits_promised &= report.bits_promised;
         self.runs.push(Run {
             folder,
             workers,
@@ -143,9 +147,12 @@ impl Study {
             ));
         }
         if self.runs.len() > 1 {
-            remarks.push(match self.same_weights {
-                true => "Every run ended with the same weights, bit for bit.".into(),
-                false => "The runs did not end with the same weights.".into(),
+            remarks.push(match (self.same_weights, self.bits_promised) {
+                (true, _) => "Every run ended with the same weights, bit for bit.".into(),
+                (false, true) => "The runs did not end with the same weights.".into(),
+                (false, false) => "Weights differ in their last bits, as coded sums of floats do; \
+                                   `precision: exact` has the same bits."
+                    .into(),
             });
         }
         remarks

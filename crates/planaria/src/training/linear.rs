@@ -217,7 +217,8 @@ fn scale(
     plain::data_scale(given, whole).map_err(|column| {
         let name = names.get(column).map_or("?", String::as_str);
         Failure::user(format!(
-            "`precision: exact` computes with whole numbers, but feature `{name}` has others"
+            "`precision: exact` computes with whole numbers below 16,777,216, but feature `{name}` \
+                 has others"
         ))
         .hint(
             "set `train.coded.scale`, such as 64, which rounds by at most 1/128; or bin the column",

@@ -72,7 +72,7 @@ impl Tidings {
                 Some(Plain(format!("{agent} is no longer needed")))
             }
             What::Paused { workers, min } => {
-                Some(Note(format!("paused: {workers} of {min} workers, waiting for the pool")))
+                Some(Note(format!("paused, have {workers}, need {min}: waiting for the pool")))
             }
             What::Unpaused { workers } => {
                 Some(Note(format!("going on with {}", counted(u64::from(*workers), "worker"))))
@@ -194,7 +194,7 @@ mod tests {
             ),
             (
                 What::Paused { workers: 1, min: 2 },
-                Some("paused: 1 of 2 workers, waiting for the pool"),
+                Some("paused, have 1, need 2: waiting for the pool"),
             ),
             (What::Unpaused { workers: 2 }, Some("going on with 2 workers")),
             (What::Regained { agent: "worker-1".into() }, Some("worker-1 answers again")),

@@ -235,6 +235,8 @@ impl<E: Value> Coded<E> {
             (Phase::Over, _) => "over".into(),
         };
         let mut pulse = self.course.pulse(&phase, self.seconds(now));
+        // Nobody knows when there are enough again.
+        pulse.seconds_left = pulse.seconds_left.filter(|_| self.paused.is_none());
         let seen = |(worker, m): &(&u32, &Member)| **worker < self.wanted || m.has_joined();
         let members = self.members.iter().filter(seen);
         pulse.workers = members.map(|(w, m)| m.pulse(*w, *w >= self.wanted, &phase)).collect();

@@ -199,7 +199,8 @@ impl<E: Value> Coded<E> {
                     step,
                     after,
                     stalled_seconds: (seconds - usual).max(0.0),
-                    recomputed_shards: u32::try_from(rows.extra).unwrap_or(u32::MAX),
+                    // There are none; rows are counted with what workers did.
+                    recomputed_shards: 0,
                     shard_seconds: 0.0,
                 };
                 self.record(healed, "it is the first step after that");

@@ -223,7 +223,7 @@ impl Cluster {
             Phase::Gathering => self.members.waiting_for(self.wanted),
             Phase::Training | Phase::Scoring(..) if self.paused => {
                 let (have, min) = (self.members.active(self.wanted).len(), self.config.workers_min);
-                format!("paused: {have} of {min} workers, waiting for the pool")
+                format!("paused, have {have}, need {min}: waiting for the pool")
             }
             Phase::Training => "training".into(),
             Phase::Scoring(scoring, _) if scoring.part == HeldOut::Test => "testing".into(),

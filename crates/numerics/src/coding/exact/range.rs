@@ -79,15 +79,17 @@ impl Columns {
     /// The same from the largest size of a slope and the sum of their sizes, for those who never
     /// see all slopes at once.
     pub fn check_sizes(&self, largest: u64, sum: u128) -> Result<(), Error> {
-        for (column, (x_largest, x_sum)) in self.largest.iter().zip(&self.sums).enumerate() {
+        let bounds = self.largest.iter().zip(&self.sums).map(|(x_largest, x_sum)| {
             let by_data = x_sum.saturating_mul(u128::from(largest));
             let by_slopes = sum.saturating_mul(u128::from(*x_largest));
-            let bound = by_data.min(by_slopes);
-            if bound >= u128::from(RANGE) {
-                return Err(refusal("Xᵀg", column, bound));
+            by_data.min(by_slopes)
+        });
+        match bounds.enumerate().max_by_key(|(_, bound)| *bound) {
+            Some((column, bound)) if bound >= u128::from(RANGE) => {
+                Err(refusal("Xᵀg", column, bound))
             }
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
 

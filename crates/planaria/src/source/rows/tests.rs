@@ -3,6 +3,7 @@
 use super::*;
 use crate::library::survey::data_facts;
 use crate::training::run_loop::{facts, network};
+use planaria_protocol::launch::Facts;
 use planaria_recipe::Source;
 use std::fmt::Write;
 use std::path::Path;
@@ -51,7 +52,7 @@ fn all(rows: &dyn Rows, wanted: Wanted, at_once: u64) -> Vec<u8> {
 /// Blocks are what an encoder makes of all rows in their order.
 fn encodes<E: Value + PartialEq + std::fmt::Debug>(precision: &str) {
     let (recipe, facts, set) = opened(precision, "3");
-    let rows = of(&recipe, &facts, set.clone()).unwrap();
+    let rows = of(&recipe, facts.input, set.clone()).unwrap();
     let generator = E::code(3, 5).unwrap();
     let width = facts.input.len() + 1;
     let blocks = Blocks::new(set.train.len() as usize, 3).unwrap();
@@ -85,7 +86,7 @@ fn blocks_are_what_one_process_would_encode() {
 #[test]
 fn labels_and_held_out_rows_are_plain() {
     let (recipe, facts, set) = opened("exact", "3");
-    let rows = of(&recipe, &facts, set.clone()).unwrap();
+    let rows = of(&recipe, facts.input, set.clone()).unwrap();
     let labels = all(&*rows, Wanted::Labels, 7);
     let labels = planaria_worker::coded::block::labels(&labels).unwrap();
     let ids: Vec<u64> = labels.iter().map(|(id, _)| *id).collect();
@@ -109,13 +110,13 @@ fn labels_and_held_out_rows_are_plain() {
 #[test]
 fn exact_rows_have_bounds_and_fractions_are_named() {
     let (recipe, facts, set) = opened("exact", "3");
-    let head = of(&recipe, &facts, set).unwrap().look(Wanted::Block { slot: 0 }).unwrap().1;
+    let head = of(&recipe, facts.input, set).unwrap().look(Wanted::Block { slot: 0 }).unwrap().1;
     assert!(serde_json::from_slice::<Bounds>(&head).is_ok());
     let (recipe, facts, set) = opened("exact", "3.5");
-    let found = crate::source::check(&recipe, &facts, &set).unwrap_err();
+    let found = crate::source::check(&recipe, facts.input, &set).unwrap_err();
     assert!(found.fix_input && found.message.contains("feature `b`"), "{found:?}");
     let (recipe, facts, set) = opened("f64", "3.5");
-    assert_eq!(crate::source::check(&recipe, &facts, &set), Ok(()));
+    assert_eq!(crate::source::check(&recipe, facts.input, &set), Ok(()));
 }
 
 #[test]
