@@ -154,7 +154,8 @@ class Watched:
             "accuracy": report["accuracy"], "confusion": report.get("confusion"),
             "f1": (report.get("positive") or {}).get("f1"),
             "sha256": report["weights_sha256"], "exactly_once": report["exactly_once"],
-            "struck": sum(e["event"] == "healed" and e["recomputed_shards"] > 0
+            # A step was under way when somebody was lost.
+            "struck": sum(e["event"] == "healed" and "was lost" in e["after"]
                           for e in self.live.events()),
         }
 
