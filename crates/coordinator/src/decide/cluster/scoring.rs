@@ -52,10 +52,17 @@ impl Cluster {
         }
         let Phase::Scoring(scoring, _) = &mut self.phase else { return };
         let part = scoring.part;
-        for (worker, batches) in scoring.deal(&active) {
-            let enter = self.must_enter(worker, step);
-            let evaluate = ToWorker::Evaluate { part, step, batches, enter };
-            self.tell_worker(worker, evaluate, why);
+        let dealt = scoring.deal(&active);
+        // Everybody's own come first; then those of others, as many times as shards are copied.
+        let copies = self.config.redundancy.min(active.len() as u32 - 1) as usize;
+        for turn in 0..=copies {
+            for (worker, batches) in &dealt {
+                let at = active.iter().position(|other| other == worker).unwrap_or(0);
+                let worker = active[(at + turn) % active.len()];
+                let enter = self.must_enter(worker, step);
+                let evaluate = ToWorker::Evaluate { part, step, batches: batches.clone(), enter };
+                self.tell_worker(worker, evaluate, why);
+            }
         }
     }
 
