@@ -128,10 +128,16 @@ fn exact_arithmetic_refuses_what_it_cannot_hold() {
         "{said}"
     );
     let plain = "data.table={label: answer, positive: yes, one_hot: [colour], standardize: false}";
-    let large = rows(400).replace(",99,", ",90000000,");
-    fs::write(place.path().join("rows.csv"), large).unwrap();
-    let said = refused(&[plain, exact]);
+    let with = |size: &str| {
+        let large = rows(400).replace(",99,", &format!(",{size},"));
+        fs::write(place.path().join("rows.csv"), large).unwrap();
+        refused(&[plain, exact, "train.optimizer={sgd: {learning_rate: 0.9}}"])
+    };
+    let said = with("9000000");
     assert!(said.contains("could reach 2^") && said.contains("is `size`"), "{said}");
+    // Reading it in single precision would round it.
+    let said = with("90000001");
+    assert!(said.contains("below 16,777,216, but feature `size` has others"), "{said}");
     let said = refused(&["train.class_weights={maybe: 2}"]);
     assert!(
         said.contains("names the label `maybe`, but the training rows have `no`, `yes`"),
