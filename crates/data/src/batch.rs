@@ -21,7 +21,6 @@ pub struct Batch {
     pub epoch: u64,
     /// Its number in the epoch, from 0.
     pub step: u64,
-    /// Example ids.
     pub ids: Vec<u64>,
     /// Scaled and augmented values, example after example, channels innermost.
     pub inputs: Vec<f32>,

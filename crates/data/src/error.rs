@@ -11,7 +11,6 @@ pub enum Error {
     At {
         /// Such as `data.train`.
         key: &'static str,
-        /// What happened.
         #[source]
         cause: Box<Error>,
     },
@@ -32,7 +31,6 @@ pub enum Error {
     /// A file whose bytes are not what its format asks.
     #[error("{}: {message}", file_name(path))]
     Corrupt {
-        /// The file.
         path: PathBuf,
         /// What is wrong, with the record.
         message: String,
@@ -40,7 +38,6 @@ pub enum Error {
     /// The system could not read a file.
     #[error("cannot read `{}`: {cause}", path.display())]
     Io {
-        /// The file.
         path: PathBuf,
         /// What the system said.
         #[source]
@@ -48,10 +45,7 @@ pub enum Error {
     },
     /// The thread that reads ahead could not be started, or ended without a word.
     #[error("reading ahead failed: {message}")]
-    Reader {
-        /// What happened.
-        message: String,
-    },
+    Reader { message: String },
 }
 
 /// What the caller should do about an [`Error`].

@@ -56,7 +56,6 @@ pub enum Target {
         /// Largest class + 1, at least 2.
         classes: usize,
     },
-    /// Numbers.
     Values {
         /// How many for each example.
         width: usize,

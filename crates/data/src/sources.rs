@@ -31,14 +31,12 @@ pub enum Found {
     Digits(u64, u64, u64),
     /// A pair of idx files.
     Idx(idx::Pair),
-    /// CIFAR-10 batches.
     Cifar10(Vec<PathBuf>),
 }
 
 /// What a source holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
-    /// Examples.
     pub len: u64,
     /// Shape of one.
     pub shape: Shape,

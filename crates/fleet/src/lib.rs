@@ -38,15 +38,9 @@ pub enum Error {
     Log {
         /// Where it should be.
         path: String,
-        /// Why not.
         why: std::io::Error,
     },
     /// The system did not start it.
     #[error("cannot start {agent}: {why}")]
-    Start {
-        /// Which.
-        agent: planaria_protocol::message::Agent,
-        /// Why not.
-        why: std::io::Error,
-    },
+    Start { agent: planaria_protocol::message::Agent, why: std::io::Error },
 }

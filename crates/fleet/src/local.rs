@@ -34,11 +34,8 @@ const OWN_NAME: &str = "planaria";
 /// A child that has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exit {
-    /// Which.
     pub agent: Agent,
-    /// Its process.
     pub pid: u32,
-    /// How.
     pub ending: Ending,
 }
 
@@ -57,7 +54,6 @@ impl Exit {
 /// A child that was started.
 #[derive(Debug)]
 pub struct Started {
-    /// Its process.
     pub pid: u32,
     /// Of the coordinator, which says on it where it listens.
     pub stdout: Option<ChildStdout>,

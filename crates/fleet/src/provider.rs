@@ -56,7 +56,6 @@ pub struct Ran {
 /// Something that a provider still holds for a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Leak {
-    /// Which run.
     pub run: String,
     /// What it is: `container digits-…-m1 (running)`.
     pub what: String,
@@ -150,7 +149,6 @@ pub struct Fault {
     pub what: String,
     /// What to do about it.
     pub hint: Option<String>,
-    /// What helps.
     pub remedy: Remedy,
     /// Whether it came before anything was begun on the machine, which then need not be given back.
     pub is_untouched: bool,

@@ -14,7 +14,6 @@ pub enum Error {
     NotFinite {
         /// What is not a finite number.
         what: &'static str,
-        /// Its value.
         value: f64,
         /// At which step.
         step: u64,

@@ -55,7 +55,6 @@ impl Target<'_> {
 /// A loss and its constants.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Objective {
-    /// Which loss.
     pub loss: Loss,
     /// Share of a class' target spread over all classes.
     pub label_smoothing: f32,

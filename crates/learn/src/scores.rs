@@ -26,7 +26,6 @@ pub struct Scores {
 /// One class's figures; a share with nothing to divide by is 0, as in scikit-learn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClassScores {
-    /// The class.
     pub class: String,
     /// Right among those predicted to be of the class.
     pub precision: f64,
@@ -41,11 +40,8 @@ pub struct ClassScores {
 /// Means over the classes that occur or were predicted.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Macro {
-    /// Mean precision.
     pub precision: f64,
-    /// Mean recall.
     pub recall: f64,
-    /// Mean F1.
     pub f1: f64,
 }
 

@@ -6,7 +6,6 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// Count and 128-bit sum of the mixed ids; equal for the same ids read the same number of times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Digest {
-    /// Ids added.
     pub count: u64,
     /// Sum modulo 2¹²⁸ of each id's mix.
     pub sum: u128,

@@ -5,7 +5,6 @@ use planaria_recipe::train::{Schedule, Train};
 /// How far training is: steps from 0 over the whole run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// This step.
     pub step: u64,
     /// Steps in an epoch.
     pub steps_per_epoch: u64,

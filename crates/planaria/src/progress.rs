@@ -28,7 +28,6 @@ pub enum Style {
     Live,
     /// A line now and then.
     Plain,
-    /// Nothing.
     Quiet,
 }
 

@@ -41,7 +41,6 @@ pub(crate) struct Drawing {
 pub struct Room {
     /// Characters of a line.
     pub columns: usize,
-    /// Lines.
     pub rows: usize,
 }
 

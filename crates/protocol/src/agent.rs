@@ -5,11 +5,9 @@ use serde::{Deserialize, Serialize};
 /// Who a process is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Agent {
-    /// Decides.
     Coordinator,
     /// Holds a range of parameters.
     Server(u32),
-    /// Computes shards.
     Worker(u32),
     /// Watches, and may ask for a stop.
     Console,

@@ -41,10 +41,7 @@ const HEAD_BYTES_MAX: usize = 256 << 20;
 pub enum Wanted {
     /// The coded rows of a slot, in numbers of the run's precision. In exact arithmetic the head is
     /// JSON of the bounds of the data's columns.
-    Block {
-        /// The slot.
-        slot: u16,
-    },
+    Block { slot: u16 },
     /// Of each training row the id of the example (u64) and its target (f64).
     Labels,
     /// Of each row of a batch its features and its target. The head is one byte: 0 where the target
@@ -52,7 +49,6 @@ pub enum Wanted {
     Batch {
         /// Of which part.
         part: HeldOut,
-        /// Which batch.
         batch: u64,
     },
 }
@@ -71,7 +67,6 @@ enum Asking {
 pub struct Ask {
     /// Digest of the coding that they are of.
     pub coding: String,
-    /// Which.
     pub wanted: Wanted,
     /// The first that the worker does not have.
     pub first: u64,
@@ -97,7 +92,6 @@ enum Telling {
 /// How much there is of what is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Length {
-    /// Rows.
     pub rows: u64,
     /// Bytes of each.
     pub row_bytes: u64,

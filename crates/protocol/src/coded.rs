@@ -19,15 +19,9 @@ use std::ops::Range;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum ToCoded {
     /// Hold the rows of this slot, from the cache or the source, and say `Ready`.
-    Seat {
-        /// The slot.
-        slot: u16,
-    },
+    Seat { slot: u16 },
     /// The weights of a round; what was under way of another is over. The bulk is the weights.
-    Weights {
-        /// The round.
-        round: u64,
-    },
+    Weights { round: u64 },
     /// The weights after `step` steps, to be scored with. The bulk is f64.
     Model {
         /// Steps done.
@@ -36,11 +30,9 @@ pub enum ToCoded {
     /// Product 1: multiply these rows by the weights, and send them to whoever decodes the group
     /// ([`ToPeer::Product`]). What was multiplied in this round is only sent.
     Multiply {
-        /// The round.
         round: u64,
         /// Group of the plan.
         group: u32,
-        /// Its places.
         places: Range<u64>,
         /// Who decodes it.
         to: Peer,
@@ -49,11 +41,9 @@ pub enum ToCoded {
     /// those who add them up. Takes the place of an earlier one of the same group, unless that has
     /// been carried out.
     Decode {
-        /// The round.
         round: u64,
         /// Group of the plan.
         group: u32,
-        /// Its places.
         places: Range<u64>,
         /// Which order this is.
         attempt: u64,
@@ -66,7 +56,6 @@ pub enum ToCoded {
     },
     /// Send entries of a group that is decoded, or will be, to more who add them up.
     Share {
-        /// The round.
         round: u64,
         /// Group of the plan.
         group: u32,
@@ -74,20 +63,12 @@ pub enum ToCoded {
         shares: Vec<Share>,
     },
     /// When the entries of these debts have come, send the sum of them all (`Sum`).
-    Deliver {
-        /// The round.
-        round: u64,
-        /// Which sum.
-        ticket: u64,
-        /// The debts.
-        debts: Vec<u64>,
-    },
+    Deliver { round: u64, ticket: u64, debts: Vec<u64> },
 }
 
 /// A worker as others reach it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Peer {
-    /// Its slot.
     pub slot: u16,
     /// Where it listens.
     pub address: String,
@@ -111,20 +92,16 @@ pub struct Share {
 pub enum ToPeer {
     /// A sub-block of product 1, the bulk.
     Product {
-        /// The round.
         round: u64,
         /// Group of the plan.
         group: u32,
-        /// Whose.
         slot: u16,
     },
     /// Entries of product 2, the bulk: multiply the rows by them, and add up.
     Entries {
-        /// The round.
         round: u64,
         /// What they pay.
         debt: u64,
-        /// The rows.
         places: Range<u64>,
     },
 }
@@ -147,7 +124,6 @@ pub struct Received(pub u64);
 pub enum FromCoded {
     /// It has joined. These slots' rows are in the machine's cache.
     Offer {
-        /// The slots.
         slots: Vec<u16>,
         /// Where other workers reach this one.
         address: String,
@@ -155,7 +131,6 @@ pub enum FromCoded {
     /// The rows of its slot are there. In exact arithmetic the bulk is JSON of the bounds of the
     /// data's columns.
     Ready {
-        /// The slot.
         slot: u16,
         /// Engine and instruction set.
         engine: String,
@@ -168,14 +143,12 @@ pub enum FromCoded {
     },
     /// A sub-block of product 1 is on its way.
     Multiplied {
-        /// The round.
         round: u64,
         /// Group of the plan.
         group: u32,
     },
     /// A sub-block of product 1 has come to whoever decodes its group.
     Arrived {
-        /// The round.
         round: u64,
         /// Group of the plan.
         group: u32,
@@ -184,7 +157,6 @@ pub enum FromCoded {
     },
     /// A group was decoded, and its entries are on their way.
     Decoded {
-        /// The round.
         round: u64,
         /// Group of the plan.
         group: u32,
@@ -197,9 +169,7 @@ pub enum FromCoded {
     },
     /// A sum of product 2, the bulk.
     Sum {
-        /// The round.
         round: u64,
-        /// Which.
         ticket: u64,
         /// What was done since this was last told.
         done: Effort,

@@ -17,7 +17,6 @@ pub enum Error {
     /// An address could not be reached.
     #[error("connecting to {address}: {why}")]
     Connect {
-        /// The address.
         address: String,
         /// The system's answer.
         why: String,
@@ -64,7 +63,6 @@ pub enum Error {
     TooLate {
         /// What was waited for.
         what: &'static str,
-        /// How long.
         within: Duration,
     },
     /// A frame does not begin with the magic number.
@@ -75,38 +73,19 @@ pub enum Error {
     Kind(u16),
     /// A message is longer than the bound.
     #[error("control message of {bytes} bytes, at most {most} allowed", most = crate::frame::CONTROL_BYTES)]
-    ControlTooLong {
-        /// Its length.
-        bytes: u64,
-    },
+    ControlTooLong { bytes: u64 },
     /// Bulk is longer than the bound.
     #[error("bulk of {bytes} bytes, at most {most} allowed")]
-    BulkTooLong {
-        /// Its length.
-        bytes: u64,
-        /// The bound.
-        most: u64,
-    },
+    BulkTooLong { bytes: u64, most: u64 },
     /// A frame of another session of the run.
     #[error("frame of generation {found} on a link of generation {expected}")]
-    Generation {
-        /// The frame's.
-        found: u64,
-        /// The link's.
-        expected: u64,
-    },
+    Generation { found: u64, expected: u64 },
     /// A frame was lost, repeated or moved.
     #[error("frame has number {found} where {expected} is next")]
-    Sequence {
-        /// The frame's.
-        found: u64,
-        /// The next.
-        expected: u64,
-    },
+    Sequence { found: u64, expected: u64 },
     /// The bytes are not a message of the expected type.
     #[error("control message of {bytes} bytes cannot be read: {source}")]
     Undecodable {
-        /// Its length.
         bytes: usize,
         /// The reader's finding.
         source: postcard::Error,
@@ -114,7 +93,6 @@ pub enum Error {
     /// A message is followed by bytes that belong to nothing.
     #[error("control message of {bytes} bytes has {trailing} left over at its end")]
     Trailing {
-        /// Its length.
         bytes: usize,
         /// Of these left over.
         trailing: usize,
@@ -124,25 +102,16 @@ pub enum Error {
     Unencodable(postcard::Error),
     /// The next message was asked for while bulk of the last one is unread.
     #[error("{bytes} bytes of bulk are still unread")]
-    BulkLeft {
-        /// Left.
-        bytes: usize,
-    },
+    BulkLeft { bytes: usize },
     /// More bulk was asked for than there is.
     #[error("{asked} bytes of bulk asked for where {left} are left")]
-    BulkShort {
-        /// Asked for.
-        asked: usize,
-        /// Left.
-        left: usize,
-    },
+    BulkShort { asked: usize, left: usize },
     /// The peer hung up in the middle of a frame.
     #[error("the other end hung up in the middle of {0}")]
     Cut(&'static str),
     /// The peer takes nothing.
     #[error("the other end has taken nothing for {within:?}; {queued} bytes wait for it")]
     Stalled {
-        /// How long.
         within: Duration,
         /// Bytes that wait.
         queued: usize,

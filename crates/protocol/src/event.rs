@@ -18,7 +18,6 @@ pub struct Event {
     pub unix_seconds: f64,
     /// How many times the run was started or taken up again, from 1.
     pub generation: u64,
-    /// What happened.
     #[serde(flatten)]
     pub what: What,
 }
@@ -31,9 +30,7 @@ pub enum What {
     Started(Started),
     /// A process is ready.
     Joined {
-        /// Which: `worker-0`.
         agent: String,
-        /// Its process.
         pid: u32,
         /// Engine and instruction set, of a worker.
         engine: Option<String>,
@@ -48,9 +45,7 @@ pub enum What {
     },
     /// A process was lost.
     Lost {
-        /// Which.
         agent: String,
-        /// Its process.
         #[serde(default)]
         pid: u32,
         /// How that was seen.
@@ -58,7 +53,6 @@ pub enum What {
     },
     /// A worker is late: its shards are computed elsewhere.
     Suspected {
-        /// Which.
         agent: String,
         /// The step that waited for it.
         step: u64,
@@ -69,13 +63,9 @@ pub enum What {
         seconds: f64,
     },
     /// A worker that was suspected answers again.
-    Regained {
-        /// Which.
-        agent: String,
-    },
+    Regained { agent: String },
     /// The first step was committed after a loss or a suspicion.
     Healed {
-        /// The step.
         step: u64,
         /// What had happened.
         after: String,
@@ -92,22 +82,15 @@ pub enum What {
         workers: u32,
     },
     /// A worker is no longer needed and ends.
-    Released {
-        /// Which.
-        agent: String,
-    },
+    Released { agent: String },
     /// Too few workers are left.
     Paused {
-        /// Ready workers.
         workers: u32,
         /// The least to go on with.
         min: u32,
     },
     /// Enough workers are there again.
-    Unpaused {
-        /// Ready workers.
-        workers: u32,
-    },
+    Unpaused { workers: u32 },
     /// A coordinator took up a run after a loss, in the same session.
     Recovered {
         /// Steps done.
@@ -134,28 +117,22 @@ pub enum What {
     NotSaved {
         /// Steps done.
         step: u64,
-        /// Why.
         reason: String,
     },
     /// Something has removed the last checkpoint; another is made.
-    Vanished {
-        /// Which.
-        folder: String,
-    },
+    Vanished { folder: String },
     /// The shards were dealt out anew.
     Dealt {
         /// First step of the new shares.
         step: u64,
         /// Who computes which shards.
         shares: Vec<Share>,
-        /// Why.
         reason: String,
     },
     /// Some steps were committed.
     Steps(Figures),
     /// An epoch was done.
     Epoch {
-        /// Its figures.
         #[serde(flatten)]
         figures: Figures,
         /// Mean loss on the validation part.
@@ -173,7 +150,6 @@ pub enum What {
         step: u64,
         /// Whether it is the best epoch so far.
         is_best: bool,
-        /// Its folder.
         folder: String,
         /// Why it was written.
         reason: String,
@@ -184,9 +160,7 @@ pub enum What {
         part: HeldOut,
         /// Examples of it.
         examples: u64,
-        /// Mean loss.
         loss: Option<f64>,
-        /// Accuracy.
         accuracy: Option<f64>,
         /// All scores, as `planaria_learn::Scores` writes them.
         #[serde(default)]
@@ -198,7 +172,6 @@ pub enum What {
         agent: Option<String>,
         /// How often that was done by now.
         restarts: u32,
-        /// Why.
         reason: String,
     },
     /// What the workers of a coded run did since this was last told.
@@ -247,13 +220,11 @@ pub struct Started {
     pub steps_per_epoch: u64,
     /// Training examples in an epoch.
     pub examples: u64,
-    /// Trained numbers.
     pub parameters: u64,
     /// Whether examples have classes.
     pub classification: bool,
     /// Worker processes; 0 where the run is one process.
     pub workers: u32,
-    /// Server processes.
     pub servers: u32,
     /// Shards of each batch.
     pub shards: u32,
@@ -278,7 +249,6 @@ pub struct Figures {
     pub accuracy: Option<f64>,
     /// Learning rate of the last step.
     pub learning_rate: f32,
-    /// Training speed.
     pub examples_per_second: Option<f64>,
     /// Seconds of taking these steps.
     pub training_seconds: f64,
@@ -303,20 +273,16 @@ pub struct Pulse {
     pub examples_per_second: Option<f64>,
     /// Time to the end of the run.
     pub seconds_left: Option<f64>,
-    /// Every worker.
     pub workers: Vec<WorkerPulse>,
-    /// Every server.
     pub servers: Vec<ServerPulse>,
 }
 
 /// Where a worker is at a moment.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct WorkerPulse {
-    /// Number.
     pub worker: u32,
     /// `computing`, `starting`, `standby`, `evaluating`, `lost`.
     pub state: String,
-    /// Its shards.
     pub shards: u32,
     /// Examples per second while it computes.
     pub examples_per_second: Option<f64>,
@@ -336,7 +302,6 @@ pub struct WorkerPulse {
 /// Where a server is at a moment.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct ServerPulse {
-    /// Number.
     pub server: u32,
     /// `serving`, `starting`, `saving`, `lost`.
     pub state: String,

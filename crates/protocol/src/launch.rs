@@ -120,7 +120,6 @@ pub struct Facts {
     pub input: Shape,
     /// Classes told apart; 0 for regression.
     pub classes: u32,
-    /// Training examples.
     pub examples: u64,
     /// Digest of their ids, which each epoch's must equal.
     pub digest: Digest,
@@ -128,7 +127,6 @@ pub struct Facts {
     pub validation: u64,
     /// Examples held out for the final test.
     pub test: u64,
-    /// Trained numbers.
     pub parameters: u64,
     /// Names and marks of the data's content.
     pub marks: Vec<(String, String)>,
@@ -153,7 +151,6 @@ pub struct Size {
     pub workers: u32,
     /// Workers below which the run waits.
     pub workers_min: u32,
-    /// Servers.
     pub servers: u32,
     /// Threads of each worker.
     pub threads: u32,
@@ -164,7 +161,6 @@ pub struct Size {
 pub struct CourseLaunch {
     /// The run's folder.
     pub run_dir: String,
-    /// Its name.
     pub run_id: String,
     /// How far the run has come, and what every checkpoint of this session says alike: all but
     /// step, state and parts.

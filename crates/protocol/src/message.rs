@@ -25,7 +25,6 @@ pub const VERSION: u16 = 5;
 /// First message of whoever connects.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Join {
-    /// Who connects.
     pub agent: Agent,
     /// Which build of planaria it runs; all of a run must be the same.
     pub build: String,
@@ -59,7 +58,6 @@ pub enum Errand {
 /// Parameters that a server has kept through the loss of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
-    /// The blocks.
     pub blocks: Range<u32>,
     /// Steps whose parameters it holds whole: the committed ones, and those applied after them.
     pub steps: Vec<u64>,
@@ -106,7 +104,6 @@ pub struct Shelf {
 /// Some steps of one epoch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Steps {
-    /// Epoch.
     pub epoch: u64,
     /// Batches of the epoch.
     pub batches: Range<u64>,
@@ -126,7 +123,6 @@ impl Steps {
 pub struct Share {
     /// Number of the worker.
     pub worker: u32,
-    /// Its shards.
     pub shards: Range<u32>,
 }
 
@@ -153,10 +149,7 @@ impl std::fmt::Display for HeldOut {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum ToWorker {
     /// All servers are there: connect to them and get ready.
-    Begin {
-        /// Every server.
-        servers: Vec<Shelf>,
-    },
+    Begin { servers: Vec<Shelf> },
     /// Leases: compute these shards of these steps. Several leases may be of the same step.
     Lease {
         /// The steps, each as soon as its parameters are there.
@@ -179,9 +172,7 @@ pub enum ToWorker {
     },
     /// Score the parameters after `step` steps on these batches of a held-out part.
     Evaluate {
-        /// Which part.
         part: HeldOut,
-        /// Whose parameters.
         step: u64,
         /// Batches of [`EVALUATION_BATCH`] examples.
         batches: Range<u64>,
@@ -217,7 +208,6 @@ pub enum FromWorker {
     Pace {
         /// The step after its last.
         step: u64,
-        /// Examples computed.
         examples: u64,
         /// Seconds of computing.
         busy_seconds: f64,
@@ -226,11 +216,9 @@ pub enum FromWorker {
     },
     /// Scores of one batch of a held-out part; the bulk is JSON of `planaria_learn::Scores`.
     Evaluated {
-        /// Which part.
         part: HeldOut,
         /// Whose parameters: scores of others come late, and are let go.
         step: u64,
-        /// Which batch.
         batch: u64,
     },
     /// Entering: the SHA-256 of the parameters after `step` steps as it holds them, by server.
@@ -254,12 +242,9 @@ pub enum FromWorker {
     Coded(FromCoded),
     /// Its link to a server has ended.
     Cut {
-        /// Which.
         server: u32,
-        /// How.
         why: String,
     },
-    /// It lives.
     Alive,
     /// It cannot go on.
     Failed(Trouble),
@@ -270,7 +255,6 @@ pub enum FromWorker {
 pub enum ToServer {
     /// Hold these blocks.
     Begin {
-        /// The blocks.
         blocks: Range<u32>,
         /// Where they come from.
         source: Source,
@@ -279,28 +263,20 @@ pub enum ToServer {
     },
     /// The shares of some steps.
     Round {
-        /// The steps.
         steps: Steps,
         /// Who computes which shards of them, in the order of shards.
         shares: Vec<Share>,
     },
     /// Which segments of the step have not come?
-    Missing {
-        /// The step.
-        step: u64,
-    },
+    Missing { step: u64 },
     /// All blocks of all servers are summed: scale the gradient by this and update.
     Clip {
-        /// The step.
         step: u64,
         /// Factor of the gradient.
         factor: f32,
     },
     /// Every server has applied `step`: its parameters are the run's.
-    Commit {
-        /// The step.
-        step: u64,
-    },
+    Commit { step: u64 },
     /// Write the parameters after `step` steps to this folder. They are the committed ones, or
     /// those of the copy that was kept.
     Save {
@@ -325,18 +301,15 @@ pub enum FromServer {
     /// Where gradients are clipped: all its blocks of the step are summed. The bulk is one f64 per
     /// block, the sum of its squares.
     Summed {
-        /// The step.
         step: u64,
     },
     /// The step is applied and waits for its commit. The bulk is as for `Summed`, and empty where
     /// that was sent.
     Applied {
-        /// The step.
         step: u64,
     },
     /// Server 0: all shards of the step have been counted.
     Counted {
-        /// The step.
         step: u64,
         /// Sum of the loss over the examples.
         loss_sum: f64,
@@ -347,7 +320,6 @@ pub enum FromServer {
     },
     /// What it did since the last such message.
     Load {
-        /// Since when.
         seconds: f64,
         /// Processor time in them.
         busy_seconds: f64,
@@ -358,7 +330,6 @@ pub enum FromServer {
     },
     /// What has not come of a step that is being gathered.
     Missing {
-        /// The step.
         step: u64,
         /// First shard and number of shards of each segment that lacks blocks.
         segments: Vec<(u32, u32)>,
@@ -367,14 +338,12 @@ pub enum FromServer {
     },
     /// A worker has entered: it was sent the parameters after `step` steps.
     Pulled {
-        /// Which.
         worker: u32,
         /// Steps done.
         step: u64,
         /// Of this server's blocks.
         sha256: Sha256,
     },
-    /// It lives.
     Alive,
     /// Its part of a checkpoint is on the disk.
     Saved {
@@ -382,16 +351,13 @@ pub enum FromServer {
         step: u64,
         /// Name of the file in the folder.
         file: String,
-        /// Its SHA-256.
         sha256: String,
-        /// Its length.
         bytes: u64,
     },
     /// Its part of a checkpoint could not be written.
     NotSaved {
         /// Steps done.
         step: u64,
-        /// Why.
         why: String,
     },
     /// It cannot go on.
@@ -416,7 +382,6 @@ pub enum Push {
     /// A part of a step's gradient, summed over shards `first_shard..first_shard + shards`, which
     /// are a subtree. The bulk is f32: the values of whole blocks, one after another.
     Gradient {
-        /// The step.
         step: u64,
         /// First shard of the subtree.
         first_shard: u32,
@@ -427,9 +392,7 @@ pub enum Push {
     },
     /// To server 0: a shard is computed. The bulk is f32: its statistics.
     Shard {
-        /// The step.
         step: u64,
-        /// The shard.
         shard: u32,
         /// Sum of the loss over its examples.
         loss_sum: f64,
@@ -477,9 +440,7 @@ pub enum FromConsole {
     },
     /// A process that the console started has ended without being told to.
     Ended {
-        /// Which.
         agent: Agent,
-        /// Its process.
         pid: u32,
         /// How: `killed by signal 9`, `exit code 1`.
         how: String,
@@ -490,17 +451,9 @@ pub enum FromConsole {
         workers: u32,
     },
     /// Let a process suffer a fault.
-    Chaos {
-        /// Which.
-        agent: Agent,
-        /// What.
-        weather: Weather,
-    },
+    Chaos { agent: Agent, weather: Weather },
     /// Let a process be killed by whoever started it, as it may be on another machine.
-    Kill {
-        /// Which.
-        agent: Agent,
-    },
+    Kill { agent: Agent },
 }
 
 /// From the coordinator to a console.
@@ -521,9 +474,7 @@ pub enum ToConsole {
     },
     /// A process does not answer: end it, and start another in its place.
     Kill {
-        /// Which.
         agent: Agent,
-        /// Its process.
         pid: u32,
         /// How that was seen.
         why: String,

@@ -31,9 +31,7 @@ pub enum Parcel {
         checkpoint: String,
         /// Name of the file in it.
         file: String,
-        /// Its length.
         bytes: u64,
-        /// Its SHA-256.
         sha256: String,
     },
     /// Server: send me this file of a checkpoint.
@@ -44,10 +42,7 @@ pub enum Parcel {
         file: String,
     },
     /// Answer to `Get`: so many bytes; pieces follow.
-    Comes {
-        /// Its length.
-        bytes: u64,
-    },
+    Comes { bytes: u64 },
     /// The next bytes, as bulk.
     Piece,
     /// A piece has been taken.
@@ -55,10 +50,7 @@ pub enum Parcel {
     /// Answer to `Put`: the file is on the disk, whole, under its name.
     Stored,
     /// It cannot be, and the link ends.
-    Refused {
-        /// Why.
-        why: String,
-    },
+    Refused { why: String },
 }
 
 /// Why a file did not cross.

@@ -19,7 +19,6 @@ const AHEAD: usize = 8 << 10;
 /// A message and the length of what follows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Incoming<M> {
-    /// The message.
     pub message: M,
     /// Bulk to be read before the next message.
     pub bulk_bytes: usize,

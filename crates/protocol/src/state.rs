@@ -47,7 +47,6 @@ pub struct Tally {
     pub loss_sum: f64,
     /// Examples classified right.
     pub correct: u64,
-    /// Examples.
     pub examples: u64,
     /// Seconds the steps took.
     pub seconds: f64,

@@ -19,9 +19,7 @@ pub trait Transport: Read + Write + Send {
 
 /// The parts of a connection.
 pub struct Halves {
-    /// Bytes out.
     pub writing: Box<dyn Writing>,
-    /// Bytes in.
     pub reading: Box<dyn Reading>,
     /// The end of it.
     pub closing: Box<dyn Closing>,

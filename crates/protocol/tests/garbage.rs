@@ -211,7 +211,6 @@ fn draw_message(stream: &mut Stream) -> Push {
 /// What was done to a stream of frames.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Change {
-    /// None.
     Nothing,
     /// To a bit of a frame's header.
     Header,

@@ -13,13 +13,11 @@ use std::thread;
 enum Mood {
     /// Connects to this port, whatever it is asked for.
     Connects(u16),
-    /// Says no.
     Refuses(u8),
     /// Wants a password.
     Asks,
     /// Is something else.
     Babbles,
-    /// Says nothing.
     Sleeps,
 }
 

@@ -30,7 +30,6 @@ const AGAIN_EVERY: Duration = Duration::from_secs(1);
 /// What a coordinator is told when it is started.
 #[derive(Debug, Clone)]
 pub struct Course {
-    /// Its generation.
     pub generation: u64,
     /// How far the run had come when the session began.
     pub state: State,

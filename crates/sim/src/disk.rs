@@ -14,7 +14,6 @@ pub const BOOT: &str = "simulated";
 /// The disk.
 pub struct Disk {
     folder: tempfile::TempDir,
-    /// `events.jsonl`.
     pub events: Vec<Event>,
     /// Whether it takes nothing.
     pub full: bool,

@@ -47,20 +47,15 @@ pub enum Fault {
 /// Whom a fault strikes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whom {
-    /// The coordinator.
     Coordinator,
-    /// A server.
     Server,
-    /// A worker.
     Worker,
-    /// The foreground.
     Foreground,
 }
 
 /// What the seed has chosen.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Which recipe.
     pub recipe: usize,
     /// Workers to start with.
     pub workers: u32,
@@ -72,7 +67,6 @@ pub struct Plan {
     pub shard: Duration,
     /// Bytes that may wait for a worker besides two steps' parameters.
     pub spare_bytes: usize,
-    /// Checkpoints kept.
     pub keep: usize,
     /// Whether a session goes on from what a killed one has kept.
     pub goes_on: bool,

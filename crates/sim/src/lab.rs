@@ -67,7 +67,6 @@ pub type Pushed = (usize, Push, Arc<[f32]>);
 
 /// One recipe, its truth, and what was computed for it so far.
 pub struct Bench {
-    /// The recipe.
     pub recipe: Recipe,
     /// What is known of its data and network.
     pub facts: Facts,

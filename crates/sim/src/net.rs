@@ -46,7 +46,6 @@ pub enum Msg {
 /// What a console is told.
 #[derive(Debug, Clone)]
 pub enum News {
-    /// Something happened.
     Event(Event),
     /// Where the run is.
     Pulse(Pulse),

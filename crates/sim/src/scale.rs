@@ -22,9 +22,7 @@ const STEP: Duration = Duration::from_millis(50);
 /// What decisions cost.
 #[derive(Debug, Clone, Copy)]
 pub struct Cost {
-    /// Workers.
     pub workers: u32,
-    /// Steps committed.
     pub steps: u64,
     /// Time spent in decisions.
     pub time: Duration,

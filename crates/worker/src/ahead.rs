@@ -24,7 +24,6 @@ const SPARE_MAX: usize = AHEAD_MAX + 2;
 pub struct Portion {
     /// The step, over the whole run.
     pub step: u64,
-    /// The shards.
     pub shards: Range<usize>,
     /// Examples of the whole step.
     pub examples_in_step: usize,

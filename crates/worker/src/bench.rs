@@ -34,7 +34,6 @@ pub struct Bench {
 /// What was computed, and since when.
 #[derive(Debug, Clone, Copy)]
 pub struct Computed {
-    /// Examples.
     pub examples: u64,
     /// When computing began.
     pub began: Duration,

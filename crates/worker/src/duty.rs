@@ -64,12 +64,7 @@ pub enum Input {
     /// The batch is scored, and its scores are told.
     Scored,
     /// The link to a server has ended.
-    Ended {
-        /// Which server.
-        server: u32,
-        /// How.
-        why: String,
-    },
+    Ended { server: u32, why: String },
     /// A second has passed since [`Output::Linger`].
     Lingered,
     /// The link to the coordinator has ended.
@@ -79,7 +74,6 @@ pub enum Input {
 /// What a task cost.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Work {
-    /// Examples computed.
     pub examples: u64,
     /// Time of computing.
     pub busy: Duration,
@@ -98,7 +92,6 @@ pub struct Task {
     pub epoch: u64,
     /// Batch of the epoch.
     pub batch: u64,
-    /// The shards.
     pub shards: Range<u32>,
 }
 
@@ -130,20 +123,15 @@ pub enum Output {
     Compute(Task),
     /// Score one batch, tell the scores, and say [`Input::Scored`] (or [`Input::Over`]).
     Evaluate {
-        /// Which part.
         part: HeldOut,
         /// Whose parameters and state.
         step: u64,
-        /// Which batch.
         batch: u64,
     },
     /// A task is not needed any more: forget what was read for it.
     Skip(Task),
     /// Forget what was read ahead for the first so many leases of this session.
-    Forget {
-        /// Leases.
-        leases: u64,
-    },
+    Forget { leases: u64 },
     /// Say [`Input::Lingered`] in a second.
     Linger,
     /// End all links, and join again.
@@ -177,7 +165,6 @@ pub struct Duty {
 /// How the worker stands to the run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Standing {
-    /// Not entered.
     #[default]
     Out,
     /// Following. If it was in before, what comes before `step` goes on: the others wait for it.

@@ -45,7 +45,6 @@ impl TableModel {
 /// A saved network's first layers, and what they are known again by.
 #[derive(Debug)]
 pub struct Saved {
-    /// The layers.
     pub frozen: Frozen,
     /// The folder they are from, and a hash of its files.
     pub mark: Mark,

@@ -36,7 +36,6 @@ struct State {
     servers: Vec<Sender>,
     /// The servers are not spoken to any more.
     has_hung_up: bool,
-    /// Nobody is.
     has_ended: bool,
 }
 
@@ -129,7 +128,6 @@ impl Links {
 pub struct Ear<'a> {
     /// The links of the session.
     pub links: &'a Links,
-    /// What happens.
     pub mail: &'a Mail,
     /// What is to be read ahead.
     pub wanted: &'a Wanted,
@@ -229,15 +227,12 @@ impl StateBox {
 
 /// Where what comes from a server goes.
 pub struct Filler {
-    /// Its number.
     pub server: u32,
     /// Its place on the board.
     pub writer: Writer,
-    /// The state.
     pub state: Arc<StateBox>,
     /// Values of the state.
     pub state_count: usize,
-    /// What happens.
     pub mail: Arc<Mail>,
 }
 

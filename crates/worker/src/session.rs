@@ -45,9 +45,7 @@ pub struct Setting<'a> {
     pub join: &'a Join,
     /// Shards of a step.
     pub shards: u32,
-    /// Time.
     pub clock: &'a dyn Clock,
-    /// Log lines.
     pub log: &'a Log,
 }
 
@@ -56,7 +54,6 @@ pub struct Setting<'a> {
 pub enum End {
     /// The run is over.
     Finished,
-    /// Join again.
     Again,
 }
 

@@ -42,7 +42,6 @@ pub enum Order<S> {
     Multiply {
         /// Group of the plan.
         group: usize,
-        /// Its places.
         places: Range<usize>,
         /// Who decodes it.
         to: Slot,
@@ -51,13 +50,10 @@ pub enum Order<S> {
     Decode {
         /// Group of the plan.
         group: usize,
-        /// Its places.
         places: Range<usize>,
         /// Which order this is.
         attempt: u64,
-        /// Whose products.
         inputs: Vec<Slot>,
-        /// Whose entries.
         outputs: Vec<Slot>,
         /// Who gets which.
         shares: Vec<Share<S>>,
@@ -70,20 +66,13 @@ pub enum Order<S> {
         shares: Vec<Share<S>>,
     },
     /// When the entries of these debts have come, send the sum of all.
-    Deliver {
-        /// Which sum.
-        ticket: u64,
-        /// The debts.
-        debts: Vec<u64>,
-    },
+    Deliver { ticket: u64, debts: Vec<u64> },
 }
 
 /// Entries that somebody gets.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Share<S> {
-    /// Whose entries.
     pub of: Slot,
-    /// Times what.
     pub coefficient: S,
     /// Who gets them.
     pub to: Slot,

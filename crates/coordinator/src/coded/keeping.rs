@@ -44,7 +44,6 @@ fn place(folder: &Path, step: u64) -> PathBuf {
 pub struct Snapshot {
     /// A layer's parameters.
     pub parameters: Vec<f32>,
-    /// All bits.
     pub state: Vec<f32>,
 }
 

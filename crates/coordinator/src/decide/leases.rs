@@ -12,7 +12,6 @@ use std::ops::Range;
 /// A segment and who computes it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Held {
-    /// Its shards.
     pub shards: Range<u32>,
     /// Who has a lease for it; nobody while there is nobody to give it to.
     pub holders: Vec<u32>,
@@ -28,7 +27,6 @@ impl Held {
 /// A round that is leased and not yet committed to its end.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Leased {
-    /// The steps.
     pub steps: Steps,
     /// In the order of shards.
     pub held: Vec<Held>,

@@ -17,7 +17,6 @@ pub enum Standing {
     /// Not heard of.
     #[default]
     Awaited,
-    /// Connected.
     Joined,
     /// Has all it needs.
     Ready,
@@ -37,7 +36,6 @@ pub struct Entering {
 pub struct Worker {
     /// How far it has come.
     pub standing: Standing,
-    /// Its process.
     pub pid: u32,
     /// Its machine; nothing for the controller's own.
     pub machine: Option<String>,
@@ -157,7 +155,6 @@ impl Worker {
 pub struct Server {
     /// How far it has come.
     pub standing: Standing,
-    /// Its process.
     pub pid: u32,
     /// Its machine; nothing for the controller's own.
     pub machine: Option<String>,
@@ -186,7 +183,6 @@ impl Server {
 pub struct Members {
     /// By number. Those beyond the wanted ones are on their way out.
     pub workers: BTreeMap<u32, Worker>,
-    /// By number.
     pub servers: Vec<Server>,
 }
 

@@ -47,7 +47,6 @@ pub fn told_steps<'a>(told: impl IntoIterator<Item = &'a What>) -> u64 {
 /// Committed steps of one epoch that no event has told yet.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Pending {
-    /// Epoch.
     pub epoch: u64,
     /// First of them.
     pub first_step: u64,

@@ -15,7 +15,6 @@ const TIMES: u32 = 5;
 /// A part that is being scored.
 #[derive(Debug)]
 pub struct Scoring {
-    /// The part.
     pub part: HeldOut,
     /// When a batch last came in, or was given out.
     pub progressed: Duration,

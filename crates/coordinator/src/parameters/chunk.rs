@@ -25,7 +25,6 @@ pub const CHUNK: usize = CHUNK_BLOCKS * BLOCK;
 pub struct Turn {
     /// How often the server had begun by then.
     pub era: u64,
-    /// The step.
     pub step: u64,
 }
 
@@ -44,7 +43,6 @@ pub trait Bulk {
 /// What comes of one segment of a chunk.
 #[derive(Debug)]
 struct Arrival {
-    /// When.
     turn: Option<Turn>,
     /// Whether somebody has brought all of it.
     is_complete: bool,
@@ -88,7 +86,6 @@ pub struct Values {
 #[derive(Debug)]
 pub struct Chunk {
     len: usize,
-    /// By segment.
     arrivals: Vec<Mutex<Arrival>>,
     values: Mutex<Values>,
 }
@@ -107,9 +104,7 @@ pub enum Arrived<'a> {
 /// How blocks follow their gradients in one step.
 #[derive(Debug, Clone, Copy)]
 pub struct Update<'a> {
-    /// The rule.
     pub optimizer: &'a Optimizer,
-    /// The step.
     pub step: u64,
     /// Its learning rate.
     pub learning_rate: f32,

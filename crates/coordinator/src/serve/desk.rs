@@ -26,7 +26,6 @@ const ALIVE_EVERY: Duration = Duration::from_millis(500);
 /// A link to a worker or a server.
 pub(super) struct Member {
     number: u64,
-    /// Its process.
     pid: u32,
     pub(super) sender: Sender,
 }

@@ -85,7 +85,6 @@ deciding!(Coded<E>, E);
 
 /// What a coordinator works with.
 pub struct Shell {
-    /// Decides.
     pub cluster: Box<dyn Deciding>,
     /// Where it listens.
     pub listener: TcpListener,
@@ -93,7 +92,6 @@ pub struct Shell {
     pub passport: Passport,
     /// Of this session.
     pub generation: u64,
-    /// `events.jsonl`.
     pub journal: Journal,
     /// What was written in this session before this process began.
     pub told: Vec<Event>,

@@ -24,7 +24,6 @@ pub use names::{is_name, locate};
 /// Where a set's two files are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pair {
-    /// The inputs.
     pub images: PathBuf,
     /// The classes or target numbers.
     pub labels: PathBuf,
@@ -33,7 +32,6 @@ pub struct Pair {
 /// What a pair holds, without its inputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Summary {
-    /// Examples.
     pub len: u64,
     /// Shape of one.
     pub shape: Shape,

@@ -58,8 +58,10 @@ enum Code {
     /// The bin's number.
     Ordinal(Vec<f64>),
     /// (value − mean) / std.
-    Standard { mean: f64, std: f64 },
-    /// The value.
+    Standard {
+        mean: f64,
+        std: f64,
+    },
     Plain,
 }
 

@@ -28,7 +28,6 @@ impl Value for f64 {
 /// A matrix in either layout.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Matrix<T> {
-    /// Every value.
     Dense(Dense<T>),
     /// The values that are not zero.
     Csr(Csr<T>),
@@ -37,7 +36,6 @@ pub enum Matrix<T> {
 /// Every value, row by row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dense<T> {
-    /// Features.
     pub width: usize,
     /// Rows · width values.
     pub values: Vec<T>,
@@ -46,13 +44,11 @@ pub struct Dense<T> {
 /// The values that are not zero, row by row, columns ascending.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Csr<T> {
-    /// Features.
     pub width: usize,
     /// Where each row starts in `columns` and `values`, and where the last ends.
     pub starts: Vec<usize>,
     /// Column of each value, from 0.
     pub columns: Vec<u32>,
-    /// The values.
     pub values: Vec<T>,
 }
 

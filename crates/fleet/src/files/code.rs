@@ -28,18 +28,12 @@ const NAMED: usize = 10;
 pub enum Unlisted {
     /// Something in it cannot be read.
     #[error("cannot read `{path}`: {why}")]
-    Unreadable {
-        /// What.
-        path: String,
-        /// Why not.
-        why: String,
-    },
+    Unreadable { path: String, why: String },
     /// Something in it is no file.
     #[error(
         "`{path}` is {what} and cannot go to machines; remove it, or name it in `.planariaignore`"
     )]
     Special {
-        /// Which.
         path: String,
         /// What it is.
         what: &'static str,
@@ -56,7 +50,6 @@ pub enum Unlisted {
          script does not need in `.gitignore` or `.planariaignore`"
     )]
     TooMany {
-        /// The folder.
         folder: String,
         /// How many may be.
         most: usize,
@@ -65,10 +58,7 @@ pub enum Unlisted {
     },
     /// A file was written while it was read.
     #[error("`{path}` changed while it was read; try again when nothing writes to it")]
-    Changed {
-        /// Which.
-        path: String,
-    },
+    Changed { path: String },
 }
 
 /// A folder whose files are known, though not what is in them.
@@ -97,7 +87,6 @@ enum Kind {
 /// A folder with all hashes.
 #[derive(Debug, Clone)]
 pub struct Code {
-    /// The folder.
     pub root: PathBuf,
     /// What goes to machines.
     pub parcel: Parcel,

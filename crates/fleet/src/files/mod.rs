@@ -41,7 +41,6 @@ const BLOCK_BYTES: usize = 1 << 20;
 pub struct Entry {
     /// Relative to the work folder.
     pub path: String,
-    /// Permissions.
     pub mode: u32,
     /// When it was written, where that is to be kept.
     pub mtime_ns: Option<i64>,
@@ -52,11 +51,9 @@ pub struct Entry {
 /// What an entry is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum What {
-    /// A file.
     File {
         /// Of its content.
         hash: Hash,
-        /// Its length.
         bytes: u64,
     },
     /// A folder, also where nothing is in it.
@@ -73,7 +70,6 @@ pub enum What {
 pub struct Found {
     /// Relative to the work folder.
     pub path: String,
-    /// Its length.
     pub bytes: u64,
     /// When it was written, in nanoseconds since 1970 by the machine's clock.
     pub mtime_ns: i64,
@@ -84,7 +80,6 @@ pub struct Found {
 /// Entries, and where their contents are here.
 #[derive(Debug, Clone, Default)]
 pub struct Parcel {
-    /// By path.
     pub entries: Vec<Entry>,
     /// By content: a file here that has it, and its length.
     pub sources: BTreeMap<Hash, (PathBuf, u64)>,

@@ -55,7 +55,6 @@ struct Held {
 pub struct Round {
     /// Files that were fetched, by where they are in the folder.
     pub fetched: Vec<String>,
-    /// Their length.
     pub bytes: u64,
     /// Files that match, on all machines together, also those fetched before.
     pub matched: usize,

@@ -33,7 +33,6 @@ const ATTEMPTS: usize = 3;
 pub struct Sent {
     /// Where it is on the machine.
     pub folder: String,
-    /// Files there.
     pub files: usize,
     /// Length of all of them.
     pub bytes_total: u64,

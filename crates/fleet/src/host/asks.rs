@@ -12,14 +12,12 @@ use serde::{Deserialize, Serialize};
 pub enum Ask {
     /// More files of a layout: [`Said::Done`].
     Entries {
-        /// Which.
         layout: u64,
         /// Its files, folders and links.
         entries: Vec<Entry>,
     },
     /// Lay them out in the work folder: [`Said::Laid`], or [`Said::Lacks`].
     Lay {
-        /// Which.
         layout: u64,
         /// Whether it is the whole code, so that what a former one had more is removed. Otherwise
         /// only what is not there is laid out.
@@ -50,21 +48,15 @@ pub enum Ask {
     Ports {
         /// So many of any number.
         count: u16,
-        /// And these.
         wanted: Vec<u16>,
     },
     /// These ports may be given to others: [`Said::Done`].
-    Release {
-        /// Which.
-        ports: Vec<u16>,
-    },
+    Release { ports: Vec<u16> },
     /// Whether a process or one that came of it has met the others: [`Said::Meets`].
     Meets {
         /// The first of them, as its machine numbers it.
         pid: u32,
-        /// Where.
         port: u16,
-        /// How.
         meeting: Meeting,
     },
 }
@@ -83,7 +75,6 @@ pub enum Said {
     },
     /// Files that match.
     Found {
-        /// By path.
         files: Vec<Found>,
         /// Whether there are more.
         is_cut: bool,
@@ -92,7 +83,6 @@ pub enum Said {
     Piece(Vec<u8>),
     /// The file is not what it was.
     Changed,
-    /// Ports.
     Ports {
         /// Those that can be used; the wanted ones first.
         free: Vec<u16>,
@@ -103,7 +93,6 @@ pub enum Said {
     Meets(bool),
     /// It cannot be done.
     Failed {
-        /// Why.
         why: String,
         /// Whether the disk has no room.
         is_full: bool,
@@ -113,11 +102,9 @@ pub enum Said {
 /// A piece of a content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Piece {
-    /// Of which.
     pub hash: Hash,
     /// Where it begins; pieces of one content come in order.
     pub at: u64,
-    /// The bytes.
     pub bytes: Vec<u8>,
     /// Whether it is the last.
     pub is_last: bool,
@@ -135,7 +122,6 @@ pub enum Meeting {
 /// A port that another has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Taken {
-    /// Which.
     pub port: u16,
     /// By which process and what it is called, where that can be seen.
     pub by: Option<(u32, String)>,

@@ -31,9 +31,7 @@ pub struct Reached {
     pub controller: String,
     /// The address of this machine that leads there.
     pub own: Option<String>,
-    /// To it.
     pub sender: Sender,
-    /// From it.
     pub receiver: Receiver,
 }
 

@@ -47,14 +47,12 @@ pub enum Told {
     NotStarted {
         /// As the controller calls it.
         process: u32,
-        /// Why.
         why: String,
     },
     /// A process has ended.
     Ended {
         /// As the controller calls it.
         process: u32,
-        /// How.
         ending: crate::ending::Ending,
     },
     /// An agent logged this.

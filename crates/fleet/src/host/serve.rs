@@ -37,7 +37,6 @@ const FAREWELL: Duration = Duration::from_millis(500);
 pub struct Setting {
     /// The program that agents are processes of.
     pub program: PathBuf,
-    /// The run.
     pub run: String,
     /// All that is ours in this user's home.
     pub home: PathBuf,

@@ -44,9 +44,7 @@ pub struct Doing {
 pub struct Piece {
     /// Where it goes.
     pub path: String,
-    /// Its permissions.
     pub mode: u32,
-    /// The bytes.
     pub bytes: Vec<u8>,
     /// Whether it is the first.
     pub is_first: bool,

@@ -25,21 +25,14 @@ pub enum ToHost {
     Start {
         /// Number that the controller knows the process by, and the process itself in its orders.
         process: u32,
-        /// Which.
         agent: Agent,
         /// For its standard input.
         orders: Vec<u8>,
     },
     /// End an agent at once.
-    Kill {
-        /// Which process.
-        process: u32,
-    },
+    Kill { process: u32 },
     /// Ask an agent to end by itself.
-    Dismiss {
-        /// Which process.
-        process: u32,
-    },
+    Dismiss { process: u32 },
     /// Which of these addresses can be reached (one after another, all at the same time; a second
     /// or two)?
     Reach {
@@ -52,9 +45,7 @@ pub enum ToHost {
         task: u64,
         /// Where: absolute, `~/…`, or relative to the run's folder on that machine.
         path: String,
-        /// Permissions.
         mode: u32,
-        /// The bytes.
         piece: Vec<u8>,
         /// Whether this is the first piece.
         is_first: bool,
@@ -79,14 +70,12 @@ pub enum ToHost {
     Done {
         /// Comes back in the answer.
         task: u64,
-        /// Which.
         mark: String,
     },
     /// A question about files or sockets.
     Ask {
         /// Comes back in the answer.
         task: u64,
-        /// What.
         ask: Ask,
     },
     /// Let go of this channel and become another process, which needs none.
@@ -109,56 +98,43 @@ pub enum FromHost {
     Hello(Hello),
     /// An agent runs.
     Started {
-        /// Which process.
         process: u32,
         /// Its number on that machine.
         pid: u32,
     },
     /// An agent could not be started.
     NotStarted {
-        /// Which process.
         process: u32,
-        /// Why.
         why: String,
     },
     /// An agent has ended.
     Ended {
-        /// Which process.
         process: u32,
-        /// How.
         ending: Ended,
     },
     /// What an agent logged.
     Log {
-        /// Which.
         agent: Agent,
         /// The bytes, as they came.
         bytes: Vec<u8>,
     },
     /// The first of the addresses that was reached.
     Reached {
-        /// Nothing: none.
         address: Option<String>,
     },
     /// What a command of the set-up wrote.
     Output {
-        /// Which.
         task: u64,
-        /// The bytes.
         bytes: Vec<u8>,
     },
     /// A task has ended.
     Task {
-        /// Which.
         task: u64,
-        /// How.
         outcome: Outcome,
     },
     /// The answer to a question.
     Said {
-        /// Which.
         task: u64,
-        /// What.
         said: Said,
     },
     /// It lets go of this channel.
@@ -166,7 +142,6 @@ pub enum FromHost {
         /// The port on which it is called; 0 where it is not.
         port: u16,
     },
-    /// It lives.
     Alive,
     /// The last word: everything has ended, and the run's folder there is gone.
     Bye,
@@ -183,11 +158,8 @@ pub struct Hello {
     pub pid: u32,
     /// What the machine calls itself.
     pub hostname: String,
-    /// Processors.
     pub cores: u32,
-    /// Graphics processors.
     pub gpus: u32,
-    /// Memory.
     pub memory_bytes: u64,
     /// Free space where our folder is.
     pub disk_free_bytes: u64,
@@ -206,7 +178,6 @@ pub struct Hello {
 /// How a task has ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
-    /// Well.
     Done,
     /// It had been done before.
     Skipped,
@@ -221,7 +192,6 @@ pub enum Outcome {
 /// [`Ending`] on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ended {
-    /// By itself.
     Code(i32),
     /// By a signal.
     Signal(i32),

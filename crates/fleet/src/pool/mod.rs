@@ -92,11 +92,9 @@ struct Live {
 pub struct Standing {
     /// Its number in the pool.
     pub number: u32,
-    /// Which.
     pub machine: Machine,
     /// How processes on it meet others.
     pub route: Route,
-    /// Its host.
     pub remote: Arc<Remote>,
 }
 

@@ -20,7 +20,6 @@ pub const DISK_BYTES_MIN: u64 = 64 << 20;
 pub struct Means {
     /// Where machines come from.
     pub provider: Arc<dyn Provider>,
-    /// The run.
     pub run: Tag,
     /// What goes to machines.
     pub program: Program,
@@ -53,19 +52,15 @@ pub struct Route {
     pub advertise: String,
     /// Folder of the run on that machine.
     pub folder: String,
-    /// Processors.
     pub cores: u32,
-    /// In words.
     pub what: String,
 }
 
 /// A machine that is ready.
 pub struct Raised {
-    /// Which.
     pub machine: Machine,
     /// Which attempt at it this was.
     pub attempt: u64,
-    /// Its host.
     pub remote: Arc<Remote>,
     /// How processes on it meet the others.
     pub route: Route,
@@ -77,7 +72,6 @@ pub enum News {
     Note(String),
     /// The host answers.
     Opened {
-        /// Which machine.
         number: u32,
         /// Whether it reaches the controller by itself.
         is_direct: bool,
@@ -86,38 +80,27 @@ pub enum News {
     },
     /// The machine is ready.
     Ready {
-        /// Which machine.
         number: u32,
         /// What there is.
         raised: Box<Raised>,
     },
     /// The machine did not become ready, and was given back as far as possible.
-    Failed {
-        /// Which machine.
-        number: u32,
-        /// Why.
-        fault: Fault,
-    },
+    Failed { number: u32, fault: Fault },
     /// A host told something.
     Told {
-        /// Which machine.
         number: u32,
         /// Of which attempt.
         attempt: u64,
-        /// What.
         told: Told,
     },
 }
 
 /// An attempt at a machine.
 pub struct Raising {
-    /// Which machine.
     pub number: u32,
-    /// Which attempt.
     pub attempt: u64,
     /// What it is to be.
     pub machine: Machine,
-    /// With what.
     pub means: Arc<Means>,
     /// Where it is written down.
     pub resources: Arc<Mutex<Resources>>,

@@ -27,28 +27,16 @@ pub enum Input {
     Look,
     /// A machine's host answers, and the machine reaches the controller by itself or not.
     Opened {
-        /// Which.
         number: u32,
         /// Whether without a tunnel.
         is_direct: bool,
     },
     /// A machine is set up.
-    Ready {
-        /// Which.
-        number: u32,
-    },
+    Ready { number: u32 },
     /// A machine could not be raised, and nothing of it is left.
-    Failed {
-        /// Which.
-        number: u32,
-        /// Why.
-        fault: Fault,
-    },
+    Failed { number: u32, fault: Fault },
     /// A machine that was ready is lost.
-    Lost {
-        /// Which.
-        number: u32,
-    },
+    Lost { number: u32 },
 }
 
 /// What is to be done.
@@ -56,7 +44,6 @@ pub enum Input {
 pub enum Action {
     /// Create a machine and make it ready.
     Raise {
-        /// Which.
         number: u32,
         /// What it is.
         machine: Machine,
@@ -80,7 +67,6 @@ pub enum Where {
 
 /// The machines of a run.
 pub struct Roster {
-    /// Machines wanted.
     wanted: usize,
     workers: u32,
     slots: Option<u32>,

@@ -20,9 +20,7 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// A process that was started.
 pub struct Carrier {
-    /// To it.
     pub stdin: ChildStdin,
-    /// From it.
     pub stdout: ChildStdout,
     /// What it said beside.
     pub last_words: LastWords,

@@ -71,9 +71,7 @@ impl std::fmt::Debug for Command<'_> {
 /// A machine to set up, and what is around it.
 #[derive(Clone, Copy)]
 pub struct Job<'a> {
-    /// The run.
     pub run: &'a Tag,
-    /// The machine.
     pub machine: &'a Machine,
     /// All machines of the run that are known, with [`crate::provider::Provider::inventory`]'s words;
     /// this one among them.

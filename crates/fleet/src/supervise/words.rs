@@ -9,33 +9,13 @@ pub enum Input {
     /// Nothing but that time has passed.
     Look,
     /// A process was started, as was asked for.
-    Started {
-        /// Which.
-        agent: Agent,
-        /// Its process.
-        pid: u32,
-    },
+    Started { agent: Agent, pid: u32 },
     /// A process could not be started.
-    NotStarted {
-        /// Which.
-        agent: Agent,
-        /// Why.
-        why: String,
-    },
+    NotStarted { agent: Agent, why: String },
     /// No machine has room for a process yet.
-    NoRoom {
-        /// Which.
-        agent: Agent,
-    },
+    NoRoom { agent: Agent },
     /// A process has ended.
-    Ended {
-        /// Which.
-        agent: Agent,
-        /// Its process.
-        pid: u32,
-        /// How.
-        ending: Ending,
-    },
+    Ended { agent: Agent, pid: u32, ending: Ending },
     /// There is a link to the coordinator.
     Linked,
     /// The link to the coordinator has ended, and all that was said on it is heard.
@@ -47,12 +27,7 @@ pub enum Input {
     /// The coordinator waits for these to join.
     Absent(Vec<Agent>),
     /// A process is ready.
-    Ready {
-        /// Which.
-        agent: Agent,
-        /// Its process.
-        pid: u32,
-    },
+    Ready { agent: Agent, pid: u32 },
     /// The coordinator wants so many workers.
     Pool {
         /// Workers wanted.
@@ -60,9 +35,7 @@ pub enum Input {
     },
     /// The coordinator finds that a process does not answer.
     Kill {
-        /// Which.
         agent: Agent,
-        /// Its process.
         pid: u32,
         /// How that was seen.
         why: String,
@@ -76,26 +49,20 @@ pub enum Input {
 pub enum Action {
     /// Start a process.
     Start {
-        /// Which.
         agent: Agent,
     },
     /// Start the coordinator.
     Coordinate {
-        /// Its generation.
         generation: u64,
         /// What was lost, where it takes the place of another.
         after: Option<String>,
     },
     /// End this process at once.
     Kill {
-        /// Which.
         agent: Agent,
-        /// Its process.
         pid: u32,
-        /// Why.
         why: String,
     },
-    /// Give up.
     Fail(Loss),
 }
 

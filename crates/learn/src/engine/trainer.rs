@@ -79,9 +79,7 @@ pub struct StepResult {
 /// All that training changes; checkpoints hold exactly this.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Weights {
-    /// Flat parameters.
     pub parameters: Vec<f32>,
-    /// Flat state.
     pub state: Vec<f32>,
     /// The optimizer's slots, each as long as the parameters.
     pub optimizer: Vec<Vec<f32>>,

@@ -23,7 +23,6 @@ pub struct Workspace {
     plane: usize,
     /// Weight gradient in the transformed domain, zero between stages.
     pub gathered: Buffer,
-    /// Tiles gathered.
     pub waiting: usize,
     /// Packing space of matrix products and lists.
     pub packing: Buffer,
@@ -49,15 +48,12 @@ pub struct NormState {
     pub mean: Buffer,
     /// 1/σ per channel.
     pub inverse: Buffer,
-    /// gamma/σ
     pub scale: Buffer,
     /// beta − mean · gamma/σ
     pub shift: Buffer,
     /// Coefficients of the input gradient.
     pub a: Buffer,
-    /// Of z.
     pub b: Buffer,
-    /// Constant.
     pub c: Buffer,
 }
 
@@ -88,7 +84,6 @@ impl NormState {
 
 /// What a thread needs besides a workspace.
 pub struct ThreadScratch {
-    /// Of packing.
     pub pack: Vec<f32>,
     /// Of summing over shards.
     pub sum: Vec<f32>,

@@ -6,7 +6,6 @@ use super::simd::{LANES, Simd, get, kernel, put};
 /// A depthwise convolution.
 #[derive(Clone, Copy)]
 pub struct Depthwise {
-    /// Channels.
     pub channels: usize,
     /// Columns of the padded input.
     pub padded_w: usize,

@@ -17,15 +17,11 @@ pub struct Direct {
     pub step_x: usize,
     /// Values from one output row's window to the next.
     pub step_y: usize,
-    /// Kernel rows.
     pub rows: usize,
     /// Kernel columns × channels.
     pub run: usize,
-    /// Output rows.
     pub out_h: usize,
-    /// Output columns.
     pub out_w: usize,
-    /// Output channels.
     pub channels: usize,
     /// Values from one output row to the next.
     pub out_row: usize,

@@ -8,7 +8,6 @@ use super::simd::{LANES, Simd, get, kernel, put};
 /// An image as a list of pixels.
 #[derive(Clone, Copy)]
 pub struct Pixels {
-    /// How many.
     pub count: usize,
     /// Values per pixel.
     pub channels: usize,
@@ -130,9 +129,7 @@ unsafe fn sums_body<S: Simd>(
 /// What is added before the activation.
 #[derive(Clone, Copy)]
 pub enum Addend {
-    /// Nothing.
     None,
-    /// Another image.
     Image(*const f32),
     /// Another image, scaled and shifted per channel.
     Scaled(*const f32, *const f32, *const f32),

@@ -9,11 +9,8 @@ use planaria_recipe::shape::Window;
 pub struct Pool {
     /// Where the windows lie.
     pub window: Window,
-    /// Input rows.
     pub height: usize,
-    /// Input columns.
     pub width: usize,
-    /// Channels.
     pub channels: usize,
 }
 

@@ -13,7 +13,6 @@ pub enum Isa {
     /// 256-bit vectors with fused multiply-add.
     #[cfg(target_arch = "x86_64")]
     Avx2,
-    /// Plain Rust.
     Portable,
 }
 

@@ -14,7 +14,6 @@ use super::simd::{LANES, Simd, get, put};
 /// What the sum starts from.
 #[derive(Clone, Copy)]
 pub enum Start {
-    /// Zero.
     Zero,
     /// One value per output column.
     Bias(*const f32),
@@ -25,7 +24,6 @@ pub enum Start {
 /// What becomes of the sum.
 #[derive(Clone, Copy)]
 pub enum Finish {
-    /// Stored.
     Store,
     /// Added to what the output holds.
     Add,
@@ -39,7 +37,6 @@ pub enum Finish {
 /// at `j·b_block + segment·b_segment + k·b_row`; the output's (row, column) at `row·c_row + column`.
 #[derive(Clone, Copy)]
 pub struct Panel {
-    /// Broadcast operand.
     pub a: *const f32,
     /// Distance between rows of A.
     pub a_row: usize,
@@ -47,7 +44,6 @@ pub struct Panel {
     pub a_col: usize,
     /// Distance between segments of A.
     pub a_segment: usize,
-    /// Vector operand.
     pub b: *const f32,
     /// Distance between terms of B.
     pub b_row: usize,
@@ -59,7 +55,6 @@ pub struct Panel {
     pub segments: usize,
     /// Terms per segment.
     pub len: usize,
-    /// Output.
     pub c: *mut f32,
     /// Distance between output rows.
     pub c_row: usize,
@@ -118,7 +113,6 @@ impl Panel {
 /// A panel repeated down an image: the next band is `a_step` and `c_step` further on.
 #[derive(Clone, Copy)]
 pub struct Bands {
-    /// How many.
     pub count: usize,
     /// Distance in A.
     pub a_step: usize,

@@ -19,7 +19,6 @@ pub struct Outcome {
     pub loss_sum: f64,
     /// Rows whose class was right; 0 for numbers.
     pub correct: u64,
-    /// Rows.
     pub rows: u64,
 }
 

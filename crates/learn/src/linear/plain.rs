@@ -18,18 +18,14 @@ const ROWS_AT_ONCE: usize = 1024;
 /// All rows, in the numbers of a precision.
 #[derive(Debug)]
 pub enum Plain {
-    /// Single precision.
     F32(Data<f32>),
-    /// Double precision.
     F64(Data<f64>),
-    /// Whole numbers.
     Exact(Data<Residue>),
 }
 
 /// What a step of the reference gives: what [`super::Weights::step`] takes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Summed {
-    /// Product 2.
     pub sums: Vec<f64>,
     /// What came of the rows.
     pub outcome: Outcome,

@@ -52,7 +52,6 @@ pub struct Node {
 /// What a node does.
 #[derive(Debug, Clone)]
 pub enum Op {
-    /// The examples.
     Input,
     /// Matrix product and bias.
     Dense {
@@ -69,7 +68,6 @@ pub enum Op {
         bias: Option<Range<usize>>,
         /// How the kernel slides.
         window: Window,
-        /// Channel groups.
         groups: usize,
     },
     /// Largest value of each window.
@@ -80,9 +78,7 @@ pub enum Op {
     GlobalAverage,
     /// Image to vector: the same values.
     Flatten,
-    /// Batch normalisation.
     BatchNorm(BatchNorm),
-    /// Layer normalisation.
     LayerNorm {
         /// In the parameters.
         gamma: Range<usize>,
@@ -96,7 +92,6 @@ pub enum Op {
         /// Share of zeros.
         rate: f32,
     },
-    /// Activation.
     Activate(Activation),
     /// First input · scale + second input.
     Add {

@@ -18,11 +18,9 @@ pub struct Conv {
     pub bias: Option<Range<usize>>,
     /// How the kernel slides.
     pub window: Window,
-    /// Channel groups.
     pub groups: usize,
     /// Input rows, columns and channels.
     pub input: [usize; 3],
-    /// Output channels.
     pub filters: usize,
     /// How it is computed.
     pub method: Method,
@@ -41,7 +39,6 @@ pub struct Conv {
 /// How a convolution is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
-    /// Winograd's tiles.
     Winograd,
     /// One filter per channel.
     Depthwise,
@@ -62,7 +59,6 @@ pub struct Class {
 /// One axis of a class.
 #[derive(Debug, Clone, Copy)]
 pub struct Axis {
-    /// First pixel.
     pub first: usize,
     /// Number of pixels, a stride apart.
     pub count: usize,

@@ -22,9 +22,7 @@ pub enum Unit {
 /// What is added to a normalised tensor.
 #[derive(Debug, Clone, Copy)]
 pub enum Plus {
-    /// Nothing.
     Nothing,
-    /// Another result.
     Tensor(NodeId),
     /// Another normalisation (node) of another result.
     Norm(NodeId, NodeId),

@@ -32,7 +32,6 @@ pub struct Dense {
     pub bias: Option<Range<usize>>,
     /// Values per example.
     pub inputs: usize,
-    /// Outputs.
     pub units: usize,
     /// Packed transposed weights; empty when the input gradient is not wanted.
     pub backward: Range<usize>,
@@ -65,7 +64,6 @@ impl Norm {
 pub struct Size {
     /// Pixels (1 for a vector).
     pub pixels: usize,
-    /// Channels.
     pub channels: usize,
 }
 
@@ -79,7 +77,6 @@ impl Size {
 /// Stages and where every tensor lies.
 #[derive(Debug)]
 pub struct Program {
-    /// In order.
     pub stages: Vec<Stage>,
     /// Size of each slot.
     pub sizes: Vec<Size>,
@@ -96,7 +93,6 @@ pub struct Program {
 /// Everything about a network that does not change while it trains.
 #[derive(Debug)]
 pub struct Compiled {
-    /// Its convolutions.
     pub convs: Vec<Conv>,
     /// Its dense layers.
     pub denses: Vec<Dense>,

@@ -18,7 +18,6 @@ pub const INPUT: Slot = Slot(0);
 pub enum Bias {
     /// There is none.
     None,
-    /// The parameters.
     Parameters(Range<usize>),
     /// The normalisation folded into the convolution.
     Folded,
@@ -27,9 +26,7 @@ pub enum Bias {
 /// What is added to a normalised tensor.
 #[derive(Debug, Clone, Copy)]
 pub enum NormAddend {
-    /// Nothing.
     None,
-    /// Another tensor.
     Tensor(Slot),
     /// Another tensor, normalised by another normalisation.
     Norm(usize, Slot),
@@ -79,7 +76,6 @@ pub enum Operation {
     Mask { g: Slot, y: Slot },
     /// y = layer normalisation of x
     LayerNorm { gamma: Range<usize>, beta: Range<usize>, epsilon: f32, x: Slot, y: Slot },
-    /// Its gradients.
     LayerNormInput {
         gamma: Range<usize>,
         beta: Range<usize>,

@@ -12,7 +12,6 @@ use std::ops::Range;
 pub struct Stage {
     /// Whether `operations` is one operation on the whole shard.
     pub whole_shard: bool,
-    /// In order.
     pub operations: Vec<Operation>,
     /// What is done once all images have passed.
     pub finish: Vec<Finish>,
@@ -51,7 +50,6 @@ pub enum Place {
     Arena(usize),
     /// At this offset of the scratch image.
     Scratch(usize),
-    /// Not used.
     Nowhere,
 }
 

@@ -55,7 +55,6 @@ pub struct Description {
     /// How many of the layers came from another saved network and were left as they were.
     #[serde(default)]
     pub frozen: usize,
-    /// The layers.
     pub layers: Vec<Layer>,
 }
 

@@ -13,9 +13,7 @@ const HEADER_BYTES_MAX: usize = 100_000_000;
 /// A tensor to write.
 #[derive(Debug)]
 pub struct Tensor<'a> {
-    /// Its name.
     pub name: &'a str,
-    /// Its sides.
     pub shape: &'a [usize],
     /// Its values, last side innermost.
     pub values: Values<'a>,

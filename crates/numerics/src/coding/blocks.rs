@@ -66,7 +66,6 @@ pub enum Rows<'a, E> {
     Dense {
         /// Values in a row.
         width: usize,
-        /// The values.
         values: &'a [E],
     },
     /// Compressed rows: row i has the entries `starts[i]..starts[i + 1]`.

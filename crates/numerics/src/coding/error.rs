@@ -24,7 +24,6 @@ pub enum Error {
     /// A slot outside the code.
     #[error("slot {slot} is not in a code of {machines} machines")]
     UnknownSlot {
-        /// The slot.
         slot: Slot,
         /// Rows of the generator.
         machines: usize,
@@ -60,7 +59,6 @@ pub enum Error {
     Condition {
         /// Who would be decoded from.
         members: Vec<Slot>,
-        /// Their condition.
         condition: f64,
         /// What would be allowed.
         limit: f64,
@@ -86,7 +84,6 @@ pub enum Error {
     Order {
         /// Which row should come.
         expected: usize,
-        /// Which came.
         found: usize,
     },
     /// Rows that do not have the shape they should.
@@ -100,7 +97,6 @@ pub enum Error {
     /// Speeds must be positive.
     #[error("the speed of slot {slot} is {speed}, which is not a positive number")]
     Speed {
-        /// Whose.
         slot: Slot,
         /// What was given.
         speed: f64,
@@ -112,9 +108,7 @@ pub enum Error {
     Value {
         /// Data, weights or slopes.
         what: &'static str,
-        /// Which column.
         column: usize,
-        /// The value.
         value: f64,
         /// What it would be multiplied by.
         scale: f64,
@@ -142,7 +136,6 @@ pub enum Error {
     /// All holders of a part are lost.
     #[error("every holder of part {part} is lost: {holders:?}")]
     PartLost {
-        /// Which part.
         part: usize,
         /// Who held it.
         holders: Vec<usize>,

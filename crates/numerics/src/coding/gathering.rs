@@ -18,7 +18,6 @@ use std::{
 /// What is made of a sub-block that comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Taken {
-    /// It counts.
     New,
     /// It has come before; the first counts.
     Again,

@@ -14,7 +14,6 @@ use std::{
 /// What one machine keeps, begins and ceases to compute.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// Which machine.
     pub slot: Slot,
     /// Places that it had and has.
     pub kept: Vec<Range<usize>>,

@@ -141,7 +141,6 @@ impl fmt::Debug for Slot {
 pub struct Paused {
     /// Machines there are.
     pub have: usize,
-    /// The threshold.
     pub need: usize,
 }
 
@@ -189,9 +188,7 @@ impl<T> Standing<T> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Precision {
-    /// Single precision.
     F32,
-    /// Double precision.
     F64,
     /// Whole numbers modulo 2⁶¹ − 1: the same bits for any membership.
     Exact,

@@ -22,7 +22,6 @@ pub struct Group {
 pub struct SubBlock {
     /// Number of the group in its plan.
     pub group: usize,
-    /// Who computes.
     pub slot: Slot,
 }
 

@@ -16,11 +16,9 @@ pub struct Tile {
     pub generation: u64,
     /// Epoch it says it is of, from 0.
     pub epoch: u64,
-    /// First step.
     pub first: u64,
     /// The one after the last.
     pub end: u64,
-    /// Examples read.
     pub read: Digest,
 }
 

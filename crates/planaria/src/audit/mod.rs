@@ -57,7 +57,6 @@ pub struct Audit {
 /// An epoch.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct EpochAudit {
-    /// From 1.
     pub epoch: u64,
     /// Steps that count.
     pub steps: u64,
@@ -72,7 +71,6 @@ pub struct EpochAudit {
 /// A generation.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct GenerationAudit {
-    /// Its number.
     pub generation: u64,
     /// Steps done when it began.
     pub from_step: u64,

@@ -15,20 +15,15 @@ const DROP_LASTS: Span = Span::millis(500, 3000);
 /// Whom a kill may hit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Victims {
-    /// A worker.
     Worker,
-    /// A server.
     Server,
-    /// The coordinator.
     Coordinator,
-    /// Any process.
     Any,
 }
 
 /// A kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// SIGKILL.
     Kill(Victims),
     /// SIGSTOP, and SIGCONT after a while.
     Pause(Span),
@@ -110,7 +105,6 @@ pub struct Settings {
 pub struct Draw {
     /// Time to let pass before it, unless it is the first.
     pub wait: Duration,
-    /// Its kind.
     pub fault: Fault,
     /// How long it lasts, where it does.
     pub lasts: Duration,

@@ -12,9 +12,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 /// A process of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
-    /// Which.
     pub agent: Agent,
-    /// Its number.
     pub pid: u32,
 }
 

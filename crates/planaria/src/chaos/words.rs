@@ -11,9 +11,7 @@ const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 /// A time, or any between two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// The shortest.
     pub least: Duration,
-    /// The longest.
     pub most: Duration,
 }
 

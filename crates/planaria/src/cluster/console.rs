@@ -16,7 +16,6 @@ const NEWS_BYTES_MAX: usize = 64 << 20;
 /// What the coordinator told.
 #[derive(Debug)]
 pub enum News {
-    /// Something happened.
     Event(Box<Event>),
     /// Where the run is.
     Pulse(Box<Pulse>),
@@ -24,9 +23,7 @@ pub enum News {
     Pool(u32),
     /// A process does not answer and is to be ended.
     Kill {
-        /// Which.
         agent: Agent,
-        /// Its process.
         pid: u32,
         /// How that was seen.
         why: String,

@@ -68,7 +68,6 @@ impl std::fmt::Debug for Machines {
 pub struct Ended {
     /// What a command would exit with.
     pub exit: i32,
-    /// What failed.
     pub message: String,
     /// What to do about it.
     pub hint: Option<String>,

@@ -47,7 +47,6 @@ pub enum Told {
         name: String,
         /// Where it begins.
         at: u64,
-        /// The bytes.
         bytes: Vec<u8>,
         /// Length of the whole file.
         length: u64,

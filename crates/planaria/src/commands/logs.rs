@@ -86,7 +86,6 @@ struct Logs {
 /// One log.
 #[derive(Debug, Default)]
 struct Log {
-    /// Bytes read.
     read: u64,
     /// What was read of a line that has not ended yet.
     rest: Vec<u8>,

@@ -169,7 +169,6 @@ fn of_provider(provider: &Arc<dyn Provider>, leak: Leak) -> Left {
 
 /// Somewhere that may hold something.
 struct Place {
-    /// For people.
     name: String,
     provider: Arc<dyn Provider>,
     /// Whether a recipe names it: then it is worth a word that it does not answer.

@@ -28,7 +28,6 @@ pub struct Block {
 /// Something that works, or does not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What: `client`.
     pub what: String,
     /// Whether it works.
     pub works: bool,

@@ -89,11 +89,8 @@ pub struct Account {
 /// A machine that could not be given back, and stays written down.
 #[derive(Debug, Clone, Serialize)]
 pub struct Kept {
-    /// Which.
     pub machine: String,
-    /// Why not.
     pub why: String,
-    /// What helps.
     pub hint: String,
 }
 
@@ -160,7 +157,6 @@ pub struct Errand {
     pub provider: Arc<dyn Provider>,
     /// Whose it was.
     pub run: Tag,
-    /// Which.
     pub machine: Machine,
 }
 

@@ -27,7 +27,6 @@ pub enum Standing {
     StoppedEarly,
     /// It was stopped, and saved.
     Interrupted,
-    /// Training failed.
     Failed,
     /// Its process is gone without a word.
     Killed,
@@ -57,7 +56,6 @@ impl Standing {
 pub struct History {
     /// Name of the run's folder.
     pub run_id: String,
-    /// The folder.
     pub folder: PathBuf,
     /// The recipe's name.
     pub recipe: String,
@@ -95,13 +93,10 @@ pub struct History {
     pub examples_per_second: Option<f64>,
     /// Steps done at the newest checkpoint.
     pub saved_step: Option<u64>,
-    /// Training examples.
     pub examples: u64,
-    /// Trained numbers.
     pub parameters: u64,
     /// Worker processes; 0 where the run is one process.
     pub workers: u32,
-    /// Server processes.
     pub servers: u32,
     /// How many times it was started or taken up again.
     pub generation: u64,

@@ -72,13 +72,10 @@ impl Drop for Lock {
 /// Who works on a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holder {
-    /// Nobody.
     Nobody,
     /// A process that has only just begun and has not said which.
     Someone,
-    /// This process.
     Process {
-        /// Its number.
         pid: u32,
         /// Whether SIGTERM makes it save and stop; a program that uses the library may not.
         listens: bool,

@@ -36,7 +36,6 @@ pub struct Line {
     pub accuracy: Option<f64>,
     /// Learning rate of the last step.
     pub learning_rate: f32,
-    /// Training speed.
     pub examples_per_second: Option<f64>,
     /// Seconds since the run began, pauses left out.
     pub seconds: f64,

@@ -34,7 +34,6 @@ pub enum Action {
     Round,
     /// Start one process again.
     Start(u32),
-    /// End these.
     Stop(Vec<u32>),
     /// The job is over, and nothing of it runs.
     Over(Outcome),
@@ -54,7 +53,6 @@ pub enum Outcome {
 /// The process that failed first.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Failed {
-    /// Which.
     pub process: u32,
     /// How; nothing where it did not find the others in time, or did not end.
     pub ending: Option<Ending>,
@@ -71,7 +69,6 @@ pub struct Restart {
     pub restarts: u32,
     /// The process that failed.
     pub failed: u32,
-    /// How.
     pub ending: Ending,
 }
 

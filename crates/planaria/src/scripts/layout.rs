@@ -19,11 +19,9 @@ pub const RENDEZVOUS: &str = "rendezvous";
 pub struct Seat {
     /// Its number in the pool.
     pub number: u32,
-    /// Its name.
     pub name: String,
     /// Where the others reach it.
     pub address: String,
-    /// Its processors.
     pub cores: u32,
     /// Its graphics processors.
     pub gpus: u32,
@@ -65,7 +63,6 @@ impl Process {
 /// All processes of a job and their machines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
-    /// The machines.
     pub seats: Vec<Seat>,
     /// The processes, by their numbers.
     pub processes: Vec<Process>,

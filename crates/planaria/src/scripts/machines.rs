@@ -23,7 +23,6 @@ use std::sync::{Arc, Mutex};
 
 /// The machines of a job.
 pub struct Machines {
-    /// The pool.
     pub pool: Pool,
     /// Whether all of them are this machine.
     pub are_here: bool,

@@ -46,9 +46,7 @@ pub struct Report {
 /// A process that failed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Failed {
-    /// Which: `worker-1`.
     pub process: String,
-    /// Its machine.
     pub machine: String,
     /// How, in words.
     pub how: String,

@@ -60,7 +60,6 @@ const LINES_SHOWN: usize = 20;
 
 /// What a job is started with.
 pub struct Asked<'a> {
-    /// The recipe.
     pub source: &'a JobSource,
     /// How it talks.
     pub style: Style,

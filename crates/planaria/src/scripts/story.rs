@@ -24,7 +24,6 @@ const OUTPUTS_MAX: usize = 100_000;
 /// A script's run so far.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Story {
-    /// The script.
     pub file: String,
     /// What it is written for, once that is known.
     pub framework: Option<&'static str>,
@@ -49,9 +48,7 @@ pub struct Story {
 /// A process of a script's run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Process {
-    /// Which: `worker-0`.
     pub process: String,
-    /// Its machine.
     pub machine: Option<String>,
     /// How often it was started.
     pub starts: u32,
@@ -71,14 +68,12 @@ impl Process {
 pub struct Restarted {
     /// Which; all of them where there is none.
     pub process: Option<String>,
-    /// Why.
     pub reason: String,
 }
 
 /// Files that were brought back.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Outputs {
-    /// How many.
     pub files: usize,
     /// Their length together.
     pub bytes: u64,

@@ -22,7 +22,6 @@ const LAUNCHERS: &str = "keep_alive_interval=1,keep_alive_max_attempt=3,last_cal
 pub struct Told {
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// Variables.
     pub env: Vec<(String, String)>,
     /// Variables for the interface of this address.
     pub interface: Option<(String, Vec<String>)>,
@@ -41,7 +40,6 @@ pub enum Meeting {
 
 /// A job whose processes are told.
 pub struct Telling<'a> {
-    /// The job.
     pub job: &'a Job,
     /// What it is written for.
     pub framework: Framework,

@@ -23,7 +23,6 @@ const FETCH_EVERY: Duration = Duration::from_secs(5);
 pub struct Question {
     /// Which, and in which start of it.
     pub process: (u32, u32),
-    /// Its machine.
     pub remote: Arc<Remote>,
     /// Its number there.
     pub pid: u32,

@@ -52,7 +52,6 @@ pub const STEPS: Along =
 /// How values are placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scale {
-    /// Evenly.
     Linear,
     /// From zero, evenly.
     FromZero,

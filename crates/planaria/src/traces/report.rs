@@ -37,7 +37,6 @@ pub enum Outcome {
     Interrupted,
     /// Early stopping ended it.
     StoppedEarly,
-    /// Training failed.
     Failed,
 }
 
@@ -92,7 +91,6 @@ pub struct Report {
     pub shards: usize,
     /// Examples per step.
     pub batch: usize,
-    /// Trained numbers.
     pub parameters: usize,
     /// Steps done.
     pub steps: u64,
@@ -143,7 +141,6 @@ pub struct Report {
     pub seconds_training: f64,
     /// Seconds from the start of the process to the end of the first step.
     pub seconds_to_first_step: Option<f64>,
-    /// Training speed.
     pub examples_per_second: Option<f64>,
     /// Training speed in steps.
     pub steps_per_second: Option<f64>,
@@ -153,7 +150,6 @@ pub struct Report {
     pub evaluated_on: Option<String>,
     /// Examples of that part.
     pub evaluated_examples: u64,
-    /// Mean loss.
     pub loss: Option<f64>,
     /// Share classified right; `null` for regression.
     pub accuracy: Option<f64>,
@@ -190,7 +186,6 @@ pub struct Report {
 pub struct BestEpoch {
     /// Figure it was chosen by.
     pub monitor: Monitor,
-    /// Its value.
     pub value: f64,
     /// Its epoch, from 1.
     pub epoch: u64,
@@ -217,13 +212,11 @@ pub struct Facts {
     pub shards: usize,
     /// Examples per step.
     pub batch: usize,
-    /// Trained numbers.
     pub parameters: usize,
     /// How many times the run was started or taken up again.
     pub generation: u64,
     /// Worker processes; 0 where the run is one process.
     pub workers: u32,
-    /// Server processes.
     pub servers: u32,
     /// How the work is shared out.
     pub method: String,
@@ -250,9 +243,7 @@ impl Facts {
 /// How a session ended, with what was measured at the end.
 #[derive(Debug)]
 pub struct Ending<'a> {
-    /// How.
     pub outcome: Outcome,
-    /// Why.
     pub reason: Option<String>,
     /// Part and scores of the final weights.
     pub scores: Option<(&'a str, &'a Scores)>,

@@ -53,7 +53,6 @@ pub struct Run {
     pub seconds_training: f64,
     /// Seconds of everything.
     pub seconds_total: f64,
-    /// Training speed.
     pub examples_per_second: Option<f64>,
     /// How many times as fast as the first run, by time of training.
     pub speed_up: f64,

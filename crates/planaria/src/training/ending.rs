@@ -164,7 +164,6 @@ pub struct Means {
     pub threads: usize,
     /// Worker processes; 0 where the run is one process.
     pub workers: u32,
-    /// Server processes.
     pub servers: u32,
     /// How many times the run was started or taken up again.
     pub generation: u64,

@@ -24,11 +24,9 @@ pub struct Identity {
     pub recipe_file: PathBuf,
     /// The resolved recipe as it is in the run's folder.
     pub recipe: String,
-    /// Its SHA-256.
     pub recipe_sha256: String,
     /// What the recipe calls the training data.
     pub data_name: String,
-    /// Training examples.
     pub examples: u64,
     /// What tells the data from other data.
     pub data: Vec<Mark>,
@@ -37,7 +35,6 @@ pub struct Identity {
 /// Lengths of the buffers in a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lengths {
-    /// Trained numbers.
     pub parameters: u64,
     /// Values of the network's state.
     pub state: u64,

@@ -13,7 +13,6 @@ use std::borrow::Cow;
 
 /// A network or a linear model.
 pub enum Learner {
-    /// Any network.
     Network(Box<Trainer>),
     /// A linear model, whose data are all in memory.
     Linear(Box<Linear>),
@@ -21,11 +20,9 @@ pub enum Learner {
 
 /// What a checkpoint holds.
 pub struct Snapshot<'a> {
-    /// Flat parameters.
     pub parameters: Cow<'a, [f32]>,
     /// Slots of the optimizer.
     pub slots: Vec<&'a [f32]>,
-    /// Flat state.
     pub state: Cow<'a, [f32]>,
 }
 

@@ -28,7 +28,6 @@ pub struct Manifest {
     pub format: u32,
     /// Version of planaria that wrote it.
     pub planaria: String,
-    /// Its build.
     pub build: String,
     /// How many times the run had been started or taken up again, from 1.
     pub generation: u64,
@@ -42,7 +41,6 @@ pub struct Manifest {
     pub data: Vec<Mark>,
     /// How far the run has come.
     pub state: State,
-    /// Trained numbers.
     pub parameters: u64,
     /// Values of the network's state, which part 0 holds.
     pub state_values: u64,
@@ -64,7 +62,6 @@ pub struct Mark {
 /// A part and the parameters it holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
-    /// The file.
     #[serde(flatten)]
     pub info: PartInfo,
     /// Its first parameter.

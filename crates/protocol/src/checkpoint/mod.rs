@@ -30,9 +30,7 @@ const MAGIC: &[u8; 8] = b"PLANARIA";
 /// All that training changes, of all parameters or of a range of them.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Weights {
-    /// Flat parameters.
     pub parameters: Vec<f32>,
-    /// Flat state.
     pub state: Vec<f32>,
     /// The optimizer's slots, each as long as the parameters.
     pub optimizer: Vec<Vec<f32>>,
@@ -71,7 +69,6 @@ pub enum Unreadable {
     OtherFormat {
         /// Where it is.
         path: PathBuf,
-        /// Its version.
         found: u32,
         /// The version of planaria that wrote it, where it says so.
         planaria: Option<String>,
@@ -84,12 +81,7 @@ pub enum Unreadable {
     ),
     /// The folder cannot be looked into.
     #[error("cannot read `{}`: {error}", path.display())]
-    Folder {
-        /// The folder.
-        path: PathBuf,
-        /// Why.
-        error: std::io::Error,
-    },
+    Folder { path: PathBuf, error: std::io::Error },
 }
 
 /// Reads a checkpoint; everything is compared with its hashes.

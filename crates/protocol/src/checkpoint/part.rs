@@ -51,7 +51,6 @@ pub struct PartInfo {
     pub file: String,
     /// SHA-256 of the whole file, as `sha256sum` prints it.
     pub sha256: String,
-    /// Its length.
     pub bytes: u64,
 }
 

@@ -65,7 +65,6 @@ pub enum Event {
 /// Whom to connect to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dial {
-    /// The coordinator.
     Coordinator,
     /// The process of a server.
     Server(Pid),
@@ -102,11 +101,8 @@ pub enum Timer {
 
 /// What a process does.
 pub enum Body {
-    /// Decides.
     Coordinator(Box<Coordinator>),
-    /// Holds parameters.
     Server(Box<Server>),
-    /// Computes.
     Worker(Box<Worker>),
     /// Starts and ends the others.
     Foreground(Box<Foreground>),
@@ -137,9 +133,7 @@ pub struct Outcome {
     pub hash: u64,
     /// Things that happened.
     pub events: u64,
-    /// Simulated time.
     pub time: Duration,
-    /// Sessions.
     pub sessions: u32,
     /// What went wrong, by name.
     pub faults: Vec<&'static str>,
@@ -152,13 +146,10 @@ pub type Trace<'a> = Box<dyn FnMut(&str) + 'a>;
 pub struct World<'a> {
     /// What is computed.
     pub bench: &'a mut Bench,
-    /// Chance.
     pub coin: Coin,
-    /// The time.
     pub now: Duration,
     /// What must hold.
     pub verdict: Verdict,
-    /// The disk.
     pub disk: Disk,
     /// What the seed has chosen.
     pub plan: Plan,

@@ -45,9 +45,7 @@ pub struct Setting<'a> {
     pub door: &'a Door,
     /// The way to other workers.
     pub peers: &'a Peers,
-    /// Time.
     pub clock: &'a dyn Clock,
-    /// Log lines.
     pub log: &'a Log,
 }
 
@@ -56,7 +54,6 @@ pub struct Setting<'a> {
 pub enum End {
     /// The run is over.
     Finished,
-    /// Join again.
     Again,
 }
 

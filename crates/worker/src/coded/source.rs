@@ -34,7 +34,6 @@ impl From<Trouble> for Missed {
 /// What is looked at while rows come.
 #[derive(Clone, Copy)]
 pub struct Watch<'a> {
-    /// Log lines.
     pub log: &'a Log,
     /// Whether nobody wants them any more.
     pub is_over: &'a dyn Fn() -> bool,

@@ -16,13 +16,11 @@ pub enum Standing {
     /// Not heard of.
     #[default]
     Awaited,
-    /// Connected.
     Joined,
     /// Has opened its data.
     Offered,
     /// Has a slot, and reads or encodes its rows.
     Seated,
-    /// Has them.
     Ready,
 }
 
@@ -31,7 +29,6 @@ pub enum Standing {
 pub struct Member {
     /// How far it has come.
     pub standing: Standing,
-    /// Its process.
     pub pid: u32,
     /// Its machine; nothing for the controller's own.
     pub machine: Option<String>,

@@ -52,7 +52,6 @@ const GRACE_AFTER_LOSS: Duration = Duration::from_millis(300);
 /// What does not change in a session.
 #[derive(Debug)]
 pub struct Setting<S> {
-    /// The code.
     pub code: Code<S>,
     /// The steps of an epoch.
     pub batches: Batches,

@@ -21,7 +21,6 @@ const ROUND_BITS: u32 = 40;
 #[derive(Debug)]
 pub(super) struct Work<E: Value> {
     pub iteration: Iteration<E>,
-    /// Its number.
     pub round: u64,
     /// The weights, as they are sent.
     weights: Arc<Vec<u8>>,

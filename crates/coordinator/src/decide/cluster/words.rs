@@ -76,9 +76,7 @@ pub enum Input {
     Joined(Join),
     /// A process has gone: its link has ended, or it has.
     Left {
-        /// Who.
         agent: Agent,
-        /// Its process.
         pid: u32,
         /// How that was seen.
         how: String,
@@ -143,7 +141,6 @@ pub enum Action {
 pub struct Decision {
     /// What to do.
     pub action: Action,
-    /// Why.
     pub reason: Cow<'static, str>,
 }
 

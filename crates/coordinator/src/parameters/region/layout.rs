@@ -39,16 +39,13 @@ pub struct Layout {
     blocks: usize,
     /// Where the sums lie in a slot: one for each block, then those of the state.
     sums: usize,
-    /// Of everything.
     pub bytes: usize,
 }
 
 /// A run of values in every slot: where they begin in slot 0, in bytes, and how many they are.
 #[derive(Debug, Clone, Copy)]
 pub struct Run {
-    /// Parameters.
     pub parameters: usize,
-    /// The optimizer's.
     pub optimizer: [usize; SLOTS_MAX],
     /// How many of those there are.
     pub slots: usize,

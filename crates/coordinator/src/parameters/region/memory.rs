@@ -158,7 +158,6 @@ fn prefer_huge_pages(_start: NonNull<u8>, _bytes: usize) {}
 /// Values of one slot.
 #[derive(Debug, Clone, Copy)]
 pub struct Slot<'a> {
-    /// Parameters.
     pub parameters: &'a [f32],
     optimizer: [&'a [f32]; SLOTS_MAX],
     slots: usize,
@@ -182,7 +181,6 @@ impl<'a> Slot<'a> {
 /// Values of one slot, to be written.
 #[derive(Debug)]
 pub struct SlotMut<'a> {
-    /// Parameters.
     pub parameters: &'a mut [f32],
     optimizer: [&'a mut [f32]; SLOTS_MAX],
     slots: usize,

@@ -82,7 +82,6 @@ pub struct Place {
     pub index: u32,
     /// Its run and boot.
     pub identity: Identity,
-    /// Where.
     pub backing: Backing,
 }
 
@@ -97,7 +96,6 @@ pub fn boot_id() -> io::Result<[u8; 16]> {
 /// Which steps' values a region holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Marked {
-    /// Steps committed.
     pub committed: Option<u64>,
     /// Steps applied: the committed ones, or one more.
     pub applied: Option<u64>,
@@ -127,7 +125,6 @@ pub struct Region {
 /// A region taken apart: no two pieces share a value.
 #[derive(Debug)]
 pub struct Pieces {
-    /// The marks.
     pub marks: Marks,
     /// The first two slots, cut into runs of parameters.
     pub runs: Vec<Piece>,

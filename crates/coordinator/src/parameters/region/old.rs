@@ -108,7 +108,6 @@ impl Old {
 
 /// One that can be read.
 pub enum Opened {
-    /// A file.
     File(File),
     /// Memory that stands in for one.
     Memory(Arc<Memory>),

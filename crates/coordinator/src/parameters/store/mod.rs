@@ -78,7 +78,6 @@ pub enum Progress {
 /// Whether a step is the last that is committed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
-    /// It is.
     There,
     /// More steps are committed.
     Gone,

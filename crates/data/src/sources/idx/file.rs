@@ -21,7 +21,6 @@ pub struct Header {
 pub struct File {
     /// Its first bytes.
     pub header: Header,
-    /// All others.
     pub values: Values,
     /// A mark of all its bytes.
     pub mark: u128,
@@ -30,7 +29,6 @@ pub struct File {
 /// A file's values.
 #[derive(Debug, PartialEq)]
 pub enum Values {
-    /// Unsigned bytes.
     Bytes(Vec<u8>),
     /// All other types.
     Floats {

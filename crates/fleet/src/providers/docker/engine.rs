@@ -64,10 +64,8 @@ pub struct Version {
     /// Oldest version of the API.
     #[serde(rename = "MinAPIVersion")]
     pub oldest: String,
-    /// `amd64`…
     #[serde(rename = "Arch")]
     pub arch: String,
-    /// `linux`…
     #[serde(rename = "Os")]
     pub os: String,
 }
@@ -86,7 +84,6 @@ pub struct Container {
 /// A line of a list of containers.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Listed {
-    /// `/name`.
     #[serde(rename = "Names", default)]
     pub names: Vec<String>,
     /// As [`Container::status`].

@@ -9,7 +9,6 @@ use std::io::{self, ErrorKind, Read};
 /// Which stream a piece is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which {
-    /// Standard output.
     Out,
     /// Standard error, and what the engine itself says of the stream.
     Aside,

@@ -27,12 +27,7 @@ const MESSAGE_BYTES_MAX: usize = 2000;
 pub enum Error {
     /// Nobody is there, or this user may not talk to them.
     #[error("cannot connect to `{socket}`: {why}")]
-    Connect {
-        /// Where.
-        socket: String,
-        /// Why not.
-        why: io::Error,
-    },
+    Connect { socket: String, why: io::Error },
     /// The connection broke, or nothing came in time.
     #[error("{}", lost(.0))]
     Lost(io::Error),
@@ -67,7 +62,6 @@ impl From<io::Error> for Error {
 
 /// What is asked.
 pub struct Request<'a> {
-    /// `GET`…
     pub method: &'static str,
     /// Path and query, encoded.
     pub target: String,
@@ -79,17 +73,13 @@ pub struct Request<'a> {
 
 /// What goes with a request.
 pub enum Body<'a> {
-    /// Nothing.
     Nothing,
-    /// A document.
     Json(Value),
-    /// Files.
     Tar(&'a Archive),
 }
 
 /// An answer whose head has been read.
 pub struct Answer {
-    /// 200…
     pub status: u16,
     body: Framed<BufReader<UnixStream>>,
 }
@@ -140,7 +130,6 @@ pub fn ask(socket: &Path, request: &Request<'_>) -> Result<Answer, Error> {
 pub struct Stream {
     /// From it. Something may have come with the head already.
     pub reading: BufReader<UnixStream>,
-    /// To it.
     pub writing: UnixStream,
 }
 

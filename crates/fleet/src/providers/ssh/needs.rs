@@ -28,9 +28,7 @@ pub struct Needs {
 /// Why a machine cannot have the program, and what helps.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Mismatch {
-    /// In words.
     pub what: String,
-    /// In words.
     pub hint: String,
 }
 

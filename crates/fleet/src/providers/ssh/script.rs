@@ -87,9 +87,7 @@ pub enum Line {
 /// What a machine is, for a program that has to run on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
-    /// `Linux`.
     pub system: String,
-    /// `x86_64`.
     pub arch: String,
     /// Room where the program goes, if it was found out.
     pub free_bytes: Option<u64>,

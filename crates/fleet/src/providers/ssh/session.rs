@@ -41,13 +41,10 @@ pub enum Trouble {
 
 /// A machine on which the program has taken over.
 pub struct Opened {
-    /// To it.
     pub writing: ChildStdin,
     /// From it; what was read ahead is still in it.
     pub reading: BufReader<ChildStdout>,
-    /// Said beside.
     pub last_words: LastWords,
-    /// Its end.
     pub end: End,
 }
 

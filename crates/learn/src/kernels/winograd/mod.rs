@@ -33,17 +33,13 @@ pub const fn plane(channels: usize) -> usize {
 /// Where output tiles lie on an image of `height` × `width`.
 #[derive(Clone, Copy, Debug)]
 pub struct Grid {
-    /// Input rows.
     pub height: usize,
-    /// Input columns.
     pub width: usize,
     /// Rows of zeros above the input.
     pub pad_top: usize,
     /// Columns of zeros left of the input.
     pub pad_left: usize,
-    /// Output rows.
     pub out_h: usize,
-    /// Output columns.
     pub out_w: usize,
 }
 
@@ -92,9 +88,7 @@ pub struct Epilogue {
 pub struct Winograd {
     /// Where the tiles lie.
     pub grid: Grid,
-    /// Input channels.
     pub input_channels: usize,
-    /// Output channels.
     pub output_channels: usize,
     /// Scratch for transformed inputs: a plane per element.
     pub v: *mut f32,

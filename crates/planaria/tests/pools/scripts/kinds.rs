@@ -19,7 +19,6 @@ pub struct Kind {
     pub process: &'static str,
     /// Whether that costs a restart of ours, and not one that the framework sees to by itself.
     pub restarts: bool,
-    /// Least accuracy.
     pub accuracy: f64,
 }
 
