@@ -245,8 +245,8 @@ fn next(run: &History, kept: Option<u64>, path: &str) -> String {
 mod tests {
     use super::*;
     use crate::run_dir::lock::Holder;
-    use planaria_coordinator::decide::record::Record;
     use planaria_coordinator::record::RecordFile;
+    use planaria_coordinator::run::record::Record;
     use planaria_protocol::state::State;
 
     fn run(state: Standing) -> History {

@@ -5,7 +5,7 @@
 
 use crate::audit::Audit;
 use crate::run_dir::metrics::{Line, Span};
-use planaria_coordinator::decide::watch::Rule;
+use planaria_coordinator::run::watch::Rule;
 use planaria_learn::Scores;
 use planaria_learn::scores::ClassScores;
 use planaria_protocol::event::Products;

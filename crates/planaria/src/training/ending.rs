@@ -16,9 +16,9 @@ use crate::traces::report::{
 use crate::training::evaluation::failure;
 use crate::training::linear;
 use crate::training::run_loop::{Session, classes, network, unwritten};
-use planaria_coordinator::decide::course::End;
-use planaria_coordinator::decide::watch::Rule;
 use planaria_coordinator::journal;
+use planaria_coordinator::run::course::End;
+use planaria_coordinator::run::watch::Rule;
 use planaria_data::table::Encoder;
 use planaria_learn::Scores;
 use planaria_learn::linear::{Stepping, Weights};
