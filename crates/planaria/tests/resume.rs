@@ -136,7 +136,7 @@ fn events_tell_all_sessions() {
     assert_eq!(report["samples_exactly_once"], true);
 
     assert!(fs::read(&path).unwrap().starts_with(&torn), "history is not written anew");
-    let events = planaria_coordinator::journal::read(&path).unwrap();
+    let events = planaria_protocol::journal::read(&path).unwrap();
     let mut resumed_from = None;
     for generation in [1, 2] {
         let session: Vec<&Event> = events.iter().filter(|e| e.generation == generation).collect();

@@ -4,15 +4,15 @@
 //! nothing, and waits for nothing longer than some seconds.
 
 use super::{Block, Finding};
-use crate::agent::host::disk_free_bytes;
-use crate::memory;
-use crate::traces::number::{bytes, counted};
+use planaria_control::agents::host::disk_free_bytes;
+use planaria_control::memory;
 use planaria_fleet::host::tasks::user_home;
 use planaria_fleet::provider::{Fault, Provider};
 use planaria_fleet::providers::carrier::Carrier;
 use planaria_fleet::providers::docker::{self, Docker};
 use planaria_fleet::providers::ssh::{self, Ssh};
 use planaria_learn::Isa;
+use planaria_runs::number::{bytes, counted};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -4,14 +4,15 @@
 //! engines that the recipes of those runs name. What belongs to a live run is no leak; nor is what a
 //! host is at work on, which may be for a run of another folder or user.
 
-use crate::cluster::providers;
-use crate::failure::{Failure, Result};
-use crate::holdings::{self, Errand, Holding, Kept, errands};
-use crate::run_dir::history::{self, History, Standing};
-use crate::run_dir::lock::Holder;
-use crate::run_dir::run_id;
+use planaria_control::cluster::detached;
+use planaria_control::cluster::providers;
+use planaria_control::holdings::{self, Errand, Holding, Kept, errands};
 use planaria_fleet::provider::{Fault, Leak, Provider, Tag, is_name};
 use planaria_recipe::pool::{self, Pool};
+use planaria_runs::failure::{Failure, Result};
+use planaria_runs::run_dir::history::{self, Standing};
+use planaria_runs::run_dir::lock::Holder;
+use planaria_runs::run_dir::run_id;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -144,7 +145,7 @@ pub fn fix(found: &mut Found, tell: &mut dyn FnMut(&str)) {
 }
 
 fn of_run(holding: &Holding, run: String) -> Left {
-    let state = History::read(&holding.folder).map(|history| history.state);
+    let state = detached::history(&holding.folder).map(|history| history.state);
     let state = state.map_or("its events cannot be read", Standing::text);
     Left {
         what: format!("run {} ({state}) holds {}", holding.folder.display(), holding.names()),

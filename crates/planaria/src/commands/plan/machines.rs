@@ -2,9 +2,9 @@
 //!
 //! Pure. Never reaches a machine.
 
-use crate::traces::number::counted;
 use planaria_recipe::pool::{Host, Pool, Provider};
 use planaria_recipe::setup::Step;
+use planaria_runs::number::counted;
 use serde_json::{Value, json};
 use std::fmt::Write;
 
