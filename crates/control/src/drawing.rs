@@ -6,7 +6,7 @@
 use planaria_runs::paint::{cut, width};
 
 /// Lines on the screen, with their colours; the cursor stands behind the last.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Drawing {
     lines: Vec<String>,
     /// Columns that the terminal had.

@@ -40,4 +40,4 @@ pub mod signals;
 pub use library::{Planaria, layers};
 pub use planaria_runs::failure::Failure;
 pub use planaria_runs::traces::report::{Outcome, Report};
-pub use planaria_runs::{audit, clock, failure, run_dir};
+pub use planaria_runs::{clock, evidence, failure, run_dir};

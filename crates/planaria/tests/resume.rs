@@ -338,7 +338,7 @@ fn no_step_twice(run: &Path) {
         assert!(place > last, "{place:?} after {last:?}");
         last = place;
     }
-    let audit = planaria::audit::evidence::audit_run(run).unwrap();
+    let audit = planaria::evidence::audit_run(run).unwrap();
     assert!(audit.exactly_once && audit.ended, "{:?}", audit.reasons);
 }
 

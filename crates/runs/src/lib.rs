@@ -4,8 +4,8 @@
 //! pages made of them. Never starts a process, asks a live run anything, or prints.
 //!
 //! # Layout
-//! - [`run_dir`]: the run's folder, its lock, metrics, and what became of the run
-//! - [`audit`]: whether every example was read exactly once
+//! - [`run_dir`]: the run's folder, its lock and metrics; [`history`]: what became of the run
+//! - [`audit`]: whether every example was read exactly once, from events; [`evidence`]: from a folder
 //! - [`traces`]: reports, TensorBoard, the HTML pages
 //! - [`story`]: a script's run; [`figures`]: the numbers in what a script writes
 //! - [`tidings`]: losses and what became of them, as lines
@@ -14,9 +14,11 @@
 
 pub mod audit;
 pub mod clock;
+pub mod evidence;
 pub mod failure;
 pub mod figures;
 pub mod frame;
+pub mod history;
 pub mod number;
 pub mod paint;
 pub mod run_dir;

@@ -27,7 +27,7 @@ use planaria_protocol::tls::Authority;
 use planaria_recipe::Source;
 use planaria_runs::clock::Stopwatch;
 use planaria_runs::failure::{Context, Exit, Failure, Result};
-use planaria_runs::run_dir::history::History;
+use planaria_runs::history::History;
 use planaria_runs::run_dir::lock::Holder;
 use planaria_runs::run_dir::{self, LOGS};
 use serde::{Deserialize, Serialize};

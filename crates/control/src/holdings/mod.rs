@@ -20,7 +20,7 @@ use planaria_recipe::pool::Pool;
 use planaria_runs::clock::Stopwatch;
 use planaria_runs::failure::{Context, Failure, Result};
 use planaria_runs::run_dir::lock::{Holder, Lock};
-use planaria_runs::run_dir::{self, history, run_id};
+use planaria_runs::run_dir::{self, run_id};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -55,7 +55,7 @@ impl Holding {
     /// Of every run of a folder of runs that holds something, or is about to; newest first.
     pub fn all(dir: &Path) -> Result<Vec<Self>> {
         let mut found = Vec::new();
-        for folder in history::list(dir)? {
+        for folder in run_dir::list(dir)? {
             let holding = Self::of(&folder)?;
             if !holding.machines.is_empty() || holding.may_begin() {
                 found.push(holding);

@@ -5,8 +5,8 @@ use crate::commands::print;
 use planaria_control::cluster::detached;
 use planaria_control::scripts;
 use planaria_control::talk::Talk;
-use planaria_runs::audit::evidence::audit_run;
 use planaria_runs::audit::page;
+use planaria_runs::evidence::audit_run;
 use planaria_runs::failure::{Exit, Result};
 use planaria_runs::run_dir::find;
 

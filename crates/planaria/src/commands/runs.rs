@@ -6,16 +6,17 @@ use planaria_control::cluster::detached;
 use planaria_control::talk::{Progress, Talk};
 use planaria_runs::clock;
 use planaria_runs::failure::{Result, plain};
+use planaria_runs::history::History;
 use planaria_runs::number::{grouped, loss, percent};
+use planaria_runs::run_dir;
 use planaria_runs::run_dir::DEFAULT_RUNS;
-use planaria_runs::run_dir::history::{self, History};
 use std::path::Path;
 
 /// Lists and prints.
 pub fn run(options: &cli::Runs, talk: Talk) -> Result<()> {
     let dir = &options.dir;
     let is_default = dir == Path::new(DEFAULT_RUNS);
-    let folders = if runs_in(dir)? { history::list(dir)? } else { Vec::new() };
+    let folders = if runs_in(dir)? { run_dir::list(dir)? } else { Vec::new() };
     folders.iter().for_each(|folder| detached::refresh(folder, talk));
     let runs =
         folders.iter().map(|folder| detached::history(folder)).collect::<Result<Vec<_>>>()?;

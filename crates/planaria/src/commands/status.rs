@@ -14,8 +14,9 @@ use planaria_protocol::event::Pulse;
 use planaria_runs::clock::{self, Stopwatch};
 use planaria_runs::failure::{Failure, Result, plain};
 use planaria_runs::frame::Frame;
+use planaria_runs::history::{History, Standing};
 use planaria_runs::number::{counted, duration, grouped, loss, percent};
-use planaria_runs::run_dir::history::{self, History, Standing};
+use planaria_runs::run_dir;
 use planaria_runs::run_dir::{DEFAULT_RUNS, find};
 use serde_json::json;
 use std::fmt::Write;
@@ -30,7 +31,7 @@ pub fn run(options: &cli::Status, talk: Talk) -> Result<()> {
     let folder = match &options.run {
         Some(run) => find(run)?,
         None => {
-            let newest = history::list(Path::new(DEFAULT_RUNS)).unwrap_or_default();
+            let newest = run_dir::list(Path::new(DEFAULT_RUNS)).unwrap_or_default();
             newest.into_iter().next().ok_or_else(|| {
                 Failure::user("there is no run in `runs`").hint(
                     "`planaria train RECIPE` and `planaria run` make one; or name a run's folder",

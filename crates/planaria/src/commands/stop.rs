@@ -8,9 +8,9 @@ use planaria_control::scripts;
 use planaria_control::stop;
 use planaria_control::talk::{Progress, Talk};
 use planaria_runs::failure::{Failure, Result};
+use planaria_runs::history::{History, Standing};
 use planaria_runs::number::grouped;
 use planaria_runs::run_dir::find;
-use planaria_runs::run_dir::history::{History, Standing};
 use planaria_runs::run_dir::lock::Holder;
 use std::time::Duration;
 

@@ -10,7 +10,8 @@ use planaria_control::holdings::{self, Errand, Holding, Kept, errands};
 use planaria_fleet::provider::{Fault, Leak, Provider, Tag, is_name};
 use planaria_recipe::pool::{self, Pool};
 use planaria_runs::failure::{Failure, Result};
-use planaria_runs::run_dir::history::{self, Standing};
+use planaria_runs::history::Standing;
+use planaria_runs::run_dir;
 use planaria_runs::run_dir::lock::Holder;
 use planaria_runs::run_dir::run_id;
 use serde::Serialize;
@@ -64,7 +65,7 @@ enum Source {
 /// Looks everywhere: where the runs of a folder may have left something, and where a recipe's pool
 /// is besides.
 pub fn look(dir: &Path, besides: Option<&Pool>) -> Result<Found> {
-    let folders = if dir.is_dir() { history::list(dir)? } else { Vec::new() };
+    let folders = if dir.is_dir() { run_dir::list(dir)? } else { Vec::new() };
     let mut found = Found::default();
     let mut pools: Vec<Pool> = besides.into_iter().cloned().collect();
     // Runs that live, and machines of those that do not.

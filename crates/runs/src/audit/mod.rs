@@ -1,14 +1,13 @@
 //! Whether a run read every example exactly once per epoch, from its events alone.
 //!
 //! Owns the verdict and its reasons: pure functions of events, and of what the newest checkpoint
-//! and the report say of themselves. Never reads a file ([`evidence`] does) and never decides what
+//! and the report say of themselves. Never reads a file ([`evidence`](crate::evidence) does) and never decides what
 //! a run does.
 //!
 //! # Layout
 //! - [`lineage`]: which committed steps count; [`machines`]: who was lost, and who joined
-//! - [`page`]: the verdict as text; [`evidence`]: a run's files
+//! - [`page`]: the verdict as text
 
-pub mod evidence;
 pub mod lineage;
 pub mod machines;
 pub mod page;

@@ -4,10 +4,9 @@
 //! Never decides what is written, or when.
 //!
 //! # Layout
-//! - [`lock`]: which process works on a run; [`history`]: what became of it so far
+//! - [`lock`]: which process works on a run
 //! - [`metrics`]: `metrics.jsonl`, the figures along the way
 
-pub mod history;
 pub mod lock;
 pub mod metrics;
 
@@ -189,6 +188,32 @@ pub fn find(run: &str) -> Result<PathBuf> {
     ))
 }
 
+/// The runs in `folder` and in the studies there, newest first.
+pub fn list(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut runs = Vec::new();
+    for path in folders(folder)? {
+        if is_run(&path) {
+            runs.push(path);
+        } else {
+            runs.extend(folders(&path).unwrap_or_default().into_iter().filter(|p| is_run(p)));
+        }
+    }
+    let begun =
+        |path: &PathBuf| path.join("recipe.yaml").metadata().and_then(|m| m.modified()).ok();
+    runs.sort_by_cached_key(|path| std::cmp::Reverse((begun(path), path.clone())));
+    Ok(runs)
+}
+
+fn is_run(folder: &Path) -> bool {
+    folder.join("recipe.yaml").is_file()
+}
+
+fn folders(folder: &Path) -> Result<Vec<PathBuf>> {
+    let read =
+        std::fs::read_dir(folder).context(|| format!("cannot read `{}`", folder.display()))?;
+    Ok(read.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()).collect())
+}
+
 /// The job of a run, where that is a script's; nothing where a network is trained.
 pub fn job(folder: &Path) -> Option<Job> {
     let path = folder.join("recipe.yaml");
@@ -209,7 +234,7 @@ pub fn run_id(path: &Path) -> String {
 
 fn nearby(candidates: &[PathBuf]) -> String {
     let runs = Path::new(DEFAULT_RUNS);
-    let mut found = history::list(runs).unwrap_or_default();
+    let mut found = list(runs).unwrap_or_default();
     found.truncate(5);
     if found.is_empty() {
         let looked: Vec<_> = candidates.iter().map(|p| format!("`{}`", p.display())).collect();

@@ -3,8 +3,8 @@
 use super::{started, state};
 use planaria_control::scripts::once_more;
 use planaria_runs::failure::plain;
+use planaria_runs::history::{History, Standing};
 use planaria_runs::number::{bytes, counted, duration};
-use planaria_runs::run_dir::history::{History, Standing};
 use planaria_runs::story::{Story, named, title};
 use std::fmt::Write;
 

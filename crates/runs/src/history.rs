@@ -257,32 +257,6 @@ impl History {
     }
 }
 
-/// The runs in `folder` and in the studies there, newest first.
-pub fn list(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut runs = Vec::new();
-    for path in folders(folder)? {
-        if is_run(&path) {
-            runs.push(path);
-        } else {
-            runs.extend(folders(&path).unwrap_or_default().into_iter().filter(|p| is_run(p)));
-        }
-    }
-    let begun =
-        |path: &PathBuf| path.join("recipe.yaml").metadata().and_then(|m| m.modified()).ok();
-    runs.sort_by_cached_key(|path| std::cmp::Reverse((begun(path), path.clone())));
-    Ok(runs)
-}
-
-fn is_run(folder: &Path) -> bool {
-    folder.join("recipe.yaml").is_file()
-}
-
-fn folders(folder: &Path) -> Result<Vec<PathBuf>> {
-    let read =
-        std::fs::read_dir(folder).context(|| format!("cannot read `{}`", folder.display()))?;
-    Ok(read.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()).collect())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
