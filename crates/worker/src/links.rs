@@ -11,6 +11,7 @@ use crate::mail::Mail;
 use planaria_protocol::clock::Clock;
 use planaria_protocol::link::{Receiver, Sender};
 use planaria_protocol::message::{FromWorker, Pull, ToWorker, Weather};
+use planaria_protocol::methods::{self, sync};
 use planaria_protocol::weather;
 use planaria_protocol::{Error, bytes};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -163,7 +164,11 @@ impl Ear<'_> {
                     suffer(*weather, clock.now());
                     continue;
                 }
-                ToWorker::Lease { steps, shards, .. } => {
+                ToWorker::Method(methods::Command::Sync(sync::Command::Lease {
+                    steps,
+                    shards,
+                    ..
+                })) => {
                     self.wanted.lease(leases, steps, shards);
                     leases += 1;
                 }
@@ -182,7 +187,9 @@ impl Ear<'_> {
 /// Whether an order can be carried out at all; who says another is not to be listened to.
 fn can_be(order: &ToWorker, all: u32) -> bool {
     match order {
-        ToWorker::Lease { steps, shards, .. } => {
+        ToWorker::Method(methods::Command::Sync(sync::Command::Lease {
+            steps, shards, ..
+        })) => {
             let batches = steps.batches.end.checked_sub(steps.batches.start);
             let end = batches.and_then(|batches| steps.first_step.checked_add(batches));
             end.is_some() && shards.start <= shards.end && shards.end <= all

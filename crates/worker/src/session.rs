@@ -15,6 +15,7 @@ use planaria_numerics::aggregate::BLOCK;
 use planaria_protocol::clock::Clock;
 use planaria_protocol::link::{self, Receiver, Sender};
 use planaria_protocol::message::{FromWorker, Join, Push, Sha256, Shelf, Trouble};
+use planaria_protocol::methods::{self, sync};
 use planaria_protocol::{Error, Passport, bytes};
 use sha2::Digest as _;
 use std::collections::VecDeque;
@@ -177,14 +178,8 @@ impl<'scope, 'env> Session<'scope, 'env> {
             Output::Connect(shelves) => return self.connect(shelves, bench),
             Output::Tell(message) => {
                 match &message {
-                    FromWorker::Cut { server, why } => log(&format!("lost server-{server}: {why}")),
-                    FromWorker::Behind { step } => {
-                        log(&format!("missed the parameters after step {step}"));
-                    }
+                    FromWorker::Method(methods::Report::Sync(report)) => log_report(report, log),
                     FromWorker::Revoked { .. } => log("all leases are revoked"),
-                    FromWorker::Holds { step, .. } => {
-                        log(&format!("holds the parameters after step {step}"));
-                    }
                     _ => {}
                 }
                 self.links.tell(&message, &[]);
@@ -352,5 +347,14 @@ impl Drop for Session<'_, '_> {
             let _ = thread.join();
         }
         self.wanted.forget(u64::MAX);
+    }
+}
+
+fn log_report(report: &sync::Report, log: &Log) {
+    match report {
+        sync::Report::Cut { server, why } => log(&format!("lost server-{server}: {why}")),
+        sync::Report::Behind { step } => log(&format!("missed the parameters after step {step}")),
+        sync::Report::Holds { step, .. } => log(&format!("holds the parameters after step {step}")),
+        sync::Report::Pace { .. } => {}
     }
 }

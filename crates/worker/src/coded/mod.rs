@@ -32,9 +32,9 @@ use planaria_numerics::coding::generator::Generator;
 use planaria_numerics::coding::scalar::Element;
 use planaria_protocol::Passport;
 use planaria_protocol::clock::Clock;
-use planaria_protocol::coded::{Coefficient, Travel};
 use planaria_protocol::launch::Launch;
 use planaria_protocol::message::Trouble;
+use planaria_protocol::methods::coded::{Coefficient, Travel};
 use planaria_recipe::train::CodedPrecision;
 use session::{End, Session, Setting};
 

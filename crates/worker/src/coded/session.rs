@@ -14,10 +14,11 @@ use crate::links::{Links, SILENCE};
 use crate::run::Log;
 use planaria_numerics::coding::Slot;
 use planaria_protocol::clock::Clock;
-use planaria_protocol::coded::{FromCoded, Tallied, ToCoded, Travel};
 use planaria_protocol::launch::Launch;
 use planaria_protocol::link::{self, Receiver};
 use planaria_protocol::message::{FromWorker, Join, ToWorker, Trouble};
+use planaria_protocol::methods;
+use planaria_protocol::methods::coded::{Command, Report, Tallied, Travel};
 use planaria_protocol::{Error, Passport, weather};
 use std::ops::Range;
 use std::sync::Arc;
@@ -162,7 +163,7 @@ impl<'scope, 'env> Session<'scope, 'env> {
             }
         };
         let address = self.setting.door.address().to_owned();
-        self.say(FromCoded::Offer { slots: bench.kept(), address }, &[]);
+        self.say(Report::Offer { slots: bench.kept(), address }, &[]);
         let (mut round, mut model): (Round<E>, Scored) = (Round::default(), Scored::default());
         let mut slot = Slot(0);
         let clock = self.setting.clock;
@@ -202,19 +203,21 @@ impl<'scope, 'env> Session<'scope, 'env> {
                             self.links.tell(&told, &scores);
                         }
                     }
-                    ToWorker::Coded(ToCoded::Seat { slot: seat }) => {
+                    ToWorker::Method(methods::Command::Coded(Command::Seat { slot: seat })) => {
                         slot = Slot(seat);
                         log(&format!("taking slot {seat}"));
                         let seated = self.watched(|watch| desk.bench.sit(seat, watch));
                         let Some(seated) = come(seated)? else { return self.leave() };
                         self.say_ready(desk.bench, seat, seated);
                     }
-                    ToWorker::Coded(ToCoded::Model { step }) => {
+                    ToWorker::Method(methods::Command::Coded(Command::Model { step })) => {
                         model = (Some(step), numbers(&bulk)?);
                     }
-                    ToWorker::Coded(message) if turn == self.turn.load(Ordering::SeqCst) => {
+                    ToWorker::Method(methods::Command::Coded(message))
+                        if turn == self.turn.load(Ordering::SeqCst) =>
+                    {
                         let answers = match message {
-                            ToCoded::Weights { round: number } => {
+                            Command::Weights { round: number } => {
                                 self.setting.peers.retire(number);
                                 round.begin(number, slot, numbers(&bulk)?, &mut desk)?
                             }
@@ -263,13 +266,12 @@ impl<'scope, 'env> Session<'scope, 'env> {
         (self.setting.log)(&format!(
             "ready with the rows of slot {slot}, {from}; bytes downloaded: {downloaded}"
         ));
-        let engine = bench.engine();
-        let ready = FromCoded::Ready { slot, engine, threads: 1, cached, downloaded };
-        self.say(ready, &bench.bounds());
+        self.say(Report::Rows { slot, cached, downloaded }, &bench.bounds());
+        self.links.tell(&FromWorker::Ready { engine: bench.engine(), threads: 1 }, &[]);
     }
 
-    fn say(&self, message: FromCoded, bulk: &[u8]) {
-        self.links.tell(&FromWorker::Coded(message), bulk);
+    fn say(&self, message: Report, bulk: &[u8]) {
+        self.links.tell(&FromWorker::from(message), bulk);
     }
 
     fn spawn(
@@ -318,7 +320,8 @@ fn hear(
                 continue;
             }
             // What waits of the round before is not wanted any more.
-            ToWorker::Revoke { .. } | ToWorker::Coded(ToCoded::Weights { .. }) => {
+            ToWorker::Revoke { .. }
+            | ToWorker::Method(methods::Command::Coded(Command::Weights { .. })) => {
                 turn.fetch_add(1, Ordering::SeqCst);
             }
             ToWorker::Finish | ToWorker::Rejoin => over.store(true, Ordering::SeqCst),
