@@ -60,7 +60,7 @@ pub fn failure(trouble: Trouble) -> Failure {
 
 /// Holds a range of the parameters to the end of the run.
 pub fn serve(launch: &Launch, index: u32, log: Log) -> Result<(), Trouble> {
-    parameters::serve::run(launch, index, &SystemClock::start(), log)
+    parameters::serve::run(launch, index, Arc::new(SystemClock::start()), log)
 }
 
 /// Computes to the end of the run.
