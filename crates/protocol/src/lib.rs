@@ -5,8 +5,8 @@
 //!
 //! # Layout
 //! - [`message`]: what coordinator, servers, workers and consoles say to each other
-//! - [`coded`]: the same for coded runs, and their numbers; [`blocks`]: their rows, on links of their
-//!   own
+//! - [`methods`]: what only processes of one training method say, and numbers of coded runs;
+//!   [`blocks`]: a coded run's rows, on links of their own
 //! - [`event`]: what happens in a run, as `events.jsonl` keeps it
 //! - [`launch`]: what a process is told when it is started
 //! - [`clock`]: time, as it is passed in
@@ -26,7 +26,6 @@ pub mod blocks;
 pub mod bytes;
 pub mod checkpoint;
 pub mod clock;
-pub mod coded;
 pub mod durable;
 pub mod error;
 pub mod event;
@@ -35,6 +34,7 @@ pub mod launch;
 pub mod link;
 pub mod listen;
 pub mod message;
+pub mod methods;
 mod outbox;
 pub mod parcel;
 pub mod passport;

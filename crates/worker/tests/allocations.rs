@@ -4,6 +4,7 @@
 use planaria_data::Loader;
 use planaria_numerics::aggregate::BLOCK;
 use planaria_protocol::message::{Steps, ToWorker};
+use planaria_protocol::methods::sync;
 use planaria_recipe::sections::{Augment, Data, Format, Normalize};
 use planaria_worker::ahead::{Ahead, Cut, Wanted};
 use planaria_worker::board::{Board, Report, Wrong};
@@ -66,7 +67,11 @@ fn a_workers_step_allocates_nothing() {
     let lease = |number: u64| {
         let steps = Steps { epoch: number, batches: 0..STEPS, first_step: number * STEPS };
         wanted.lease(number, &steps, &(0..2));
-        mail.put(Input::Order(ToWorker::Lease { steps, shards: 0..2, enter: number == 0 }));
+        mail.put(Input::Order(ToWorker::from(sync::Command::Lease {
+            steps,
+            shards: 0..2,
+            enter: number == 0,
+        })));
     };
     lease(0);
     let mut complete = |step: u64| {
@@ -80,7 +85,7 @@ fn a_workers_step_allocates_nothing() {
     };
     complete(0);
     mail.put(Input::Hashes { step: 0, sha256: vec![] });
-    mail.put(Input::Order(ToWorker::Entered { step: 0 }));
+    mail.put(Input::Order(ToWorker::from(sync::Command::Entered { step: 0 })));
     let (mut before, mut computed) = (0, 0);
     while computed < LEASES * STEPS {
         duty.on(mail.take().expect("something goes on"), &mut out);

@@ -4,7 +4,7 @@
 use super::Value;
 use planaria_data::Targets;
 use planaria_learn::linear::number::Bounds;
-use planaria_protocol::coded::Travel;
+use planaria_protocol::methods::coded::Travel;
 
 /// What a slot stores.
 #[derive(Debug, Clone, PartialEq)]

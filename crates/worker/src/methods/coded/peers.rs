@@ -5,11 +5,11 @@
 //! part; whoever reads it knows it by its names. Never knows what letters are for.
 
 use crate::run::Log;
-use planaria_protocol::coded::{Received, ToPeer};
 use planaria_protocol::launch::Launch;
 use planaria_protocol::link::{self, Receiver, Sender};
 use planaria_protocol::listen::{self, Listening};
 use planaria_protocol::message::{Errand, Join, Trouble};
+use planaria_protocol::methods::coded::{Received, ToPeer};
 use planaria_protocol::{Error, Passport};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::TcpListener;

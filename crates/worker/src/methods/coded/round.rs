@@ -8,10 +8,10 @@
 use super::Value;
 use planaria_numerics::coding::scalar::{Element, Scalar};
 use planaria_numerics::coding::{Slot, product};
-use planaria_protocol::coded::{
-    Coefficient, Effort, FromCoded, Peer, Share, Tallied, ToCoded, ToPeer,
-};
 use planaria_protocol::message::Trouble;
+use planaria_protocol::methods::coded::{
+    Coefficient, Command, Effort, Peer, Report, Share, Tallied, ToPeer,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -38,7 +38,7 @@ pub trait Arithmetic<E: Element> {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
     /// To the coordinator.
-    Tell(FromCoded, Vec<u8>),
+    Tell(Report, Vec<u8>),
     /// To another worker, at this address.
     Post(String, ToPeer, Vec<u8>),
 }
@@ -129,23 +129,23 @@ impl<E: Value> Round<E> {
     /// Does what is asked for, as far as it can be done.
     pub fn order(
         &mut self,
-        order: ToCoded,
+        order: Command,
         desk: &mut impl Arithmetic<E>,
     ) -> Result<Vec<Answer>, Trouble> {
         let mut answers = Vec::new();
         let own = self.number;
         match order {
-            ToCoded::Multiply { round, group, places, to } if own == Some(round) => {
+            Command::Multiply { round, group, places, to } if own == Some(round) => {
                 let places = narrow(&places)?;
                 if !self.products.contains_key(&group) {
                     self.done.rows += places.len() as u64;
                     let product = desk.multiply(&places, &self.weights)?;
                     self.products.insert(group, product);
                 }
-                answers.push(Answer::Tell(FromCoded::Multiplied { round, group }, Vec::new()));
+                answers.push(Answer::Tell(Report::Multiplied { round, group }, Vec::new()));
                 self.send_product(round, group, to, &mut answers);
             }
-            ToCoded::Decode { round, group, places, attempt, inputs, outputs, shares }
+            Command::Decode { round, group, places, attempt, inputs, outputs, shares }
                 if own == Some(round) && !self.entries.contains_key(&group) =>
             {
                 let slots = |names: Vec<u16>| names.into_iter().map(Slot).collect();
@@ -153,10 +153,10 @@ impl<E: Value> Round<E> {
                 let decode = Decode { places: narrow(&places)?, attempt, inputs, outputs, shares };
                 self.decodes.insert(group, decode);
             }
-            ToCoded::Share { round, group, shares } if own == Some(round) => {
+            Command::Share { round, group, shares } if own == Some(round) => {
                 self.shares.entry(group).or_default().extend(shares);
             }
-            ToCoded::Deliver { round, ticket, debts } if own == Some(round) => {
+            Command::Deliver { round, ticket, debts } if own == Some(round) => {
                 self.delivers.push((ticket, debts));
             }
             _ => return Ok(answers),
@@ -230,7 +230,7 @@ impl<E: Value> Round<E> {
         answers: &mut Vec<Answer>,
     ) {
         self.arrived.insert((group, slot), values);
-        let arrived = FromCoded::Arrived { round, group, slot: slot.0 };
+        let arrived = Report::Arrived { round, group, slot: slot.0 };
         answers.push(Answer::Tell(arrived, Vec::new()));
     }
 
@@ -293,7 +293,7 @@ impl<E: Value> Round<E> {
         // Entries are sent before it is told that they are.
         self.share(round, group, desk, answers)?;
         let done = std::mem::take(&mut self.done);
-        let told = FromCoded::Decoded { round, group, attempt, counted, done };
+        let told = Report::Decoded { round, group, attempt, counted, done };
         answers.push(Answer::Tell(told, Vec::new()));
         Ok(())
     }
@@ -341,7 +341,7 @@ impl<E: Value> Round<E> {
             product::total(&parts, &mut sum);
             let done = std::mem::take(&mut self.done);
             let bulk = E::bytes(&sum);
-            answers.push(Answer::Tell(FromCoded::Sum { round, ticket, done }, bulk));
+            answers.push(Answer::Tell(Report::Sum { round, ticket, done }, bulk));
         }
     }
 }

@@ -14,6 +14,7 @@ mod tests;
 
 use held::{Buffers, Place};
 use planaria_protocol::message::{FromWorker, HeldOut, Sha256, Shelf, Steps, ToWorker};
+use planaria_protocol::methods::{self, sync};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -264,7 +265,7 @@ impl Duty {
             Input::Hashes { step, sha256 } => {
                 if self.waits_for(Wait::Hashes, step) {
                     self.now_waits_for(Wait::Entered);
-                    out.push(Output::Tell(FromWorker::Holds { step, sha256 }));
+                    out.push(Output::Tell(FromWorker::from(sync::Report::Holds { step, sha256 })));
                 }
             }
             Input::Done(work) => {
@@ -284,30 +285,12 @@ impl Duty {
 
     fn obey(&mut self, order: ToWorker, out: &mut Vec<Output>) {
         match order {
-            ToWorker::Begin { servers } if !self.has_begun => {
-                self.has_begun = true;
-                out.push(Output::Connect(servers));
-            }
-            // It has forgotten who this is.
-            ToWorker::Begin { .. } | ToWorker::Rejoin => self.end(Output::Rejoin, out),
-            ToWorker::Lease { steps, shards, enter } => {
-                let number = self.leases_seen;
-                self.leases_seen += 1;
-                let first = steps.first_step;
-                let lease = Lease { number, next: first, steps, shards };
-                if self.takes(first, enter, out) && !lease.is_worked_off() {
-                    self.leases.push(lease);
-                }
-            }
+            ToWorker::Method(methods::Command::Sync(command)) => self.obey_method(command, out),
+            ToWorker::Rejoin => self.end(Output::Rejoin, out),
             ToWorker::Evaluate { part, step, batches, enter } => {
                 if self.takes(step, enter, out) && !batches.is_empty() {
                     let after = self.leases_seen;
                     self.evaluations.push(Evaluation { after, part, step, batches });
-                }
-            }
-            ToWorker::Entered { step } => {
-                if matches!(self.standing, Standing::Entering { step: s, .. } if s == step) {
-                    self.standing = Standing::In;
                 }
             }
             ToWorker::Revoke { ticket } => {
@@ -321,7 +304,32 @@ impl Duty {
                 out.push(Output::Tell(FromWorker::Revoked { ticket }));
             }
             ToWorker::Finish => self.end(Output::Finish, out),
-            ToWorker::Alive | ToWorker::Weather(_) | ToWorker::Coded(_) => {}
+            ToWorker::Alive | ToWorker::Weather(_) | ToWorker::Method(_) => {}
+        }
+    }
+
+    fn obey_method(&mut self, command: sync::Command, out: &mut Vec<Output>) {
+        match command {
+            sync::Command::Begin { servers } if !self.has_begun => {
+                self.has_begun = true;
+                out.push(Output::Connect(servers));
+            }
+            // It has forgotten who this is.
+            sync::Command::Begin { .. } => self.end(Output::Rejoin, out),
+            sync::Command::Lease { steps, shards, enter } => {
+                let number = self.leases_seen;
+                self.leases_seen += 1;
+                let first = steps.first_step;
+                let lease = Lease { number, next: first, steps, shards };
+                if self.takes(first, enter, out) && !lease.is_worked_off() {
+                    self.leases.push(lease);
+                }
+            }
+            sync::Command::Entered { step } => {
+                if matches!(self.standing, Standing::Entering { step: s, .. } if s == step) {
+                    self.standing = Standing::In;
+                }
+            }
         }
     }
 
@@ -509,7 +517,7 @@ impl Duty {
 
     fn behind(&mut self, step: u64, out: &mut Vec<Output>) {
         if !std::mem::replace(&mut self.is_behind, true) {
-            out.push(Output::Tell(FromWorker::Behind { step }));
+            out.push(Output::Tell(FromWorker::from(sync::Report::Behind { step })));
         }
     }
 
@@ -535,12 +543,12 @@ impl Duty {
         });
         if let Some(step) = ended {
             let work = std::mem::take(&mut self.pace);
-            out.push(Output::Tell(FromWorker::Pace {
+            out.push(Output::Tell(FromWorker::from(sync::Report::Pace {
                 step,
                 examples: work.examples,
                 busy_seconds: work.busy.as_secs_f64(),
                 waiting_seconds: work.waiting.as_secs_f64(),
-            }));
+            })));
         }
     }
 
@@ -548,7 +556,7 @@ impl Duty {
         if self.standing != Standing::Cut {
             self.forget(out);
             self.standing = Standing::Cut;
-            out.push(Output::Tell(FromWorker::Cut { server, why }));
+            out.push(Output::Tell(FromWorker::from(sync::Report::Cut { server, why })));
             out.push(Output::Linger);
         }
     }

@@ -4,9 +4,9 @@
 use super::*;
 use planaria_protocol::Secret;
 use planaria_protocol::blocks::Giver;
-use planaria_protocol::coded::Travel;
 use planaria_protocol::listen::{self, Listening};
 use planaria_protocol::message::Agent;
+use planaria_protocol::methods::coded::Travel;
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

@@ -81,7 +81,7 @@ impl Rules {
                 if let Some(step) = self.followed {
                     // The word comes for what was hashed.
                     self.entered = Some(u64::MAX);
-                    self.say(Input::Order(ToWorker::Entered { step }));
+                    self.say(Input::Order(ToWorker::from(sync::Command::Entered { step })));
                 }
             }
             Event::Revoke => {

@@ -35,7 +35,7 @@ impl Bench {
         bench.order(lease(steps.clone(), 0..2, true));
         bench.complete(steps.start);
         bench.say(hashes(steps.start));
-        let began = bench.order(ToWorker::Entered { step: steps.start });
+        let began = bench.order(ToWorker::from(sync::Command::Entered { step: steps.start }));
         assert_eq!(began, [compute(steps.start, 0, 0..2)]);
         bench
     }
@@ -47,7 +47,11 @@ pub(super) const WORK: Work =
 /// The epoch began with step 0.
 pub(super) fn lease(steps: Range<u64>, shards: Range<u32>, enter: bool) -> ToWorker {
     let first_step = steps.start;
-    ToWorker::Lease { steps: Steps { epoch: 3, batches: steps, first_step }, shards, enter }
+    ToWorker::from(sync::Command::Lease {
+        steps: Steps { epoch: 3, batches: steps, first_step },
+        shards,
+        enter,
+    })
 }
 
 pub(super) fn evaluate(step: u64, batches: Range<u64>, enter: bool) -> ToWorker {
@@ -59,7 +63,7 @@ pub(super) fn hashes(step: u64) -> Input {
 }
 
 pub(super) fn holds(step: u64) -> Output {
-    Output::Tell(FromWorker::Holds { step, sha256: vec![[step as u8; 32]] })
+    Output::Tell(FromWorker::from(sync::Report::Holds { step, sha256: vec![[step as u8; 32]] }))
 }
 
 fn compute(step: u64, lease: u64, shards: Range<u32>) -> Output {
@@ -76,16 +80,16 @@ fn score(step: u64, batch: u64) -> Output {
 
 /// Of so many tasks of [`WORK`].
 fn pace(step: u64, tasks: u64) -> Output {
-    Output::Tell(FromWorker::Pace {
+    Output::Tell(FromWorker::from(sync::Report::Pace {
         step,
         examples: 8 * tasks,
         busy_seconds: 2.0 * tasks as f64,
         waiting_seconds: tasks as f64,
-    })
+    }))
 }
 
 fn behind(step: u64) -> Output {
-    Output::Tell(FromWorker::Behind { step })
+    Output::Tell(FromWorker::from(sync::Report::Behind { step }))
 }
 
 pub(super) fn revoked(ticket: u64) -> Output {
@@ -108,8 +112,15 @@ fn a_lease_is_entered_computed_step_by_step_and_reported() {
     assert_eq!(bench.say(hashes(5)), [holds(5)]);
     // More comes before the word does.
     assert_eq!(bench.order(lease(7..9, 0..2, false)), []);
-    assert_eq!(bench.order(ToWorker::Entered { step: 4 }), [], "of something else");
-    assert_eq!(bench.order(ToWorker::Entered { step: 5 }), [compute(5, 0, 0..2)]);
+    assert_eq!(
+        bench.order(ToWorker::from(sync::Command::Entered { step: 4 })),
+        [],
+        "of something else"
+    );
+    assert_eq!(
+        bench.order(ToWorker::from(sync::Command::Entered { step: 5 })),
+        [compute(5, 0, 0..2)]
+    );
     assert_eq!(bench.complete(6), []);
     assert_eq!(bench.done(), [compute(6, 0, 0..2)]);
     assert_eq!(bench.done(), [pace(7, 2)]);
@@ -123,7 +134,7 @@ fn a_lease_is_entered_computed_step_by_step_and_reported() {
 #[test]
 fn servers_are_connected_to_once() {
     let mut bench = Bench::default();
-    let begin = ToWorker::Begin { servers: vec![] };
+    let begin = ToWorker::from(sync::Command::Begin { servers: vec![] });
     assert_eq!(bench.order(begin.clone()), [Output::Connect(vec![])]);
     assert_eq!(bench.order(ToWorker::Alive), []);
     let weather = Weather { drop_per_mille: 1, seconds: 1.0, seed: 1 };
@@ -197,7 +208,7 @@ fn parameters_written_over_before_they_are_hashed_are_missed() {
     bench.order(lease(5..7, 0..2, true));
     assert_eq!(bench.complete(5), [Output::Hash { step: 5 }]);
     assert_eq!(bench.say(Input::Over { step: 5 }), [skip(5, 0, 0..2), behind(5)]);
-    assert_eq!(bench.order(ToWorker::Entered { step: 5 }), []);
+    assert_eq!(bench.order(ToWorker::from(sync::Command::Entered { step: 5 })), []);
     assert_eq!(bench.complete(6), [], "it has not entered");
 }
 
@@ -208,7 +219,7 @@ fn whoever_has_said_what_it_holds_has_entered_even_if_that_is_over() {
     bench.complete(5);
     bench.say(hashes(5));
     bench.complete(6);
-    let entered = bench.order(ToWorker::Entered { step: 5 });
+    let entered = bench.order(ToWorker::from(sync::Command::Entered { step: 5 }));
     assert_eq!(entered, [skip(5, 0, 0..2), compute(6, 0, 0..2)]);
 }
 
@@ -220,12 +231,15 @@ fn revoked_is_answered_at_once_and_nothing_is_computed_before_entering_again() {
     assert_eq!(answer, [forget(1), Output::Unfollow, revoked(7)]);
     // What was being computed ends; its figures are kept.
     assert_eq!(bench.done(), []);
-    assert_eq!(bench.order(ToWorker::Entered { step: 5 }), []);
+    assert_eq!(bench.order(ToWorker::from(sync::Command::Entered { step: 5 })), []);
     // Parameters that are there still need not come again, but are hashed.
     let again = bench.order(lease(6..7, 3..4, true));
     assert_eq!(again, [Output::Follow { step: 6 }, Output::Hash { step: 6 }]);
     assert_eq!(bench.say(hashes(6)), [holds(6)]);
-    assert_eq!(bench.order(ToWorker::Entered { step: 6 }), [compute(6, 1, 3..4)]);
+    assert_eq!(
+        bench.order(ToWorker::from(sync::Command::Entered { step: 6 })),
+        [compute(6, 1, 3..4)]
+    );
     assert_eq!(bench.done(), [pace(7, 2)]);
     let answer = bench.order(ToWorker::Revoke { ticket: 8 });
     assert_eq!(answer, [forget(2), Output::Unfollow, revoked(8)]);
@@ -241,7 +255,10 @@ fn entering_again_starts_over() {
     assert_eq!(again, [Output::Follow { step: 6 }, Output::Hash { step: 6 }]);
     assert_eq!(bench.say(hashes(6)), [holds(6)]);
     assert_eq!(bench.say(hashes(6)), [], "twice the same");
-    assert_eq!(bench.order(ToWorker::Entered { step: 6 }), [compute(6, 0, 0..2)]);
+    assert_eq!(
+        bench.order(ToWorker::from(sync::Command::Entered { step: 6 })),
+        [compute(6, 0, 0..2)]
+    );
     assert_eq!(bench.done(), [compute(6, 1, 2..4)]);
     assert_eq!(bench.done(), [Output::State { step: 6 }]);
 }
@@ -253,7 +270,7 @@ fn whoever_enters_later_goes_on_with_what_comes_before() {
     assert_eq!(bench.order(lease(7..8, 0..2, true)), [], "one at a time");
     bench.complete(5);
     bench.say(hashes(5));
-    let entered = bench.order(ToWorker::Entered { step: 5 });
+    let entered = bench.order(ToWorker::from(sync::Command::Entered { step: 5 }));
     assert_eq!(entered, [Output::Follow { step: 7 }, compute(5, 0, 0..2)]);
     assert_eq!(bench.done(), []);
     assert_eq!(bench.complete(6), [compute(6, 0, 0..2)]);
@@ -263,14 +280,17 @@ fn whoever_enters_later_goes_on_with_what_comes_before() {
     assert_eq!(bench.done(), [pace(7, 1)]);
     assert_eq!(bench.complete(7), [Output::Hash { step: 7 }]);
     assert_eq!(bench.say(hashes(7)), [holds(7)]);
-    assert_eq!(bench.order(ToWorker::Entered { step: 7 }), [compute(7, 1, 0..2)]);
+    assert_eq!(
+        bench.order(ToWorker::from(sync::Command::Entered { step: 7 })),
+        [compute(7, 1, 0..2)]
+    );
     // Earlier than where it is entering: that comes first, and then the other again.
     let mut bench = Bench::default();
     assert_eq!(bench.order(lease(7..8, 0..2, true)), [Output::Follow { step: 7 }]);
     assert_eq!(bench.order(lease(6..7, 0..2, true)), [Output::Follow { step: 6 }]);
     bench.complete(6);
     bench.say(hashes(6));
-    let entered = bench.order(ToWorker::Entered { step: 6 });
+    let entered = bench.order(ToWorker::from(sync::Command::Entered { step: 6 }));
     assert_eq!(entered, [Output::Follow { step: 7 }, compute(6, 1, 0..2)]);
 }
 
@@ -282,7 +302,10 @@ fn what_was_missed_before_comes_with_what_is_followed_from_an_earlier_step() {
     bench.done();
     bench.order(lease(5..9, 0..2, true));
     bench.say(hashes(5));
-    assert_eq!(bench.order(ToWorker::Entered { step: 5 }), [compute(5, 1, 0..2)]);
+    assert_eq!(
+        bench.order(ToWorker::from(sync::Command::Entered { step: 5 })),
+        [compute(5, 1, 0..2)]
+    );
     assert_eq!(bench.done(), [], "it is on its way");
     assert_eq!(bench.complete(6), [compute(6, 1, 0..2)]);
 }
@@ -345,7 +368,10 @@ fn a_lost_server_is_told_once_and_then_the_session_ends() {
     for end in [Input::Lingered, Input::Orphaned, Input::Order(ToWorker::Rejoin)] {
         let mut bench = Bench::entered(5..9);
         assert_eq!(bench.say(Input::Lingered), [], "nothing was lost");
-        let cut = Output::Tell(FromWorker::Cut { server: 2, why: "it went away".into() });
+        let cut = Output::Tell(FromWorker::from(sync::Report::Cut {
+            server: 2,
+            why: "it went away".into(),
+        }));
         assert_eq!(bench.say(ended(2)), [forget(1), cut, Output::Linger]);
         assert_eq!(bench.say(ended(1)), []);
         assert_eq!(bench.done(), []);
@@ -376,7 +402,10 @@ fn scores_are_made_batch_by_batch_with_the_state() {
     assert_eq!(bench.order(evaluate(9, 4..7, true)), [Output::Follow { step: 9 }]);
     bench.complete(9);
     bench.say(hashes(9));
-    assert_eq!(bench.order(ToWorker::Entered { step: 9 }), [Output::State { step: 9 }]);
+    assert_eq!(
+        bench.order(ToWorker::from(sync::Command::Entered { step: 9 })),
+        [Output::State { step: 9 }]
+    );
     assert_eq!(bench.say(Input::State { step: 8 }), [], "of something else");
     assert_eq!(bench.say(Input::State { step: 9 }), [score(9, 4)]);
     // The state is there for those that follow.

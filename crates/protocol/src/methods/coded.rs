@@ -2,10 +2,8 @@
 //! travel.
 //!
 //! Products and entries go from worker to worker ([`ToPeer`]); the coordinator says who sends what
-//! to whom, and hears what has come. Words between it and workers are wrapped in [`ToWorker::Coded`](crate::message::ToWorker) and
-//! [`FromWorker::Coded`](crate::message::FromWorker): life signs, scores and the end are those of
-//! every worker. Bulk is values of the run's precision, little-endian, unless a comment says
-//! otherwise. A slot, a place and a group are those of `planaria_numerics::coding`.
+//! to whom, and hears what has come. Bulk is values of the run's precision, little-endian, unless a
+//! comment says otherwise. A slot, a place and a group are those of `planaria_numerics::coding`.
 
 use planaria_numerics::coding::exact::Residue;
 use planaria_numerics::digest::Digest;
@@ -17,8 +15,9 @@ use std::ops::Range;
 /// A *round* is one attempt at a step: its number grows from one to the next, also over
 /// coordinators, and what is said of an older one is passed over.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum ToCoded {
-    /// Hold the rows of this slot, from the cache or the source, and say `Ready`.
+pub enum Command {
+    /// Hold the rows of this slot, from the cache or the source, say `Rows`, and then
+    /// that it is ready.
     Seat { slot: u16 },
     /// The weights of a round; what was under way of another is over. The bulk is the weights.
     Weights { round: u64 },
@@ -121,7 +120,7 @@ pub struct Received(pub u64);
 
 /// From a worker to the coordinator.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum FromCoded {
+pub enum Report {
     /// It has joined. These slots' rows are in the machine's cache.
     Offer {
         slots: Vec<u16>,
@@ -130,12 +129,8 @@ pub enum FromCoded {
     },
     /// The rows of its slot are there. In exact arithmetic the bulk is JSON of the bounds of the
     /// data's columns.
-    Ready {
+    Rows {
         slot: u16,
-        /// Engine and instruction set.
-        engine: String,
-        /// Threads that compute.
-        threads: u32,
         /// Whether the rows came from the cache.
         cached: bool,
         /// Bytes of rows, bounds and labels that came from the source for it.
