@@ -92,11 +92,8 @@ pub fn run(role: &cli::Role) -> Result<Option<Exit>> {
         cli::Role::Server { index, .. } => {
             parameters::serve::run(&launch, *index, &clock, log_lines)
         }
-        cli::Role::Worker { index, .. } if launch.recipe.train.code().is_some() => {
-            planaria_worker::coded::run(&launch, *index, &clock, log_lines)
-        }
         cli::Role::Worker { index, .. } => {
-            planaria_worker::run::run(&launch, *index, &clock, log_lines)
+            planaria_worker::methods::run(&launch, *index, &clock, log_lines)
         }
     };
     match ended.map_err(failure) {

@@ -27,7 +27,7 @@ use planaria_protocol::launch::Facts;
 use planaria_protocol::message::Steps;
 use planaria_protocol::state::State;
 use planaria_recipe::{Plan, Recipe};
-use planaria_worker::step::targets;
+use planaria_worker::data::targets;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -38,7 +38,12 @@ pub struct Setting<'a> {
 
 impl<'a> Setting<'a> {
     /// Of the worker with this number.
-    pub fn of(launch: &Launch, index: u32, clock: &'a dyn Clock, log: Log) -> Result<Self, Trouble> {
+    pub fn of(
+        launch: &Launch,
+        index: u32,
+        clock: &'a dyn Clock,
+        log: Log,
+    ) -> Result<Self, Trouble> {
         let join = Join {
             agent: Agent::Worker(index),
             build: launch.build.clone(),
@@ -245,12 +250,7 @@ fn tell(coordinator: &Sender, message: &FromWorker, bulk: &[u8]) {
 }
 
 /// The thread that reads orders, until there are no more.
-fn read<E>(
-    setting: &Setting<'_>,
-    orders: Receiver,
-    inbox: &Inbox<E>,
-    at_once: &dyn AtOnce,
-) {
+fn read<E>(setting: &Setting<'_>, orders: Receiver, inbox: &Inbox<E>, at_once: &dyn AtOnce) {
     let why = match read_orders(setting.clock, orders, inbox, at_once) {
         Ok(why) => why.to_owned(),
         Err(error) => error.to_string(),

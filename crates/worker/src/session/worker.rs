@@ -31,7 +31,9 @@ pub struct Worker<M: Method> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     /// Not joined; tries to at this time.
-    Away { until: Duration },
+    Away {
+        until: Duration,
+    },
     Joining,
     Preparing,
     Working,
@@ -73,7 +75,11 @@ impl<M: Method> Worker<M> {
                     self.inbox = Arc::new(Inbox::new(now, M::arrived));
                     return Some(Effect::Join);
                 }
-                Stage::Working if self.take_in(now) => {}
+                Stage::Working => {
+                    if !self.take_in(now) {
+                        return None;
+                    }
+                }
                 _ => return None,
             }
         }
@@ -219,3 +225,6 @@ impl<M: Method> Worker<M> {
         self.todo.push_back(Effect::Log(line));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -114,7 +114,10 @@ pub enum Do {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
     /// The machine has the rows of these slots, and others reach this worker at this address.
-    Found { slots: Vec<u16>, address: String },
+    Found {
+        slots: Vec<u16>,
+        address: String,
+    },
     /// The rows of a slot are there.
     Seated(Seated),
     /// The source cannot be reached.

@@ -177,7 +177,8 @@ impl<E: Value> Arithmetic<E> for Shared<'_, E> {
         let mut timed = self.borrow_mut();
         let began = timed.clock.now();
         let decoded = timed.rows_mut()?.decode(places, inputs, outputs, products);
-        timed.decoded += timed.clock.now().saturating_sub(began);
+        let ended = timed.clock.now();
+        timed.decoded += ended.saturating_sub(began);
         decoded
     }
 

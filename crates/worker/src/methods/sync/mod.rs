@@ -15,9 +15,9 @@ pub mod shell;
 
 use crate::gradient::Task;
 use crate::session::RETRY;
-use crate::session::method::{Batch, Effect, Input, Method, Session, Todo};
+use crate::session::method::{Effect, Input, Method, Session, Todo};
 use crate::session::shell::Setting;
-use duty::{Duty, Input as Event, Output};
+use duty::{Duty, Output};
 use planaria_protocol::launch::Launch;
 use planaria_protocol::message::{FromWorker, Shelf, Trouble};
 use planaria_protocol::methods::Command;
@@ -73,6 +73,14 @@ enum Servers {
     Reached,
 }
 
+impl Servers {
+    fn give_up(&mut self) {
+        if matches!(self, Self::Reaching { .. }) {
+            *self = Self::Unknown;
+        }
+    }
+}
+
 /// What this method asks for.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Do {
@@ -86,14 +94,26 @@ pub enum Do {
     Unfollow,
     /// Ask server 0 for the state.
     State { step: u64 },
-    /// Hash the parameters; [`Event::Hashes`] or [`Event::Over`].
+    /// Hash the parameters; [`duty::Input::Hashes`] or [`duty::Input::Over`].
     Hash { step: u64 },
-    /// Compute and push this; [`Event::Done`] or [`Event::Over`].
+    /// Compute and push this; [`duty::Input::Done`] or [`duty::Input::Over`].
     Compute(Task),
     /// A task is not needed any more: forget what was read for it.
     Skip(Task),
     /// Forget what was read ahead for the first so many leases of this session.
     Forget { leases: u64 },
+}
+
+/// What comes of it, and what comes from servers.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    /// The server in this place is connected.
+    Reached,
+    /// It is not.
+    NotReached {
+        why: String,
+    },
+    Duty(duty::Input),
 }
 
 impl Method for Sync {
@@ -116,26 +136,25 @@ impl Method for Sync {
         input: Input<Event>,
         todo: &mut Todo<Self>,
     ) -> Result<Session, Trouble> {
-        let event = match input {
-            Input::Command(Command::Sync(command), _) => Event::Command(command),
+        let input = match input {
+            Input::Command(Command::Sync(command), _) => duty::Input::Command(command),
             // Of another method.
             Input::Command(..) => return Ok(Session::GoesOn),
             Input::Evaluate { part, step, batches, enter } => {
-                Event::Evaluate { part, step, batches, enter }
+                duty::Input::Evaluate { part, step, batches, enter }
             }
-            Input::Scored { is_scored: true, .. } => Event::Scored,
-            Input::Scored { step, .. } => Event::Over { step },
-            Input::Own(event @ (Event::Reached | Event::NotReached { .. })) => {
-                return Ok(self.tried(now, event, todo));
-            }
-            Input::Own(event) => event,
+            Input::Scored { is_scored: true, .. } => duty::Input::Scored,
+            Input::Scored { step, .. } => duty::Input::Over { step },
+            Input::Own(Event::Reached) => return Ok(self.reached(todo)),
+            Input::Own(Event::NotReached { why }) => return Ok(self.not_reached(now, why, todo)),
+            Input::Own(Event::Duty(input)) => input,
             Input::Woken => return Ok(self.woken(now, todo)),
         };
-        Ok(self.tell_duty(now, event, todo))
+        Ok(self.tell_duty(now, input, todo))
     }
 
     fn revoke(&mut self, todo: &mut Todo<Self>) {
-        self.tell_duty(Duration::ZERO, Event::Revoke, todo);
+        self.tell_duty(Duration::ZERO, duty::Input::Revoke, todo);
     }
 
     fn wake_at(&self) -> Option<Duration> {
@@ -148,9 +167,13 @@ impl Method for Sync {
 }
 
 impl Sync {
-    fn tell_duty(&mut self, now: Duration, event: Event, todo: &mut Todo<Self>) -> Session {
+    fn tell_duty(&mut self, now: Duration, input: duty::Input, todo: &mut Todo<Self>) -> Session {
+        if matches!(input, duty::Input::Ended { .. }) {
+            // One is lost: those that are not reached yet are not needed.
+            self.servers.give_up();
+        }
         let mut out = std::mem::take(&mut self.out);
-        self.duty.on(event, &mut out);
+        self.duty.on(input, &mut out);
         let mut session = Session::GoesOn;
         for output in out.drain(..) {
             match output {
@@ -164,7 +187,13 @@ impl Sync {
                 Output::Linger => self.leave_at = Some(now + LINGER),
                 Output::Rejoin => session = Session::IsOver,
                 Output::Evaluate(batch) => self.with_servers(Effect::Score(batch), todo),
-                Output::Do(effect) => self.act(effect, todo),
+                Output::Follow { step } => self.act(Do::Follow { step }, todo),
+                Output::Unfollow => self.act(Do::Unfollow, todo),
+                Output::State { step } => self.act(Do::State { step }, todo),
+                Output::Hash { step } => self.act(Do::Hash { step }, todo),
+                Output::Compute(task) => self.act(Do::Compute(task), todo),
+                Output::Skip(task) => self.act(Do::Skip(task), todo),
+                Output::Forget { leases } => self.act(Do::Forget { leases }, todo),
             }
         }
         self.out = out;
@@ -174,7 +203,9 @@ impl Sync {
     fn act(&mut self, effect: Do, todo: &mut Todo<Self>) {
         match &effect {
             Do::Skip(_) | Do::Forget { .. } => return todo.push_back(Effect::Own(effect)),
-            Do::Follow { step } => todo.push_back(Effect::Log(format!("entering after step {step}"))),
+            Do::Follow { step } => {
+                todo.push_back(Effect::Log(format!("entering after step {step}")))
+            }
             Do::Compute(Task { shards, step, .. }) if self.shards != *shards => {
                 let line = format!("computing shards {shards:?} from step {step}");
                 todo.push_back(Effect::Log(line));
@@ -200,28 +231,27 @@ impl Sync {
         self.servers = Servers::Reaching { shelves, reached: 0, try_at: None, until };
     }
 
-    /// A server was reached, or was not.
-    fn tried(&mut self, now: Duration, event: Event, todo: &mut Todo<Self>) -> Session {
-        let Servers::Reaching { shelves, reached, try_at, until } = &mut self.servers else {
-            return Session::GoesOn;
-        };
-        match event {
-            Event::NotReached { why } if now >= *until => {
-                let server = shelves.get(*reached).map_or(0, |shelf| shelf.server);
-                self.servers = Servers::Unknown;
-                return self.tell_duty(now, Event::Ended { server, why }, todo);
-            }
-            Event::NotReached { .. } => *try_at = Some(now + RETRY),
-            _ => {
-                *reached += 1;
-                if *reached < shelves.len() {
-                    todo.push_back(Effect::Own(Do::Reach { at: *reached }));
-                } else {
-                    self.ready(todo);
-                }
+    fn reached(&mut self, todo: &mut Todo<Self>) -> Session {
+        if let Servers::Reaching { shelves, reached, .. } = &mut self.servers {
+            *reached += 1;
+            match *reached < shelves.len() {
+                true => todo.push_back(Effect::Own(Do::Reach { at: *reached })),
+                false => self.ready(todo),
             }
         }
         Session::GoesOn
+    }
+
+    fn not_reached(&mut self, now: Duration, why: String, todo: &mut Todo<Self>) -> Session {
+        let Servers::Reaching { shelves, reached, try_at, until } = &mut self.servers else {
+            return Session::GoesOn;
+        };
+        if now < *until {
+            *try_at = Some(now + RETRY);
+            return Session::GoesOn;
+        }
+        let server = shelves.get(*reached).map_or(0, |shelf| shelf.server);
+        self.tell_duty(now, duty::Input::Ended { server, why }, todo)
     }
 
     fn ready(&mut self, todo: &mut Todo<Self>) {
@@ -242,7 +272,7 @@ impl Sync {
         }
         if self.leave_at.is_some_and(|at| now >= at) {
             self.leave_at = None;
-            return self.tell_duty(now, Event::Lingered, todo);
+            return self.tell_duty(now, duty::Input::Lingered, todo);
         }
         Session::GoesOn
     }

@@ -1,9 +1,9 @@
 //! A synchronous worker's links to servers, and the threads that read them: does what [`super::Sync`]
 //! says.
 
-use super::duty::{Input as Event, Work};
+use super::duty::{Input, Work};
 use super::resources::Resources;
-use super::{Do, Engine, Sync};
+use super::{Do, Engine, Event, Sync};
 use crate::gradient::compute::Outlet as _;
 use crate::gradient::parameters::{Parameters, Report, Writer};
 use crate::gradient::read_ahead::Wanted;
@@ -117,9 +117,12 @@ impl<'a> Process<'a> {
         };
         let thread = std::thread::Builder::new().name(format!("pull-{}", shelf.server));
         let thread = thread.spawn(move || reader.run(receiver, &sender));
-        session.threads.push(thread.map_err(|e| Trouble::new(format!("cannot start a thread: {e}")))?);
+        session
+            .threads
+            .push(thread.map_err(|e| Trouble::new(format!("cannot start a thread: {e}")))?);
         if opening.writers.is_empty()
-            && let Some(Opening { shelves, parameters, state, senders, .. }) = session.opening.take()
+            && let Some(Opening { shelves, parameters, state, senders, .. }) =
+                session.opening.take()
         {
             let servers = Servers::new(shelves, senders, session.reports.clone());
             session.open = Some(Open { servers, parameters, state });
@@ -132,8 +135,8 @@ impl<'a> Process<'a> {
         let Some((open, resources)) = open.zip(self.resources.as_mut()) else { return Ok(None) };
         let clock = self.setting.clock;
         let done = resources.compute(task, &open.servers, &open.parameters, clock)?;
-        Ok(Some(match done {
-            None => Event::Over { step: task.step },
+        Ok(Some(Event::Duty(match done {
+            None => Input::Over { step: task.step },
             Some(done) => {
                 let waiting = done.began.saturating_sub(self.waited_since);
                 self.waited_since = done.ended;
@@ -142,9 +145,9 @@ impl<'a> Process<'a> {
                     0 => Duration::ZERO,
                     _ => done.ended.saturating_sub(done.began),
                 };
-                Event::Done(Work { examples: done.examples, busy, waiting })
+                Input::Done(Work { examples: done.examples, busy, waiting })
             }
-        }))
+        })))
     }
 }
 
@@ -197,7 +200,7 @@ impl Hands<Sync> for Process<'_> {
                     }
                     Do::Unfollow => open.servers.tell_all(&Push::Unfollow),
                     Do::State { step } => open.servers.tell_first(&Push::State { step }, &[]),
-                    Do::Hash { step } => return Ok(Some(open.hash(step))),
+                    Do::Hash { step } => return Ok(Some(Event::Duty(open.hash(step)))),
                     _ => {}
                 }
             }
@@ -227,8 +230,8 @@ impl Hands<Sync> for Process<'_> {
 
 impl Open {
     /// The hashes of the parameters after `step` steps, by server.
-    fn hash(&self, step: u64) -> Event {
-        let Some(parameters) = self.parameters.see(step) else { return Event::Over { step } };
+    fn hash(&self, step: u64) -> Input {
+        let Some(parameters) = self.parameters.see(step) else { return Input::Over { step } };
         let mut shelves: Vec<&Shelf> = self.servers.shelves().iter().collect();
         shelves.sort_by_key(|shelf| shelf.server);
         let hash = |shelf: &&Shelf| -> Sha256 {
@@ -236,19 +239,19 @@ impl Open {
             let values = &parameters[place(shelf.blocks.start)..place(shelf.blocks.end)];
             sha2::Sha256::digest(bytes::as_bytes(values)).into()
         };
-        Event::Hashes { step, sha256: shelves.iter().map(hash).collect() }
+        Input::Hashes { step, sha256: shelves.iter().map(hash).collect() }
     }
 }
 
 impl From<Arrival> for Event {
     fn from(arrival: Arrival) -> Self {
-        match arrival {
-            Arrival::Parameters(Report::Complete(step)) => Self::Complete { step },
-            Arrival::Parameters(Report::Missed(step)) => Self::Missed { step },
-            Arrival::State { step } => Self::State { step },
-            Arrival::Gone { step } => Self::Gone { step },
-            Arrival::Ended { server, why } => Self::Ended { server, why },
-        }
+        Self::Duty(match arrival {
+            Arrival::Parameters(Report::Complete(step)) => Input::Complete { step },
+            Arrival::Parameters(Report::Missed(step)) => Input::Missed { step },
+            Arrival::State { step } => Input::State { step },
+            Arrival::Gone { step } => Input::Gone { step },
+            Arrival::Ended { server, why } => Input::Ended { server, why },
+        })
     }
 }
 
