@@ -8,7 +8,6 @@ use crate::agent::controller::Orders;
 use crate::clock::Stopwatch;
 use crate::cluster::mirror::{self, Heard, METRICS};
 use crate::cluster::pooling::{self, Pooling, failure};
-use crate::cluster::providers;
 use crate::failure::{Context, Exit, Failure, Result};
 use crate::progress::{Progress, Style};
 use crate::run_dir::lock::Holder;
@@ -287,7 +286,7 @@ fn hand_over(
         return Err(Failure::user("the pool has no machines"));
     };
     let mut addresses = head.remote.hello.addresses.clone();
-    if means.provider.is_here() || addresses.is_empty() {
+    if means.provider.is_here(&head.machine) || addresses.is_empty() {
         addresses = vec![LOOPBACK.to_owned()];
     }
     let calling = |machine: &Machine, addresses: Vec<String>| {
@@ -389,7 +388,7 @@ impl Away {
         let source = Source::parse(&path.display().to_string(), &text, &[]);
         let source = source.map_err(Failure::user)?;
         let program = pooling::read(Path::new(OWN))?;
-        let provider = providers::for_run(source.recipe(), &program, true)?;
+        let provider = pooling::provider(source.recipe(), &program, true)?;
         let id = run_dir::run_id(folder);
         let run =
             Tag::new(&id).ok_or_else(|| Failure::user(format!("`{id}` names no machines")))?;

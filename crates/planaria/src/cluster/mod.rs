@@ -8,8 +8,7 @@
 //! - [`launch`]: what the processes are told
 //! - [`kept`]: where they keep what others go on from
 //! - [`console`]: the link to the coordinator; [`meeting`]: how it is made
-//! - [`pooling`]: what a pool is made of, and how its machines meet the others; [`providers`]: where
-//!   they come from
+//! - [`pooling`]: what a pool is made of, and how its machines meet the others
 //! - [`detached`]: a run whose controller is elsewhere; [`mirror`]: what is told of it
 //! - `page`: the run's page, written anew while it trains
 //! - [`control`]: how other commands find a live run
@@ -24,7 +23,6 @@ pub mod meeting;
 pub mod mirror;
 mod page;
 pub mod pooling;
-pub mod providers;
 mod steps;
 
 use crate::agent::failure;

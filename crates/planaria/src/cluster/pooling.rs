@@ -5,7 +5,7 @@
 
 use crate::agent::host::interfaces;
 use crate::clock::{self, SystemClock};
-use crate::cluster::{providers, steps};
+use crate::cluster::steps;
 use crate::failure::{Context, Failure, Result};
 use crate::run_dir::LOGS;
 use crate::training::run_loop::Job;
@@ -16,6 +16,7 @@ use planaria_fleet::pool::roster::Roster;
 use planaria_fleet::pool::{Means, Pool, Spot};
 use planaria_fleet::program::Program;
 use planaria_fleet::provider::{Fault, Machine, Provider, Remedy, Tag};
+use planaria_fleet::providers::{self, Purpose};
 use planaria_fleet::setup::{self, Setup};
 use planaria_fleet::yard::Yard;
 use planaria_protocol::launch::{Launch, Parts, Trust};
@@ -52,7 +53,7 @@ impl Pooling {
         let program = read(program)?;
         let provider = match &job.machines {
             Some(machines) => machines.0.clone(),
-            None => providers::for_run(&job.plan.recipe, &program, false)?,
+            None => provider(&job.plan.recipe, &program, false)?,
         };
         Self::with(job, program, provider).map(Some)
     }
@@ -60,7 +61,7 @@ impl Pooling {
     /// The same for machines that outlive the command.
     pub fn detached(job: &Job, program: &Path) -> Result<Self> {
         let program = read(program)?;
-        let provider = providers::for_run(&job.plan.recipe, &program, true)?;
+        let provider = provider(&job.plan.recipe, &program, true)?;
         Self::with(job, program, provider)
     }
 
@@ -112,6 +113,17 @@ impl Pooling {
         let means = Means { port: Some(port), ..self.means };
         (Pool::new(means, self.resources, self.roster, logs), self.authority)
     }
+}
+
+/// The provider of a recipe's pool, for machines that a run is done on, and which may outlive the
+/// command. Nothing that it starts inherits variables with the recipe's secrets.
+pub fn provider(
+    recipe: &Recipe,
+    program: &Program,
+    is_detached: bool,
+) -> Result<Arc<dyn Provider>> {
+    let (program, hidden) = (Some(program.clone()), secrets(recipe));
+    providers::of(&recipe.pool, &Purpose { program, is_detached, hidden }).map_err(failure)
 }
 
 /// The program, by the name of its file where that is still what runs.

@@ -6,7 +6,7 @@
 use super::python::Question;
 use super::{Block, Finding, here};
 use crate::clock;
-use crate::cluster::providers;
+use crate::cluster::pooling::failure;
 use crate::failure::{Context, Result};
 use crate::holdings::errands;
 use crate::library::program;
@@ -18,8 +18,9 @@ use planaria_fleet::host::words::Hello;
 use planaria_fleet::pool::raise::DISK_BYTES_MIN;
 use planaria_fleet::program::Program;
 use planaria_fleet::provider::{Fault, Machine, Provider, Tag};
+use planaria_fleet::providers::{self, Purpose};
 use planaria_fleet::setup::Setup;
-use planaria_recipe::pool::{self, Pool};
+use planaria_recipe::pool::Pool;
 use planaria_recipe::script::Framework;
 use planaria_recipe::setup::Step;
 use planaria_recipe::{JobSource, Recipe};
@@ -90,7 +91,8 @@ fn machines(pool: &Pool, question: Option<Question>) -> Result<Vec<Finding>> {
     let path = path.canonicalize().unwrap_or(path);
     let program = Program::read(&path, crate::BUILD);
     let program = program.context(|| format!("cannot read `{}`", path.display()))?;
-    let provider = providers::of(pool, Some(&program))?;
+    let purpose = Purpose { program: Some(program.clone()), ..Purpose::default() };
+    let provider = providers::of(pool, &purpose).map_err(failure)?;
     if let Err(fault) = provider.check() {
         return Ok(vec![Finding::fault(provider.name(), fault)]);
     }
@@ -98,7 +100,7 @@ fn machines(pool: &Pool, question: Option<Question>) -> Result<Vec<Finding>> {
     let run = Tag::new(&format!("doctor-{stamp}-{}", std::process::id()));
     let run = run.expect("letters, digits and lines");
     // Hosts differ; of machines that are made, one is like the others.
-    let count = if pool.provider == pool::Provider::Ssh { pool.hosts.len() } else { 1 };
+    let count = pool.named().len().max(1);
     let planned = (0..count as u32).filter_map(|number| provider.plan(&run, number));
     let mut findings = attempts(planned.collect(), move |machine| {
         attempt(&provider, &run, machine, &program, question.as_ref())
@@ -133,11 +135,9 @@ fn verdict(pool: &Pool, findings: &[Finding]) -> Finding {
     let (good, all) = (findings.iter().filter(|one| one.works).count(), findings.len());
     // A script without machines of a pool has this one.
     let wanted = pool.machine_count().max(1);
-    let said = match pool.provider {
-        pool::Provider::Ssh => {
-            format!("{good} of {all} would work; the run has {wanted} at a time")
-        }
-        _ => format!("the run has {wanted}; one was tried"),
+    let said = match pool.named().is_empty() {
+        true => format!("the run has {wanted}; one was tried"),
+        false => format!("{good} of {all} would work; the run has {wanted} at a time"),
     };
     match good == all {
         true => Finding::ok("machines", said),

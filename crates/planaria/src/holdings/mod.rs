@@ -10,7 +10,8 @@
 pub mod errands;
 
 use crate::clock::Stopwatch;
-use crate::cluster::{detached, providers};
+use crate::cluster::detached;
+use crate::cluster::pooling::failure;
 use crate::commands::stop;
 use crate::failure::{Context, Failure, Result};
 use crate::run_dir::lock::{Holder, Lock};
@@ -18,6 +19,7 @@ use crate::run_dir::{self, history, run_id};
 use planaria_coordinator::journal;
 use planaria_fleet::pool::resources::{self, Resources};
 use planaria_fleet::provider::{Fault, Machine, Provider, Tag};
+use planaria_fleet::providers::{self, Purpose};
 use planaria_protocol::event::What;
 use planaria_recipe::Source;
 use planaria_recipe::pool::Pool;
@@ -120,7 +122,7 @@ pub fn give_back(folder: &Path, forget: bool, tell: &mut dyn FnMut(&str)) -> Res
     if machines.is_empty() {
         return Ok(account);
     }
-    let provider = providers::of(&pool(folder)?, None)?;
+    let provider = providers::of(&pool(folder)?, &Purpose::default()).map_err(failure)?;
     let run = tag(folder)?;
     let path = folder.join(resources::FILE);
     let unwritable = || format!("cannot write `{}`", path.display());

@@ -3,7 +3,6 @@
 //! Owns where that folder is on each of them. Never starts a process there.
 
 use crate::cluster::pooling::{self, failure};
-use crate::cluster::providers;
 use crate::failure::{Context, Failure, Result};
 use crate::run_dir::{LOGS, RunDir};
 use crate::scripts::layout::Seat;
@@ -16,6 +15,7 @@ use planaria_fleet::pool::roster::Roster;
 use planaria_fleet::pool::{Means, Pool, Standing};
 use planaria_fleet::program::FOLDER;
 use planaria_fleet::provider::{LOOPBACK, Machine, Tag};
+use planaria_fleet::providers::{self, Purpose};
 use planaria_fleet::setup::Setup;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -46,14 +46,16 @@ impl Machines {
         })?;
         let program = pooling::read(program)?;
         let job = &prepared.job;
-        let provider = providers::for_job(job, &program)?;
+        let purpose =
+            Purpose { program: Some(program.clone()), is_detached: false, hidden: job.variables() };
+        let provider = providers::of(&job.pool, &purpose).map_err(failure)?;
         let setup = Setup::prepare(&prepared.setup).map_err(failure)?;
         provider.check().map_err(failure)?;
         let folder = run.path();
         let resources = Resources::open(folder);
         let resources = resources.context(|| format!("cannot write in `{}`", folder.display()))?;
         let roster = Roster::new(job.machine_count(), job.worker_count() as u32, None);
-        let are_here = provider.is_here();
+        let are_here = job.pool.is_here();
         let placed: Arc<Mutex<Placed>> = Arc::default();
         let set_up = pooling::prepare(setup, provider.clone(), tag.clone(), folder.to_path_buf());
         let (code, places) = (prepared.code.clone(), placed.clone());

@@ -11,7 +11,6 @@ use planaria_fleet::files::{Code, Listing, Patterns};
 use planaria_fleet::host::tasks::user_home;
 use planaria_fleet::setup::redact::Secrets;
 use planaria_fleet::setup::secrets::{self, Secret};
-use planaria_recipe::pool::Provider;
 use planaria_recipe::script::{Framework, Job};
 use planaria_recipe::setup::{Step, Whence};
 use planaria_recipe::{JobSource, script};
@@ -103,7 +102,7 @@ impl Prepared {
 /// What the script is written for, once Python has read it.
 fn framework(job: &Job, file: &Path, notes: &mut Vec<String>) -> Result<Framework> {
     // Python here stands for the one there; another version may see it differently.
-    let own = job.script.python.as_deref().filter(|_| job.pool.provider == Provider::Local);
+    let own = job.script.python.as_deref().filter(|_| job.pool.is_here());
     let checked = python::check(file, own)?;
     let told = match checked {
         Checked::Script(script) => {
@@ -203,7 +202,7 @@ fn data(job: &Job) -> Result<(Option<String>, Option<Step>)> {
         Failure::user(format!("`{path}` cannot be read: {e}"))
             .hint("it is a file or folder of this machine")
     })?;
-    if job.pool.provider == Provider::Local {
+    if job.pool.is_here() {
         return Ok((Some(here.display().to_string()), None));
     }
     let name = here.file_name().map_or_else(|| "data".into(), |name| name.to_string_lossy());

@@ -8,7 +8,6 @@ use crate::run_dir;
 use crate::scripts::figures::{Latest, Point};
 use planaria_protocol::event::{Event, What};
 use planaria_recipe::Job;
-use planaria_recipe::pool::Provider;
 use planaria_recipe::script::Framework;
 use serde::Serialize;
 use serde_json::{Number, Value};
@@ -105,7 +104,7 @@ impl Story {
         let mut story = Self {
             file: job.script.file.clone(),
             framework: job.script.framework.map(Framework::as_str),
-            is_here: job.pool.provider == Provider::Local && job.machine_count() == 1,
+            is_here: job.pool.is_here() && job.machine_count() == 1,
             processes: Vec::new(),
             restarts: 0,
             max_restarts: job.script.max_restarts,

@@ -400,16 +400,7 @@ impl World {
         self.pids += 1;
         let pid = self.pids;
         self.processes.insert(worker, Process { pid, ..Process::default() });
-        let join = Join {
-            agent: Agent::Worker(worker),
-            build: "lab".into(),
-            pid,
-            machine: None,
-            address: None,
-            kept: None,
-            errand: Default::default(),
-        };
-        self.tell(Input::Joined(join));
+        self.tell(joined(worker, pid));
         let (slots, address) = (Vec::new(), pid.to_string());
         self.tell(Input::Coded(worker, Report::Offer { slots, address }, Vec::new()));
     }
@@ -479,6 +470,18 @@ impl World {
         }
         assert_eq!(at, self.coded.state().step, "seed {seed}");
     }
+}
+
+fn joined(worker: u32, pid: u32) -> Input {
+    Input::Joined(Join {
+        agent: Agent::Worker(worker),
+        build: "lab".into(),
+        pid,
+        machine: None,
+        address: None,
+        kept: None,
+        errand: Default::default(),
+    })
 }
 
 /// A run under churn: `restarts` says whether coordinators are lost too.
@@ -567,16 +570,7 @@ fn whoever_returns_with_its_block_takes_the_same_slot() {
     world.pids += 1;
     let pid = world.pids;
     world.processes.insert(0, Process { pid, ..Process::default() });
-    let join = Join {
-        agent: Agent::Worker(0),
-        build: "lab".into(),
-        pid,
-        machine: None,
-        address: None,
-        kept: None,
-        errand: Default::default(),
-    };
-    world.tell(Input::Joined(join));
+    world.tell(joined(0, pid));
     let (slots, address) = (vec![1, 3], pid.to_string());
     world.tell(Input::Coded(0, Report::Offer { slots, address }, Vec::new()));
     assert_eq!(world.coded.members[&0].slot, Some(Slot(3)), "1 is taken, 3 is free and kept");

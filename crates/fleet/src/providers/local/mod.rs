@@ -5,9 +5,12 @@
 
 use crate::channel::Channel;
 use crate::ending::Ending;
+use crate::host::tasks::user_home;
 use crate::program::{FOLDER, Program};
 use crate::provider::{Fault, Leak, Machine, Provider, Ran, Tag, is_name};
 use crate::providers::carrier::{Carrier, End};
+use crate::providers::{Kind, Place, Purpose};
+use planaria_recipe::pool::providers::local as settings;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -61,7 +64,7 @@ impl Local {
 
     fn machine(&self, run: &Tag, name: &str) -> Machine {
         let handle = self.run_folder(run).join(name).display().to_string();
-        Machine { name: name.to_owned(), handle, groups: Vec::new() }
+        Machine::new(name, handle, Vec::new())
     }
 
     /// Starts the program in a machine's home.
@@ -72,6 +75,20 @@ impl Local {
             command.env_remove(name);
         }
         Carrier::start(command)
+    }
+}
+
+impl Kind for Local {
+    type Settings = settings::Settings;
+    const IS_ALWAYS_ASKED: bool = true;
+
+    fn make(_settings: &Self::Settings, purpose: Purpose) -> Result<Self, Fault> {
+        let root = user_home().join(FOLDER).join("machines");
+        Ok(Self::new(&root).hiding(purpose.hidden))
+    }
+
+    fn places(settings: &Self::Settings) -> Vec<Place<Self::Settings>> {
+        vec![Place::new("local", settings.clone())]
     }
 }
 
@@ -88,7 +105,7 @@ impl Provider for Local {
         None
     }
 
-    fn is_here(&self) -> bool {
+    fn is_here(&self, _machine: &Machine) -> bool {
         true
     }
 
