@@ -65,9 +65,5 @@ pub fn serve(launch: &Launch, index: u32, log: Log) -> Result<(), Trouble> {
 
 /// Computes to the end of the run.
 pub fn work(launch: &Launch, index: u32, log: Log) -> Result<(), Trouble> {
-    let clock = SystemClock::start();
-    match launch.recipe.train.code() {
-        Some(_) => planaria_worker::coded::run(launch, index, &clock, log),
-        None => planaria_worker::run::run(launch, index, &clock, log),
-    }
+    planaria_worker::methods::run(launch, index, &SystemClock::start(), log)
 }

@@ -18,7 +18,7 @@ use planaria_protocol::link::{Receiver, Sender};
 use planaria_protocol::message::{Agent, Join, Trouble};
 use planaria_recipe::Recipe;
 use planaria_recipe::shape::Shape;
-use planaria_worker::bench::{data_trouble, same_data};
+use planaria_worker::data::{data_trouble, same_data};
 use planaria_worker::features;
 use rows::Rows;
 use sha2::{Digest, Sha256};

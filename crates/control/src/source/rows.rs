@@ -17,10 +17,10 @@ use planaria_protocol::message::{EVALUATION_BATCH, HeldOut, Trouble};
 use planaria_recipe::Recipe;
 use planaria_recipe::shape::Shape;
 use planaria_recipe::train::{Coded as Words, CodedPrecision};
-use planaria_worker::bench::data_trouble;
-use planaria_worker::coded::Value;
-use planaria_worker::coded::block::{LABEL_BYTES, label_bytes};
-use planaria_worker::step::targets;
+use planaria_worker::data::data_trouble;
+use planaria_worker::data::targets;
+use planaria_worker::methods::coded::Value;
+use planaria_worker::methods::coded::block::{LABEL_BYTES, label_bytes};
 use std::ops::Range;
 use std::sync::Arc;
 

@@ -9,7 +9,7 @@ use planaria_protocol::message::EVALUATION_BATCH;
 use planaria_recipe::sections::Normalize;
 use planaria_recipe::train::Loss;
 use planaria_runs::failure::{Failure, Result};
-use planaria_worker::step::targets;
+use planaria_worker::data::targets;
 
 /// Scores on `part`, or nothing if a stop was asked for on the way.
 pub fn evaluate(

@@ -16,7 +16,7 @@ use planaria_recipe::Plan;
 use planaria_recipe::sections::Normalize;
 use planaria_recipe::train::CodedPrecision;
 use planaria_runs::failure::{Failure, Result};
-use planaria_worker::step::targets;
+use planaria_worker::data::targets;
 use std::ops::Range;
 
 /// A linear model under training.

@@ -28,7 +28,7 @@ use planaria_recipe::{Plan, Recipe};
 use planaria_runs::clock::{self, Stopwatch};
 use planaria_runs::failure::{Context, Failure, Result};
 use planaria_runs::run_dir::{CHECKPOINTS, RunDir};
-use planaria_worker::step::targets;
+use planaria_worker::data::targets;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

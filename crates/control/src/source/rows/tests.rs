@@ -88,7 +88,7 @@ fn labels_and_held_out_rows_are_plain() {
     let (recipe, facts, set) = opened("exact", "3");
     let rows = of(&recipe, facts.input, set.clone()).unwrap();
     let labels = all(&*rows, Wanted::Labels, 7);
-    let labels = planaria_worker::coded::block::labels(&labels).unwrap();
+    let labels = planaria_worker::methods::coded::block::labels(&labels).unwrap();
     let ids: Vec<u64> = labels.iter().map(|(id, _)| *id).collect();
     assert_eq!(ids, (0..set.train.len()).map(|at| set.train.id(at)).collect::<Vec<_>>());
     assert!(labels.iter().all(|(_, target)| target.abs() == 1.0));
@@ -97,8 +97,9 @@ fn labels_and_held_out_rows_are_plain() {
     let (length, head) = rows.look(wanted).unwrap();
     assert_eq!((length.rows, head.as_slice()), (facts.test, [0].as_slice()));
     let bytes = all(&*rows, wanted, 2);
-    let words = planaria_worker::coded::block::words(&bytes).unwrap();
-    let held = planaria_worker::coded::block::Held::of(&words, facts.input.len(), &head).unwrap();
+    let words = planaria_worker::methods::coded::block::words(&bytes).unwrap();
+    let held =
+        planaria_worker::methods::coded::block::Held::of(&words, facts.input.len(), &head).unwrap();
     let loader = Loader::evaluation(set.test.unwrap(), &recipe.data.normalize).unwrap();
     let mut batch = Batch::default();
     loader.fill(0, 0..facts.test, &mut batch).unwrap();

@@ -14,6 +14,7 @@ use planaria_protocol::methods::coded::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::time::Duration;
 
 /// Letters that may wait for their round to begin.
 const EARLY_MAX: usize = 1 << 12;
@@ -32,6 +33,20 @@ pub trait Arithmetic<E: Element> {
     ) -> Result<(Vec<E>, Tallied), Trouble>;
     /// Product 2: some rows times their entries, added up.
     fn add(&self, places: &Range<usize>, entries: &[E]) -> Result<Vec<E>, Trouble>;
+    /// How long what took, since this was last asked.
+    fn times(&mut self) -> Times {
+        Times::default()
+    }
+}
+
+/// How long what took.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Times {
+    /// All but waiting.
+    pub busy: Duration,
+    /// Of that, decoding and transforming.
+    pub decoding: Duration,
+    pub waiting: Duration,
 }
 
 /// What is to be sent.
@@ -61,8 +76,8 @@ pub struct Round<E: Value> {
     delivers: Vec<(u64, Vec<u64>)>,
     /// Letters of a round that has not begun here.
     early: Vec<(ToPeer, Vec<u8>)>,
-    /// What was done and not told; whoever has a clock adds the times.
-    pub done: Effort,
+    /// What was done and not told.
+    done: Effort,
 }
 
 #[derive(Debug)]
@@ -109,19 +124,26 @@ impl<E: Value> Round<E> {
         *self = Self { done, early, ..Self::default() };
     }
 
+    /// Counts the times of what was done.
+    pub fn spend(&mut self, times: Times) {
+        self.done.busy_seconds += times.busy.as_secs_f64();
+        self.done.decode_seconds += times.decoding.as_secs_f64();
+        self.done.waiting_seconds += times.waiting.as_secs_f64();
+    }
+
     /// Begins a round, in this slot.
     pub fn begin(
         &mut self,
         number: u64,
         own: Slot,
         weights: Vec<E>,
-        desk: &mut impl Arithmetic<E>,
+        rows: &mut impl Arithmetic<E>,
     ) -> Result<Vec<Answer>, Trouble> {
         let (done, early) = (self.done, std::mem::take(&mut self.early));
         *self = Self { number: Some(number), own, weights, done, ..Self::default() };
         let mut answers = Vec::new();
         for (letter, bulk) in early {
-            answers.extend(self.letter(letter, bulk, desk)?);
+            answers.extend(self.letter(letter, bulk, rows)?);
         }
         Ok(answers)
     }
@@ -130,7 +152,7 @@ impl<E: Value> Round<E> {
     pub fn order(
         &mut self,
         order: Command,
-        desk: &mut impl Arithmetic<E>,
+        rows: &mut impl Arithmetic<E>,
     ) -> Result<Vec<Answer>, Trouble> {
         let mut answers = Vec::new();
         let own = self.number;
@@ -139,7 +161,7 @@ impl<E: Value> Round<E> {
                 let places = narrow(&places)?;
                 if !self.products.contains_key(&group) {
                     self.done.rows += places.len() as u64;
-                    let product = desk.multiply(&places, &self.weights)?;
+                    let product = rows.multiply(&places, &self.weights)?;
                     self.products.insert(group, product);
                 }
                 answers.push(Answer::Tell(Report::Multiplied { round, group }, Vec::new()));
@@ -161,7 +183,7 @@ impl<E: Value> Round<E> {
             }
             _ => return Ok(answers),
         }
-        self.go_on(desk, &mut answers)?;
+        self.go_on(rows, &mut answers)?;
         Ok(answers)
     }
 
@@ -170,7 +192,7 @@ impl<E: Value> Round<E> {
         &mut self,
         letter: ToPeer,
         bulk: Vec<u8>,
-        desk: &mut impl Arithmetic<E>,
+        rows: &mut impl Arithmetic<E>,
     ) -> Result<Vec<Answer>, Trouble> {
         let mut answers = Vec::new();
         if self.number != Some(letter.round()) {
@@ -184,10 +206,10 @@ impl<E: Value> Round<E> {
                 self.arrive(round, group, Slot(slot), values, &mut answers);
             }
             ToPeer::Entries { debt, places, .. } => {
-                self.pay(debt, &narrow(&places)?, &values, desk)?;
+                self.pay(debt, &narrow(&places)?, &values, rows)?;
             }
         }
-        self.go_on(desk, &mut answers)?;
+        self.go_on(rows, &mut answers)?;
         Ok(answers)
     }
 
@@ -239,11 +261,11 @@ impl<E: Value> Round<E> {
         debt: u64,
         places: &Range<usize>,
         entries: &[E],
-        desk: &impl Arithmetic<E>,
+        rows: &impl Arithmetic<E>,
     ) -> Result<(), Trouble> {
         if !self.paid.contains_key(&debt) {
             self.done.rows += places.len() as u64;
-            self.paid.insert(debt, desk.add(places, entries)?);
+            self.paid.insert(debt, rows.add(places, entries)?);
         }
         Ok(())
     }
@@ -251,7 +273,7 @@ impl<E: Value> Round<E> {
     /// Does what could not be done before.
     fn go_on(
         &mut self,
-        desk: &mut impl Arithmetic<E>,
+        rows: &mut impl Arithmetic<E>,
         answers: &mut Vec<Answer>,
     ) -> Result<(), Trouble> {
         let Some(round) = self.number else { return Ok(()) };
@@ -261,12 +283,12 @@ impl<E: Value> Round<E> {
         let ready: Vec<u32> =
             self.decodes.iter().filter(is_ready).map(|(group, _)| *group).collect();
         for group in ready {
-            self.decode(round, group, desk, answers)?;
+            self.decode(round, group, rows, answers)?;
         }
         let groups: BTreeSet<u32> = self.shares.keys().copied().collect();
         for group in groups {
             if self.entries.contains_key(&group) {
-                self.share(round, group, desk, answers)?;
+                self.share(round, group, rows, answers)?;
             }
         }
         self.deliver(round, answers);
@@ -277,7 +299,7 @@ impl<E: Value> Round<E> {
         &mut self,
         round: u64,
         group: u32,
-        desk: &mut impl Arithmetic<E>,
+        rows: &mut impl Arithmetic<E>,
         answers: &mut Vec<Answer>,
     ) -> Result<(), Trouble> {
         let Some(decode) = self.decodes.remove(&group) else { return Ok(()) };
@@ -287,11 +309,11 @@ impl<E: Value> Round<E> {
             .filter_map(|input| self.arrived.get(&(group, *input)))
             .map(Vec::as_slice)
             .collect();
-        let (values, counted) = desk.decode(&places, &inputs, &outputs, &products)?;
+        let (values, counted) = rows.decode(&places, &inputs, &outputs, &products)?;
         self.entries.insert(group, Entries { places, outputs, values });
         self.shares.entry(group).or_default().extend(shares);
         // Entries are sent before it is told that they are.
-        self.share(round, group, desk, answers)?;
+        self.share(round, group, rows, answers)?;
         let done = std::mem::take(&mut self.done);
         let told = Report::Decoded { round, group, attempt, counted, done };
         answers.push(Answer::Tell(told, Vec::new()));
@@ -302,7 +324,7 @@ impl<E: Value> Round<E> {
         &mut self,
         round: u64,
         group: u32,
-        desk: &impl Arithmetic<E>,
+        rows: &impl Arithmetic<E>,
         answers: &mut Vec<Answer>,
     ) -> Result<(), Trouble> {
         for share in self.shares.remove(&group).unwrap_or_default() {
@@ -319,7 +341,7 @@ impl<E: Value> Round<E> {
             }
             let (places, debt) = (entries.places.clone(), share.debt);
             if Slot(share.to.slot) == self.own {
-                self.pay(debt, &places, &values, desk)?;
+                self.pay(debt, &places, &values, rows)?;
                 continue;
             }
             let places = places.start as u64..places.end as u64;

@@ -3,7 +3,7 @@
 //! Scores are added up in the order of batches by whoever asked, so that they do not depend on who
 //! scored which.
 
-use crate::step::targets;
+use crate::data::targets;
 use planaria_data::order::batch_range;
 use planaria_data::{Batch, Error, Loader};
 use planaria_learn::{Runner, Scores};

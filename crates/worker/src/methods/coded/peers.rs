@@ -4,7 +4,7 @@
 //! on it is sent again, until its round is over. So a letter comes once or more often, never in
 //! part; whoever reads it knows it by its names. Never knows what letters are for.
 
-use crate::run::Log;
+use crate::session::shell::Log;
 use planaria_protocol::launch::Launch;
 use planaria_protocol::link::{self, Receiver, Sender};
 use planaria_protocol::listen::{self, Listening};
@@ -28,8 +28,8 @@ const BULK_BYTES_MAX: usize = 1 << 30;
 /// What comes from a peer, and its bulk.
 pub type Letter = (ToPeer, Vec<u8>);
 
-/// Takes a letter in; false where nobody reads it any more.
-type Slot = Arc<dyn Fn(Letter) -> bool + Send + Sync>;
+/// Takes a letter in.
+type Slot = Arc<dyn Fn(Letter) + Send + Sync>;
 
 /// Where other workers reach this one, for as long as its process lives.
 pub struct Door {
@@ -70,7 +70,7 @@ impl Door {
     }
 
     /// Letters come here from now on.
-    pub fn read_by(&self, slot: impl Fn(Letter) -> bool + Send + Sync + 'static) {
+    pub fn read_by(&self, slot: impl Fn(Letter) + Send + Sync + 'static) {
         *self.slot.lock().expect("no thread panics with the letters") = Some(Arc::new(slot));
     }
 

@@ -3,12 +3,12 @@
 //! Every order is a function of the block, the labels and what comes with it. Rows come from the
 //! source or the machine's cache when they are first needed; nothing else waits. Never opens data.
 
-use super::Value;
 use super::block::{self, Block, Held, LABEL_BYTES};
 use super::cache::Cache;
 use super::round::Arithmetic;
 use super::source::{Download, Missed, Source, Watch};
-use crate::step::targets;
+use super::{Seated, Value};
+use crate::data::targets;
 use planaria_data::order::batch_range;
 use planaria_learn::Scores;
 use planaria_learn::linear::{Batches, Model, plain};
@@ -29,7 +29,7 @@ use std::ops::Range;
 const HELD_BYTES_MAX: usize = 256 << 20;
 
 /// What a worker computes with and on.
-pub struct Bench<E: Value> {
+pub struct Rows<E: Value> {
     model: Model,
     generator: Generator<E::Scalar>,
     precision: Precision,
@@ -51,16 +51,7 @@ pub struct Bench<E: Value> {
     decoders: BTreeMap<Vec<Slot>, Decoder<E::Scalar>>,
 }
 
-/// How a worker came by the rows of a slot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Seated {
-    /// Its machine had them.
-    pub cached: bool,
-    /// Bytes of rows, bounds and labels that came from the source.
-    pub downloaded: u64,
-}
-
-impl<E: Value> Bench<E> {
+impl<E: Value> Rows<E> {
     /// Without rows yet.
     pub fn prepare(launch: &Launch, source: Source) -> Result<Self, Trouble> {
         let (recipe, facts) = (&launch.recipe, &launch.facts);
@@ -120,7 +111,9 @@ impl<E: Value> Bench<E> {
         if self.targets.is_empty() {
             self.take_labels(watch)?;
         }
-        Ok(Seated { cached, downloaded: std::mem::take(&mut self.downloaded) })
+        let downloaded = std::mem::take(&mut self.downloaded);
+        let engine = format!("coded {}", self.precision);
+        Ok(Seated { slot, cached, downloaded, bounds: self.bounds(), engine })
     }
 
     /// Fetches the rows of a slot, or the rest of them, and keeps them.
@@ -164,14 +157,9 @@ impl<E: Value> Bench<E> {
     }
 
     /// What bounds products, as JSON; nothing for floats.
-    pub fn bounds(&self) -> Vec<u8> {
+    fn bounds(&self) -> Vec<u8> {
         let bounds = self.block.as_ref().filter(|_| self.precision == Precision::Exact);
         bounds.and_then(|(_, block)| serde_json::to_vec(&block.bounds).ok()).unwrap_or_default()
-    }
-
-    /// As reports call it.
-    pub fn engine(&self) -> String {
-        format!("coded {}", self.precision)
     }
 
     /// The decoder of some members; it is made once.
@@ -268,7 +256,7 @@ impl<E: Value> Bench<E> {
     }
 }
 
-impl<E: Value> Arithmetic<E> for Bench<E> {
+impl<E: Value> Arithmetic<E> for Rows<E> {
     fn multiply(&self, places: &Range<usize>, weights: &[E]) -> Result<Vec<E>, Trouble> {
         let rows = self.rows(places)?;
         if weights.len() != self.model.weights() {

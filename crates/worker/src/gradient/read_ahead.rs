@@ -5,7 +5,7 @@
 //! an early step waits for nothing. Used portions are filled again, so that a steady run allocates
 //! nothing.
 
-use crate::duty::Task;
+use crate::gradient::Task;
 use planaria_data::order::batch_range;
 use planaria_data::{Batch, Error, Loader};
 use planaria_numerics::aggregate::shard_range;
@@ -171,13 +171,13 @@ impl List {
 }
 
 /// Reads ahead.
-pub struct Ahead {
+pub struct ReadAhead {
     wanted: Wanted,
     loader: Loader,
     cut: Cut,
 }
 
-impl Ahead {
+impl ReadAhead {
     /// Starts the thread.
     pub fn start(wanted: Wanted, loader: Loader, cut: Cut) -> std::io::Result<Self> {
         let ahead = Self { wanted, loader, cut };
@@ -219,7 +219,7 @@ impl Ahead {
     }
 }
 
-impl Drop for Ahead {
+impl Drop for ReadAhead {
     fn drop(&mut self) {
         self.wanted.list().is_closed = true;
         self.wanted.0.changed.notify_all();
@@ -317,9 +317,9 @@ mod tests {
         Loader::training(train, 1, &data.normalize, &data.augment).unwrap()
     }
 
-    fn ahead() -> (Wanted, Ahead) {
+    fn ahead() -> (Wanted, ReadAhead) {
         let wanted = Wanted::default();
-        let ahead = Ahead::start(wanted.clone(), loader(), CUT).unwrap();
+        let ahead = ReadAhead::start(wanted.clone(), loader(), CUT).unwrap();
         (wanted, ahead)
     }
 
@@ -332,7 +332,7 @@ mod tests {
     }
 
     /// Takes a portion and holds it to what a reader of its own finds.
-    fn check(ahead: &Ahead, task: &Task) {
+    fn check(ahead: &ReadAhead, task: &Task) {
         let portion = ahead.take(task).unwrap();
         let mut expected = Portion::default();
         fill(&loader(), CUT, task, &mut expected).unwrap();

@@ -1,6 +1,6 @@
 //! Orders and arrivals at random, sensible or not, and the rules that are kept whatever happens.
 
-use super::tests::{WORK, ended, evaluate, hashes, holds, lease, revoked};
+use super::tests::{WORK, ended, evaluate, hashes, holds, lease};
 use super::*;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -71,25 +71,24 @@ impl Rules {
                     self.enters(first, enter);
                 }
                 self.leases += 1;
-                self.say(Input::Order(lease(first..first + steps, 0..2, enter)));
+                self.say(lease(first..first + steps, 0..2, enter));
             }
             Event::Evaluate { step, enter } => {
                 self.enters(step, enter);
-                self.say(Input::Order(evaluate(step, 0..2, enter)));
+                self.say(evaluate(step, 0..2, enter));
             }
             Event::Entered => {
                 if let Some(step) = self.followed {
                     // The word comes for what was hashed.
                     self.entered = Some(u64::MAX);
-                    self.say(Input::Order(ToWorker::from(sync::Command::Entered { step })));
+                    self.say(Input::Command(Command::Entered { step }));
                 }
             }
             Event::Revoke => {
                 self.entered = None;
                 self.followed = None;
                 self.held.clear();
-                self.say(Input::Order(ToWorker::Revoke { ticket: 1 }));
-                assert!(self.is_over || self.out.contains(&revoked(1)));
+                self.say(Input::Revoke);
             }
             Event::Complete(step) => {
                 let held = &mut self.board[step as usize % 2];
@@ -120,13 +119,15 @@ impl Rules {
             Event::Rejoin => {
                 self.is_over = true;
                 self.held.clear();
-                self.say(Input::Order(ToWorker::Rejoin));
+                // To begin a second time is to have forgotten the first.
+                self.duty.has_begun = true;
+                self.say(Input::Command(Command::Begin { servers: vec![] }));
             }
         }
     }
 
     fn say(&mut self, input: Input) {
-        let was_over = self.is_over && !matches!(input, Input::Order(ToWorker::Rejoin));
+        let was_over = self.is_over && !matches!(input, Input::Command(Command::Begin { .. }));
         self.out.clear();
         self.duty.on(input, &mut self.out);
         assert!(!was_over || self.out.is_empty(), "it goes on after the end");
@@ -154,7 +155,7 @@ impl Rules {
                 self.held.remove(&key);
                 self.doing = Some(task.step);
             }
-            Output::Evaluate { step, .. } => {
+            Output::Evaluate(Batch { step, .. }) => {
                 self.check_entered(step);
                 assert!(self.doing.is_none(), "two at a time");
                 assert_eq!(self.board[step as usize % 2], Some(step), "parameters");
@@ -197,7 +198,7 @@ impl Rules {
     fn work_off(&mut self) {
         while let Some((&(step, _), _)) = self.held.iter().next()
             && self.duty.standing == Standing::In
-            && self.duty.evaluations.is_empty()
+            && self.duty.scoring.is_empty()
         {
             let before = self.held.len();
             self.happen(Event::Answer);

@@ -24,7 +24,7 @@ pub enum Report {
 type Tell = Box<dyn Fn(Report) + Send + Sync>;
 
 /// Parameters of two steps.
-pub struct Board {
+pub struct Parameters {
     parameters: usize,
     /// After step t in buffer t mod 2; owned, and reached through the pointers alone.
     _buffers: [Buffer; 2],
@@ -35,9 +35,9 @@ pub struct Board {
 
 // SAFETY: a buffer is written only through `Writer`s, whose ranges do not overlap, and only while
 // `Filling` says that nobody sees it; it is read only through `View`s.
-unsafe impl Sync for Board {}
+unsafe impl Sync for Parameters {}
 // SAFETY: as above; the buffers themselves may move between threads.
-unsafe impl Send for Board {}
+unsafe impl Send for Parameters {}
 
 /// What is in a buffer and who looks at it.
 #[derive(Debug, Clone, Copy, Default)]
@@ -62,7 +62,7 @@ impl std::fmt::Display for Wrong {
     }
 }
 
-impl Board {
+impl Parameters {
     /// Room for so many parameters; nothing is there yet. What becomes of them is told while the
     /// board is locked, so whoever is told must not ask it anything.
     pub fn new(parameters: usize, tell: impl Fn(Report) + Send + Sync + 'static) -> Arc<Self> {
@@ -78,7 +78,7 @@ impl Board {
     }
 
     /// The writer of some blocks. Ranges of different writers must not overlap; they are dealt out
-    /// once, in [`Board::writers`].
+    /// once, in [`Parameters::writers`].
     pub fn writers(self: &Arc<Self>, shelves: &[Range<usize>]) -> Option<Vec<Writer>> {
         let blocks = self.parameters.div_ceil(BLOCK);
         let mut next = 0;
@@ -89,7 +89,7 @@ impl Board {
             next = shelf.end;
         }
         let writer = |blocks: &Range<usize>| Writer {
-            board: self.clone(),
+            whole: self.clone(),
             blocks: blocks.clone(),
             steps: [None; 2],
             there: [vec![false; blocks.len()], vec![false; blocks.len()]],
@@ -102,7 +102,7 @@ impl Board {
         let filling = &mut self.filling()[index(step)];
         (filling.step == Some(step) && filling.missing == 0).then(|| {
             filling.seen += 1;
-            View { board: self.clone(), step }
+            View { whole: self.clone(), step }
         })
     }
 
@@ -170,7 +170,7 @@ fn index(step: u64) -> usize {
 
 /// All parameters after some step, while they are not written.
 pub struct View {
-    board: Arc<Board>,
+    whole: Arc<Parameters>,
     step: u64,
 }
 
@@ -180,21 +180,21 @@ impl Deref for View {
     fn deref(&self) -> &[f32] {
         // SAFETY: the buffer is marked as seen, and complete, so no writer touches it.
         unsafe {
-            let start = self.board.starts[index(self.step)];
-            std::slice::from_raw_parts(start, self.board.parameters)
+            let start = self.whole.starts[index(self.step)];
+            std::slice::from_raw_parts(start, self.whole.parameters)
         }
     }
 }
 
 impl Drop for View {
     fn drop(&mut self) {
-        self.board.filling()[index(self.step)].seen -= 1;
+        self.whole.filling()[index(self.step)].seen -= 1;
     }
 }
 
 /// Fills the blocks of one server.
 pub struct Writer {
-    board: Arc<Board>,
+    whole: Arc<Parameters>,
     blocks: Range<usize>,
     /// By buffer: the steps whose parameters came last, and which of the blocks are there.
     steps: [Option<u64>; 2],
@@ -211,8 +211,8 @@ impl Writer {
         bytes: usize,
         read: impl FnOnce(Option<&mut [f32]>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let board = &*self.board;
-        let places = board.places(first_block, bytes).filter(|(_, blocks)| {
+        let whole = &*self.whole;
+        let places = whole.places(first_block, bytes).filter(|(_, blocks)| {
             self.blocks.contains(&blocks.start) && blocks.end <= self.blocks.end
         });
         let Some((places, blocks)) = places else {
@@ -220,7 +220,7 @@ impl Writer {
             return Err(E::from(Wrong(wrong)));
         };
         let at = index(step);
-        if !board.filling()[at].turn_to(step, board.block_count(), &board.tell) {
+        if !whole.filling()[at].turn_to(step, whole.block_count(), &whole.tell) {
             return read(None);
         }
         if self.steps[at].replace(step) != Some(step) {
@@ -236,16 +236,16 @@ impl Writer {
         // is complete with this or, if another writer turns it meanwhile, a later step. Either
         // takes blocks of this writer that are still to come.
         let values = unsafe {
-            std::slice::from_raw_parts_mut(board.starts[at].add(places.start), places.len())
+            std::slice::from_raw_parts_mut(whole.starts[at].add(places.start), places.len())
         };
         read(Some(values))?;
         let new = there.iter().filter(|there| !**there).count();
         there.fill(true);
-        let filling = &mut board.filling()[at];
+        let filling = &mut whole.filling()[at];
         if filling.step == Some(step) {
             filling.missing -= new;
             if filling.missing == 0 {
-                (board.tell)(Report::Complete(step));
+                (whole.tell)(Report::Complete(step));
             }
         }
         Ok(())
@@ -258,10 +258,10 @@ mod tests {
 
     type Reports = Arc<Mutex<Vec<Report>>>;
 
-    fn board(parameters: usize) -> (Arc<Board>, Reports) {
+    fn board(parameters: usize) -> (Arc<Parameters>, Reports) {
         let reports = Reports::default();
         let told = reports.clone();
-        let board = Board::new(parameters, move |report| told.lock().unwrap().push(report));
+        let board = Parameters::new(parameters, move |report| told.lock().unwrap().push(report));
         (board, reports)
     }
 
@@ -393,7 +393,7 @@ mod tests {
     fn nobody_sees_what_is_being_written_however_fast_it_comes() {
         let (pass, reports) = std::sync::mpsc::channel();
         let pass = Mutex::new(pass);
-        let board = Board::new(6 * BLOCK, move |report| {
+        let board = Parameters::new(6 * BLOCK, move |report| {
             // The test may have seen enough.
             let _ = pass.lock().unwrap().send(report);
         });

@@ -3,13 +3,16 @@
 //!
 //! Never waits for parameters: they are there, or what was asked for is not done.
 
-use crate::ahead::{Ahead, Cut, Wanted};
-use crate::board::Board;
-use crate::duty::Task;
-use crate::evaluate::Evaluator;
+use crate::data::{data_trouble, same_data};
 use crate::features;
-use crate::step::{FirstBlocks, Servers, compute};
-use planaria_data::{DataSet, Kind, Loader, Part};
+use crate::gradient::Task;
+use crate::gradient::compute::{FirstBlocks, compute};
+use crate::gradient::evaluate::Evaluator;
+use crate::gradient::parameters::Parameters;
+use crate::gradient::read_ahead::{Cut, ReadAhead, Wanted};
+use crate::gradient::servers::Servers;
+use crate::session::method::Batch;
+use planaria_data::{Loader, Part};
 use planaria_learn::{Network, Runner, Settings};
 use planaria_protocol::clock::Clock;
 use planaria_protocol::launch::Launch;
@@ -18,9 +21,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// What a worker computes with and on.
-pub struct Bench {
+pub struct Resources {
     runner: Runner,
-    ahead: Ahead,
+    ahead: ReadAhead,
     validation: Option<Loader>,
     test: Option<Loader>,
     evaluator: Evaluator,
@@ -41,7 +44,7 @@ pub struct Computed {
     pub ended: Duration,
 }
 
-impl Bench {
+impl Resources {
     /// Opens the data and compiles the network. What is `wanted` is read ahead from now on.
     pub fn prepare(launch: &Launch, wanted: &Wanted) -> Result<Self, Trouble> {
         let recipe = &launch.recipe;
@@ -52,7 +55,7 @@ impl Bench {
         let (normalize, augment) = (&recipe.data.normalize, &recipe.data.augment);
         let loader = Loader::training(data.train, recipe.seed, normalize, augment);
         let cut = Cut { batch: recipe.train.batch, shards: recipe.train.shards };
-        let ahead = Ahead::start(wanted.clone(), loader.map_err(data_trouble)?, cut)
+        let ahead = ReadAhead::start(wanted.clone(), loader.map_err(data_trouble)?, cut)
             .map_err(|e| Trouble::new(format!("cannot start a thread: {e}")))?;
         let held_out = |part: Option<Part>| {
             part.map(|part| Loader::evaluation(part, normalize)).transpose().map_err(data_trouble)
@@ -81,16 +84,16 @@ impl Bench {
         &mut self,
         task: &Task,
         servers: &Servers,
-        board: &Arc<Board>,
+        parameters: &Arc<Parameters>,
         clock: &dyn Clock,
     ) -> Result<Option<Computed>, Trouble> {
         let portion = self.ahead.take(task).map_err(data_trouble)?;
-        let computed = board.see(task.step).map(|parameters| {
+        let computed = parameters.see(task.step).map(|values| {
             let began = clock.now();
             let cut = (self.shards, &mut self.first);
-            let is_over = || board.is_past(task.step);
+            let is_over = || parameters.is_past(task.step);
             let runner = &mut self.runner;
-            let computed = compute(runner, servers, &parameters, &portion, cut, &is_over);
+            let computed = compute(runner, servers, &values, &portion, cut, &is_over);
             let all = portion.shards.len().max(1);
             let examples = (portion.batch.ids.len() * computed / all) as u64;
             Computed { examples, began, ended: clock.now() }
@@ -102,8 +105,8 @@ impl Bench {
     /// The scores of one batch, as JSON; nothing if the parameters are no longer there.
     pub fn score(
         &mut self,
-        (part, step, batch): (HeldOut, u64, u64),
-        board: &Arc<Board>,
+        Batch { part, step, batch }: Batch,
+        parameters: &Arc<Parameters>,
         state: &[f32],
     ) -> Result<Option<Vec<u8>>, Trouble> {
         let loader = match part {
@@ -112,11 +115,11 @@ impl Bench {
         };
         let loader =
             loader.as_ref().ok_or_else(|| Trouble::new("there is no such held-out part"))?;
-        let Some(parameters) = board.see(step) else { return Ok(None) };
+        let Some(values) = parameters.see(step) else { return Ok(None) };
         if self.predicts.replace(step) != Some(step) {
             self.runner.forget();
         }
-        let weights = (&*parameters, state);
+        let weights = (&*values, state);
         let scores = self
             .evaluator
             .score(&mut self.runner, weights, (loader, batch), self.classes)
@@ -128,26 +131,4 @@ impl Bench {
     pub fn forget_weights(&mut self) {
         self.predicts = None;
     }
-}
-
-/// Refuses other data than the run was planned with.
-pub fn same_data(launch: &Launch, data: &DataSet) -> Result<(), Trouble> {
-    let marks = data.marks.iter().map(|m| (m.name.clone(), m.content.clone()));
-    let facts = &launch.facts;
-    if data.train.len() == facts.examples && marks.eq(facts.marks.iter().cloned()) {
-        return Ok(());
-    }
-    Err(Trouble {
-        message: format!(
-            "the data in `{}` is not what the run began with",
-            launch.recipe.data.train
-        ),
-        hint: Some("put it back as it was, or start a new run".into()),
-        fix_input: true,
-    })
-}
-
-/// An error of the data as this process' trouble.
-pub fn data_trouble(error: planaria_data::Error) -> Trouble {
-    Trouble { fix_input: error.kind() == Kind::FixInput, ..Trouble::new(error) }
 }

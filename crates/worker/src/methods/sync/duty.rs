@@ -12,9 +12,12 @@ mod rules;
 #[cfg(test)]
 mod tests;
 
+use crate::gradient::Task;
+use crate::session::method::Batch;
+use crate::session::scoring::Scoring;
 use held::{Buffers, Place};
-use planaria_protocol::message::{FromWorker, HeldOut, Sha256, Shelf, Steps, ToWorker};
-use planaria_protocol::methods::{self, sync};
+use planaria_protocol::message::{HeldOut, Sha256, Shelf, Steps};
+use planaria_protocol::methods::sync::{Command, Report};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -26,7 +29,11 @@ pub const ORDERS_MAX: usize = 4096;
 #[derive(Debug, Clone, PartialEq)]
 pub enum Input {
     /// The coordinator said this.
-    Order(ToWorker),
+    Command(Command),
+    /// Score the parameters after `step` steps on these batches.
+    Evaluate { part: HeldOut, step: u64, batches: Range<u64>, enter: bool },
+    /// All leases and evaluations are void.
+    Revoke,
     /// The parameters after `step` steps are all there.
     Complete {
         /// Steps done.
@@ -68,8 +75,6 @@ pub enum Input {
     Ended { server: u32, why: String },
     /// A second has passed since [`Output::Linger`].
     Lingered,
-    /// The link to the coordinator has ended.
-    Orphaned,
 }
 
 /// What a task cost.
@@ -80,20 +85,6 @@ pub struct Work {
     pub busy: Duration,
     /// Time of waiting before it, for parameters, data or leases.
     pub waiting: Duration,
-}
-
-/// Shards of one step, of one lease.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Task {
-    /// The step, over the whole run.
-    pub step: u64,
-    /// How many leases of this session came before its own.
-    pub lease: u64,
-    /// Epoch of the step.
-    pub epoch: u64,
-    /// Batch of the epoch.
-    pub batch: u64,
-    pub shards: Range<u32>,
 }
 
 /// Something to do.
@@ -119,16 +110,11 @@ pub enum Output {
         step: u64,
     },
     /// Tell the coordinator.
-    Tell(FromWorker),
+    Tell(Report),
     /// Compute and push this, and say [`Input::Done`] (or [`Input::Over`]).
     Compute(Task),
     /// Score one batch, tell the scores, and say [`Input::Scored`] (or [`Input::Over`]).
-    Evaluate {
-        part: HeldOut,
-        /// Whose parameters and state.
-        step: u64,
-        batch: u64,
-    },
+    Evaluate(Batch),
     /// A task is not needed any more: forget what was read for it.
     Skip(Task),
     /// Forget what was read ahead for the first so many leases of this session.
@@ -137,8 +123,6 @@ pub enum Output {
     Linger,
     /// End all links, and join again.
     Rejoin,
-    /// The run is over.
-    Finish,
 }
 
 /// What a worker has to do in one session.
@@ -147,7 +131,7 @@ pub struct Duty {
     standing: Standing,
     has_begun: bool,
     leases: Vec<Lease>,
-    evaluations: Vec<Evaluation>,
+    scoring: Scoring,
     /// Leases of this session so far.
     leases_seen: u64,
     buffers: Buffers,
@@ -213,16 +197,6 @@ impl Lease {
     }
 }
 
-/// What is left of an evaluation.
-#[derive(Debug, Clone)]
-struct Evaluation {
-    /// Leases before it.
-    after: u64,
-    part: HeldOut,
-    step: u64,
-    batches: Range<u64>,
-}
-
 /// What was said to be done last, and is not answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Doing {
@@ -234,7 +208,7 @@ enum Doing {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
     Lease(usize),
-    Evaluation(usize),
+    Evaluation,
 }
 
 impl Duty {
@@ -249,7 +223,13 @@ impl Duty {
             return;
         }
         match input {
-            Input::Order(order) => self.obey(order, out),
+            Input::Command(command) => self.obey(command, out),
+            Input::Evaluate { part, step, batches, enter } => {
+                if self.takes(step, enter, out) {
+                    self.scoring.add(part, step, batches, self.leases_seen);
+                }
+            }
+            Input::Revoke => self.revoke(out),
             Input::Complete { step } => self.buffers.complete(step),
             Input::Missed { step } => self.buffers.missed(step),
             Input::Over { step } => {
@@ -265,7 +245,7 @@ impl Duty {
             Input::Hashes { step, sha256 } => {
                 if self.waits_for(Wait::Hashes, step) {
                     self.now_waits_for(Wait::Entered);
-                    out.push(Output::Tell(FromWorker::from(sync::Report::Holds { step, sha256 })));
+                    out.push(Output::Tell(Report::Holds { step, sha256 }));
                 }
             }
             Input::Done(work) => {
@@ -276,47 +256,21 @@ impl Duty {
             }
             Input::Scored => self.end_doing(out),
             Input::Ended { server, why } => self.cut(server, why, out),
-            Input::Lingered if self.standing == Standing::Cut => self.end(Output::Rejoin, out),
+            Input::Lingered if self.standing == Standing::Cut => self.rejoin(out),
             Input::Lingered => {}
-            Input::Orphaned => self.end(Output::Rejoin, out),
         }
         self.go_on(out);
     }
 
-    fn obey(&mut self, order: ToWorker, out: &mut Vec<Output>) {
-        match order {
-            ToWorker::Method(methods::Command::Sync(command)) => self.obey_method(command, out),
-            ToWorker::Rejoin => self.end(Output::Rejoin, out),
-            ToWorker::Evaluate { part, step, batches, enter } => {
-                if self.takes(step, enter, out) && !batches.is_empty() {
-                    let after = self.leases_seen;
-                    self.evaluations.push(Evaluation { after, part, step, batches });
-                }
-            }
-            ToWorker::Revoke { ticket } => {
-                self.forget(out);
-                if self.standing != Standing::Cut {
-                    self.standing = Standing::Out;
-                    self.following = None;
-                    self.is_behind = false;
-                    out.push(Output::Unfollow);
-                }
-                out.push(Output::Tell(FromWorker::Revoked { ticket }));
-            }
-            ToWorker::Finish => self.end(Output::Finish, out),
-            ToWorker::Alive | ToWorker::Weather(_) | ToWorker::Method(_) => {}
-        }
-    }
-
-    fn obey_method(&mut self, command: sync::Command, out: &mut Vec<Output>) {
+    fn obey(&mut self, command: Command, out: &mut Vec<Output>) {
         match command {
-            sync::Command::Begin { servers } if !self.has_begun => {
+            Command::Begin { servers } if !self.has_begun => {
                 self.has_begun = true;
                 out.push(Output::Connect(servers));
             }
             // It has forgotten who this is.
-            sync::Command::Begin { .. } => self.end(Output::Rejoin, out),
-            sync::Command::Lease { steps, shards, enter } => {
+            Command::Begin { .. } => self.rejoin(out),
+            Command::Lease { steps, shards, enter } => {
                 let number = self.leases_seen;
                 self.leases_seen += 1;
                 let first = steps.first_step;
@@ -325,11 +279,21 @@ impl Duty {
                     self.leases.push(lease);
                 }
             }
-            sync::Command::Entered { step } => {
+            Command::Entered { step } => {
                 if matches!(self.standing, Standing::Entering { step: s, .. } if s == step) {
                     self.standing = Standing::In;
                 }
             }
+        }
+    }
+
+    fn revoke(&mut self, out: &mut Vec<Output>) {
+        self.forget(out);
+        if self.standing != Standing::Cut {
+            self.standing = Standing::Out;
+            self.following = None;
+            self.is_behind = false;
+            out.push(Output::Unfollow);
         }
     }
 
@@ -338,8 +302,8 @@ impl Duty {
         if self.standing == Standing::Cut {
             return false;
         }
-        if self.leases.len() + self.evaluations.len() >= ORDERS_MAX {
-            self.end(Output::Rejoin, out);
+        if self.leases.len() + self.scoring.len() >= ORDERS_MAX {
+            self.rejoin(out);
             return false;
         }
         if enter {
@@ -430,9 +394,9 @@ impl Duty {
     fn next(&self) -> Option<(Next, u64)> {
         let leases = self.leases.iter().enumerate().filter(|(_, lease)| !lease.is_worked_off());
         let leases = leases.map(|(at, lease)| ((lease.next, lease.number, 1), Next::Lease(at)));
-        let evaluations = self.evaluations.iter().enumerate();
-        let evaluations = evaluations.map(|(at, e)| ((e.step, e.after, 0), Next::Evaluation(at)));
-        let next = leases.chain(evaluations).min_by_key(|(key, _)| *key);
+        let first = self.scoring.first();
+        let evaluation = first.map(|(step, after)| ((step, after, 0), Next::Evaluation));
+        let next = leases.chain(evaluation).min_by_key(|(key, _)| *key);
         next.map(|((step, _, _), next)| (next, step))
     }
 
@@ -460,25 +424,24 @@ impl Duty {
                 self.doing = Some(Doing::Task { step: task.step, lease: task.lease });
                 out.push(Output::Compute(task));
             }
-            Next::Evaluation(at) => {
-                let evaluation = &mut self.evaluations[at];
-                let (part, step) = (evaluation.part, evaluation.step);
-                match self.state {
-                    Some((asked, true)) if asked == step => {
-                        let batch = evaluation.batches.start;
-                        evaluation.batches.start += 1;
-                        if evaluation.batches.is_empty() {
-                            self.evaluations.remove(at);
-                        }
-                        self.doing = Some(Doing::Batch { step });
-                        out.push(Output::Evaluate { part, step, batch });
-                    }
-                    Some((asked, false)) if asked == step => {}
-                    _ => {
-                        self.state = Some((step, false));
-                        out.push(Output::State { step });
-                    }
+            Next::Evaluation => self.begin_scoring(out),
+        }
+    }
+
+    /// Scores the next batch, once the state is there.
+    fn begin_scoring(&mut self, out: &mut Vec<Output>) {
+        let Some((step, _)) = self.scoring.first() else { return };
+        match self.state {
+            Some((asked, true)) if asked == step => {
+                if let Some(batch) = self.scoring.take() {
+                    self.doing = Some(Doing::Batch { step });
+                    out.push(Output::Evaluate(batch));
                 }
+            }
+            Some((asked, false)) if asked == step => {}
+            _ => {
+                self.state = Some((step, false));
+                out.push(Output::State { step });
             }
         }
     }
@@ -492,7 +455,7 @@ impl Duty {
                 self.leases[at].next += 1;
                 self.tidy(out);
             }
-            Next::Evaluation(at) => drop(self.evaluations.remove(at)),
+            Next::Evaluation => self.scoring.skip(),
         }
     }
 
@@ -517,7 +480,7 @@ impl Duty {
 
     fn behind(&mut self, step: u64, out: &mut Vec<Output>) {
         if !std::mem::replace(&mut self.is_behind, true) {
-            out.push(Output::Tell(FromWorker::from(sync::Report::Behind { step })));
+            out.push(Output::Tell(Report::Behind { step }));
         }
     }
 
@@ -543,12 +506,12 @@ impl Duty {
         });
         if let Some(step) = ended {
             let work = std::mem::take(&mut self.pace);
-            out.push(Output::Tell(FromWorker::from(sync::Report::Pace {
+            out.push(Output::Tell(Report::Pace {
                 step,
                 examples: work.examples,
                 busy_seconds: work.busy.as_secs_f64(),
                 waiting_seconds: work.waiting.as_secs_f64(),
-            })));
+            }));
         }
     }
 
@@ -556,22 +519,22 @@ impl Duty {
         if self.standing != Standing::Cut {
             self.forget(out);
             self.standing = Standing::Cut;
-            out.push(Output::Tell(FromWorker::from(sync::Report::Cut { server, why })));
+            out.push(Output::Tell(Report::Cut { server, why }));
             out.push(Output::Linger);
         }
     }
 
     fn forget(&mut self, out: &mut Vec<Output>) {
         self.leases.clear();
-        self.evaluations.clear();
+        self.scoring.clear();
         self.gates.clear();
         self.state = None;
         out.push(Output::Forget { leases: self.leases_seen });
     }
 
-    fn end(&mut self, how: Output, out: &mut Vec<Output>) {
+    fn rejoin(&mut self, out: &mut Vec<Output>) {
         self.forget(out);
         self.standing = Standing::Over;
-        out.push(how);
+        out.push(Output::Rejoin);
     }
 }

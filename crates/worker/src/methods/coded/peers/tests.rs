@@ -25,7 +25,7 @@ fn letter(round: u64, debt: u64, size: usize) -> Letter {
 fn reader(listener: TcpListener, passport: &Passport) -> (Listening, mpsc::Receiver<Letter>) {
     let (send, letters) = mpsc::sync_channel(1000);
     let slot: Arc<Mutex<Option<Slot>>> =
-        Arc::new(Mutex::new(Some(Arc::new(move |letter| send.send(letter).is_ok()))));
+        Arc::new(Mutex::new(Some(Arc::new(move |letter| drop(send.send(letter))))));
     let on_link = move |_: Join, sender: Sender, receiver: Receiver| {
         let _ = read(&slot, &sender, receiver);
     };

@@ -4,7 +4,7 @@
 //! rest, a few times, and is then to join again. What is refused is not asked for again. Never
 //! opens data, and never gives out rows that are not all there.
 
-use crate::run::Log;
+use crate::session::shell::Log;
 use planaria_protocol::Passport;
 use planaria_protocol::blocks::{Ask, Fault, Length, Taker, Wanted};
 use planaria_protocol::message::{Errand, Join, Trouble};

@@ -1,18 +1,14 @@
 //! One step of a worker: compute the shards, push blocks as they become final, report the shards.
 
-use crate::ahead::Portion;
-use crate::duty::Input;
-use crate::mail::Mail;
-use planaria_data::Targets as Read;
-use planaria_learn::{Examples, Hooks, Ready, Runner, Targets};
+use super::read_ahead::Portion;
+use crate::data::targets;
+use planaria_learn::{Examples, Hooks, Ready, Runner};
 use planaria_numerics::aggregate::BLOCK;
 use planaria_numerics::digest::Digest;
 use planaria_numerics::tree::Segment;
-use planaria_protocol::Sender;
 use planaria_protocol::bytes;
 use planaria_protocol::message::{Push, Shelf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 /// Where what a worker computes goes.
 pub trait Outlet: Sync {
@@ -47,55 +43,6 @@ pub trait Outlet: Sync {
             self.tell(place, &message, bytes::as_bytes(now));
             (at, values) = (end, rest);
         }
-    }
-}
-
-/// The servers, in the order of their blocks.
-pub struct Servers {
-    shelves: Vec<Shelf>,
-    senders: Vec<Sender>,
-    /// Which could not be told something.
-    lost: Vec<AtomicBool>,
-    mail: Arc<Mail>,
-}
-
-impl Servers {
-    /// Servers and the links to them; where one ends is put in the mail.
-    pub fn new(shelves: Vec<Shelf>, senders: Vec<Sender>, mail: Arc<Mail>) -> Self {
-        let lost = senders.iter().map(|_| AtomicBool::new(false)).collect();
-        Self { shelves, senders, lost, mail }
-    }
-
-    /// Tells all of them.
-    pub fn tell_all(&self, message: &Push) {
-        (0..self.senders.len()).for_each(|at| self.tell(at, message, &[]));
-    }
-}
-
-impl Outlet for Servers {
-    fn shelves(&self) -> &[Shelf] {
-        &self.shelves
-    }
-
-    /// A link that breaks is reported once, and what was to be said is not missed: whoever takes
-    /// the place of that server knows nothing of it, and asks for it anew.
-    fn tell(&self, at: usize, message: &Push, bulk: &[u8]) {
-        let (Some(sender), Some(lost)) = (self.senders.get(at), self.lost.get(at)) else { return };
-        if let Err(error) = sender.send_with(message, bulk)
-            && !lost.swap(true, Ordering::Relaxed)
-        {
-            let (server, why) = (self.shelves[at].server, error.to_string());
-            self.mail.put(Input::Ended { server, why });
-            sender.close();
-        }
-    }
-}
-
-/// A batch's targets as the engine takes them.
-pub fn targets(read: &Read) -> Targets<'_> {
-    match read {
-        Read::Classes(classes) => Targets::Classes(classes),
-        Read::Values(values) => Targets::Values(values),
     }
 }
 

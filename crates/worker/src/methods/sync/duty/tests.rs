@@ -1,7 +1,6 @@
 //! Orders and arrivals by hand.
 
 use super::*;
-use planaria_protocol::message::Weather;
 
 /// Tells a duty things, one after the other, and looks at what it says.
 #[derive(Default)]
@@ -17,10 +16,6 @@ impl Bench {
         self.out.clone()
     }
 
-    fn order(&mut self, order: ToWorker) -> Vec<Output> {
-        self.say(Input::Order(order))
-    }
-
     fn complete(&mut self, step: u64) -> Vec<Output> {
         self.say(Input::Complete { step })
     }
@@ -32,10 +27,10 @@ impl Bench {
     /// Entered at a step, with a lease of some steps from it on.
     fn entered(steps: Range<u64>) -> Self {
         let mut bench = Self::default();
-        bench.order(lease(steps.clone(), 0..2, true));
+        bench.say(lease(steps.clone(), 0..2, true));
         bench.complete(steps.start);
         bench.say(hashes(steps.start));
-        let began = bench.order(ToWorker::from(sync::Command::Entered { step: steps.start }));
+        let began = bench.say(Input::Command(Command::Entered { step: steps.start }));
         assert_eq!(began, [compute(steps.start, 0, 0..2)]);
         bench
     }
@@ -45,17 +40,17 @@ pub(super) const WORK: Work =
     Work { examples: 8, busy: Duration::from_secs(2), waiting: Duration::from_secs(1) };
 
 /// The epoch began with step 0.
-pub(super) fn lease(steps: Range<u64>, shards: Range<u32>, enter: bool) -> ToWorker {
+pub(super) fn lease(steps: Range<u64>, shards: Range<u32>, enter: bool) -> Input {
     let first_step = steps.start;
-    ToWorker::from(sync::Command::Lease {
+    Input::Command(Command::Lease {
         steps: Steps { epoch: 3, batches: steps, first_step },
         shards,
         enter,
     })
 }
 
-pub(super) fn evaluate(step: u64, batches: Range<u64>, enter: bool) -> ToWorker {
-    ToWorker::Evaluate { part: HeldOut::Validation, step, batches, enter }
+pub(super) fn evaluate(step: u64, batches: Range<u64>, enter: bool) -> Input {
+    Input::Evaluate { part: HeldOut::Validation, step, batches, enter }
 }
 
 pub(super) fn hashes(step: u64) -> Input {
@@ -63,7 +58,7 @@ pub(super) fn hashes(step: u64) -> Input {
 }
 
 pub(super) fn holds(step: u64) -> Output {
-    Output::Tell(FromWorker::from(sync::Report::Holds { step, sha256: vec![[step as u8; 32]] }))
+    Output::Tell(Report::Holds { step, sha256: vec![[step as u8; 32]] })
 }
 
 fn compute(step: u64, lease: u64, shards: Range<u32>) -> Output {
@@ -75,25 +70,21 @@ fn skip(step: u64, lease: u64, shards: Range<u32>) -> Output {
 }
 
 fn score(step: u64, batch: u64) -> Output {
-    Output::Evaluate { part: HeldOut::Validation, step, batch }
+    Output::Evaluate(Batch { part: HeldOut::Validation, step, batch })
 }
 
 /// Of so many tasks of [`WORK`].
 fn pace(step: u64, tasks: u64) -> Output {
-    Output::Tell(FromWorker::from(sync::Report::Pace {
+    Output::Tell(Report::Pace {
         step,
         examples: 8 * tasks,
         busy_seconds: 2.0 * tasks as f64,
         waiting_seconds: tasks as f64,
-    }))
+    })
 }
 
 fn behind(step: u64) -> Output {
-    Output::Tell(FromWorker::from(sync::Report::Behind { step }))
-}
-
-pub(super) fn revoked(ticket: u64) -> Output {
-    Output::Tell(FromWorker::Revoked { ticket })
+    Output::Tell(Report::Behind { step })
 }
 
 fn forget(leases: u64) -> Output {
@@ -107,20 +98,13 @@ pub(super) fn ended(server: u32) -> Input {
 #[test]
 fn a_lease_is_entered_computed_step_by_step_and_reported() {
     let mut bench = Bench::default();
-    assert_eq!(bench.order(lease(5..7, 0..2, true)), [Output::Follow { step: 5 }]);
+    assert_eq!(bench.say(lease(5..7, 0..2, true)), [Output::Follow { step: 5 }]);
     assert_eq!(bench.complete(5), [Output::Hash { step: 5 }]);
     assert_eq!(bench.say(hashes(5)), [holds(5)]);
     // More comes before the word does.
-    assert_eq!(bench.order(lease(7..9, 0..2, false)), []);
-    assert_eq!(
-        bench.order(ToWorker::from(sync::Command::Entered { step: 4 })),
-        [],
-        "of something else"
-    );
-    assert_eq!(
-        bench.order(ToWorker::from(sync::Command::Entered { step: 5 })),
-        [compute(5, 0, 0..2)]
-    );
+    assert_eq!(bench.say(lease(7..9, 0..2, false)), []);
+    assert_eq!(bench.say(Input::Command(Command::Entered { step: 4 })), [], "of something else");
+    assert_eq!(bench.say(Input::Command(Command::Entered { step: 5 })), [compute(5, 0, 0..2)]);
     assert_eq!(bench.complete(6), []);
     assert_eq!(bench.done(), [compute(6, 0, 0..2)]);
     assert_eq!(bench.done(), [pace(7, 2)]);
@@ -134,13 +118,10 @@ fn a_lease_is_entered_computed_step_by_step_and_reported() {
 #[test]
 fn servers_are_connected_to_once() {
     let mut bench = Bench::default();
-    let begin = ToWorker::from(sync::Command::Begin { servers: vec![] });
-    assert_eq!(bench.order(begin.clone()), [Output::Connect(vec![])]);
-    assert_eq!(bench.order(ToWorker::Alive), []);
-    let weather = Weather { drop_per_mille: 1, seconds: 1.0, seed: 1 };
-    assert_eq!(bench.order(ToWorker::Weather(weather)), []);
-    assert_eq!(bench.order(begin), [forget(0), Output::Rejoin]);
-    assert_eq!(bench.order(lease(0..1, 0..1, true)), [], "the session is over");
+    let begin = Input::Command(Command::Begin { servers: vec![] });
+    assert_eq!(bench.say(begin.clone()), [Output::Connect(vec![])]);
+    assert_eq!(bench.say(begin), [forget(0), Output::Rejoin]);
+    assert_eq!(bench.say(lease(0..1, 0..1, true)), [], "the session is over");
 }
 
 #[test]
@@ -149,9 +130,9 @@ fn an_extra_lease_of_the_same_step_is_taken_up_while_later_parameters_are_waited
     bench.done();
     bench.complete(6);
     assert_eq!(bench.done(), [], "the parameters after 7 are not there");
-    assert_eq!(bench.order(lease(6..7, 4..6, false)), [compute(6, 1, 4..6)]);
+    assert_eq!(bench.say(lease(6..7, 4..6, false)), [compute(6, 1, 4..6)]);
     // Nobody needs anything of step 5: the parameters after it are there.
-    assert_eq!(bench.order(lease(5..7, 6..8, false)), [skip(5, 2, 6..8)], "one at a time");
+    assert_eq!(bench.say(lease(5..7, 6..8, false)), [skip(5, 2, 6..8)], "one at a time");
     assert_eq!(bench.done(), [pace(7, 3), compute(6, 2, 6..8)]);
     assert_eq!(bench.complete(7), []);
     assert_eq!(bench.done(), [pace(7, 1), compute(7, 0, 0..2)]);
@@ -161,8 +142,8 @@ fn an_extra_lease_of_the_same_step_is_taken_up_while_later_parameters_are_waited
 #[test]
 fn its_own_come_first_and_what_others_have_done_is_given_up() {
     let mut bench = Bench::entered(5..7);
-    assert_eq!(bench.order(lease(5..7, 6..8, false)), []);
-    assert_eq!(bench.order(lease(5..7, 3..5, false)), []);
+    assert_eq!(bench.say(lease(5..7, 6..8, false)), []);
+    assert_eq!(bench.say(lease(5..7, 3..5, false)), []);
     assert_eq!(bench.done(), [compute(5, 1, 6..8)]);
     // Nobody waits for the rest; what is being computed ends by itself, soon.
     assert_eq!(bench.complete(6), [skip(5, 2, 3..5)]);
@@ -175,9 +156,9 @@ fn its_own_come_first_and_what_others_have_done_is_given_up() {
 #[test]
 fn within_a_step_what_came_first_is_done_first() {
     let mut bench = Bench::entered(5..6);
-    bench.order(evaluate(5, 0..1, false));
-    bench.order(lease(5..6, 2..4, false));
-    bench.order(lease(5..6, 4..6, false));
+    bench.say(evaluate(5, 0..1, false));
+    bench.say(lease(5..6, 2..4, false));
+    bench.say(lease(5..6, 4..6, false));
     assert_eq!(bench.done(), [pace(6, 1), Output::State { step: 5 }]);
     assert_eq!(bench.say(Input::State { step: 5 }), [score(5, 0)]);
     assert_eq!(bench.say(Input::Scored), [compute(5, 1, 2..4)]);
@@ -187,7 +168,7 @@ fn within_a_step_what_came_first_is_done_first() {
 #[test]
 fn a_task_whose_parameters_are_written_over_is_over() {
     let mut bench = Bench::entered(5..7);
-    bench.order(lease(5..6, 2..4, false));
+    bench.say(lease(5..6, 2..4, false));
     // So is step 6, though its parameters may still come.
     let over = [skip(5, 1, 2..4), pace(6, 0), skip(6, 0, 0..2)];
     assert_eq!(bench.complete(7), over);
@@ -197,7 +178,7 @@ fn a_task_whose_parameters_are_written_over_is_over() {
 #[test]
 fn parameters_that_are_gone_when_they_are_looked_at_are_over() {
     let mut bench = Bench::entered(5..7);
-    assert_eq!(bench.order(lease(5..6, 2..4, false)), []);
+    assert_eq!(bench.say(lease(5..6, 2..4, false)), []);
     assert_eq!(bench.say(Input::Over { step: 5 }), [skip(5, 1, 2..4), pace(6, 0)]);
     assert_eq!(bench.complete(6), [compute(6, 0, 0..2)]);
 }
@@ -205,60 +186,54 @@ fn parameters_that_are_gone_when_they_are_looked_at_are_over() {
 #[test]
 fn parameters_written_over_before_they_are_hashed_are_missed() {
     let mut bench = Bench::default();
-    bench.order(lease(5..7, 0..2, true));
+    bench.say(lease(5..7, 0..2, true));
     assert_eq!(bench.complete(5), [Output::Hash { step: 5 }]);
     assert_eq!(bench.say(Input::Over { step: 5 }), [skip(5, 0, 0..2), behind(5)]);
-    assert_eq!(bench.order(ToWorker::from(sync::Command::Entered { step: 5 })), []);
+    assert_eq!(bench.say(Input::Command(Command::Entered { step: 5 })), []);
     assert_eq!(bench.complete(6), [], "it has not entered");
 }
 
 #[test]
 fn whoever_has_said_what_it_holds_has_entered_even_if_that_is_over() {
     let mut bench = Bench::default();
-    bench.order(lease(5..7, 0..2, true));
+    bench.say(lease(5..7, 0..2, true));
     bench.complete(5);
     bench.say(hashes(5));
     bench.complete(6);
-    let entered = bench.order(ToWorker::from(sync::Command::Entered { step: 5 }));
+    let entered = bench.say(Input::Command(Command::Entered { step: 5 }));
     assert_eq!(entered, [skip(5, 0, 0..2), compute(6, 0, 0..2)]);
 }
 
 #[test]
-fn revoked_is_answered_at_once_and_nothing_is_computed_before_entering_again() {
+fn after_revoking_nothing_is_computed_before_entering_again() {
     let mut bench = Bench::entered(5..9);
     bench.complete(6);
-    let answer = bench.order(ToWorker::Revoke { ticket: 7 });
-    assert_eq!(answer, [forget(1), Output::Unfollow, revoked(7)]);
+    let answer = bench.say(Input::Revoke);
+    assert_eq!(answer, [forget(1), Output::Unfollow]);
     // What was being computed ends; its figures are kept.
     assert_eq!(bench.done(), []);
-    assert_eq!(bench.order(ToWorker::from(sync::Command::Entered { step: 5 })), []);
+    assert_eq!(bench.say(Input::Command(Command::Entered { step: 5 })), []);
     // Parameters that are there still need not come again, but are hashed.
-    let again = bench.order(lease(6..7, 3..4, true));
+    let again = bench.say(lease(6..7, 3..4, true));
     assert_eq!(again, [Output::Follow { step: 6 }, Output::Hash { step: 6 }]);
     assert_eq!(bench.say(hashes(6)), [holds(6)]);
-    assert_eq!(
-        bench.order(ToWorker::from(sync::Command::Entered { step: 6 })),
-        [compute(6, 1, 3..4)]
-    );
+    assert_eq!(bench.say(Input::Command(Command::Entered { step: 6 })), [compute(6, 1, 3..4)]);
     assert_eq!(bench.done(), [pace(7, 2)]);
-    let answer = bench.order(ToWorker::Revoke { ticket: 8 });
-    assert_eq!(answer, [forget(2), Output::Unfollow, revoked(8)]);
+    let answer = bench.say(Input::Revoke);
+    assert_eq!(answer, [forget(2), Output::Unfollow]);
 }
 
 #[test]
 fn entering_again_starts_over() {
     let mut bench = Bench::entered(5..9);
-    assert_eq!(bench.order(lease(6..9, 2..4, true)), [Output::Follow { step: 6 }]);
+    assert_eq!(bench.say(lease(6..9, 2..4, true)), [Output::Follow { step: 6 }]);
     assert_eq!(bench.done(), [], "nothing before the word");
     assert_eq!(bench.complete(6), [Output::Hash { step: 6 }]);
-    let again = bench.order(evaluate(6, 0..1, true));
+    let again = bench.say(evaluate(6, 0..1, true));
     assert_eq!(again, [Output::Follow { step: 6 }, Output::Hash { step: 6 }]);
     assert_eq!(bench.say(hashes(6)), [holds(6)]);
     assert_eq!(bench.say(hashes(6)), [], "twice the same");
-    assert_eq!(
-        bench.order(ToWorker::from(sync::Command::Entered { step: 6 })),
-        [compute(6, 0, 0..2)]
-    );
+    assert_eq!(bench.say(Input::Command(Command::Entered { step: 6 })), [compute(6, 0, 0..2)]);
     assert_eq!(bench.done(), [compute(6, 1, 2..4)]);
     assert_eq!(bench.done(), [Output::State { step: 6 }]);
 }
@@ -266,31 +241,28 @@ fn entering_again_starts_over() {
 #[test]
 fn whoever_enters_later_goes_on_with_what_comes_before() {
     let mut bench = Bench::default();
-    assert_eq!(bench.order(lease(5..7, 0..2, true)), [Output::Follow { step: 5 }]);
-    assert_eq!(bench.order(lease(7..8, 0..2, true)), [], "one at a time");
+    assert_eq!(bench.say(lease(5..7, 0..2, true)), [Output::Follow { step: 5 }]);
+    assert_eq!(bench.say(lease(7..8, 0..2, true)), [], "one at a time");
     bench.complete(5);
     bench.say(hashes(5));
-    let entered = bench.order(ToWorker::from(sync::Command::Entered { step: 5 }));
+    let entered = bench.say(Input::Command(Command::Entered { step: 5 }));
     assert_eq!(entered, [Output::Follow { step: 7 }, compute(5, 0, 0..2)]);
     assert_eq!(bench.done(), []);
     assert_eq!(bench.complete(6), [compute(6, 0, 0..2)]);
     assert_eq!(bench.done(), [pace(7, 2)]);
     // The others wait for this, so it must not wait for them.
-    assert_eq!(bench.order(lease(6..7, 4..6, false)), [compute(6, 2, 4..6)]);
+    assert_eq!(bench.say(lease(6..7, 4..6, false)), [compute(6, 2, 4..6)]);
     assert_eq!(bench.done(), [pace(7, 1)]);
     assert_eq!(bench.complete(7), [Output::Hash { step: 7 }]);
     assert_eq!(bench.say(hashes(7)), [holds(7)]);
-    assert_eq!(
-        bench.order(ToWorker::from(sync::Command::Entered { step: 7 })),
-        [compute(7, 1, 0..2)]
-    );
+    assert_eq!(bench.say(Input::Command(Command::Entered { step: 7 })), [compute(7, 1, 0..2)]);
     // Earlier than where it is entering: that comes first, and then the other again.
     let mut bench = Bench::default();
-    assert_eq!(bench.order(lease(7..8, 0..2, true)), [Output::Follow { step: 7 }]);
-    assert_eq!(bench.order(lease(6..7, 0..2, true)), [Output::Follow { step: 6 }]);
+    assert_eq!(bench.say(lease(7..8, 0..2, true)), [Output::Follow { step: 7 }]);
+    assert_eq!(bench.say(lease(6..7, 0..2, true)), [Output::Follow { step: 6 }]);
     bench.complete(6);
     bench.say(hashes(6));
-    let entered = bench.order(ToWorker::from(sync::Command::Entered { step: 6 }));
+    let entered = bench.say(Input::Command(Command::Entered { step: 6 }));
     assert_eq!(entered, [Output::Follow { step: 7 }, compute(6, 1, 0..2)]);
 }
 
@@ -298,14 +270,11 @@ fn whoever_enters_later_goes_on_with_what_comes_before() {
 fn what_was_missed_before_comes_with_what_is_followed_from_an_earlier_step() {
     let mut bench = Bench::entered(5..9);
     bench.say(Input::Missed { step: 6 });
-    bench.order(ToWorker::Revoke { ticket: 1 });
+    bench.say(Input::Revoke);
     bench.done();
-    bench.order(lease(5..9, 0..2, true));
+    bench.say(lease(5..9, 0..2, true));
     bench.say(hashes(5));
-    assert_eq!(
-        bench.order(ToWorker::from(sync::Command::Entered { step: 5 })),
-        [compute(5, 1, 0..2)]
-    );
+    assert_eq!(bench.say(Input::Command(Command::Entered { step: 5 })), [compute(5, 1, 0..2)]);
     assert_eq!(bench.done(), [], "it is on its way");
     assert_eq!(bench.complete(6), [compute(6, 1, 0..2)]);
 }
@@ -320,8 +289,8 @@ fn what_is_missed_is_told_once_and_may_be_asked_for_again() {
     assert_eq!(bench.complete(7), [compute(7, 0, 0..2)]);
     assert_eq!(bench.say(Input::Missed { step: 8 }), [skip(8, 0, 0..2)]);
     assert_eq!(bench.done(), [pace(9, 2)]);
-    bench.order(ToWorker::Revoke { ticket: 1 });
-    assert_eq!(bench.order(lease(8..9, 0..2, true)), [Output::Follow { step: 8 }]);
+    bench.say(Input::Revoke);
+    assert_eq!(bench.say(lease(8..9, 0..2, true)), [Output::Follow { step: 8 }]);
     assert_eq!(bench.complete(8), [Output::Hash { step: 8 }]);
 }
 
@@ -330,34 +299,34 @@ fn what_is_missed_and_not_needed_is_not_told_until_it_is() {
     let mut bench = Bench::entered(5..6);
     bench.done();
     assert_eq!(bench.say(Input::Missed { step: 6 }), []);
-    let answer = bench.order(lease(6..8, 0..2, false));
+    let answer = bench.say(lease(6..8, 0..2, false));
     assert_eq!(answer, [skip(6, 1, 0..2), behind(6)]);
 }
 
 #[test]
 fn parameters_from_before_it_followed_do_not_come() {
     let mut bench = Bench::entered(5..6);
-    let answer = bench.order(lease(4..5, 2..4, false));
+    let answer = bench.say(lease(4..5, 2..4, false));
     assert_eq!(answer, [skip(4, 1, 2..4), pace(5, 0)], "nobody needs anything of step 4");
     // Where nothing is known of the parameters after it.
     let mut bench = Bench::entered(5..6);
-    let answer = bench.order(lease(2..3, 2..4, false));
+    let answer = bench.say(lease(2..3, 2..4, false));
     assert_eq!(answer, [skip(2, 1, 2..4), pace(3, 0), behind(2)]);
 }
 
 #[test]
 fn gone_is_told_once_whoever_says_it() {
     let mut bench = Bench::default();
-    bench.order(lease(5..9, 0..2, true));
+    bench.say(lease(5..9, 0..2, true));
     assert_eq!(bench.say(Input::Gone { step: 3 }), [], "of something else");
     assert_eq!(bench.say(Input::Gone { step: 5 }), [skip(5, 0, 0..2), behind(5)]);
     assert_eq!(bench.say(Input::Gone { step: 5 }), []);
-    assert_eq!(bench.order(lease(9..10, 0..2, false)), []);
-    bench.order(ToWorker::Revoke { ticket: 1 });
-    assert_eq!(bench.order(lease(9..10, 0..2, false)), [behind(9)], "it says `enter`");
+    assert_eq!(bench.say(lease(9..10, 0..2, false)), []);
+    bench.say(Input::Revoke);
+    assert_eq!(bench.say(lease(9..10, 0..2, false)), [behind(9)], "it says `enter`");
     // Where the state is gone, so is what it was asked for.
     let mut bench = Bench::entered(5..6);
-    bench.order(evaluate(5, 0..9, false));
+    bench.say(evaluate(5, 0..9, false));
     assert_eq!(bench.done(), [pace(6, 1), Output::State { step: 5 }]);
     assert_eq!(bench.say(Input::Gone { step: 5 }), [behind(5)]);
     assert_eq!(bench.say(Input::State { step: 5 }), []);
@@ -365,67 +334,48 @@ fn gone_is_told_once_whoever_says_it() {
 
 #[test]
 fn a_lost_server_is_told_once_and_then_the_session_ends() {
-    for end in [Input::Lingered, Input::Orphaned, Input::Order(ToWorker::Rejoin)] {
-        let mut bench = Bench::entered(5..9);
-        assert_eq!(bench.say(Input::Lingered), [], "nothing was lost");
-        let cut = Output::Tell(FromWorker::from(sync::Report::Cut {
-            server: 2,
-            why: "it went away".into(),
-        }));
-        assert_eq!(bench.say(ended(2)), [forget(1), cut, Output::Linger]);
-        assert_eq!(bench.say(ended(1)), []);
-        assert_eq!(bench.done(), []);
-        assert_eq!(bench.order(lease(5..9, 0..2, true)), []);
-        assert_eq!(bench.order(ToWorker::Revoke { ticket: 4 }), [forget(2), revoked(4)]);
-        assert_eq!(bench.say(end), [forget(2), Output::Rejoin]);
-        assert_eq!(bench.order(ToWorker::Finish), []);
-    }
-}
-
-#[test]
-fn the_end_is_the_end() {
-    for (end, output) in [
-        (Input::Order(ToWorker::Finish), Output::Finish),
-        (Input::Order(ToWorker::Rejoin), Output::Rejoin),
-        (Input::Orphaned, Output::Rejoin),
-    ] {
-        let mut bench = Bench::entered(5..9);
-        assert_eq!(bench.say(end), [forget(1), output]);
-        assert_eq!(bench.done(), []);
-        assert_eq!(bench.complete(6), []);
-    }
+    let mut bench = Bench::entered(5..9);
+    assert_eq!(bench.say(Input::Lingered), [], "nothing was lost");
+    let cut = Output::Tell(Report::Cut { server: 2, why: "it went away".into() });
+    assert_eq!(bench.say(ended(2)), [forget(1), cut, Output::Linger]);
+    assert_eq!(bench.say(ended(1)), []);
+    assert_eq!(bench.done(), []);
+    assert_eq!(bench.say(lease(5..9, 0..2, true)), []);
+    assert_eq!(bench.say(Input::Revoke), [forget(2)]);
+    assert_eq!(bench.say(Input::Lingered), [forget(2), Output::Rejoin]);
+    assert_eq!(bench.say(Input::Revoke), [], "it goes on after the end");
 }
 
 #[test]
 fn scores_are_made_batch_by_batch_with_the_state() {
     let mut bench = Bench::default();
-    assert_eq!(bench.order(evaluate(9, 4..7, true)), [Output::Follow { step: 9 }]);
+    assert_eq!(bench.say(evaluate(9, 4..7, true)), [Output::Follow { step: 9 }]);
     bench.complete(9);
     bench.say(hashes(9));
     assert_eq!(
-        bench.order(ToWorker::from(sync::Command::Entered { step: 9 })),
+        bench.say(Input::Command(Command::Entered { step: 9 })),
         [Output::State { step: 9 }]
     );
     assert_eq!(bench.say(Input::State { step: 8 }), [], "of something else");
     assert_eq!(bench.say(Input::State { step: 9 }), [score(9, 4)]);
     // The state is there for those that follow.
-    assert_eq!(bench.order(evaluate(9, 1..2, false)), []);
+    assert_eq!(bench.say(evaluate(9, 1..2, false)), []);
     assert_eq!(bench.say(Input::Scored), [score(9, 5)]);
     assert_eq!(bench.say(Input::Scored), [score(9, 6)]);
     assert_eq!(bench.say(Input::Scored), [score(9, 1)]);
     // An order in between is heard.
-    let answer = bench.order(ToWorker::Revoke { ticket: 1 });
-    assert_eq!(answer, [forget(0), Output::Unfollow, revoked(1)]);
+    let answer = bench.say(Input::Revoke);
+    assert_eq!(answer, [forget(0), Output::Unfollow]);
     assert_eq!(bench.say(Input::Scored), []);
-    assert_eq!(bench.order(evaluate(9, 0..0, false)), [behind(9)]);
+    assert_eq!(bench.say(evaluate(9, 0..0, false)), [behind(9)]);
 }
 
 #[test]
 fn orders_are_bounded() {
     let mut bench = Bench::entered(0..1);
     for _ in 1..ORDERS_MAX {
-        assert_eq!(bench.order(lease(3..4, 0..1, false)), []);
+        assert_eq!(bench.say(lease(3..4, 0..1, false)), []);
     }
     let seen = ORDERS_MAX as u64 + 1;
-    assert_eq!(bench.order(lease(3..4, 0..1, false)), [forget(seen), Output::Rejoin]);
+    assert_eq!(bench.say(lease(3..4, 0..1, false)), [forget(seen), Output::Rejoin]);
 }
