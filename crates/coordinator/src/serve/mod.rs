@@ -15,7 +15,6 @@ mod links;
 pub mod parcels;
 mod telling;
 
-use crate::journal::Journal;
 use crate::run::Decider;
 use crate::run::record::Record;
 use desk::Desk;
@@ -24,6 +23,7 @@ use parcels::Parcels;
 use planaria_protocol::checkpoint::{Manifest, Shelf};
 use planaria_protocol::clock::Clock;
 use planaria_protocol::event::{Event, What};
+use planaria_protocol::journal::Journal;
 use planaria_protocol::link::{Receiver, Sender};
 use planaria_protocol::message::{Errand, Join, Trouble, event_bulk};
 use planaria_protocol::{Passport, listen};
