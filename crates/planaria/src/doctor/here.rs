@@ -12,7 +12,7 @@ use planaria_fleet::provider::{Fault, Provider};
 use planaria_fleet::providers::carrier::Carrier;
 use planaria_fleet::providers::docker::{self, Docker};
 use planaria_fleet::providers::ssh::{self, Ssh};
-use planaria_learn::Isa;
+use planaria_learn::engines;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -71,7 +71,7 @@ fn last_or_first(said: &str, last: bool) -> String {
 
 fn processor() -> Finding {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
-    let sets: Vec<&str> = Isa::all().iter().map(|isa| isa.name()).collect();
+    let sets: Vec<&str> = engines::KINDS.iter().flat_map(|kind| (kind.here)()).collect();
     let sets = sets.join(", ").replace("cpu-", "");
     Finding::ok("processor", format!("{}, {}; {sets}", model(), counted(cores, "core")))
 }
