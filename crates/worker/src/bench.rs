@@ -10,7 +10,7 @@ use crate::evaluate::Evaluator;
 use crate::features;
 use crate::step::{FirstBlocks, Servers, compute};
 use planaria_data::{DataSet, Kind, Loader, Part};
-use planaria_learn::{Network, Runner, Settings};
+use planaria_learn::{Engine, Network, Settings, engines};
 use planaria_protocol::clock::Clock;
 use planaria_protocol::launch::Launch;
 use planaria_protocol::message::{HeldOut, Trouble};
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 /// What a worker computes with and on.
 pub struct Bench {
-    runner: Runner,
+    engine: Box<dyn Engine>,
     ahead: Ahead,
     validation: Option<Loader>,
     test: Option<Loader>,
@@ -48,7 +48,8 @@ impl Bench {
         let data = features::open(recipe, launch.size.threads as usize).map_err(data_trouble)?;
         same_data(launch, &data)?;
         let network = Network::of(recipe, launch.facts.input).map_err(Trouble::new)?;
-        let runner = Runner::new(network, Settings::of(recipe, launch.size.threads as usize));
+        let settings = Settings::of(recipe, launch.size.threads as usize);
+        let engine = engines::engine(network, settings);
         let (normalize, augment) = (&recipe.data.normalize, &recipe.data.augment);
         let loader = Loader::training(data.train, recipe.seed, normalize, augment);
         let cut = Cut { batch: recipe.train.batch, shards: recipe.train.shards };
@@ -58,7 +59,7 @@ impl Bench {
             part.map(|part| Loader::evaluation(part, normalize)).transpose().map_err(data_trouble)
         };
         Ok(Self {
-            runner,
+            engine,
             ahead,
             validation: held_out(data.validation)?,
             test: held_out(data.test)?,
@@ -71,8 +72,8 @@ impl Bench {
     }
 
     /// The engine.
-    pub fn runner(&self) -> &Runner {
-        &self.runner
+    pub fn engine(&self) -> &dyn Engine {
+        self.engine.as_ref()
     }
 
     /// Computes and pushes a task; nothing if its parameters are no longer there. Others may have
@@ -89,8 +90,8 @@ impl Bench {
             let began = clock.now();
             let cut = (self.shards, &mut self.first);
             let is_over = || board.is_past(task.step);
-            let runner = &mut self.runner;
-            let computed = compute(runner, servers, &parameters, &portion, cut, &is_over);
+            let engine = self.engine.as_mut();
+            let computed = compute(engine, servers, &parameters, &portion, cut, &is_over);
             let all = portion.shards.len().max(1);
             let examples = (portion.batch.ids.len() * computed / all) as u64;
             Computed { examples, began, ended: clock.now() }
@@ -114,12 +115,12 @@ impl Bench {
             loader.as_ref().ok_or_else(|| Trouble::new("there is no such held-out part"))?;
         let Some(parameters) = board.see(step) else { return Ok(None) };
         if self.predicts.replace(step) != Some(step) {
-            self.runner.forget();
+            self.engine.forget();
         }
         let weights = (&*parameters, state);
         let scores = self
             .evaluator
-            .score(&mut self.runner, weights, (loader, batch), self.classes)
+            .score(self.engine.as_mut(), weights, (loader, batch), self.classes)
             .map_err(data_trouble)?;
         serde_json::to_vec(&scores).map(Some).map_err(Trouble::new)
     }

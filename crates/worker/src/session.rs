@@ -247,7 +247,7 @@ impl<'scope, 'env> Session<'scope, 'env> {
     /// Connects to every server; a thread for each fills the board.
     fn connect(&mut self, mut shelves: Vec<Shelf>, bench: &Bench) -> Result<(), Trouble> {
         shelves.sort_by_key(|s| (s.blocks.start, s.blocks.end));
-        let network = bench.runner().network();
+        let network = bench.engine().network();
         let mail = self.mail.clone();
         let board = Board::new(network.parameter_count(), move |report| {
             mail.put(match report {
@@ -285,7 +285,7 @@ impl<'scope, 'env> Session<'scope, 'env> {
         }
         let servers = Servers::new(shelves, senders, self.mail.clone());
         self.hall = Some(Hall { servers, board, state });
-        let (engine, threads) = (bench.runner().engine(), bench.runner().threads());
+        let (engine, threads) = (bench.engine().name(), bench.engine().threads());
         let ready = FromWorker::Ready { engine: engine.to_owned(), threads: threads as u32 };
         self.links.tell(&ready, &[]);
         let generation = self.links.generation();
