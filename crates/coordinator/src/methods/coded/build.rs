@@ -67,7 +67,8 @@ fn with<E: Value>(
     let (parameters, state_values) = (parameters.len() as u64, state.len() as u64);
     let manifest = Manifest { parameters, state_values, slots: 0, ..manifest };
     let run = Box::new(run(session, settings, learner, has_kept));
-    Ok(Built { run, ranges: vec![0..parameters], manifest })
+    let ranges = std::iter::once(0..parameters).collect();
+    Ok(Built { run, ranges, manifest })
 }
 
 /// Gives the learner the weights to go on with: what was kept, where it is of the step that counts
