@@ -82,7 +82,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 
 /// Crates whose top-level modules still import each other in a circle. Only ever made shorter.
 const CYCLES_LEFT: &[&str] =
-    &["control", "coordinator", "data", "fleet", "protocol", "recipe", "sim", "worker"];
+    &["coordinator", "data", "fleet", "protocol", "recipe", "sim", "worker"];
 
 /// A file past about 500 lines wants two names; past this it does not get in.
 const FILE_LINES_MAX: usize = 600;
