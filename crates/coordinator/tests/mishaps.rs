@@ -9,6 +9,7 @@ use planaria_protocol::event::What;
 use planaria_protocol::message::{
     Agent, FromServer, FromWorker, Join, Kept, Source, ToServer, ToWorker, Trouble,
 };
+use planaria_protocol::methods::{self, sync};
 use planaria_protocol::state::State;
 use planaria_recipe::train::{Monitor, Train};
 use std::time::Duration;
@@ -140,9 +141,10 @@ fn joined(agent: Agent, kept: Option<Kept>) -> Input {
 /// Steps that a worker is given some shards of.
 fn leased(all: &[Action]) -> Vec<(u32, u64)> {
     let lease = |action: &Action| match action {
-        Action::ToWorker(worker, ToWorker::Lease { steps, .. }) => {
-            Some((*worker, steps.first_step))
-        }
+        Action::ToWorker(
+            worker,
+            ToWorker::Method(methods::Command::Sync(sync::Command::Lease { steps, .. })),
+        ) => Some((*worker, steps.first_step)),
         _ => None,
     };
     all.iter().filter_map(lease).collect()
@@ -264,7 +266,7 @@ fn if_everyone_is_late_they_are_let_in_anew_at_last() {
         let (worker, ticket) = revoked[0];
         let all = run.tell(Input::Worker(worker, FromWorker::Revoked { ticket }));
         let enters = |a: &Action| {
-            matches!(a, Action::ToWorker(0, ToWorker::Lease { enter: true, steps, .. })
+            matches!(a, Action::ToWorker(0, ToWorker::Method(methods::Command::Sync(sync::Command::Lease { enter: true, steps, .. })))
                 if steps.first_step == 0)
         };
         assert!(all.iter().any(enters), "it gets the parameters anew: {all:?}");

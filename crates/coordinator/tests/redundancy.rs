@@ -5,6 +5,7 @@ use planaria_coordinator::decide::course::Setup;
 use planaria_coordinator::decide::watch::Rule;
 use planaria_protocol::event::What;
 use planaria_protocol::message::{Agent, FromServer, FromWorker, Join, ToServer, ToWorker};
+use planaria_protocol::methods::{self, sync};
 use planaria_recipe::train::{Monitor, Train};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -73,8 +74,12 @@ impl Run {
         let counted = FromServer::Counted { step, loss_sum: 1.0, correct: 1, read };
         for worker in (0..self.workers).filter(|w| !self.silent.contains(w)).collect::<Vec<_>>() {
             let (busy_seconds, waiting_seconds) = (0.1, 0.0);
-            let pace =
-                FromWorker::Pace { step: step + 1, examples: 2, busy_seconds, waiting_seconds };
+            let pace = FromWorker::from(sync::Report::Pace {
+                step: step + 1,
+                examples: 2,
+                busy_seconds,
+                waiting_seconds,
+            });
             all.extend(self.tell(Input::Worker(worker, pace)));
         }
         all.extend(self.tell(Input::Server(0, counted, vec![])));
@@ -117,7 +122,12 @@ fn joined(agent: Agent) -> Input {
 fn leased(all: &[Action], step: u64) -> BTreeMap<u32, Vec<(u32, u32)>> {
     let mut leased: BTreeMap<u32, Vec<(u32, u32)>> = BTreeMap::new();
     for action in all {
-        if let Action::ToWorker(worker, ToWorker::Lease { steps, shards, .. }) = action
+        if let Action::ToWorker(
+            worker,
+            ToWorker::Method(methods::Command::Sync(sync::Command::Lease {
+                steps, shards, ..
+            })),
+        ) = action
             && steps.steps().contains(&step)
         {
             leased.entry(*worker).or_default().push((shards.start, shards.end));

@@ -9,7 +9,8 @@
 //! - [`local`]: processes on this machine; [`keeper`]: around each of a user's script,
 //!   [`rendezvous`]: where those of Horovod meet
 //! - [`yard`]: both, used alike; [`pool`]: the machines of a run
-//! - [`provider`]: where machines come from; [`providers`]: those there are
+//! - [`provider`]: where machines come from; [`providers`]: those there are; [`finding`]: what they
+//!   need here
 //! - [`channel`] and [`host`]: what is on a machine, and how it is talked to; [`program`]: what goes
 //!   there; [`setup`]: what is done there first
 //! - [`files`]: a script's, to machines and back; [`sockets`]: a machine's
@@ -17,6 +18,7 @@
 pub mod channel;
 pub mod ending;
 pub mod files;
+pub mod finding;
 pub mod host;
 pub mod keeper;
 pub mod local;

@@ -40,6 +40,20 @@ pub struct Machine {
     pub handle: String,
     /// Groups it belongs to, besides `all`: for set-up steps, and for placing servers.
     pub groups: Vec<String>,
+    /// Which of the pool's providers it comes from, where it has several.
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub supply: usize,
+}
+
+impl Machine {
+    /// Of the pool's only provider, or its first.
+    pub fn new(name: impl Into<String>, handle: impl Into<String>, groups: Vec<String>) -> Self {
+        Self { name: name.into(), handle: handle.into(), groups, supply: 0 }
+    }
+}
+
+fn is_first(supply: &usize) -> bool {
+    *supply == 0
 }
 
 /// What became of a command on a machine.
@@ -72,7 +86,7 @@ pub const LOOPBACK: &str = "127.0.0.1";
 /// Where machines come from. Calls wait, but never for longer than they say; any may come from any
 /// thread, and several at a time for different machines.
 pub trait Provider: Send + Sync {
-    /// `ssh`, `docker`…
+    /// As recipes write it.
     fn name(&self) -> &'static str;
 
     /// Whether machines could be had at all: the program or service it needs is there. Creates
@@ -123,15 +137,17 @@ pub trait Provider: Send + Sync {
         Ok(None)
     }
 
-    /// Whether its machines are this one, so that they and the controller reach each other over
-    /// loopback, which is there whatever becomes of other addresses.
-    fn is_here(&self) -> bool {
+    /// Whether a machine is this one, so that it and the controller reach each other over loopback,
+    /// which is there whatever becomes of other addresses.
+    fn is_here(&self, machine: &Machine) -> bool {
+        let _ = machine;
         false
     }
 
     /// Whether nothing is left of a machine whose host has taken its leave, so that it need not be
     /// destroyed.
-    fn leaves_with_host(&self) -> bool {
+    fn leaves_with_host(&self, machine: &Machine) -> bool {
+        let _ = machine;
         false
     }
 

@@ -5,9 +5,9 @@
 //!
 //! # Layout
 //! - [`message`]: what coordinator, servers, workers and consoles say to each other
-//! - [`coded`]: the same for coded runs, and their numbers; [`blocks`]: their rows, on links of their
-//!   own
-//! - [`event`]: what happens in a run, as `events.jsonl` keeps it
+//! - [`methods`]: what only processes of one training method say, and numbers of coded runs;
+//!   [`blocks`]: a coded run's rows, on links of their own
+//! - [`event`]: what happens in a run; [`journal`]: the file `events.jsonl` that keeps it
 //! - [`launch`]: what a process is told when it is started
 //! - [`clock`]: time, as it is passed in
 //! - [`state`]: how far a run has come, as checkpoints keep it
@@ -18,7 +18,7 @@
 //! - [`parcel`]: files of a checkpoint, on links of their own
 //! - [`weather`]: frames that are lost on purpose
 //! - [`secret`], [`bytes`], [`error`]: what all of these use
-//! - [`checkpoint`]: parts, manifests and the folder of them; [`durable`]: files that survive
+//! - [`checkpoint`]: parts, manifests and the folder of them
 
 mod agent;
 pub mod auth;
@@ -26,15 +26,15 @@ pub mod blocks;
 pub mod bytes;
 pub mod checkpoint;
 pub mod clock;
-pub mod coded;
-pub mod durable;
 pub mod error;
 pub mod event;
 pub mod frame;
+pub mod journal;
 pub mod launch;
 pub mod link;
 pub mod listen;
 pub mod message;
+pub mod methods;
 mod outbox;
 pub mod parcel;
 pub mod passport;
@@ -52,4 +52,5 @@ pub mod weather;
 pub use error::Error;
 pub use link::{Incoming, Receiver, Sender, accept, connect};
 pub use passport::Passport;
+pub use planaria_store::durable;
 pub use secret::Secret;

@@ -1,10 +1,12 @@
 //! What processes say to each other.
 //!
 //! Every link begins with [`Join`]. After it the coordinator speaks [`ToWorker`], [`ToServer`] or
-//! [`ToConsole`], and hears [`FromWorker`], [`FromServer`] or [`FromConsole`]; workers and servers
-//! speak [`Push`] and [`Pull`] over links of their own, so that control never waits behind tensors.
-//! A server whose machine does not have the run's folder sends [parcels](crate::parcel) over one
-//! more, and a worker of a coded run gets its [rows](crate::blocks) over one.
+//! [`ToConsole`], and hears [`FromWorker`], [`FromServer`] or [`FromConsole`]. Messages between it and
+//! a worker are an envelope that all training methods share, with each [method's](methods) own
+//! payload inside. Workers and servers speak [`Push`] and [`Pull`] over links of their own, so that
+//! control never waits behind tensors. A server whose machine does not have the run's folder sends
+//! [parcels](crate::parcel) over one more, and a worker of a coded run gets its
+//! [rows](crate::blocks) over one.
 //!
 //! A message may be followed by *bulk*: raw little-endian bytes whose meaning its comment gives.
 //! Messages of every step have no lists of their own (those are bulk), so that reading them
@@ -13,14 +15,14 @@
 
 pub use crate::agent::Agent;
 
-use crate::coded::{FromCoded, ToCoded};
 use crate::event::Event;
+use crate::methods;
 use planaria_numerics::digest::Digest;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
 /// Version of everything on the wire; both sides must have the same.
-pub const VERSION: u16 = 5;
+pub const VERSION: u16 = 6;
 
 /// First message of whoever connects.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -145,42 +147,25 @@ impl std::fmt::Display for HeldOut {
     }
 }
 
-/// From the coordinator to a worker.
+/// From the coordinator to a worker: what every method shares, and what its own method says.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum ToWorker {
-    /// All servers are there: connect to them and get ready.
-    Begin { servers: Vec<Shelf> },
-    /// Leases: compute these shards of these steps. Several leases may be of the same step.
-    Lease {
-        /// The steps, each as soon as its parameters are there.
-        steps: Steps,
-        /// The shards of each.
-        shards: Range<u32>,
-        /// Whether the worker has first to enter, at the first of the steps: pull the parameters,
-        /// say their hashes (`Holds`) and wait for `Entered`.
-        enter: bool,
-    },
-    /// The parameters after `step` steps that the worker holds are the run's: compute.
-    Entered {
-        /// Steps done.
-        step: u64,
-    },
-    /// Forget all leases: others have them. Stop following the servers, and say `Revoked`.
-    Revoke {
-        /// Comes back in the answer.
-        ticket: u64,
-    },
+    /// What workers of its method are told; bulk as that says.
+    Method(methods::Command),
     /// Score the parameters after `step` steps on these batches of a held-out part.
     Evaluate {
         part: HeldOut,
         step: u64,
         /// Batches of [`EVALUATION_BATCH`] examples.
         batches: Range<u64>,
-        /// Whether the worker has first to enter, as for a lease.
+        /// Whether the worker has first to enter, where its method lets workers enter.
         enter: bool,
     },
-    /// Something of a coded run; bulk as it says.
-    Coded(ToCoded),
+    /// Forget what was ordered: others have it. Say `Revoked`.
+    Revoke {
+        /// Comes back in the answer.
+        ticket: u64,
+    },
     /// End all links and join again.
     Rejoin,
     /// The coordinator lives.
@@ -194,25 +179,17 @@ pub enum ToWorker {
 /// Examples scored at a time. Scores are added up batch by batch, so it is part of the arithmetic.
 pub const EVALUATION_BATCH: usize = 256;
 
-/// From a worker to the coordinator.
+/// From a worker to the coordinator: what every method shares, and what its own method says.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum FromWorker {
-    /// Connected to all servers, data opened.
+    /// What workers of its method say; bulk as that says.
+    Method(methods::Report),
+    /// It has all it needs to compute.
     Ready {
         /// Engine and instruction set.
         engine: String,
         /// Threads that compute.
         threads: u32,
-    },
-    /// A lease was worked off.
-    Pace {
-        /// The step after its last.
-        step: u64,
-        examples: u64,
-        /// Seconds of computing.
-        busy_seconds: f64,
-        /// Seconds of waiting for parameters, data or leases.
-        waiting_seconds: f64,
     },
     /// Scores of one batch of a held-out part; the bulk is JSON of `planaria_learn::Scores`.
     Evaluated {
@@ -221,29 +198,10 @@ pub enum FromWorker {
         step: u64,
         batch: u64,
     },
-    /// Entering: the SHA-256 of the parameters after `step` steps as it holds them, by server.
-    Holds {
-        /// Steps done.
-        step: u64,
-        /// Of each server's blocks, in the order of servers.
-        sha256: Vec<Sha256>,
-    },
-    /// All leases are forgotten.
+    /// All that was ordered is forgotten.
     Revoked {
         /// As in the order.
         ticket: u64,
-    },
-    /// It missed the parameters after `step` steps, and must enter again.
-    Behind {
-        /// Steps done.
-        step: u64,
-    },
-    /// Something of a coded run; bulk as it says.
-    Coded(FromCoded),
-    /// Its link to a server has ended.
-    Cut {
-        server: u32,
-        why: String,
     },
     Alive,
     /// It cannot go on.

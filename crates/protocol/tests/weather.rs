@@ -2,6 +2,7 @@
 //! one test after another.
 
 use planaria_protocol::message::{FromWorker, Weather};
+use planaria_protocol::methods::sync;
 use planaria_protocol::{Error, Passport, Receiver, Secret, Sender, accept, connect, weather};
 use std::net::TcpListener;
 use std::thread;
@@ -30,7 +31,7 @@ fn at(seconds: u64) -> Duration {
 }
 
 fn behind(step: u64) -> FromWorker {
-    FromWorker::Behind { step }
+    FromWorker::from(sync::Report::Behind { step })
 }
 
 /// Frames that arrive in order before a gap ends the link.

@@ -49,6 +49,7 @@ mod source;
 mod suggest;
 pub mod table;
 pub mod train;
+pub mod words;
 mod yaml;
 
 pub use diagnostic::{Diagnostic, Diagnostics, Finding};

@@ -37,6 +37,14 @@ impl Node {
         self.entry(key).map(|e| &e.value)
     }
 
+    /// An item of a list.
+    pub fn item(&self, number: usize) -> Option<&Node> {
+        match &self.kind {
+            Kind::Seq(items) => items.get(number),
+            _ => None,
+        }
+    }
+
     /// Key and value.
     pub fn entry(&self, key: &str) -> Option<&Entry> {
         match &self.kind {
@@ -158,6 +166,11 @@ fn listed(path: &[String]) -> Option<String> {
     let (word, number, rest) = match path {
         [setup, number, rest @ ..] if setup == "setup" => ("step", number, rest),
         [pool, hosts, number, rest @ ..] if pool == "pool" && hosts == "hosts" => {
+            ("host", number, rest)
+        }
+        [pool, more, _, hosts, number, rest @ ..]
+            if pool == "pool" && more == "more" && hosts == "hosts" =>
+        {
             ("host", number, rest)
         }
         _ => return None,

@@ -9,7 +9,7 @@ mod pool;
 mod script;
 mod setup;
 mod table;
-mod text;
+pub(crate) mod text;
 
 use crate::diagnostic::{Finding, quoted};
 use crate::model::Layer;
@@ -27,7 +27,9 @@ pub(crate) fn check(recipe: &Recipe, tree: &Node) -> Vec<Finding> {
     name(&recipe.name, &mut found);
     pool::check(&recipe.pool, tree, &mut found);
     if !recipe.setup.is_empty() && pool::lacks_machines(&recipe.pool, tree) {
-        let message = "`setup` is for machines, but `provider: local` has none of its own";
+        let name = recipe.pool.supply.provider.name();
+        let message =
+            format!("`setup` is for machines, but `provider: {name}` has none of its own");
         let hint = "add `machines: 1` to `pool` to set this one up, or leave `setup` out";
         found.push(Finding::new("setup", message).hint(hint));
     }

@@ -1,6 +1,7 @@
 //! Pools and their set-up: what is read, what is refused and where, and what is written again.
 
-use planaria_recipe::pool::{HostKeys, Provider};
+use planaria_recipe::pool::Provider;
+use planaria_recipe::pool::providers::ssh::HostKeys;
 use planaria_recipe::setup::{Action, Whence};
 use planaria_recipe::{DataFacts, Shape, Source, to_yaml};
 
@@ -38,9 +39,11 @@ fn a_whole_recipe_is_read_and_written_again() {
     let source = Source::parse("r.yaml", WHOLE.as_bytes(), &[]).unwrap_or_else(|d| panic!("{d}"));
     let recipe = source.recipe();
     let pool = &recipe.pool;
-    assert_eq!((pool.provider, pool.machine_count(), pool.slot_count()), (Provider::Ssh, 2, 3));
-    assert_eq!((pool.ssh.host_keys, pool.ssh.connect_seconds), (HostKeys::AcceptNew, 5));
-    let hosts: Vec<_> = pool.hosts.iter().map(|host| host.spelled_out().unwrap()).collect();
+    assert_eq!((pool.machine_count(), pool.slot_count()), (2, 3));
+    let Provider::Ssh(settings) = &pool.supply.provider else { panic!("{pool:?}") };
+    let ssh = &settings.ssh;
+    assert_eq!((ssh.host_keys, ssh.connect_seconds), (HostKeys::AcceptNew, 5));
+    let hosts: Vec<_> = settings.hosts.iter().map(|host| host.spelled_out().unwrap()).collect();
     assert_eq!(
         hosts.iter().map(|h| &*h.name).collect::<Vec<_>>(),
         ["node1", "10.0.0.3-2222", "node2"]
@@ -134,6 +137,34 @@ fn providers_have_options_of_their_own() {
         "1:58 `pool.ssh.connect_seconds` must be a whole number from 1 to 300, but is 0",
     );
     check("hosts: [a]", "1:1 unknown key `hosts` // `hosts` belongs in `pool`");
+}
+
+#[test]
+fn a_pool_has_machines_of_several_providers() {
+    let text = format!(
+        "name: a\npool: {{provider: ssh, hosts: [a, b], workers: 8, more: [{{provider: docker, machines: 2, image: x}}]}}\n{REST}"
+    );
+    let source = Source::parse("r.yaml", text.as_bytes(), &[]).unwrap_or_else(|d| panic!("{d}"));
+    let pool = &source.recipe().pool;
+    assert_eq!((pool.machine_count(), pool.slot_count(), pool.machines_max()), (4, 2, 1024));
+    let resolved = to_yaml(source.recipe());
+    let again = Source::parse("r.yaml", resolved.as_bytes(), &[]);
+    assert_eq!(again.unwrap_or_else(|d| panic!("{d}\n{resolved}")).recipe(), source.recipe());
+    check("pool: {workers: 2, more: [{provider: docker, machines: 2}]}", "");
+    check(
+        "pool: {more: [{provider: docker}, {provider: ssh, hosts: [a, a], image: x}]}",
+        "1:26 `pool.more.0` does not say how many machines it has // add `machines: 2`, say\n\
+         1:62 host 2 has the name of host 1, `a` // give one of them another `name`\n\
+         1:73 `pool.more.1.image` belongs to `provider: docker`, but the provider is `ssh` // write `provider: docker`, or leave `image` out",
+    );
+    check(
+        "pool: {more: [{provider: docker, machines: 2, workers: 3}]}",
+        "1:47 unknown key `workers` in `pool.more.0` // `workers` belongs in `pool`",
+    );
+    check(
+        "pool: {provider: ssh, hosts: [{name: a, groups: [server]}], more: [{provider: docker, machines: 1}]}",
+        "",
+    );
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Hostile input never panics, and what is written reads back the same.
 
 use planaria_recipe::model::*;
+use planaria_recipe::pool::providers::ssh;
 use planaria_recipe::pool::*;
 use planaria_recipe::sections::*;
 use planaria_recipe::setup::*;
@@ -404,12 +405,14 @@ fn step() -> impl Strategy<Value = Step> {
 
 fn pool() -> impl Strategy<Value = Pool> {
     let hosts = proptest::collection::btree_set("[a-z0-9][a-z0-9.-]{0,9}", 1..4);
-    let hosts = hosts.prop_map(|names| names.into_iter().map(HostEntry::Short).collect());
+    let hosts = hosts.prop_map(|names| names.into_iter().map(ssh::HostEntry::Short).collect());
     let (slots, servers) = (option::of(64usize..99), option::of(1usize..4));
     (hosts, 1usize..64, slots, servers).prop_map(|(hosts, workers, slots, servers)| Pool {
-        provider: Provider::Ssh,
+        supply: Supply {
+            provider: Provider::Ssh(ssh::Settings { hosts, ..ssh::Settings::default() }),
+            machines: None,
+        },
         workers: Workers::Count(workers),
-        hosts,
         slots,
         servers,
         ..Pool::default()

@@ -9,6 +9,7 @@ use planaria_coordinator::decide::cluster::{Action, Cluster, Config, Decision, I
 use planaria_coordinator::decide::course::Setup;
 use planaria_coordinator::decide::watch::Rule;
 use planaria_protocol::message::{Agent, FromServer, FromWorker, Join, ToServer, ToWorker};
+use planaria_protocol::methods::{self, sync};
 use planaria_recipe::train::{Monitor, Train};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -155,19 +156,27 @@ impl Stage {
             }
             Action::ToServer(server, ToServer::Save { step, .. }) => self.saved(server, step),
             Action::Save(step) => (0..SERVERS).for_each(|server| self.saved(server, step)),
-            Action::ToWorker(worker, ToWorker::Begin { .. }) => {
+            Action::ToWorker(
+                worker,
+                ToWorker::Method(methods::Command::Sync(sync::Command::Begin { .. })),
+            ) => {
                 self.inputs.push_back(Input::Worker(worker, ready));
             }
-            Action::ToWorker(worker, ToWorker::Lease { steps, enter, .. }) => {
+            Action::ToWorker(
+                worker,
+                ToWorker::Method(methods::Command::Sync(sync::Command::Lease {
+                    steps, enter, ..
+                })),
+            ) => {
                 if enter {
                     self.enter(worker, steps.first_step);
                 }
-                let pace = FromWorker::Pace {
+                let pace = FromWorker::from(sync::Report::Pace {
                     step: steps.steps().end,
                     examples: steps.steps().end - steps.first_step,
                     busy_seconds: 0.01,
                     waiting_seconds: 0.0,
-                };
+                });
                 self.inputs.push_back(Input::Worker(worker, pace));
             }
             Action::ToWorker(worker, ToWorker::Revoke { ticket }) => {
@@ -189,7 +198,10 @@ impl Stage {
 
     fn enter(&mut self, worker: u32, step: u64) {
         let sha256 = vec![[0; 32]; SERVERS as usize];
-        self.inputs.push_back(Input::Worker(worker, FromWorker::Holds { step, sha256 }));
+        self.inputs.push_back(Input::Worker(
+            worker,
+            FromWorker::from(sync::Report::Holds { step, sha256 }),
+        ));
         for server in 0..SERVERS {
             let pulled = FromServer::Pulled { worker, step, sha256: [0; 32] };
             self.inputs.push_back(Input::Server(server, pulled, Vec::new()));

@@ -4,6 +4,7 @@ mod support;
 
 use planaria_protocol::bytes;
 use planaria_protocol::message::{Agent, FromWorker, HeldOut, Pull, Push, ToWorker};
+use planaria_protocol::methods::{self, sync};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use support::{TestClock, World, enter, follow, pushed};
@@ -17,20 +18,26 @@ fn it_enters_with_the_hashes_works_its_leases_and_takes_up_extra_ones() {
     boss.lease(3..5, 0..2, true);
     follow(&shops, 3);
     let sha256 = shops.iter().map(|shop| shop.hash(3)).collect();
-    assert_eq!(boss.hear(), FromWorker::Holds { step: 3, sha256 });
+    assert_eq!(boss.hear(), FromWorker::from(sync::Report::Holds { step: 3, sha256 }));
     assert!(shops.iter().all(|shop| shop.is_quiet()), "it computes before it has entered");
-    boss.order(ToWorker::Entered { step: 3 });
+    boss.order(ToWorker::from(sync::Command::Entered { step: 3 }));
     pushed(&shops, 3, 0..2);
     shops.iter().for_each(|shop| shop.hand_out(4));
     pushed(&shops, 4, 0..2);
-    assert!(matches!(boss.hear(), FromWorker::Pace { step: 5, examples: 16, .. }));
+    assert!(matches!(
+        boss.hear(),
+        FromWorker::Method(methods::Report::Sync(sync::Report::Pace { step: 5, examples: 16, .. }))
+    ));
     // Shards of one that was lost: of a step that it has done its own of, and of its next.
     boss.lease(5..6, 0..2, false);
     boss.lease(4..6, 2..4, false);
     pushed(&shops, 4, 2..4);
     // Of one whose successor's parameters are there nobody needs anything.
     boss.lease(3..4, 2..4, false);
-    assert!(matches!(boss.hear(), FromWorker::Pace { step: 4, .. }));
+    assert!(matches!(
+        boss.hear(),
+        FromWorker::Method(methods::Report::Sync(sync::Report::Pace { step: 4, .. }))
+    ));
     shops.iter().for_each(|shop| shop.hand_out(5));
     pushed(&shops, 5, 0..2);
     pushed(&shops, 5, 2..4);
@@ -59,15 +66,21 @@ fn it_is_revoked_and_enters_again_whatever_is_still_on_its_way() {
     boss.lease(6..7, 0..4, true);
     enter(&mut boss, &shops, 6);
     pushed(&shops, 6, 0..4);
-    assert!(matches!(boss.hear(), FromWorker::Pace { step: 7, examples: 24, .. }));
+    assert!(matches!(
+        boss.hear(),
+        FromWorker::Method(methods::Report::Sync(sync::Report::Pace { step: 7, examples: 24, .. }))
+    ));
     // Behind again: a server has none of it any more.
     boss.lease(9..10, 0..2, true);
     for shop in &shops {
         assert_eq!(shop.hear(), (Push::Follow { step: 9 }, 0));
         shop.sender.send(&Pull::Gone { step: 9 }).unwrap();
     }
-    assert!(matches!(boss.hear(), FromWorker::Pace { step: 10, examples: 0, .. }));
-    assert_eq!(boss.hear(), FromWorker::Behind { step: 9 });
+    assert!(matches!(
+        boss.hear(),
+        FromWorker::Method(methods::Report::Sync(sync::Report::Pace { step: 10, examples: 0, .. }))
+    ));
+    assert_eq!(boss.hear(), FromWorker::from(sync::Report::Behind { step: 9 }));
     boss.order(ToWorker::Finish);
     boss.drain();
     assert_eq!(world.end(), Ok(()));
@@ -99,7 +112,9 @@ fn a_server_that_is_lost_is_told_of_and_the_worker_joins_again() {
     enter(&mut boss, &shops, 3);
     shops[1].sender.close();
     match boss.hear() {
-        FromWorker::Cut { server, .. } => assert_eq!(server, 1),
+        FromWorker::Method(methods::Report::Sync(sync::Report::Cut { server, .. })) => {
+            assert_eq!(server, 1)
+        }
         other => panic!("{other:?}"),
     }
     // Nobody says anything, so it joins again by itself.
@@ -125,7 +140,7 @@ fn a_coordinator_that_comes_back_has_a_generation_that_servers_may_reach_later()
     boss.sender.close();
     let mut boss = world.boss();
     assert_eq!(boss.sender.generation(), 2);
-    boss.order(ToWorker::Begin { servers: world.shelves() });
+    boss.order(ToWorker::from(sync::Command::Begin { servers: world.shelves() }));
     for _ in 0..2 {
         assert_eq!(boss.hear_all(), FromWorker::Alive, "it waits for the servers, and lives");
     }
@@ -175,7 +190,7 @@ fn without_a_coordinator_it_ends_after_a_while() {
     world.launch.coordinator = Some(gone.local_addr().unwrap().to_string());
     drop(gone);
     let clock = TestClock::new(100);
-    let ended = planaria_worker::run::run(&world.launch, 0, &clock, Arc::new(|_: &str| {}));
+    let ended = planaria_worker::methods::run(&world.launch, 0, &clock, Arc::new(|_: &str| {}));
     let message = ended.unwrap_err().message;
     assert!(message.starts_with("no word from a coordinator at 127.0.0.1"), "{message}");
 }

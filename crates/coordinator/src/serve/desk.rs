@@ -203,7 +203,7 @@ impl Desk {
             }
             Action::ToCoded(worker, message, bulk) => {
                 if let Some(link) = self.links.get(&Agent::Worker(worker)) {
-                    let _ = link.sender.send_with(&ToWorker::Coded(message), &bulk);
+                    let _ = link.sender.send_with(&ToWorker::from(message), &bulk);
                 }
             }
             Action::KeepWeights(step, weights) => shell.keep_weights(step, &weights),

@@ -7,6 +7,7 @@ use planaria_protocol::link::{Receiver, Sender};
 use planaria_protocol::message::{
     Agent, FromConsole, FromServer, FromWorker, Join, Trouble, Weather,
 };
+use planaria_protocol::methods::Report;
 use planaria_protocol::{Error, bytes};
 use std::sync::mpsc::SyncSender;
 
@@ -75,7 +76,9 @@ fn read_worker(
                     }
                 }
             }
-            FromWorker::Coded(said) => Input::Coded(worker, said, link.bulk_vec(CODED_BYTES_MAX)?),
+            FromWorker::Method(Report::Coded(said)) => {
+                Input::Coded(worker, said, link.bulk_vec(CODED_BYTES_MAX)?)
+            }
             said => Input::Worker(worker, said),
         };
         if post.send(Mail::Said(number, Agent::Worker(worker), input)).is_err() {

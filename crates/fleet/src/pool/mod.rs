@@ -277,8 +277,8 @@ impl Pool {
             }
             std::thread::park_timeout(LOOK_EVERY);
         }
-        let leaves = self.means.provider.leaves_with_host();
         for live in std::mem::take(&mut self.live).into_values() {
+            let leaves = self.means.provider.leaves_with_host(&live.machine);
             if leaves && live.remote.has_said_bye() {
                 let mut resources = self.resources.lock().expect("no thread panics with them");
                 // It is asked for once more otherwise, which is no error.

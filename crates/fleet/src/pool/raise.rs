@@ -220,7 +220,8 @@ impl Raising {
     fn route(&self, remote: &Remote) -> Result<Route, Fault> {
         let Means { provider, run, addresses, port, .. } = &*self.means;
         let (name, hello) = (&self.machine.name, &remote.hello);
-        let is_near = provider.is_here() || hello.controller.as_deref() == Some(LOOPBACK);
+        let is_near =
+            provider.is_here(&self.machine) || hello.controller.as_deref() == Some(LOOPBACK);
         let near = is_near.then(|| LOOPBACK.to_owned());
         let mut candidates: Vec<String> = near.into_iter().chain(addresses.clone()).collect();
         candidates.extend(hello.controller.clone().filter(|address| !candidates.contains(address)));
@@ -247,7 +248,7 @@ impl Raising {
         };
         let way = if via.is_some() { ", through a tunnel" } else { "" };
         let what = format!("{} cores, {} GiB{way}", hello.cores, hello.memory_bytes >> 30);
-        let own = hello.addresses.first().filter(|_| !provider.is_here());
+        let own = hello.addresses.first().filter(|_| !provider.is_here(&self.machine));
         let own = own.map_or(LOOPBACK, String::as_str);
         let (machine, folder, cores) = (name.clone(), hello.folder.clone(), hello.cores);
         Ok(Route { machine, controller, via, advertise: bracketed(own), folder, cores, what })

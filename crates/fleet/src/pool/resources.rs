@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     fn machine(name: &str) -> Machine {
-        Machine { name: name.into(), handle: format!("lab@{name}"), groups: vec!["big".into()] }
+        Machine::new(name, format!("lab@{name}"), vec!["big".into()])
     }
 
     #[test]

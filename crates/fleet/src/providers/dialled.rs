@@ -131,7 +131,7 @@ impl Provider for Dialled {
         Ok(Vec::new())
     }
 
-    fn leaves_with_host(&self) -> bool {
+    fn leaves_with_host(&self, _machine: &Machine) -> bool {
         true
     }
 

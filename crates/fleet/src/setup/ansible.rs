@@ -112,10 +112,8 @@ mod tests {
 
     #[test]
     fn inventories_name_groups() {
-        let machine = |name: &str, groups: &[&str]| Machine {
-            name: name.into(),
-            handle: name.into(),
-            groups: groups.iter().map(|g| (*g).to_owned()).collect(),
+        let machine = |name: &str, groups: &[&str]| {
+            Machine::new(name, name, groups.iter().map(|g| (*g).to_owned()).collect())
         };
         let machines = [
             (machine("node1", &[]), "ansible_host=10.0.0.1".to_owned()),

@@ -64,7 +64,7 @@ impl Place {
         let setup = Setup::prepare(steps).unwrap();
         let mut log = Vec::new();
         let groups = groups.iter().map(|g| (*g).to_owned()).collect();
-        let machine = Machine { name: "node1".into(), handle: "node1".into(), groups };
+        let machine = Machine::new("node1", "node1", groups);
         let machines = [(machine.clone(), "ansible_connection=local".to_owned())];
         let folder = self.at("here");
         let program = self.at("bin/ansible-playbook").display().to_string();
@@ -433,7 +433,7 @@ fn playbooks_are_played_from_here_once() {
 fn one_that_is_given_up_waits_for_nothing() {
     let setup = Setup::prepare(&[Step { retries: Some(9), ..run("false") }]).unwrap();
     let mut place = Place::new();
-    let machine = Machine { name: "node1".into(), handle: "node1".into(), groups: Vec::new() };
+    let machine = Machine::new("node1", "node1", Vec::new());
     let asked = Cell::new(0);
     let is_cancelled = || asked.replace(asked.get() + 1) > 2;
     let job = Job {
@@ -455,7 +455,7 @@ fn many_machines_are_set_up_at_the_same_time() {
     std::thread::scope(|scope| {
         let apply = || {
             let mut place = Place::new();
-            let machine = Machine { name: "n".into(), handle: "n".into(), groups: Vec::new() };
+            let machine = Machine::new("n", "n", Vec::new());
             let job = Job {
                 run: &Tag::new("r1").unwrap(),
                 machine: &machine,

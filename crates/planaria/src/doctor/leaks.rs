@@ -1,17 +1,19 @@
 //! What providers still hold for runs that nobody is at work on.
 //!
-//! Owns where is looked: the runs of a folder, this machine, its Docker engine, and the hosts and
-//! engines that the recipes of those runs name. What belongs to a live run is no leak; nor is what a
+//! Owns where is looked: the runs of a folder, the places that the recipes of those runs name, and
+//! those that providers always look at. What belongs to a live run is no leak; nor is what a
 //! host is at work on, which may be for a run of another folder or user.
 
-use crate::cluster::providers;
-use crate::failure::{Failure, Result};
-use crate::holdings::{self, Errand, Holding, Kept, errands};
-use crate::run_dir::history::{self, History, Standing};
-use crate::run_dir::lock::Holder;
-use crate::run_dir::run_id;
-use planaria_fleet::provider::{Fault, Leak, Provider, Tag, is_name};
-use planaria_recipe::pool::{self, Pool};
+use planaria_control::cluster::detached;
+use planaria_control::holdings::{self, Errand, Holding, Kept, errands};
+use planaria_fleet::provider::{self, Fault, Leak, Tag, is_name};
+use planaria_fleet::providers::{self, Purpose};
+use planaria_recipe::pool::{Pool, Provider};
+use planaria_runs::failure::{Failure, Result};
+use planaria_runs::history::Standing;
+use planaria_runs::run_dir;
+use planaria_runs::run_dir::lock::Holder;
+use planaria_runs::run_dir::run_id;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -57,13 +59,13 @@ enum Source {
     /// It is written down in this run's folder.
     Run(PathBuf),
     /// Only its provider knows it.
-    Provider(Arc<dyn Provider>, Leak),
+    Provider(Arc<dyn provider::Provider>, Leak),
 }
 
 /// Looks everywhere: where the runs of a folder may have left something, and where a recipe's pool
 /// is besides.
 pub fn look(dir: &Path, besides: Option<&Pool>) -> Result<Found> {
-    let folders = if dir.is_dir() { history::list(dir)? } else { Vec::new() };
+    let folders = if dir.is_dir() { run_dir::list(dir)? } else { Vec::new() };
     let mut found = Found::default();
     let mut pools: Vec<Pool> = besides.into_iter().cloned().collect();
     // Runs that live, and machines of those that do not.
@@ -144,7 +146,7 @@ pub fn fix(found: &mut Found, tell: &mut dyn FnMut(&str)) {
 }
 
 fn of_run(holding: &Holding, run: String) -> Left {
-    let state = History::read(&holding.folder).map(|history| history.state);
+    let state = detached::history(&holding.folder).map(|history| history.state);
     let state = state.map_or("its events cannot be read", Standing::text);
     Left {
         what: format!("run {} ({state}) holds {}", holding.folder.display(), holding.names()),
@@ -156,7 +158,7 @@ fn of_run(holding: &Holding, run: String) -> Left {
     }
 }
 
-fn of_provider(provider: &Arc<dyn Provider>, leak: Leak) -> Left {
+fn of_provider(provider: &Arc<dyn provider::Provider>, leak: Leak) -> Left {
     Left {
         run: leak.run.clone(),
         what: format!("{}: {}", provider.name(), leak.what),
@@ -170,7 +172,7 @@ fn of_provider(provider: &Arc<dyn Provider>, leak: Leak) -> Left {
 /// Somewhere that may hold something.
 struct Place {
     name: String,
-    provider: Arc<dyn Provider>,
+    provider: Arc<dyn provider::Provider>,
     /// Whether a recipe names it: then it is worth a word that it does not answer.
     is_named: bool,
 }
@@ -178,7 +180,8 @@ struct Place {
 /// Asks all places that pools name, each once and all at the same time; and this machine.
 fn ask(pools: &[Pool]) -> Vec<(Place, Result<Vec<Leak>, Fault>)> {
     let places = places(pools);
-    let asked: Vec<Arc<dyn Provider>> = places.iter().map(|place| place.provider.clone()).collect();
+    let asked: Vec<Arc<dyn provider::Provider>> =
+        places.iter().map(|place| place.provider.clone()).collect();
     let mut answers = BTreeMap::new();
     errands::run(
         asked,
@@ -196,66 +199,41 @@ fn ask(pools: &[Pool]) -> Vec<(Place, Result<Vec<Leak>, Fault>)> {
 }
 
 fn places(pools: &[Pool]) -> Vec<Place> {
-    let mut alone: BTreeMap<String, (Pool, bool)> = BTreeMap::new();
-    let docker = Pool { provider: pool::Provider::Docker, ..Pool::default() };
-    for (pool, is_named) in [(&Pool::default(), false), (&docker, false)]
-        .into_iter()
-        .chain(pools.iter().map(|pool| (pool, pool.has_machines())))
-    {
-        for (name, pool) in apart(pool) {
-            alone.entry(name).or_insert((pool, false)).1 |= is_named;
-        }
-    }
-    let place = |(name, (pool, is_named)): (String, (Pool, bool))| {
-        // Settings that cannot be meant lead nowhere.
-        let provider = providers::of(&pool, None).ok()?;
-        let name = name.split('\n').next().unwrap_or_default().to_owned();
-        Some(Place { name, provider, is_named })
+    let mut found: BTreeMap<String, (providers::Place, bool)> = BTreeMap::new();
+    let mut add = |place: providers::Place, is_named: bool| {
+        found.entry(place.id.clone()).or_insert((place, false)).1 |= is_named;
     };
-    alone.into_iter().filter_map(place).collect()
-}
-
-/// A pool for each place of a pool that is asked by itself, so that one that does not answer hides
-/// no other. Under the same name is the same place; its first line is for people.
-fn apart(pool: &Pool) -> Vec<(String, Pool)> {
-    let bare = Pool { provider: pool.provider, ..Pool::default() };
-    match pool.provider {
-        pool::Provider::Local => vec![("local".into(), bare)],
-        pool::Provider::Docker => {
-            let socket = pool.docker.socket.as_ref();
-            let name = socket.map_or_else(|| "docker".into(), |at| format!("docker at {at}"));
-            vec![(name, Pool { docker: pool.docker.clone(), ..bare })]
-        }
-        pool::Provider::Ssh => {
-            let ssh = &pool.ssh;
-            let host = |entry: &pool::HostEntry| {
-                let host = entry.spelled_out().ok()?;
-                // However long somebody waits for it, it is the same.
-                let way = (&ssh.config, &ssh.known_hosts, ssh.host_keys);
-                let key = format!("{}\n{host:?} {way:?}", host.name);
-                Some((key, Pool { hosts: vec![entry.clone()], ssh: ssh.clone(), ..bare.clone() }))
-            };
-            pool.hosts.iter().filter_map(host).collect()
+    for place in Provider::all().iter().flat_map(providers::places) {
+        if place.is_always_asked {
+            add(place, false);
         }
     }
+    for supply in pools.iter().flat_map(Pool::supplies) {
+        for place in providers::places(&supply.provider) {
+            add(place, supply.has_machines());
+        }
+    }
+    let place = |(place, is_named): (providers::Place, bool)| {
+        // Settings that cannot be meant lead nowhere.
+        let provider = providers::make(&place.settings, Purpose::default()).ok()?;
+        Some(Place { name: place.name, provider, is_named })
+    };
+    found.into_values().filter_map(place).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use planaria_recipe::pool::HostEntry;
 
     #[test]
     fn every_place_is_asked_once() {
-        let ssh = |hosts: &[&str]| Pool {
-            provider: pool::Provider::Ssh,
-            hosts: hosts.iter().map(|host| HostEntry::Short((*host).into())).collect(),
-            ..Pool::default()
-        };
-        let docker =
-            pool::Docker { socket: Some("/run/other.sock".into()), ..pool::Docker::default() };
-        let other = Pool { provider: pool::Provider::Docker, docker, ..Pool::default() };
-        let pools = [ssh(&["a", "b"]), Pool::default(), ssh(&["b", "c"]), other];
+        let pool = |text: &str| serde_json::from_str::<Pool>(text).unwrap();
+        let pools = [
+            pool(r#"{"provider": "ssh", "hosts": ["a", "b"]}"#),
+            Pool::default(),
+            pool(r#"{"more": [{"provider": "ssh", "hosts": ["b", "c"]}]}"#),
+            pool(r#"{"provider": "docker", "docker": {"socket": "/run/other.sock"}}"#),
+        ];
         let places = places(&pools);
         let names: Vec<(&str, bool)> = places.iter().map(|p| (&*p.name, p.is_named)).collect();
         let expect = [

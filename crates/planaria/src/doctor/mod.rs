@@ -13,59 +13,7 @@ pub mod leaks;
 pub mod python;
 pub mod trial;
 
-use planaria_fleet::provider::Fault;
-use serde::Serialize;
-
-/// What was found about one thing, such as a provider.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Block {
-    /// What about: `ssh`.
-    pub name: String,
-    /// What was found, in this order.
-    pub findings: Vec<Finding>,
-}
-
-/// Something that works, or does not.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Finding {
-    pub what: String,
-    /// Whether it works.
-    pub works: bool,
-    /// What it is, or why it does not work.
-    pub said: String,
-    /// What to do about it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub remedy: Option<String>,
-}
-
-impl Finding {
-    /// Something that works.
-    pub fn ok(what: impl Into<String>, said: impl Into<String>) -> Self {
-        Self { what: what.into(), works: true, said: said.into(), remedy: None }
-    }
-
-    /// Something that does not, and what helps.
-    pub fn missing(
-        what: impl Into<String>,
-        said: impl Into<String>,
-        remedy: impl Into<String>,
-    ) -> Self {
-        let remedy = Some(remedy.into()).filter(|remedy| !remedy.is_empty());
-        Self { what: what.into(), works: false, said: said.into(), remedy }
-    }
-
-    /// A fault as a finding.
-    pub fn fault(what: impl Into<String>, fault: Fault) -> Self {
-        Self::missing(what, fault.what, fault.hint.unwrap_or_default())
-    }
-}
-
-impl Block {
-    /// Whether all of it works.
-    pub fn works(&self) -> bool {
-        self.findings.iter().all(|finding| finding.works)
-    }
-}
+pub use planaria_fleet::finding::{Block, Finding};
 
 /// As people read it: a name for each block, and below it what was found, in columns.
 pub fn text(blocks: &[Block]) -> String {

@@ -7,7 +7,6 @@ use planaria_fleet::host::tasks::user_home;
 use planaria_fleet::host::words::Outcome;
 use planaria_fleet::provider::Fault;
 use planaria_fleet::setup::{Command, Hands};
-use planaria_recipe::pool::Provider;
 use planaria_recipe::script::{Framework, Job};
 use std::time::Duration;
 
@@ -35,9 +34,7 @@ impl Question {
         }
         let python = match job.python().strip_prefix("~/") {
             // The script is at home where its user is, not in the machine's folder.
-            Some(rest) if job.pool.provider == Provider::Local => {
-                user_home().join(rest).display().to_string()
-            }
+            Some(rest) if job.pool.is_here() => user_home().join(rest).display().to_string(),
             _ => job.python(),
         };
         Some(Self { python, module: module(framework), needs_mpirun: framework == Framework::Mpi })
@@ -130,7 +127,7 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scripts::layout::tests::job;
+    use crate::commands::samples::job;
 
     fn question(keys: &str, framework: Framework) -> Option<Question> {
         let ssh = "pool: {provider: ssh, hosts: [h1]}";

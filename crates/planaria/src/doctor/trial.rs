@@ -5,24 +5,25 @@
 
 use super::python::Question;
 use super::{Block, Finding, here};
-use crate::clock;
-use crate::cluster::providers;
-use crate::failure::{Context, Result};
-use crate::holdings::errands;
-use crate::library::program;
-use crate::progress::Style;
-use crate::scripts::prepare::Prepared;
-use crate::traces::number::{bytes, counted};
+use planaria_control::cluster::pooling::failure;
+use planaria_control::holdings::errands;
+use planaria_control::program;
+use planaria_control::scripts::prepare::Prepared;
+use planaria_control::talk::Talk;
 use planaria_fleet::host::remote::Remote;
 use planaria_fleet::host::words::Hello;
 use planaria_fleet::pool::raise::DISK_BYTES_MIN;
 use planaria_fleet::program::Program;
 use planaria_fleet::provider::{Fault, Machine, Provider, Tag};
+use planaria_fleet::providers::{self, Purpose};
 use planaria_fleet::setup::Setup;
-use planaria_recipe::pool::{self, Pool};
+use planaria_recipe::pool::Pool;
 use planaria_recipe::script::Framework;
 use planaria_recipe::setup::Step;
 use planaria_recipe::{JobSource, Recipe};
+use planaria_runs::clock;
+use planaria_runs::failure::{Context, Result};
+use planaria_runs::number::{bytes, counted};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,7 +46,7 @@ pub fn recipe(recipe: &Recipe) -> Result<Block> {
 pub fn job(source: &JobSource) -> Result<Block> {
     let job = source.recipe();
     let mut findings = Vec::new();
-    let framework = match Prepared::new(source, Style::Quiet) {
+    let framework = match Prepared::new(source, Talk::QUIET) {
         Ok(prepared) => {
             let (framework, code) = (prepared.framework.as_str(), &prepared.code.parcel);
             let files = counted(code.files() as u64, "file");
@@ -90,7 +91,8 @@ fn machines(pool: &Pool, question: Option<Question>) -> Result<Vec<Finding>> {
     let path = path.canonicalize().unwrap_or(path);
     let program = Program::read(&path, crate::BUILD);
     let program = program.context(|| format!("cannot read `{}`", path.display()))?;
-    let provider = providers::of(pool, Some(&program))?;
+    let purpose = Purpose { program: Some(program.clone()), ..Purpose::default() };
+    let provider = providers::of(pool, &purpose).map_err(failure)?;
     if let Err(fault) = provider.check() {
         return Ok(vec![Finding::fault(provider.name(), fault)]);
     }
@@ -98,7 +100,7 @@ fn machines(pool: &Pool, question: Option<Question>) -> Result<Vec<Finding>> {
     let run = Tag::new(&format!("doctor-{stamp}-{}", std::process::id()));
     let run = run.expect("letters, digits and lines");
     // Hosts differ; of machines that are made, one is like the others.
-    let count = if pool.provider == pool::Provider::Ssh { pool.hosts.len() } else { 1 };
+    let count = pool.named().len().max(1);
     let planned = (0..count as u32).filter_map(|number| provider.plan(&run, number));
     let mut findings = attempts(planned.collect(), move |machine| {
         attempt(&provider, &run, machine, &program, question.as_ref())
@@ -133,11 +135,9 @@ fn verdict(pool: &Pool, findings: &[Finding]) -> Finding {
     let (good, all) = (findings.iter().filter(|one| one.works).count(), findings.len());
     // A script without machines of a pool has this one.
     let wanted = pool.machine_count().max(1);
-    let said = match pool.provider {
-        pool::Provider::Ssh => {
-            format!("{good} of {all} would work; the run has {wanted} at a time")
-        }
-        _ => format!("the run has {wanted}; one was tried"),
+    let said = match pool.named().is_empty() {
+        true => format!("the run has {wanted}; one was tried"),
+        false => format!("{good} of {all} would work; the run has {wanted} at a time"),
     };
     match good == all {
         true => Finding::ok("machines", said),

@@ -165,7 +165,7 @@ fn hanging_up_ends_the_host(bed: &Bed<'_>) {
     let machine = &planned(&*provider, &run, 1)[0];
     let host = raise(bed.program, &*provider, &run, machine);
     host.leave();
-    if provider.leaves_with_host() {
+    if provider.leaves_with_host(machine) {
         nothing_is_left(bed, &run);
     }
     provider.destroy(&run, machine).expect("destroyed");

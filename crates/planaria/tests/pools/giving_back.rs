@@ -145,7 +145,7 @@ fn commands_that_cannot_be_meant_are_refused() {
 fn doctor_says_what_works_here() {
     let desk = Desk::new(LOCAL);
     let (out, said) = desk.give(&["doctor"], 0);
-    for block in ["local\n", "\nssh\n", "\ndocker\n", "\nset-up tools\n"] {
+    for block in ["this machine\n", "\nssh\n", "\ndocker\n", "\nset-up tools\n"] {
         assert!(out.contains(block), "{out}");
     }
     assert!(out.contains("\n  ok       processor") && out.contains(" free in "), "{out}");

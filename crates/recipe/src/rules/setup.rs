@@ -65,9 +65,8 @@ impl At<'_> {
 }
 
 fn known_groups(pool: &Pool) -> Vec<String> {
-    let hosts = pool.hosts.iter().filter_map(|host| host.spelled_out().ok());
     let mut groups: Vec<String> = [ALL, WORKER, SERVER].map(str::to_owned).into();
-    groups.extend(hosts.flat_map(|host| host.groups));
+    groups.extend(pool.named().into_iter().flat_map(|machine| machine.groups));
     groups.sort();
     groups.dedup();
     groups

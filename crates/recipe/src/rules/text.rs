@@ -9,34 +9,34 @@ const HOST_BYTES_MAX: usize = 255;
 const USER_BYTES_MAX: usize = 64;
 
 /// Why this cannot be an address or the name of a host.
-pub(super) fn host(text: &str) -> Option<String> {
+pub(crate) fn host(text: &str) -> Option<String> {
     letters(text, HOST_BYTES_MAX, "-_.:%")
 }
 
 /// Why this cannot be a user.
-pub(super) fn user(text: &str) -> Option<String> {
+pub(crate) fn user(text: &str) -> Option<String> {
     letters(text, USER_BYTES_MAX, "-_.@+\\$")
 }
 
 /// Why this cannot be a list of hosts to go through.
-pub(super) fn jumps(text: &str) -> Option<String> {
+pub(crate) fn jumps(text: &str) -> Option<String> {
     letters(text, 1024, "-_.:%@[],").or_else(|| {
         text.split(',').any(str::is_empty).then(|| "has nothing between two commas".to_owned())
     })
 }
 
 /// Why this cannot be a reference to an image.
-pub(super) fn image(text: &str) -> Option<String> {
+pub(crate) fn image(text: &str) -> Option<String> {
     letters(text, HOST_BYTES_MAX, "-_.:/@")
 }
 
 /// Why this cannot be a path here.
-pub(super) fn path(text: &str) -> Option<String> {
+pub(crate) fn path(text: &str) -> Option<String> {
     common(text, PATH_BYTES_MAX)
 }
 
 /// Why this cannot be a path on a machine.
-pub(super) fn remote_path(text: &str) -> Option<String> {
+pub(crate) fn remote_path(text: &str) -> Option<String> {
     if let Some(why) = path(text) {
         return Some(why);
     }

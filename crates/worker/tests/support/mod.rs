@@ -6,6 +6,7 @@ use planaria_protocol::clock::Clock;
 use planaria_protocol::launch::{Facts, Launch, Size};
 use planaria_protocol::listen::{self, Listening};
 use planaria_protocol::message::{FromWorker, Join, Pull, Push, Shelf, Steps, ToWorker, Trouble};
+use planaria_protocol::methods::sync;
 use planaria_protocol::{Passport, Receiver, Secret, Sender, bytes};
 use planaria_recipe::Source;
 use sha2::{Digest, Sha256};
@@ -107,7 +108,7 @@ impl Boss {
     pub fn lease(&self, steps: Range<u64>, shards: Range<u32>, enter: bool) {
         let first_step = steps.start;
         let steps = Steps { epoch: 0, batches: steps, first_step };
-        self.order(ToWorker::Lease { steps, shards, enter });
+        self.order(ToWorker::from(sync::Command::Lease { steps, shards, enter }));
     }
 
     /// What it says next, but for its signs of life.
@@ -200,7 +201,7 @@ impl World {
         let (launch, log) = (self.launch.clone(), self.log.clone());
         let work = move || {
             let log = Arc::new(move |line: &str| log.lock().unwrap().push(line.to_owned()));
-            planaria_worker::run::run(&launch, 4, &TestClock::new(1), log)
+            planaria_worker::methods::run(&launch, 4, &TestClock::new(1), log)
         };
         self.worker = Some(std::thread::spawn(work));
     }
@@ -245,7 +246,7 @@ impl World {
     /// A worker that is ready.
     pub fn ready(&self) -> (Boss, Vec<Shop>) {
         let mut boss = self.boss();
-        boss.order(ToWorker::Begin { servers: self.shelves() });
+        boss.order(ToWorker::from(sync::Command::Begin { servers: self.shelves() }));
         let shops = self.shops();
         assert!(matches!(boss.hear(), FromWorker::Ready { threads: 2, .. }));
         (boss, shops)
@@ -269,8 +270,8 @@ pub fn follow(shops: &[Shop], step: u64) {
 pub fn enter(boss: &mut Boss, shops: &[Shop], step: u64) {
     follow(shops, step);
     let sha256 = shops.iter().map(|shop| shop.hash(step)).collect();
-    assert_eq!(boss.hear(), FromWorker::Holds { step, sha256 });
-    boss.order(ToWorker::Entered { step });
+    assert_eq!(boss.hear(), FromWorker::from(sync::Report::Holds { step, sha256 }));
+    boss.order(ToWorker::from(sync::Command::Entered { step }));
 }
 
 /// All shards of a task are pushed, and nothing else.

@@ -1,12 +1,12 @@
 //! Workers that come, and where they sit.
 
-use super::member::{Member, Standing};
+use super::member::{Fetched, Member, Standing};
 use super::{Coded, Phase, Value};
 use crate::decide::cluster::Action;
 use planaria_numerics::coding::{Slot, handover};
-use planaria_protocol::coded::{FromCoded, ToCoded};
 use planaria_protocol::event::What;
 use planaria_protocol::message::{Agent, Join, ToWorker, Trouble};
+use planaria_protocol::methods::coded::Command;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,7 +59,7 @@ impl<E: Value> Coded<E> {
             seated.push((*worker, slot));
         }
         for (worker, slot) in seated {
-            let seat = ToCoded::Seat { slot: slot.0 };
+            let seat = Command::Seat { slot: slot.0 };
             self.order(worker, seat, Arc::default(), "the slot is free");
         }
     }
@@ -74,20 +74,37 @@ impl<E: Value> Coded<E> {
         }
     }
 
-    pub(super) fn ready(
+    /// A worker's rows are there, and with them what bounds products.
+    pub(super) fn fetched(
         &mut self,
         worker: u32,
-        said: FromCoded,
-        bulk: &[u8],
+        slot: Slot,
+        rows: Fetched,
+        bounds: &[u8],
     ) -> Result<(), Trouble> {
-        let FromCoded::Ready { slot, engine, threads, cached, downloaded } = said else {
-            return Ok(());
-        };
         let Some(member) = self.members.get_mut(&worker) else { return Ok(()) };
-        if member.standing != Standing::Seated || member.slot != Some(Slot(slot)) {
+        if member.standing != Standing::Seated || member.slot != Some(slot) {
             return Ok(());
         }
+        member.fetched = Some(rows);
+        if self.bounds.is_none() && !bounds.is_empty() {
+            let bounds = serde_json::from_slice(bounds).map_err(|e| {
+                Trouble::new(format!("worker-{worker}: its columns cannot be read: {e}"))
+            })?;
+            self.bounds = Some(bounds);
+        }
+        Ok(())
+    }
+
+    pub(super) fn ready(&mut self, worker: u32, engine: String, threads: u32) {
+        let Some(member) = self.members.get_mut(&worker) else { return };
+        let (Standing::Seated, Some(slot), Some(rows)) =
+            (member.standing, member.slot, member.fetched)
+        else {
+            return;
+        };
         member.standing = Standing::Ready;
+        let Fetched { cached, downloaded } = rows;
         let joined = What::Joined {
             agent: Agent::Worker(worker).to_string(),
             pid: member.pid,
@@ -96,16 +113,9 @@ impl<E: Value> Coded<E> {
             machine: member.machine.clone(),
             downloaded: Some(downloaded),
         };
-        if self.bounds.is_none() && !bulk.is_empty() {
-            let bounds = serde_json::from_slice(bulk).map_err(|e| {
-                Trouble::new(format!("worker-{worker}: its columns cannot be read: {e}"))
-            })?;
-            self.bounds = Some(bounds);
-        }
         let from = if cached { "its machine had them" } else { "from the source" };
-        let reason = format!("it has the rows of slot {slot}: {from}, {downloaded} bytes sent");
+        let reason = format!("it has the rows of slot {}: {from}, {downloaded} bytes sent", slot.0);
         self.record(joined, reason);
-        Ok(())
     }
 
     /// Begins when all workers are there, or enough of them and the others take their time.

@@ -24,6 +24,15 @@ pub enum Standing {
     Ready,
 }
 
+/// How a worker got the rows of its slot.
+#[derive(Debug, Clone, Copy)]
+pub struct Fetched {
+    /// Its machine had them.
+    pub cached: bool,
+    /// Bytes that came from the source for them.
+    pub downloaded: u64,
+}
+
 /// A worker.
 #[derive(Debug, Clone, Default)]
 pub struct Member {
@@ -40,6 +49,8 @@ pub struct Member {
     pub kept: Vec<Slot>,
     /// Where it sits.
     pub slot: Option<Slot>,
+    /// Where the rows of its slot came from, once they are there.
+    pub fetched: Option<Fetched>,
     /// The round whose weights it was sent last.
     pub knows: Option<u64>,
     /// The step whose weights it was sent last to score with.

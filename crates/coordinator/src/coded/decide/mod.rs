@@ -32,9 +32,9 @@ use planaria_learn::Scores;
 use planaria_learn::linear::Batches;
 use planaria_learn::linear::number::Bounds;
 use planaria_numerics::coding::{Paused, Slot};
-use planaria_protocol::coded::ToCoded;
 use planaria_protocol::event::{Products, Pulse, What};
 use planaria_protocol::message::{Agent, FromWorker, HeldOut, ToWorker, Trouble};
+use planaria_protocol::methods::coded::Command;
 use planaria_protocol::state::State;
 use saving::Save;
 use std::borrow::Cow;
@@ -306,6 +306,10 @@ impl<E: Value> Coded<E> {
                 self.revoked(worker, ticket);
                 Ok(())
             }
+            FromWorker::Ready { engine, threads } => {
+                self.ready(worker, engine, threads);
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
@@ -425,7 +429,7 @@ impl<E: Value> Coded<E> {
         self.decide(Action::ToWorker(worker, message), reason);
     }
 
-    fn order(&mut self, worker: u32, message: ToCoded, bulk: Arc<Vec<u8>>, why: &'static str) {
+    fn order(&mut self, worker: u32, message: Command, bulk: Arc<Vec<u8>>, why: &'static str) {
         self.decide(Action::ToCoded(worker, message, bulk), why);
     }
 

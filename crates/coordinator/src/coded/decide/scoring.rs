@@ -4,8 +4,8 @@ use super::{Coded, Phase, Value};
 use crate::decide::course::End;
 use crate::decide::scoring::Scoring;
 use planaria_learn::Scores;
-use planaria_protocol::coded::{ToCoded, Travel};
 use planaria_protocol::message::{HeldOut, ToWorker, Trouble};
+use planaria_protocol::methods::coded::{Command, Travel};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -65,7 +65,7 @@ impl<E: Value> Coded<E> {
             let known = self.members.get_mut(&worker).and_then(|m| m.scores_with.replace(step));
             if known != Some(step) {
                 let values = Arc::new(f64::bytes(self.learner.values()));
-                self.order(worker, ToCoded::Model { step }, values, why);
+                self.order(worker, Command::Model { step }, values, why);
             }
             self.tell(worker, ToWorker::Evaluate { part, step, batches, enter: false }, why);
         }

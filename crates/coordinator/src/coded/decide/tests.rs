@@ -10,9 +10,11 @@ use planaria_numerics::coding::generator::Generator;
 use planaria_numerics::coding::group::Decoder;
 use planaria_numerics::coding::{Precision, product};
 use planaria_numerics::random::{Purpose, Stream};
-use planaria_protocol::coded::{Coefficient, Effort, FromCoded, Share, Tallied, ToPeer, Travel};
 use planaria_protocol::launch::Facts;
 use planaria_protocol::message::Join;
+use planaria_protocol::methods::coded::{
+    Coefficient, Effort, Report, Share, Tallied, ToPeer, Travel,
+};
 use planaria_recipe::Recipe;
 use planaria_recipe::shape::Shape;
 use planaria_recipe::train::CodedPrecision;
@@ -145,13 +147,14 @@ impl Lab {
 
 /// What comes to a process: an order, or a letter of another.
 enum Note {
-    Order(ToCoded, Vec<u8>),
+    Order(Command, Vec<u8>),
     Letter(ToPeer, Vec<u8>),
 }
 
 /// What a process does about it: tells the coordinator, or writes to another.
 enum Reply {
-    Tell(FromCoded, Vec<u8>),
+    Tell(Report, Vec<u8>),
+    Ready,
     Post(String, ToPeer, Vec<u8>),
 }
 
@@ -170,7 +173,7 @@ struct Process {
     weights: Vec<Residue>,
     products: BTreeMap<u32, Vec<Residue>>,
     arrived: BTreeMap<(u32, u16), Vec<Residue>>,
-    decodes: BTreeMap<u32, ToCoded>,
+    decodes: BTreeMap<u32, Command>,
     entries: BTreeMap<u32, Entries>,
     shares: BTreeMap<u32, Vec<Share>>,
     paid: BTreeMap<u64, Vec<Residue>>,
@@ -199,16 +202,15 @@ impl Process {
         replies
     }
 
-    fn obey(&mut self, order: ToCoded, bulk: &[u8], lab: &Lab, replies: &mut Vec<Reply>) {
+    fn obey(&mut self, order: Command, bulk: &[u8], lab: &Lab, replies: &mut Vec<Reply>) {
         match order {
-            ToCoded::Seat { slot } => {
+            Command::Seat { slot } => {
                 self.slot = Some(Slot(slot));
-                let (engine, threads) = ("lab".into(), 1);
-                let ready =
-                    FromCoded::Ready { slot, engine, threads, cached: false, downloaded: 8 };
-                replies.push(Reply::Tell(ready, Vec::new()));
+                let rows = Report::Rows { slot, cached: false, downloaded: 8 };
+                replies.push(Reply::Tell(rows, Vec::new()));
+                replies.push(Reply::Ready);
             }
-            ToCoded::Weights { round } => {
+            Command::Weights { round } => {
                 let early = std::mem::take(&mut self.early);
                 let notes = std::mem::take(&mut self.notes);
                 let (pid, slot, weights) = (self.pid, self.slot, Residue::take(bulk).unwrap());
@@ -222,27 +224,27 @@ impl Process {
                     }
                 }
             }
-            ToCoded::Multiply { round, group, places, to } if round == self.round => {
+            Command::Multiply { round, group, places, to } if round == self.round => {
                 if !self.products.contains_key(&group) {
                     let mut out = vec![Residue::default(); (places.end - places.start) as usize];
                     let rows = lab.rows(self.slot.unwrap(), &places);
                     product::rows_times(lab.model.width(), rows, &self.weights, &mut out);
                     self.products.insert(group, out);
                 }
-                replies.push(Reply::Tell(FromCoded::Multiplied { round, group }, Vec::new()));
+                replies.push(Reply::Tell(Report::Multiplied { round, group }, Vec::new()));
                 let letter = ToPeer::Product { round, group, slot: self.slot.unwrap().0 };
                 let bulk = Residue::bytes(&self.products[&group]);
                 replies.push(Reply::Post(to.address, letter, bulk));
             }
-            ToCoded::Decode { round, group, .. }
+            Command::Decode { round, group, .. }
                 if round == self.round && !self.entries.contains_key(&group) =>
             {
                 self.decodes.insert(group, order);
             }
-            ToCoded::Share { round, group, shares } if round == self.round => {
+            Command::Share { round, group, shares } if round == self.round => {
                 self.shares.entry(group).or_default().extend(shares);
             }
-            ToCoded::Deliver { round, ticket, debts } if round == self.round => {
+            Command::Deliver { round, ticket, debts } if round == self.round => {
                 self.delivers.push((ticket, debts));
             }
             _ => {}
@@ -254,7 +256,7 @@ impl Process {
         match letter {
             ToPeer::Product { round, group, slot } => {
                 self.arrived.insert((group, slot), values);
-                let arrived = FromCoded::Arrived { round, group, slot };
+                let arrived = Report::Arrived { round, group, slot };
                 replies.push(Reply::Tell(arrived, Vec::new()));
             }
             ToPeer::Entries { debt, places, .. } => {
@@ -269,7 +271,7 @@ impl Process {
     fn go_on(&mut self, lab: &Lab, replies: &mut Vec<Reply>) {
         let round = self.round;
         for (group, order) in std::mem::take(&mut self.decodes) {
-            let ToCoded::Decode { places, attempt, inputs, outputs, shares, .. } = &order else {
+            let Command::Decode { places, attempt, inputs, outputs, shares, .. } = &order else {
                 continue;
             };
             let products: Vec<&[Residue]> = inputs
@@ -284,7 +286,7 @@ impl Process {
             self.entries.insert(group, (places.clone(), outputs.clone(), entries));
             self.shares.entry(group).or_default().extend(shares.iter().cloned());
             let (attempt, done) = (*attempt, Effort::default());
-            let told = FromCoded::Decoded { round, group, attempt, counted, done };
+            let told = Report::Decoded { round, group, attempt, counted, done };
             replies.push(Reply::Tell(told, Vec::new()));
         }
         for (group, (places, outputs, entries)) in &self.entries {
@@ -308,7 +310,7 @@ impl Process {
             product::total(&parts, &mut sums);
             let busy_seconds = 0.02 * self.slowness.max(1.0);
             let done = Effort { rows: 1, busy_seconds, ..Effort::default() };
-            let sum = FromCoded::Sum { round, ticket, done };
+            let sum = Report::Sum { round, ticket, done };
             replies.push(Reply::Tell(sum, Residue::bytes(&sums)));
         }
     }
@@ -398,18 +400,9 @@ impl World {
         self.pids += 1;
         let pid = self.pids;
         self.processes.insert(worker, Process { pid, ..Process::default() });
-        let join = Join {
-            agent: Agent::Worker(worker),
-            build: "lab".into(),
-            pid,
-            machine: None,
-            address: None,
-            kept: None,
-            errand: Default::default(),
-        };
-        self.tell(Input::Joined(join));
+        self.tell(joined(worker, pid));
         let (slots, address) = (Vec::new(), pid.to_string());
-        self.tell(Input::Coded(worker, FromCoded::Offer { slots, address }, Vec::new()));
+        self.tell(Input::Coded(worker, Report::Offer { slots, address }, Vec::new()));
     }
 
     fn kill(&mut self, worker: u32) {
@@ -425,6 +418,10 @@ impl World {
         for reply in replies.unwrap_or_default() {
             match reply {
                 Reply::Tell(message, bulk) => self.tell(Input::Coded(worker, message, bulk)),
+                Reply::Ready => {
+                    let ready = FromWorker::Ready { engine: "lab".into(), threads: 1 };
+                    self.tell(Input::Worker(worker, ready));
+                }
                 Reply::Post(address, letter, bulk) => {
                     let pid: u32 = address.parse().expect("an address of somebody");
                     let reader = self.processes.values_mut().find(|process| process.pid == pid);
@@ -473,6 +470,18 @@ impl World {
         }
         assert_eq!(at, self.coded.state().step, "seed {seed}");
     }
+}
+
+fn joined(worker: u32, pid: u32) -> Input {
+    Input::Joined(Join {
+        agent: Agent::Worker(worker),
+        build: "lab".into(),
+        pid,
+        machine: None,
+        address: None,
+        kept: None,
+        errand: Default::default(),
+    })
 }
 
 /// A run under churn: `restarts` says whether coordinators are lost too.
@@ -561,18 +570,9 @@ fn whoever_returns_with_its_block_takes_the_same_slot() {
     world.pids += 1;
     let pid = world.pids;
     world.processes.insert(0, Process { pid, ..Process::default() });
-    let join = Join {
-        agent: Agent::Worker(0),
-        build: "lab".into(),
-        pid,
-        machine: None,
-        address: None,
-        kept: None,
-        errand: Default::default(),
-    };
-    world.tell(Input::Joined(join));
+    world.tell(joined(0, pid));
     let (slots, address) = (vec![1, 3], pid.to_string());
-    world.tell(Input::Coded(0, FromCoded::Offer { slots, address }, Vec::new()));
+    world.tell(Input::Coded(0, Report::Offer { slots, address }, Vec::new()));
     assert_eq!(world.coded.members[&0].slot, Some(Slot(3)), "1 is taken, 3 is free and kept");
 }
 

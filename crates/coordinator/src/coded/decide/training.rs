@@ -1,14 +1,14 @@
 //! Steps: planned, worked off, committed.
 
-use super::member::Member;
+use super::member::{Fetched, Member};
 use super::{Coded, Phase, Value};
 use crate::coded::iteration::{self, Counted, Iteration, Order};
 use crate::decide::course::Done;
 use crate::decide::record::Pending;
 use planaria_numerics::coding::{Error, Paused, Slot, Standing};
-use planaria_protocol::coded::{Coefficient, Effort, FromCoded, Peer, Share, ToCoded};
 use planaria_protocol::event::{Products, What};
 use planaria_protocol::message::Trouble;
+use planaria_protocol::methods::coded::{Coefficient, Command, Effort, Peer, Report, Share};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -91,7 +91,7 @@ impl<E: Value> Coded<E> {
         if member.knows.replace(round) != Some(round) {
             let weights = weights.clone();
             self.worked.weights_bytes += weights.len() as u64;
-            self.order(worker, ToCoded::Weights { round }, weights, "the step before is committed");
+            self.order(worker, Command::Weights { round }, weights, "the step before is committed");
         }
     }
 
@@ -100,7 +100,7 @@ impl<E: Value> Coded<E> {
         &mut self,
         now: Duration,
         worker: u32,
-        said: FromCoded,
+        said: Report,
         bulk: &[u8],
     ) -> Result<(), Trouble> {
         self.heard(worker, now);
@@ -114,13 +114,13 @@ impl<E: Value> Coded<E> {
         };
         let own = work.round;
         match said {
-            FromCoded::Multiplied { round, group } if round == own => {
+            Report::Multiplied { round, group } if round == own => {
                 work.iteration.multiplied(group as usize, slot);
             }
-            FromCoded::Arrived { round, group, slot: of } if round == own => {
+            Report::Arrived { round, group, slot: of } if round == own => {
                 work.iteration.arrived(group as usize, Slot(of), slot);
             }
-            FromCoded::Decoded { round, group, attempt, counted, done } if round == own => {
+            Report::Decoded { round, group, attempt, counted, done } if round == own => {
                 let counted = Counted {
                     loss_sum: counted.loss_sum,
                     correct: counted.correct,
@@ -130,7 +130,7 @@ impl<E: Value> Coded<E> {
                 work.iteration.decoded(group as usize, attempt, slot, counted);
                 self.paced(worker, &done);
             }
-            FromCoded::Sum { round, ticket, done } if round == own => {
+            Report::Sum { round, ticket, done } if round == own => {
                 work.iteration.sum(slot, ticket, values()?);
                 self.worked.weights_bytes += bulk.len() as u64;
                 self.paced(worker, &done);
@@ -141,14 +141,17 @@ impl<E: Value> Coded<E> {
     }
 
     /// What is said by those who come, and what comes too late to count.
-    fn settled(&mut self, worker: u32, said: FromCoded, bulk: &[u8]) -> Result<(), Trouble> {
+    fn settled(&mut self, worker: u32, said: Report, bulk: &[u8]) -> Result<(), Trouble> {
         match said {
-            FromCoded::Offer { slots, address } => self.offered(worker, slots, address),
-            FromCoded::Ready { .. } => return self.ready(worker, said, bulk),
-            FromCoded::Sum { done, .. } | FromCoded::Decoded { done, .. } => {
+            Report::Offer { slots, address } => self.offered(worker, slots, address),
+            Report::Rows { slot, cached, downloaded } => {
+                let rows = Fetched { cached, downloaded };
+                return self.fetched(worker, Slot(slot), rows, bulk);
+            }
+            Report::Sum { done, .. } | Report::Decoded { done, .. } => {
                 self.paced(worker, &done);
             }
-            FromCoded::Multiplied { .. } | FromCoded::Arrived { .. } => {}
+            Report::Multiplied { .. } | Report::Arrived { .. } => {}
         }
         Ok(())
     }
@@ -274,7 +277,7 @@ fn message<S: Coefficient + Copy>(
     round: u64,
     order: Order<S>,
     address: impl Fn(Slot) -> String,
-) -> ToCoded {
+) -> Command {
     let wide = |places: Range<usize>| places.start as u64..places.end as u64;
     let peer = |slot: Slot| Peer { slot: slot.0, address: address(slot) };
     let share = |share: iteration::Share<S>| Share {
@@ -286,9 +289,9 @@ fn message<S: Coefficient + Copy>(
     let names = |slots: Vec<Slot>| slots.into_iter().map(|slot| slot.0).collect();
     match order {
         Order::Multiply { group, places, to } => {
-            ToCoded::Multiply { round, group: group as u32, places: wide(places), to: peer(to) }
+            Command::Multiply { round, group: group as u32, places: wide(places), to: peer(to) }
         }
-        Order::Decode { group, places, attempt, inputs, outputs, shares } => ToCoded::Decode {
+        Order::Decode { group, places, attempt, inputs, outputs, shares } => Command::Decode {
             round,
             group: group as u32,
             places: wide(places),
@@ -297,12 +300,12 @@ fn message<S: Coefficient + Copy>(
             outputs: names(outputs),
             shares: shares.into_iter().map(share).collect(),
         },
-        Order::Share { group, shares } => ToCoded::Share {
+        Order::Share { group, shares } => Command::Share {
             round,
             group: group as u32,
             shares: shares.into_iter().map(share).collect(),
         },
-        Order::Deliver { ticket, debts } => ToCoded::Deliver { round, ticket, debts },
+        Order::Deliver { ticket, debts } => Command::Deliver { round, ticket, debts },
     }
 }
 

@@ -3,6 +3,7 @@
 use super::{Action, Cluster};
 use crate::decide::member::Entering;
 use planaria_protocol::message::{Sha256, ToWorker, Trouble};
+use planaria_protocol::methods::sync;
 use std::time::Duration;
 
 /// Steps at which a worker may be entering at a time; the oldest are forgotten.
@@ -68,7 +69,7 @@ impl Cluster {
         let same = *holds == pulled;
         member.entering.remove(&step);
         if same {
-            let entered = ToWorker::Entered { step };
+            let entered = ToWorker::from(sync::Command::Entered { step });
             self.decide(Action::ToWorker(worker, entered), "its weights are the run's");
             return Ok(());
         }

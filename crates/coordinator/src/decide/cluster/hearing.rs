@@ -6,6 +6,7 @@ use crate::decide::gather::Counted;
 use crate::decide::member::Standing;
 use planaria_protocol::event::What;
 use planaria_protocol::message::{FromServer, FromWorker, Trouble};
+use planaria_protocol::methods::{self, sync};
 use std::time::Duration;
 
 impl Cluster {
@@ -59,7 +60,22 @@ impl Cluster {
             FromWorker::Ready { engine, threads } => {
                 self.worker_ready(now, worker, engine, threads)
             }
-            FromWorker::Pace { step, examples, busy_seconds, waiting_seconds } => {
+            FromWorker::Method(methods::Report::Sync(said)) => self.sync_said(now, worker, said),
+            FromWorker::Revoked { ticket } => self.revoked(now, worker, ticket),
+            FromWorker::Failed(trouble) if trouble.fix_input => Err(Trouble {
+                message: format!("worker-{worker} cannot go on: {}", trouble.message),
+                ..trouble
+            }),
+            // It ends now; that it did, and why, is told by its link.
+            FromWorker::Failed(trouble) => self.lose_worker(now, worker, trouble.message, false),
+            // The shell passes it on as `Input::Scored`.
+            FromWorker::Evaluated { .. } | FromWorker::Method(_) | FromWorker::Alive => Ok(()),
+        }
+    }
+
+    fn sync_said(&mut self, now: Duration, worker: u32, said: sync::Report) -> Result<(), Trouble> {
+        match said {
+            sync::Report::Pace { step, examples, busy_seconds, waiting_seconds } => {
                 let per_shard = self.config.batch.div_ceil(u64::from(self.config.shards)).max(1);
                 let shards = examples as f64 / per_shard as f64;
                 if let Some(member) = self.members.workers.get_mut(&worker) {
@@ -68,18 +84,9 @@ impl Cluster {
                 }
                 Ok(())
             }
-            FromWorker::Holds { step, sha256 } => self.holds(now, worker, step, sha256),
-            FromWorker::Revoked { ticket } => self.revoked(now, worker, ticket),
-            FromWorker::Behind { step } => self.behind(now, worker, step),
-            FromWorker::Cut { server, why } => self.cut(now, worker, server, &why),
-            FromWorker::Failed(trouble) if trouble.fix_input => Err(Trouble {
-                message: format!("worker-{worker} cannot go on: {}", trouble.message),
-                ..trouble
-            }),
-            // It ends now; that it did, and why, is told by its link.
-            FromWorker::Failed(trouble) => self.lose_worker(now, worker, trouble.message, false),
-            // The shell passes it on as `Input::Scored`.
-            FromWorker::Evaluated { .. } | FromWorker::Coded(_) | FromWorker::Alive => Ok(()),
+            sync::Report::Holds { step, sha256 } => self.holds(now, worker, step, sha256),
+            sync::Report::Behind { step } => self.behind(now, worker, step),
+            sync::Report::Cut { server, why } => self.cut(now, worker, server, &why),
         }
     }
 

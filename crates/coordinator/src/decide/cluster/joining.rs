@@ -8,6 +8,7 @@ use crate::decide::patience::Patience;
 use crate::decide::record::Record;
 use planaria_protocol::event::What;
 use planaria_protocol::message::{Agent, Join, Shelf, Source, ToServer, ToWorker, Trouble};
+use planaria_protocol::methods::sync;
 use planaria_protocol::state::State;
 use std::time::Duration;
 
@@ -162,7 +163,7 @@ impl Cluster {
             address: member.address.clone(),
             blocks: self.config.blocks_of(server),
         });
-        let begin = ToWorker::Begin { servers: servers.collect() };
+        let begin = ToWorker::from(sync::Command::Begin { servers: servers.collect() });
         self.tell_worker(worker, begin, "every server is ready");
     }
 

@@ -9,6 +9,7 @@ use crate::decide::record::Pending;
 use planaria_numerics::aggregate::clip_factor;
 use planaria_protocol::event::What;
 use planaria_protocol::message::{Share, Steps, ToServer, ToWorker, Trouble};
+use planaria_protocol::methods::sync;
 use std::time::Duration;
 
 /// How long a round should take: short enough to stop soon and to deal anew, long enough that
@@ -161,7 +162,11 @@ impl Cluster {
         why: &'static str,
     ) {
         let enter = self.must_enter(worker, steps.first_step);
-        self.tell_worker(worker, ToWorker::Lease { steps, shards, enter }, why);
+        self.tell_worker(
+            worker,
+            ToWorker::from(sync::Command::Lease { steps, shards, enter }),
+            why,
+        );
     }
 
     /// Leases every segment that nobody has to whoever would be done with it the soonest.

@@ -5,11 +5,11 @@ use crate::coded::keeping::Snapshot;
 use crate::decide::record::Record;
 use planaria_learn::Scores;
 use planaria_numerics::aggregate::shard_range;
-use planaria_protocol::coded::{FromCoded, ToCoded};
 use planaria_protocol::event::What;
 use planaria_protocol::message::{
     Agent, FromServer, FromWorker, HeldOut, Join, ToServer, ToWorker,
 };
+use planaria_protocol::methods::coded::{Command, Report};
 use planaria_protocol::state::State;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -86,7 +86,7 @@ pub enum Input {
     /// A worker said something.
     Worker(u32, FromWorker),
     /// A worker of a coded run said something, with its bulk.
-    Coded(u32, FromCoded, Vec<u8>),
+    Coded(u32, Report, Vec<u8>),
     /// A worker has scored, with the parameters after so many steps, a batch.
     Scored(u32, HeldOut, u64, u64, Scores),
     /// A server said something, with the squares that came with it.
@@ -109,7 +109,7 @@ pub enum Action {
     /// Say this to a worker.
     ToWorker(u32, ToWorker),
     /// Say this to a worker of a coded run, with this bulk.
-    ToCoded(u32, ToCoded, Arc<Vec<u8>>),
+    ToCoded(u32, Command, Arc<Vec<u8>>),
     /// Say this to a server.
     ToServer(u32, ToServer),
     /// Write this down and tell everyone who watches.

@@ -4,7 +4,7 @@ use super::*;
 
 fn machine(number: u32, groups: &[&str]) -> Machine {
     let groups = groups.iter().map(|group| (*group).to_owned()).collect();
-    Machine { name: format!("m{number}"), handle: String::new(), groups }
+    Machine::new(format!("m{number}"), "", groups)
 }
 
 fn endless(number: u32) -> Option<Machine> {

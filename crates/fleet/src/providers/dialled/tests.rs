@@ -33,7 +33,7 @@ fn program() -> Program {
 }
 
 fn machine(name: &str) -> Machine {
-    Machine { name: name.into(), handle: name.into(), groups: Vec::new() }
+    Machine::new(name, name, Vec::new())
 }
 
 struct Scene {

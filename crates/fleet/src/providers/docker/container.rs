@@ -160,7 +160,7 @@ pub fn machine_of(listed: &Listed) -> Option<Machine> {
     let name = listed.labels.get(MACHINE).filter(|name| is_name(name)).unwrap_or(&handle).clone();
     let groups = listed.labels.get(GROUPS).map(String::as_str).unwrap_or_default();
     let groups = groups.split(',').filter(|group| is_name(group)).map(str::to_owned);
-    Some(Machine { name, handle, groups: groups.collect() })
+    Some(Machine::new(name, handle, groups.collect()))
 }
 
 /// What a container is to someone who looks for what was left behind.
@@ -205,7 +205,7 @@ mod tests {
     fn a_machine_is_made_out_again_from_its_labels() {
         let run = Tag::new("digits-1").unwrap();
         let groups = vec!["server".to_owned(), "fast".to_owned()];
-        let made = Machine { name: "m3".into(), handle: "digits-1-m3".into(), groups };
+        let made = Machine::new("m3", "digits-1-m3", groups);
         let spec = machine(&Settings::default(), &run, &made, "image", &program());
         let labels: BTreeMap<String, String> =
             serde_json::from_value(spec["Labels"].clone()).unwrap();
@@ -227,7 +227,7 @@ mod tests {
     #[test]
     fn a_container_has_nothing_of_this_machine() {
         let run = Tag::new("r").unwrap();
-        let made = Machine { name: "m0".into(), handle: "r-m0".into(), groups: vec![] };
+        let made = Machine::new("m0", "r-m0", vec![]);
         let spec = machine(&Settings::default(), &run, &made, "image", &program());
         let host = spec["HostConfig"].as_object().unwrap();
         for absent in ["Binds", "Mounts", "Privileged", "PidMode", "Devices"] {
@@ -242,7 +242,7 @@ mod tests {
     #[test]
     fn what_is_named_is_seen() {
         let run = Tag::new("r").unwrap();
-        let made = Machine { name: "m0".into(), handle: "r-m0".into(), groups: vec![] };
+        let made = Machine::new("m0", "r-m0", vec![]);
         let mount = Mount { source: "/data/x".into(), target: "/data".into(), is_read_only: true };
         let settings = Settings { mounts: vec![mount], gpus: Some(-1), ..Settings::default() };
         let spec = machine(&settings, &run, &made, "image", &program());

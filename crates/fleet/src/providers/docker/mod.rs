@@ -5,6 +5,7 @@
 //! privileges.
 //!
 //! # Layout
+//! - `settings`: what can be chosen
 //! - [`engine`]: the engine's operations; [`http`] and [`frames`]: how they are asked for
 //! - [`image`]: what is in a machine where no image is given; [`tar`]: how it gets there
 //! - [`faults`]: what can be wrong, and what to do about it
@@ -15,18 +16,23 @@ mod faults;
 mod frames;
 mod http;
 mod image;
+mod settings;
 mod tar;
 
+pub use settings::{Mount, Settings};
+
 use crate::channel::{Channel, LastWords};
+use crate::finding::Finding;
 use crate::program::Program;
 use crate::provider::{Fault, Leak, Machine, Provider, Ran, Remedy, Tag};
+use crate::providers::{Kind, Place, Purpose};
 use engine::{Container, Engine, Listed};
 use frames::{Frames, Output};
 use http::{Error, Stream};
 use image::Needs;
+use planaria_recipe::pool::providers::docker as recipe;
 use std::io::{Cursor, ErrorKind, Read};
 use std::net::Shutdown;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -38,59 +44,6 @@ const BUILD: Duration = Duration::from_secs(30);
 const ATTEMPTS_MAX: usize = 5;
 /// Images made of programs that are kept: that of this one, and a few of others.
 const IMAGES_MAX: usize = 4;
-
-/// What can be chosen about containers.
-#[derive(Debug, Clone, Default)]
-pub struct Settings {
-    /// The image of all machines; without it one is made of the program.
-    pub image: Option<String>,
-    /// Where the engine listens: `/path` or `unix:///path`. Without it, where `DOCKER_HOST` says,
-    /// or the usual place.
-    pub socket: Option<String>,
-    /// Machines there may be at a time.
-    pub machines_max: Option<usize>,
-    /// The network that containers are in; without it, the engine's usual one.
-    pub network: Option<String>,
-    /// Processors of each.
-    pub cpus: Option<f64>,
-    /// Memory of each.
-    pub memory_bytes: Option<u64>,
-    /// Groups that every machine belongs to.
-    pub groups: Vec<String>,
-    /// What machines see of the engine's own.
-    pub mounts: Vec<Mount>,
-    /// Graphics processors of each; all there are where it is below zero.
-    pub gpus: Option<i32>,
-    /// Machines outlive the channel to their host.
-    pub detached: bool,
-    /// What containers are made to run. Whoever only lists and destroys needs none.
-    pub program: Option<Program>,
-}
-
-/// A folder or file of the engine's machine, which a container sees.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mount {
-    /// An absolute path here.
-    pub source: PathBuf,
-    /// Where it is in a container.
-    pub target: String,
-    /// Whether it is read alone.
-    pub is_read_only: bool,
-}
-
-impl Settings {
-    /// Whether all that is to be seen is there. The engine is taken to be on this machine: what it
-    /// does not find it says itself.
-    pub fn check_mounts(&self) -> Result<(), Fault> {
-        for Mount { source, .. } in &self.mounts {
-            if let Err(e) = source.metadata() {
-                let what = format!("`{}` of `pool.docker.mounts`: {e}", source.display());
-                return Err(Fault::fix("docker", what, "name a folder or file of this machine"));
-            }
-        }
-        Ok(())
-    }
-}
 
 /// Containers on one engine.
 #[derive(Debug)]
@@ -354,6 +307,39 @@ fn is_about_image(error: &Error) -> bool {
     error.to_string().to_lowercase().contains("no such image")
 }
 
+impl Kind for Docker {
+    type Settings = recipe::Settings;
+    const IS_ALWAYS_ASKED: bool = true;
+
+    fn make(settings: &Self::Settings, purpose: Purpose) -> Result<Self, Fault> {
+        Self::new(Settings::of(settings, purpose)?)
+    }
+
+    fn needs() -> Vec<Finding> {
+        let about = || -> Result<String, Fault> {
+            let docker = Self::new(Settings::default())?;
+            docker.check()?;
+            docker.about()
+        };
+        vec![match about() {
+            Ok(said) => Finding::ok("engine", said),
+            Err(fault) => Finding::fault("engine", fault),
+        }]
+    }
+
+    /// One engine.
+    fn places(settings: &Self::Settings) -> Vec<Place<Self::Settings>> {
+        let socket = settings.docker.socket.as_ref();
+        let name = socket.map_or_else(|| "docker".into(), |at| format!("docker at {at}"));
+        let docker = settings.docker.clone();
+        vec![Place::new(name, recipe::Settings { docker, ..recipe::Settings::default() })]
+    }
+
+    fn check_settings(settings: &Self::Settings) -> Result<(), Fault> {
+        Settings::of(settings, Purpose::default())?.check_mounts()
+    }
+}
+
 impl Provider for Docker {
     fn name(&self) -> &'static str {
         "docker"
@@ -387,7 +373,7 @@ impl Provider for Docker {
     fn plan(&self, run: &Tag, number: u32) -> Option<Machine> {
         // There is no end to names; how many there are at a time is for the pool to mind.
         let (name, handle) = (format!("m{number}"), format!("{run}-m{number}"));
-        Some(Machine { name, handle, groups: self.settings.groups.clone() })
+        Some(Machine::new(name, handle, self.settings.groups.clone()))
     }
 
     fn create(&self, run: &Tag, machine: &Machine) -> Result<(), Fault> {

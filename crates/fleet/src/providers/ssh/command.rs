@@ -99,7 +99,7 @@ fn trust(settings: &Settings, host: &Host) -> Vec<String> {
     let mut option = |text: String| words.extend(["-o".into(), text]);
     option("BatchMode=yes".into());
     option(match settings.host_keys {
-        HostKeys::Known => "StrictHostKeyChecking=yes".into(),
+        HostKeys::Strict => "StrictHostKeyChecking=yes".into(),
         HostKeys::AcceptNew => "StrictHostKeyChecking=accept-new".into(),
     });
     option("UpdateHostKeys=no".into());

@@ -9,9 +9,10 @@
 //! - [`settings`]: which hosts; [`command`]: how `ssh` is called
 //! - [`script`]: what runs there before anything of ours does; [`session`]: the talk with it
 //! - [`needs`]: whether the program can run there; [`explain`]: what went wrong, in words
-//! - [`sockets`]: where connections are shared
+//! - [`sockets`]: where connections are shared; `doctor`: what is needed on this machine
 
 pub mod command;
+mod doctor;
 pub mod explain;
 pub mod needs;
 pub mod script;
@@ -23,10 +24,13 @@ use settings::host_and_port;
 pub use settings::{Host, HostKeys, Settings};
 
 use crate::channel::{Channel, LastWords};
+use crate::finding::Finding;
 use crate::program::Program;
 use crate::provider::{Fault, Leak, Machine, Provider, Ran, Tag};
 use crate::providers::carrier::{Carrier, End};
+use crate::providers::{Kind, Place, Purpose};
 use command::Sharing;
+use planaria_recipe::pool::providers::ssh as recipe;
 use script::Line;
 use session::{Opened, Patience, Trouble};
 use sockets::Sockets;
@@ -176,6 +180,33 @@ impl Ssh {
     }
 }
 
+impl Kind for Ssh {
+    type Settings = recipe::Settings;
+    const IS_ALWAYS_ASKED: bool = false;
+
+    fn make(settings: &Self::Settings, purpose: Purpose) -> Result<Self, Fault> {
+        Ok(Self::new(Settings::of(settings, purpose.hidden)?))
+    }
+
+    fn needs() -> Vec<Finding> {
+        doctor::needs()
+    }
+
+    /// Each host by itself.
+    fn places(settings: &Self::Settings) -> Vec<Place<Self::Settings>> {
+        let ssh = &settings.ssh;
+        let place = |entry: &recipe::HostEntry| {
+            let host = entry.spelled_out().ok()?;
+            // However long somebody waits for it, it is the same.
+            let way = (&ssh.config, &ssh.known_hosts, ssh.host_keys);
+            let id = format!("{}\n{host:?} {way:?}", host.name);
+            let settings = recipe::Settings { hosts: vec![entry.clone()], ssh: ssh.clone() };
+            Some(Place { id, ..Place::new(host.name, settings) })
+        };
+        settings.hosts.iter().filter_map(place).collect()
+    }
+}
+
 impl Provider for Ssh {
     fn name(&self) -> &'static str {
         "ssh"
@@ -318,7 +349,7 @@ impl Provider for Ssh {
         }
     }
 
-    fn leaves_with_host(&self) -> bool {
+    fn leaves_with_host(&self, _machine: &Machine) -> bool {
         true
     }
 

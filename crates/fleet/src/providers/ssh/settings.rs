@@ -4,6 +4,9 @@
 //! said here is as the user's `~/.ssh/config` has it.
 
 use crate::provider::{Fault, Machine, is_name};
+use crate::providers::at_home;
+use planaria_recipe::pool::providers::ssh as recipe;
+pub use planaria_recipe::pool::providers::ssh::HostKeys;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
@@ -34,7 +37,7 @@ impl Default for Settings {
             hosts: Vec::new(),
             config: None,
             known_hosts: None,
-            host_keys: HostKeys::Known,
+            host_keys: HostKeys::Strict,
             connect_seconds: 10,
             answer_seconds: 20,
             hidden: Vec::new(),
@@ -62,13 +65,11 @@ pub struct Host {
     pub groups: Vec<String>,
 }
 
-/// Which host keys are taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HostKeys {
-    /// Those that are known.
-    Known,
-    /// Also that of a host that was never seen; never another one of a host that was.
-    AcceptNew,
+impl From<recipe::Host> for Host {
+    fn from(host: recipe::Host) -> Self {
+        let recipe::Host { name, host, user, port, key, jump, groups } = host;
+        Self { name, host, user, port, key: key.as_deref().map(at_home), jump, groups }
+    }
 }
 
 impl Host {
@@ -111,7 +112,7 @@ impl Host {
             Some(port) => format!("{}:{port}", self.whom()),
             None => self.whom(),
         };
-        Machine { name: self.name.clone(), handle, groups: self.groups.clone() }
+        Machine::new(&self.name, handle, self.groups.clone())
     }
 
     /// The host that a machine's handle says, where no setting has it any more.
@@ -155,6 +156,25 @@ impl Host {
 }
 
 impl Settings {
+    /// Of a recipe.
+    pub fn of(settings: &recipe::Settings, hidden: Vec<String>) -> Result<Self, Fault> {
+        let host = |entry: &recipe::HostEntry| {
+            // The checker has seen it before; a run's folder may have been changed by hand.
+            let host = entry.spelled_out();
+            host.map(Host::from).map_err(|why| Fault::fix("ssh", format!("a host: {why}"), ""))
+        };
+        let recipe::Ssh { config, known_hosts, host_keys, connect_seconds } = &settings.ssh;
+        Ok(Self {
+            hosts: settings.hosts.iter().map(host).collect::<Result<_, Fault>>()?,
+            config: config.as_deref().map(at_home),
+            known_hosts: known_hosts.as_deref().map(at_home),
+            host_keys: *host_keys,
+            connect_seconds: u64::from(*connect_seconds),
+            hidden,
+            ..Self::default()
+        })
+    }
+
     /// What is wrong with the whole of it, if anything.
     pub fn fault(&self) -> Option<Fault> {
         let files = [("config", &self.config), ("known_hosts", &self.known_hosts)];

@@ -2,14 +2,12 @@
 //!
 //! Pure. Never reaches a machine.
 
-use crate::traces::number::counted;
-use planaria_recipe::pool::{Host, Pool, Provider};
+use planaria_recipe::pool::{Named, Pool};
 use planaria_recipe::setup::Step;
+use planaria_recipe::words::listed;
+use planaria_runs::number::counted;
 use serde_json::{Value, json};
 use std::fmt::Write;
-
-/// Machines that are named one by one.
-const NAMES_MAX: usize = 16;
 
 /// Lines for people; nothing where processes live beside the command.
 pub(super) fn text(pool: &Pool, setup: &[Step]) -> String {
@@ -22,7 +20,7 @@ pub(super) fn text(pool: &Pool, setup: &[Step]) -> String {
 
 /// What is done on them first, in order.
 pub(super) fn steps(pool: &Pool, setup: &[Step]) -> String {
-    let (mut text, hosts) = (String::new(), hosts(pool));
+    let (mut text, hosts) = (String::new(), pool.named());
     for (i, step) in setup.iter().enumerate() {
         let label = if i == 0 { "setup" } else { "" };
         let _ = writeln!(text, "{label:<12}{}. {} on {}", i + 1, step.title(), on(step, &hosts));
@@ -35,8 +33,8 @@ pub(super) fn document(pool: &Pool, setup: &[Step]) -> Value {
     if !pool.has_machines() {
         return Value::Null;
     }
-    let hosts = hosts(pool);
-    let named = |host: &Host| json!({"name": host.name, "groups": host.groups});
+    let hosts = pool.named();
+    let named = |host: &Named| json!({"name": host.name, "groups": host.groups});
     let steps = setup.iter().map(|step| match hosts.is_empty() {
         true => json!({"step": step.title(), "on": step.groups()}),
         false => {
@@ -44,7 +42,7 @@ pub(super) fn document(pool: &Pool, setup: &[Step]) -> Value {
         }
     });
     json!({
-        "provider": pool.provider.as_str(),
+        "provider": provider(pool),
         "count": pool.machine_count(),
         "slots": pool.slot_count(),
         "hosts": hosts.iter().map(named).collect::<Vec<_>>(),
@@ -52,35 +50,23 @@ pub(super) fn document(pool: &Pool, setup: &[Step]) -> Value {
     })
 }
 
-fn hosts(pool: &Pool) -> Vec<Host> {
-    pool.hosts.iter().filter_map(|host| host.spelled_out().ok()).collect()
-}
-
 /// How many, of what, and their names where they have any.
 pub(super) fn machines(pool: &Pool) -> String {
-    let (count, hosts) = (pool.machine_count(), hosts(pool));
-    match pool.provider {
-        Provider::Local => format!("{count} made of this one"),
-        Provider::Docker => {
-            let image = pool.image.as_deref().unwrap_or("an image built from this program");
-            format!("{} of {image}", counted(count as u64, "container"))
-        }
-        Provider::Ssh => {
-            let named = hosts.iter().map(|host| match host.groups.is_empty() {
-                true => host.name.clone(),
-                false => format!("{} ({})", host.name, host.groups.join(", ")),
-            });
-            let spare = match hosts.len() - count.min(hosts.len()) {
-                0 => String::new(),
-                spare => format!(" ({spare} spare)"),
-            };
-            format!("{count} by ssh{spare}: {}", listed(named.collect()))
-        }
-    }
+    let supplies = pool.supplies().filter(|supply| supply.has_machines());
+    let described: Vec<String> = supplies
+        .map(|supply| supply.provider.describe(supply.machine_count(pool.workers)))
+        .collect();
+    described.join(", and ")
+}
+
+/// The providers' names.
+fn provider(pool: &Pool) -> String {
+    let supplies = pool.supplies().filter(|supply| supply.has_machines());
+    supplies.map(|supply| supply.provider.name()).collect::<Vec<_>>().join(", ")
 }
 
 /// Where a step is done: a group's name where nobody knows the machines yet.
-fn on(step: &Step, hosts: &[Host]) -> String {
+fn on(step: &Step, hosts: &[Named]) -> String {
     let names = names(step, hosts);
     let groups = step.groups().join(", ");
     match names.len() {
@@ -90,17 +76,8 @@ fn on(step: &Step, hosts: &[Host]) -> String {
     }
 }
 
-fn names(step: &Step, hosts: &[Host]) -> Vec<String> {
+fn names(step: &Step, hosts: &[Named]) -> Vec<String> {
     hosts.iter().filter(|h| step.is_for(&h.groups)).map(|h| h.name.clone()).collect()
-}
-
-fn listed(mut names: Vec<String>) -> String {
-    let more = names.len().saturating_sub(NAMES_MAX);
-    names.truncate(NAMES_MAX);
-    match more {
-        0 => names.join(", "),
-        more => format!("{} and {more} more", names.join(", ")),
-    }
 }
 
 #[cfg(test)]

@@ -6,24 +6,23 @@
 
 use super::machines;
 use crate::cli;
-use crate::cluster::pooling::failure;
-use crate::cluster::providers;
 use crate::commands::print;
-use crate::failure::{Failure, Result, plain};
-use crate::progress::Style;
-use crate::scripts::decide::{Member, Policy};
-use crate::scripts::layout::{Layout, Process, Seat};
-use crate::scripts::prepare::Prepared;
-use crate::scripts::story;
-use crate::scripts::variables::{Telling, Told};
-use crate::traces::number::{bytes, counted};
+use planaria_control::cluster::pooling::failure;
+use planaria_control::scripts::decide::{Member, Policy};
+use planaria_control::scripts::layout::{Layout, Process, Seat};
+use planaria_control::scripts::prepare::Prepared;
+use planaria_control::scripts::variables::{Telling, Told};
+use planaria_control::talk::Talk;
 use planaria_fleet::files::What;
 use planaria_fleet::host::gpus;
 use planaria_fleet::provider::{LOOPBACK, Tag};
+use planaria_fleet::providers::{self, Purpose};
 use planaria_fleet::setup::Setup;
 use planaria_recipe::JobSource;
-use planaria_recipe::pool::Provider;
 use planaria_recipe::script::Job;
+use planaria_runs::failure::{Failure, Result, plain};
+use planaria_runs::number::{bytes, counted};
+use planaria_runs::story;
 use serde_json::{Value, json};
 use std::fmt::Write;
 
@@ -38,9 +37,9 @@ const COMMAND_MAX: usize = 2000;
 pub(super) fn run(options: &cli::Plan) -> Result<()> {
     let source = JobSource::load(&options.recipe.recipe, &options.recipe.sets);
     let source = source.map_err(Failure::user)?;
-    let prepared = Prepared::new(&source, Style::Quiet)?;
+    let prepared = Prepared::new(&source, Talk::QUIET)?;
     Setup::prepare(&prepared.setup).map_err(failure)?;
-    providers::check_mounts(&prepared.job.pool)?;
+    providers::check_settings(&prepared.job.pool).map_err(failure)?;
     let is_told = source.recipe().script.framework.is_none();
     let plan = Plan::new(&prepared, is_told)?;
     print(&match options.json {
@@ -180,9 +179,11 @@ impl<'p> Plan<'p> {
 
     fn depends_on_machines(&self) -> &'static str {
         let each = self.prepared.job.script.per_machine.as_ref().and_then(|word| word.each());
-        match (each, self.prepared.job.pool.provider) {
-            (None, _) | (Some(_), Provider::Local) => "",
-            (Some(_), _) => ", as if each machine had one core or GPU: it has more workers then",
+        match (each, self.prepared.job.pool.is_here()) {
+            (None, _) | (Some(_), true) => "",
+            (Some(_), false) => {
+                ", as if each machine had one core or GPU: it has more workers then"
+            }
         }
     }
 
@@ -257,9 +258,9 @@ fn told(process: &Process) -> story::Process {
 
 /// Machines as they will be called.
 fn seats(job: &Job) -> Result<Vec<Seat>> {
-    let provider = providers::of(&job.pool, None)?;
+    let provider = providers::of(&job.pool, &Purpose::default()).map_err(failure)?;
     let run = Tag::new("plan").expect("letters alone");
-    let is_here = job.pool.provider == Provider::Local;
+    let is_here = job.pool.is_here();
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
     let planned =
         (0..job.machine_count() as u32).filter_map(|n| Some((n, provider.plan(&run, n)?)));
