@@ -28,7 +28,9 @@ const ROUNDS: usize = 15;
 
 fn main() {
     let (open, sealed) = (Passport::plain(secret()), sealed());
-    println!("frame bytes    TCP MB/s   link MB/s   ratio    TLS MB/s   of link   rustls MB/s   of TLS");
+    println!(
+        "frame bytes    TCP MB/s   link MB/s   ratio    TLS MB/s   of link   rustls MB/s   of TLS"
+    );
     for bytes in [16 << 10, 64 << 10, 256 << 10, 400_000, 1 << 20, 4 << 20] {
         // 100 MB, in whole frames.
         let frames = 100_000_000 / bytes;
@@ -152,8 +154,7 @@ fn sealed() -> Passport {
 }
 
 /// Both ends of a connection under rustls' own streams.
-type Streams =
-    (StreamOwned<ClientConnection, TcpStream>, StreamOwned<ServerConnection, TcpStream>);
+type Streams = (StreamOwned<ClientConnection, TcpStream>, StreamOwned<ServerConnection, TcpStream>);
 
 fn rustls_streams() -> Streams {
     let trust = Authority::new("bench").and_then(|a| a.issue("bench")).expect("a certificate");
