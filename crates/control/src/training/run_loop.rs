@@ -16,7 +16,7 @@ use crate::training::recorder::Recorder;
 use planaria_coordinator::decide::course::{Course, Done, End, Next, Setup};
 use planaria_data::{DataSet, Loader, Reader, Schedule};
 use planaria_learn::Scores;
-use planaria_learn::{Examples, Network, Settings, StepResult, Trainer, Weights};
+use planaria_learn::{Examples, Network, Settings, StepResult, Trainer, Weights, engines};
 use planaria_numerics::digest::Digest;
 use planaria_protocol::checkpoint::{Checkpoint, Part, PartView, Shelf, write_part};
 use planaria_protocol::event::{Started, What};
@@ -440,6 +440,6 @@ pub fn network(plan: &Plan) -> Result<Network> {
 }
 
 /// The network of a plan, ready to train.
-pub fn trainer(plan: &Plan, threads: usize) -> Result<Trainer> {
-    Ok(Trainer::new(network(plan)?, Settings::of(&plan.recipe, threads)))
+pub fn trainer(plan: &Plan, threads: usize) -> Result<Box<dyn Trainer>> {
+    Ok(engines::trainer(network(plan)?, Settings::of(&plan.recipe, threads)))
 }

@@ -6,8 +6,8 @@
 )]
 
 use super::{GROUP, Grid, WEIGHT_ELEMENTS, Winograd, plane};
-use crate::kernels::simd::{LANES, Simd, kernel};
-use crate::kernels::tile::{Finish, ONE, Panel, Start, multiply};
+use crate::engines::cpu::kernels::simd::{LANES, Simd, kernel};
+use crate::engines::cpu::kernels::tile::{Finish, ONE, Panel, Start, multiply};
 
 /// Outputs along a tile's side.
 const SIZE: usize = 2;

@@ -1,9 +1,9 @@
 //! Weights packed for the kernels, once per step for all shards, cut into tasks for the threads.
 
 use super::parts::Parts;
-use crate::kernels::direct;
-use crate::kernels::simd::{Isa, LANES};
-use crate::program::Compiled;
+use crate::engines::cpu::kernels::direct;
+use crate::engines::cpu::kernels::simd::{Isa, LANES};
+use crate::engines::cpu::program::Compiled;
 
 /// Packing, task by task.
 pub struct Packing {

@@ -9,7 +9,7 @@ use super::fuse::{Plus, Unit, is_plain_2x2};
 use super::operation::{Bias, INPUT, NormAddend, Operation, Slot};
 use super::schedule::schedule;
 use super::{Index, Program, Size, conv::Method};
-use crate::kernels::pool::Pool;
+use crate::engines::cpu::kernels::pool::Pool;
 use crate::network::{Network, NodeId, Op};
 use planaria_recipe::Shape;
 use planaria_recipe::shape::Window;

@@ -7,15 +7,16 @@ use super::convolve::Convolver;
 use super::normalise;
 use super::parts::Parts;
 use super::workspace::Workspace;
-use crate::kernels::norm::{self, Addend, Pixels, Reduce};
-use crate::kernels::pooled::{self, Pooled};
-use crate::kernels::simd::{Isa, LANES};
-use crate::kernels::{pointwise, pool};
-use crate::loss::{Objective, Targets};
-use crate::program::conv::{Conv, transpose};
-use crate::program::{
+use crate::engines::Score;
+use crate::engines::cpu::kernels::norm::{self, Addend, Pixels, Reduce};
+use crate::engines::cpu::kernels::pooled::{self, Pooled};
+use crate::engines::cpu::kernels::simd::{Isa, LANES};
+use crate::engines::cpu::kernels::{pointwise, pool};
+use crate::engines::cpu::program::conv::{Conv, transpose};
+use crate::engines::cpu::program::{
     Bias, Compiled, Finish, NormAddend, Operation, Place, Program, Size, Slot, Stage,
 };
+use crate::loss::{Objective, Targets};
 use planaria_numerics::random::{Purpose, Stream};
 use std::ops::Range;
 use std::ptr::{null, null_mut};
@@ -45,15 +46,6 @@ pub struct Draw {
     pub step: u64,
     /// Number of the shard.
     pub shard: u32,
-}
-
-/// What a shard gives back besides gradients.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Score {
-    /// Sum of the loss over the examples.
-    pub loss: f64,
-    /// Examples whose class was right.
-    pub correct: u64,
 }
 
 /// What a program writes.

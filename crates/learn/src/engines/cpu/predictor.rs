@@ -1,14 +1,14 @@
 //! Inference: normalisations folded into the convolutions below them, examples in small chunks.
 
-use super::Engine;
+use super::Cpu;
 use super::normalise;
 use super::parts::{Claims, Parts};
 use super::shard::{Draw, Results, Shard, copy_output, run};
 use super::threads::Crew;
 use super::workspace::Workspace;
-use crate::kernels::buffer::Buffer;
+use crate::buffer::Buffer;
+use crate::engines::cpu::program::Compiled;
 use crate::loss::Targets;
-use crate::program::Compiled;
 
 /// Examples taken at once; chosen for the cache, not part of the arithmetic.
 const CHUNK: usize = 32;
@@ -40,12 +40,7 @@ impl Predictor {
     }
 
     /// Folds and packs the weights, unless that is done.
-    pub fn prepare(
-        &mut self,
-        engine: &Engine,
-        threads: usize,
-        (parameters, state): (&[f32], &[f32]),
-    ) {
+    pub fn prepare(&mut self, engine: &Cpu, threads: usize, (parameters, state): (&[f32], &[f32])) {
         if self.fresh {
             return;
         }
@@ -64,7 +59,7 @@ impl Predictor {
     }
 
     /// Outputs of examples; after [`Self::prepare`].
-    pub fn run(&mut self, engine: &Engine, crew: &Crew, inputs: &[f32], outputs: &mut [f32]) {
+    pub fn run(&mut self, engine: &Cpu, crew: &Crew, inputs: &[f32], outputs: &mut [f32]) {
         let (stride, units) = (engine.network.input().len(), engine.network.output().len());
         let examples = inputs.len() / stride;
         assert_eq!(outputs.len(), examples * units, "room for every output");

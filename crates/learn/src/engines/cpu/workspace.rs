@@ -1,10 +1,10 @@
 //! What one thread works in: arena, scratch and sums. Made once, used for every shard.
 
-use crate::kernels::buffer::Buffer;
-use crate::kernels::winograd::{self, CONVOLUTION_ELEMENTS, WEIGHT_ELEMENTS};
-use crate::kernels::{gemm, pooled};
-use crate::program::conv::Method;
-use crate::program::{Compiled, Program};
+use crate::buffer::Buffer;
+use crate::engines::cpu::kernels::winograd::{self, CONVOLUTION_ELEMENTS, WEIGHT_ELEMENTS};
+use crate::engines::cpu::kernels::{gemm, pooled};
+use crate::engines::cpu::program::conv::Method;
+use crate::engines::cpu::program::{Compiled, Program};
 use planaria_numerics::aggregate::BLOCK;
 use planaria_numerics::tree::tree_scratch;
 

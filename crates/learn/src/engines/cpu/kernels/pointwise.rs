@@ -3,6 +3,7 @@
 //! Plain loops over slices; transcendental functions come from `libm`, whose bits do not depend on
 //! the processor.
 
+use crate::loss::{sigmoid, softmax};
 use planaria_numerics::random::Stream;
 use planaria_recipe::model::Activation;
 
@@ -68,31 +69,6 @@ fn from_output(y: &[f32], g: &[f32], dx: &mut [f32], f: impl Fn(f32, f32) -> f32
 
 fn normal_cdf(x: f32) -> f32 {
     0.5 * (1.0 + libm::erff(x * std::f32::consts::FRAC_1_SQRT_2))
-}
-
-/// 1/(1+e⁻ˣ) without overflow.
-pub fn sigmoid(x: f32) -> f32 {
-    if x >= 0.0 {
-        1.0 / (1.0 + libm::expf(-x))
-    } else {
-        let e = libm::expf(x);
-        e / (1.0 + e)
-    }
-}
-
-/// Exponentials of x, scaled to sum to one. Returns the largest x, and what the exponentials of the
-/// distances from it summed to.
-pub fn softmax(x: &[f32], y: &mut [f32]) -> (f32, f32) {
-    let top = x.iter().fold(f32::NEG_INFINITY, |m, v| if *v > m { *v } else { m });
-    let mut sum = 0f32;
-    for (y, x) in y.iter_mut().zip(x) {
-        *y = libm::expf(x - top);
-        sum += *y;
-    }
-    for y in y.iter_mut() {
-        *y /= sum;
-    }
-    (top, sum)
 }
 
 /// Cuts the gradient where y is not positive, in place.

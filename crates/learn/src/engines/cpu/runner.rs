@@ -6,19 +6,19 @@
 //! its own, the courier, so that computing need not wait for sending. Never finishes the tree,
 //! updates parameters or knows where gradients go.
 
+use super::Cpu;
 use super::packing::Packing;
 use super::parts::{Claims, Parts};
 use super::predictor::Predictor;
-use super::shard::{Draw, Results, Score};
+use super::shard::{Draw, Results};
 use super::threads::{Crew, Meeting, wait_until};
-use super::trainer::Settings;
 use super::workspace::{ThreadScratch, Workspace};
-use super::{Engine, Examples};
-use crate::kernels::buffer::Buffer;
-use crate::kernels::simd::LANES;
+use crate::buffer::Buffer;
+use crate::engines::cpu::kernels::simd::LANES;
+use crate::engines::cpu::program::finals::in_pieces;
+use crate::engines::{Engine, Hooks, Ready, Score, Settings, Work};
 use crate::loss::Objective;
 use crate::network::Network;
-use crate::program::finals::in_pieces;
 use planaria_numerics::aggregate::{BLOCK, shard_range};
 use planaria_numerics::tree::{Segment, each_segment, segment_sum_in_place};
 use std::ops::Range;
@@ -29,29 +29,9 @@ use std::sync::{Condvar, Mutex};
 /// (256 KiB), few enough that threads share the summing of a large layer.
 const PIECE: usize = 16;
 
-/// A sum that is ready.
-#[derive(Debug, Clone)]
-pub struct Ready<'a> {
-    /// Over these shards.
-    pub segment: Segment,
-    /// Of these blocks of parameters.
-    pub blocks: Range<usize>,
-    /// The sum, not scaled.
-    pub values: &'a [f32],
-}
-
-/// What is asked and told while shards are computed.
-#[derive(Clone, Copy)]
-pub struct Hooks<'a> {
-    /// Told what is ready, as [`Runner::compute`] says.
-    pub ready: &'a (dyn Fn(Ready<'_>) + Sync),
-    /// Whether nobody needs the shards any more.
-    pub is_over: &'a (dyn Fn() -> bool + Sync),
-}
-
 /// Computes some shards of each step, and says which blocks are ready while it goes on.
-pub struct Runner {
-    engine: Engine,
+pub struct CpuEngine {
+    engine: Cpu,
     settings: Settings,
     crew: Crew,
     packed: Buffer,
@@ -109,7 +89,7 @@ impl Bell {
 }
 
 impl Pieces {
-    fn new(engine: &Engine) -> Self {
+    fn new(engine: &Cpu) -> Self {
         let (mut blocks, mut of_stage) = (vec![], vec![]);
         for pieces in in_pieces(&engine.compiled.finals, PIECE) {
             let from = blocks.len();
@@ -127,13 +107,13 @@ impl Pieces {
     }
 }
 
-impl Runner {
-    /// For the network and settings that a [`super::trainer::Trainer`] of the whole step would
+impl CpuEngine {
+    /// For the network and settings that a [`super::trainer::CpuTrainer`] of the whole step would
     /// have; `optimizer` and `clip_norm` are not used.
     pub fn new(network: Network, settings: Settings) -> Self {
         let objective =
             Objective { loss: settings.loss, label_smoothing: settings.label_smoothing };
-        let engine = Engine::new(network, objective, settings.isa);
+        let engine = Cpu::new(network, objective, settings.isa);
         let threads = settings.threads.clamp(1, 1024);
         let packing = Packing::new(&engine.compiled);
         let pieces = Pieces::new(&engine);
@@ -163,58 +143,51 @@ impl Runner {
         }
     }
 
-    /// The network.
-    pub fn network(&self) -> &Network {
-        &self.engine.network
-    }
-
-    /// Name of the engine and instruction set, such as `cpu-avx512`.
-    pub fn engine(&self) -> &'static str {
-        self.engine.name()
-    }
-
-    /// Threads that compute.
-    pub fn threads(&self) -> usize {
+    fn computing(&self) -> usize {
         self.crew.threads() - usize::from(self.bell.is_some())
     }
 
-    /// The loss and its constants.
-    pub fn objective(&self) -> Objective {
+    /// Makes room for a run; allocates only where it is longer than all before.
+    fn prepare(&mut self, run: Range<usize>) {
+        self.round += 1;
+        self.pieces.passed.iter_mut().for_each(|passed| *passed.get_mut() = 0);
+        if run == self.run {
+            return;
+        }
+        self.segments.clear();
+        self.segments.extend(each_segment(self.settings.shards, run.clone()));
+        let capacity = self.settings.batch.div_ceil(self.settings.shards);
+        while self.workspaces.len() < self.computing().min(run.len()) {
+            self.workspaces.push(self.engine.workspace(capacity));
+        }
+        if self.gradients.len() < run.len() * self.stride {
+            self.gradients = Buffer::new(run.len() * self.stride);
+        }
+        self.stats.resize(run.len() * self.engine.network.stats_count(), 0.0);
+        self.scores.resize(run.len(), Score::default());
+        self.run = run;
+    }
+}
+
+impl Engine for CpuEngine {
+    fn name(&self) -> &'static str {
+        self.engine.name()
+    }
+
+    fn network(&self) -> &Network {
+        &self.engine.network
+    }
+
+    fn objective(&self) -> Objective {
         self.engine.objective
     }
 
-    /// Computes shards `run` of step `step`, which has `examples_in_step` examples in all; `batch`
-    /// holds the examples of these shards alone, in order.
-    ///
-    /// `ready` is called, from any of the threads and perhaps from several at once, once for each
-    /// segment of the run and piece of the parameters, as soon as every shard of the run has passed
-    /// the piece. All calls have returned when this does. It must not panic: the other threads would
-    /// wait for ever.
-    pub fn compute(
-        &mut self,
-        step: u64,
-        parameters: &[f32],
-        run: Range<usize>,
-        examples_in_step: usize,
-        batch: Examples<'_>,
-        ready: &(dyn Fn(Ready<'_>) + Sync),
-    ) {
-        let hooks = Hooks { ready, is_over: &|| false };
-        self.compute_unless(step, parameters, run, examples_in_step, batch, hooks);
+    fn threads(&self) -> usize {
+        self.computing()
     }
 
-    /// As [`Self::compute`], until `is_over` says that nobody needs it any more; it is asked before
-    /// every shard. Says how many shards were computed: if not all, nothing was handed out, and
-    /// [`Self::results`] are worth nothing.
-    pub fn compute_unless(
-        &mut self,
-        step: u64,
-        parameters: &[f32],
-        run: Range<usize>,
-        examples_in_step: usize,
-        batch: Examples<'_>,
-        Hooks { ready, is_over }: Hooks<'_>,
-    ) -> usize {
+    fn compute(&mut self, work: Work<'_>, Hooks { ready, is_over }: Hooks<'_>) -> usize {
+        let Work { step, parameters, shards: run, examples_in_step, batch } = work;
         let all = self.settings.shards;
         let count = self.engine.network.parameter_count();
         assert!(examples_in_step <= self.settings.batch, "a batch has at most `batch` examples");
@@ -230,7 +203,7 @@ impl Runner {
         let given = batch.inputs.len() / self.engine.network.input().len();
         assert_eq!(given, examples, "the examples of the run's shards");
 
-        let (round, threads) = (self.round, self.threads());
+        let (round, threads) = (self.round, self.computing());
         let [packs, shards, pieces] = &self.claims;
         let packed = Parts::new(&mut self.packed, 1);
         let scratches = Parts::new(&mut self.threads, 1);
@@ -299,44 +272,17 @@ impl Runner {
         run.len() - counter.left_out.into_inner()
     }
 
-    /// Makes room for a run; allocates only where it is longer than all before.
-    fn prepare(&mut self, run: Range<usize>) {
-        self.round += 1;
-        self.pieces.passed.iter_mut().for_each(|passed| *passed.get_mut() = 0);
-        if run == self.run {
-            return;
-        }
-        self.segments.clear();
-        self.segments.extend(each_segment(self.settings.shards, run.clone()));
-        let capacity = self.settings.batch.div_ceil(self.settings.shards);
-        while self.workspaces.len() < self.threads().min(run.len()) {
-            self.workspaces.push(self.engine.workspace(capacity));
-        }
-        if self.gradients.len() < run.len() * self.stride {
-            self.gradients = Buffer::new(run.len() * self.stride);
-        }
-        self.stats.resize(run.len() * self.engine.network.stats_count(), 0.0);
-        self.scores.resize(run.len(), Score::default());
-        self.run = run;
+    fn result(&self, shard: usize) -> (Score, &[f32]) {
+        let (index, stats) = (shard - self.run.start, self.engine.network.stats_count());
+        (self.scores[index], &self.stats[index * stats..(index + 1) * stats])
     }
 
-    /// Number, score and flat statistics of each shard of the last run, in order.
-    pub fn results(&self) -> impl Iterator<Item = (usize, Score, &[f32])> {
-        let stats = self.engine.network.stats_count();
-        self.run.clone().zip(&self.scores).enumerate().map(move |(index, (shard, score))| {
-            (shard, *score, &self.stats[index * stats..(index + 1) * stats])
-        })
-    }
-
-    /// Outputs of any number of examples (logits, where the loss takes logits) with these
-    /// parameters and this state, which are kept as prepared until [`Self::forget`].
-    pub fn predict(&mut self, weights: (&[f32], &[f32]), inputs: &[f32], outputs: &mut [f32]) {
+    fn predict(&mut self, weights: (&[f32], &[f32]), inputs: &[f32], outputs: &mut [f32]) {
         self.predictor.prepare(&self.engine, self.crew.threads(), weights);
         self.predictor.run(&self.engine, &self.crew, inputs, outputs);
     }
 
-    /// The weights to predict with have changed.
-    pub fn forget(&mut self) {
+    fn forget(&mut self) {
         self.predictor.forget();
     }
 }

@@ -1,12 +1,12 @@
 //! Convolutions of one image by whichever method was planned.
 
 use super::workspace::Workspace;
-use crate::kernels::depthwise::{self, Depthwise};
-use crate::kernels::direct::{self, Direct, copy_rows};
-use crate::kernels::simd::Isa;
-use crate::kernels::tile::{Finish, Start};
-use crate::kernels::winograd::{self, Epilogue, Winograd};
-use crate::program::conv::{Conv, Method};
+use crate::engines::cpu::kernels::depthwise::{self, Depthwise};
+use crate::engines::cpu::kernels::direct::{self, Direct, copy_rows};
+use crate::engines::cpu::kernels::simd::Isa;
+use crate::engines::cpu::kernels::tile::{Finish, Start};
+use crate::engines::cpu::kernels::winograd::{self, Epilogue, Winograd};
+use crate::engines::cpu::program::conv::{Conv, Method};
 use std::ptr::null;
 
 /// A convolution at work.

@@ -6,8 +6,8 @@
 )]
 
 use super::{CONVOLUTION_ELEMENTS, Epilogue, GROUP, Grid, Winograd, plane};
-use crate::kernels::simd::{LANES, Simd, kernel};
-use crate::kernels::tile::{Finish, ONE, Panel, Start, multiply};
+use crate::engines::cpu::kernels::simd::{LANES, Simd, kernel};
+use crate::engines::cpu::kernels::tile::{Finish, ONE, Panel, Start, multiply};
 
 /// Outputs along a tile's side.
 const SIZE: usize = 4;
@@ -394,8 +394,8 @@ unsafe fn transform_weight<S: Simd>(g: [S::V; 3]) -> [S::V; SPAN] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::buffer::Buffer;
-    use crate::kernels::simd::Isa;
+    use crate::buffer::Buffer;
+    use crate::engines::cpu::kernels::simd::Isa;
     use planaria_numerics::random::{Purpose, Stream};
     use std::ptr::null;
 

@@ -17,8 +17,9 @@ mod training;
 pub use operation::{Bias, NormAddend, Operation, Slot};
 pub use schedule::{Finish, Place, Stage};
 
-use crate::kernels::simd::LANES;
-use crate::network::{BatchNorm, Network, NodeId, Op};
+use crate::engines::cpu::kernels::simd::LANES;
+use crate::network::{Network, NodeId, Op};
+use crate::statistics::Norm;
 use conv::Conv;
 use planaria_recipe::train::Loss;
 use std::ops::Range;
@@ -35,28 +36,6 @@ pub struct Dense {
     pub units: usize,
     /// Packed transposed weights; empty when the input gradient is not wanted.
     pub backward: Range<usize>,
-}
-
-/// A batch normalisation, planned.
-#[derive(Debug, Clone)]
-pub struct Norm {
-    /// Where its numbers lie.
-    pub plan: BatchNorm,
-    /// Where its statistics lie: counts, means, M2s.
-    pub stats: usize,
-}
-
-impl Norm {
-    /// From where the network has its numbers.
-    pub fn new(plan: &BatchNorm) -> Self {
-        // State holds mean and variance, statistics a count besides.
-        Self { plan: plan.clone(), stats: plan.mean.start / 2 * 3 }
-    }
-
-    /// Number of channels.
-    pub fn channels(&self) -> usize {
-        self.plan.gamma.len()
-    }
 }
 
 /// A tensor's size.

@@ -462,28 +462,28 @@ pub(crate) unsafe fn put<S: Simd, const TAIL: bool>(p: *mut f32, v: S::V, lanes:
 macro_rules! kernel {
     ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? = $body:ident) => {
         $(#[$meta])*
-        $vis unsafe fn $name(isa: $crate::kernels::simd::Isa, $($arg: $ty),*) $(-> $ret)? {
+        $vis unsafe fn $name(isa: $crate::engines::cpu::kernels::simd::Isa, $($arg: $ty),*) $(-> $ret)? {
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
             unsafe fn avx512($($arg: $ty),*) $(-> $ret)? {
                 // SAFETY: the caller vouches for the pointers; the features are enabled here.
-                unsafe { $body::<$crate::kernels::simd::Avx512>($($arg),*) }
+                unsafe { $body::<$crate::engines::cpu::kernels::simd::Avx512>($($arg),*) }
             }
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma")]
             unsafe fn avx2($($arg: $ty),*) $(-> $ret)? {
                 // SAFETY: as above.
-                unsafe { $body::<$crate::kernels::simd::Avx2>($($arg),*) }
+                unsafe { $body::<$crate::engines::cpu::kernels::simd::Avx2>($($arg),*) }
             }
             // SAFETY: `Isa` values come from `Isa::all`, which asks the processor.
             unsafe {
                 match isa {
                     #[cfg(target_arch = "x86_64")]
-                    $crate::kernels::simd::Isa::Avx512 => avx512($($arg),*),
+                    $crate::engines::cpu::kernels::simd::Isa::Avx512 => avx512($($arg),*),
                     #[cfg(target_arch = "x86_64")]
-                    $crate::kernels::simd::Isa::Avx2 => avx2($($arg),*),
-                    $crate::kernels::simd::Isa::Portable => {
-                        $body::<$crate::kernels::simd::Portable>($($arg),*)
+                    $crate::engines::cpu::kernels::simd::Isa::Avx2 => avx2($($arg),*),
+                    $crate::engines::cpu::kernels::simd::Isa::Portable => {
+                        $body::<$crate::engines::cpu::kernels::simd::Portable>($($arg),*)
                     }
                 }
             }

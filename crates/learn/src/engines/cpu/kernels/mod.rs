@@ -3,7 +3,6 @@
 //! Kernels know nothing of layers or networks. They take pointers because the compiled program has
 //! already checked every size; each states what it needs.
 
-pub mod buffer;
 pub mod depthwise;
 pub mod direct;
 pub mod gemm;

@@ -2,7 +2,7 @@
 
 use super::Dense;
 use super::conv::Conv;
-use crate::kernels::pool::Pool;
+use crate::engines::cpu::kernels::pool::Pool;
 use planaria_recipe::model::Activation;
 use std::ops::Range;
 

@@ -1,43 +1,50 @@
 //! Runs programs: one thread computes one shard, many threads many shards side by side.
 //!
-//! [`Engine`] is the seam: what a worker on any machine computes for a shard, on flat buffers.
-//! [`trainer::Trainer`] is one process' way of using it, [`runner::Runner`] a worker's among others.
+//! [`Cpu`] is a network compiled for this machine: what it computes for a shard, on flat buffers.
+//! [`CpuEngine`] uses it for a worker's shards, [`CpuTrainer`] for whole steps in one process.
+//!
+//! - `program`: graph to a schedule of kernels on placed memory
+//! - [`kernels`]: the arithmetic, compiled for each instruction set
 
 mod convolve;
+pub mod kernels;
 mod normalise;
 mod packing;
 mod parts;
 mod predictor;
-pub mod runner;
-pub mod shard;
-pub mod statistics;
+mod program;
+mod runner;
+mod shard;
 mod threads;
-pub mod trainer;
+mod trainer;
 mod whole_shard;
-pub mod workspace;
+mod workspace;
 
-use crate::kernels::buffer::Buffer;
-use crate::kernels::simd::Isa;
-use crate::loss::{Objective, Targets};
+pub use runner::CpuEngine;
+pub use shard::Draw;
+pub use trainer::CpuTrainer;
+pub use workspace::Workspace;
+
+use crate::buffer::Buffer;
+use crate::engines::cpu::kernels::simd::Isa;
+use crate::engines::cpu::program::{Compiled, compile};
+use crate::engines::{Examples, Kind, Score};
+use crate::loss::Objective;
 use crate::network::Network;
-use crate::program::{Compiled, compile};
 use packing::Packing;
 use parts::Parts;
-use shard::{Draw, Results, Score, Shard, run};
+use shard::{Results, Shard, run};
 use std::ops::Range;
-use workspace::Workspace;
 
-/// Some examples, one after another.
-#[derive(Debug, Clone, Copy)]
-pub struct Examples<'a> {
-    /// As many values per example as the network's input has, channels innermost.
-    pub inputs: &'a [f32],
-    /// What they should give.
-    pub targets: Targets<'a>,
-}
+pub const KIND: Kind = Kind {
+    name: "cpu",
+    here: || Isa::all().iter().map(|isa| isa.name()).collect(),
+    engine: |network, settings| Box::new(CpuEngine::new(network, settings)),
+    trainer: |network, settings| Box::new(CpuTrainer::new(network, settings)),
+};
 
 /// A network compiled for this machine.
-pub struct Engine {
+pub struct Cpu {
     network: Network,
     objective: Objective,
     compiled: Compiled,
@@ -54,7 +61,7 @@ pub struct ShardGradient {
     pub score: Score,
 }
 
-impl Engine {
+impl Cpu {
     /// Compiles `network`; takes the fastest instruction set there is when `isa` is left out.
     pub fn new(network: Network, objective: Objective, isa: Option<Isa>) -> Self {
         let compiled = compile(&network, objective.loss);

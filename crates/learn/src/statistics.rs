@@ -3,8 +3,29 @@
 //! Needs a network's plan alone, so that a server keeps the averages without an engine. In f64,
 //! channel by channel. Never computes a shard's statistics.
 
-use crate::network::{Network, Op};
-use crate::program::Norm;
+use crate::network::{BatchNorm, Network, Op};
+
+/// A batch normalisation, planned.
+#[derive(Debug, Clone)]
+pub struct Norm {
+    /// Where its numbers lie.
+    pub plan: BatchNorm,
+    /// Where its statistics lie: counts, means, M2s.
+    pub stats: usize,
+}
+
+impl Norm {
+    /// From where the network has its numbers.
+    pub fn new(plan: &BatchNorm) -> Self {
+        // State holds mean and variance, statistics a count besides.
+        Self { plan: plan.clone(), stats: plan.mean.start / 2 * 3 }
+    }
+
+    /// Number of channels.
+    pub fn channels(&self) -> usize {
+        self.plan.gamma.len()
+    }
+}
 
 /// Where each normalisation's count, mean and M2 lie in the flat statistics, and what becomes of
 /// them.

@@ -1,11 +1,11 @@
 //! Operations on all examples of a shard at once: dense layers and the loss.
 
 use super::shard::Run;
-use crate::kernels::gemm::{self, Product};
-use crate::kernels::norm::{self, Pixels};
-use crate::kernels::simd::LANES;
-use crate::kernels::tile::Start;
-use crate::program::{Operation, Slot};
+use crate::engines::cpu::kernels::gemm::{self, Product};
+use crate::engines::cpu::kernels::norm::{self, Pixels};
+use crate::engines::cpu::kernels::simd::LANES;
+use crate::engines::cpu::kernels::tile::Start;
+use crate::engines::cpu::program::{Operation, Slot};
 
 impl Run<'_, '_, '_> {
     /// One operation on the whole shard.

@@ -1,7 +1,8 @@
 //! From a batch normalisation's sums to what its passes need. In f64, channel by channel.
 
 use super::workspace::NormState;
-use crate::program::{Compiled, Norm};
+use crate::engines::cpu::program::Compiled;
+use crate::statistics::Norm;
 
 /// Mean and deviation of the shard from its sums; writes the statistics (count, mean, M2).
 pub fn forward(norm: &Norm, state: &mut NormState, parameters: &[f32], stats: &mut [f32]) {

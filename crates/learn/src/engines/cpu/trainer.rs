@@ -7,87 +7,22 @@
 use super::packing::Packing;
 use super::parts::{Claims, Parts};
 use super::predictor::Predictor;
-use super::shard::{Draw, Score};
-use super::statistics::Statistics;
+use super::shard::Draw;
 use super::threads::{Crew, Meeting};
 use super::workspace::{ThreadScratch, Workspace};
-use super::{Engine, Examples, ShardGradient};
+use super::{Cpu, ShardGradient};
 use crate::Error;
-use crate::kernels::buffer::Buffer;
-use crate::kernels::simd::Isa;
+use crate::buffer::Buffer;
+use crate::engines::{Examples, Score, Settings, StepResult, Trainer, Weights};
 use crate::loss::Objective;
 use crate::network::Network;
+use crate::statistics::Statistics;
 use planaria_numerics::aggregate::{self, BLOCK, shard_range};
 use planaria_numerics::{optimizer, tree};
-use planaria_recipe::Recipe;
-use planaria_recipe::train::{Loss, Optimizer};
-
-/// How a network is trained.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// Starting values and dropout follow from it.
-    pub seed: u64,
-    /// Most examples in a step.
-    pub batch: usize,
-    /// Shards a batch is cut into; part of the arithmetic.
-    pub shards: usize,
-    /// Threads that compute; not part of the arithmetic.
-    pub threads: usize,
-    /// What is minimised.
-    pub loss: Loss,
-    /// Share of a class' target spread over all classes.
-    pub label_smoothing: f32,
-    /// How parameters follow gradients.
-    pub optimizer: Optimizer,
-    /// Largest global norm of the gradient.
-    pub clip_norm: Option<f32>,
-    /// Instruction set; the fastest there is when left out.
-    pub isa: Option<Isa>,
-}
-
-impl Settings {
-    /// As a recipe says, on so many threads, with the fastest instruction set there is.
-    pub fn of(recipe: &Recipe, threads: usize) -> Self {
-        let train = &recipe.train;
-        Self {
-            seed: recipe.seed,
-            batch: train.batch,
-            shards: train.shards,
-            threads,
-            loss: train.loss,
-            label_smoothing: train.label_smoothing,
-            optimizer: train.optimizer.clone(),
-            clip_norm: train.clip_norm,
-            isa: None,
-        }
-    }
-}
-
-/// What one step did.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct StepResult {
-    /// Sum of the loss over the examples.
-    pub loss_sum: f64,
-    /// Examples whose class was right.
-    pub correct: u64,
-    /// Examples in the step.
-    pub examples: u64,
-    /// Norm of the gradient before clipping.
-    pub gradient_norm: f64,
-}
-
-/// All that training changes; checkpoints hold exactly this.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Weights {
-    pub parameters: Vec<f32>,
-    pub state: Vec<f32>,
-    /// The optimizer's slots, each as long as the parameters.
-    pub optimizer: Vec<Vec<f32>>,
-}
 
 /// Trains one network on several threads.
-pub struct Trainer {
-    engine: Engine,
+pub struct CpuTrainer {
+    engine: Cpu,
     settings: Settings,
     crew: Crew,
     parameters: Buffer,
@@ -109,12 +44,12 @@ pub struct Trainer {
     predictor: Predictor,
 }
 
-impl Trainer {
+impl CpuTrainer {
     /// Initialised from the seed.
     pub fn new(network: Network, settings: Settings) -> Self {
         let objective =
             Objective { loss: settings.loss, label_smoothing: settings.label_smoothing };
-        let engine = Engine::new(network, objective, settings.isa);
+        let engine = Cpu::new(network, objective, settings.isa);
         let threads = settings.threads.clamp(1, 1024);
         let capacity = settings.batch.div_ceil(settings.shards);
         let (parameters, state) = engine.network.initialise(settings.seed);
@@ -144,106 +79,6 @@ impl Trainer {
             engine,
             settings,
         }
-    }
-
-    /// The network.
-    pub fn network(&self) -> &Network {
-        &self.engine.network
-    }
-
-    /// Name of the engine and instruction set, such as `cpu-avx512`.
-    pub fn engine(&self) -> &'static str {
-        self.engine.name()
-    }
-
-    /// Threads that compute.
-    pub fn threads(&self) -> usize {
-        self.crew.threads()
-    }
-
-    /// The loss and its constants.
-    pub fn objective(&self) -> Objective {
-        self.engine.objective
-    }
-
-    /// The flat parameters.
-    pub fn parameters(&self) -> &[f32] {
-        &self.parameters
-    }
-
-    /// The flat state.
-    pub fn state(&self) -> &[f32] {
-        &self.state
-    }
-
-    /// The optimizer's slots, each as long as the parameters.
-    pub fn slots(&self) -> impl Iterator<Item = &[f32]> {
-        self.slots.iter().map(|slot| &**slot)
-    }
-
-    /// A copy of all that training changes.
-    pub fn weights(&self) -> Weights {
-        Weights {
-            parameters: self.parameters.to_vec(),
-            state: self.state.clone(),
-            optimizer: self.slots.iter().map(|s| s.to_vec()).collect(),
-        }
-    }
-
-    /// Goes back to saved weights.
-    pub fn restore(&mut self, weights: &Weights) -> Result<(), Error> {
-        let check = |what: &str, found: usize, wanted: usize| {
-            if found == wanted {
-                return Ok(());
-            }
-            Err(Error::Mismatch(format!(
-                "saved weights have {found} {what}, this network and optimizer need {wanted}"
-            )))
-        };
-        check("parameters", weights.parameters.len(), self.parameters.len())?;
-        check("state values", weights.state.len(), self.state.len())?;
-        check("optimizer slots", weights.optimizer.len(), self.slots.len())?;
-        for slot in &weights.optimizer {
-            check("values in an optimizer slot", slot.len(), self.parameters.len())?;
-        }
-        self.parameters.copy_from_slice(&weights.parameters);
-        self.state.copy_from_slice(&weights.state);
-        for (own, saved) in self.slots.iter_mut().zip(&weights.optimizer) {
-            own.copy_from_slice(saved);
-        }
-        self.predictor.forget();
-        Ok(())
-    }
-
-    /// One step (numbered from 0 over the whole run) on one batch.
-    ///
-    /// A loss or gradient that is not finite is an error and ends training: parameters may be half
-    /// updated then, and only saved weights are good to go on with.
-    pub fn step(
-        &mut self,
-        step: u64,
-        learning_rate: f32,
-        batch: Examples<'_>,
-    ) -> Result<StepResult, Error> {
-        let examples = batch.inputs.len() / self.engine.network.input().len();
-        assert!(examples <= self.settings.batch, "a batch has at most `batch` examples");
-        self.predictor.forget();
-        let fused = self.settings.clip_norm.is_none();
-        self.compute(step, learning_rate, batch, examples, fused);
-        let result = self.result(examples);
-        let not_finite = |what, value| Error::NotFinite { what, value, step };
-        if !result.loss_sum.is_finite() {
-            return Err(not_finite("the loss", result.loss_sum));
-        }
-        if !result.gradient_norm.is_finite() {
-            return Err(not_finite("the gradient's norm", result.gradient_norm));
-        }
-        if let Some(limit) = self.settings.clip_norm {
-            let factor = aggregate::clip_factor(result.gradient_norm, limit);
-            self.update(step, learning_rate, factor);
-        }
-        self.fold_stats();
-        Ok(result)
     }
 
     fn result(&mut self, examples: usize) -> StepResult {
@@ -349,9 +184,89 @@ impl Trainer {
         tree::tree_fold(&mut self.shards, |a, b| statistics.merge(&mut a.stats, &b.stats));
         statistics.update_running(&self.shards[0].stats, &mut self.state);
     }
+}
 
-    /// Outputs of any number of examples (logits, where the loss takes logits).
-    pub fn predict(&mut self, inputs: &[f32], outputs: &mut [f32]) {
+impl Trainer for CpuTrainer {
+    fn network(&self) -> &Network {
+        &self.engine.network
+    }
+
+    fn name(&self) -> &'static str {
+        self.engine.name()
+    }
+
+    fn threads(&self) -> usize {
+        self.crew.threads()
+    }
+
+    fn objective(&self) -> Objective {
+        self.engine.objective
+    }
+
+    fn parameters(&self) -> &[f32] {
+        &self.parameters
+    }
+
+    fn state(&self) -> &[f32] {
+        &self.state
+    }
+
+    fn slots(&self) -> Vec<&[f32]> {
+        self.slots.iter().map(|slot| &**slot).collect()
+    }
+
+    fn restore(&mut self, weights: &Weights) -> Result<(), Error> {
+        let check = |what: &str, found: usize, wanted: usize| {
+            if found == wanted {
+                return Ok(());
+            }
+            Err(Error::Mismatch(format!(
+                "saved weights have {found} {what}, this network and optimizer need {wanted}"
+            )))
+        };
+        check("parameters", weights.parameters.len(), self.parameters.len())?;
+        check("state values", weights.state.len(), self.state.len())?;
+        check("optimizer slots", weights.optimizer.len(), self.slots.len())?;
+        for slot in &weights.optimizer {
+            check("values in an optimizer slot", slot.len(), self.parameters.len())?;
+        }
+        self.parameters.copy_from_slice(&weights.parameters);
+        self.state.copy_from_slice(&weights.state);
+        for (own, saved) in self.slots.iter_mut().zip(&weights.optimizer) {
+            own.copy_from_slice(saved);
+        }
+        self.predictor.forget();
+        Ok(())
+    }
+
+    fn step(
+        &mut self,
+        step: u64,
+        learning_rate: f32,
+        batch: Examples<'_>,
+    ) -> Result<StepResult, Error> {
+        let examples = batch.inputs.len() / self.engine.network.input().len();
+        assert!(examples <= self.settings.batch, "a batch has at most `batch` examples");
+        self.predictor.forget();
+        let fused = self.settings.clip_norm.is_none();
+        self.compute(step, learning_rate, batch, examples, fused);
+        let result = self.result(examples);
+        let not_finite = |what, value| Error::NotFinite { what, value, step };
+        if !result.loss_sum.is_finite() {
+            return Err(not_finite("the loss", result.loss_sum));
+        }
+        if !result.gradient_norm.is_finite() {
+            return Err(not_finite("the gradient's norm", result.gradient_norm));
+        }
+        if let Some(limit) = self.settings.clip_norm {
+            let factor = aggregate::clip_factor(result.gradient_norm, limit);
+            self.update(step, learning_rate, factor);
+        }
+        self.fold_stats();
+        Ok(result)
+    }
+
+    fn predict(&mut self, inputs: &[f32], outputs: &mut [f32]) {
         let weights = (&*self.parameters, self.state.as_slice());
         self.predictor.prepare(&self.engine, self.crew.threads(), weights);
         self.predictor.run(&self.engine, &self.crew, inputs, outputs);

@@ -3,7 +3,7 @@
 use super::conv::Conv;
 use super::operation::{INPUT, Operation, Slot};
 use super::{Norm, Program, Size};
-use crate::kernels::simd::LANES;
+use crate::engines::cpu::kernels::simd::LANES;
 use std::collections::BTreeSet;
 use std::ops::Range;
 

@@ -1,9 +1,9 @@
 //! How one convolution is computed: the method, its packed weights and its padded images.
 
-use crate::kernels::direct::{self, pack_len};
-use crate::kernels::pooled;
-use crate::kernels::simd::{Isa, LANES};
-use crate::kernels::winograd::{self, Grid};
+use crate::engines::cpu::kernels::direct::{self, pack_len};
+use crate::engines::cpu::kernels::pooled;
+use crate::engines::cpu::kernels::simd::{Isa, LANES};
+use crate::engines::cpu::kernels::winograd::{self, Grid};
 use crate::network::{Node, Op};
 use planaria_recipe::Shape;
 use planaria_recipe::shape::Window;
