@@ -29,7 +29,7 @@ use crate::jobs::Machines;
 use crate::talk::Talk;
 use alone::evaluation::class_count;
 use planaria_data::DataSet;
-use planaria_learn::{Network, Settings, Trainer};
+use planaria_learn::{Network, Settings, Trainer, engines};
 use planaria_protocol::journal;
 use planaria_protocol::launch::Facts;
 use planaria_recipe::Plan;
@@ -93,6 +93,6 @@ pub fn network(plan: &Plan) -> Result<Network> {
 }
 
 /// The network of a plan, ready to train.
-pub fn trainer(plan: &Plan, threads: usize) -> Result<Trainer> {
-    Ok(Trainer::new(network(plan)?, Settings::of(&plan.recipe, threads)))
+pub fn trainer(plan: &Plan, threads: usize) -> Result<Box<dyn Trainer>> {
+    Ok(engines::trainer(network(plan)?, Settings::of(&plan.recipe, threads)))
 }

@@ -13,7 +13,7 @@ use planaria_worker::data::targets;
 
 /// Scores on `part`, or nothing if a stop was asked for on the way.
 pub fn evaluate(
-    trainer: &mut Trainer,
+    trainer: &mut dyn Trainer,
     part: &Part,
     normalize: &Normalize,
     classes: usize,

@@ -13,7 +13,7 @@ use std::borrow::Cow;
 
 /// A network or a linear model.
 pub enum Learner {
-    Network(Box<Trainer>),
+    Network(Box<dyn Trainer>),
     /// A linear model, whose data are all in memory.
     Linear(Box<Linear>),
 }
@@ -31,7 +31,7 @@ impl Learner {
     pub fn new(plan: &Plan, data: &DataSet, threads: usize) -> Result<Self> {
         match plan.recipe.train.code() {
             Some(_) => Ok(Self::Linear(Box::new(Linear::new(plan, data)?))),
-            None => Ok(Self::Network(Box::new(trainer(plan, threads)?))),
+            None => Ok(Self::Network(trainer(plan, threads)?)),
         }
     }
 
@@ -50,7 +50,7 @@ impl Learner {
         match self {
             Self::Network(trainer) => Snapshot {
                 parameters: Cow::Borrowed(trainer.parameters()),
-                slots: trainer.slots().collect(),
+                slots: trainer.slots(),
                 state: Cow::Borrowed(trainer.state()),
             },
             Self::Linear(linear) => Snapshot {
@@ -82,7 +82,7 @@ impl Learner {
     pub fn evaluate(&mut self, plan: &Plan, part: &Part, classes: usize) -> Result<Option<Scores>> {
         match self {
             Self::Network(trainer) => {
-                evaluation::evaluate(trainer, part, &plan.recipe.data.normalize, classes)
+                evaluation::evaluate(trainer.as_mut(), part, &plan.recipe.data.normalize, classes)
             }
             Self::Linear(linear) => linear.evaluate(part, classes),
         }
@@ -91,7 +91,7 @@ impl Learner {
     /// Engine and instruction set.
     pub fn engine(&self) -> String {
         match self {
-            Self::Network(trainer) => trainer.engine().to_owned(),
+            Self::Network(trainer) => trainer.name().to_owned(),
             Self::Linear(linear) => linear.engine(),
         }
     }
