@@ -4,8 +4,8 @@
 //! shell around them are in the coordinator's crate.
 
 use super::Log;
-use crate::cluster::kept::boot_id;
-use crate::source::Source;
+use crate::jobs::train::kept::boot_id;
+use crate::jobs::train::source::Source;
 use planaria_coordinator::methods;
 use planaria_coordinator::record;
 use planaria_coordinator::run::Origin;
