@@ -4,8 +4,9 @@
 //! tries for longer than [`PATIENCE`].
 
 use crate::clock::Stopwatch;
-use crate::cluster::console::{Console, Seen, Watching};
+use crate::cluster::console::{Console, Watching};
 use planaria_protocol::Passport;
+use planaria_protocol::event::Seen;
 use std::io::{BufRead, BufReader, Result};
 use std::process::ChildStdout;
 use std::sync::Arc;
