@@ -2,14 +2,14 @@
 
 use crate::cli::{self, Which};
 use crate::commands::print;
-use planaria_control::scripts;
+use planaria_control::jobs::script;
+use planaria_control::jobs::train::alone::evaluation::{evaluate, failure};
 use planaria_control::size::threads;
 use planaria_control::talk::{Progress, Talk, patiently};
-use planaria_control::training::evaluation::{evaluate, failure};
 use planaria_data::{Part, Role, Target, open_part, table};
 use planaria_learn::linear::Weights as LinearWeights;
 use planaria_learn::saved::{Description, read_tensors, read_wide};
-use planaria_learn::{Scores, Settings, Trainer};
+use planaria_learn::{Scores, Settings, Trainer, engines};
 use planaria_recipe::train::Optimizer;
 use planaria_runs::clock::Stopwatch;
 use planaria_runs::failure::{Context, Failure, Result};
@@ -24,7 +24,7 @@ use std::path::Path;
 /// Scores and prints.
 pub fn run(options: &cli::Evaluate, talk: Talk) -> Result<()> {
     let folder = find(&options.run)?;
-    scripts::refuse(&folder, "its model is in a form that only the script knows", |path| {
+    script::refuse(&folder, "its model is in a form that only the script knows", |path| {
         format!("files that `script.outputs` names are in `{path}/outputs`")
     })?;
     let description = describe(&folder)?;
@@ -35,7 +35,7 @@ pub fn run(options: &cli::Evaluate, talk: Talk) -> Result<()> {
     fits(&description, &part, &options.data, outputs)?;
     let clock = Stopwatch::start();
     let classes = description.classes.len();
-    let scores = evaluate(&mut trainer, &part, &description.normalize, classes)?
+    let scores = evaluate(trainer.as_mut(), &part, &description.normalize, classes)?
         .ok_or_else(|| Failure::failed("interrupted"))?;
     let seconds = clock.seconds();
     if !options.json {
@@ -47,7 +47,7 @@ pub fn run(options: &cli::Evaluate, talk: Talk) -> Result<()> {
     document["data"] = json!(options.data);
     document["seconds"] = json!(seconds);
     document["examples_per_second"] = json!(scores.examples() as f64 / seconds);
-    document["engine"] = json!(trainer.engine());
+    document["engine"] = json!(trainer.name());
     document["threads"] = json!(trainer.threads());
     document["weights_sha256"] = json!(sha256);
     print(&format!("{document:#}\n"))
@@ -112,7 +112,7 @@ fn load(
     description: &Description,
     which: Which,
     threads: usize,
-) -> Result<(Trainer, String)> {
+) -> Result<(Box<dyn Trainer>, String)> {
     let network = description.network().map_err(Failure::user)?;
     let path = folder.join("model.safetensors");
     let unfit = |why: String| Failure::user(format!("`{}`: {why}", path.display()));
@@ -157,7 +157,7 @@ fn load(
         clip_norm: None,
         isa: None,
     };
-    let mut trainer = Trainer::new(network, settings);
+    let mut trainer = engines::trainer(network, settings);
     let mut weights = trainer.weights();
     weights.parameters = parameters;
     weights.state = state;

@@ -2,7 +2,7 @@
 
 use super::read_ahead::Portion;
 use crate::data::targets;
-use planaria_learn::{Examples, Hooks, Ready, Runner};
+use planaria_learn::{Engine, Examples, Hooks, Ready, Work};
 use planaria_numerics::aggregate::BLOCK;
 use planaria_numerics::digest::Digest;
 use planaria_numerics::tree::Segment;
@@ -80,7 +80,7 @@ impl FirstBlocks {
 /// before the last shard is begun: then nothing is pushed. Says how many shards were computed. A
 /// link that breaks meanwhile changes nothing but who hears of it.
 pub fn compute(
-    runner: &mut Runner,
+    engine: &mut dyn Engine,
     servers: &dyn Outlet,
     parameters: &[f32],
     portion: &Portion,
@@ -90,7 +90,6 @@ pub fn compute(
     let step = portion.step;
     let batch =
         Examples { inputs: &portion.batch.inputs, targets: targets(&portion.batch.targets) };
-    let (run, examples) = (portion.shards.clone(), portion.examples_in_step);
     let kept = Mutex::new(first);
     let push = |ready: Ready<'_>| {
         let mut rest = ready;
@@ -104,12 +103,14 @@ pub fn compute(
             servers.push(step, &rest);
         }
     };
-    let (all, hooks) = (run.len(), Hooks { ready: &push, is_over });
-    let computed = runner.compute_unless(step, parameters, run, examples, batch, hooks);
-    if computed < all {
+    let (shards, examples_in_step) = (portion.shards.clone(), portion.examples_in_step);
+    let work = Work { step, parameters, shards, examples_in_step, batch };
+    let computed = engine.compute(work, Hooks { ready: &push, is_over });
+    if computed < portion.shards.len() {
         return computed;
     }
-    for (shard, score, stats) in runner.results() {
+    for shard in portion.shards.clone() {
+        let (score, stats) = engine.result(shard);
         let ids = &portion.batch.ids[portion.places(shards_in_step, shard)];
         let read: Digest = ids.iter().copied().collect();
         let (loss_sum, correct) = (score.loss, score.correct);

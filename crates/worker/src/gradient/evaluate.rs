@@ -6,7 +6,7 @@
 use crate::data::targets;
 use planaria_data::order::batch_range;
 use planaria_data::{Batch, Error, Loader};
-use planaria_learn::{Runner, Scores};
+use planaria_learn::{Engine, Scores};
 use planaria_protocol::message::EVALUATION_BATCH;
 
 /// What scoring one batch after another needs.
@@ -21,19 +21,19 @@ impl Evaluator {
     /// Scores of one batch.
     pub fn score(
         &mut self,
-        runner: &mut Runner,
+        engine: &mut dyn Engine,
         weights: (&[f32], &[f32]),
         (loader, batch): (&Loader, u64),
         classes: usize,
     ) -> Result<Scores, Error> {
         let places = batch_range(loader.part().len(), EVALUATION_BATCH, batch);
         loader.fill(0, places, &mut self.batch)?;
-        let width = runner.network().output().len();
+        let width = engine.network().output().len();
         self.outputs.resize(self.batch.ids.len() * width, 0.0);
         self.scratch.resize(width, 0.0);
-        runner.predict(weights, &self.batch.inputs, &mut self.outputs);
+        engine.predict(weights, &self.batch.inputs, &mut self.outputs);
         let targets = targets(&self.batch.targets);
-        let loss_sum = runner.objective().sum(&self.outputs, targets, &mut self.scratch);
+        let loss_sum = engine.objective().sum(&self.outputs, targets, &mut self.scratch);
         let mut scores = Scores::new(width, classes);
         scores.count(&self.outputs, targets, loss_sum);
         Ok(scores)

@@ -6,7 +6,7 @@
 //! whenever they come, so nothing is lost but the step, which is then reported as missed. Of two
 //! steps that want the same buffer the later one gets it. All unsafe code of this crate is here.
 
-use planaria_learn::kernels::buffer::Buffer;
+use planaria_learn::Buffer;
 use planaria_numerics::aggregate::BLOCK;
 use std::ops::{Deref, Range};
 use std::sync::{Arc, Mutex, MutexGuard};

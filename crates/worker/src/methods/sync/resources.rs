@@ -13,7 +13,7 @@ use crate::gradient::read_ahead::{Cut, ReadAhead, Wanted};
 use crate::gradient::servers::Servers;
 use crate::session::method::Batch;
 use planaria_data::{Loader, Part};
-use planaria_learn::{Network, Runner, Settings};
+use planaria_learn::{Engine, Network, Settings, engines};
 use planaria_protocol::clock::Clock;
 use planaria_protocol::launch::Launch;
 use planaria_protocol::message::{HeldOut, Trouble};
@@ -22,7 +22,7 @@ use std::time::Duration;
 
 /// What a worker computes with and on.
 pub struct Resources {
-    runner: Runner,
+    engine: Box<dyn Engine>,
     ahead: ReadAhead,
     validation: Option<Loader>,
     test: Option<Loader>,
@@ -51,7 +51,8 @@ impl Resources {
         let data = features::open(recipe, launch.size.threads as usize).map_err(data_trouble)?;
         same_data(launch, &data)?;
         let network = Network::of(recipe, launch.facts.input).map_err(Trouble::new)?;
-        let runner = Runner::new(network, Settings::of(recipe, launch.size.threads as usize));
+        let settings = Settings::of(recipe, launch.size.threads as usize);
+        let engine = engines::engine(network, settings);
         let (normalize, augment) = (&recipe.data.normalize, &recipe.data.augment);
         let loader = Loader::training(data.train, recipe.seed, normalize, augment);
         let cut = Cut { batch: recipe.train.batch, shards: recipe.train.shards };
@@ -61,7 +62,7 @@ impl Resources {
             part.map(|part| Loader::evaluation(part, normalize)).transpose().map_err(data_trouble)
         };
         Ok(Self {
-            runner,
+            engine,
             ahead,
             validation: held_out(data.validation)?,
             test: held_out(data.test)?,
@@ -74,8 +75,8 @@ impl Resources {
     }
 
     /// The engine.
-    pub fn runner(&self) -> &Runner {
-        &self.runner
+    pub fn engine(&self) -> &dyn Engine {
+        self.engine.as_ref()
     }
 
     /// Computes and pushes a task; nothing if its parameters are no longer there. Others may have
@@ -92,8 +93,8 @@ impl Resources {
             let began = clock.now();
             let cut = (self.shards, &mut self.first);
             let is_over = || parameters.is_past(task.step);
-            let runner = &mut self.runner;
-            let computed = compute(runner, servers, &values, &portion, cut, &is_over);
+            let engine = self.engine.as_mut();
+            let computed = compute(engine, servers, &values, &portion, cut, &is_over);
             let all = portion.shards.len().max(1);
             let examples = (portion.batch.ids.len() * computed / all) as u64;
             Computed { examples, began, ended: clock.now() }
@@ -117,12 +118,12 @@ impl Resources {
             loader.as_ref().ok_or_else(|| Trouble::new("there is no such held-out part"))?;
         let Some(values) = parameters.see(step) else { return Ok(None) };
         if self.predicts.replace(step) != Some(step) {
-            self.runner.forget();
+            self.engine.forget();
         }
         let weights = (&*values, state);
         let scores = self
             .evaluator
-            .score(&mut self.runner, weights, (loader, batch), self.classes)
+            .score(self.engine.as_mut(), weights, (loader, batch), self.classes)
             .map_err(data_trouble)?;
         serde_json::to_vec(&scores).map(Some).map_err(Trouble::new)
     }

@@ -75,7 +75,7 @@ impl<'a> Process<'a> {
             return Ok(());
         };
         let reports = session.reports.clone();
-        let count = resources.runner().network().parameter_count();
+        let count = resources.engine().network().parameter_count();
         let parameters = Parameters::new(count, move |r| reports(Arrival::Parameters(r)));
         let ranges: Vec<Range<usize>> =
             shelves.iter().map(|s| s.blocks.start as usize..s.blocks.end as usize).collect();
@@ -112,7 +112,7 @@ impl<'a> Process<'a> {
             server: shelf.server,
             writer,
             state: opening.state.clone(),
-            state_count: resources.runner().network().state_count(),
+            state_count: resources.engine().network().state_count(),
             reports: session.reports.clone(),
         };
         let thread = std::thread::Builder::new().name(format!("pull-{}", shelf.server));
@@ -158,8 +158,8 @@ impl Hands<Sync> for Process<'_> {
         let resources = Resources::prepare(self.launch, &self.wanted)?;
         let examples = self.launch.facts.examples;
         log(&format!("{examples} training examples; waiting for the servers"));
-        let runner = self.resources.insert(resources).runner();
-        let (name, threads) = (runner.engine().to_owned(), runner.threads() as u32);
+        let engine = self.resources.insert(resources).engine();
+        let (name, threads) = (engine.name().to_owned(), engine.threads() as u32);
         self.waited_since = self.setting.clock.now();
         Ok(Engine { name, threads })
     }
