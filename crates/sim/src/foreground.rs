@@ -165,11 +165,11 @@ impl Foreground {
 
     fn hear(&mut self, world: &mut World<'_>, message: ToConsole, news: Option<News>) {
         match (message, news) {
-            (ToConsole::Event { index }, Some(News::Event(event))) => {
-                if self.seen.is_new(index, &event) {
-                    self.seen.add(index, &event);
-                    self.on(world, Happening::Event(&event));
-                }
+            (ToConsole::Event { index }, Some(News::Event(event)))
+                if self.seen.is_new(index, &event) =>
+            {
+                self.seen.add(index, &event);
+                self.on(world, Happening::Event(&event));
             }
             (ToConsole::Pulse, Some(News::Pulse(pulse))) => {
                 self.on(world, Happening::Pulse(&pulse));
