@@ -6,11 +6,12 @@
 //! # Layout
 //! - [`run`]: the decisions that every run has in common, as pure functions of what has happened;
 //!   [`methods`]: what differs from one training method to the next
-//! - [`serve`]: the coordinator, a thin shell around them
+//! - [`serve`]: the coordinator: a value that says what to do, and the loop that does it
 //! - [`narrate`]: events as lines of a log
-//! - [`record`]: what the next coordinator goes on from
+//! - [`record`], [`kept`]: what the next coordinator goes on from
 //! - [`parameters`]: a server
 
+pub mod kept;
 pub mod methods;
 pub mod narrate;
 pub mod parameters;

@@ -122,6 +122,9 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
+/// Checkpoints of a whole coded run, about.
+const CODED_CHECKPOINTS: u64 = 20;
+
 impl Train {
     /// Steps in one epoch of so many examples; the last may be a smaller batch.
     pub fn steps_per_epoch(&self, examples: usize) -> usize {
@@ -130,6 +133,15 @@ impl Train {
                 coded.height(examples).div_ceil(coded.places(self.batch, examples).max(1))
             }
             _ => examples.div_ceil(self.batch.max(1)),
+        }
+    }
+
+    /// Epochs between checkpoints where a recipe says nothing. An epoch of coded training may be a
+    /// single step, and its coordinator keeps every step anyway.
+    pub fn checkpoint_epochs(&self) -> u64 {
+        match self.method {
+            Method::Sync => 1,
+            Method::Coded => (self.epochs as u64).div_ceil(CODED_CHECKPOINTS),
         }
     }
 
