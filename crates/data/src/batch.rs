@@ -5,14 +5,11 @@ use crate::error::Error;
 use crate::order::{Permutation, epoch_order};
 use crate::part::Part;
 use crate::scale::Scale;
-use crate::source::Target;
+use crate::source::Targets;
 use planaria_numerics::aggregate::shard_range;
 use planaria_numerics::digest::Digest;
 use planaria_recipe::sections::{Augment, Normalize};
 use std::ops::Range;
-
-/// How many examples ahead a source is told what will be read.
-const PREFETCH_AHEAD: usize = 2;
 
 /// Examples that are computed together.
 #[derive(Debug, Clone, Default)]
@@ -26,23 +23,10 @@ pub struct Batch {
     pub inputs: Vec<f32>,
     /// What should be answered.
     pub targets: Targets,
-    /// Room for an example that is about to be augmented.
+    /// Examples that are about to be augmented.
     scratch: Vec<f32>,
-}
-
-/// What should be answered for the examples of a batch.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Targets {
-    /// The class of each example.
-    Classes(Vec<u32>),
-    /// So many numbers for each example.
-    Values(Vec<f32>),
-}
-
-impl Default for Targets {
-    fn default() -> Self {
-        Self::Classes(Vec::new())
-    }
+    /// For sources that do not hold their examples in memory.
+    room: Vec<u8>,
 }
 
 impl PartialEq for Batch {
@@ -114,60 +98,37 @@ impl Loader {
     /// Fills `batch` with the examples at `places` of the epoch's order (see [`crate::order`]),
     /// whatever it held before. Places are below the part's length.
     pub fn fill(&self, epoch: u64, places: Range<u64>, batch: &mut Batch) -> Result<(), Error> {
-        self.label(epoch, places, batch);
+        self.label(epoch, places, batch)?;
         self.read_inputs(epoch, batch)
     }
 
     /// As [`Loader::fill`], but only ids and targets: inputs are left as they were.
-    pub fn label(&self, epoch: u64, places: Range<u64>, batch: &mut Batch) {
+    pub fn label(&self, epoch: u64, places: Range<u64>, batch: &mut Batch) -> Result<(), Error> {
         let n = self.part.len();
         let order =
             if self.shuffle { epoch_order(self.seed, epoch, n) } else { Permutation::identity(n) };
         batch.epoch = epoch;
         batch.ids.clear();
         batch.ids.extend(places.map(|place| self.part.id(order.at(place))));
-        self.read_targets(batch);
+        let source = self.part.source();
+        batch.targets.clear(source.target());
+        source.targets(&batch.ids, &mut batch.room, &mut batch.targets)
     }
 
     fn read_inputs(&self, epoch: u64, batch: &mut Batch) -> Result<(), Error> {
         let source = self.part.source();
         let len = source.shape().len();
-        batch.inputs.resize(batch.ids.len() * len, 0.0);
-        for (i, out) in batch.inputs.chunks_exact_mut(len).enumerate() {
-            let id = batch.ids[i];
-            if let Some(&later) = batch.ids.get(i + PREFETCH_AHEAD) {
-                source.prefetch(later);
-            }
-            match &self.augmenter {
-                None => source.read(id, &self.scale, out)?,
-                Some(augmenter) => {
-                    batch.scratch.resize(len, 0.0);
-                    source.read(id, &self.scale, &mut batch.scratch)?;
-                    augmenter.apply(self.seed, epoch, id, &batch.scratch, out);
-                }
-            }
+        let Batch { ids, inputs, scratch, room, .. } = batch;
+        inputs.resize(ids.len() * len, 0.0);
+        let Some(augmenter) = &self.augmenter else {
+            return source.read(ids, &self.scale, room, inputs);
+        };
+        scratch.resize(ids.len() * len, 0.0);
+        source.read(ids, &self.scale, room, scratch)?;
+        let examples = scratch.chunks_exact(len).zip(inputs.chunks_exact_mut(len));
+        for (id, (from, to)) in ids.iter().zip(examples) {
+            augmenter.apply(self.seed, epoch, *id, from, to);
         }
         Ok(())
-    }
-
-    fn read_targets(&self, batch: &mut Batch) {
-        let source = self.part.source();
-        match (source.target(), &mut batch.targets) {
-            (Target::Class { .. }, Targets::Classes(classes)) => {
-                classes.clear();
-                classes.extend(batch.ids.iter().map(|&id| source.class(id)));
-            }
-            (Target::Values { .. }, Targets::Values(values)) => {
-                values.clear();
-                batch.ids.iter().for_each(|&id| values.extend_from_slice(source.values(id)));
-            }
-            (target, targets) => {
-                *targets = match target {
-                    Target::Class { .. } => Targets::Classes(Vec::new()),
-                    Target::Values { .. } => Targets::Values(Vec::new()),
-                };
-                self.read_targets(batch);
-            }
-        }
     }
 }

@@ -12,33 +12,49 @@ const FACTORS: [u64; 4] =
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Content {
     chains: [u64; 4],
+    /// Of the piece that is being taken in: its last bytes that fill no block, and its length.
+    rest: [u8; 32],
+    length: u64,
 }
 
 impl Content {
     pub fn new() -> Self {
-        Self { chains: FACTORS }
+        Self { chains: FACTORS, rest: [0; 32], length: 0 }
     }
 
-    /// Takes in the next piece.
+    /// Takes in a whole piece.
     pub fn add(&mut self, piece: &[u8]) {
-        let mut chains = self.chains;
-        // For a given chain each step maps words to chains one to one: a changed word always shows.
-        let mut take = |block: [u64; 4]| {
-            for ((chain, word), factor) in chains.iter_mut().zip(block).zip(FACTORS) {
-                *chain = (*chain ^ word).wrapping_mul(factor).rotate_left(29);
+        self.extend(piece);
+        self.end();
+    }
+
+    /// Takes in the next bytes of a piece.
+    pub fn extend(&mut self, mut bytes: &[u8]) {
+        let held = (self.length % 32) as usize;
+        self.length += bytes.len() as u64;
+        if held > 0 {
+            let (first, others) = bytes.split_at(bytes.len().min(32 - held));
+            self.rest[held..held + first.len()].copy_from_slice(first);
+            if held + first.len() < 32 {
+                return;
             }
-        };
-        let words = |block: &[u8; 32]| {
-            let words = block.as_chunks::<8>().0;
-            [words[0], words[1], words[2], words[3]].map(u64::from_le_bytes)
-        };
-        let (blocks, rest) = piece.as_chunks::<32>();
-        blocks.iter().for_each(|block| take(words(block)));
-        let mut last = [0; 32];
-        last[..rest.len()].copy_from_slice(rest);
-        take(words(&last));
-        take([piece.len() as u64; 4]);
+            take(&mut self.chains, words(&self.rest));
+            bytes = others;
+        }
+        let (blocks, rest) = bytes.as_chunks::<32>();
+        let mut chains = self.chains;
+        blocks.iter().for_each(|block| take(&mut chains, words(block)));
         self.chains = chains;
+        self.rest[..rest.len()].copy_from_slice(rest);
+    }
+
+    /// Ends a piece.
+    pub fn end(&mut self) {
+        let held = (self.length % 32) as usize;
+        self.rest[held..].fill(0);
+        take(&mut self.chains, words(&self.rest));
+        take(&mut self.chains, [self.length; 4]);
+        self.length = 0;
     }
 
     /// The mark of all pieces.
@@ -52,6 +68,18 @@ impl Content {
         u128::from(a.wrapping_add(c.rotate_left(17))) << 64
             | u128::from(b.wrapping_add(d.rotate_left(17)))
     }
+}
+
+/// For a given chain each step maps words to chains one to one: a changed word always shows.
+fn take(chains: &mut [u64; 4], block: [u64; 4]) {
+    for ((chain, word), factor) in chains.iter_mut().zip(block).zip(FACTORS) {
+        *chain = (*chain ^ word).wrapping_mul(factor).rotate_left(29);
+    }
+}
+
+fn words(block: &[u8; 32]) -> [u64; 4] {
+    let words = block.as_chunks::<8>().0;
+    [words[0], words[1], words[2], words[3]].map(u64::from_le_bytes)
 }
 
 #[cfg(test)]
@@ -79,6 +107,17 @@ mod tests {
         marks.sort_unstable();
         marks.dedup();
         assert_eq!(marks.len(), count);
+    }
+
+    #[test]
+    fn a_piece_may_come_in_parts() {
+        let bytes: Vec<u8> = (0..=255).cycle().take(1000).collect();
+        for size in [1, 7, 31, 32, 33, 64, 999] {
+            let mut content = Content::new();
+            bytes.chunks(size).for_each(|part| content.extend(part));
+            content.end();
+            assert_eq!(content.mark(), mark(&bytes), "{size}");
+        }
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! The `data` section made real: its parts opened, or looked at without reading them.
 
+use crate::budget::Memory;
 use crate::error::Error;
+use crate::files;
 use crate::part::{Cut, Part};
 use crate::source::{DataFile, Source, Target};
 use crate::sources::{Found, Role, Summary, absent, digits, find};
@@ -95,13 +97,19 @@ impl Facts {
     }
 }
 
-/// Opens the data of a recipe. Files are unpacked side by side.
+/// Opens the data of a recipe: reads it once, and keeps of it what the process has memory for. Files
+/// are unpacked side by side.
 pub fn open(data: &Data, seed: u64) -> Result<DataSet, Error> {
+    open_within(data, seed, &Memory::of_process())
+}
+
+/// The same, with a budget of one's own.
+pub fn open_within(data: &Data, seed: u64, memory: &Memory) -> Result<DataSet, Error> {
     if table::is_table(data) {
-        return table::vectors::open(data, seed);
+        return table::vectors::open(data, seed, memory);
     }
     let plan = Layout::find(data, seed)?;
-    let mut sources = open_all(&plan.distinct())?;
+    let mut sources = open_all(&plan.distinct(), memory)?;
     let summaries =
         sources.iter().map(|(f, s)| (f.clone(), summarise(s.as_ref()))).collect::<Vec<_>>();
     let (cut, facts) = plan.cut(data, |found| Ok(lookup(&summaries, found).clone()))?;
@@ -139,7 +147,7 @@ pub fn missing(data: &Data, seed: u64) -> Vec<Error> {
         let text = text?;
         let error = if table::is_table(data) {
             let path = Path::new(&text);
-            (!path.exists()).then(|| absent(path))
+            files::check(path).err().or_else(|| (!files::exists(path)).then(|| absent(path)))
         } else {
             find_one(&text, data.format, role, seed, None).err()
         };
@@ -150,7 +158,7 @@ pub fn missing(data: &Data, seed: u64) -> Vec<Error> {
 
 /// Opens one path (or `digits`) on its own, whole, such as for judging a saved model.
 pub fn open_part(text: &str, format: Format, role: Role, seed: u64) -> Result<Part, Error> {
-    find_one(text, format, role, seed, None)?.open().map(Part::whole)
+    find_one(text, format, role, seed, None)?.open(&Memory::of_process()).map(Part::whole)
 }
 
 /// A source and what it was opened from.
@@ -301,9 +309,9 @@ fn refuse_same(found: Found, train: &Found) -> Result<Found, Error> {
 }
 
 /// Opens each source, all at once.
-fn open_all(list: &[(Found, Role)]) -> Result<Vec<Opened>, Error> {
+fn open_all(list: &[(Found, Role)], memory: &Memory) -> Result<Vec<Opened>, Error> {
     let open = |(found, role): &(Found, Role)| {
-        let source = found.open().map_err(|e| e.at(key(*role)))?;
+        let source = found.open(memory).map_err(|e| e.at(key(*role)))?;
         Ok((found.clone(), source))
     };
     let [first, rest @ ..] = list else { return Ok(Vec::new()) };

@@ -4,13 +4,16 @@
 //! data gets parts that read like any other. Never knows what makes the features.
 
 use crate::batch::{Batch, Loader};
+use crate::budget::Memory;
 use crate::dataset::{DataSet, Facts, Mark};
 use crate::error::Error;
 use crate::part::Part;
+use crate::records::{Records, Spool, float_bytes, floats};
 use crate::scale::Scale;
-use crate::source::{DataFile, Source, Target};
+use crate::source::{DataFile, Source, Target, Targets};
 use planaria_recipe::sections::Normalize;
 use planaria_recipe::shape::Shape;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The recipe key that asks for features.
@@ -80,7 +83,7 @@ struct Features {
     by: Extractor,
     shape: Shape,
     /// Of all examples, once one was read.
-    values: Mutex<Option<Arc<[f32]>>>,
+    values: Mutex<Option<Arc<Records>>>,
 }
 
 impl Features {
@@ -88,39 +91,40 @@ impl Features {
         self.loader.part()
     }
 
-    fn all(&self) -> Result<Arc<[f32]>, Error> {
+    fn all(&self) -> Result<Arc<Records>, Error> {
         let mut values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(values) = &*values {
             return Ok(values.clone());
         }
-        let computed = self.compute()?;
+        let computed = Arc::new(self.compute()?);
         *values = Some(computed.clone());
         Ok(computed)
     }
 
-    fn compute(&self) -> Result<Arc<[f32]>, Error> {
+    fn compute(&self) -> Result<Records, Error> {
         let mut by = self.by.lock().unwrap_or_else(PoisonError::into_inner);
         let (count, width) = (self.part().len(), self.shape.len());
-        let mut all = vec![0.0; count as usize * width];
-        let mut batch = Batch::default();
-        let rooms = all.chunks_mut((ROWS_AT_ONCE as usize * width).max(1));
-        for (first, room) in (0..count).step_by(ROWS_AT_ONCE as usize).zip(rooms) {
+        let mut spool = Spool::new(Path::new(KEY), &Memory::of_process());
+        let (mut batch, mut made, mut bytes) = (Batch::default(), Vec::new(), Vec::new());
+        for first in (0..count).step_by(ROWS_AT_ONCE as usize) {
             let places = first..(first + ROWS_AT_ONCE).min(count);
             self.loader.fill(0, places, &mut batch)?;
-            by.apply(&batch.inputs, room);
+            made.resize(batch.len() * width, 0.0);
+            by.apply(&batch.inputs, &mut made);
+            check_finite(first, width, &made)?;
+            float_bytes(&made, &mut bytes);
+            spool.push(&bytes)?;
         }
-        match all.iter().position(|value| !value.is_finite()) {
-            None => Ok(all.into()),
-            Some(at) => {
-                let (row, column) = (at / width.max(1), at % width.max(1));
-                let message = format!(
-                    "the saved network makes {} of example {row} (feature {column})",
-                    all[at]
-                );
-                Err(Error::setting(message).at(KEY))
-            }
-        }
+        Ok(Records::new(4 * width).with(spool.finish()?, count))
     }
+}
+
+fn check_finite(first: u64, width: usize, values: &[f32]) -> Result<(), Error> {
+    let Some(at) = values.iter().position(|value| !value.is_finite()) else { return Ok(()) };
+    let (row, column) = (first + (at / width.max(1)) as u64, at % width.max(1));
+    let message =
+        format!("the saved network makes {} of example {row} (feature {column})", values[at]);
+    Err(Error::setting(message).at(KEY))
 }
 
 impl Source for Features {
@@ -136,19 +140,23 @@ impl Source for Features {
         self.part().source().target()
     }
 
-    fn class(&self, id: u64) -> u32 {
-        self.part().source().class(self.part().id(id))
-    }
-
-    fn values(&self, id: u64) -> &[f32] {
-        self.part().source().values(self.part().id(id))
-    }
-
     /// Inputs have been scaled; their features are as they are.
-    fn read(&self, id: u64, _: &Scale, out: &mut [f32]) -> Result<(), Error> {
-        let at = id as usize * self.shape.len();
-        out.copy_from_slice(&self.all()?[at..at + self.shape.len()]);
-        Ok(())
+    fn read(
+        &self,
+        ids: &[u64],
+        _: &Scale,
+        room: &mut Vec<u8>,
+        out: &mut [f32],
+    ) -> Result<(), Error> {
+        let width = self.shape.len();
+        self.all()?.each(ids, room, |i, record| {
+            floats(record, &mut out[i * width..(i + 1) * width]);
+        })
+    }
+
+    fn targets(&self, ids: &[u64], room: &mut Vec<u8>, out: &mut Targets) -> Result<(), Error> {
+        let source = self.part().source();
+        ids.iter().try_for_each(|id| source.targets(&[self.part().id(*id)], room, out))
     }
 
     fn files(&self) -> &[DataFile] {

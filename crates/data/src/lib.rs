@@ -6,7 +6,8 @@
 //! In the order data flows:
 //! - [`dataset`]: the recipe's `data` section opened ([`open`]) or looked at ([`peek`]).
 //! - [`sources`]: one file per kind of data (`digits`, `idx`, `cifar10`), behind [`source::Source`];
-//!   a new format goes here. `files` finds, opens and unpacks.
+//!   a new format goes here. `files` finds, opens and unpacks, through a store; `records` holds what
+//!   was found, in memory as far as `budget` allows, and reads it by id.
 //! - [`table`]: CSV and LIBSVM files, their columns encoded as the recipe says, as matrices or as
 //!   examples.
 //! - [`part`]: the train, validation and test parts, by the seed.
@@ -48,6 +49,7 @@
 
 pub mod augment;
 pub mod batch;
+mod budget;
 mod content;
 pub mod dataset;
 pub mod error;
@@ -57,15 +59,17 @@ mod memory;
 pub mod order;
 pub mod part;
 pub mod reader;
+mod records;
 pub mod scale;
 pub mod source;
 pub mod sources;
 pub mod table;
 
-pub use batch::{Batch, Loader, Targets};
-pub use dataset::{DataSet, Facts, Mark, missing, open, open_part, peek};
+pub use batch::{Batch, Loader};
+pub use budget::Memory;
+pub use dataset::{DataSet, Facts, Mark, missing, open, open_part, open_within, peek};
 pub use error::{Error, Kind};
 pub use part::Part;
 pub use reader::{Reader, Schedule};
-pub use source::{DataFile, Source, Target};
+pub use source::{DataFile, Source, Target, Targets};
 pub use sources::Role;

@@ -64,13 +64,26 @@ impl Scale {
         self.bytes.apply(from, to);
     }
 
-    /// Scales floats.
-    pub fn floats(&self, from: &[f32], to: &mut [f32]) {
-        self.floats.apply(from, to);
+    /// Scales floats where they are.
+    pub fn floats(&self, values: &mut [f32]) {
+        self.floats.apply_in_place(values);
     }
 }
 
 impl Line {
+    fn apply_in_place(&self, values: &mut [f32]) {
+        if let ([factor], [offset]) = (&self.factors[..], &self.offsets[..]) {
+            values.iter_mut().for_each(|v| *v = *v * factor + offset);
+            return;
+        }
+        for values in values.chunks_mut(self.factors.len()) {
+            let line = self.factors.iter().zip(&self.offsets);
+            for (v, (factor, offset)) in values.iter_mut().zip(line) {
+                *v = *v * factor + offset;
+            }
+        }
+    }
+
     /// The loops are plain so that the compiler vectorises them.
     fn apply<T: Copy + Into<f32>>(&self, from: &[T], to: &mut [f32]) {
         if let ([factor], [offset]) = (&self.factors[..], &self.offsets[..]) {
@@ -103,9 +116,9 @@ mod tests {
             let scale = Scale::new(&normalize(mean, std), channels).unwrap();
             let raw: Vec<u8> = (0..60).map(|i| (i * 37 % 256) as u8).collect();
             let floats: Vec<f32> = raw.iter().map(|&v| f32::from(v) / 100.0).collect();
-            let (mut a, mut b) = (vec![0.0; 60], vec![0.0; 60]);
+            let (mut a, mut b) = (vec![0.0; 60], floats.clone());
             scale.bytes(&raw, &mut a);
-            scale.floats(&floats, &mut b);
+            scale.floats(&mut b);
             for i in 0..60 {
                 let m = mean[if mean.len() == 1 { 0 } else { i % channels }];
                 let s = std[if std.len() == 1 { 0 } else { i % channels }];

@@ -1,7 +1,8 @@
 //! What every source of examples offers, whatever its format.
 //!
 //! An *example id* is the example's index in its source, from 0. A source never shuffles, splits or
-//! augments.
+//! augments. It need not hold its examples in memory: it finds them once, when it is opened, and
+//! reads those that are asked for.
 
 use crate::error::Error;
 use crate::scale::Scale;
@@ -32,20 +33,48 @@ pub trait Source: Send + Sync + std::fmt::Debug {
         }
     }
 
-    /// Class of an example; 0 where targets are numbers.
-    fn class(&self, id: u64) -> u32;
+    /// Writes the scaled values of examples, one after the other, channels innermost; `out` holds
+    /// `shape().len()` for each. `room` is scratch space that is kept between calls.
+    fn read(
+        &self,
+        ids: &[u64],
+        scale: &Scale,
+        room: &mut Vec<u8>,
+        out: &mut [f32],
+    ) -> Result<(), Error>;
 
-    /// Target numbers of an example; empty where targets are classes.
-    fn values(&self, id: u64) -> &[f32];
-
-    /// A hint that an example will be read soon; it may do nothing.
-    fn prefetch(&self, _id: u64) {}
-
-    /// Writes the scaled values of an example, channels innermost; `out` holds `shape().len()`.
-    fn read(&self, id: u64, scale: &Scale, out: &mut [f32]) -> Result<(), Error>;
+    /// Appends what should be answered for examples; `out` is of the kind that `target` says.
+    fn targets(&self, ids: &[u64], room: &mut Vec<u8>, out: &mut Targets) -> Result<(), Error>;
 
     /// The files behind the source; none for drawn examples.
     fn files(&self) -> &[DataFile];
+}
+
+/// What should be answered for some examples.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Targets {
+    /// The class of each example.
+    Classes(Vec<u32>),
+    /// So many numbers for each example.
+    Values(Vec<f32>),
+}
+
+impl Default for Targets {
+    fn default() -> Self {
+        Self::Classes(Vec::new())
+    }
+}
+
+impl Targets {
+    /// Empty, of the kind that a source has; memory is kept if the kind stays.
+    pub fn clear(&mut self, target: Target) {
+        match (target, &mut *self) {
+            (Target::Class { .. }, Self::Classes(classes)) => classes.clear(),
+            (Target::Values { .. }, Self::Values(values)) => values.clear(),
+            (Target::Class { .. }, _) => *self = Self::Classes(Vec::new()),
+            (Target::Values { .. }, _) => *self = Self::Values(Vec::new()),
+        }
+    }
 }
 
 /// What is learned of each example.

@@ -5,6 +5,7 @@ pub mod cifar10;
 pub mod digits;
 pub mod idx;
 
+use crate::budget::Memory;
 use crate::error::Error;
 use crate::files;
 use crate::source::{DataFile, Source, Target};
@@ -49,12 +50,13 @@ pub struct Summary {
 /// Finds the files of `path` that hold a role's examples.
 pub fn find(path: &str, format: Format, role: Role) -> Result<Found, Error> {
     let path = Path::new(path);
+    files::check(path)?;
     let format = match format {
         Format::Auto => guess(path)?,
         other => other,
     };
     match format {
-        Format::Cifar10 if !path.exists() => Err(absent(path)),
+        Format::Cifar10 if !files::exists(path) => Err(absent(path)),
         Format::Cifar10 => cifar10::locate(path, role).map(Found::Cifar10),
         Format::Idx | Format::Auto => idx::locate(path, role).map(Found::Idx),
         Format::Csv | Format::Libsvm => Err(Error::setting(format!(
@@ -65,12 +67,14 @@ pub fn find(path: &str, format: Format, role: Role) -> Result<Found, Error> {
 }
 
 impl Found {
-    /// Reads the source into memory.
-    pub fn open(&self) -> Result<Arc<dyn Source>, Error> {
+    /// Reads the source once, and keeps of it what `memory` has room for.
+    pub fn open(&self, memory: &Memory) -> Result<Arc<dyn Source>, Error> {
         Ok(match self {
-            Self::Digits(seed, first, len) => Arc::new(digits::Digits::new(*seed, *first, *len)),
-            Self::Idx(pair) => Arc::new(idx::Idx::open(pair)?),
-            Self::Cifar10(paths) => Arc::new(cifar10::Cifar10::open(paths)?),
+            Self::Digits(seed, first, len) => {
+                Arc::new(digits::Digits::within(*seed, *first, *len, memory))
+            }
+            Self::Idx(pair) => Arc::new(idx::Idx::open(pair, memory)?),
+            Self::Cifar10(paths) => Arc::new(cifar10::Cifar10::open(paths, memory)?),
         })
     }
 
@@ -91,7 +95,7 @@ impl Found {
                 len: cifar10::count(paths)?,
                 shape: cifar10::SHAPE,
                 target: Target::Class { classes: 10 },
-                files: paths.iter().map(|p| files::data_file(p, None)).collect::<Result<_, _>>()?,
+                files: paths.iter().map(|p| files::data_file(p)).collect::<Result<_, _>>()?,
             },
         })
     }
@@ -99,9 +103,9 @@ impl Found {
 
 /// The format of a file or folder, by names first and by content where the names say nothing.
 fn guess(path: &Path) -> Result<Format, Error> {
-    let names = if path.is_dir() {
+    let names = if files::is_folder(path) {
         files::names(path)?
-    } else if path.exists() {
+    } else if files::exists(path) {
         path.file_name().and_then(|n| n.to_str()).map(String::from).into_iter().collect()
     } else {
         return Err(absent(path));
@@ -112,7 +116,7 @@ fn guess(path: &Path) -> Result<Format, Error> {
     if names.iter().any(|n| cifar10::is_name(n)) {
         return Ok(Format::Cifar10);
     }
-    if path.is_dir() {
+    if files::is_folder(path) {
         let message = format!(
             "holds no data of a known format (idx: `*-images-idx3-ubyte`, CIFAR-10: \
              `data_batch_*.bin`, each also .gz or .xz); {}",
@@ -142,7 +146,7 @@ fn is_table_name(name: &str) -> bool {
 
 /// A path that does not exist, with what is near it.
 pub(crate) fn absent(path: &Path) -> Error {
-    let nearest = path.ancestors().skip(1).find(|p| p.is_dir());
+    let nearest = path.ancestors().skip(1).find(|p| files::is_folder(p));
     let message = match nearest.filter(|p| !p.as_os_str().is_empty()) {
         Some(folder) => {
             let names = files::names(folder).unwrap_or_default();

@@ -157,7 +157,7 @@ fn bad_idx_files_are_named_with_the_record() {
     check(&idx(0x0A, &[1, 1], &[0]), &labels(1), "value type 0x0a is unknown");
     check(&idx(8, &[1, 1, 1, 1, 1], &[0]), &labels(1), "it has 5 dimensions");
     check(&idx(8, &[0, 28, 28], &[]), &labels(1), "it holds no values (0×28×28)");
-    check(&idx(8, &[u32::MAX; 4], &[]), &tags, "more than the limit of 16 GiB");
+    check(&idx(8, &[u32::MAX; 4], &[]), &tags, "more than the limit of 1024 TiB");
     check(&idx(8, &[1 << 31, 2, 3], &[]), &labels(8), "record 0 of 2147483648 is cut short");
     check(
         &good,

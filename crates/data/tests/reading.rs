@@ -5,7 +5,9 @@ mod support;
 use planaria_data::order::{batch_range, batches};
 use planaria_data::scale::Scale;
 use planaria_data::sources::digits::Digits;
-use planaria_data::{Batch, DataFile, Error, Loader, Part, Reader, Schedule, Source, Target, open};
+use planaria_data::{
+    Batch, DataFile, Error, Loader, Part, Reader, Schedule, Source, Target, Targets, open,
+};
 use planaria_numerics::digest::Digest;
 use planaria_recipe::sections::{Augment, Normalize};
 use planaria_recipe::shape::Shape;
@@ -105,16 +107,17 @@ impl Source for Broken {
     fn target(&self) -> Target {
         Target::Values { width: 1 }
     }
-    fn class(&self, _id: u64) -> u32 {
-        0
+    fn targets(&self, ids: &[u64], _: &mut Vec<u8>, out: &mut Targets) -> Result<(), Error> {
+        if let Targets::Values(values) = out {
+            values.extend(ids.iter().map(|_| 0.5));
+        }
+        Ok(())
     }
-    fn values(&self, _id: u64) -> &[f32] {
-        &[0.5]
-    }
-    fn read(&self, id: u64, _scale: &Scale, _out: &mut [f32]) -> Result<(), Error> {
-        assert!(!(self.panics && id == self.at), "breaks down on purpose");
-        if id == self.at {
-            return Err(Error::Setting { message: format!("example {id} is bad") });
+    fn read(&self, ids: &[u64], _: &Scale, _: &mut Vec<u8>, _: &mut [f32]) -> Result<(), Error> {
+        let is_bad = ids.contains(&self.at);
+        assert!(!(self.panics && is_bad), "breaks down on purpose");
+        if is_bad {
+            return Err(Error::Setting { message: format!("example {} is bad", self.at) });
         }
         Ok(())
     }

@@ -90,7 +90,7 @@ pub fn run(role: &cli::Role) -> Result<Option<Exit>> {
             Err(trouble) => Err(trouble),
         },
         cli::Role::Server { index, .. } => {
-            parameters::serve::run(&launch, *index, &clock, log_lines)
+            parameters::serve::run(&launch, *index, Arc::new(clock), log_lines)
         }
         cli::Role::Worker { index, .. } if launch.recipe.train.code().is_some() => {
             planaria_worker::coded::run(&launch, *index, &clock, log_lines)

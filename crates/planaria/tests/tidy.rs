@@ -14,8 +14,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("planaria-recipe", &[]),
     ("planaria-numerics", &["planaria-recipe"]),
     ("planaria-learn", &["planaria-recipe", "planaria-numerics"]),
-    ("planaria-data", &["planaria-recipe", "planaria-numerics"]),
-    ("planaria-protocol", &["planaria-recipe", "planaria-numerics"]),
+    ("planaria-store", &[]),
+    ("planaria-data", &["planaria-recipe", "planaria-numerics", "planaria-store"]),
+    ("planaria-protocol", &["planaria-recipe", "planaria-numerics", "planaria-store"]),
     ("planaria-fleet", &["planaria-recipe", "planaria-protocol"]),
     (
         "planaria-coordinator",

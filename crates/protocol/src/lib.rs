@@ -18,7 +18,7 @@
 //! - [`parcel`]: files of a checkpoint, on links of their own
 //! - [`weather`]: frames that are lost on purpose
 //! - [`secret`], [`bytes`], [`error`]: what all of these use
-//! - [`checkpoint`]: parts, manifests and the folder of them; [`durable`]: files that survive
+//! - [`checkpoint`]: parts, manifests and the folder of them
 
 mod agent;
 pub mod auth;
@@ -26,7 +26,6 @@ pub mod blocks;
 pub mod bytes;
 pub mod checkpoint;
 pub mod clock;
-pub mod durable;
 pub mod error;
 pub mod event;
 pub mod frame;
@@ -52,4 +51,5 @@ pub mod weather;
 pub use error::Error;
 pub use link::{Incoming, Receiver, Sender, accept, connect};
 pub use passport::Passport;
+pub use planaria_store::durable;
 pub use secret::Secret;

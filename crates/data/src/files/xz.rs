@@ -3,8 +3,7 @@
 //! Layout: "The .xz File Format", version 1.2.1, sections 2.1.2 (footer) and 4 (index).
 
 use crate::error::Error;
-use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use planaria_store::Object;
 use std::path::Path;
 
 const HEADER_BYTES: u64 = 12;
@@ -15,14 +14,14 @@ const INDEX_BYTES_MAX: u64 = 1 << 20;
 const STREAMS_MAX: usize = 1000;
 
 /// Sum of the unpacked sizes that the indexes of all streams state.
-pub fn stated_bytes(path: &Path, mut file: File) -> Result<u64, Error> {
+pub fn stated_bytes(path: &Path, file: &dyn Object) -> Result<u64, Error> {
     let bad = || Error::corrupt(path, "the xz index at its end is damaged or cut off");
-    let mut end = file.seek(SeekFrom::End(0)).map_err(|e| Error::io(path, e))?;
+    let mut end = file.bytes();
     let mut total = 0u64;
     for _ in 0..STREAMS_MAX {
-        let (start, unpacked) = match last_stream(&mut file, end) {
+        let (start, unpacked) = match last_stream(file, end) {
             Ok(found) => found.ok_or_else(bad)?,
-            Err(e) => return Err(Error::io(path, e)),
+            Err(e) => return Err(Error::io(path, e.into())),
         };
         total = total.checked_add(unpacked).ok_or_else(bad)?;
         if start == 0 {
@@ -34,13 +33,16 @@ pub fn stated_bytes(path: &Path, mut file: File) -> Result<u64, Error> {
 }
 
 /// Start and unpacked size of the stream that ends at `end`; none if there is no such stream.
-fn last_stream(file: &mut File, mut end: u64) -> io::Result<Option<(u64, u64)>> {
+fn last_stream(
+    file: &dyn Object,
+    mut end: u64,
+) -> Result<Option<(u64, u64)>, planaria_store::Error> {
     let mut footer = [0; FOOTER_BYTES as usize];
     loop {
         if end < HEADER_BYTES + FOOTER_BYTES {
             return Ok(None);
         }
-        read_at(file, end - FOOTER_BYTES, &mut footer)?;
+        file.read(end - FOOTER_BYTES, &mut footer)?;
         // Streams may be followed by zeros in fours.
         match footer[8..] {
             [0, 0, 0, 0] => end -= 4,
@@ -55,7 +57,7 @@ fn last_stream(file: &mut File, mut end: u64) -> io::Result<Option<(u64, u64)>> 
         return Ok(None);
     }
     let mut index = vec![0; index_bytes as usize];
-    read_at(file, end - FOOTER_BYTES - index_bytes, &mut index)?;
+    file.read(end - FOOTER_BYTES - index_bytes, &mut index)?;
     Ok(sizes(&index).and_then(|(packed, unpacked)| {
         let start = end.checked_sub(around.checked_add(packed)?)?;
         Some((start, unpacked))
@@ -86,9 +88,4 @@ fn number(bytes: &mut &[u8]) -> Option<u64> {
         }
     }
     None
-}
-
-fn read_at(file: &mut File, at: u64, out: &mut [u8]) -> io::Result<()> {
-    file.seek(SeekFrom::Start(at))?;
-    file.read_exact(out)
 }

@@ -1,14 +1,15 @@
 //! CIFAR-10's binary batches: records of one label byte and 32×32 pixels in three planes (red,
 //! green, blue), plain or packed.
 //!
-//! The files of a folder are read side by side, in the order of their names. Pixels are kept as
-//! bytes with channels innermost.
+//! The files of a folder are read side by side, in the order of their names. Channels
+//! become innermost as records are read.
 
+use crate::budget::Memory;
 use crate::error::Error;
-use crate::files::{self, SOURCE_BYTES_MAX, Stream};
-use crate::memory::prefetch;
+use crate::files::{self, Stream};
+use crate::records::{Blob, Records, Spool};
 use crate::scale::Scale;
-use crate::source::{DataFile, Source, Target};
+use crate::source::{DataFile, Source, Target, Targets};
 use crate::sources::Role;
 use planaria_recipe::shape::Shape;
 use std::path::{Path, PathBuf};
@@ -23,54 +24,35 @@ const CLASSES: usize = 10;
 /// What the examples look like.
 pub const SHAPE: Shape = Shape::Image { height: 32, width: 32, channels: 3 };
 
-/// CIFAR-10 examples in memory.
+/// CIFAR-10 examples.
 #[derive(Debug)]
 pub struct Cifar10 {
-    batches: Vec<Records>,
-    /// First id of each batch.
-    starts: Vec<u64>,
-    len: u64,
+    records: Records,
     files: Vec<DataFile>,
 }
 
-/// The records of one file.
-#[derive(Debug, Default)]
-struct Records {
-    labels: Vec<u8>,
-    pixels: Vec<u8>,
-    /// Of the file's content.
-    mark: u128,
+impl Cifar10 {
+    /// Reads the files that [`locate`] found once, with a thread for each core.
+    pub fn open(paths: &[PathBuf], memory: &Memory) -> Result<Self, Error> {
+        let (mut records, mut files) = (Records::new(RECORD), Vec::new());
+        for read in read_all(paths, memory)? {
+            records = records.with(read.records, read.count);
+            files.push(read.file);
+        }
+        Ok(Self { records, files })
+    }
 }
 
-impl Cifar10 {
-    /// Reads the files that [`locate`] found, with a thread for each core.
-    pub fn open(paths: &[PathBuf]) -> Result<Self, Error> {
-        let batches = read_all(paths)?;
-        let file = |(path, batch): (&PathBuf, &Records)| files::data_file(path, Some(batch.mark));
-        let files = paths.iter().zip(&batches).map(file).collect::<Result<_, _>>()?;
-        let mut starts = Vec::with_capacity(batches.len());
-        let mut len = 0;
-        for batch in &batches {
-            starts.push(len);
-            len += batch.labels.len() as u64;
-        }
-        Ok(Self { batches, starts, len, files })
-    }
-
-    fn find(&self, id: u64) -> (&Records, usize) {
-        let batch = self.starts.partition_point(|&start| start <= id) - 1;
-        (&self.batches[batch], (id - self.starts[batch]) as usize)
-    }
-
-    fn pixels(&self, id: u64) -> &[u8] {
-        let (batch, row) = self.find(id);
-        &batch.pixels[row * PIXELS..(row + 1) * PIXELS]
-    }
+/// The records of one file.
+struct Batch {
+    records: Blob,
+    count: u64,
+    file: DataFile,
 }
 
 impl Source for Cifar10 {
     fn len(&self) -> u64 {
-        self.len
+        self.records.len()
     }
 
     fn shape(&self) -> Shape {
@@ -81,22 +63,23 @@ impl Source for Cifar10 {
         Target::Class { classes: CLASSES }
     }
 
-    fn class(&self, id: u64) -> u32 {
-        let (batch, row) = self.find(id);
-        u32::from(batch.labels[row])
+    fn read(
+        &self,
+        ids: &[u64],
+        scale: &Scale,
+        room: &mut Vec<u8>,
+        out: &mut [f32],
+    ) -> Result<(), Error> {
+        let mut pixels = [0; PIXELS];
+        self.records.each(ids, room, |i, record| {
+            interleave(&record[1..], &mut pixels);
+            scale.bytes(&pixels, &mut out[i * PIXELS..(i + 1) * PIXELS]);
+        })
     }
 
-    fn values(&self, _id: u64) -> &[f32] {
-        &[]
-    }
-
-    fn prefetch(&self, id: u64) {
-        prefetch(self.pixels(id));
-    }
-
-    fn read(&self, id: u64, scale: &Scale, out: &mut [f32]) -> Result<(), Error> {
-        scale.bytes(self.pixels(id), out);
-        Ok(())
+    fn targets(&self, ids: &[u64], room: &mut Vec<u8>, out: &mut Targets) -> Result<(), Error> {
+        let Targets::Classes(classes) = out else { return Ok(()) };
+        self.records.each(ids, room, |_, record| classes.push(u32::from(record[0])))
     }
 
     fn files(&self) -> &[DataFile] {
@@ -111,7 +94,7 @@ pub fn is_name(name: &str) -> bool {
 
 /// The files that hold a role's examples: the file itself, or those of the folder.
 pub fn locate(path: &Path, role_wanted: Role) -> Result<Vec<PathBuf>, Error> {
-    if !path.is_dir() {
+    if !files::is_folder(path) {
         return Ok(vec![path.into()]);
     }
     let names = files::names(path)?;
@@ -135,7 +118,7 @@ pub fn count(paths: &[PathBuf]) -> Result<u64, Error> {
     for path in paths {
         let bytes = match files::stated_bytes(path)? {
             Some(bytes) => bytes,
-            None => (read(path)?.labels.len() * RECORD) as u64,
+            None => read(path, None)?.count * RECORD as u64,
         };
         check_size(path, bytes)?;
         total += bytes / RECORD as u64;
@@ -152,10 +135,10 @@ fn role(name: &str) -> Option<Role> {
 }
 
 /// Reads all files, each by the next free thread. The first failure in the order of names is told.
-fn read_all(paths: &[PathBuf]) -> Result<Vec<Records>, Error> {
+fn read_all(paths: &[PathBuf], memory: &Memory) -> Result<Vec<Batch>, Error> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(paths.len());
     let next = AtomicUsize::new(0);
-    let done: Vec<Mutex<Option<Result<Records, Error>>>> =
+    let done: Vec<Mutex<Option<Result<Batch, Error>>>> =
         paths.iter().map(|_| Mutex::new(None)).collect();
     std::thread::scope(|scope| {
         for _ in 0..threads {
@@ -163,7 +146,7 @@ fn read_all(paths: &[PathBuf]) -> Result<Vec<Records>, Error> {
                 while let Some(i) =
                     Some(next.fetch_add(1, Ordering::Relaxed)).filter(|i| *i < paths.len())
                 {
-                    let result = read(&paths[i]);
+                    let result = read(&paths[i], Some(memory));
                     *done[i].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
                 }
             });
@@ -177,62 +160,57 @@ fn read_all(paths: &[PathBuf]) -> Result<Vec<Records>, Error> {
         .collect()
 }
 
-fn read(path: &Path) -> Result<Records, Error> {
+/// Reads a file once; its records are kept where a budget is given.
+fn read(path: &Path, memory: Option<&Memory>) -> Result<Batch, Error> {
     let stated = files::stated_bytes(path)?;
     if let Some(bytes) = stated {
         check_size(path, bytes)?;
     }
     let total = stated.map_or(String::new(), |b| format!(" of {}", b / RECORD as u64));
     let mut stream = Stream::open(path)?;
-    let mut records = Records::default();
-    // Untouched room costs nothing; without it, the buffer grows as it fills.
-    let _ = records.pixels.try_reserve_exact(stated.unwrap_or(0) as usize);
-    let mut record = [0; RECORD];
+    let plain = stream.plain().map(|object| (object.clone(), 0));
+    let mut spool = match memory {
+        Some(memory) => Spool::of(path, stated, plain, memory)?,
+        None => Spool::nothing(path),
+    };
+    let (mut record, mut count) = ([0; RECORD], 0);
     loop {
-        let number = records.labels.len();
-        let filled = stream.fill(&mut record, |_| format!("record {number}{total}"))?;
-        match filled {
-            0 if number == 0 => return Err(Error::corrupt(path, "it holds no records")),
-            0 => return Ok(Records { mark: stream.mark(), ..records }),
-            RECORD => take(path, &mut records, &record)?,
+        match stream.fill(&mut record, |_| format!("record {count}{total}"))? {
+            0 if count == 0 => return Err(Error::corrupt(path, "it holds no records")),
+            0 => return Ok(Batch { records: spool.finish()?, count, file: stream.data_file() }),
+            RECORD => {
+                check_label(path, count, record[0])?;
+                spool.push(&record)?;
+                count += 1;
+            }
             n => {
                 return Err(Error::corrupt(
                     path,
-                    format!("record {number}{total} is cut short ({n} of {RECORD} bytes)"),
+                    format!("record {count}{total} is cut short ({n} of {RECORD} bytes)"),
                 ));
             }
         }
     }
 }
 
-fn take(path: &Path, records: &mut Records, record: &[u8; RECORD]) -> Result<(), Error> {
-    let number = records.labels.len();
-    let label = record[0];
-    if usize::from(label) >= CLASSES {
-        return Err(Error::corrupt(
-            path,
-            format!("record {number} has label {label}, but CIFAR-10 has labels 0 to 9"),
-        ));
+fn check_label(path: &Path, record: u64, label: u8) -> Result<(), Error> {
+    if usize::from(label) < CLASSES {
+        return Ok(());
     }
-    if ((number + 1) * RECORD) as u64 > SOURCE_BYTES_MAX {
-        return Err(too_large(path));
-    }
-    records.labels.push(label);
-    let start = records.pixels.len();
-    records.pixels.resize(start + PIXELS, 0);
-    let (red, rest) = record[1..].split_at(PLANE);
+    let message = format!("record {record} has label {label}, but CIFAR-10 has labels 0 to 9");
+    Err(Error::corrupt(path, message))
+}
+
+/// Planes of red, green and blue as pixels.
+fn interleave(planes: &[u8], pixels: &mut [u8; PIXELS]) {
+    let (red, rest) = planes.split_at(PLANE);
     let (green, blue) = rest.split_at(PLANE);
-    let pixels = records.pixels[start..].chunks_exact_mut(3);
-    for (pixel, ((r, g), b)) in pixels.zip(red.iter().zip(green).zip(blue)) {
+    for (pixel, ((r, g), b)) in pixels.chunks_exact_mut(3).zip(red.iter().zip(green).zip(blue)) {
         pixel.copy_from_slice(&[*r, *g, *b]);
     }
-    Ok(())
 }
 
 fn check_size(path: &Path, bytes: u64) -> Result<(), Error> {
-    if bytes > SOURCE_BYTES_MAX {
-        return Err(too_large(path));
-    }
     let (whole, part) = (bytes / RECORD as u64, bytes % RECORD as u64);
     if part != 0 {
         return Err(Error::corrupt(
@@ -241,9 +219,4 @@ fn check_size(path: &Path, bytes: u64) -> Result<(), Error> {
         ));
     }
     Ok(())
-}
-
-fn too_large(path: &Path) -> Error {
-    let limit = SOURCE_BYTES_MAX >> 30;
-    Error::corrupt(path, format!("it holds more than {limit} GiB, which is the limit"))
 }

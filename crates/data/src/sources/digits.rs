@@ -8,10 +8,11 @@
 mod draw;
 mod strokes;
 
+use crate::budget::{Memory, Reserved};
 use crate::error::Error;
 use crate::memory::prefetch;
 use crate::scale::Scale;
-use crate::source::{DataFile, Source, Target};
+use crate::source::{DataFile, Source, Target, Targets};
 use draw::{PIXELS, SIDE};
 use planaria_numerics::random::{Purpose, Stream};
 use planaria_recipe::shape::Shape;
@@ -24,6 +25,9 @@ pub const EXAMPLES: u64 = 60_000;
 
 /// Images kept once drawn (about 200 MB); the others are drawn again whenever they are read.
 const KEPT_MAX: u64 = 1 << 18;
+
+/// How many images ahead the processor is told what will be read.
+const PREFETCH_AHEAD: usize = 2;
 
 /// What the examples look like.
 pub const SHAPE: Shape = Shape::Image { height: SIDE, width: SIDE, channels: 1 };
@@ -39,6 +43,7 @@ pub struct Digits {
     first: u64,
     len: u64,
     kept: Vec<OnceLock<Box<Drawn>>>,
+    _room: Option<Reserved>,
 }
 
 /// One image and what it shows.
@@ -51,8 +56,26 @@ struct Drawn {
 impl Digits {
     /// `len` digits under `seed`, from the `first` on: runs that do not overlap share no image.
     pub fn new(seed: u64, first: u64, len: u64) -> Self {
-        let kept = (0..len.min(KEPT_MAX)).map(|_| OnceLock::new()).collect();
-        Self { seed, first, len, kept }
+        Self::within(seed, first, len, &Memory::of_process())
+    }
+
+    /// The same, of which as many are kept as there is memory for.
+    pub fn within(seed: u64, first: u64, len: u64, memory: &Memory) -> Self {
+        let each = (size_of::<Drawn>() + size_of::<OnceLock<Box<Drawn>>>()) as u64;
+        let count = len.min(KEPT_MAX).min(memory.left() / each);
+        let room = memory.reserve(count * each);
+        let count = if room.is_some() { count } else { 0 };
+        let kept = (0..count).map(|_| OnceLock::new()).collect();
+        Self { seed, first, len, kept, _room: room }
+    }
+
+    /// The digit that an example shows.
+    pub fn class(&self, id: u64) -> u32 {
+        // A class alone is not worth an image.
+        match self.kept.get(id as usize).and_then(OnceLock::get) {
+            Some(drawn) => u32::from(drawn.digit),
+            None => u32::from(digit(self.seed, self.first + id)),
+        }
     }
 
     /// The image of an example as bytes, row by row.
@@ -90,26 +113,27 @@ impl Source for Digits {
         Target::Class { classes: 10 }
     }
 
-    fn class(&self, id: u64) -> u32 {
-        // A class alone is not worth an image.
-        match self.kept.get(id as usize).and_then(OnceLock::get) {
-            Some(drawn) => u32::from(drawn.digit),
-            None => u32::from(digit(self.seed, self.first + id)),
+    fn read(
+        &self,
+        ids: &[u64],
+        scale: &Scale,
+        _: &mut Vec<u8>,
+        out: &mut [f32],
+    ) -> Result<(), Error> {
+        for (i, (&id, out)) in ids.iter().zip(out.chunks_exact_mut(PIXELS)).enumerate() {
+            let later = ids.get(i + PREFETCH_AHEAD).and_then(|id| self.kept.get(*id as usize));
+            if let Some(drawn) = later.and_then(OnceLock::get) {
+                prefetch(&drawn.pixels);
+            }
+            self.with(id, |drawn| scale.bytes(&drawn.pixels, out));
         }
+        Ok(())
     }
 
-    fn values(&self, _id: u64) -> &[f32] {
-        &[]
-    }
-
-    fn prefetch(&self, id: u64) {
-        if let Some(drawn) = self.kept.get(id as usize).and_then(OnceLock::get) {
-            prefetch(&drawn.pixels);
+    fn targets(&self, ids: &[u64], _: &mut Vec<u8>, out: &mut Targets) -> Result<(), Error> {
+        if let Targets::Classes(classes) = out {
+            classes.extend(ids.iter().map(|&id| self.class(id)));
         }
-    }
-
-    fn read(&self, id: u64, scale: &Scale, out: &mut [f32]) -> Result<(), Error> {
-        self.with(id, |drawn| scale.bytes(&drawn.pixels, out));
         Ok(())
     }
 

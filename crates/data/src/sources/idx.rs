@@ -1,22 +1,21 @@
 //! MNIST's idx files, plain or packed: an images file, and beside it a labels file of the same
 //! prefix.
 //!
-//! Inputs are n×d (vectors), n×h×w or n×h×w×c (images, channels innermost). Unsigned bytes stay
-//! bytes; the other value types of idx (signed bytes, 16- and 32-bit integers, 32- and 64-bit floats)
-//! become 32-bit floats. Labels that are integers are classes and have one dimension; labels that are
+//! Inputs are n×d (vectors), n×h×w or n×h×w×c (images, channels innermost). Unsigned bytes are
+//! scaled as bytes; the other value types of idx (signed bytes, 16- and 32-bit integers, 32- and
+//! 64-bit floats) become 32-bit floats as they are read. Labels that are integers are classes and have one dimension; labels that are
 //! floats are target numbers and have one or two. Records count from 0, as example ids do.
 
 mod file;
 mod names;
 
+use crate::budget::Memory;
 use crate::error::Error;
 use crate::files;
-use crate::memory::prefetch;
 use crate::scale::Scale;
-use crate::source::{DataFile, Source, Target};
-use file::{File, Header, Values};
+use crate::source::{DataFile, Source, Target, Targets};
+use file::{File, Header, Kind};
 use planaria_recipe::shape::Shape;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 pub use names::{is_name, locate};
@@ -39,37 +38,23 @@ pub struct Summary {
     pub target: Target,
 }
 
-/// Examples of a pair of idx files, in memory.
+/// Examples of a pair of idx files.
 #[derive(Debug)]
 pub struct Idx {
     summary: Summary,
-    inputs: Values,
-    classes: Vec<u32>,
-    values: Vec<f32>,
+    inputs: File,
+    labels: File,
     files: Vec<DataFile>,
 }
 
 impl Idx {
-    /// Reads both files.
-    pub fn open(pair: &Pair) -> Result<Self, Error> {
-        let labels = Labels::read(pair)?;
-        let File { header, values: inputs, mark } = file::read(&pair.images)?;
-        let summary = summarise(pair, &header, &labels)?;
-        let files = data_files(pair, [Some(mark), Some(labels.mark)])?;
-        let Labels { classes, values, .. } = labels;
-        Ok(Self { summary, inputs, classes, values, files })
-    }
-
-    fn row(&self, id: u64) -> Range<usize> {
-        let (id, len) = (id as usize, self.summary.shape.len());
-        id * len..(id + 1) * len
-    }
-
-    fn width(&self) -> usize {
-        match self.summary.target {
-            Target::Class { .. } => 0,
-            Target::Values { width } => width,
-        }
+    /// Reads both files once.
+    pub fn open(pair: &Pair, memory: &Memory) -> Result<Self, Error> {
+        let labels = Labels::read(pair, memory)?;
+        let inputs = file::read(&pair.images, memory, None)?;
+        let summary = summarise(pair, &inputs.header, &labels)?;
+        let files = vec![inputs.file.clone(), labels.file.file.clone()];
+        Ok(Self { summary, inputs, labels: labels.file, files })
     }
 }
 
@@ -86,30 +71,39 @@ impl Source for Idx {
         self.summary.target
     }
 
-    fn class(&self, id: u64) -> u32 {
-        self.classes.get(id as usize).copied().unwrap_or(0)
+    fn read(
+        &self,
+        ids: &[u64],
+        scale: &Scale,
+        room: &mut Vec<u8>,
+        out: &mut [f32],
+    ) -> Result<(), Error> {
+        let len = self.summary.shape.len();
+        let kind = self.inputs.header.kind;
+        self.inputs.records.each(ids, room, |i, record| {
+            let out = &mut out[i * len..(i + 1) * len];
+            if kind == Kind::U8 {
+                return scale.bytes(record, out);
+            }
+            kind.convert(record, out);
+            scale.floats(out);
+        })
     }
 
-    fn values(&self, id: u64) -> &[f32] {
-        let width = self.width();
-        &self.values[id as usize * width..(id as usize + 1) * width]
-    }
-
-    fn prefetch(&self, id: u64) {
-        let row = self.row(id);
-        match &self.inputs {
-            Values::Bytes(bytes) => prefetch(&bytes[row]),
-            Values::Floats { values, .. } => prefetch(&values[row]),
+    fn targets(&self, ids: &[u64], room: &mut Vec<u8>, out: &mut Targets) -> Result<(), Error> {
+        let kind = self.labels.header.kind;
+        match out {
+            Targets::Classes(classes) => self.labels.records.each(ids, room, |_, record| {
+                let mut class = [0.0];
+                kind.convert(record, &mut class);
+                classes.push(class[0] as u32);
+            }),
+            Targets::Values(values) => self.labels.records.each(ids, room, |_, record| {
+                let start = values.len();
+                values.resize(start + self.labels.header.record_len(), 0.0);
+                kind.convert(record, &mut values[start..]);
+            }),
         }
-    }
-
-    fn read(&self, id: u64, scale: &Scale, out: &mut [f32]) -> Result<(), Error> {
-        let row = self.row(id);
-        match &self.inputs {
-            Values::Bytes(bytes) => scale.bytes(&bytes[row], out),
-            Values::Floats { values, .. } => scale.floats(&values[row], out),
-        }
-        Ok(())
     }
 
     fn files(&self) -> &[DataFile] {
@@ -119,10 +113,11 @@ impl Source for Idx {
 
 /// What a pair holds: reads the labels, but only the header of the inputs.
 pub fn peek(pair: &Pair) -> Result<(Summary, Vec<DataFile>), Error> {
-    let labels = Labels::read(pair)?;
+    let labels = Labels::read(pair, &Memory::of_process())?;
     let header = file::header(&pair.images)?;
     file::check_length(&pair.images, &header)?;
-    Ok((summarise(pair, &header, &labels)?, data_files(pair, [None; 2])?))
+    let files = vec![files::data_file(&pair.images)?, files::data_file(&pair.labels)?];
+    Ok((summarise(pair, &header, &labels)?, files))
 }
 
 /// Whether a file begins as idx files do.
@@ -130,51 +125,49 @@ pub fn looks_like(path: &Path) -> bool {
     file::header(path).is_ok()
 }
 
-/// The labels file's content.
+/// The labels file.
 struct Labels {
-    header: Header,
-    classes: Vec<u32>,
-    values: Vec<f32>,
-    mark: u128,
+    file: File,
+    target: Target,
 }
 
 impl Labels {
-    fn read(pair: &Pair) -> Result<Self, Error> {
+    fn read(pair: &Pair, memory: &Memory) -> Result<Self, Error> {
         let path = &pair.labels;
-        let File { header, values: content, mark } = file::read(path)?;
-        let mut labels = Self { header, classes: Vec::new(), values: Vec::new(), mark };
-        let dimensions = labels.header.dimensions.len();
-        match content {
-            Values::Floats { values, integers: false } if dimensions <= 2 => labels.values = values,
-            _ if dimensions != 1 => {
+        let mut largest = 0;
+        let mut look = |header: &Header, first: usize, values: &[f32]| {
+            let dimensions = header.dimensions.len();
+            if header.kind.is_float() && dimensions <= 2 {
+                return Ok(());
+            }
+            if dimensions != 1 {
                 let message = format!("labels have {dimensions} dimensions, where one is expected");
                 return Err(Error::corrupt(path, message));
             }
-            Values::Bytes(bytes) => labels.classes = bytes.into_iter().map(u32::from).collect(),
-            Values::Floats { values, .. } => labels.classes = classes(path, &values)?,
-        }
-        Ok(labels)
-    }
-
-    fn target(&self) -> Target {
-        match self.classes.iter().max() {
-            Some(&largest) => Target::Class { classes: (largest as usize + 1).max(2) },
-            None => Target::Values { width: self.header.record_len() },
-        }
+            for (i, value) in values.iter().enumerate() {
+                largest = largest.max(class(path, first + i, *value)?);
+            }
+            Ok(())
+        };
+        let file = file::read(path, memory, Some(&mut look))?;
+        let target = match file.header.kind.is_float() {
+            true => Target::Values { width: file.header.record_len() },
+            false => Target::Class { classes: (largest + 1).max(2) },
+        };
+        Ok(Self { file, target })
     }
 }
 
-/// Integers as classes.
-fn classes(path: &Path, values: &[f32]) -> Result<Vec<u32>, Error> {
+/// An integer as a class.
+fn class(path: &Path, record: usize, value: f32) -> Result<usize, Error> {
     // Beyond 2²⁴ a float no longer tells neighbours apart; no classifier has as many classes.
-    let class = |(record, &value): (usize, &f32)| match value {
-        0.0..16_777_216.0 => Ok(value as u32),
+    match value {
+        0.0..16_777_216.0 => Ok(value as usize),
         _ => Err(Error::corrupt(
             path,
             format!("record {record} has label {value}, which is no class"),
         )),
-    };
-    values.iter().enumerate().map(class).collect()
+    }
 }
 
 fn summarise(pair: &Pair, header: &Header, labels: &Labels) -> Result<Summary, Error> {
@@ -191,20 +184,15 @@ fn summarise(pair: &Pair, header: &Header, labels: &Labels) -> Result<Summary, E
             return Err(Error::corrupt(&pair.images, message));
         }
     };
-    let (inputs, targets) = (header.records(), labels.header.records());
+    let (inputs, targets) = (header.records(), labels.file.header.records());
     if inputs != targets {
         let labels = pair.labels.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let message = format!("it has {inputs} examples, but `{labels}` has {targets} labels");
         return Err(Error::corrupt(&pair.images, message));
     }
-    Ok(Summary { len: inputs, shape, target: labels.target() })
+    Ok(Summary { len: inputs, shape, target: labels.target })
 }
 
 fn image(height: u32, width: u32, channels: u32) -> Shape {
     Shape::Image { height: height as usize, width: width as usize, channels: channels as usize }
-}
-
-fn data_files(pair: &Pair, marks: [Option<u128>; 2]) -> Result<Vec<DataFile>, Error> {
-    let [images, labels] = marks;
-    Ok(vec![files::data_file(&pair.images, images)?, files::data_file(&pair.labels, labels)?])
 }

@@ -6,6 +6,7 @@
 
 use super::text::{Text, shown};
 use crate::error::Error;
+use crate::source::DataFile;
 use std::ops::Range;
 use std::path::Path;
 
@@ -77,9 +78,9 @@ impl Records {
         }
     }
 
-    /// A mark of what was read.
-    pub fn mark(&self) -> u128 {
-        self.text.mark()
+    /// The file, with the mark of what was read.
+    pub fn data_file(&self) -> DataFile {
+        self.text.data_file()
     }
 
     fn field(&mut self, record: &mut Record) -> Result<Next, Error> {

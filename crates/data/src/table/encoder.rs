@@ -5,14 +5,14 @@
 //! LIBSVM feature that none had is left out: no weight was learned for either. A column that is the
 //! same in every training row standardises to 0.
 
-use super::Rows;
 use super::bins::{bin, edges};
 use super::columns::Use;
-use super::labels::{Labels, Target};
+use super::labels::{self, Labels, Target};
 use super::matrix::{Csr, Dense, Matrix, Value};
 use super::read::{Cells, Column, NO_WORD, Words, check_room};
+use super::row::Row;
 use super::text::{number, shown};
-use super::{Body, Table};
+use super::{Body, Rows, Table};
 use crate::error::Error;
 use planaria_recipe::table::{self as recipe, BinEncoding, Missing};
 use serde::{Deserialize, Serialize};
@@ -91,12 +91,14 @@ impl Encoder {
         }
         let table = rows.table.as_ref();
         let inputs = match &table.body {
-            Body::Columns(columns) => Inputs::Columns(
-                columns.iter().map(|c| learn_column(rows, c, section)).collect::<Result<_, _>>()?,
-            ),
-            Body::Sparse(csr) => {
-                let last = |id: u64| csr.row(id as usize).0.last().map_or(0, |c| *c as usize + 1);
-                Inputs::Sparse(rows.ids.iter().map(last).max().unwrap_or(0))
+            Body::Columns(columns) => Inputs::Columns(learn_columns(rows, columns, section)?),
+            Body::Sparse(_) => {
+                let mut width = 0;
+                table.each(&rows.ids, |_, row| {
+                    width = width.max(row.entries().last().map_or(0, |(c, _)| c as usize + 1));
+                    Ok(())
+                })?;
+                Inputs::Sparse(width)
             }
         };
         let encoder = Self { version: VERSION, inputs, target: Target::learn(rows, section)? };
@@ -150,37 +152,59 @@ impl Encoder {
         let (width, height) = (self.width(), rows.ids.len());
         check_room(&rows.table.path, bytes::<T>(width as u64, height))?;
         let mut values = vec![T::ZERO; width * height as usize];
-        let row = self.rows_of(&rows.table)?;
-        let mut large = None;
-        for (id, out) in rows.ids.iter().zip(values.chunks_exact_mut(width.max(1))) {
-            row.each(id as usize, |column, value| {
-                out[column] = T::nearest(value);
-                note_large(&mut large, id, column, out[column]);
-            });
-        }
-        self.refuse_large(rows, large)?;
+        let mut places = values.chunks_exact_mut(width.max(1));
+        self.each_dense(rows, |_, _, row| {
+            if let Some(place) = places.next() {
+                place.copy_from_slice(row);
+            }
+            Ok(())
+        })?;
         Ok(Dense { width, values })
+    }
+
+    /// Hands out rows one at a time, with all of their features.
+    pub(super) fn each_dense<T: Value>(
+        &self,
+        rows: &Rows,
+        mut take: impl FnMut(u64, Row<'_>, &[T]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let coder = self.rows_of(&rows.table)?;
+        let mut out = vec![T::ZERO; self.width()];
+        rows.table.each(&rows.ids, |id, row| {
+            out.fill(T::ZERO);
+            let mut large = None;
+            coder.each(row, |column, value| {
+                out[column] = T::nearest(value);
+                note_large(&mut large, column, out[column]);
+            });
+            self.refuse_large(&rows.table, id, large)?;
+            take(id, row, &out)
+        })
+    }
+
+    pub(super) fn label_coder<'a>(&'a self, table: &'a Table) -> Result<labels::Coder<'a>, Error> {
+        self.target.coder(table)
     }
 
     /// The features of rows, those alone stored that are not zero.
     pub fn encode_csr<T: Value>(&self, rows: &Rows) -> Result<Csr<T>, Error> {
         let mut csr = Csr::empty(self.width());
-        let row = self.rows_of(&rows.table)?;
-        let mut large = None;
-        for id in rows.ids.iter() {
-            row.each(id as usize, |column, value| {
+        let coder = self.rows_of(&rows.table)?;
+        rows.table.each(&rows.ids, |id, row| {
+            let mut large = None;
+            coder.each(row, |column, value| {
                 // What is 0 in this precision is not stored either.
                 let value = T::nearest(value);
-                note_large(&mut large, id, column, value);
+                note_large(&mut large, column, value);
                 if value != T::ZERO {
                     csr.columns.push(column as u32);
                     csr.values.push(value);
                 }
             });
+            self.refuse_large(&rows.table, id, large)?;
             csr.end_row();
-            check_room(&rows.table.path, bytes::<T>(2, csr.columns.len() as u64))?;
-        }
-        self.refuse_large(rows, large)?;
+            check_room(&rows.table.path, bytes::<T>(2, csr.columns.len() as u64))
+        })?;
         Ok(csr)
     }
 
@@ -189,15 +213,15 @@ impl Encoder {
         self.target.encode(rows)
     }
 
-    fn refuse_large(&self, rows: &Rows, large: Option<(u64, usize)>) -> Result<(), Error> {
-        let Some((id, column)) = large else { return Ok(()) };
+    fn refuse_large(&self, table: &Table, id: u64, large: Option<usize>) -> Result<(), Error> {
+        let Some(column) = large else { return Ok(()) };
         let name = self.features().swap_remove(column).name;
         let message = format!(
             "row {}: {} is too large a number; standardise, bin or drop it",
             id + 1,
             shown(&name)
         );
-        Err(Error::corrupt(&rows.table.path, message))
+        Err(Error::corrupt(&table.path, message))
     }
 
     /// The encoder for the rows of one table, whose names and columns may be numbered differently.
@@ -207,7 +231,7 @@ impl Encoder {
             return Err(Error::setting(message));
         }
         Ok(match (&self.inputs, &table.body) {
-            (Inputs::Sparse(width), Body::Sparse(csr)) => RowCoder::Sparse(*width, csr),
+            (Inputs::Sparse(width), Body::Sparse(_)) => RowCoder::Sparse(*width),
             (Inputs::Columns(coded), Body::Columns(columns)) => {
                 let pair = |(i, coded): (usize, &'a Coded)| {
                     let same = columns.get(i).filter(|c| c.name == coded.name);
@@ -220,7 +244,7 @@ impl Encoder {
                             );
                             Error::corrupt(&table.path, message)
                         })?;
-                    Ok((coded, &column.cells, coded.places(&column.cells)))
+                    Ok((coded, column, coded.places(&column.cells)))
                 };
                 let list = coded.iter().enumerate().map(pair).collect::<Result<_, Error>>()?;
                 RowCoder::Columns(list)
@@ -233,11 +257,11 @@ impl Encoder {
     }
 }
 
-/// Remembers the first value that its precision cannot hold.
-fn note_large<T: Value>(large: &mut Option<(u64, usize)>, id: u64, column: usize, value: T) {
+/// Remembers the first feature of a row that its precision cannot hold.
+fn note_large<T: Value>(large: &mut Option<usize>, column: usize, value: T) {
     let value: f64 = value.into();
     if large.is_none() && !value.is_finite() {
-        *large = Some((id, column));
+        *large = Some(column);
     }
 }
 
@@ -245,31 +269,31 @@ fn bytes<T>(width: u64, height: u64) -> u64 {
     width.saturating_mul(height).saturating_mul(size_of::<T>() as u64)
 }
 
-/// An encoder beside the cells of one table.
+/// An encoder beside the columns of one table.
 enum RowCoder<'a> {
-    Sparse(usize, &'a Csr<f64>),
-    /// Each column's code, its cells, and the category of each of its names.
-    Columns(Vec<(&'a Coded, &'a Cells, Vec<Option<usize>>)>),
+    Sparse(usize),
+    /// Each column's code, the column, and the category of each of its names.
+    Columns(Vec<(&'a Coded, &'a Column, Vec<Option<usize>>)>),
 }
 
 impl RowCoder<'_> {
     /// Gives out the features of a row that may be other than zero, ascending.
-    fn each(&self, id: usize, mut give: impl FnMut(usize, f64)) {
+    fn each(&self, row: Row<'_>, mut give: impl FnMut(usize, f64)) {
         match self {
-            Self::Sparse(width, csr) => {
-                let (columns, values) = csr.row(id);
-                let known = columns.iter().zip(values).take_while(|(c, _)| (**c as usize) < *width);
-                known.for_each(|(column, value)| give(*column as usize, *value));
+            Self::Sparse(width) => {
+                let known = row.entries().take_while(|(column, _)| (*column as usize) < *width);
+                known.for_each(|(column, value)| give(column as usize, value));
             }
             Self::Columns(list) => {
                 let mut start = 0;
-                for (coded, cells, places) in list {
-                    match cells {
-                        Cells::Words(words) => {
-                            let place = places.get(words.codes[id] as usize).copied().flatten();
+                for (coded, column, places) in list {
+                    match column.cells {
+                        Cells::Words(_) => {
+                            let code = row.word(column.at) as usize;
+                            let place = places.get(code).copied().flatten();
                             place.into_iter().for_each(|place| give(start + place, 1.0));
                         }
-                        Cells::Numbers(values) => coded.number(values[id], start, &mut give),
+                        Cells::Numbers => coded.number(row.number(column.at), start, &mut give),
                     }
                     start += coded.width();
                 }
@@ -332,21 +356,67 @@ impl Coded {
     }
 }
 
-fn learn_column(rows: &Rows, column: &Column, section: &recipe::Table) -> Result<Coded, Error> {
+/// What the training rows hold of a column.
+enum Seen {
+    /// Those that are not missing.
+    Numbers(Vec<f64>),
+    Words(BTreeSet<u32>),
+}
+
+/// Columns are learned several at a time, as many as there is memory for the values of.
+fn learn_columns(
+    rows: &Rows,
+    columns: &[Column],
+    section: &recipe::Table,
+) -> Result<Vec<Coded>, Error> {
+    let column_bytes = 8 * rows.len();
+    let at_once = rows.table.memory.left() / column_bytes.max(1);
+    let mut learned = Vec::with_capacity(columns.len());
+    for some in columns.chunks(at_once.clamp(1, columns.len().max(1) as u64) as usize) {
+        let nothing = |column: &Column| match column.cells {
+            Cells::Numbers => Seen::Numbers(Vec::new()),
+            Cells::Words(_) => Seen::Words(BTreeSet::new()),
+        };
+        let mut seen: Vec<Seen> = some.iter().map(nothing).collect();
+        rows.table.each(&rows.ids, |_, row| {
+            for (column, seen) in some.iter().zip(&mut seen) {
+                match seen {
+                    Seen::Numbers(list) => {
+                        list.extend(Some(row.number(column.at)).filter(|v| !v.is_nan()));
+                    }
+                    Seen::Words(codes) => {
+                        codes.insert(row.word(column.at));
+                    }
+                }
+            }
+            Ok(())
+        })?;
+        for (column, seen) in some.iter().zip(seen) {
+            learned.push(learn_column(rows, column, seen, section)?);
+        }
+    }
+    Ok(learned)
+}
+
+fn learn_column(
+    rows: &Rows,
+    column: &Column,
+    seen: Seen,
+    section: &recipe::Table,
+) -> Result<Coded, Error> {
     let name = column.name.clone();
-    let values = match &column.cells {
-        Cells::Words(words) => {
-            let code = Code::OneHot(categories(rows, words));
+    let mut known = match (seen, &column.cells) {
+        (Seen::Numbers(known), _) => known,
+        (Seen::Words(codes), Cells::Words(words)) => {
+            let code = Code::OneHot(categories(codes, words));
             return Ok(Coded { name, fill: None, code });
         }
-        Cells::Numbers(values) => values,
+        (Seen::Words(_), Cells::Numbers) => Vec::new(),
     };
     let of_column = |message: &str| {
         let message = format!("column {} {message}", shown(&column.name));
         Error::corrupt(&rows.table.path, message)
     };
-    let mut known: Vec<f64> =
-        rows.ids.iter().map(|id| values[id as usize]).filter(|v| !v.is_nan()).collect();
     if known.is_empty() && !matches!(section.missing, Missing::Value(_)) {
         return Err(of_column("has no value in the training rows; drop it"));
     }
@@ -376,8 +446,7 @@ fn learn_column(rows: &Rows, column: &Column, section: &recipe::Table) -> Result
 }
 
 /// The names that the rows have: numbers by size, then texts.
-fn categories(rows: &Rows, words: &Words) -> Vec<String> {
-    let codes: BTreeSet<u32> = rows.ids.iter().map(|id| words.codes[id as usize]).collect();
+fn categories(codes: BTreeSet<u32>, words: &Words) -> Vec<String> {
     let seen = codes.into_iter().filter(|code| *code != NO_WORD);
     let mut list: Vec<String> = seen.map(|code| words.list[code as usize].clone()).collect();
     sort(&mut list);

@@ -2,10 +2,11 @@
 //!
 //! Labels that are the same number are the same class, however they are written (`1`, `+1`, `1.0`).
 
-use super::Rows;
 use super::encoder::sort;
 use super::read::{LabelColumn, Words};
+use super::row::Row;
 use super::text::{number, shown};
+use super::{Rows, Table as Stored};
 use crate::error::Error;
 use planaria_recipe::table::{Table, Word};
 use serde::{Deserialize, Serialize};
@@ -65,14 +66,16 @@ pub(super) enum Target {
 impl Target {
     pub fn learn(rows: &Rows, section: &Table) -> Result<Self, Error> {
         let words = match &rows.table.labels {
-            LabelColumn::Numbers(_) => return Ok(Self::Numbers),
+            LabelColumn::Numbers => return Ok(Self::Numbers),
             LabelColumn::Classes(words) => words,
         };
-        let seen: BTreeSet<String> = rows
-            .ids
-            .iter()
-            .map(|id| name(&words.list[words.codes[id as usize] as usize]))
-            .collect();
+        let mut codes = BTreeSet::new();
+        rows.table.each(&rows.ids, |_, row| {
+            codes.insert(row.label_code());
+            Ok(())
+        })?;
+        let seen: BTreeSet<String> =
+            codes.into_iter().map(|code| name(&words.list[code as usize])).collect();
         let mut names: Vec<String> = seen.into_iter().collect();
         sort(&mut names);
         if let [only] = &names[..] {
@@ -98,23 +101,55 @@ impl Target {
         Ok(Self::Classes { names: vec![other, positive], positive: true })
     }
 
-    pub fn encode(&self, rows: &Rows) -> Result<Labels, Error> {
-        let wrong = |message: &str| Err(Error::corrupt(&rows.table.path, message));
-        match (self, &rows.table.labels) {
-            (Self::Numbers, LabelColumn::Numbers(list)) => {
-                Ok(Labels::Numbers(rows.ids.iter().map(|id| list[id as usize]).collect()))
-            }
+    /// The labels of a table's rows.
+    pub fn coder<'a>(&'a self, table: &'a Stored) -> Result<Coder<'a>, Error> {
+        let wrong = |message: &str| Err(Error::corrupt(&table.path, message));
+        match (self, &table.labels) {
+            (Self::Numbers, LabelColumn::Numbers) => Ok(Coder::Numbers),
             (Self::Classes { names, positive }, LabelColumn::Classes(words)) => {
                 let classes = classes(words, names, *positive);
-                let class = |id: u64| {
-                    let code = words.codes[id as usize] as usize;
-                    classes[code].ok_or_else(|| unknown(rows, id, &words.list[code], names))
-                };
-                Ok(Labels::Classes(rows.ids.iter().map(class).collect::<Result<_, _>>()?))
+                Ok(Coder::Classes { table, words, names, classes })
             }
             (Self::Numbers, _) => wrong("its labels are classes, but numbers were learned"),
             (Self::Classes { .. }, _) => wrong("its labels are numbers, but classes were learned"),
         }
+    }
+
+    pub fn encode(&self, rows: &Rows) -> Result<Labels, Error> {
+        let coder = self.coder(&rows.table)?;
+        let mut labels = match coder {
+            Coder::Numbers => Labels::Numbers(Vec::new()),
+            Coder::Classes { .. } => Labels::Classes(Vec::new()),
+        };
+        rows.table.each(&rows.ids, |id, row| {
+            match &mut labels {
+                Labels::Classes(list) => list.push(coder.class(id, row)?),
+                Labels::Numbers(list) => list.push(row.label_number()),
+            }
+            Ok(())
+        })?;
+        Ok(labels)
+    }
+}
+
+/// What was learned of labels beside those of one table.
+pub(super) enum Coder<'a> {
+    Numbers,
+    Classes {
+        table: &'a Stored,
+        words: &'a Words,
+        names: &'a [String],
+        /// The class of each label that the table has.
+        classes: Vec<Option<u32>>,
+    },
+}
+
+impl Coder<'_> {
+    /// The class of a row; 0 where labels are numbers.
+    pub fn class(&self, id: u64, row: Row<'_>) -> Result<u32, Error> {
+        let Self::Classes { table, words, names, classes } = self else { return Ok(0) };
+        let code = row.label_code() as usize;
+        classes[code].ok_or_else(|| unknown(table, id, &words.list[code], names))
     }
 }
 
@@ -130,14 +165,14 @@ fn classes(words: &Words, names: &[String], positive: bool) -> Vec<Option<u32>> 
     words.list.iter().map(class).collect()
 }
 
-fn unknown(rows: &Rows, id: u64, word: &str, names: &[String]) -> Error {
+fn unknown(table: &Stored, id: u64, word: &str, names: &[String]) -> Error {
     let message = format!(
         "row {} has the label {}, which no training row has (they have {})",
         id + 1,
         shown(word),
         list(names)
     );
-    Error::corrupt(&rows.table.path, message)
+    Error::corrupt(&table.path, message)
 }
 
 /// A label's name: the shortest writing of a number, other texts as they are.

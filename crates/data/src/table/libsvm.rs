@@ -1,10 +1,13 @@
 //! LIBSVM's sparse text: `label index:value index:value …`, indices ascending from 1, `#` before a
 //! remark. Features are kept as they are.
 
-use super::matrix::Csr;
-use super::read::{LabelColumn, check_room};
+use super::read::LabelColumn;
+use super::row::{ENTRY_BYTES, SPARSE_BYTES};
 use super::text::{Text, number, shown};
+use super::{Body, Table};
+use crate::budget::Memory;
 use crate::error::Error;
+use crate::records::{Records, Spool};
 use planaria_recipe::table::LabelKind;
 use std::path::Path;
 
@@ -13,19 +16,13 @@ const LINE_BYTES_MAX: usize = 64 << 20;
 /// Largest index: more features than any model here can have.
 const INDEX_MAX: u32 = 1 << 30;
 
-/// What a file holds.
-pub(super) struct Content {
-    pub rows: Csr<f64>,
-    pub labels: LabelColumn,
-    pub mark: u128,
-}
-
 /// Reads a file.
-pub(super) fn read(path: &Path, target: LabelKind) -> Result<Content, Error> {
+pub(super) fn read(path: &Path, target: LabelKind, memory: &Memory) -> Result<Table, Error> {
     let mut text = Text::open(path)?;
-    let mut rows = Csr::empty(0);
+    let (mut rows, mut entries) = (Spool::new(path, memory), Spool::new(path, memory));
+    let (mut count, mut start) = (0, 0u64);
     let mut labels = LabelColumn::new(target);
-    let mut bytes = Vec::new();
+    let (mut bytes, mut row) = (Vec::new(), Vec::new());
     loop {
         let line = text.line();
         if !take_line(&mut text, &mut bytes)? {
@@ -41,24 +38,33 @@ pub(super) fn read(path: &Path, target: LabelKind) -> Result<Content, Error> {
             let message = format!("the label {} is no number", shown(label));
             return Err(at(format!("{message}; a line is `label index:value …`")));
         }
-        labels.push(label).map_err(|m| at(format!("column 1 {m}")))?;
+        let label = labels.value(label).map_err(|m| at(format!("column 1 {m}")))?;
+        row.clear();
         let mut last = 0;
         for word in words {
             let (index, value) = entry(word, last).map_err(at)?;
             last = index;
-            rows.width = rows.width.max(index as usize);
             if value != 0.0 {
-                rows.columns.push(index - 1);
-                rows.values.push(value);
+                row.extend_from_slice(&(index - 1).to_le_bytes());
+                row.extend_from_slice(&value.to_le_bytes());
             }
         }
-        rows.end_row();
-        check_room(path, 12 * (rows.columns.len() + rows.height()) as u64)?;
+        entries.push(&row)?;
+        let length = (row.len() / ENTRY_BYTES) as u64;
+        rows.push(&[label, start.to_le_bytes(), length.to_le_bytes()].concat())?;
+        (count, start) = (count + 1, start + length);
     }
-    if rows.height() == 0 {
+    if count == 0 {
         return Err(Error::corrupt(path, "it has no rows"));
     }
-    Ok(Content { rows, labels, mark: text.mark() })
+    Ok(Table {
+        path: path.into(),
+        body: Body::Sparse(entries.finish()?),
+        labels,
+        rows: Records::new(SPARSE_BYTES).with(rows.finish()?, count),
+        file: text.data_file(),
+        memory: memory.clone(),
+    })
 }
 
 fn take_line(text: &mut Text, line: &mut Vec<u8>) -> Result<bool, Error> {

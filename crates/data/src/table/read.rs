@@ -1,13 +1,18 @@
-//! A CSV file into columns: numbers as `f64`, names as numbers of a list.
+//! A CSV file into rows of one size: numbers as `f64`, names as numbers of a list.
 //!
-//! Reads record by record and keeps the columns that are used. Learns nothing: what is kept of a row
+//! Reads record by record and keeps the columns that are used, in memory as far as there is room.
+//! Learns nothing: what is kept of a row
 //! depends on that row alone.
 
 use super::columns::{Use, uses};
 use super::csv::{Record, Records};
+use super::row::LABEL_BYTES;
 use super::text::{number, shown};
+use super::{Body, Table as Rows};
+use crate::budget::Memory;
 use crate::error::Error;
-use crate::files::SOURCE_BYTES_MAX;
+use crate::files::MATRIX_BYTES_MAX;
+use crate::records::{self, Spool};
 use planaria_recipe::table::{LabelKind, Missing, Table};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,41 +28,44 @@ pub(super) struct Column {
     pub name: String,
     pub purpose: Use,
     pub cells: Cells,
+    /// The byte of a row at which its value stands.
+    pub at: usize,
 }
 
-/// Its values, one for each row.
+/// What its values are.
 #[derive(Debug)]
 pub(super) enum Cells {
     /// Missing ones are NaN.
-    Numbers(Vec<f64>),
+    Numbers,
     /// Missing ones are `NO_WORD`.
     Words(Words),
 }
 
-/// Names as numbers, in the order they came.
+impl Cells {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Numbers => size_of::<f64>(),
+            Self::Words(_) => size_of::<u32>(),
+        }
+    }
+}
+
+/// Names by number, in the order they came.
 #[derive(Debug, Default)]
 pub(super) struct Words {
-    pub codes: Vec<u32>,
     pub list: Vec<String>,
     known: BTreeMap<String, u32>,
 }
 
-/// The labels as they are written.
+/// What labels are as they are written.
 #[derive(Debug)]
 pub(super) enum LabelColumn {
     Classes(Words),
-    Numbers(Vec<f64>),
-}
-
-/// What a file holds.
-pub(super) struct Content {
-    pub columns: Vec<Column>,
-    pub labels: LabelColumn,
-    pub mark: u128,
+    Numbers,
 }
 
 /// Reads a file.
-pub(super) fn read(path: &Path, table: &Table) -> Result<Content, Error> {
+pub(super) fn read(path: &Path, table: &Table, memory: &Memory) -> Result<Rows, Error> {
     let delimiter = match table.delimiter.as_bytes() {
         [byte] => *byte,
         _ => return Err(Error::setting("`data.table.delimiter` must be one character")),
@@ -73,11 +81,21 @@ pub(super) fn read(path: &Path, table: &Table) -> Result<Content, Error> {
     if !more {
         return Err(Error::corrupt(path, "it has a header but no rows"));
     }
+    let (mut spool, mut count) = (Spool::new(path, memory), 0);
     while more {
-        reader.take(&record)?;
+        spool.push(reader.take(&record)?)?;
+        count += 1;
         more = records.next(&mut record)?;
     }
-    Ok(Content { columns: reader.columns, labels: reader.labels, mark: records.mark() })
+    let rows = records::Records::new(reader.row.len()).with(spool.finish()?, count);
+    Ok(Rows {
+        path: path.into(),
+        body: Body::Columns(reader.columns),
+        labels: reader.labels,
+        rows,
+        file: records.data_file(),
+        memory: memory.clone(),
+    })
 }
 
 /// Names of the columns: the header's, or `column 1`, `column 2`, …
@@ -110,7 +128,8 @@ struct Reader<'a> {
     columns: Vec<Column>,
     labels: LabelColumn,
     missing: Vec<String>,
-    rows: u64,
+    /// The row that is being read.
+    row: Vec<u8>,
 }
 
 #[derive(Clone, Copy)]
@@ -122,7 +141,7 @@ enum Place {
 
 impl<'a> Reader<'a> {
     fn new(path: &'a Path, names: Vec<String>, table: &'a Table) -> Result<Self, Error> {
-        let (mut columns, mut places) = (Vec::new(), Vec::new());
+        let (mut columns, mut places, mut at) = (Vec::new(), Vec::new(), LABEL_BYTES);
         for (name, purpose) in names.iter().zip(uses(path, &names, table)?) {
             let cells = match purpose {
                 Use::Label => {
@@ -134,17 +153,19 @@ impl<'a> Reader<'a> {
                     continue;
                 }
                 Use::OneHot => Cells::Words(Words::default()),
-                _ => Cells::Numbers(Vec::new()),
+                _ => Cells::Numbers,
             };
             places.push(Place::Kept(columns.len()));
-            columns.push(Column { name: name.clone(), purpose, cells });
+            at += cells.bytes();
+            columns.push(Column { name: name.clone(), purpose, at: at - cells.bytes(), cells });
         }
         let labels = LabelColumn::new(table.target);
         let missing = table.missing_texts.iter().map(|t| t.trim().to_lowercase()).collect();
-        Ok(Self { path, table, names, places, columns, labels, missing, rows: 0 })
+        Ok(Self { path, table, names, places, columns, labels, missing, row: vec![0; at] })
     }
 
-    fn take(&mut self, record: &Record) -> Result<(), Error> {
+    /// The row of a record.
+    fn take(&mut self, record: &Record) -> Result<&[u8], Error> {
         self.check_width(record)?;
         for i in 0..self.places.len() {
             let place = self.places[i];
@@ -159,8 +180,7 @@ impl<'a> Reader<'a> {
                 return Err(Error::corrupt(self.path, format!("{place} {message}")));
             }
         }
-        self.rows += 1;
-        check_room(self.path, self.rows.saturating_mul(8 * (self.columns.len() as u64 + 1)))
+        Ok(&self.row)
     }
 
     /// Takes one field, or says what is wrong with it.
@@ -171,7 +191,11 @@ impl<'a> Reader<'a> {
             Place::Label if missing => {
                 return Err(format!("holds {}, but a label is needed", shown(text)));
             }
-            Place::Label => return self.labels.push(text),
+            Place::Label => {
+                let label = self.labels.value(text)?;
+                self.row[..LABEL_BYTES].copy_from_slice(&label);
+                return Ok(());
+            }
             Place::Kept(_) if missing && self.table.missing == Missing::Error => {
                 return Err(format!(
                     "holds {}, a missing value; say what fills it with `data.table.missing` \
@@ -181,16 +205,23 @@ impl<'a> Reader<'a> {
             }
             Place::Kept(kept) => kept,
         };
-        match &mut self.columns[kept].cells {
-            Cells::Numbers(list) if missing => list.push(f64::NAN),
-            Cells::Numbers(list) => list.push(number(text).ok_or_else(|| no_number(text))?),
-            Cells::Words(words) if missing => words.codes.push(NO_WORD),
-            Cells::Words(words) => words.push(text).ok_or_else(|| {
-                format!(
-                    "is in `data.table.one_hot`, but has more than {WORDS_MAX} different values; \
-                     use `bins`, or drop the column"
-                )
-            })?,
+        let column = &mut self.columns[kept];
+        let place = &mut self.row[column.at..column.at + column.cells.bytes()];
+        match &mut column.cells {
+            Cells::Numbers => {
+                let value = if missing { Some(f64::NAN) } else { number(text) };
+                place.copy_from_slice(&value.ok_or_else(|| no_number(text))?.to_le_bytes());
+            }
+            Cells::Words(words) => {
+                let code = if missing { Some(NO_WORD) } else { words.code(text) };
+                let code = code.ok_or_else(|| {
+                    format!(
+                        "is in `data.table.one_hot`, but has more than {WORDS_MAX} different \
+                         values; use `bins`, or drop the column"
+                    )
+                })?;
+                place.copy_from_slice(&code.to_le_bytes());
+            }
         }
         Ok(())
     }
@@ -239,54 +270,57 @@ impl LabelColumn {
     pub fn new(target: LabelKind) -> Self {
         match target {
             LabelKind::Class => Self::Classes(Words::default()),
-            LabelKind::Number => Self::Numbers(Vec::new()),
+            LabelKind::Number => Self::Numbers,
         }
     }
 
-    /// Takes the next label, or says what is wrong with it.
-    pub fn push(&mut self, text: &str) -> Result<(), String> {
+    /// A label as a row holds it, or what is wrong with it.
+    pub fn value(&mut self, text: &str) -> Result<[u8; LABEL_BYTES], String> {
         match self {
-            Self::Classes(words) => words.push(text).ok_or_else(|| {
-                format!(
-                    "is the label, but has more than {WORDS_MAX} different values; write \
-                     `data.table.target: number` if they are numbers to predict"
-                )
-            })?,
-            Self::Numbers(list) => list.push(number(text).ok_or_else(|| {
-                format!(
-                    "holds {}, which is no number; leave out `data.table.target` if labels are \
-                     classes",
-                    shown(text)
-                )
-            })?),
+            Self::Classes(words) => {
+                let code = words.code(text).ok_or_else(|| {
+                    format!(
+                        "is the label, but has more than {WORDS_MAX} different values; write \
+                         `data.table.target: number` if they are numbers to predict"
+                    )
+                })?;
+                Ok(u64::from(code).to_le_bytes())
+            }
+            Self::Numbers => {
+                let value = number(text).ok_or_else(|| {
+                    format!(
+                        "holds {}, which is no number; leave out `data.table.target` if labels \
+                         are classes",
+                        shown(text)
+                    )
+                })?;
+                Ok(value.to_le_bytes())
+            }
         }
-        Ok(())
     }
 }
 
 impl Words {
-    /// Takes the next name; nothing if there are too many different ones.
-    pub fn push(&mut self, text: &str) -> Option<()> {
-        let code = match self.known.get(text) {
-            Some(code) => *code,
-            None if self.list.len() == WORDS_MAX => return None,
+    /// The number of a name; nothing if there are too many different ones.
+    pub fn code(&mut self, text: &str) -> Option<u32> {
+        match self.known.get(text) {
+            Some(code) => Some(*code),
+            None if self.list.len() == WORDS_MAX => None,
             None => {
                 let code = self.list.len() as u32;
                 self.known.insert(text.to_owned(), code);
                 self.list.push(text.to_owned());
-                code
+                Some(code)
             }
-        };
-        self.codes.push(code);
-        Some(())
+        }
     }
 }
 
-/// Refuses a table whose values take too many bytes.
+/// Refuses a matrix that takes too many bytes.
 pub(super) fn check_room(path: &Path, bytes: u64) -> Result<(), Error> {
-    if bytes <= SOURCE_BYTES_MAX {
+    if bytes <= MATRIX_BYTES_MAX {
         return Ok(());
     }
-    let message = format!("its values take more than {} GiB", SOURCE_BYTES_MAX >> 30);
+    let message = format!("its values take more than {} GiB", MATRIX_BYTES_MAX >> 30);
     Err(Error::corrupt(path, message))
 }

@@ -4,6 +4,7 @@
 //! their own.
 
 use super::{Encoder, Table};
+use crate::budget::Memory;
 use crate::dataset::Mark;
 use crate::error::Error;
 use crate::files;
@@ -84,13 +85,20 @@ pub fn is_table(data: &Data) -> bool {
 
 /// Reads the tables of a recipe.
 pub fn open(data: &Data, seed: u64) -> Result<TableSet, Error> {
+    open_within(data, seed, &Memory::of_process())
+}
+
+/// The same, with a budget of one's own.
+pub fn open_within(data: &Data, seed: u64, memory: &Memory) -> Result<TableSet, Error> {
     let section = data.table.clone().unwrap_or_default();
     let read = |text: &str, key: &'static str| {
         let path = Path::new(text);
-        if !path.exists() {
+        files::check(path).map_err(|e| e.at(key))?;
+        if !files::exists(path) {
             return Err(crate::sources::absent(path).at(key));
         }
-        Table::open(path, data.format, &section).map(Arc::new).map_err(|e| e.at(key))
+        let table = Table::open_within(path, data.format, &section, memory);
+        table.map(Arc::new).map_err(|e| e.at(key))
     };
     let table = read(&data.train, "data.train")?;
     let share = |part: &Option<Part>| match part {
@@ -103,7 +111,7 @@ pub fn open(data: &Data, seed: u64) -> Result<TableSet, Error> {
     let mut marks = vec![mark(&table)];
     let mut own = |part: &Option<Part>, key: &'static str| match part {
         Some(Part::Path(text)) => {
-            if same_file(text, &data.train) {
+            if files::is_same(Path::new(text), Path::new(&data.train)) {
                 let message = "it names the same file as `data.train`";
                 return Err(Error::setting(message).at(key));
             }
@@ -134,11 +142,6 @@ pub(super) fn named_libsvm(path: &Path) -> bool {
     let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
     let name = files::unpacked_name(name);
     [".libsvm", ".svm", ".svmlight"].iter().any(|ending| name.ends_with(ending))
-}
-
-fn same_file(a: &str, b: &str) -> bool {
-    let whole = |path: &str| std::fs::canonicalize(path).ok();
-    a == b || (whole(a).is_some() && whole(a) == whole(b))
 }
 
 fn mark(table: &Table) -> Mark {

@@ -5,6 +5,7 @@
 
 use crate::error::Error;
 use crate::files::Stream;
+use crate::source::DataFile;
 use std::path::{Path, PathBuf};
 
 /// Bytes that are read at once.
@@ -94,9 +95,9 @@ impl Text {
         &self.path
     }
 
-    /// A mark of what was read; of the whole file once it has ended.
-    pub fn mark(&self) -> u128 {
-        self.stream.mark()
+    /// The file, with a mark of what was read; of all of it once it has ended.
+    pub fn data_file(&self) -> DataFile {
+        self.stream.data_file()
     }
 
     fn refill(&mut self) -> Result<(), Error> {

@@ -1,15 +1,17 @@
-//! Tables as examples for a network: each part encoded once, as vectors in memory.
+//! Tables as examples for a network: each part encoded once, as vectors in memory or on disk.
 //!
 //! Whatever rows a part holds, its examples count from 0 in the part's order.
 
-use super::matrix::Dense;
-use super::set::{Rows, TableSet, open as open_tables};
-use super::{Encoder, Labels, Table};
+use super::set::{Rows, TableSet, open as open_tables, open_within};
+use super::{Encoder, Table};
+use crate::budget::Memory;
 use crate::dataset::{DataSet, Facts};
 use crate::error::Error;
+use crate::files;
 use crate::part::Part;
+use crate::records::{Records, Spool, float_bytes, floats};
 use crate::scale::Scale;
-use crate::source::{DataFile, Source, Target};
+use crate::source::{DataFile, Source, Target, Targets};
 use planaria_recipe::sections::{Data, Format};
 use planaria_recipe::shape::Shape;
 use planaria_recipe::table as recipe;
@@ -19,20 +21,22 @@ use std::sync::Arc;
 /// The encoded rows of one part.
 #[derive(Debug)]
 struct Vectors {
-    matrix: Dense<f32>,
-    classes: Vec<u32>,
-    numbers: Vec<f32>,
+    width: usize,
+    inputs: Records,
+    /// Classes as u32, or numbers as f32.
+    targets: Records,
     target: Target,
     files: Vec<DataFile>,
 }
 
 /// Opens a recipe's tables, encoded.
-pub(crate) fn open(data: &Data, seed: u64) -> Result<DataSet, Error> {
-    let set = open_tables(data, seed)?;
+pub(crate) fn open(data: &Data, seed: u64, memory: &Memory) -> Result<DataSet, Error> {
+    let set = open_within(data, seed, memory)?;
     let encoder = set.learn()?;
     let facts = facts(&set, &encoder);
     let part = |rows: &Rows, key: &'static str| {
-        let vectors = Vectors::encode(&encoder, rows, facts.target).map_err(|e| e.at(key))?;
+        let vectors =
+            Vectors::encode(&encoder, rows, facts.target, memory).map_err(|e| e.at(key))?;
         Ok::<_, Error>(Part::whole(Arc::new(vectors)))
     };
     let train = part(&set.train, "data.train")?;
@@ -50,12 +54,13 @@ pub(super) fn encoded(
     section: &recipe::Table,
     encoder: &Encoder,
 ) -> Result<Part, Error> {
-    if !path.exists() {
+    files::check(path)?;
+    if !files::exists(path) {
         return Err(crate::sources::absent(path));
     }
     let table = Table::open(path, format, section)?;
     let rows = Rows::whole(Arc::new(table));
-    let vectors = Vectors::encode(encoder, &rows, target(encoder))?;
+    let vectors = Vectors::encode(encoder, &rows, target(encoder), &Memory::of_process())?;
     Ok(Part::whole(Arc::new(vectors)))
 }
 
@@ -94,41 +99,70 @@ fn target(encoder: &Encoder) -> Target {
 }
 
 impl Vectors {
-    fn encode(encoder: &Encoder, rows: &Rows, target: Target) -> Result<Self, Error> {
-        let matrix = encoder.encode_dense(rows)?;
-        let (classes, numbers) = match encoder.labels(rows)? {
-            Labels::Classes(list) => (list, Vec::new()),
-            Labels::Numbers(list) => (Vec::new(), list.iter().map(|x| *x as f32).collect()),
-        };
-        let files = vec![rows.table().file().clone()];
-        Ok(Self { matrix, classes, numbers, target, files })
+    fn encode(
+        encoder: &Encoder,
+        rows: &Rows,
+        target: Target,
+        memory: &Memory,
+    ) -> Result<Self, Error> {
+        let (table, width) = (rows.table(), encoder.width());
+        let path = &table.file().path;
+        let (mut inputs, mut targets) = (Spool::new(path, memory), Spool::new(path, memory));
+        let labels = encoder.label_coder(table)?;
+        let mut bytes = Vec::new();
+        encoder.each_dense::<f32>(rows, |id, row, features| {
+            float_bytes(features, &mut bytes);
+            inputs.push(&bytes)?;
+            targets.push(&match target {
+                Target::Class { .. } => labels.class(id, row)?.to_le_bytes(),
+                Target::Values { .. } => (row.label_number() as f32).to_le_bytes(),
+            })
+        })?;
+        Ok(Self {
+            width,
+            inputs: Records::new(4 * width).with(inputs.finish()?, rows.len()),
+            targets: Records::new(4).with(targets.finish()?, rows.len()),
+            target,
+            files: vec![table.file().clone()],
+        })
     }
 }
 
 impl Source for Vectors {
     fn len(&self) -> u64 {
-        self.matrix.height() as u64
+        self.inputs.len()
     }
 
     fn shape(&self) -> Shape {
-        Shape::Vector(self.matrix.width)
+        Shape::Vector(self.width)
     }
 
     fn target(&self) -> Target {
         self.target
     }
 
-    fn class(&self, id: u64) -> u32 {
-        self.classes.get(id as usize).copied().unwrap_or(0)
+    fn read(
+        &self,
+        ids: &[u64],
+        scale: &Scale,
+        room: &mut Vec<u8>,
+        out: &mut [f32],
+    ) -> Result<(), Error> {
+        self.inputs.each(ids, room, |i, record| {
+            let out = &mut out[i * self.width..(i + 1) * self.width];
+            floats(record, out);
+            scale.floats(out);
+        })
     }
 
-    fn values(&self, id: u64) -> &[f32] {
-        self.numbers.get(id as usize).map_or(&[], std::slice::from_ref)
-    }
-
-    fn read(&self, id: u64, scale: &Scale, out: &mut [f32]) -> Result<(), Error> {
-        scale.floats(self.matrix.row(id as usize), out);
-        Ok(())
+    fn targets(&self, ids: &[u64], room: &mut Vec<u8>, out: &mut Targets) -> Result<(), Error> {
+        self.targets.each(ids, room, |_, record| {
+            let value = *record.first_chunk().expect("a target has four bytes");
+            match out {
+                Targets::Classes(classes) => classes.push(u32::from_le_bytes(value)),
+                Targets::Values(values) => values.push(f32::from_le_bytes(value)),
+            }
+        })
     }
 
     fn files(&self) -> &[DataFile] {

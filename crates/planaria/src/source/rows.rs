@@ -209,7 +209,7 @@ where
             }
             Wanted::Labels => {
                 let mut batch = Batch::default();
-                self.train.label(0, rows, &mut batch);
+                self.train.label(0, rows, &mut batch).map_err(data_trouble)?;
                 let values = self.model.targets(targets(&batch.targets));
                 let labels: Vec<_> = batch.ids.into_iter().zip(values).collect();
                 out.extend(label_bytes(&labels));

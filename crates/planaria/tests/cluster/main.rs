@@ -8,6 +8,7 @@ mod coded;
 mod damage;
 mod faults;
 mod insiders;
+mod larger;
 mod live;
 mod redundant;
 mod resuming;

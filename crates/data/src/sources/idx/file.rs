@@ -1,47 +1,39 @@
 //! One idx file: two zero bytes, the value type, the number of dimensions, the dimensions as
 //! big-endian 32-bit numbers, then the values, big-endian, in row-major order.
 
+use crate::budget::Memory;
 use crate::error::Error;
-use crate::files::{SOURCE_BYTES_MAX, Stream, stated_bytes};
+use crate::files::{Stream, stated_bytes};
+use crate::records::{Records, Spool};
+use crate::source::DataFile;
 use std::path::Path;
 
 /// Most dimensions that any supported content has.
 const DIMENSIONS_MAX: usize = 4;
+/// Most bytes that a header may state, so that products of sizes cannot overflow.
+const FILE_TIB_MAX: u64 = 1024;
 
 /// What a file's first bytes say.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
-    kind: Kind,
+    pub kind: Kind,
     /// Sizes; the first is the number of records.
     pub dimensions: Vec<u32>,
 }
 
-/// A whole file.
+/// A file that was read once.
 #[derive(Debug)]
 pub struct File {
     /// Its first bytes.
     pub header: Header,
-    pub values: Values,
-    /// A mark of all its bytes.
-    pub mark: u128,
-}
-
-/// A file's values.
-#[derive(Debug, PartialEq)]
-pub enum Values {
-    Bytes(Vec<u8>),
-    /// All other types.
-    Floats {
-        /// The values; all are finite.
-        values: Vec<f32>,
-        /// Whether the file held integers.
-        integers: bool,
-    },
+    /// As they are in the file.
+    pub records: Records,
+    pub file: DataFile,
 }
 
 /// Value types by their code in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub enum Kind {
     U8 = 0x08,
     I8 = 0x09,
     I16 = 0x0B,
@@ -59,6 +51,26 @@ impl Kind {
             Self::I16 => 2,
             Self::I32 | Self::F32 => 4,
             Self::F64 => 8,
+        }
+    }
+
+    pub fn is_float(self) -> bool {
+        matches!(self, Self::F32 | Self::F64)
+    }
+
+    /// Stored values as numbers.
+    pub fn convert(self, raw: &[u8], out: &mut [f32]) {
+        fn each<const N: usize>(raw: &[u8], out: &mut [f32], convert: impl Fn([u8; N]) -> f32) {
+            let values = raw.as_chunks::<N>().0.iter();
+            out.iter_mut().zip(values).for_each(|(out, value)| *out = convert(*value));
+        }
+        match self {
+            Self::U8 => each::<1>(raw, out, |[v]| f32::from(v)),
+            Self::I8 => each::<1>(raw, out, |v| f32::from(i8::from_be_bytes(v))),
+            Self::I16 => each::<2>(raw, out, |v| f32::from(i16::from_be_bytes(v))),
+            Self::I32 => each::<4>(raw, out, |v| i32::from_be_bytes(v) as f32),
+            Self::F32 => each::<4>(raw, out, f32::from_be_bytes),
+            Self::F64 => each::<8>(raw, out, |v| f64::from_be_bytes(v) as f32),
         }
     }
 }
@@ -98,15 +110,36 @@ pub fn check_length(path: &Path, header: &Header) -> Result<(), Error> {
     Ok(())
 }
 
-/// Reads a whole file.
-pub fn read(path: &Path) -> Result<File, Error> {
+/// What looks at the values of a file as they are read.
+pub type Look<'a> = &'a mut dyn FnMut(&Header, usize, &[f32]) -> Result<(), Error>;
+
+/// Reads a file once, shows its values to `look` (the number of the first, and some of them), and
+/// keeps what there is memory for.
+pub fn read(path: &Path, memory: &Memory, mut look: Option<Look<'_>>) -> Result<File, Error> {
     let mut stream = Stream::open(path)?;
     let header = read_header(path, &mut stream)?;
     let (records, record_bytes) = (header.records(), header.record_bytes());
     let total = records * record_bytes;
     let place = |at: usize| format!("record {} of {records}", at as u64 / record_bytes);
-    let raw = stream.read(total, place)?;
-    let (whole, part) = (raw.len() as u64 / record_bytes, raw.len() as u64 % record_bytes);
+    let start = 4 + 4 * header.dimensions.len() as u64;
+    let plain = stream.plain().map(|object| (object.clone(), start));
+    let mut spool = Spool::of(path, Some(total), plain, memory)?;
+    let (mut values, mut seen) = (Vec::new(), 0);
+    let read = stream.pass(total, place, |raw| {
+        spool.push(raw)?;
+        let count = raw.len() / header.kind.bytes();
+        if header.kind.is_float() || look.is_some() {
+            values.resize(count, 0.0);
+            header.kind.convert(raw, &mut values);
+            check_finite(path, &header, seen, &values)?;
+        }
+        if let Some(look) = &mut look {
+            look(&header, seen, &values)?;
+        }
+        seen += count;
+        Ok(())
+    })?;
+    let (whole, part) = (read / record_bytes, read % record_bytes);
     if whole < records {
         let message =
             format!("record {whole} of {records} is cut short ({part} of {record_bytes} bytes)");
@@ -116,8 +149,8 @@ pub fn read(path: &Path) -> Result<File, Error> {
         let message = format!("it goes on after the {records} records that its header states");
         return Err(Error::corrupt(path, message));
     }
-    let values = convert(path, &header, raw)?;
-    Ok(File { header, values, mark: stream.mark() })
+    let kept = Records::new(record_bytes as usize).with(spool.finish()?, records);
+    Ok(File { header, records: kept, file: stream.data_file() })
 }
 
 fn read_header(path: &Path, stream: &mut Stream) -> Result<Header, Error> {
@@ -164,33 +197,20 @@ fn check(path: &Path, header: Header) -> Result<Header, Error> {
         .try_fold(header.kind.bytes() as u64, |product, &d| product.checked_mul(u64::from(d)));
     match product {
         Some(0) => Err(Error::corrupt(path, format!("it holds no values ({sizes})"))),
-        Some(bytes) if bytes <= SOURCE_BYTES_MAX => Ok(header),
+        Some(bytes) if bytes <= FILE_TIB_MAX << 40 => Ok(header),
         _ => {
-            let limit = SOURCE_BYTES_MAX >> 30;
-            let message =
-                format!("its header states {sizes} values, more than the limit of {limit} GiB");
+            let message = format!(
+                "its header states {sizes} values, more than the limit of {FILE_TIB_MAX} TiB"
+            );
             Err(Error::corrupt(path, message))
         }
     }
 }
 
-fn convert(path: &Path, header: &Header, raw: Vec<u8>) -> Result<Values, Error> {
-    fn each<const N: usize>(raw: &[u8], convert: impl Fn([u8; N]) -> f32) -> Vec<f32> {
-        raw.as_chunks::<N>().0.iter().map(|v| convert(*v)).collect()
-    }
-    let values = match header.kind {
-        Kind::U8 => return Ok(Values::Bytes(raw)),
-        Kind::I8 => each::<1>(&raw, |v| f32::from(i8::from_be_bytes(v))),
-        Kind::I16 => each::<2>(&raw, |v| f32::from(i16::from_be_bytes(v))),
-        Kind::I32 => each::<4>(&raw, |v| i32::from_be_bytes(v) as f32),
-        Kind::F32 => each::<4>(&raw, f32::from_be_bytes),
-        Kind::F64 => each::<8>(&raw, |v| f64::from_be_bytes(v) as f32),
-    };
-    if let Some(at) = values.iter().position(|v| !v.is_finite()) {
-        let record = at / header.record_len();
-        let message =
-            format!("record {record} holds {}, where a finite number is expected", values[at]);
-        return Err(Error::corrupt(path, message));
-    }
-    Ok(Values::Floats { values, integers: !matches!(header.kind, Kind::F32 | Kind::F64) })
+fn check_finite(path: &Path, header: &Header, first: usize, values: &[f32]) -> Result<(), Error> {
+    let Some(at) = values.iter().position(|v| !v.is_finite()) else { return Ok(()) };
+    let record = (first + at) / header.record_len();
+    let message =
+        format!("record {record} holds {}, where a finite number is expected", values[at]);
+    Err(Error::corrupt(path, message))
 }

@@ -16,7 +16,7 @@ pub fn is_name(name: &str) -> bool {
 /// `train-` files for training and `t10k-` or `test-` files for test; validation takes `val` files
 /// before test files. A folder that holds one pair without such a prefix serves every role.
 pub fn locate(path: &Path, role: Role) -> Result<Pair, Error> {
-    if path.is_dir() { in_folder(path, role) } else { beside(path) }
+    if files::is_folder(path) { in_folder(path, role) } else { beside(path) }
 }
 
 fn in_folder(folder: &Path, role: Role) -> Result<Pair, Error> {
@@ -54,9 +54,9 @@ fn beside(images: &Path) -> Result<Pair, Error> {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    if !images.exists() {
+    if !files::exists(images) {
         let names = files::names(folder).unwrap_or_default();
-        let there = if folder.is_dir() {
+        let there = if files::is_folder(folder) {
             format!("; in its folder: {}", files::listing(&names))
         } else {
             "; its folder does not exist either".into()

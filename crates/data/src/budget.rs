@@ -1,0 +1,142 @@
+//! How much of the data may stay in memory. What does not fit is read again where it is.
+//!
+//! One budget holds for all data of a process. It changes how fast examples are read, never what
+//! they are.
+
+use std::fs::read_to_string;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// The share of the memory that a process may use: networks and optimizers need room too, and
+/// several workers may run on one machine.
+const SHARE: u64 = 8;
+/// Where the system tells nothing.
+const UNKNOWN_BYTES: u64 = 1 << 30;
+
+/// Memory for data.
+#[derive(Debug, Clone)]
+pub struct Memory(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    limit: u64,
+    used: AtomicU64,
+}
+
+impl Memory {
+    /// What this process may use: an eighth of the machine's memory or of the limit on it.
+    pub fn of_process() -> Self {
+        static OF_PROCESS: OnceLock<Memory> = OnceLock::new();
+        OF_PROCESS.get_or_init(|| Self::limited(process_bytes() / SHARE)).clone()
+    }
+
+    pub fn limited(bytes: u64) -> Self {
+        Self(Arc::new(Shared { limit: bytes, used: AtomicU64::new(0) }))
+    }
+
+    pub fn left(&self) -> u64 {
+        self.0.limit.saturating_sub(self.0.used.load(Ordering::Relaxed))
+    }
+
+    /// Room for so many bytes, until what is returned is dropped; nothing if there is not as much.
+    pub(crate) fn reserve(&self, bytes: u64) -> Option<Reserved> {
+        let mut reserved = self.nothing();
+        reserved.grow(bytes).then_some(reserved)
+    }
+
+    /// No room yet, to be grown.
+    pub(crate) fn nothing(&self) -> Reserved {
+        Reserved { memory: self.clone(), bytes: 0 }
+    }
+}
+
+/// A part of a budget.
+#[derive(Debug)]
+pub(crate) struct Reserved {
+    memory: Memory,
+    bytes: u64,
+}
+
+impl Reserved {
+    /// Makes this `bytes` in all; false, and unchanged, if there is no room.
+    pub fn grow(&mut self, bytes: u64) -> bool {
+        let more = bytes.saturating_sub(self.bytes);
+        let limit = self.memory.0.limit;
+        let fits = |used: u64| used.checked_add(more).filter(|sum| *sum <= limit);
+        let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
+        let grown = self.memory.0.used.fetch_update(set, fetch, fits).is_ok();
+        self.bytes += if grown { more } else { 0 };
+        grown
+    }
+
+    /// Gives back all but `bytes`.
+    pub fn shrink(&mut self, bytes: u64) {
+        let less = self.bytes.saturating_sub(bytes);
+        self.memory.0.used.fetch_sub(less, Ordering::Relaxed);
+        self.bytes -= less;
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.memory.0.used.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// The least of what the machine has and what this process is limited to.
+fn process_bytes() -> u64 {
+    let text = |path: &str| read_to_string(path).unwrap_or_default();
+    let machine = field(&text("/proc/meminfo"), "MemTotal:").map(|kib| kib.saturating_mul(1024));
+    let limits = text("/proc/self/limits");
+    let own = ["Max address space", "Max data size"].iter().filter_map(|l| field(&limits, l));
+    let groups = cgroups(&text("/proc/self/cgroup"));
+    let group = groups.iter().filter_map(|path| read_to_string(path).ok()?.trim().parse().ok());
+    machine.into_iter().chain(own).chain(group).min().unwrap_or(UNKNOWN_BYTES)
+}
+
+/// The files that may hold a limit on this process' control group or on one above it.
+fn cgroups(own: &str) -> Vec<String> {
+    let version_1 = "/sys/fs/cgroup/memory/memory.limit_in_bytes".to_owned();
+    let path = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
+    let folders = Path::new(path).ancestors();
+    let file = |folder: &Path| Path::new("/sys/fs/cgroup").join(folder).join("memory.max");
+    folders.map(|f| file(f).display().to_string()).chain([version_1]).collect()
+}
+
+/// The first number after a label; nothing where there is a word (`unlimited`) instead.
+fn field(text: &str, label: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(label))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_given_once_and_comes_back() {
+        let memory = Memory::limited(100);
+        let mut first = memory.reserve(60).unwrap();
+        assert!(memory.reserve(41).is_none());
+        assert!(!first.grow(101) && first.grow(70));
+        let second = memory.reserve(30).unwrap();
+        assert_eq!(memory.left(), 0);
+        drop(first);
+        assert_eq!(memory.left(), 70);
+        drop(second);
+        assert_eq!(memory.left(), 100);
+    }
+
+    #[test]
+    fn limits_are_read() {
+        let limits = "Max data size             67108864  unlimited  bytes\n\
+                      Max address space         unlimited unlimited bytes\n";
+        assert_eq!(field(limits, "Max data size"), Some(64 << 20));
+        assert_eq!(field(limits, "Max address space"), None);
+        let files = cgroups("1:name=x:/y\n0::/system.slice/a.service\n");
+        assert_eq!(files[0], "/sys/fs/cgroup/system.slice/a.service/memory.max");
+        assert_eq!(files[2], "/sys/fs/cgroup/memory.max");
+        assert!(process_bytes() > 0);
+    }
+}

@@ -1,0 +1,42 @@
+//! Why bytes could not be found, read or written.
+
+use std::io;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("`{url}`: no store is known for `{scheme}://`; there are {known}")]
+    Scheme { url: String, scheme: String, known: String },
+    #[error("`{name}` does not exist")]
+    Missing { name: String },
+    #[error("cannot {verb} `{name}`: {cause}")]
+    Io {
+        /// `read`, `write`, `list` or `remove`.
+        verb: &'static str,
+        name: String,
+        #[source]
+        cause: io::Error,
+    },
+    #[error("`{name}` changed while it was read: {what}")]
+    Changed { name: String, what: String },
+}
+
+impl Error {
+    pub fn io(verb: &'static str, name: impl ToString, cause: io::Error) -> Self {
+        let name = name.to_string();
+        match cause.kind() {
+            io::ErrorKind::NotFound => Self::Missing { name },
+            _ => Self::Io { verb, name, cause },
+        }
+    }
+}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Io { cause, .. } => cause,
+            Error::Missing { .. } => Self::new(io::ErrorKind::NotFound, error),
+            Error::Scheme { .. } => Self::new(io::ErrorKind::Unsupported, error),
+            Error::Changed { .. } => Self::other(error),
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! The kinds of store, one module each, and where they are registered.
+
+pub mod local;
+
+use crate::{Error, Location};
+
+/// A kind of store as URLs name it.
+#[derive(Debug)]
+pub struct Kind {
+    /// What stands before `://`.
+    pub scheme: &'static str,
+    /// For the message that lists what there is.
+    pub about: &'static str,
+    /// Resolves a URL of this scheme.
+    pub open: fn(url: &str) -> Result<Location, Error>,
+}
+
+/// Every store there is. A new one is a line here.
+pub const KINDS: &[Kind] = &[local::KIND];
