@@ -7,9 +7,12 @@
 //! # Layout
 //! - [`roster`]: decisions; pure
 //! - [`resources`]: what is held, on disk before it is held
-//! - [`raise`]: from a name to a machine that is ready, on a thread of its own
+//! - [`raise`]: from a name to a machine that is ready; `raising`: many of them, on threads
+//! - `giving_back`: the end
 
+mod giving_back;
 pub mod raise;
+mod raising;
 pub mod resources;
 pub mod roster;
 
@@ -17,10 +20,10 @@ use crate::ending::Ending;
 use crate::host::remote::{Remote, Told};
 use crate::host::words::ToHost;
 use crate::local::Exit;
-use crate::provider::{Fault, Machine, Made, Notice};
+use crate::provider::{Fault, Machine, Notice, Provider};
 use planaria_protocol::event::MachineState;
 use planaria_protocol::message::Agent;
-use raise::{Attempt, Progress, Raised, Route};
+use raise::{Progress, Raised, Route};
 use resources::Resources;
 use roster::{Action, Input, Roster, Where};
 use std::collections::BTreeMap;
@@ -43,8 +46,6 @@ const LOOK_MAX: Duration = Duration::from_millis(500);
 const ALIVE_EVERY: Duration = Duration::from_secs(1);
 /// How long hosts may take to end what they started.
 const FAREWELL: Duration = Duration::from_secs(5);
-/// How long giving everything back may take.
-const GIVE_BACK: Duration = Duration::from_secs(40);
 /// How often a provider is asked for notices.
 const NOTICES_EVERY: Duration = Duration::from_secs(1);
 /// How often it is looked whether all is over.
@@ -100,37 +101,13 @@ pub struct Change {
 /// What comes from threads.
 enum News {
     /// Of an attempt at a machine.
-    Progress {
-        number: u32,
-        attempt: u64,
-        progress: Progress,
-    },
+    Progress { number: u32, attempt: u64, progress: Progress },
     /// What came of an attempt.
-    Raised {
-        number: u32,
-        attempt: u64,
-        raised: Box<Result<Raised, Fault>>,
-    },
+    Raised { number: u32, attempt: u64, raised: Box<Result<Raised, Fault>> },
     /// A machine that was no longer wanted is given back.
     Released(u32),
     /// A machine is about to go.
     Notice(Notice),
-}
-
-/// Counts a thread as long as it lives.
-struct AtWork(Arc<AtomicUsize>);
-
-impl AtWork {
-    fn begin(count: &Arc<AtomicUsize>) -> Self {
-        count.fetch_add(1, Ordering::SeqCst);
-        Self(count.clone())
-    }
-}
-
-impl Drop for AtWork {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
 }
 
 struct Live {
@@ -262,6 +239,11 @@ impl Pool {
         }
     }
 
+    /// Where its machines come from.
+    pub fn provider(&self) -> Arc<dyn Provider> {
+        self.means.provider.clone()
+    }
+
     /// Machines that are ready, by their numbers.
     pub fn standing(&self) -> Vec<Standing> {
         let standing = |(number, live): (&u32, &Live)| Standing {
@@ -341,101 +323,6 @@ impl Pool {
     /// Processes that run.
     pub fn running(&self) -> usize {
         self.processes.len()
-    }
-
-    /// Gives every machine back, and says what could not be.
-    pub fn end(&mut self) -> Vec<Fault> {
-        self.stop_raising();
-        for live in self.live.values() {
-            live.remote.say(ToHost::End);
-        }
-        // Whoever waits for a step of the set-up is let go.
-        std::mem::take(&mut self.opened).into_values().for_each(|remote| remote.close());
-        let looks = FAREWELL.as_millis() / LOOK_EVERY.as_millis();
-        for _ in 0..looks {
-            self.take_in();
-            if self.live.values().all(|live| live.remote.has_said_bye()) {
-                break;
-            }
-            std::thread::park_timeout(LOOK_EVERY);
-        }
-        for live in std::mem::take(&mut self.live).into_values() {
-            let leaves = self.means.provider.leaves_with_host(&live.machine);
-            if leaves && live.remote.has_said_bye() {
-                let mut resources = self.resources.lock().expect("no thread panics with them");
-                // It is asked for once more otherwise, which is no error.
-                let _ = resources.gone(&live.machine.name);
-            }
-            live.remote.close();
-        }
-        self.settle();
-        self.give_back()
-    }
-
-    /// Waits for machines that are being raised: each gives back what it has when it sees that all
-    /// is over.
-    fn settle(&mut self) {
-        let looks = GIVE_BACK.as_millis() / LOOK_EVERY.as_millis();
-        for _ in 0..looks {
-            if self.at_work.load(Ordering::SeqCst) == 0 {
-                return;
-            }
-            self.take_in();
-            std::thread::park_timeout(LOOK_EVERY);
-        }
-    }
-
-    /// Closes what was raised just before all was over.
-    fn take_in(&mut self) {
-        while let Ok(news) = self.inbox.try_recv() {
-            match news {
-                News::Raised { raised, .. } => {
-                    if let Ok(raised) = *raised {
-                        raised.remote.close();
-                    }
-                }
-                News::Progress { progress: Progress::Opened { remote, .. }, .. } => remote.close(),
-                News::Progress { progress: Progress::Told(Told::Log(agent, bytes)), .. } => {
-                    self.log(agent, &bytes);
-                }
-                _ => {}
-            }
-        }
-    }
-
-    fn give_back(&mut self) -> Vec<Fault> {
-        let held = self.resources.lock().expect("no thread panics with them").held();
-        let (done, results) = channel();
-        let mut waiting: BTreeMap<String, Machine> = BTreeMap::new();
-        for machine in held {
-            waiting.insert(machine.name.clone(), machine.clone());
-            let (means, done) = (self.means.clone(), done.clone());
-            let destroy = move || {
-                let result = means.provider.destroy(&means.run, &machine);
-                let _ = done.send((machine, result));
-            };
-            let _ = std::thread::Builder::new().name("give-back".into()).spawn(destroy);
-        }
-        drop(done);
-        let mut faults = Vec::new();
-        while let Ok((machine, result)) = results.recv_timeout(GIVE_BACK) {
-            waiting.remove(&machine.name);
-            let mut resources = self.resources.lock().expect("no thread panics with them");
-            match result {
-                Ok(()) => drop(resources.gone(&machine.name)),
-                Err(fault) => faults.push(fault),
-            }
-        }
-        let late = |machine: &Machine| Fault::retry(&machine.name, "it could not be given back");
-        faults.extend(waiting.values().map(late));
-        faults
-    }
-
-    /// No attempt goes on, and none is begun.
-    fn stop_raising(&mut self) {
-        self.over.store(true, Ordering::SeqCst);
-        self.raising.values().for_each(|over| over.store(true, Ordering::SeqCst));
-        self.roster.end();
     }
 
     fn hear(&mut self, now: Duration, news: News) {
@@ -602,106 +489,6 @@ impl Pool {
         }
     }
 
-    fn attempt(&mut self, number: u32, machine: Machine) -> Numbered {
-        self.attempts += 1;
-        let (attempt, over) = (self.attempts, Arc::new(AtomicBool::new(false)));
-        self.raising.insert(number, over.clone());
-        self.change(&machine.name, MachineState::Raising, None);
-        let announce = Mutex::new(self.announce.clone());
-        let tell = move |progress| {
-            let announce = announce.lock().expect("no thread panics with it");
-            // Nobody listens where the pool is gone, which has given everything back.
-            let _ = announce.send(News::Progress { number, attempt, progress });
-        };
-        let (means, resources) = (self.means.clone(), Some(self.resources.clone()));
-        let raising = Attempt {
-            machine,
-            means,
-            resources,
-            tell: Arc::new(tell),
-            over,
-            was_left: false,
-        };
-        let announce = self.announce.clone();
-        let at_work = AtWork::begin(&self.at_work);
-        Numbered { number, attempt, raising, announce, _at_work: at_work }
-    }
-
-    /// Raises machines: written down, asked for all at once, and then each on a thread of its own.
-    fn raise(&self, due: Vec<Numbered>) {
-        let means = self.means.clone();
-        let work = move || {
-            let machines: Vec<Machine> = due.iter().map(|one| one.raising.machine.clone()).collect();
-            let begun: Mutex<BTreeMap<String, Numbered>> = Mutex::default();
-            let begin = |one: Numbered| {
-                if let Some(one) = one.begin() {
-                    let name = one.raising.machine.name.clone();
-                    begun.lock().expect("no thread panics with them").insert(name, one);
-                }
-            };
-            std::thread::scope(|scope| {
-                for one in due {
-                    scope.spawn(|| begin(one));
-                }
-            });
-            let is_begun = |machine: &Machine| {
-                begun.lock().expect("no thread panics with them").contains_key(&machine.name)
-            };
-            let machines: Vec<Machine> = machines.into_iter().filter(is_begun).collect();
-            means.provider.create_many(&means.run, &machines, &|machine, made| {
-                let one = begun.lock().expect("no thread panics with them").remove(&machine.name);
-                if let Some(one) = one {
-                    let _ = std::thread::Builder::new()
-                        .name("raise".into())
-                        .spawn(move || one.finish(made));
-                }
-            });
-            let left = begun.into_inner().expect("no thread panics with them");
-            for (name, one) in left {
-                one.finish(Err(Fault::retry(name, "its provider said nothing of it")));
-            }
-        };
-        if std::thread::Builder::new().name("raise".into()).spawn(work).is_err() {
-            // Whoever was to be raised is dropped, and tells so.
-        }
-    }
-
-    /// Gives a machine back that is no longer wanted.
-    fn release(&mut self, number: u32) {
-        if let Some(over) = self.raising.get(&number) {
-            over.store(true, Ordering::SeqCst);
-            if let Some(remote) = self.opened.remove(&number) {
-                remote.close();
-            }
-            return;
-        }
-        let Some(live) = self.live.remove(&number) else { return };
-        live.remote.say(ToHost::End);
-        self.forget_place(&live.route);
-        self.notes.push(format!("{}: released, and given back", live.machine.name));
-        self.change(&live.machine.name, MachineState::Released, None);
-        self.end_processes(number);
-        let (means, resources) = (self.means.clone(), self.resources.clone());
-        let (announce, at_work) = (self.announce.clone(), AtWork::begin(&self.at_work));
-        let work = move || {
-            let _at_work = at_work;
-            for _ in 0..FAREWELL.as_millis() / LOOK_EVERY.as_millis() {
-                if live.remote.has_said_bye() {
-                    break;
-                }
-                std::thread::park_timeout(LOOK_EVERY);
-            }
-            live.remote.close();
-            if means.provider.destroy(&means.run, &live.machine).is_ok() {
-                let mut resources = resources.lock().expect("no thread panics with them");
-                // It is asked for once more otherwise, which is no error.
-                let _ = resources.gone(&live.machine.name);
-            }
-            let _ = announce.send(News::Released(number));
-        };
-        let _ = std::thread::Builder::new().name("release".into()).spawn(work);
-    }
-
     /// Asks the provider for notices as long as the pool lives.
     fn listen_for_notices(&self) {
         if !self.means.provider.gives_notice() {
@@ -741,36 +528,6 @@ impl Pool {
             }
         };
         let _ = file.write_all(bytes);
-    }
-}
-
-/// An attempt, and where what came of it is told.
-struct Numbered {
-    number: u32,
-    attempt: u64,
-    raising: Attempt,
-    announce: Sender<News>,
-    _at_work: AtWork,
-}
-
-impl Numbered {
-    /// Writes the machine down; nothing where that failed, which is told.
-    fn begin(mut self) -> Option<Self> {
-        match self.raising.begin() {
-            Ok(()) => Some(self),
-            Err(fault) => {
-                self.finish(Err(fault));
-                None
-            }
-        }
-    }
-
-    /// To the end.
-    fn finish(self, made: Result<Made, Fault>) {
-        let Self { number, attempt, raising, announce, _at_work } = self;
-        let raised = Box::new(raising.finish(made));
-        // Nobody listens where the pool is gone, which has given everything back.
-        let _ = announce.send(News::Raised { number, attempt, raised });
     }
 }
 

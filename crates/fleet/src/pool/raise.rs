@@ -119,7 +119,8 @@ impl Attempt {
     /// To the end. A machine that does not become ready is given back.
     pub fn run(mut self) -> Result<Raised, Fault> {
         let begun = self.begin();
-        let created = begun.and_then(|()| self.means.provider.create(&self.means.run, &self.machine));
+        let created =
+            begun.and_then(|()| self.means.provider.create(&self.means.run, &self.machine));
         self.finish(created)
     }
 
@@ -234,7 +235,8 @@ impl Attempt {
             Reach::Coordinator(port) => {
                 let target = |address: &String| format!("{}:{port}", bracketed(address));
                 let found = remote.reach(candidates.iter().map(target).collect())?;
-                match found.and_then(|found| found.rsplit_once(':').map(|(host, _)| host.to_owned()))
+                match found
+                    .and_then(|found| found.rsplit_once(':').map(|(host, _)| host.to_owned()))
                 {
                     Some(controller) => (controller, None),
                     None => match provider.tunnel(run, &self.machine)? {

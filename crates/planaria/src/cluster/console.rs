@@ -1,7 +1,7 @@
 //! The link from a command to a run's coordinator: events and pulses come in, wishes go out.
 
 use crate::failure::{Context, Failure, Result};
-use planaria_protocol::event::{Event, Pulse};
+use planaria_protocol::event::{Event, Pulse, What};
 use planaria_protocol::message::{Agent, Errand, FromConsole, Join, ToConsole};
 use planaria_protocol::{Error, Passport, Receiver, Sender, connect};
 use std::cell::Cell;
@@ -21,6 +21,8 @@ pub enum News {
     Pulse(Box<Pulse>),
     /// So many workers are wanted.
     Pool(u32),
+    /// So many machines are wanted.
+    Resize(u32),
     /// A process does not answer and is to be ended.
     Kill {
         agent: Agent,
@@ -148,6 +150,17 @@ impl Console {
         let _ = self.sender.send(&FromConsole::Scale { workers });
     }
 
+    /// Asks for so many machines.
+    pub fn resize(&self, machines: u32) {
+        let _ = self.sender.send(&FromConsole::Resize { machines });
+    }
+
+    /// Tells what happened to machines, to be written down.
+    pub fn report(&self, what: &What) {
+        let event = serde_json::to_string(what).expect("an event has string keys only");
+        let _ = self.sender.send(&FromConsole::Report { event });
+    }
+
     /// Says that a process has ended.
     pub fn ended(&self, agent: Agent, pid: u32, how: &str) {
         let _ = self.sender.send(&FromConsole::Ended { agent, pid, how: how.to_owned() });
@@ -203,6 +216,7 @@ fn next(receiver: &mut Receiver) -> Result<Option<Told>, Error> {
             Err(e) => News::Gone(format!("it told a pulse that cannot be read: {e}")),
         },
         ToConsole::Pool { workers } => News::Pool(workers),
+        ToConsole::Resize { machines } => News::Resize(machines),
         ToConsole::Kill { agent, pid, why } => News::Kill { agent, pid, why },
         ToConsole::Finish => News::Finish,
     };

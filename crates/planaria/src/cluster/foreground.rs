@@ -38,6 +38,8 @@ const LEAVE: Duration = Duration::from_secs(10);
 const STOP_WITHIN: Duration = Duration::from_secs(30);
 /// Exits that are remembered, to explain a failure by.
 const EXITS_MAX: usize = 64;
+/// Changes of machines that wait to be written down.
+const REPORTS_MAX: usize = 4096;
 /// Of a log, what is looked at for its last line.
 const LOG_END_BYTES: u64 = 4096;
 
@@ -84,6 +86,10 @@ pub struct Foreground<'a> {
     exits: Vec<Exit>,
     /// Processes that have ended while there was no coordinator to be told.
     untold: Vec<Exit>,
+    /// Whether the run's first event was heard: others come after it.
+    has_begun: bool,
+    /// What happened to machines and is not written down yet.
+    unreported: Vec<What>,
 }
 
 impl<'a> Foreground<'a> {
@@ -106,7 +112,7 @@ impl<'a> Foreground<'a> {
         if let Some(course) = &mut first.course {
             course.listen = Some(held);
         }
-        let (pool, authority) = match pooling.map(|pooling| pooling.pool(port, logs)) {
+        let (pool, authority) = match pooling.map(|pooling| pooling.reaching(port).pool()) {
             Some((pool, authority)) => (Some(pool), Some(authority)),
             None => (None, None),
         };
@@ -131,6 +137,8 @@ impl<'a> Foreground<'a> {
             failed: None,
             exits: Vec::new(),
             untold: Vec::new(),
+            has_begun: false,
+            unreported: Vec::new(),
         })
     }
 
@@ -184,6 +192,7 @@ impl<'a> Foreground<'a> {
             if let Some(fault) = self.yard.take_failure() {
                 return Err(pooling::failure(fault));
             }
+            self.report();
             let news = match &self.link {
                 Some(link) => link.next(LOOK_EVERY),
                 None => self.meet(),
@@ -221,6 +230,10 @@ impl<'a> Foreground<'a> {
                 self.yard.set_workers(workers);
                 self.tell(Input::Pool { workers });
             }
+            News::Resize(machines) => {
+                self.yard.resize(self.clock.elapsed(), machines as usize);
+                self.unreported.push(What::Resized { machines });
+            }
             News::Kill { agent, pid, why } => self.tell(Input::Kill { agent, pid, why }),
             News::Nothing => {}
             News::Finish => return Ok(true),
@@ -240,7 +253,9 @@ impl<'a> Foreground<'a> {
                     self.tell(Input::Ready { agent, pid: *pid });
                 }
             }
-            What::Started(started) => self.step = Some(started.step),
+            What::Started(started) => {
+                (self.step, self.has_begun) = (Some(started.step), true);
+            }
             What::Recovered { step, .. } => self.step = Some(*step),
             What::Steps(figures) => self.reached(figures.step),
             What::Committed { end_step, .. } => self.reached(*end_step),
@@ -254,6 +269,21 @@ impl<'a> Foreground<'a> {
                 self.tell(Input::Over);
             }
             _ => {}
+        }
+    }
+
+    /// Has the coordinator write down what happened to machines.
+    fn report(&mut self) {
+        let changes = self.yard.take_changes().into_iter();
+        self.unreported.extend(changes.map(|change| What::Machine {
+            machine: change.machine,
+            state: change.state,
+            reason: change.why,
+        }));
+        let over = self.unreported.len().saturating_sub(REPORTS_MAX);
+        self.unreported.drain(..over);
+        if let Some(link) = self.link.as_ref().filter(|_| self.has_begun) {
+            self.unreported.drain(..).for_each(|what| link.report(&what));
         }
     }
 

@@ -14,7 +14,8 @@ use crate::run_dir::history::{self, History, Standing};
 use crate::run_dir::{DEFAULT_RUNS, find};
 use crate::screen::Room;
 use crate::traces::number::{counted, duration, grouped, loss, percent};
-use planaria_protocol::event::Pulse;
+use planaria_protocol::event::{MachineState, Pulse};
+use planaria_recipe::words::listed;
 use serde_json::json;
 use std::fmt::Write;
 use std::path::Path;
@@ -68,7 +69,7 @@ pub fn pulse(folder: &Path, patience: Duration) -> Option<Box<Pulse>> {
     let console = control::connect(folder).ok().flatten()?;
     while watch.elapsed() < patience {
         match console.next(patience.saturating_sub(watch.elapsed())) {
-            News::Event(_) | News::Pool(_) | News::Kill { .. } => {}
+            News::Event(_) | News::Pool(_) | News::Resize(_) | News::Kill { .. } => {}
             News::Pulse(pulse) => return Some(pulse),
             News::Nothing | News::Finish | News::Gone(_) => return None,
         }
@@ -107,6 +108,9 @@ fn text(
             format!("{}: {examples} examples, {parameters} parameters", plain(&run.recipe)),
         );
         add("processes", processes(run));
+    }
+    if let Some(machines) = machines(run) {
+        add("machines", machines);
     }
     if let Some(survived) = survived(run) {
         add("survived", survived);
@@ -195,6 +199,28 @@ fn processes(run: &History) -> String {
             counted(run.servers.into(), "server")
         ),
     }
+}
+
+/// The machines of its pool, while it has any.
+fn machines(run: &History) -> Option<String> {
+    if run.state != Standing::Running || run.pool.is_empty() {
+        return None;
+    }
+    let is_ready = |state| state == MachineState::Ready;
+    let ready = run.pool.iter().filter(|(_, one)| is_ready(one.state));
+    let ready: Vec<String> = ready.map(|(name, _)| plain(name)).collect();
+    let mut parts = vec![match ready.len() {
+        0 => "none ready".to_owned(),
+        count => format!("{count} ready: {}", listed(ready)),
+    }];
+    let others = run.pool.iter().filter(|(_, one)| !is_ready(one.state));
+    let others = others.filter(|(_, one)| one.state != MachineState::Released);
+    parts.extend(others.map(|(name, one)| {
+        let why = one.reason.as_deref().unwrap_or_default().replace('\n', " ");
+        let why = if why.is_empty() { why } else { format!(": {}", plain(&why)) };
+        format!("{} {}{why}", plain(name), one.state.text())
+    }));
+    Some(parts.join("; "))
 }
 
 /// What was lost so far, and what became of it.

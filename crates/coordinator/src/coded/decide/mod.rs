@@ -280,6 +280,10 @@ impl<E: Value> Coded<E> {
                 self.scale(workers);
                 Ok(())
             }
+            Input::Report(what) => {
+                self.record(*what, "the controller tells it");
+                Ok(())
+            }
             Input::Stop(reason) => {
                 self.stop(reason);
                 Ok(())

@@ -24,6 +24,10 @@ impl Cluster {
             }
             Input::ManifestWritten(written) => self.manifest_written(now, written),
             Input::Scale(workers) => self.scale(now, workers),
+            Input::Report(what) => {
+                self.record(*what, "the controller tells it");
+                Ok(())
+            }
             Input::Tick => self.tick(now),
             Input::Stop(reason) => {
                 if !self.course.stopping() {

@@ -187,5 +187,8 @@ fn a_machine_that_is_about_to_go_is_replaced_before_it_is_gone() {
     assert_eq!(roster.place(seconds(1), Agent::Worker(1)), Where::There(1));
     assert_eq!(roster.place(seconds(1), Agent::Worker(2)), Where::Nowhere, "not there any more");
     let gone = roster.step(seconds(9), Input::Lost { number: 0 }, &endless);
-    assert_eq!((raised(&gone), raised(&roster.step(seconds(99), Input::Look, &endless))), (vec![], vec![]));
+    assert_eq!(
+        (raised(&gone), raised(&roster.step(seconds(99), Input::Look, &endless))),
+        (vec![], vec![])
+    );
 }
