@@ -7,6 +7,7 @@
     reason = "a benchmark measures and prints"
 )]
 
+use planaria_learn::engines::cpu::CpuTrainer;
 use planaria_learn::{Examples, Isa, Network, Settings, Targets, Trainer};
 use planaria_numerics::random::{Purpose, Stream};
 use planaria_recipe::train::{Loss, Optimizer, Sgd};
@@ -33,7 +34,7 @@ fn main() {
     let batch: usize = get("--batch", &batch.to_string()).parse().expect("a number");
     let layers = planaria_recipe::presets::expand(preset, 10);
     let network = Network::new(&layers, input).expect("presets fit");
-    let mut trainer = Trainer::new(
+    let mut trainer = CpuTrainer::new(
         network,
         Settings {
             seed: 1,
@@ -75,7 +76,7 @@ fn main() {
     let per = if net == "A" { 1.0 } else { batch as f64 };
     println!(
         "{{\"engine\":\"planaria\",\"isa\":\"{}\",\"net\":\"{net}\",\"mode\":\"{mode}\",\"threads\":{threads},\"shards\":{shards},\"per_second\":{:.1},\"unit\":\"{unit}\",\"peak_rss_mb\":{:.1}}}",
-        trainer.engine(),
+        trainer.name(),
         per / times[times.len() / 2],
         peak_rss_mb()
     );

@@ -5,15 +5,15 @@
     reason = "a benchmark measures and prints"
 )]
 
+use planaria_learn::Buffer;
 use planaria_learn::Isa;
-use planaria_learn::kernels::buffer::Buffer;
-use planaria_learn::kernels::direct::{self, Direct};
-use planaria_learn::kernels::gemm::{self, Product};
-use planaria_learn::kernels::limit;
-use planaria_learn::kernels::norm::{self, Addend, Pixels, Reduce};
-use planaria_learn::kernels::pooled::{self, Pooled};
-use planaria_learn::kernels::tile::{Finish, Start};
-use planaria_learn::kernels::winograd::{self, Epilogue, Grid, Winograd};
+use planaria_learn::engines::cpu::kernels::direct::{self, Direct};
+use planaria_learn::engines::cpu::kernels::gemm::{self, Product};
+use planaria_learn::engines::cpu::kernels::limit;
+use planaria_learn::engines::cpu::kernels::norm::{self, Addend, Pixels, Reduce};
+use planaria_learn::engines::cpu::kernels::pooled::{self, Pooled};
+use planaria_learn::engines::cpu::kernels::tile::{Finish, Start};
+use planaria_learn::engines::cpu::kernels::winograd::{self, Epilogue, Grid, Winograd};
 use std::hint::black_box;
 use std::ptr::null;
 use std::time::Instant;

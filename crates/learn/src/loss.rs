@@ -1,7 +1,6 @@
 //! Losses: of one example's outputs, with the gradient. All are summed over examples and divided
 //! once per step.
 
-use crate::kernels::pointwise::{sigmoid, softmax};
 use planaria_recipe::train::Loss;
 
 /// Targets of some examples.
@@ -159,4 +158,29 @@ fn mean_over(units: usize, gradient: &mut [f32], f: impl Fn(usize) -> (f32, f32)
         *g = slope * share;
     }
     sum / units as f64
+}
+
+/// 1/(1+e⁻ˣ) without overflow.
+pub(crate) fn sigmoid(x: f32) -> f32 {
+    if x >= 0.0 {
+        1.0 / (1.0 + libm::expf(-x))
+    } else {
+        let e = libm::expf(x);
+        e / (1.0 + e)
+    }
+}
+
+/// Exponentials of x, scaled to sum to one. Returns the largest x, and what the exponentials of the
+/// distances from it summed to.
+pub(crate) fn softmax(x: &[f32], y: &mut [f32]) -> (f32, f32) {
+    let top = x.iter().fold(f32::NEG_INFINITY, |m, v| if *v > m { *v } else { m });
+    let mut sum = 0f32;
+    for (y, x) in y.iter_mut().zip(x) {
+        *y = libm::expf(x - top);
+        sum += *y;
+    }
+    for y in y.iter_mut() {
+        *y /= sum;
+    }
+    (top, sum)
 }

@@ -1,7 +1,8 @@
 //! A training step allocates nothing once it has run, whole or a worker's part of it: an allocator
 //! that counts says so.
 
-use planaria_learn::{Examples, Network, Runner, Settings, Targets, Trainer};
+use planaria_learn::engines::cpu::{CpuEngine, CpuTrainer};
+use planaria_learn::{Engine, Examples, Hooks, Network, Ready, Settings, Targets, Trainer, Work};
 use planaria_recipe::train::{Adam, Loss, Optimizer};
 use planaria_recipe::{Preset, Shape, presets};
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -75,7 +76,7 @@ fn a_step_allocates_nothing() {
     for (preset, input) in networks() {
         for clip_norm in [None, Some(1.0)] {
             let network = Network::new(&presets::expand(preset, 10), input).expect("presets fit");
-            let mut trainer = Trainer::new(network, settings(clip_norm));
+            let mut trainer = CpuTrainer::new(network, settings(clip_norm));
             let (inputs, classes) = batch(input);
             let batch = Examples { inputs: &inputs, targets: Targets::Classes(&classes) };
             let mut steps = |steps: std::ops::Range<u64>| {
@@ -96,7 +97,7 @@ fn a_part_of_a_step_allocates_nothing() {
     for (preset, input) in networks() {
         let network = Network::new(&presets::expand(preset, 10), input).expect("presets fit");
         let (parameters, _) = network.initialise(1);
-        let mut runner = Runner::new(network, settings(None));
+        let mut engine = CpuEngine::new(network, settings(None));
         let (inputs, classes) = batch(input);
         let handed_out = AtomicUsize::new(0);
         // Shards of 12 examples begin at 0, 2, 4, 7, 9.
@@ -107,9 +108,13 @@ fn a_part_of_a_step_allocates_nothing() {
                     inputs: &inputs[from * input.len()..to * input.len()],
                     targets: Targets::Classes(&classes[from..to]),
                 };
-                runner.compute(step, &parameters, run, BATCH, batch, &|ready| {
+                let (shards, examples_in_step) = (run, BATCH);
+                let parameters = parameters.as_slice();
+                let work = Work { step, parameters, shards, examples_in_step, batch };
+                let ready = |ready: Ready<'_>| {
                     handed_out.fetch_add(ready.values.len(), Ordering::Relaxed);
-                });
+                };
+                engine.compute(work, Hooks { ready: &ready, is_over: &|| false });
             }
         };
         steps(0..3);

@@ -11,7 +11,7 @@ use planaria_coordinator::decide::cluster::Config;
 use planaria_coordinator::decide::course::{Course, Done, Next, Setup};
 use planaria_data::order::batch_range;
 use planaria_data::{Batch, Loader};
-use planaria_learn::{Examples, Network, Runner, Scores, Settings, Trainer, Weights};
+use planaria_learn::{Engine, Examples, Network, Scores, Settings, Weights, engines};
 use planaria_numerics::aggregate::BLOCK;
 use planaria_numerics::optimizer;
 use planaria_protocol::bytes::as_bytes;
@@ -21,10 +21,11 @@ use planaria_protocol::launch::Facts;
 use planaria_protocol::message::{EVALUATION_BATCH, HeldOut, Push, Sha256, Shelf};
 use planaria_protocol::state::State;
 use planaria_recipe::{DataFacts, Recipe, Source};
-use planaria_worker::ahead::{Cut, Portion, fill};
-use planaria_worker::duty::Task;
-use planaria_worker::evaluate::Evaluator;
-use planaria_worker::step::{FirstBlocks, Outlet, compute, targets};
+use planaria_worker::data::targets;
+use planaria_worker::gradient::Task;
+use planaria_worker::gradient::compute::{FirstBlocks, Outlet, compute};
+use planaria_worker::gradient::evaluate::Evaluator;
+use planaria_worker::gradient::read_ahead::{Cut, Portion, fill};
 use sha2::Digest as _;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -82,7 +83,7 @@ pub struct Bench {
     pub figures: Vec<What>,
     /// The scores of its last weights.
     pub scores: Option<(HeldOut, Scores)>,
-    runner: Runner,
+    runner: Box<dyn Engine>,
     loader: Loader,
     held_out: [Option<Loader>; 2],
     evaluator: Evaluator,
@@ -134,7 +135,7 @@ impl Bench {
             coding: None,
         };
         let state_values = network.state_count() as u64;
-        let runner = Runner::new(
+        let runner = engines::engine(
             Network::of(&recipe, plan.input).expect("as above"),
             Settings::of(&recipe, 1),
         );
@@ -146,7 +147,7 @@ impl Bench {
         let held_out = [evaluation(set.validation), evaluation(set.test)];
         let mut bench = Self {
             loader: loader.expect("digits can be scaled"),
-            engine: runner.engine().to_owned(),
+            engine: runner.name().to_owned(),
             servers,
             weights: Vec::new(),
             state: State::default(),
@@ -168,7 +169,7 @@ impl Bench {
     /// The run in one process.
     fn train(&mut self, network: Network) {
         let recipe = self.recipe.clone();
-        let mut trainer = Trainer::new(network, Settings::of(&recipe, 1));
+        let mut trainer = engines::trainer(network, Settings::of(&recipe, 1));
         let state = State { examples_per_epoch: self.facts.examples, ..State::default() };
         let mut course = Course::new(Setup::of(&recipe, &self.facts), state);
         self.weights.push(trainer.weights());
@@ -232,7 +233,7 @@ impl Bench {
         self.runner.forget();
         let weights = (&parameters[..], &state[..]);
         let classes = self.facts.classes as usize;
-        let scores = self.evaluator.score(&mut self.runner, weights, (loader, batch), classes);
+        let scores = self.evaluator.score(self.runner.as_mut(), weights, (loader, batch), classes);
         let scores = scores.expect("digits are drawn");
         self.scored.insert((part, step, batch), scores.clone());
         scores
@@ -252,7 +253,7 @@ impl Bench {
         let parameters = &self.weights[task.step as usize].parameters;
         let mut first = FirstBlocks::default();
         let cut = (train.shards, &mut first);
-        compute(&mut self.runner, &desk, parameters, &portion, cut, &|| false);
+        compute(self.runner.as_mut(), &desk, parameters, &portion, cut, &|| false);
         let mut pushes = desk.pushes.into_inner().expect("no thread panics with the list");
         // A courier may have carried some of the first; the order of the others is theirs.
         let until = pushes.iter().position(|(_, push, _)| matches!(push, Push::Shard { .. }));

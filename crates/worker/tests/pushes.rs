@@ -1,12 +1,12 @@
 //! The order in which a worker tells the servers what it has computed.
 
 use planaria_data::{Batch, Targets};
-use planaria_learn::{Network, Runner, Settings};
+use planaria_learn::{Network, Settings, engines};
 use planaria_protocol::message::{Push, Shelf};
 use planaria_recipe::Recipe;
 use planaria_recipe::shape::Shape;
-use planaria_worker::ahead::Portion;
-use planaria_worker::step::{FirstBlocks, Outlet, compute};
+use planaria_worker::gradient::compute::{FirstBlocks, Outlet, compute};
+use planaria_worker::gradient::read_ahead::Portion;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -55,7 +55,7 @@ fn the_first_block_comes_after_the_reports_on_the_same_link() {
             let shelf = |(server, blocks)| Shelf { server, address: String::new(), blocks };
             let shelves: Vec<Shelf> = (0..).zip(blocks).map(shelf).collect();
             let desk = Desk { shelves, told: Mutex::default() };
-            let mut runner = Runner::new(network(), Settings::of(&recipe(), threads));
+            let mut engine = engines::engine(network(), Settings::of(&recipe(), threads));
             let examples = 2 * shards.len();
             let batch = Batch::default();
             let mut portion =
@@ -70,10 +70,13 @@ fn the_first_block_comes_after_the_reports_on_the_same_link() {
                 let asked = AtomicUsize::new(0);
                 let is_over = || asked.fetch_add(1, Ordering::Relaxed) >= 2;
                 let cut = (SHARDS, &mut first);
-                assert_eq!(compute(&mut runner, &desk, &parameters, &portion, cut, &is_over), 2);
+                assert_eq!(
+                    compute(engine.as_mut(), &desk, &parameters, &portion, cut, &is_over),
+                    2
+                );
                 assert!(desk.told.lock().unwrap().is_empty());
                 let cut = (SHARDS, &mut first);
-                compute(&mut runner, &desk, &parameters, &portion, cut, &|| false);
+                compute(engine.as_mut(), &desk, &parameters, &portion, cut, &|| false);
                 check(&desk, shards.len(), &segments, parameters.len());
             }
         }

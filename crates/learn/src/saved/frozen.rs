@@ -4,7 +4,8 @@
 //! and never scales: what comes in is scaled as the network was trained.
 
 use super::{Description, read_tensors};
-use crate::{Runner, Settings};
+use crate::Settings;
+use crate::engines::{self, Engine};
 use planaria_recipe::train::{Loss, Optimizer};
 use planaria_recipe::{Layer, Shape};
 use std::fmt;
@@ -12,7 +13,7 @@ use std::fmt;
 /// The first layers of a saved network and their weights.
 pub struct Frozen {
     description: Description,
-    runner: Runner,
+    engine: Box<dyn Engine>,
     parameters: Vec<f32>,
     state: Vec<f32>,
 }
@@ -34,8 +35,8 @@ impl Frozen {
         if let Some(value) = parameters.iter().chain(&state).find(|v| !v.is_finite()) {
             return Err(format!("its weights hold {value}"));
         }
-        let runner = Runner::new(network, settings(threads));
-        Ok(Self { description, runner, parameters, state })
+        let engine = engines::engine(network, settings(threads));
+        Ok(Self { description, engine, parameters, state })
     }
 
     /// What it is: only the layers that are used.
@@ -45,12 +46,12 @@ impl Frozen {
 
     /// Shape of an example.
     pub fn input(&self) -> Shape {
-        self.runner.network().input()
+        self.engine.network().input()
     }
 
     /// Shape of what it makes of one.
     pub fn output(&self) -> Shape {
-        self.runner.network().output()
+        self.engine.network().output()
     }
 
     /// Its flat parameters and state.
@@ -60,7 +61,7 @@ impl Frozen {
 
     /// Features of examples, one after the other; `out` has room for all of them.
     pub fn apply(&mut self, inputs: &[f32], out: &mut [f32]) {
-        self.runner.predict((&self.parameters, &self.state), inputs, out);
+        self.engine.predict((&self.parameters, &self.state), inputs, out);
     }
 }
 
@@ -102,7 +103,8 @@ fn settings(threads: usize) -> Settings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Network, Trainer};
+    use crate::Network;
+    use crate::engines;
     use planaria_recipe::{DataFacts, Source};
 
     fn saved() -> (Description, Vec<u8>) {
@@ -125,7 +127,7 @@ mod tests {
         let inputs: Vec<f32> = (0..5 * 64).map(|i| (i * 37 % 101) as f32 / 101.0).collect();
         let whole = description.network().unwrap();
         let (parameters, state) = read_tensors(&bytes, &whole).unwrap();
-        let mut trainer = Trainer::new(whole, settings(1));
+        let mut trainer = engines::trainer(whole, settings(1));
         trainer.restore(&crate::Weights { parameters, state, optimizer: Vec::new() }).unwrap();
         let mut expected = vec![0.0; 5 * 3];
         trainer.predict(&inputs, &mut expected);
@@ -137,7 +139,7 @@ mod tests {
         let head = Network::new(&description.layers[4..], Shape::Vector(8)).unwrap();
         let own = trainer.parameters()[frozen.weights().0.len()..].to_vec();
         assert_eq!(own.len(), head.parameter_count());
-        let mut head = Trainer::new(head, settings(1));
+        let mut head = engines::trainer(head, settings(1));
         let own = crate::Weights { parameters: own, state: Vec::new(), optimizer: Vec::new() };
         head.restore(&own).unwrap();
         let mut outputs = vec![0.0; 5 * 3];

@@ -2,6 +2,7 @@
 //! drown in the rounding of squares.
 
 use crate::support::*;
+use planaria_learn::engines::cpu::CpuTrainer;
 use planaria_learn::{Examples, Network, Settings, Targets, Trainer};
 use planaria_recipe::model::BatchNormalization;
 use planaria_recipe::train::{Loss, Optimizer, Sgd};
@@ -23,7 +24,7 @@ fn moments(input: Shape, examples: usize, shards: usize, offset: f32, spread: f3
         clip_norm: None,
         isa: None,
     };
-    let mut trainer = Trainer::new(network, settings);
+    let mut trainer = CpuTrainer::new(network, settings);
     let inputs: Vec<f32> =
         values(3, examples * input.len()).iter().map(|v| offset + spread * v).collect();
     let targets = classes(4, examples, 2);

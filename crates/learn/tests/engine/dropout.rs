@@ -2,6 +2,7 @@
 //! layer with kernel 1 the gradient of each weight is its dropped input.
 
 use crate::support::*;
+use planaria_learn::engines::cpu::CpuTrainer;
 use planaria_learn::{Examples, Isa, Network, Settings, Targets, Trainer, Weights};
 use planaria_recipe::Shape;
 use planaria_recipe::train::{Loss, Optimizer, Sgd};
@@ -14,7 +15,7 @@ fn mask(rate: f32, seed: u64, step: u64, shard: usize) -> Vec<f32> {
     let layers = [dropout(rate), dense(1, Linear)];
     let network = Network::new(&layers, Shape::Vector(WIDTH)).expect("the layers fit");
     let sgd = Sgd { learning_rate: 1.0, momentum: 0.5, nesterov: false, weight_decay: 0.0 };
-    let mut trainer = Trainer::new(
+    let mut trainer = CpuTrainer::new(
         network,
         Settings {
             seed,
@@ -93,7 +94,7 @@ fn layers_draw_on_their_own() {
     let layers = [dropout(0.5), dropout(0.5), dense(1, Linear)];
     let network = Network::new(&layers, Shape::Vector(WIDTH)).expect("the layers fit");
     let sgd = Sgd { momentum: 0.5, ..Sgd::default() };
-    let mut trainer = Trainer::new(
+    let mut trainer = CpuTrainer::new(
         network,
         Settings {
             seed: 1,
@@ -120,7 +121,7 @@ fn examples_draw_on_their_own() {
     let both = |inputs: [f32; 2]| {
         let layers = [dropout(0.5), dense(1, Linear)];
         let network = Network::new(&layers, Shape::Vector(WIDTH)).expect("the layers fit");
-        let mut trainer = Trainer::new(
+        let mut trainer = CpuTrainer::new(
             network,
             Settings {
                 seed: 1,
@@ -148,7 +149,7 @@ fn examples_draw_on_their_own() {
 fn inference_drops_nothing() {
     let run = |layers: &[_]| {
         let network = Network::new(layers, Shape::Vector(9)).expect("the layers fit");
-        let mut trainer = Trainer::new(
+        let mut trainer = CpuTrainer::new(
             network,
             Settings {
                 seed: 4,

@@ -4,7 +4,8 @@
 use crate::runner::deep;
 use crate::same_bits::{Run, runs, sgd};
 use crate::support::*;
-use planaria_learn::{Draw, Engine, Examples, Network, Objective, Targets};
+use planaria_learn::engines::cpu::{Cpu, Draw};
+use planaria_learn::{Examples, Network, Objective, Targets};
 use planaria_numerics::aggregate::BLOCK;
 use planaria_recipe::{Layer, Shape};
 
@@ -50,11 +51,11 @@ fn final_blocks_stay_as_they_are() {
         let settings = &run.settings;
         let objective = Objective { loss: settings.loss, label_smoothing: 0.1 };
         let (parameters, _) = network.initialise(3);
-        let engine = Engine::new(network, objective, None);
+        let engine = Cpu::new(network, objective, None);
         let (mut ws, mut out) = (engine.workspace(5), engine.shard_gradient());
         // What an earlier step has left.
         out.gradients.fill(7.5);
-        let mut packed = planaria_learn::kernels::buffer::Buffer::new(0);
+        let mut packed = planaria_learn::Buffer::new(0);
         engine.pack(&parameters, &mut packed);
         for examples in [5, 0, 1] {
             let inputs = values(9, examples * run.input.len());
@@ -110,7 +111,7 @@ fn blocks_become_final_as_early_as_they_can() {
     .expect("the layers fit");
     let objective =
         Objective { loss: planaria_recipe::train::Loss::CrossEntropy, label_smoothing: 0.0 };
-    let engine = Engine::new(network, objective, None);
+    let engine = Cpu::new(network, objective, None);
     let lists: Vec<_> =
         engine.finals().iter().filter(|r| !r.is_empty()).flatten().cloned().collect();
     // 256·64 + 64, 64·64 + 64, twice, 64·3 + 3 parameters: blocks of 4096 that layers share are

@@ -3,6 +3,7 @@
 //!
 //! The files under `reference/` are made by `bench/reference/make.py`.
 
+use planaria_learn::engines::cpu::CpuTrainer;
 use planaria_learn::{Examples, Isa, Network, Settings, Targets, Trainer, Weights};
 use planaria_recipe::train::{Loss, Optimizer, Sgd};
 use planaria_recipe::{Layer, Shape};
@@ -45,9 +46,9 @@ impl Reference {
         }
     }
 
-    fn trainer(&self, optimizer: Optimizer, isa: Isa) -> Trainer {
+    fn trainer(&self, optimizer: Optimizer, isa: Isa) -> CpuTrainer {
         let network = Network::new(&self.get::<Vec<Layer>>("layers"), self.input()).expect("fits");
-        let mut trainer = Trainer::new(
+        let mut trainer = CpuTrainer::new(
             network,
             Settings {
                 seed: 0,

@@ -3,6 +3,7 @@
 
 use crate::naive::{Case, Wanted, check_all};
 use crate::support::*;
+use planaria_learn::engines::cpu::CpuTrainer;
 use planaria_learn::{Examples, Isa, Network, Trainer, Weights};
 use planaria_numerics::random::Stream;
 use planaria_recipe::model::{Activation, Conv2D, Size2};
@@ -42,7 +43,7 @@ fn train(case: &Case, isa: Isa, threads: usize) -> (Weights, Vec<f32>) {
     let mut settings = case.settings();
     settings.optimizer = Optimizer::Adam(Adam::default());
     (settings.isa, settings.threads) = (Some(isa), threads);
-    let mut trainer = Trainer::new(network, settings);
+    let mut trainer = CpuTrainer::new(network, settings);
     for step in 0..2 {
         let inputs = values(step, case.examples * case.input.len());
         let examples = Examples { inputs: &inputs, targets: case.targets() };

@@ -3,8 +3,9 @@
 
 use crate::same_bits::{Run, SIZES, bits, runs, sgd};
 use crate::support::*;
+use planaria_learn::engines::cpu::CpuEngine;
 use planaria_learn::{
-    Examples, Hooks, Network, Ready, Runner, Score, Statistics, Targets, Weights,
+    Engine, Examples, Hooks, Network, Ready, Score, Statistics, Targets, Trainer, Weights, Work,
 };
 use planaria_numerics::aggregate::{self, BLOCK, shard_range};
 use planaria_numerics::optimizer;
@@ -70,7 +71,7 @@ impl Server {
         Self { run: run.clone(), statistics, weights }
     }
 
-    fn step(&mut self, step: usize, runners: &mut [Runner], shares: &[Range<usize>]) -> Outcome {
+    fn step(&mut self, step: usize, runners: &mut [CpuEngine], shares: &[Range<usize>]) -> Outcome {
         let shards = self.run.settings.shards;
         let all: Vec<Segment> =
             shares.iter().flat_map(|run| segments(shards, run.clone())).collect();
@@ -101,8 +102,9 @@ impl Server {
                 targets: Targets::Classes(&classes[examples]),
             };
             let parameters = &self.weights.parameters;
-            runner.compute(step as u64, parameters, run.clone(), n, batch, &take);
-            for (shard, score, own) in runner.results() {
+            compute(runner, step as u64, parameters, run.clone(), n, batch, &take);
+            for shard in run.clone() {
+                let (score, own) = runner.result(shard);
                 assert_eq!(shard, scores.len());
                 scores.push(score);
                 stats.push(own.to_vec());
@@ -143,12 +145,35 @@ impl Server {
     }
 }
 
-fn runners(run: &Run, count: usize, threads: usize) -> Vec<Runner> {
+fn work<'a>(
+    step: u64,
+    parameters: &'a [f32],
+    shards: Range<usize>,
+    examples_in_step: usize,
+    batch: Examples<'a>,
+) -> Work<'a> {
+    Work { step, parameters, shards, examples_in_step, batch }
+}
+
+fn compute(
+    engine: &mut CpuEngine,
+    step: u64,
+    parameters: &[f32],
+    shards: Range<usize>,
+    examples_in_step: usize,
+    batch: Examples<'_>,
+    ready: &(dyn Fn(Ready<'_>) + Sync),
+) {
+    let work = work(step, parameters, shards, examples_in_step, batch);
+    engine.compute(work, Hooks { ready, is_over: &|| false });
+}
+
+fn runners(run: &Run, count: usize, threads: usize) -> Vec<CpuEngine> {
     let settings = planaria_learn::Settings { threads, ..run.settings.clone() };
     (0..count)
         .map(|_| {
             let network = Network::new(&run.layers, run.input).expect("the layers fit");
-            Runner::new(network, settings.clone())
+            CpuEngine::new(network, settings.clone())
         })
         .collect()
 }
@@ -223,7 +248,7 @@ fn pieces_come_while_the_pass_goes_on() {
     let total = parameters.len().div_ceil(BLOCK);
     let mut pass = || {
         let calls = Mutex::new(vec![]);
-        runner.compute(0, &parameters, 0..8, classes.len(), batch, &|ready| {
+        compute(&mut runner, 0, &parameters, 0..8, classes.len(), batch, &|ready| {
             calls.lock().expect("no thread panics").push(ready.blocks.clone());
         });
         let calls = calls.into_inner().expect("no thread panics");
@@ -250,7 +275,7 @@ fn what_is_given_up_is_not_handed_out_and_leaves_nothing_behind() {
                     is_over: &|| asked.fetch_add(1, Ordering::Relaxed) >= shards,
                 };
                 let n = classes.len();
-                let done = given_up[0].compute_unless(0, &parameters, 0..8, n, batch, hooks);
+                let done = given_up[0].compute(work(0, &parameters, 0..8, n, batch), hooks);
                 assert_eq!((done, handed_out.into_inner()), (shards, 0), "{name}");
             }
             let all = &cuts(8)[0];

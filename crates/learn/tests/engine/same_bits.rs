@@ -2,6 +2,7 @@
 //! numbers of threads, with and without a stop in between.
 
 use crate::support::*;
+use planaria_learn::engines::cpu::CpuTrainer;
 use planaria_learn::{Examples, Isa, Network, Settings, StepResult, Targets, Trainer, Weights};
 use planaria_recipe::model::{Conv2D, Size2};
 use planaria_recipe::train::{Adam, Loss, Optimizer, Rmsprop, Sgd};
@@ -39,9 +40,9 @@ impl Run {
         Self { layers, input, settings }
     }
 
-    pub fn trainer(&self) -> Trainer {
+    pub fn trainer(&self) -> CpuTrainer {
         let network = Network::new(&self.layers, self.input).expect("the layers fit");
-        Trainer::new(network, self.settings.clone())
+        CpuTrainer::new(network, self.settings.clone())
     }
 
     /// Inputs and classes of a step.
@@ -50,13 +51,13 @@ impl Run {
         (values(step as u64, n * self.input.len()), classes(step as u64 + 50, n, 3))
     }
 
-    pub fn step(&self, trainer: &mut Trainer, step: usize) -> StepResult {
+    pub fn step(&self, trainer: &mut CpuTrainer, step: usize) -> StepResult {
         let (inputs, classes) = self.batch(step);
         let examples = Examples { inputs: &inputs, targets: Targets::Classes(&classes) };
         trainer.step(step as u64, 0.05, examples).expect("the step is finite")
     }
 
-    fn predict(&self, trainer: &mut Trainer) -> Vec<u32> {
+    fn predict(&self, trainer: &mut CpuTrainer) -> Vec<u32> {
         // More than one chunk, and a part of one.
         let n = 37;
         let mut outputs = vec![0.0; n * trainer.network().output().len()];

@@ -4,12 +4,12 @@
 //! nothing longer than some seconds.
 
 use super::{Block, Finding};
-use crate::agent::host::disk_free_bytes;
-use crate::memory;
-use crate::traces::number::{bytes, counted};
+use planaria_control::machine::disk_free_bytes;
+use planaria_control::memory;
 use planaria_fleet::finding::ask;
 use planaria_fleet::providers;
-use planaria_learn::Isa;
+use planaria_learn::engines;
+use planaria_runs::number::{bytes, counted};
 use std::path::PathBuf;
 
 /// Free space below which runs will soon fail.
@@ -39,7 +39,7 @@ fn venv() -> Finding {
 
 fn processor() -> Finding {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
-    let sets: Vec<&str> = Isa::all().iter().map(|isa| isa.name()).collect();
+    let sets: Vec<&str> = engines::KINDS.iter().flat_map(|kind| (kind.here)()).collect();
     let sets = sets.join(", ").replace("cpu-", "");
     Finding::ok("processor", format!("{}, {}; {sets}", model(), counted(cores, "core")))
 }

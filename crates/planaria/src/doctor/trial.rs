@@ -5,14 +5,11 @@
 
 use super::python::Question;
 use super::{Block, Finding, here};
-use crate::clock;
-use crate::cluster::pooling::failure;
-use crate::failure::{Context, Result};
-use crate::holdings::errands;
-use crate::library::program;
-use crate::progress::Style;
-use crate::scripts::prepare::Prepared;
-use crate::traces::number::{bytes, counted};
+use planaria_control::holdings::errands;
+use planaria_control::jobs::pooling::failure;
+use planaria_control::jobs::script::prepare::Prepared;
+use planaria_control::program;
+use planaria_control::talk::Talk;
 use planaria_fleet::host::words::Hello;
 use planaria_fleet::pool::raise::{self, Attempt, Means, Progress, Reach};
 use planaria_fleet::program::Program;
@@ -23,6 +20,9 @@ use planaria_recipe::pool::Pool;
 use planaria_recipe::script::Framework;
 use planaria_recipe::setup::Step;
 use planaria_recipe::{JobSource, Recipe};
+use planaria_runs::clock;
+use planaria_runs::failure::{Context, Result};
+use planaria_runs::number::{bytes, counted};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -44,7 +44,7 @@ pub fn recipe(recipe: &Recipe) -> Result<Block> {
 pub fn job(source: &JobSource) -> Result<Block> {
     let job = source.recipe();
     let mut findings = Vec::new();
-    let framework = match Prepared::new(source, Style::Quiet) {
+    let framework = match Prepared::new(source, Talk::QUIET) {
         Ok(prepared) => {
             let (framework, code) = (prepared.framework.as_str(), &prepared.code.parcel);
             let files = counted(code.files() as u64, "file");

@@ -4,6 +4,7 @@
 use super::loss::{Wanted, loss, scored};
 use super::{Moments, Values, forward};
 use crate::support::{classes, draws, uneven_weights, values};
+use planaria_learn::engines::cpu::CpuTrainer;
 use planaria_learn::{Examples, Isa, Kind, Network, Settings, Targets, Trainer, Weights};
 use planaria_numerics::aggregate::shard_range;
 use planaria_numerics::random::Stream;
@@ -66,9 +67,9 @@ impl Case {
         self
     }
 
-    pub fn trainer(&self) -> Trainer {
+    pub fn trainer(&self) -> CpuTrainer {
         let network = Network::new(&self.layers, self.input).expect("the layers fit");
-        Trainer::new(network, self.settings())
+        CpuTrainer::new(network, self.settings())
     }
 
     /// With momentum, the first step leaves exactly the mean gradient in the optimizer's slot.
@@ -228,7 +229,7 @@ fn near(found: f64, expected: f64, relative: f64, absolute: f64) -> bool {
 
 fn predictions(
     case: &Case,
-    trainer: &mut Trainer,
+    trainer: &mut CpuTrainer,
     weights: &Weights,
     inputs: &[f32],
     when: &str,
@@ -294,7 +295,7 @@ fn batch_norms<'a>(layers: &'a [Layer], found: &mut Vec<&'a BatchNormalization>)
 
 fn gradients(
     case: &Case,
-    trainer: &Trainer,
+    trainer: &CpuTrainer,
     reference: &Reference<'_>,
     parameters: &[f64],
     after: &Weights,

@@ -5,20 +5,20 @@
 //! say.
 
 use super::{Amount, BETWEEN, PATIENCE, WORKERS_MAX, code, scale};
-use crate::clock::Stopwatch;
-use crate::cluster::console::News;
-use crate::cluster::control;
-use crate::cluster::detached::Away;
 use crate::commands::print;
 use crate::commands::stop::not_running;
-use crate::failure::{Failure, Result};
-use crate::holdings;
-use crate::progress::{Progress, Style};
-use crate::run_dir::history::History;
-use crate::run_dir::lock::Holder;
-use crate::traces::number::counted;
+use planaria_control::detached::{self, Away};
+use planaria_control::holdings;
+use planaria_control::live::console::News;
+use planaria_control::live::control;
+use planaria_control::talk::{Progress, Talk};
 use planaria_protocol::event::What;
 use planaria_recipe::pool::{MACHINES_MAX, Pool};
+use planaria_runs::clock::Stopwatch;
+use planaria_runs::failure::{Failure, Result};
+use planaria_runs::history::History;
+use planaria_runs::number::counted;
+use planaria_runs::run_dir::lock::Holder;
 use serde_json::json;
 use std::path::Path;
 
@@ -43,14 +43,14 @@ pub(super) fn parse(change: &str, value: &str) -> Result<Amount> {
 }
 
 /// Scales and says so.
-pub(super) fn run(folder: &Path, amount: Amount, json: bool, style: Style) -> Result<()> {
+pub(super) fn run(folder: &Path, amount: Amount, json: bool, talk: Talk) -> Result<()> {
     let path = folder.display();
     if Away::find(folder)?.is_some() {
         let message = format!("run `{path}` is left to its machines, which were had before");
         let hint = "stop it, and begin it again with more `machines`; `workers=4` can be scaled";
         return Err(Failure::user(message).hint(hint));
     }
-    let history = History::read(folder)?;
+    let history = detached::history(folder)?;
     if !Holder::of(folder)?.is_live() {
         return Err(not_running(&history));
     }
@@ -80,7 +80,7 @@ pub(super) fn run(folder: &Path, amount: Amount, json: bool, style: Style) -> Re
     let (machines, workers) =
         (counted(machines.into(), "machine"), counted(workers.into(), "worker"));
     let note = format!("run {path} goes on with {machines} instead of {before}, and {workers}");
-    Progress::new(style).note(&note);
+    Progress::new(talk).note(&note);
     Ok(())
 }
 
@@ -118,7 +118,7 @@ fn resize(folder: &Path, machines: u32) -> Result<()> {
     let since = Stopwatch::start();
     loop {
         if !Holder::of(folder)?.is_live() {
-            return Err(not_running(&History::read(folder)?));
+            return Err(not_running(&detached::history(folder)?));
         }
         if let Ok(Some(console)) = control::connect(folder) {
             let mut is_asked = false;
