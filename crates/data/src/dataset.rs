@@ -9,7 +9,6 @@ use crate::source::{DataFile, Source, Target};
 use crate::sources::{Found, Role, Summary, absent, digits, find};
 use crate::table;
 use planaria_recipe::sections::{self, Data, Format};
-use planaria_recipe::shape::Shape;
 use std::path::Path;
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! What all examples of a data set have in common, and by what the set is known again.
 
-use crate::source::Target;
+use crate::source::{DataFile, Target};
 use planaria_recipe::shape::Shape;
 
 /// What can be told of the data without reading the inputs.
