@@ -316,6 +316,12 @@ impl Coordinator {
                 Some(Input::Left(Left { agent, pid, how, ended: true }))
             }
             FromConsole::Scale { workers } => Some(Input::Scale(workers)),
+            FromConsole::Resize { machines } => {
+                self.tell_supervisor(&ToConsole::Resize { machines });
+                None
+            }
+            // One of another build that cannot be read is nothing that is known here.
+            FromConsole::Report { event } => serde_json::from_str(&event).ok().map(Input::Report),
             FromConsole::Chaos { agent, weather } => {
                 self.weather(agent, weather);
                 None
