@@ -16,7 +16,14 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("planaria-fleet", &["planaria-recipe", "planaria-protocol"]),
     (
         "planaria-coordinator",
-        &["planaria-recipe", "planaria-numerics", "planaria-learn", "planaria-protocol"],
+        // Its log says of an event what every other place says.
+        &[
+            "planaria-recipe",
+            "planaria-numerics",
+            "planaria-learn",
+            "planaria-protocol",
+            "planaria-runs",
+        ],
     ),
     (
         "planaria-worker",

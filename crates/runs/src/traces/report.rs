@@ -50,6 +50,12 @@ impl Outcome {
         }
     }
 
+    /// By the name that documents have for it.
+    pub fn named(name: &str) -> Self {
+        let all = [Self::Completed, Self::Interrupted, Self::StoppedEarly];
+        all.into_iter().find(|outcome| outcome.name() == name).unwrap_or(Self::Failed)
+    }
+
     /// As a person reads it.
     pub fn text(self) -> &'static str {
         match self {
