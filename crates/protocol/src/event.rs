@@ -173,6 +173,9 @@ pub enum What {
         /// How often that was done by now.
         restarts: u32,
         reason: String,
+        /// Whether a process was lost together with its machine.
+        #[serde(default)]
+        with_machine: bool,
     },
     /// What the workers of a coded run did since this was last told.
     Worked(Products),

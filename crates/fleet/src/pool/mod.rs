@@ -69,6 +69,8 @@ pub struct Pool {
     next_process: u32,
     exits: Vec<Exit>,
     notes: Vec<String>,
+    /// Machines that were lost after they had been ready.
+    machines_lost: u64,
     failed: Option<Fault>,
     over: Arc<AtomicBool>,
     logs: PathBuf,
@@ -129,6 +131,7 @@ impl Pool {
             next_process: FIRST_PROCESS,
             exits: Vec::new(),
             notes: Vec::new(),
+            machines_lost: 0,
             failed: None,
             over: Arc::default(),
             logs,
@@ -248,6 +251,11 @@ impl Pool {
     /// What people are to be told, since the last time.
     pub fn take_notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
+    }
+
+    /// Machines that were lost after they had been ready.
+    pub fn machines_lost(&self) -> u64 {
+        self.machines_lost
     }
 
     /// Why no machine can be had.
@@ -430,6 +438,7 @@ impl Pool {
         first.take_if(|place| place.starts_with(&format!("{}:", live.route.advertise)));
         drop(first);
         let why = why.lines().last().unwrap_or_default();
+        self.machines_lost += 1;
         self.notes.push(format!("{}: lost: {why}", live.machine.name));
         let lost: Vec<u32> = self
             .processes
