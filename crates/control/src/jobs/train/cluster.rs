@@ -78,7 +78,7 @@ pub fn run(job: Job, size: Size, found: Option<Found<Checkpoint>>) -> Result<Fin
     let trained = foreground.train(&mut telling);
     let size = Size { workers: foreground.workers(), ..size };
     let generations = (generation, foreground.generation());
-    let exits = foreground.exits().to_vec();
+    let exits = foreground.exits();
     drop(foreground);
     let summary = telling.recorder.summary().clone();
     let mut watch = Watch { job, recorder: telling.recorder, summary, state, generations, exits };
