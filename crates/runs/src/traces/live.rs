@@ -118,7 +118,9 @@ impl Live {
             Some(Notice::Note(text)) => self.tell(event.seconds, text),
             _ => {}
         }
-        self.frame = self.summary.frame();
+        if let What::Started(_) = &event.what {
+            self.frame = self.summary.frame();
+        }
         if let What::Lost { agent, .. } = &event.what
             && let Some(Agent::Worker(number)) = Agent::named(agent)
         {

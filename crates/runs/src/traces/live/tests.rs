@@ -38,6 +38,7 @@ fn machines_leave_and_return_and_what_they_computed_counts_on() {
     assert_eq!(tally(&live), (2, 0));
     let lost = What::Lost { agent: "worker-1".into(), pid: 7, reason: "killed".into() };
     live.take(&event(1.5, lost));
+    live.take(&event(1.6, What::Paused { workers: 1, min: 2 }));
     live.pulse(&pulse(20, "paused, have 1, need 2", &[("computing", 200), ("starting", 0)]));
     assert_eq!(tally(&live), (1, 1));
     let page = live.page("credit-1", &[]);
@@ -52,6 +53,7 @@ fn machines_leave_and_return_and_what_they_computed_counts_on() {
     ] {
         assert!(page.contains(expect), "`{expect}` is missing from {page}");
     }
+    live.take(&event(2.0, What::Unpaused { workers: 2 }));
     live.pulse(&pulse(21, "training", &[("computing", 210), ("encoding", 0)]));
     live.pulse(&pulse(30, "training", &[("late", 300), ("computing", 50)]));
     let page = live.page("credit-1", &[]);
