@@ -9,7 +9,7 @@ use crate::number::{duration, grouped, loss, percent};
 use crate::run_dir::metrics::Line;
 use crate::summary::Summary;
 use crate::traces::html::{self, escape};
-use planaria_protocol::event::{Event, Pulse, What, WorkerPulse};
+use planaria_protocol::event::{Activity, Doing, Event, Pulse, What, WorkerPulse};
 use planaria_protocol::message::Agent;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write;
@@ -33,13 +33,20 @@ enum Presence {
 }
 
 impl Presence {
-    /// By the coordinator's word for it; one that is started again was there before.
-    fn of(state: &str, was_there: bool) -> Option<Self> {
-        match state {
-            "starting" | "lost" => was_there.then_some(Self::Lost),
-            "late" => Some(Self::Late),
-            "computing" | "evaluating" | "standby" | "ready" | "leaving" => Some(Self::Ready),
-            _ => Some(Self::Fetching),
+    /// Of a worker that does this; one that is started again was there before.
+    fn of(doing: Doing, was_there: bool) -> Option<Self> {
+        match doing {
+            Doing::Starting => was_there.then_some(Self::Lost),
+            Doing::Late => Some(Self::Late),
+            Doing::Computing
+            | Doing::Evaluating
+            | Doing::Standby
+            | Doing::Ready
+            | Doing::Serving
+            | Doing::Leaving => Some(Self::Ready),
+            Doing::GettingReady | Doing::Entering | Doing::FetchingRows | Doing::CutOff => {
+                Some(Self::Fetching)
+            }
         }
     }
 
@@ -85,7 +92,7 @@ impl Seen {
         if self.is_released {
             return None;
         }
-        Presence::of(&self.pulse.state, self.was_there)
+        Presence::of(self.pulse.state, self.was_there)
     }
 
     fn mark(&mut self, column: u64, presence: Presence) {
@@ -199,7 +206,7 @@ impl Live {
         let (class, text) = match &self.summary.ended {
             Some(ended) => (ended.outcome.name(), ended.outcome.text()),
             None if self.summary.paused.is_some() => ("failed", phase),
-            None if self.pulse.phase == "training" => ("completed", "training"),
+            None if self.pulse.activity == Activity::Training => ("completed", "training"),
             None => ("interrupted", phase),
         };
         let report = match &self.summary.ended {
