@@ -7,11 +7,12 @@ use crate::machines::Machines;
 use crate::run_dir::lock::Holder;
 use crate::run_dir::run_id;
 use crate::story::Story;
-use crate::summary::Summary;
+use crate::summary::{PoolMachine, Summary};
 use crate::traces::report::Outcome;
 use planaria_protocol::event::{Event, Started};
 use planaria_protocol::journal;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Where a run stands.
@@ -106,6 +107,12 @@ pub struct History {
     /// Who was lost, who joined, and what that cost.
     #[serde(flatten)]
     pub machines: Machines,
+    /// Machines that were asked for while it ran.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub machines_wanted: Option<u32>,
+    /// The machines of its pool, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub pool: BTreeMap<String, PoolMachine>,
     /// Why the newest checkpoint could not be written, where that is so.
     pub not_saved: Option<String>,
     /// Of a script's run: all that others do not have.
@@ -183,6 +190,8 @@ impl History {
             stopping: summary.stopping,
             paused: summary.paused,
             machines: summary.machines(),
+            machines_wanted: summary.machines_wanted,
+            pool: summary.pool,
             not_saved: summary.not_saved,
             script: None,
         }

@@ -88,6 +88,7 @@ impl Notices {
             What::Suspected { .. }
             | What::Regained { .. }
             | What::Scaled { .. }
+            | What::Resized { .. }
             | What::Paused { .. }
             | What::Unpaused { .. }
             | What::Recovered { .. }
@@ -99,6 +100,7 @@ impl Notices {
             | What::Epoch { .. }
             | What::Scored { .. }
             | What::Restarted { .. }
+            | What::Machine { .. }
             | What::Worked(_)
             | What::Ended { .. } => None,
         }

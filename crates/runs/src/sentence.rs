@@ -53,6 +53,13 @@ pub fn sentence(event: &Event) -> Option<String> {
         What::Scaled { workers } | What::Unpaused { workers } => {
             format!("going on with {}", counted((*workers).into(), "worker"))
         }
+        What::Resized { machines } => {
+            format!("going on with {}", counted((*machines).into(), "machine"))
+        }
+        What::Machine { machine, state, reason } => {
+            let reason = reason.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+            format!("{machine} is {}{reason}", state.text())
+        }
         What::Released { agent } => format!("{agent} is no longer needed"),
         What::Paused { workers, min } => {
             format!("paused, have {workers}, need {min}: waiting for the pool")

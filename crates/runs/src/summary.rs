@@ -8,9 +8,10 @@ use crate::machines::{Count, Machines};
 use crate::run_dir::metrics::Line;
 use crate::traces::report::{Outcome, positive};
 use planaria_learn::Scores;
-use planaria_protocol::event::{Event, Figures, Started, What};
+use planaria_protocol::event::{Event, Figures, MachineState, Started, What};
 use planaria_protocol::message::{HeldOut, Trouble};
 use planaria_protocol::state::State;
+use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// A run so far.
@@ -40,6 +41,10 @@ pub struct Summary {
     pub stopping: bool,
     /// Too few workers are left: how many there are, and the least to go on with.
     pub paused: Option<(u32, u32)>,
+    /// Machines that were asked for while it ran.
+    pub machines_wanted: Option<u32>,
+    /// The machines of its pool, by name.
+    pub pool: BTreeMap<String, PoolMachine>,
     /// Engine and instruction set of the newest worker.
     pub engine: String,
     /// Threads of each worker, by its name; one that was replaced counts once.
@@ -51,6 +56,15 @@ pub struct Summary {
     /// The figures along the way; of steps that were done again only the later.
     pub lines: Vec<Line>,
     count: Count,
+}
+
+/// A machine of a run's pool.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PoolMachine {
+    pub state: MachineState,
+    /// What it is, what it waits for, or why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// How a session ended.
@@ -108,6 +122,11 @@ impl Summary {
             What::Paused { workers, min } => self.paused = Some((*workers, *min)),
             What::Unpaused { .. } => self.paused = None,
             What::Scaled { workers } => self.workers = *workers,
+            What::Resized { machines } => self.machines_wanted = Some(*machines),
+            What::Machine { machine, state, reason } => {
+                let (state, reason) = (*state, reason.clone());
+                self.pool.insert(machine.clone(), PoolMachine { state, reason });
+            }
             What::NotSaved { reason, .. } => self.not_saved = Some(reason.clone()),
             What::Saved { step, .. } => {
                 (self.saved_step, self.not_saved) = (Some(*step), None);
@@ -152,6 +171,7 @@ impl Summary {
         self.epochs_done = started.step / started.steps_per_epoch.max(1);
         self.workers = started.workers;
         (self.ended, self.stopping, self.paused, self.not_saved) = (None, false, None, None);
+        (self.machines_wanted, self.pool) = (None, BTreeMap::new());
         self.threads.clear();
         self.started = Some(started.clone());
     }
