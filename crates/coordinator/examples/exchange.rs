@@ -229,7 +229,7 @@ fn start(launch: &Launch, passport: &Passport) -> Started {
         listen::serve(listener, passport.clone(), generation, on_link, |_| {}).expect("listening");
     let launch = Launch { coordinator: Some(address), ..launch.clone() };
     let server = std::thread::spawn(move || {
-        parameters::serve::run(&launch, 0, &SystemClock(clock()), Arc::new(|_: &str| {}))
+        parameters::serve::run(&launch, 0, Arc::new(SystemClock(clock())), Arc::new(|_: &str| {}))
     });
     let (join, sender) = joined.recv().expect("the server joins");
     (server, (sender, listening, join.address.expect("it listens")), said)

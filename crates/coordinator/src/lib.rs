@@ -7,13 +7,12 @@
 //! - [`decide`]: the decisions, as pure functions of what has happened
 //! - [`coded`]: those of a coded run
 //! - [`serve`]: the coordinator, a thin shell around them
-//! - [`journal`]: the file `events.jsonl`; [`narrate`]: the same as lines of a log
+//! - [`narrate`]: events as lines of a log
 //! - [`record`]: what the next coordinator goes on from
 //! - [`parameters`]: a server
 
 pub mod coded;
 pub mod decide;
-pub mod journal;
 pub mod narrate;
 pub mod parameters;
 pub mod record;

@@ -142,7 +142,9 @@ impl World {
         };
         let log = self.log.clone();
         let log = Arc::new(move |line: &str| log.lock().unwrap().push(line.to_owned()));
-        std::thread::spawn(move || parameters::serve::run(&launch, 0, &SystemClock(now()), log))
+        std::thread::spawn(move || {
+            parameters::serve::run(&launch, 0, Arc::new(SystemClock(now())), log)
+        })
     }
 
     /// The server that joins next, with orders for it and what it says.

@@ -81,7 +81,9 @@ impl World {
         launch.station = self.station.clone();
         let log = self.log.clone();
         let log = Arc::new(move |line: &str| log.lock().unwrap().push(line.to_string()));
-        std::thread::spawn(move || parameters::serve::run(&launch, 0, &SystemClock(now()), log))
+        std::thread::spawn(move || {
+            parameters::serve::run(&launch, 0, Arc::new(SystemClock(now())), log)
+        })
     }
 
     /// Takes the server's next connection in.

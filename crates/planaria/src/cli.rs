@@ -356,7 +356,7 @@ pub struct Resume {
 #[derive(Debug, Args)]
 pub struct Runs {
     /// The folder of runs.
-    #[arg(long, value_name = "FOLDER", default_value = crate::run_dir::DEFAULT_RUNS)]
+    #[arg(long, value_name = "FOLDER", default_value = planaria_runs::run_dir::DEFAULT_RUNS)]
     pub dir: PathBuf,
     /// Print the list as one JSON document.
     #[arg(long)]
@@ -467,7 +467,7 @@ pub struct Down {
     #[arg(long, conflicts_with = "run")]
     pub all: bool,
     /// The folder of runs.
-    #[arg(long, value_name = "FOLDER", default_value = crate::run_dir::DEFAULT_RUNS)]
+    #[arg(long, value_name = "FOLDER", default_value = planaria_runs::run_dir::DEFAULT_RUNS)]
     pub dir: PathBuf,
     /// Cross out machines that cannot be given back, such as hosts that are gone for good or were never
     /// there. Whatever may still run on them is not looked for again.
@@ -493,7 +493,7 @@ pub struct Doctor {
     #[arg(long, requires = "leaks")]
     pub fix: bool,
     /// The folder of runs, for `--leaks`.
-    #[arg(long, value_name = "FOLDER", default_value = crate::run_dir::DEFAULT_RUNS)]
+    #[arg(long, value_name = "FOLDER", default_value = planaria_runs::run_dir::DEFAULT_RUNS)]
     pub dir: PathBuf,
     /// Print everything as one JSON document.
     #[arg(long)]

@@ -3,39 +3,20 @@
 //! Owns what is shown, in which order, and what goes first where room is scarce. Never writes
 //! anywhere; colours are put over text that says it all without them.
 
-use crate::failure::plain;
-use crate::screen::Room;
-use crate::traces::number::{bytes, clock, counted, grouped, loss};
-use planaria_protocol::event::{Pulse, ServerPulse, Started, WorkerPulse};
+use planaria_control::talk::Room;
+use planaria_protocol::event::{Pulse, ServerPulse, WorkerPulse};
+use planaria_runs::failure::plain;
+use planaria_runs::frame::Frame;
+use planaria_runs::number::{bytes, clock, counted, grouped, loss};
+use planaria_runs::paint::{DOT, fit};
 use std::collections::BTreeMap;
 
 /// Characters of the bar that shows how busy a worker is.
 const BAR: usize = 8;
 /// Characters of a state at least, so that rows hold still while states change.
 const STATE: usize = 10;
-/// What is between the parts of a line.
-const DOT: &str = " · ";
 /// What is before a process.
 const INDENT: &str = "  ";
-
-/// What of a run does not change.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Frame {
-    /// The recipe's name; not shown where a run is one process.
-    pub name: String,
-    /// Epochs in all.
-    pub epochs: u64,
-    /// Steps in all.
-    pub steps: u64,
-}
-
-impl Frame {
-    /// The frame of a session.
-    pub fn of(started: &Started) -> Self {
-        let steps = started.epochs * started.steps_per_epoch;
-        Self { name: started.recipe.clone(), epochs: started.epochs, steps }
-    }
-}
 
 /// The run in at most as many lines as there are rows, each shorter than a row.
 pub fn lines(frame: &Frame, pulse: &Pulse, room: Room) -> Vec<String> {
@@ -70,19 +51,6 @@ pub fn headline(frame: &Frame, pulse: &Pulse, columns: usize) -> String {
     let left = pulse.seconds_left.filter(|_| training);
     add(2, left.map(|s| format!("{} left", clock(s))));
     fit(parts, columns)
-}
-
-/// Parts in one line of fewer than `columns` characters; those of the lowest rank go first.
-pub fn fit(mut parts: Vec<(u8, String)>, columns: usize) -> String {
-    loop {
-        let line = parts.iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>().join(DOT);
-        // The last column stays free: some terminals wrap when it is written.
-        if length(&line) < columns || parts.is_empty() {
-            return line;
-        }
-        let least = parts.iter().map(|(rank, _)| *rank).min();
-        parts.retain(|(rank, _)| Some(*rank) != least);
-    }
 }
 
 /// A line with colours; without them it says the same.

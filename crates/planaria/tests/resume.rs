@@ -136,7 +136,7 @@ fn events_tell_all_sessions() {
     assert_eq!(report["samples_exactly_once"], true);
 
     assert!(fs::read(&path).unwrap().starts_with(&torn), "history is not written anew");
-    let events = planaria_coordinator::journal::read(&path).unwrap();
+    let events = planaria_protocol::journal::read(&path).unwrap();
     let mut resumed_from = None;
     for generation in [1, 2] {
         let session: Vec<&Event> = events.iter().filter(|e| e.generation == generation).collect();
@@ -338,7 +338,7 @@ fn no_step_twice(run: &Path) {
         assert!(place > last, "{place:?} after {last:?}");
         last = place;
     }
-    let audit = planaria::audit::evidence::audit_run(run).unwrap();
+    let audit = planaria::evidence::audit_run(run).unwrap();
     assert!(audit.exactly_once && audit.ended, "{:?}", audit.reasons);
 }
 

@@ -6,7 +6,7 @@
 //! # Layout
 //! - [`message`]: what coordinator, servers, workers and consoles say to each other
 //! - [`methods`]: what only processes of one training method say, and numbers of coded runs
-//! - [`event`]: what happens in a run, as `events.jsonl` keeps it
+//! - [`event`]: what happens in a run; [`journal`]: the file `events.jsonl` that keeps it
 //! - [`launch`]: what a process is told when it is started
 //! - [`clock`]: time, as it is passed in
 //! - [`state`]: how far a run has come, as checkpoints keep it
@@ -27,6 +27,7 @@ pub mod clock;
 pub mod error;
 pub mod event;
 pub mod frame;
+pub mod journal;
 pub mod launch;
 pub mod link;
 pub mod listen;

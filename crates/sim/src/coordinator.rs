@@ -192,18 +192,14 @@ impl Coordinator {
             written: None,
         };
         for what in untold {
-            if !world.may(pid) {
-                return;
-            }
+            world.act(pid);
             desk.tell(world, pid, what, true);
         }
         if let Some(left) = left {
             desk.keep(world, left);
         }
         if let Some(started) = started {
-            if !world.may(pid) {
-                return;
-            }
+            world.act(pid);
             desk.record(world, pid, started);
         }
         if let Some(process) = world.process(pid) {
@@ -225,7 +221,8 @@ impl Desk {
         }
         for decision in self.cluster.step(now, input) {
             world.say(pid, || format!("DECIDES {:?}: {}", decision.action, decision.reason));
-            if !world.may(pid) || !self.act(world, pid, decision) {
+            world.act(pid);
+            if !self.act(world, pid, decision) {
                 return;
             }
         }

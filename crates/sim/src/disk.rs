@@ -2,6 +2,7 @@
 //! written by their own code; events in a list; and what may go wrong with all of it.
 
 use crate::faults::Plan;
+use crate::fuse::Fuse;
 use planaria_coordinator::parameters::region::{Backing, Shared};
 use planaria_protocol::checkpoint::Shelf;
 use planaria_protocol::event::{Event, What};
@@ -62,8 +63,12 @@ impl Disk {
     }
 
     /// Where a server that starts now keeps its values.
-    pub fn backing(&self) -> Backing {
-        if self.full { Backing::Memory } else { Backing::Shared(self.shared.clone()) }
+    /// Every write to it burns the fuse of its process.
+    pub fn backing(&self, fuse: Fuse) -> Backing {
+        if self.full {
+            return Backing::Memory;
+        }
+        Backing::Shared(self.shared.watched(move || fuse.burn()))
     }
 
     /// A session begins, perhaps with what one before it has kept.

@@ -267,7 +267,7 @@ impl Foreground {
         match action {
             Action::Start { agent } => {
                 let body = match agent {
-                    Agent::Server(index) => Body::Server(Box::new(Server::new(index, world.now))),
+                    Agent::Server(index) => Body::Server(Box::new(Server::new(index))),
                     Agent::Worker(index) => Body::Worker(Box::new(Worker::new(index, world.now))),
                     _ => return None,
                 };

@@ -8,7 +8,7 @@
 //! # Layout
 //! - [`lab`]: what is computed, and the plain run that everything is compared with
 //! - [`faults`]: what goes wrong; [`coin`]: chance
-//! - [`world`]: time and processes; [`net`]: links; [`disk`]
+//! - [`world`]: time and processes; [`net`]: links; [`disk`]; `fuse`: how a process is killed
 //! - `coordinator`, `server`, `worker`, `foreground`: the processes, as their shells are
 //! - [`verdict`]: what must hold
 //! - [`scale`]: what decisions cost with many workers
@@ -18,6 +18,7 @@ mod coordinator;
 pub mod disk;
 pub mod faults;
 mod foreground;
+mod fuse;
 pub mod lab;
 pub mod net;
 pub mod scale;

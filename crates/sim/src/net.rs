@@ -103,6 +103,8 @@ pub struct Link {
     pub mishap: [Option<Mishap>; 2],
     /// By end: bytes it has sent that are not taken.
     pub waiting: [usize; 2],
+    /// By end: how long it may hear nothing, and when it last heard something.
+    pub silence: [Option<(Duration, Duration)>; 2],
     sent: [u64; 2],
     heard: [u64; 2],
     last: [Duration; 2],
@@ -125,6 +127,7 @@ impl Link {
             joined: false,
             mishap: [None; 2],
             waiting: [0; 2],
+            silence: [None; 2],
             sent: [0; 2],
             heard: [0; 2],
             last: [Duration::ZERO; 2],

@@ -1,43 +1,36 @@
-//! A simulated server: its keeper, and the world around it as its process has it.
-//!
-//! Mirrors `planaria_coordinator::parameters::serve`, without threads: what would wait for a step's
-//! turn stays at the head of its link.
+//! A simulated server: [`parameters::Server`](planaria_coordinator::parameters::Server), wired to
+//! the world. What would wait for a step's turn stays at the head of its link.
 
+use crate::fuse::{self, Fuse};
 use crate::net::{LinkId, Msg, Pid};
 use crate::world::{Dial, Event, Timer, World};
 use planaria_coordinator::parameters::chunk::Bulk;
-use planaria_coordinator::parameters::keeper::{Keeper, Outlet, Peer};
 use planaria_coordinator::parameters::region::{Identity, Place};
+use planaria_coordinator::parameters::server::{
+    ALIVE_EVERY, Effect, Event as Happening, Outlet, Peer, SILENCE, Server as Value, Used,
+};
 use planaria_coordinator::parameters::snapshot::Snapshot;
 use planaria_fleet::ending::Ending;
 use planaria_protocol::Error;
 use planaria_protocol::message::{Agent, Errand, FromServer, Join, Pull, Push, ToServer, Trouble};
 use std::collections::{BTreeMap, VecDeque};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-
-/// As in `planaria_coordinator::parameters::serve`.
-const AGAIN: Duration = Duration::from_millis(20);
-const LEASE: Duration = Duration::from_secs(30);
-const SILENCE: Duration = Duration::from_secs(10);
-const ALIVE: Duration = Duration::from_millis(250);
 
 /// A server's process.
 pub struct Server {
     index: u32,
-    keeper: Option<Keeper>,
+    value: Option<Value>,
     coordinator: Option<LinkId>,
-    heard: Duration,
-    /// Since when it looks for a coordinator.
-    since: Duration,
-    /// Links of workers so far.
-    links: u64,
+    /// Links of workers that it reads.
     peers: BTreeMap<LinkId, Visitor>,
-    /// By number: copies on their way to the disk, the session they are of, and what came of it.
-    copies: BTreeMap<u64, (Snapshot, LinkId, Option<FromServer>)>,
+    /// By number: copies on their way to the disk, their session, and what came of it.
+    copies: BTreeMap<u64, (Snapshot, u64, Option<FromServer>)>,
     copied: u64,
+    log: Lines,
 }
+
+type Lines = Arc<Mutex<Vec<String>>>;
 
 /// A worker's link.
 struct Visitor {
@@ -47,33 +40,25 @@ struct Visitor {
     is_over: bool,
 }
 
-/// What a keeper says, in order.
+/// What a server says, in order.
 enum Said {
     Coordinator(FromServer, Vec<f64>),
-    Answer(Peer, Pull, Arc<[f32]>),
-    HandOut(Peer, Pull, Arc<[f32]>),
+    Pull(LinkId, Pull, Arc<[f32]>),
+    Close(LinkId),
 }
 
-/// Collects what a keeper says. Its process may be killed at any word.
+/// Collects what a server says. Its process may be killed at any word.
 struct Mouth {
     said: Mutex<Vec<Said>>,
-    fuse: Option<u32>,
-    /// Who can be handed something out.
-    takes: BTreeMap<Peer, usize>,
-    waiting_max: usize,
+    fuse: Fuse,
+    /// By link that is open: bytes that wait.
+    waiting: BTreeMap<LinkId, usize>,
 }
-
-/// The process was killed while it did something.
-struct Killed;
 
 impl Mouth {
     fn say(&self, said: Said) {
-        let mut all = self.said.lock().expect("one thread");
-        if self.fuse.is_some_and(|fuse| all.len() >= fuse as usize) {
-            drop(all);
-            resume_unwind(Box::new(Killed));
-        }
-        all.push(said);
+        self.fuse.burn();
+        self.said.lock().expect("one thread").push(said);
     }
 }
 
@@ -83,19 +68,25 @@ impl Outlet for Mouth {
     }
 
     fn answer(&self, to: Peer, message: &Pull, values: &[f32]) -> bool {
-        let known = self.takes.contains_key(&to);
+        let link = to.link as LinkId;
+        let known = self.waiting.contains_key(&link);
         if known {
-            self.say(Said::Answer(to, message.clone(), values.into()));
+            self.say(Said::Pull(link, message.clone(), values.into()));
         }
         known
     }
 
-    fn hand_out(&self, to: Peer, message: &Pull, values: &[f32]) -> bool {
-        let takes = self.takes.get(&to).is_some_and(|waiting| *waiting <= self.waiting_max);
-        if takes {
-            self.say(Said::HandOut(to, message.clone(), values.into()));
-        }
-        takes
+    fn hand_out(&self, to: Peer, message: &Pull, values: &[f32], waiting_max: usize) -> bool {
+        let waiting = self.waiting.get(&(to.link as LinkId));
+        waiting.is_some_and(|waiting| *waiting <= waiting_max) && self.answer(to, message, values)
+    }
+
+    fn close(&self, link: u64) {
+        self.say(Said::Close(link as LinkId));
+    }
+
+    fn used(&self) -> Used {
+        Used::default()
     }
 }
 
@@ -122,17 +113,15 @@ impl Bulk for Values<'_> {
 
 impl Server {
     /// A server that is about to begin.
-    pub fn new(index: u32, now: Duration) -> Self {
+    pub fn new(index: u32) -> Self {
         Self {
             index,
-            keeper: None,
+            value: None,
             coordinator: None,
-            heard: now,
-            since: now,
-            links: 0,
             peers: BTreeMap::new(),
             copies: BTreeMap::new(),
             copied: 0,
+            log: Lines::default(),
         }
     }
 
@@ -140,22 +129,43 @@ impl Server {
     pub fn take(&mut self, world: &mut World<'_>, pid: Pid, event: Event) {
         match event {
             Event::Timer(Timer::Start) => self.start(world, pid),
-            Event::Timer(Timer::Retry) => world.dial(pid, Dial::Coordinator, None),
-            Event::Timer(Timer::Alive) => self.live(world, pid),
-            Event::Timer(Timer::Copied(number)) => self.copied(world, pid, number),
-            Event::Timer(Timer::CopyTold(number)) => self.copy_told(world, pid, number),
-            Event::Dialed(Dial::Coordinator, link) => self.joined(world, pid, link),
-            Event::Frame(link, _, Msg::ToServer(order)) if Some(link) == self.coordinator => {
-                self.heard = world.now;
-                self.obey(world, pid, &order);
+            Event::Timer(Timer::Retry) => self.on(world, pid, Happening::Due),
+            Event::Timer(Timer::Alive) => {
+                world.timer(pid, ALIVE_EVERY, Timer::Alive);
+                self.on(world, pid, Happening::Tick);
             }
-            Event::Frame(link, _, Msg::Join(join)) => self.welcome(world, pid, link, &join),
+            Event::Timer(Timer::Copied(number)) => self.copied(world, pid, number),
+            Event::Timer(Timer::CopyTold(number)) => {
+                if let Some((snapshot, session, Some(message))) = self.copies.remove(&number) {
+                    drop(snapshot);
+                    self.on(world, pid, Happening::Written { session, message });
+                }
+            }
+            Event::Timer(Timer::Follow(link)) => self.begin_following(world, pid, link),
+            Event::Dialed(Dial::Coordinator, Ok(link)) => {
+                self.coordinator = Some(link);
+                self.on(world, pid, Happening::Reached);
+            }
+            Event::Dialed(_, Err(why)) => self.on(world, pid, Happening::Unreachable(why)),
+            Event::Frame(link, _, Msg::ToServer(order)) if Some(link) == self.coordinator => {
+                self.obey(world, pid, link, order);
+            }
+            Event::Frame(link, _, Msg::Join(join)) => {
+                let (agent, generation) = (join.agent, world.generation(link));
+                let connected = Happening::Connected { link: link as u64, agent, generation };
+                self.with_value(world, pid, link, |value, now, mouth| {
+                    value.on(now, connected, mouth)
+                });
+            }
             Event::Frame(link, _, Msg::Push(push, values)) => {
                 if let Some(visitor) = self.peers.get_mut(&link) {
                     visitor.waiting.push_back((push, values));
                 }
             }
-            Event::Fin(link) if Some(link) == self.coordinator => self.orphaned(world, pid),
+            Event::Fin(link) if Some(link) == self.coordinator => {
+                self.coordinator = None;
+                self.on(world, pid, Happening::Lost("the coordinator hung up".into()));
+            }
             Event::Fin(link) => {
                 if let Some(visitor) = self.peers.get_mut(&link) {
                     visitor.is_over = true;
@@ -168,185 +178,153 @@ impl Server {
 
     fn start(&mut self, world: &mut World<'_>, pid: Pid) {
         let identity = Identity { tag: [7; 32], boot: [1; 16] };
-        let place = Place { index: self.index, identity, backing: world.disk.backing() };
-        let log = Arc::new(|_: &str| {});
-        match Keeper::new(&world.bench.recipe, &world.bench.facts, place, log) {
-            Ok(keeper) => self.keeper = Some(keeper),
+        let backing = world.disk.backing(world.fuse(pid));
+        let place = Place { index: self.index, identity, backing };
+        let lines = self.log.clone();
+        let log = Arc::new(move |line: &str| {
+            lines.lock().expect("one thread").push(line.to_owned());
+        });
+        match Value::new(&world.bench.recipe, &world.bench.facts, place, log) {
+            Ok(value) => self.value = Some(value.with_spare_bytes(world.plan.spare_bytes)),
             Err(trouble) => return world.fail(format!("a server cannot begin: {trouble:?}")),
         }
-        self.since = world.now;
         if let Some(process) = world.process(pid) {
             process.listens = true;
         }
-        world.timer(pid, ALIVE, Timer::Alive);
-        world.dial(pid, Dial::Coordinator, None);
+        world.timer(pid, ALIVE_EVERY, Timer::Alive);
+        self.on(world, pid, Happening::Begun);
     }
 
-    fn joined(&mut self, world: &mut World<'_>, pid: Pid, link: Result<LinkId, String>) {
-        let Ok(link) = link else {
-            if world.now.saturating_sub(self.since) >= LEASE {
-                return world.end(pid, Ending::Code(1));
-            }
-            return world.timer(pid, AGAIN, Timer::Retry);
-        };
-        let Some(keeper) = &self.keeper else { return };
-        let generation = world.generation(link);
-        if let Some(process) = world.process(pid) {
-            process.generation = generation;
-        }
-        let join = Join {
-            agent: Agent::Server(self.index),
-            build: "sim".into(),
-            pid,
-            machine: None,
-            address: Some(pid.to_string()),
-            kept: keeper.kept(),
-            errand: Errand::Work,
-        };
-        self.end_session(world, pid);
-        self.heard = world.now;
-        self.coordinator = Some(link);
-        world.send(pid, link, Msg::Join(join));
+    fn on(&mut self, world: &mut World<'_>, pid: Pid, event: Happening) {
+        let link = self.coordinator.unwrap_or(LinkId::MAX);
+        self.with_value(world, pid, link, |value, now, mouth| value.on(now, event, mouth));
     }
 
-    /// Ends all links of the generation in force.
-    fn end_session(&mut self, world: &mut World<'_>, pid: Pid) {
-        if let Some(keeper) = &self.keeper {
-            keeper.close();
-        }
-        for (link, visitor) in std::mem::take(&mut self.peers) {
-            world.close(pid, link);
-            if let Some(keeper) = &self.keeper {
-                keeper.left(visitor.peer);
-            }
-        }
-    }
-
-    fn orphaned(&mut self, world: &mut World<'_>, pid: Pid) {
-        if let Some(link) = self.coordinator.take() {
-            world.close(pid, link);
-        }
-        self.since = world.now;
-        world.timer(pid, Duration::ZERO, Timer::Retry);
-    }
-
-    fn live(&mut self, world: &mut World<'_>, pid: Pid) {
-        world.timer(pid, ALIVE, Timer::Alive);
-        let Some(link) = self.coordinator else { return };
-        if world.now.saturating_sub(self.heard) > SILENCE {
-            return self.orphaned(world, pid);
-        }
-        world.send(pid, link, Msg::FromServer(FromServer::Alive, Vec::new()));
-    }
-
-    fn obey(&mut self, world: &mut World<'_>, pid: Pid, order: &ToServer) {
-        let Some(link) = self.coordinator else { return };
-        if *order == ToServer::Finish {
-            if let Some(keeper) = &self.keeper {
-                keeper.remove();
-            }
-            return world.end(pid, Ending::Code(0));
-        }
-        let done = self.with_keeper(world, pid, |keeper, mouth| keeper.order(order, mouth));
-        let Some(done) = done else { return };
-        match done {
-            Ok(None) => {}
-            Ok(Some(snapshot)) => {
-                self.copied += 1;
-                self.copies.insert(self.copied, (snapshot, link, None));
-                let time = world.coin.between(Duration::from_millis(1), Duration::from_millis(80));
-                world.timer(pid, time, Timer::Copied(self.copied));
-            }
-            Err(trouble) => {
-                world.say(pid, || format!("cannot go on: {trouble:?}"));
-                let failed = FromServer::Failed(trouble);
-                world.send(pid, link, Msg::FromServer(failed, Vec::new()));
-                return world.end(pid, Ending::Code(1));
-            }
-        }
-        if let ToServer::Commit { step } = order {
-            let due = self.keeper.as_ref().map_or_else(Vec::new, Keeper::due);
-            for peer in due {
-                let done = self
-                    .with_keeper(world, pid, |keeper, mouth| keeper.begin_following(peer, mouth));
-                match done {
-                    None => return,
-                    Some(Ok(())) => {}
-                    Some(Err(Trouble { message, .. })) => {
-                        world.say(pid, || format!("cannot let {peer:?} follow: {message}"));
-                    }
-                }
-            }
-            let generation = world.generation(link);
-            let held = world.verdict.server_committed(generation, *step);
-            world.must(held);
-        }
-    }
-
-    /// Lets the keeper do something, and sends what it says. Nothing if that ended the process.
-    fn with_keeper<T>(
+    /// Lets the value take something in that has to do with a link, and does what it says.
+    fn with_value(
         &mut self,
         world: &mut World<'_>,
         pid: Pid,
-        work: impl FnOnce(&Keeper, &Mouth) -> T,
+        link: LinkId,
+        work: impl FnOnce(&Value, Duration, &Mouth) -> Vec<Effect>,
+    ) {
+        let effects = self.listen(world, pid, work).unwrap_or_default();
+        for effect in effects {
+            world.act(pid);
+            self.act(world, pid, link, effect);
+        }
+    }
+
+    /// Lets the value do something, and sends what it says on the way, also where it ends there.
+    fn listen<T>(
+        &mut self,
+        world: &mut World<'_>,
+        pid: Pid,
+        work: impl FnOnce(&Value, Duration, &Mouth) -> T,
     ) -> Option<T> {
-        let keeper = self.keeper.as_ref()?;
-        let takes = self.peers.iter().map(|(link, v)| (v.peer, world.waiting(pid, *link)));
-        let mouth = Mouth {
-            said: Mutex::default(),
-            fuse: world.fuse(pid),
-            takes: takes.collect(),
-            waiting_max: 2 * keeper.parameter_bytes() + world.plan.spare_bytes,
-        };
-        let done = catch_unwind(AssertUnwindSafe(|| work(keeper, &mouth)));
-        let said = mouth.said.into_inner().unwrap_or_default();
-        let links: BTreeMap<Peer, LinkId> =
-            self.peers.iter().map(|(link, v)| (v.peer, *link)).collect();
-        for said in said {
+        let value = self.value.as_ref()?;
+        let open = self.peers.keys().filter(|link| world.is_open(pid, **link));
+        let waiting = open.map(|link| (*link, world.waiting(pid, *link)));
+        let mouth =
+            Mouth { said: Mutex::default(), fuse: world.fuse(pid), waiting: waiting.collect() };
+        let now = world.now;
+        let done = fuse::watch(|| work(value, now, &mouth));
+        for said in mouth.said.into_inner().unwrap_or_default() {
             match said {
                 Said::Coordinator(message, squares) => {
                     if let Some(link) = self.coordinator {
-                        world.send(pid, link, Msg::FromServer(message, squares));
+                        world.deliver(pid, link, Msg::FromServer(message, squares));
                     }
                 }
-                Said::Answer(peer, pull, values) | Said::HandOut(peer, pull, values) => {
-                    if let Some(link) = links.get(&peer) {
-                        world.send(pid, *link, Msg::Pull(pull, values));
+                Said::Pull(link, pull, values) => {
+                    world.deliver(pid, link, Msg::Pull(pull, values));
+                }
+                Said::Close(link) => {
+                    world.close(pid, link);
+                    if let Some(visitor) = self.peers.get_mut(&link) {
+                        visitor.is_over = true;
                     }
                 }
             }
         }
+        self.read_log(world, pid);
         match done {
-            Ok(done) => world.lives(pid).then_some(done),
-            Err(cause) if cause.is::<Killed>() => {
-                world.kill(pid);
-                None
+            Ok(done) => Some(done),
+            Err(ending) => fuse::exit(ending),
+        }
+    }
+
+    /// Nothing on a simulated disk changes the bytes of a region: what is marked is whole.
+    fn read_log(&mut self, world: &mut World<'_>, pid: Pid) {
+        for line in std::mem::take(&mut *self.log.lock().expect("one thread")) {
+            if line.contains("do not match their sums") {
+                world.fail(format!("what is marked is not whole: {line}"));
             }
-            Err(cause) => resume_unwind(cause),
+            world.say(pid, || line);
         }
     }
 
-    fn welcome(&mut self, world: &mut World<'_>, pid: Pid, link: LinkId, join: &Join) {
-        let Agent::Worker(worker) = join.agent else { return world.close(pid, link) };
-        let generation = world.generation(link);
-        let own = self.coordinator.map(|link| world.generation(link));
-        if own != Some(generation) {
-            return world.close(pid, link);
+    fn act(&mut self, world: &mut World<'_>, pid: Pid, link: LinkId, effect: Effect) {
+        match effect {
+            Effect::Dial => world.dial(pid, Dial::Coordinator, None),
+            Effect::Pause(time) => world.timer(pid, time, Timer::Retry),
+            Effect::Join(kept) => {
+                let generation = world.generation(link);
+                if let Some(process) = world.process(pid) {
+                    process.generation = generation;
+                }
+                world.expect(pid, link, SILENCE);
+                let join = Join {
+                    agent: Agent::Server(self.index),
+                    build: "sim".into(),
+                    pid,
+                    machine: None,
+                    address: Some(pid.to_string()),
+                    kept,
+                    errand: Errand::Work,
+                };
+                world.deliver(pid, link, Msg::Join(join));
+                self.on(world, pid, Happening::Joined { generation });
+            }
+            Effect::Admit(peer) => {
+                let visitor = Visitor { peer, waiting: VecDeque::new(), is_over: false };
+                self.peers.insert(link, visitor);
+            }
+            Effect::Refuse(why) => {
+                world.say(pid, || format!("refuses link {link}: {why}"));
+                world.close(pid, link);
+            }
+            Effect::Write(snapshot) => {
+                let session = self.value.as_ref().map_or(0, Value::session);
+                self.copied += 1;
+                self.copies.insert(self.copied, (snapshot, session, None));
+                let time = world.coin.between(Duration::from_millis(1), Duration::from_millis(80));
+                world.timer(pid, time, Timer::Copied(self.copied));
+            }
+            Effect::Follow(peer) => {
+                let time = world.coin.between(Duration::ZERO, Duration::from_millis(1));
+                world.timer(pid, time, Timer::Follow(peer.link as LinkId));
+            }
+            Effect::Suffer(_) => {}
+            Effect::End(ended) => {
+                if let Err(trouble) = &ended {
+                    world.say(pid, || format!("cannot go on: {trouble:?}"));
+                }
+                fuse::exit(Ending::Code(i32::from(ended.is_err())))
+            }
         }
-        let older = self.peers.iter().find(|(_, v)| v.peer.worker == worker).map(|(l, _)| *l);
-        if let Some(older) = older {
-            world.close(pid, older);
-            self.leave(older);
-        }
-        let session = self.keeper.as_ref().map_or(0, Keeper::session);
-        let peer = Peer { worker, link: self.links, session };
-        self.links += 1;
-        self.peers.insert(link, Visitor { peer, waiting: VecDeque::new(), is_over: false });
     }
 
-    fn leave(&mut self, link: LinkId) {
-        if let (Some(visitor), Some(keeper)) = (self.peers.remove(&link), &self.keeper) {
-            keeper.left(visitor.peer);
+    fn obey(&mut self, world: &mut World<'_>, pid: Pid, link: LinkId, order: ToServer) {
+        let committed = match order {
+            ToServer::Commit { step } => Some(step),
+            _ => None,
+        };
+        self.on(world, pid, Happening::Order(order, None));
+        if let Some(step) = committed {
+            let generation = world.generation(link);
+            let held = world.verdict.server_committed(generation, step);
+            world.must(held);
         }
     }
 
@@ -357,37 +335,52 @@ impl Server {
         let turn = world.coin.below(links.len().max(1) as u64) as usize;
         links.rotate_left(turn);
         while let Some(link) = links.pop_front() {
-            let Some(keeper) = &self.keeper else { return };
+            let Some(value) = &self.value else { return };
             let Some(visitor) = self.peers.get_mut(&link) else { continue };
             let peer = visitor.peer;
             match visitor.waiting.front() {
-                Some((push, _)) if keeper.would_wait(push) => continue,
+                Some((push, _)) if value.would_wait(push) => continue,
                 Some(_) => {}
                 None if visitor.is_over => {
-                    world.close(pid, link);
-                    self.leave(link);
+                    self.leave(world, pid, link);
                     continue;
                 }
                 None => continue,
             }
             let Some((push, values)) = visitor.waiting.pop_front() else { continue };
-            let done = self.with_keeper(world, pid, |keeper, mouth| {
-                keeper.push(peer, &push, &mut Values(&values), mouth)
+            let pushed = self.listen(world, pid, |value, _, mouth| {
+                value.push(peer, &push, &mut Values(&values), mouth)
             });
-            match done {
+            match pushed {
                 None => return,
                 Some(Ok(())) => links.push_front(link),
                 Some(Err(Trouble { message, .. })) => {
                     world.say(pid, || format!("ends the link of {peer:?}: {message}"));
-                    world.close(pid, link);
-                    self.leave(link);
+                    self.leave(world, pid, link);
                 }
             }
         }
     }
 
+    fn leave(&mut self, world: &mut World<'_>, pid: Pid, link: LinkId) {
+        world.close(pid, link);
+        if let Some(visitor) = self.peers.remove(&link) {
+            self.on(world, pid, Happening::Disconnected(visitor.peer));
+        }
+    }
+
+    fn begin_following(&mut self, world: &mut World<'_>, pid: Pid, link: LinkId) {
+        let Some(peer) = self.peers.get(&link).map(|visitor| visitor.peer) else { return };
+        let begun = self.listen(world, pid, |value, _, mouth| value.begin_following(peer, mouth));
+        if let Some(Err(Trouble { message, .. })) = begun {
+            world.say(pid, || format!("cannot let {peer:?} follow: {message}"));
+            world.close(pid, link);
+        }
+    }
+
     fn copied(&mut self, world: &mut World<'_>, pid: Pid, number: u64) {
         let full = world.disk.full;
+        world.act(pid);
         let Some((snapshot, _, told)) = self.copies.get_mut(&number) else { return };
         let step = snapshot.step;
         *told = Some(match full {
@@ -396,12 +389,5 @@ impl Server {
         });
         let time = world.coin.between(Duration::ZERO, Duration::from_millis(10));
         world.timer(pid, time, Timer::CopyTold(number));
-    }
-
-    fn copy_told(&mut self, world: &mut World<'_>, pid: Pid, number: u64) {
-        if let Some((snapshot, link, Some(message))) = self.copies.remove(&number) {
-            drop(snapshot);
-            world.send(pid, link, Msg::FromServer(message, Vec::new()));
-        }
     }
 }

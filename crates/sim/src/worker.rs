@@ -1,101 +1,82 @@
-//! A simulated worker: its duty and its board, and the world around them as its process has it.
+//! A simulated worker: the real value ([`planaria_worker::session::Worker`]) and the real parameter
+//! buffers, with the world around them as the process has it.
 //!
-//! Mirrors `planaria_worker::session` and `run`, without threads: what a thread reads is taken at
-//! once, and what the main thread does waits while that computes.
+//! What a thread would read is taken at once; what the main thread does waits while that computes,
+//! dials or prepares.
 
 use crate::lab::{Pushed, hashes};
 use crate::net::{LinkId, Msg, Pid};
 use crate::world::{Dial, Event, Timer, World};
 use planaria_fleet::ending::Ending;
-use planaria_protocol::message::{Agent, FromWorker, Join, Pull, Push, Shelf, ToWorker};
-use planaria_worker::board::{Board, Report, View, Writer, Wrong};
-use planaria_worker::duty::{Duty, Input, Output, Task, Work};
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use planaria_protocol::message::{Agent, FromWorker, Join, Pull, Push, Shelf};
+use planaria_worker::gradient::Task;
+use planaria_worker::gradient::parameters::{Parameters, Report, View, Writer, Wrong};
+use planaria_worker::methods::sync::duty::{Input, Work};
+use planaria_worker::methods::sync::{self, Do, Engine, Sync};
+use planaria_worker::session::inbox::{Beat, Heard};
+use planaria_worker::session::{self, ALIVE, Batch, Effect, Inbox};
+use std::sync::Arc;
 use std::time::Duration;
-
-/// As in `planaria_worker`.
-const RETRY: Duration = Duration::from_millis(20);
-const LEASE: Duration = Duration::from_secs(30);
-const ALIVE: Duration = Duration::from_millis(250);
-const SILENCE: Duration = Duration::from_secs(10);
-const CONNECT: Duration = Duration::from_secs(5);
-const LINGER: Duration = Duration::from_secs(1);
-
-type Mail = Arc<Mutex<VecDeque<Input>>>;
 
 /// A worker's process.
 pub struct Worker {
     index: u32,
+    value: session::Worker<Sync>,
     session: Option<Session>,
-    /// Sessions so far.
-    sessions: u64,
-    heard: Duration,
-    is_prepared: bool,
-    /// What it computes this moment; then nothing else is done.
+    /// What the main thread does this moment; then nothing else is done.
     busy: Option<Busy>,
+    /// When it is woken next.
+    wake: Option<Duration>,
 }
 
 /// Joined once.
 struct Session {
-    number: u64,
     coordinator: LinkId,
-    duty: Duty,
-    mail: Mail,
-    answers: VecDeque<Input>,
-    todo: VecDeque<Output>,
+    inbox: Arc<Inbox<sync::Event>>,
     has_hung_up: bool,
-    was_spoken_to: bool,
-    heard: Duration,
     waited_since: Duration,
     /// The servers, as far as it is connected.
     shelves: Vec<Shelf>,
     links: Vec<LinkId>,
     lost: Vec<bool>,
     writers: Vec<Writer>,
-    board: Option<Arc<Board>>,
-    /// When connecting is given up.
-    connecting: Option<Duration>,
+    parameters: Option<Arc<Parameters>>,
     state: Option<(u64, Arc<[f32]>)>,
 }
 
 enum Busy {
+    /// Connecting to the coordinator or a server.
+    Dialing,
     Preparing,
-    Task { task: Task, pushes: Arc<Vec<Pushed>>, sent: usize, view: View, began: Duration },
-    Batch { part: planaria_protocol::message::HeldOut, step: u64, batch: u64 },
+    Task {
+        task: Task,
+        pushes: Arc<Vec<Pushed>>,
+        sent: usize,
+        view: View,
+        began: Duration,
+    },
+    Batch(Batch),
 }
 
 impl Worker {
     /// A worker that is about to begin.
     pub fn new(index: u32, now: Duration) -> Self {
-        let (session, busy) = (None, None);
-        Self { index, session, sessions: 0, heard: now, is_prepared: false, busy }
+        let value = session::Worker::new(Sync::default(), "the coordinator", now);
+        Self { index, value, session: None, busy: None, wake: None }
     }
 
     /// Takes in what happens.
     pub fn take(&mut self, world: &mut World<'_>, pid: Pid, event: Event) {
         match event {
-            Event::Timer(Timer::Start) => {
-                self.heard = world.now;
-                world.timer(pid, ALIVE, Timer::Alive);
-                world.dial(pid, Dial::Coordinator, None);
-            }
-            Event::Timer(Timer::Retry) => match &self.session {
-                None => world.dial(pid, Dial::Coordinator, None),
-                Some(session) if session.connecting.is_some() => self.connect_next(world, pid),
-                Some(_) => {}
-            },
-            Event::Timer(Timer::Alive) => self.live(world, pid),
+            Event::Timer(Timer::Start) => world.timer(pid, ALIVE, Timer::Alive),
+            Event::Timer(Timer::Retry) => self.wake = None,
+            Event::Timer(Timer::Alive) => self.beat(world, pid),
             Event::Timer(Timer::Prepared) => {
-                self.is_prepared = true;
                 self.busy = None;
+                let name = world.bench.engine.clone();
+                self.value.prepared(Engine { name, threads: 1 });
             }
-            Event::Timer(Timer::Computed(session)) => self.computed(world, pid, session),
-            Event::Timer(Timer::Linger(number)) => {
-                if let Some(session) = self.session.as_mut().filter(|s| s.number == number) {
-                    session.answers.push_back(Input::Lingered);
-                }
-            }
+            Event::Timer(Timer::Computed(_)) => self.computed(world, pid),
             Event::Dialed(Dial::Coordinator, link) => self.joined(world, pid, link),
             Event::Dialed(Dial::Server(_), link) => self.reached(world, pid, link),
             Event::Frame(link, _, msg) => self.hear(world, pid, link, msg),
@@ -105,70 +86,130 @@ impl Worker {
         self.pump(world, pid);
     }
 
-    fn joined(&mut self, world: &mut World<'_>, pid: Pid, link: Result<LinkId, String>) {
-        let Ok(link) = link else { return self.again(world, pid) };
-        let join = join(self.index, pid);
-        if !world.send(pid, link, Msg::Join(join)) {
-            return;
+    /// The main thread: one effect after another, until one takes time or nothing is left.
+    fn pump(&mut self, world: &mut World<'_>, pid: Pid) {
+        while world.lives(pid) && self.busy.is_none() {
+            let Some(effect) = self.value.next(world.now) else { break };
+            world.say(pid, || format!("does {effect:?}"));
+            self.act(world, pid, effect);
         }
-        self.sessions += 1;
+        let at = self.value.wake_at().filter(|_| world.lives(pid) && self.busy.is_none());
+        if let Some(at) = at.filter(|at| self.wake.is_none_or(|wake| *at < wake)) {
+            self.wake = Some(at);
+            world.timer(pid, at.saturating_sub(world.now), Timer::Retry);
+        }
+    }
+
+    fn act(&mut self, world: &mut World<'_>, pid: Pid, effect: Effect<Do>) {
+        match effect {
+            Effect::Join => {
+                self.busy = Some(Busy::Dialing);
+                world.dial(pid, Dial::Coordinator, None);
+            }
+            Effect::Prepare => {
+                self.busy = Some(Busy::Preparing);
+                let time = world.coin.between(Duration::from_millis(1), Duration::from_millis(200));
+                world.timer(pid, time, Timer::Prepared);
+            }
+            Effect::Tell(message, bulk) => {
+                if let Some(session) = &self.session {
+                    let scores = serde_json::from_slice(&bulk).ok().map(Box::new);
+                    world.send(pid, session.coordinator, Msg::FromWorker(message, scores));
+                }
+            }
+            Effect::Score(batch) => self.score(world, pid, batch),
+            Effect::Log(_) => {}
+            Effect::Own(effect) => self.act_on_servers(world, pid, effect),
+            Effect::Leave => {
+                if let Some(mut session) = self.session.take() {
+                    session.hang_up(world, pid);
+                    world.close(pid, session.coordinator);
+                }
+            }
+            Effect::End(how) => world.end(pid, Ending::Code(how.map_or(1, |()| 0))),
+        }
+    }
+
+    fn act_on_servers(&mut self, world: &mut World<'_>, pid: Pid, effect: Do) {
+        let Some(session) = &mut self.session else { return };
+        match effect {
+            Do::Open(shelves) => session.open(shelves, world),
+            Do::Reach { at } => {
+                let to = session.shelves.get(at).map_or(0, |s| s.address.parse().unwrap_or(0));
+                let generation = world.generation(session.coordinator);
+                self.busy = Some(Busy::Dialing);
+                world.dial(pid, Dial::Server(to), Some(generation));
+            }
+            Do::Follow { step } => {
+                session.parameters.iter().for_each(|parameters| parameters.ask_again());
+                session.tell_all(world, pid, &Push::Follow { step });
+            }
+            Do::Unfollow => session.tell_all(world, pid, &Push::Unfollow),
+            Do::State { step } => {
+                let first = session.shelves.iter().position(|s| s.server == 0).unwrap_or(0);
+                session.tell(world, pid, first, Push::State { step }, Arc::default());
+            }
+            Do::Hash { step } => {
+                let view = session.parameters.as_ref().and_then(|parameters| parameters.see(step));
+                let input = match view {
+                    None => Input::Over { step },
+                    Some(view) => {
+                        world.must(world.bench.check_parameters(step, &view));
+                        Input::Hashes { step, sha256: hashes(&view, &session.shelves) }
+                    }
+                };
+                self.value.answer(sync::Event::Duty(input));
+            }
+            Do::Compute(task) => self.compute(world, pid, task),
+            Do::Skip(_) | Do::Forget { .. } => {}
+        }
+    }
+
+    fn joined(&mut self, world: &mut World<'_>, pid: Pid, link: Result<LinkId, String>) {
+        self.busy = None;
+        let link = match link {
+            Ok(link) => link,
+            Err(why) => return self.value.not_joined(world.now, &why),
+        };
+        if !world.send(pid, link, Msg::Join(join(self.index, pid))) {
+            return self.value.not_joined(world.now, "it cannot be told");
+        }
         self.session = Some(Session {
-            number: self.sessions,
             coordinator: link,
-            duty: Duty::new(),
-            mail: Mail::default(),
-            answers: VecDeque::new(),
-            todo: VecDeque::new(),
+            inbox: self.value.inbox().clone(),
             has_hung_up: false,
-            was_spoken_to: false,
-            heard: world.now,
             waited_since: world.now,
             shelves: Vec::new(),
             links: Vec::new(),
             lost: Vec::new(),
             writers: Vec::new(),
-            board: None,
-            connecting: None,
+            parameters: None,
             state: None,
         });
-        if !self.is_prepared && self.busy.is_none() {
-            self.busy = Some(Busy::Preparing);
-            let time = world.coin.between(Duration::from_millis(1), Duration::from_millis(200));
-            world.timer(pid, time, Timer::Prepared);
-        }
+        self.value.joined();
     }
 
-    /// Tries again to join, if there is still hope.
-    fn again(&mut self, world: &mut World<'_>, pid: Pid) {
-        if world.now.saturating_sub(self.heard) > LEASE {
-            return world.end(pid, Ending::Code(1));
-        }
-        world.timer(pid, RETRY, Timer::Retry);
-    }
-
-    fn live(&mut self, world: &mut World<'_>, pid: Pid) {
+    fn beat(&mut self, world: &mut World<'_>, pid: Pid) {
         world.timer(pid, ALIVE, Timer::Alive);
-        let Some(session) = &mut self.session else { return };
+        let Some(session) = &self.session else { return };
         let coordinator = session.coordinator;
-        if world.now.saturating_sub(session.heard) > SILENCE {
-            world.close(pid, coordinator);
-            return self.ended(world, pid, coordinator, "it is silent");
+        match session.inbox.beat(world.now) {
+            Beat::Alive => {
+                world.send(pid, coordinator, Msg::FromWorker(FromWorker::Alive, None));
+            }
+            Beat::Silent => {
+                world.close(pid, coordinator);
+                self.ended(world, pid, coordinator, "it is silent");
+            }
         }
-        world.send(pid, coordinator, Msg::FromWorker(FromWorker::Alive, None));
     }
 
     fn hear(&mut self, world: &mut World<'_>, pid: Pid, link: LinkId, msg: Msg) {
         let Some(session) = &mut self.session else { return };
         match msg {
             Msg::ToWorker(order) if link == session.coordinator => {
-                session.heard = world.now;
-                session.was_spoken_to = true;
-                if matches!(order, ToWorker::Alive | ToWorker::Weather(_)) {
-                    return;
-                }
-                let ends = matches!(order, ToWorker::Rejoin | ToWorker::Finish);
-                session.put(Input::Order(order));
-                if ends {
+                world.say(pid, || format!("hears {order:?}"));
+                if session.inbox.hear(world.now, order, Vec::new()) == Heard::Last {
                     session.hang_up(world, pid);
                 }
             }
@@ -186,95 +227,18 @@ impl Worker {
     fn ended(&mut self, world: &mut World<'_>, pid: Pid, link: LinkId, why: &str) {
         let Some(session) = &mut self.session else { return };
         if link == session.coordinator {
-            session.put(Input::Orphaned);
+            session.inbox.orphan();
             session.hang_up(world, pid);
         } else if let Some(at) = session.links.iter().position(|l| *l == link) {
             session.cut(at, why);
         }
     }
 
-    /// The main thread: takes in one thing after another until it computes or nothing is left.
-    fn pump(&mut self, world: &mut World<'_>, pid: Pid) {
-        while world.lives(pid) && self.busy.is_none() {
-            let Some(session) = &mut self.session else { return };
-            if session.connecting.is_some() {
-                return;
-            }
-            if let Some(output) = session.todo.pop_front() {
-                self.act(world, pid, output);
-                continue;
-            }
-            let Some(input) = session.next() else { return };
-            world.say(pid, || format!("takes in {input:?}"));
-            let mut out = Vec::new();
-            session.duty.on(input, &mut out);
-            session.todo.extend(out);
-        }
-    }
-
-    fn act(&mut self, world: &mut World<'_>, pid: Pid, output: Output) {
-        let Some(session) = &mut self.session else { return };
-        world.say(pid, || format!("does {output:?}"));
-        match output {
-            Output::Finish => return world.end(pid, Ending::Code(0)),
-            Output::Rejoin => return self.leave(world, pid),
-            Output::Connect(mut shelves) => {
-                shelves.sort_by_key(|s| (s.blocks.start, s.blocks.end));
-                session.open(shelves, world);
-                session.connecting = Some(world.now + CONNECT);
-                return self.connect_next(world, pid);
-            }
-            Output::Tell(message) => {
-                world.send(pid, session.coordinator, Msg::FromWorker(message, None));
-                return;
-            }
-            Output::Linger => return world.timer(pid, LINGER, Timer::Linger(session.number)),
-            Output::Skip(_) | Output::Forget { .. } => return,
-            _ => {}
-        }
-        let ready = session.links.len() == session.shelves.len();
-        let Some(board) = session.board.clone().filter(|_| ready) else { return };
-        match output {
-            Output::Follow { step } => {
-                board.ask_again();
-                session.tell_all(world, pid, &Push::Follow { step });
-            }
-            Output::Unfollow => session.tell_all(world, pid, &Push::Unfollow),
-            Output::State { step } => {
-                let first = session.shelves.iter().position(|s| s.server == 0).unwrap_or(0);
-                session.tell(world, pid, first, Push::State { step }, Arc::default());
-            }
-            Output::Hash { step } => {
-                let input = match board.see(step) {
-                    None => Input::Over { step },
-                    Some(view) => {
-                        world.must(world.bench.check_parameters(step, &view));
-                        Input::Hashes { step, sha256: hashes(&view, &session.shelves) }
-                    }
-                };
-                session.answers.push_back(input);
-            }
-            Output::Compute(task) => self.compute(world, pid, task, &board),
-            Output::Evaluate { part, step, batch } => {
-                let state = session.state.as_ref().filter(|(of, _)| *of == step);
-                let (Some(view), Some((_, state))) = (board.see(step), state) else {
-                    session.answers.push_back(Input::Over { step });
-                    return;
-                };
-                world.must(world.bench.check_parameters(step, &view));
-                world.must(world.bench.check_state(step, state));
-                self.busy = Some(Busy::Batch { part, step, batch });
-                self.take_time(world, pid, 1);
-            }
-            _ => {}
-        }
-    }
-
-    fn compute(&mut self, world: &mut World<'_>, pid: Pid, task: Task, board: &Arc<Board>) {
-        let Some(session) = &mut self.session else { return };
-        let Some(view) = board.see(task.step) else {
-            session.answers.push_back(Input::Over { step: task.step });
-            return;
+    fn compute(&mut self, world: &mut World<'_>, pid: Pid, task: Task) {
+        let Some(session) = &self.session else { return };
+        let view = session.parameters.as_ref().and_then(|parameters| parameters.see(task.step));
+        let Some(view) = view else {
+            return self.value.answer(sync::Event::Duty(Input::Over { step: task.step }));
         };
         if let Err(broken) = world.bench.check_parameters(task.step, &view) {
             return world.fail(format!("worker-{} computes {task:?}: {broken}", self.index));
@@ -285,27 +249,41 @@ impl Worker {
         self.take_time(world, pid, shards);
     }
 
+    fn score(&mut self, world: &mut World<'_>, pid: Pid, batch: Batch) {
+        let Some(session) = &self.session else { return };
+        let step = batch.step;
+        let view = session.parameters.as_ref().and_then(|parameters| parameters.see(step));
+        let state = session.state.as_ref().filter(|(of, _)| *of == step);
+        let (Some(view), Some((_, state))) = (view, state) else {
+            return self.value.scored(batch, None);
+        };
+        world.must(world.bench.check_parameters(step, &view));
+        world.must(world.bench.check_state(step, state));
+        self.busy = Some(Busy::Batch(batch));
+        self.take_time(world, pid, 1);
+    }
+
     fn take_time(&mut self, world: &mut World<'_>, pid: Pid, shards: u32) {
         let slow = world.process(pid).map_or(1, |process| process.slow);
         let time = world.plan.shard * shards * slow / 2;
         let time = world.coin.about(time);
-        world.timer(pid, time, Timer::Computed(self.sessions));
+        world.timer(pid, time, Timer::Computed(0));
     }
 
     /// Computing has come to its middle, or to its end.
-    fn computed(&mut self, world: &mut World<'_>, pid: Pid, number: u64) {
+    fn computed(&mut self, world: &mut World<'_>, pid: Pid) {
+        let Some(session) = &mut self.session else { return };
         match self.busy.take() {
             Some(Busy::Task { task, pushes, sent, view, began }) => {
-                let board = self.session.as_ref().and_then(|session| session.board.as_ref());
+                let parameters = session.parameters.as_ref();
                 // Asked before every shard but the first; what was sent in the middle stays sent.
-                let is_over = task.shards.len() > 1 && board.is_some_and(|b| b.is_past(task.step));
+                let is_over =
+                    task.shards.len() > 1 && parameters.is_some_and(|p| p.is_past(task.step));
                 let middle = sent == 0 && pushes.len() > 1 && !is_over;
                 let until = if middle { pushes.len() / 2 } else { pushes.len() };
                 let until = if is_over { sent } else { until };
                 for (at, push, values) in &pushes[sent..until] {
-                    if let Some(session) = &mut self.session {
-                        session.tell(world, pid, *at, push.clone(), values.clone());
-                    }
+                    session.tell(world, pid, *at, push.clone(), values.clone());
                 }
                 if middle {
                     let shards = task.shards.end - task.shards.start;
@@ -315,112 +293,58 @@ impl Worker {
                 drop(view);
                 let half = is_over && sent == 0;
                 let examples = world.bench.examples(&task) / if half { 2 } else { 1 };
-                let Some(session) = self.session.as_mut().filter(|s| s.number == number) else {
-                    return;
-                };
                 let waiting = began.saturating_sub(session.waited_since);
                 session.waited_since = world.now;
                 let busy = world.now.saturating_sub(began);
-                session.answers.push_back(Input::Done(Work { examples, busy, waiting }));
+                let work = Work { examples, busy, waiting };
+                self.value.answer(sync::Event::Duty(Input::Done(work)));
             }
-            Some(Busy::Batch { part, step, batch }) => {
-                let scores = world.bench.score(part, step, batch);
-                let Some(session) = self.session.as_mut().filter(|s| s.number == number) else {
-                    return;
-                };
-                let told = FromWorker::Evaluated { part, step, batch };
-                let msg = Msg::FromWorker(told, Some(Box::new(scores)));
-                world.send(pid, session.coordinator, msg);
-                session.answers.push_back(Input::Scored);
+            Some(Busy::Batch(batch)) => {
                 session.waited_since = world.now;
+                let scores = world.bench.score(batch.part, batch.step, batch.batch);
+                let scores = serde_json::to_vec(&scores).expect("scores have string keys only");
+                self.value.scored(batch, Some(scores));
             }
             other => self.busy = other,
         }
     }
 
-    /// Ends the session, and joins again.
-    fn leave(&mut self, world: &mut World<'_>, pid: Pid) {
-        let Some(mut session) = self.session.take() else { return };
-        session.hang_up(world, pid);
-        world.close(pid, session.coordinator);
-        if session.was_spoken_to {
-            self.heard = world.now;
-        }
-        self.again(world, pid);
-    }
-
-    /// Connects to the next server, or is ready.
-    fn connect_next(&mut self, world: &mut World<'_>, pid: Pid) {
-        let Some(session) = &mut self.session else { return };
-        if session.has_hung_up {
-            return self.give_up(world.now, "it was hung up");
-        }
-        match session.shelves.get(session.links.len()) {
-            Some(shelf) => {
-                let to = shelf.address.parse().unwrap_or(0);
-                let generation = world.generation(session.coordinator);
-                world.dial(pid, Dial::Server(to), Some(generation));
-            }
-            None => {
-                session.connecting = None;
-                let engine = world.bench.engine.clone();
-                let ready = FromWorker::Ready { engine, threads: 1 };
-                world.send(pid, session.coordinator, Msg::FromWorker(ready, None));
-            }
-        }
-    }
-
     fn reached(&mut self, world: &mut World<'_>, pid: Pid, link: Result<LinkId, String>) {
-        let join = join(self.index, pid);
-        let Some(session) = &mut self.session else {
-            return link.into_iter().for_each(|link| world.close(pid, link));
-        };
-        let Some(until) = session.connecting else { return };
-        match link {
+        self.busy = None;
+        let Some(session) = &mut self.session else { return };
+        let event = match link {
             Ok(link) => {
                 session.links.push(link);
                 session.lost.push(false);
-                world.send(pid, link, Msg::Join(join));
+                world.send(pid, link, Msg::Join(join(self.index, pid)));
                 if session.has_hung_up {
                     world.close(pid, link);
                 }
-                self.connect_next(world, pid);
+                sync::Event::Reached
             }
-            Err(why) if world.now >= until || session.has_hung_up => self.give_up(world.now, &why),
-            Err(_) => world.timer(pid, RETRY, Timer::Retry),
-        }
-    }
-
-    fn give_up(&mut self, _now: Duration, why: &str) {
-        let Some(session) = &mut self.session else { return };
-        session.connecting = None;
-        let server = session.shelves.get(session.links.len()).map_or(0, |shelf| shelf.server);
-        session.answers.push_back(Input::Ended { server, why: why.to_owned() });
+            Err(why) => sync::Event::NotReached { why },
+        };
+        self.value.answer(event);
     }
 }
 
 impl Session {
     fn put(&self, input: Input) {
-        self.mail.lock().expect("one thread").push_back(input);
-    }
-
-    fn next(&mut self) -> Option<Input> {
-        let mail = self.mail.lock().expect("one thread").pop_front();
-        mail.or_else(|| self.answers.pop_front())
+        self.inbox.put(sync::Event::Duty(input));
     }
 
     fn open(&mut self, shelves: Vec<Shelf>, world: &World<'_>) {
-        let mail = self.mail.clone();
-        let board = Board::new(world.bench.facts.parameters as usize, move |report| {
-            mail.lock().expect("one thread").push_back(match report {
+        let inbox = self.inbox.clone();
+        let parameters = Parameters::new(world.bench.facts.parameters as usize, move |report| {
+            inbox.put(sync::Event::Duty(match report {
                 Report::Complete(step) => Input::Complete { step },
                 Report::Missed(step) => Input::Missed { step },
-            });
+            }));
         });
         let ranges: Vec<_> =
             shelves.iter().map(|s| s.blocks.start as usize..s.blocks.end as usize).collect();
-        self.writers = board.writers(&ranges).expect("the servers' blocks follow each other");
-        (self.board, self.shelves) = (Some(board), shelves);
+        self.writers = parameters.writers(&ranges).expect("the servers' blocks follow each other");
+        (self.parameters, self.shelves) = (Some(parameters), shelves);
         self.links.clear();
     }
 

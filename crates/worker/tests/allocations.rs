@@ -3,17 +3,19 @@
 
 use planaria_data::Loader;
 use planaria_numerics::aggregate::BLOCK;
-use planaria_protocol::message::{Steps, ToWorker};
+use planaria_protocol::message::{Shelf, Steps};
 use planaria_protocol::methods::sync;
 use planaria_recipe::sections::{Augment, Data, Format, Normalize};
-use planaria_worker::ahead::{Ahead, Cut, Wanted};
-use planaria_worker::board::{Board, Report, Wrong};
-use planaria_worker::duty::{Duty, Input, Output, Work};
-use planaria_worker::mail::Mail;
+use planaria_worker::gradient::parameters::{Parameters, Wrong};
+use planaria_worker::gradient::read_ahead::{Cut, ReadAhead, Wanted};
+use planaria_worker::gradient::servers::Arrival;
+use planaria_worker::methods::sync::duty::{Input, Work};
+use planaria_worker::methods::sync::{Do, Engine, Event, Sync};
+use planaria_worker::session::{Effect, Worker};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 struct Counting;
 
@@ -50,28 +52,22 @@ const SETTLING: usize = 100;
 
 #[test]
 fn a_workers_step_allocates_nothing() {
-    let mail = Arc::new(Mail::default());
-    let told = mail.clone();
-    let board = Board::new(3 * BLOCK, move |report| {
-        told.put(match report {
-            Report::Complete(step) => Input::Complete { step },
-            Report::Missed(step) => Input::Missed { step },
-        });
-    });
-    let mut writers = board.writers(&[0..1, 1..3]).unwrap();
+    let mut worker = joined();
+    let inbox = worker.inbox().clone();
+    let told = inbox.clone();
+    let parameters =
+        Parameters::new(3 * BLOCK, move |report| told.put(Arrival::Parameters(report).into()));
+    let mut writers = parameters.writers(&[0..1, 1..3]).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let (wanted, loader) = (Wanted::default(), loader(folder.path()));
-    let ahead = Ahead::start(wanted.clone(), loader, Cut { batch: 16, shards: 4 }).unwrap();
-    let (mut duty, mut out) = (Duty::new(), Vec::new());
+    let ahead = ReadAhead::start(wanted.clone(), loader, Cut { batch: 16, shards: 4 }).unwrap();
 
     let lease = |number: u64| {
         let steps = Steps { epoch: number, batches: 0..STEPS, first_step: number * STEPS };
         wanted.lease(number, &steps, &(0..2));
-        mail.put(Input::Order(ToWorker::from(sync::Command::Lease {
-            steps,
-            shards: 0..2,
-            enter: number == 0,
-        })));
+        let enter = number == 0;
+        let lease = sync::Command::Lease { steps, shards: 0..2, enter };
+        inbox.hear(Duration::ZERO, lease.into(), Vec::new());
     };
     lease(0);
     let mut complete = |step: u64| {
@@ -84,30 +80,55 @@ fn a_workers_step_allocates_nothing() {
         }
     };
     complete(0);
-    mail.put(Input::Hashes { step: 0, sha256: vec![] });
-    mail.put(Input::Order(ToWorker::from(sync::Command::Entered { step: 0 })));
     let (mut before, mut computed) = (0, 0);
     while computed < LEASES * STEPS {
-        duty.on(mail.take().expect("something goes on"), &mut out);
-        for output in out.drain(..) {
-            let Output::Compute(task) = output else { continue };
-            assert_eq!(task.step, computed);
-            if task.step == STEPS {
-                before = COUNT.load(Ordering::SeqCst);
+        let effect = worker.next(Duration::ZERO).expect("something goes on");
+        match effect {
+            Effect::Own(Do::Hash { step }) => {
+                worker.answer(Event::Duty(Input::Hashes { step, sha256: vec![] }));
+                let entered = sync::Command::Entered { step };
+                worker.next(Duration::ZERO);
+                inbox.hear(Duration::ZERO, entered.into(), Vec::new());
             }
-            if task.step % STEPS == 0 && task.lease + 1 < LEASES {
-                lease(task.lease + 1);
+            Effect::Own(Do::Compute(task)) => {
+                assert_eq!(task.step, computed);
+                if task.step == STEPS {
+                    before = COUNT.load(Ordering::SeqCst);
+                }
+                if task.step % STEPS == 0 && task.lease + 1 < LEASES {
+                    lease(task.lease + 1);
+                }
+                let portion = ahead.take(&task).unwrap();
+                complete(task.step + 1);
+                assert!(parameters.see(task.step).is_some());
+                ahead.recycle(portion);
+                let work = Work { examples: 8, ..Work::default() };
+                worker.answer(Event::Duty(Input::Done(work)));
+                computed += 1;
             }
-            let portion = ahead.take(&task).unwrap();
-            complete(task.step + 1);
-            assert!(board.see(task.step).is_some());
-            ahead.recycle(portion);
-            mail.put(Input::Done(Work { examples: 8, ..Work::default() }));
-            computed += 1;
+            _ => {}
         }
     }
     let allocations = COUNT.load(Ordering::SeqCst) - before;
     assert!(allocations < SETTLING, "{allocations} allocations in {computed} steps");
+}
+
+/// A worker that has joined and is connected to its server.
+fn joined() -> Worker<Sync> {
+    let mut worker = Worker::new(Sync::default(), "nowhere", Duration::ZERO);
+    assert_eq!(worker.next(Duration::ZERO), Some(Effect::Join));
+    worker.joined();
+    assert_eq!(worker.next(Duration::ZERO), Some(Effect::Prepare));
+    worker.prepared(Engine::default());
+    let shelf = Shelf { server: 0, address: String::new(), blocks: 0..3 };
+    let begin = sync::Command::Begin { servers: vec![shelf] };
+    worker.inbox().hear(Duration::ZERO, begin.into(), Vec::new());
+    while let Some(effect) = worker.next(Duration::ZERO) {
+        if let Effect::Own(Do::Reach { .. }) = effect {
+            worker.answer(Event::Reached);
+        }
+    }
+    worker
 }
 
 /// Of images in files: digits are drawn as they are read.

@@ -3,12 +3,10 @@
 use planaria_protocol::link;
 use planaria_protocol::message::{Push, Shelf};
 use planaria_protocol::{Passport, Secret};
-use planaria_worker::duty::Input;
-use planaria_worker::links::Links;
-use planaria_worker::mail::Mail;
-use planaria_worker::step::{Outlet, Servers};
+use planaria_worker::gradient::compute::Outlet;
+use planaria_worker::gradient::servers::{Arrival, Links, Servers};
 use std::net::TcpListener;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 #[test]
@@ -17,21 +15,20 @@ fn hanging_up_lets_go_of_whoever_waits_for_a_server() {
     let address = listener.local_addr().unwrap().to_string();
     let secret = "cd".repeat(32);
     let theirs = Passport::plain(Secret::from_hex(&secret).unwrap());
-    // They take two links in, and never read.
-    let accept = move || {
-        let accept = || link::accept(listener.accept().unwrap().0, &theirs, 1).unwrap();
-        (accept(), accept())
-    };
+    // They take a link in, and never read.
+    let accept = move || link::accept(listener.accept().unwrap().0, &theirs, 1).unwrap();
     let accepted = std::thread::spawn(accept);
     let passport = Passport::plain(Secret::from_hex(&secret).unwrap());
-    let connect = || link::connect(&address, &passport, Some(1)).unwrap();
-    let ((coordinator, _orders), (server, _pulls)) = (connect(), connect());
+    let (server, _pulls) = link::connect(&address, &passport, Some(1)).unwrap();
     let _theirs = accepted.join().unwrap();
 
-    let (links, mail) = (Links::new(coordinator), Arc::new(Mail::default()));
+    let links = Links::default();
+    let (report, reports) = mpsc::channel();
+    let report = Mutex::new(report);
+    let report = Arc::new(move |arrival| report.lock().unwrap().send(arrival).unwrap());
     links.add(server.clone());
     let shelf = Shelf { server: 0, address, blocks: 0..1 };
-    let servers = Servers::new(vec![shelf], vec![server.clone()], mail.clone());
+    let servers = Servers::new(vec![shelf], vec![server.clone()], report);
     let sending = std::thread::spawn(move || {
         let bulk = vec![0u8; 8 << 20];
         // More than may wait, so it comes back only when the link has ended.
@@ -47,10 +44,10 @@ fn hanging_up_lets_go_of_whoever_waits_for_a_server() {
     });
     assert!(full && !sending.is_finished());
     links.hang_up();
-    match mail.wait(Duration::from_secs(5)) {
-        Some(Input::Ended { server: 0, .. }) => {}
+    match reports.recv_timeout(Duration::from_secs(5)) {
+        Ok(Arrival::Ended { server: 0, .. }) => {}
         other => panic!("{other:?}"),
     }
     sending.join().unwrap();
-    assert_eq!(mail.take(), None, "it is told once");
+    assert!(reports.try_recv().is_err(), "it is told once");
 }

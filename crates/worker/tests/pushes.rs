@@ -5,8 +5,8 @@ use planaria_learn::{Network, Settings, engines};
 use planaria_protocol::message::{Push, Shelf};
 use planaria_recipe::Recipe;
 use planaria_recipe::shape::Shape;
-use planaria_worker::ahead::Portion;
-use planaria_worker::step::{FirstBlocks, Outlet, compute};
+use planaria_worker::gradient::compute::{FirstBlocks, Outlet, compute};
+use planaria_worker::gradient::read_ahead::Portion;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -190,7 +190,7 @@ fn without_a_coordinator_it_ends_after_a_while() {
     world.launch.coordinator = Some(gone.local_addr().unwrap().to_string());
     drop(gone);
     let clock = TestClock::new(100);
-    let ended = planaria_worker::run::run(&world.launch, 0, &clock, Arc::new(|_: &str| {}));
+    let ended = planaria_worker::methods::run(&world.launch, 0, &clock, Arc::new(|_: &str| {}));
     let message = ended.unwrap_err().message;
     assert!(message.starts_with("no word from a coordinator at 127.0.0.1"), "{message}");
 }

@@ -1,9 +1,9 @@
 //! What a coordinator writes down before it lets a step count, so that another can go on from it.
 
 use super::cluster::Saving;
-use crate::journal::is_figure;
 use planaria_numerics::digest::Digest;
 use planaria_protocol::event::What;
+use planaria_protocol::journal::is_figure;
 use planaria_protocol::state::State;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;

@@ -3,7 +3,7 @@
 //! Whoever asks for a step that is still to come is remembered, not waited for: its link must stay
 //! open to what that step may need. Owns no values and sends nothing.
 
-use super::keeper::Peer;
+use super::outlet::Peer;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 

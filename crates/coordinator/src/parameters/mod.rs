@@ -9,21 +9,23 @@
 //! - [`chunk`]: a few blocks with their inputs and values, the unit that threads work on
 //! - [`store`]: all chunks of a server, and which step is being gathered
 //! - [`tally`]: what is not gradients: scores, digests, batch-norm statistics (server 0)
-//! - [`keeper`]: all that a server does, without its links; [`snapshot`]: what it saves
+//! - [`server`]: all of it as a value, without links and threads; [`snapshot`]: what it saves
 //! - `followers`: who is sent its parameters; `outlet`: where what it says goes
 //! - [`parcels`]: its files of checkpoints, where it does not have the run's folder
-//! - [`serve`]: links to the coordinator and the workers
+//! - [`serve`]: the process: sockets, threads and the clock around the value
 
 pub mod chunk;
 mod followers;
-pub mod keeper;
 mod outlet;
 pub mod parcels;
 pub mod region;
 pub mod serve;
+pub mod server;
 pub mod snapshot;
 pub mod store;
 pub mod tally;
+
+pub use server::Server;
 
 /// Where log lines go.
 pub type Log = std::sync::Arc<dyn Fn(&str) + Send + Sync>;

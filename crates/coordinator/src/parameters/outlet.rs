@@ -1,6 +1,7 @@
 //! Whom a server hears, and where what it says goes: all that it knows of its links.
 
 use planaria_protocol::message::{FromServer, Pull};
+use std::time::Duration;
 
 /// Who pushes. A worker that connects again is another link, and what the old one brought by
 /// halves is not mixed with what the new one brings.
@@ -10,7 +11,7 @@ pub struct Peer {
     pub worker: u32,
     /// Number of its link, which no other link has or had.
     pub link: u64,
-    /// What [`session`](super::keeper::Keeper::session) was when the link was taken in.
+    /// What [`session`](super::server::Server::session) was when the link was taken in.
     pub session: u64,
 }
 
@@ -23,7 +24,22 @@ pub trait Outlet: Sync {
     /// for it. False if it cannot be reached.
     fn answer(&self, to: Peer, message: &Pull, values: &[f32]) -> bool;
 
-    /// To a worker that follows, on the thread of another: must not wait. False if it is behind or
-    /// cannot be reached; it then follows no more.
-    fn hand_out(&self, to: Peer, message: &Pull, values: &[f32]) -> bool;
+    /// To a worker that follows, on the thread of another: must not wait. False if it is behind,
+    /// with more than `waiting_max` bytes that wait for it, or cannot be reached; it then follows
+    /// no more.
+    fn hand_out(&self, to: Peer, message: &Pull, values: &[f32], waiting_max: usize) -> bool;
+
+    /// Ends a worker's link, by its number, and lets go of whoever sends on it.
+    fn close(&self, link: u64);
+
+    /// What the process has used so far.
+    fn used(&self) -> Used;
+}
+
+/// What a process has used.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Used {
+    pub cpu: Duration,
+    /// Sent to workers; what comes in is as much again.
+    pub bytes_out: u64,
 }

@@ -6,8 +6,8 @@
 use super::Log;
 use crate::coded;
 use crate::decide::record::{Record, summary};
-use crate::journal::Journal;
 use crate::record::{RecordFile, discard};
+use planaria_protocol::journal::Journal;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -108,9 +108,9 @@ impl Keeping {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::journal;
     use crate::record::read;
     use planaria_protocol::event::What;
+    use planaria_protocol::journal;
     use planaria_protocol::state::State;
     use std::fs;
     use std::sync::{Arc, Mutex};

@@ -4,7 +4,7 @@
 //! command ends short of being killed itself.
 
 use crate::chaos::processes::{Family, Process};
-use crate::clock::Stopwatch;
+use planaria_runs::clock::Stopwatch;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;

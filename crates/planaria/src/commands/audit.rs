@@ -1,22 +1,22 @@
 //! `planaria audit`: whether a run read every example exactly once per epoch.
 
-use crate::audit::evidence::audit_run;
-use crate::audit::page;
 use crate::cli;
-use crate::cluster::detached;
 use crate::commands::print;
-use crate::failure::{Exit, Result};
-use crate::progress::Style;
-use crate::run_dir::find;
-use crate::scripts;
+use planaria_control::cluster::detached;
+use planaria_control::scripts;
+use planaria_control::talk::Talk;
+use planaria_runs::audit::page;
+use planaria_runs::evidence::audit_run;
+use planaria_runs::failure::{Exit, Result};
+use planaria_runs::run_dir::find;
 
 /// Audits, prints, and says what to exit with.
-pub fn run(options: &cli::Audit, style: Style) -> Result<Option<Exit>> {
+pub fn run(options: &cli::Audit, talk: Talk) -> Result<Option<Exit>> {
     let folder = find(&options.run)?;
     scripts::refuse(&folder, "which examples it read, only the script knows", |path| {
         format!("`planaria logs {path}` prints all that it wrote")
     })?;
-    detached::refresh(&folder, style);
+    detached::refresh(&folder, talk);
     let audit = audit_run(&folder)?;
     if options.json {
         let text = serde_json::to_string_pretty(&audit).expect("an audit has string keys only");

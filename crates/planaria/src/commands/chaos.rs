@@ -5,19 +5,20 @@ use crate::chaos::grip::{Grip, Hold};
 use crate::chaos::plan::{Draw, Fault, Settings};
 use crate::chaos::processes::Family;
 use crate::cli;
-use crate::clock::{self, Stopwatch};
-use crate::cluster::console::{Console, News};
-use crate::cluster::control;
 use crate::commands::{print_on, status};
-use crate::failure::{Exit, Failure, Result, plain};
-use crate::progress::{Progress, Style};
-use crate::run_dir::history::{History, Standing};
-use crate::run_dir::lock::Holder;
-use crate::run_dir::{find, run_id};
-use crate::scripts;
-use crate::traces::number::{counted, duration, grouped};
+use planaria_control::cluster::console::{Console, News};
+use planaria_control::cluster::control;
+use planaria_control::cluster::detached;
+use planaria_control::scripts;
+use planaria_control::talk::{Progress, Talk};
 use planaria_protocol::event::{Pulse, What};
 use planaria_protocol::message::Agent;
+use planaria_runs::clock::{self, Stopwatch};
+use planaria_runs::failure::{Exit, Failure, Result, plain};
+use planaria_runs::history::{History, Standing};
+use planaria_runs::number::{counted, duration, grouped};
+use planaria_runs::run_dir::lock::Holder;
+use planaria_runs::run_dir::{find, run_id};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -40,7 +41,7 @@ const FAREWELL: f64 = 60.0;
 static ASKED: AtomicBool = AtomicBool::new(false);
 
 /// Breaks, prints, and says what to exit with.
-pub fn run(options: &cli::Chaos, style: Style) -> Result<Option<Exit>> {
+pub fn run(options: &cli::Chaos, talk: Talk) -> Result<Option<Exit>> {
     let folder = find(&options.run)?;
     scripts::refuse(&folder, "only runs of `planaria train` are broken on purpose", |path| {
         format!("kill one of its processes yourself; `planaria status {path}` tells where they are")
@@ -53,7 +54,7 @@ pub fn run(options: &cli::Chaos, style: Style) -> Result<Option<Exit>> {
     let mut storm = Storm::new(folder, settings, options.json);
     let said = storm.settings_text();
     storm.find_target()?;
-    Progress::new(style).note(&said);
+    Progress::new(talk).note(&said);
     storm.begin()?;
     storm.rage(options.lasts.map(|span| span.most.as_secs_f64()))?;
     storm.calm();
@@ -67,7 +68,7 @@ fn check(folder: &Path) -> Result<()> {
         return Err(Failure::user(format!("run `{path}` is not running"))
             .hint("start it with `planaria train`, and break it from another terminal"));
     }
-    let history = History::read(folder)?;
+    let history = detached::history(folder)?;
     if history.steps > 0 && history.workers == 0 {
         return Err(Failure::user(format!("run `{path}` is one process: it has no part to lose"))
             .hint("train with `--workers 3 --servers 1`"));
@@ -189,7 +190,7 @@ impl Storm {
         // Before anything is broken; events come every few steps only.
         let step = match status::pulse(&self.folder, STEP_PATIENCE) {
             Some(pulse) => pulse.step,
-            None => History::read(&self.folder)?.step,
+            None => detached::history(&self.folder)?.step,
         };
         (self.first_step, self.step) = (step, step);
         self.watch = Stopwatch::start();
@@ -357,7 +358,7 @@ impl Storm {
         {
             std::thread::park_timeout(LOOK_EVERY);
         }
-        let history = History::read(&self.folder)?;
+        let history = detached::history(&self.folder)?;
         self.step = self.last_step(&history);
         let steps = self.step.saturating_sub(self.first_step);
         if self.json {

@@ -5,15 +5,15 @@
 //! it. Never trains itself.
 
 use crate::commands::print;
-use crate::failure::{Context, Exit, Failure, Result};
 use crate::library::Planaria;
-use crate::progress::{Progress, Style, say};
-use crate::run_dir::{DEFAULT_RUNS, LOGS, run_id};
-use crate::screen;
-use crate::training::interrupt;
-use planaria_coordinator::journal;
+use crate::screen::{self, say};
+use crate::signals;
+use planaria_control::talk::{Progress, Talk};
 use planaria_fleet::local::OWN;
 use planaria_protocol::event::What;
+use planaria_protocol::journal;
+use planaria_runs::failure::{Context, Exit, Failure, Result};
+use planaria_runs::run_dir::{DEFAULT_RUNS, LOGS, run_id};
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
@@ -31,12 +31,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const FOLDER_BYTES_MAX: u64 = 64 << 10;
 
 /// Leaves a training behind, on this machine or on those of its pool, and says how to find it.
-pub fn run(training: Planaria, style: Style) -> Result<Option<Exit>> {
+pub fn run(training: Planaria, talk: Talk) -> Result<Option<Exit>> {
     // What is wrong with the recipe is told by whoever trains.
     if !training.source().is_ok_and(|source| source.recipe().pool.has_machines()) {
-        return here(style);
+        return here(talk);
     }
-    interrupt::listen(style);
+    signals::listen(talk);
     let folder = training.detach()?;
     let name = name(&folder);
     let text = format!(
@@ -44,12 +44,12 @@ pub fn run(training: Planaria, style: Style) -> Result<Option<Exit>> {
          ends it, and when it has ended either fetches it and gives its machines back",
         folder.display()
     );
-    Progress::new(style).note(&text);
+    Progress::new(talk).note(&text);
     print(&format!("{name}\n")).map(|()| None)
 }
 
 /// Leaves a training behind on this machine.
-fn here(style: Style) -> Result<Option<Exit>> {
+fn here(talk: Talk) -> Result<Option<Exit>> {
     let mut child = start()?;
     pass_signals_on(&child);
     let Some(folder) = folder(&mut child)? else {
@@ -70,7 +70,7 @@ fn here(style: Style) -> Result<Option<Exit>> {
         folder.display(),
         child.id()
     );
-    Progress::new(style).note(&text);
+    Progress::new(talk).note(&text);
     print(&format!("{name}\n")).map(|()| None)
 }
 

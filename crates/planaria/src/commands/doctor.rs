@@ -4,15 +4,15 @@ use crate::cli;
 use crate::commands::{print, runs_in};
 use crate::doctor::leaks::{self, Found, Left};
 use crate::doctor::{here, text, trial};
-use crate::failure::{Exit, Failure, Result, plain};
-use crate::progress::{Progress, Style, patiently};
-use crate::traces::number::counted;
+use planaria_control::talk::{Progress, Talk, patiently};
 use planaria_recipe::pool::Pool;
 use planaria_recipe::{JobSource, Recipe, Source, is_job};
+use planaria_runs::failure::{Exit, Failure, Result, plain};
+use planaria_runs::number::counted;
 use serde_json::json;
 
 /// Looks and prints; exit code 1 where something that was asked for does not work, or is left.
-pub fn run(options: &cli::Doctor, style: Style) -> Result<Option<Exit>> {
+pub fn run(options: &cli::Doctor, talk: Talk) -> Result<Option<Exit>> {
     let recipe = match &options.recipe {
         Some(path) if is_job(path, &options.sets) => {
             let source = JobSource::load(path, &options.sets).map_err(Failure::user)?;
@@ -25,8 +25,8 @@ pub fn run(options: &cli::Doctor, style: Style) -> Result<Option<Exit>> {
         None => None,
     };
     match options.leaks {
-        true => find_leaks(options, recipe.as_ref(), style),
-        false => examine(options, recipe.as_ref(), style),
+        true => find_leaks(options, recipe.as_ref(), talk),
+        false => examine(options, recipe.as_ref(), talk),
     }
 }
 
@@ -45,11 +45,11 @@ impl Asked {
     }
 }
 
-fn examine(options: &cli::Doctor, recipe: Option<&Asked>, style: Style) -> Result<Option<Exit>> {
-    let mut blocks = patiently(style, "looking at this machine", here::look);
+fn examine(options: &cli::Doctor, recipe: Option<&Asked>, talk: Talk) -> Result<Option<Exit>> {
+    let mut blocks = patiently(talk, "looking at this machine", here::look);
     let mut works = true;
     if let Some(recipe) = recipe {
-        let tried = patiently(style, "trying machines", || match recipe {
+        let tried = patiently(talk, "trying machines", || match recipe {
             Asked::Network(recipe) => trial::recipe(recipe),
             Asked::Script(source) => trial::job(source),
         })?;
@@ -63,16 +63,16 @@ fn examine(options: &cli::Doctor, recipe: Option<&Asked>, style: Style) -> Resul
     Ok((!works).then_some(Exit::Failed))
 }
 
-fn find_leaks(options: &cli::Doctor, recipe: Option<&Asked>, style: Style) -> Result<Option<Exit>> {
+fn find_leaks(options: &cli::Doctor, recipe: Option<&Asked>, talk: Talk) -> Result<Option<Exit>> {
     let dir = &options.dir;
     runs_in(dir)?;
     let pool = recipe.map(Asked::pool);
-    let mut found = patiently(style, "asking providers", || leaks::look(dir, pool))?;
+    let mut found = patiently(talk, "asking providers", || leaks::look(dir, pool))?;
     if !options.json {
         print(&plain(&listed(&found)))?;
     }
     if options.fix {
-        let mut progress = Progress::new(style);
+        let mut progress = Progress::new(talk);
         leaks::fix(&mut found, &mut |word| progress.note(word));
     }
     if options.json {

@@ -5,11 +5,11 @@
 
 use crate::cli;
 use crate::commands::{print, runs_in};
-use crate::failure::{Failure, Result};
-use crate::holdings::{self, Account, Holding};
-use crate::progress::{Progress, Style};
-use crate::run_dir::{DEFAULT_RUNS, find};
-use crate::traces::number::counted;
+use planaria_control::holdings::{self, Account, Holding};
+use planaria_control::talk::{Progress, Talk};
+use planaria_runs::failure::{Failure, Result};
+use planaria_runs::number::counted;
+use planaria_runs::run_dir::{DEFAULT_RUNS, find};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -29,8 +29,8 @@ struct Failed {
 }
 
 /// Gives back, and says what.
-pub fn run(options: &cli::Down, style: Style) -> Result<()> {
-    let mut progress = Progress::new(style);
+pub fn run(options: &cli::Down, talk: Talk) -> Result<()> {
+    let mut progress = Progress::new(talk);
     let folders = folders(options)?;
     let mut summary = Summary::default();
     for folder in &folders {
@@ -126,7 +126,7 @@ impl Summary {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::holdings::Kept;
+    use planaria_control::holdings::Kept;
 
     #[test]
     fn what_is_kept_is_told_with_reason_and_remedy() {

@@ -1,28 +1,28 @@
 //! `planaria evaluate`: scores a saved network on some data.
 
 use crate::cli::{self, Which};
-use crate::clock::Stopwatch;
 use crate::commands::print;
-use crate::failure::{Context, Failure, Result};
-use crate::library::size::threads;
-use crate::progress::{Progress, Style, patiently};
-use crate::run_dir::{find, run_id, shelf, unreadable};
-use crate::scripts;
-use crate::traces::number::{grouped, percent, short};
-use crate::traces::report::{Outcome, Report, positive, weight_values, weights_sha256};
-use crate::training::evaluation::{evaluate, failure};
+use planaria_control::scripts;
+use planaria_control::size::threads;
+use planaria_control::talk::{Progress, Talk, patiently};
+use planaria_control::training::evaluation::{evaluate, failure};
 use planaria_data::{Part, Role, Target, open_part, table};
 use planaria_learn::linear::Weights as LinearWeights;
 use planaria_learn::saved::{Description, read_tensors, read_wide};
 use planaria_learn::{Scores, Settings, Trainer, engines};
 use planaria_recipe::train::Optimizer;
+use planaria_runs::clock::Stopwatch;
+use planaria_runs::failure::{Context, Failure, Result};
+use planaria_runs::number::{grouped, percent, short};
+use planaria_runs::run_dir::{find, run_id, shelf, unreadable};
+use planaria_runs::traces::report::{Outcome, Report, positive, weight_values, weights_sha256};
 use planaria_worker::features::TableModel;
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::Path;
 
 /// Scores and prints.
-pub fn run(options: &cli::Evaluate, style: Style) -> Result<()> {
+pub fn run(options: &cli::Evaluate, talk: Talk) -> Result<()> {
     let folder = find(&options.run)?;
     scripts::refuse(&folder, "its model is in a form that only the script knows", |path| {
         format!("files that `script.outputs` names are in `{path}/outputs`")
@@ -30,7 +30,7 @@ pub fn run(options: &cli::Evaluate, style: Style) -> Result<()> {
     let description = describe(&folder)?;
     let threads = threads(options.threads, 0);
     let (mut trainer, sha256) = load(&folder, &description, options.checkpoint, threads)?;
-    let part = examples(options, &description, style)?;
+    let part = examples(options, &description, talk)?;
     let outputs = trainer.network().output().len();
     fits(&description, &part, &options.data, outputs)?;
     let clock = Stopwatch::start();
@@ -78,18 +78,18 @@ fn no_model(folder: &Path) -> String {
 }
 
 /// The examples to score: the test files of a folder, else those for training.
-fn examples(options: &cli::Evaluate, description: &Description, style: Style) -> Result<Part> {
+fn examples(options: &cli::Evaluate, description: &Description, talk: Talk) -> Result<Part> {
     if let Some(table) = &description.table {
         let TableModel { section, encoder } = TableModel::from_value(table)
             .map_err(|why| Failure::user(format!("`model.yaml`: {why}")))?;
         let path = Path::new(&options.data);
         let text = format!("reading {}", options.data);
         let open = || table::open_encoded(path, description.format, &section, &encoder);
-        return patiently(style, &text, open).map_err(failure);
+        return patiently(talk, &text, open).map_err(failure);
     }
     let open = |role| open_part(&options.data, description.format, role, description.seed);
     let text = format!("reading {}", options.data);
-    let opened = patiently(style, &text, || match open(Role::Test) {
+    let opened = patiently(talk, &text, || match open(Role::Test) {
         Err(planaria_data::Error::Missing { .. }) if Path::new(&options.data).is_dir() => {
             // Where neither is there, what is missing is the test files.
             open(Role::Train)
@@ -100,7 +100,7 @@ fn examples(options: &cli::Evaluate, description: &Description, style: Style) ->
     });
     let (part, training) = opened.map_err(failure)?;
     if training {
-        Progress::new(style)
+        Progress::new(talk)
             .note(&format!("`{}` has no test files; its training files are scored", options.data));
     }
     Ok(part)

@@ -7,13 +7,12 @@
 mod script;
 
 use crate::cli;
-use crate::cluster::detached::Away;
 use crate::commands::print_on;
-use crate::failure::{Context, Failure, Result, plain};
-use crate::progress::Style;
-use crate::run_dir::history::History;
-use crate::run_dir::lock::Holder;
-use crate::run_dir::{self, LOGS, find};
+use planaria_control::cluster::detached::{self, Away};
+use planaria_control::talk::Talk;
+use planaria_runs::failure::{Context, Failure, Result, plain};
+use planaria_runs::run_dir::lock::Holder;
+use planaria_runs::run_dir::{self, LOGS, find};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
@@ -30,7 +29,7 @@ const TIME: usize = 24;
 const READ_MAX: u64 = 64 << 20;
 
 /// Prints, and follows if asked to.
-pub fn run(options: &cli::Logs, style: Style) -> Result<()> {
+pub fn run(options: &cli::Logs, talk: Talk) -> Result<()> {
     let folder = find(&options.run)?;
     if run_dir::job(&folder).is_some() {
         return script::run(options, &folder);
@@ -38,10 +37,10 @@ pub fn run(options: &cli::Logs, style: Style) -> Result<()> {
     let mut away = Away::find(&folder)?;
     let mut logs = Logs::new(&folder, options.process.clone());
     // First the lock: what is logged before it is let go of is read after that.
-    let mut live = is_live(&folder, &mut away, style)?;
+    let mut live = is_live(&folder, &mut away, talk)?;
     let follow = options.follow && live;
     // A run that has only just been asked for will have logs, or say that it is one process.
-    if !follow || History::read(&folder)?.generation > 0 {
+    if !follow || detached::history(&folder)?.generation > 0 {
         logs.check()?;
     }
     let mut lines = logs.read(!follow)?;
@@ -54,15 +53,15 @@ pub fn run(options: &cli::Logs, style: Style) -> Result<()> {
             return Ok(());
         }
         std::thread::park_timeout(if away.is_some() { FETCH_EVERY } else { LOOK_EVERY });
-        live = is_live(&folder, &mut away, style)?;
+        live = is_live(&folder, &mut away, talk)?;
         lines = logs.read(!live)?;
     }
 }
 
 /// Whether a run lives; what is new of one that is left to machines is fetched.
-fn is_live(folder: &Path, away: &mut Option<Away>, style: Style) -> Result<bool> {
+fn is_live(folder: &Path, away: &mut Option<Away>, talk: Talk) -> Result<bool> {
     match away {
-        Some(away) => away.follow(style),
+        Some(away) => away.follow(talk),
         None => Ok(Holder::of(folder)?.is_live()),
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! A command checks its input, calls the library and prints. Shared here: stdout.
 
+pub mod agent;
 pub mod audit;
 pub mod chaos;
 pub mod detach;
@@ -13,41 +14,43 @@ pub mod plan;
 pub mod resume;
 pub mod run;
 pub mod runs;
+#[cfg(test)]
+pub(crate) mod samples;
 pub mod scale;
 pub mod schema;
 pub mod status;
 pub mod stop;
 pub mod train;
 
-use crate::agent;
 use crate::cli::{Cli, Command};
-use crate::clock::Stopwatch;
-use crate::failure::{Context, Exit, Failure, Result};
-use crate::library::program;
-use crate::progress::Style;
-use crate::run_dir::DEFAULT_RUNS;
-use crate::traces::number::counted;
+use crate::screen;
+use planaria_control::program;
+use planaria_runs::clock::Stopwatch;
+use planaria_runs::failure::{Context, Exit, Failure, Result};
+use planaria_runs::number::counted;
+use planaria_runs::run_dir::DEFAULT_RUNS;
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 
 /// Runs a command; its success may still be an exit code of its own.
 pub fn run(cli: Cli, process: Stopwatch) -> Result<Option<Exit>> {
+    program::is_of_build(crate::BUILD);
     program::has_agents();
-    let style = Style::of_stderr(cli.quiet);
+    let talk = screen::talk(cli.quiet);
     match cli.command {
-        Command::Train(options) => train::run(&options, style, process),
-        Command::Run(options) => run::run(&options, style, process),
-        Command::Resume(options) => resume::run(&options, style, process),
-        Command::Evaluate(options) => evaluate::run(&options, style).map(|()| None),
-        Command::Runs(options) => runs::run(&options, style).map(|()| None),
-        Command::Status(options) => status::run(&options, style).map(|()| None),
-        Command::Stop(options) => stop::run(&options, style).map(|()| None),
-        Command::Scale(options) => scale::run(&options, style).map(|()| None),
-        Command::Logs(options) => logs::run(&options, style).map(|()| None),
-        Command::Audit(options) => audit::run(&options, style),
-        Command::Chaos(options) => chaos::run(&options, style),
-        Command::Down(options) => down::run(&options, style).map(|()| None),
-        Command::Doctor(options) => doctor::run(&options, style),
+        Command::Train(options) => train::run(&options, talk, process),
+        Command::Run(options) => run::run(&options, talk, process),
+        Command::Resume(options) => resume::run(&options, talk, process),
+        Command::Evaluate(options) => evaluate::run(&options, talk).map(|()| None),
+        Command::Runs(options) => runs::run(&options, talk).map(|()| None),
+        Command::Status(options) => status::run(&options, talk).map(|()| None),
+        Command::Stop(options) => stop::run(&options, talk).map(|()| None),
+        Command::Scale(options) => scale::run(&options, talk).map(|()| None),
+        Command::Logs(options) => logs::run(&options, talk).map(|()| None),
+        Command::Audit(options) => audit::run(&options, talk),
+        Command::Chaos(options) => chaos::run(&options, talk),
+        Command::Down(options) => down::run(&options, talk).map(|()| None),
+        Command::Doctor(options) => doctor::run(&options, talk),
         Command::Plan(options) => plan::run(&options).map(|()| None),
         Command::Schema => schema::run().map(|()| None),
         Command::Agent(role) => agent::run(&role),

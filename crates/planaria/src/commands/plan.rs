@@ -8,14 +8,14 @@ mod script;
 
 use crate::cli;
 use crate::commands::print;
-use crate::failure::{Failure, Result};
-use crate::library::size::{cluster_size, memory_bytes, training_threads};
-use crate::library::survey::{check_output, data_facts, finding};
 use crate::library::{first_deal, processes};
-use crate::traces::number::{bytes, grouped};
+use planaria_control::size::{cluster_size, memory_bytes, training_threads};
+use planaria_control::survey::{check_output, data_facts, finding};
 use planaria_data::Facts;
 use planaria_protocol::launch::Size;
 use planaria_recipe::{Plan, Source, is_job};
+use planaria_runs::failure::{Failure, Result};
+use planaria_runs::number::{bytes, grouped};
 use planaria_worker::features;
 use serde_json::{Value, json};
 use std::fmt::Write;

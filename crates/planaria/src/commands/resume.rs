@@ -1,35 +1,36 @@
 //! `planaria resume`: goes on with a run from its last whole checkpoint.
 
 use crate::cli;
-use crate::clock::Stopwatch;
-use crate::cluster::{detached, kept};
 use crate::commands::{print, train};
-use crate::failure::{Context, Exit, Failure, Result};
-use crate::library::size::{cluster_size, memory_bytes, training_threads};
-use crate::library::survey::Survey;
 use crate::library::{self, processes};
-use crate::memory;
-use crate::progress::{Progress, Style};
-use crate::run_dir::{RunDir, find, unreadable};
-use crate::scripts;
-use crate::traces::number::grouped;
-use crate::traces::report::{Outcome, Report};
-use crate::training::identity::Identity;
-use crate::training::interrupt;
-use crate::training::run_loop::Job;
+use crate::signals;
+use planaria_control::cluster::{detached, kept};
+use planaria_control::memory;
+use planaria_control::scripts;
+use planaria_control::size::{cluster_size, memory_bytes, training_threads};
+use planaria_control::stopping;
+use planaria_control::survey::Survey;
+use planaria_control::talk::{Progress, Talk};
+use planaria_control::training::identity::Identity;
+use planaria_control::training::run_loop::Job;
 use planaria_protocol::checkpoint::{Checkpoint, Found, Unreadable};
 use planaria_recipe::{Plan, Source};
+use planaria_runs::clock::Stopwatch;
+use planaria_runs::failure::{Context, Exit, Failure, Result};
+use planaria_runs::number::grouped;
+use planaria_runs::run_dir::{RunDir, find, unreadable};
+use planaria_runs::traces::report::{Outcome, Report};
 
 /// Goes on, prints, and says what to exit with.
-pub fn run(options: &cli::Resume, style: Style, process: Stopwatch) -> Result<Option<Exit>> {
+pub fn run(options: &cli::Resume, talk: Talk, process: Stopwatch) -> Result<Option<Exit>> {
     let folder = find(&options.run)?;
     scripts::refuse(&folder, "where it could go on, only the script knows", |path| {
         format!("`{}` runs it once more", scripts::once_more(path))
     })?;
-    interrupt::listen(style);
+    signals::listen(talk);
     detached::take_over(&folder)?;
     let run = RunDir::open(&options.run)?;
-    let mut progress = Progress::new(style);
+    let mut progress = Progress::new(talk);
     if let Some(report) = finished(&run) {
         progress.note(&format!(
             "run {} has {} after {} steps; nothing is left to do",
@@ -45,7 +46,7 @@ pub fn run(options: &cli::Resume, style: Style, process: Stopwatch) -> Result<Op
     let mut survey = Survey::default();
     let name = path.display().to_string();
     let planned = Source::parse_and_plan(&name, recipe_text.as_bytes(), &[], |recipe| {
-        survey.open(recipe, style)
+        survey.open(recipe, talk)
     });
     let mut plan = match planned {
         Ok((_, plan)) => plan,
@@ -70,7 +71,7 @@ pub fn run(options: &cli::Resume, style: Style, process: Stopwatch) -> Result<Op
     if let Some(servers) = options.processes.servers {
         pool.servers = Some(servers.into());
     }
-    interrupt::begin(run.path());
+    stopping::begin(run.path(), false);
     let asked = options.processes.threads;
     let (threads, size) = (training_threads(asked, &plan), cluster_size(asked, &plan));
     // What a killed session has left is later than its last checkpoint.
@@ -87,9 +88,8 @@ pub fn run(options: &cli::Resume, style: Style, process: Stopwatch) -> Result<Op
         memory::check(memory_bytes(&plan, threads, size))?;
     }
     let program = library::program(size, None)?;
-    let job =
-        Job { plan, data, run, recipe_text, threads, style, process, program, machines: None };
-    train::conclude(library::train(job, size, found)?, options.json, style)
+    let job = Job { plan, data, run, recipe_text, threads, talk, process, program, machines: None };
+    train::conclude(library::train(job, size, found)?, options.json, talk)
 }
 
 /// Where the run goes on (nothing if it stopped before its first checkpoint), and that in words.

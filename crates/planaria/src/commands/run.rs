@@ -1,17 +1,17 @@
 //! `planaria run`: a user's own script on the machines of a pool.
 
 use crate::cli;
-use crate::clock::Stopwatch;
 use crate::commands::print;
-use crate::failure::{Exit, Failure, Result};
 use crate::library::script::Script;
-use crate::progress::{Progress, Style};
-use crate::scripts::run::Finished;
-use crate::training::interrupt;
+use crate::signals;
+use planaria_control::scripts::run::Finished;
+use planaria_control::talk::{Progress, Talk};
+use planaria_runs::clock::Stopwatch;
+use planaria_runs::failure::{Exit, Failure, Result};
 use serde_json::json;
 
 /// Runs, prints, and says what to exit with.
-pub fn run(options: &cli::Run, style: Style, process: Stopwatch) -> Result<Option<Exit>> {
+pub fn run(options: &cli::Run, talk: Talk, process: Stopwatch) -> Result<Option<Exit>> {
     let is_recipe = options.file.extension().is_some_and(|e| e == "yaml" || e == "yml");
     let mut script = match is_recipe {
         true if options.pool.is_some() => {
@@ -30,9 +30,9 @@ pub fn run(options: &cli::Run, style: Style, process: Stopwatch) -> Result<Optio
     for set in &options.sets {
         script = script.set_text(set);
     }
-    interrupt::listen(style);
-    let finished = script.talking(style, process).start()?;
-    conclude(finished, options.json, style)
+    signals::listen(talk);
+    let finished = script.talking(talk, process).start()?;
+    conclude(finished, options.json, talk)
 }
 
 /// What the options say, as keys of a recipe and their values.
@@ -78,7 +78,7 @@ fn roles(words: &[String]) -> Result<serde_json::Value> {
     Ok(roles.into())
 }
 
-fn conclude(finished: Finished, json: bool, style: Style) -> Result<Option<Exit>> {
+fn conclude(finished: Finished, json: bool, talk: Talk) -> Result<Option<Exit>> {
     let Finished { report, summary, failure, .. } = finished;
     if json {
         print(&report.to_json())?;
@@ -86,6 +86,6 @@ fn conclude(finished: Finished, json: bool, style: Style) -> Result<Option<Exit>
     if let Some(failure) = failure {
         return Err(failure);
     }
-    Progress::new(style).note(&summary);
+    Progress::new(talk).note(&summary);
     Ok((report.outcome == "interrupted").then_some(Exit::Interrupted))
 }

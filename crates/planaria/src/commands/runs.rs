@@ -1,23 +1,25 @@
 //! `planaria runs`: all runs of a folder, newest first.
 
 use crate::cli;
-use crate::clock;
-use crate::cluster::detached;
 use crate::commands::{ago, print, runs_in};
-use crate::failure::{Result, plain};
-use crate::progress::{Progress, Style};
-use crate::run_dir::DEFAULT_RUNS;
-use crate::run_dir::history::{self, History};
-use crate::traces::number::{grouped, loss, percent};
+use planaria_control::cluster::detached;
+use planaria_control::talk::{Progress, Talk};
+use planaria_runs::clock;
+use planaria_runs::failure::{Result, plain};
+use planaria_runs::history::History;
+use planaria_runs::number::{grouped, loss, percent};
+use planaria_runs::run_dir;
+use planaria_runs::run_dir::DEFAULT_RUNS;
 use std::path::Path;
 
 /// Lists and prints.
-pub fn run(options: &cli::Runs, style: Style) -> Result<()> {
+pub fn run(options: &cli::Runs, talk: Talk) -> Result<()> {
     let dir = &options.dir;
     let is_default = dir == Path::new(DEFAULT_RUNS);
-    let folders = if runs_in(dir)? { history::list(dir)? } else { Vec::new() };
-    folders.iter().for_each(|folder| detached::refresh(folder, style));
-    let runs = folders.iter().map(|folder| History::read(folder)).collect::<Result<Vec<_>>>()?;
+    let folders = if runs_in(dir)? { run_dir::list(dir)? } else { Vec::new() };
+    folders.iter().for_each(|folder| detached::refresh(folder, talk));
+    let runs =
+        folders.iter().map(|folder| detached::history(folder)).collect::<Result<Vec<_>>>()?;
     if options.json {
         let text = serde_json::to_string_pretty(&runs).expect("histories have string keys only");
         return print(&(text + "\n"));
@@ -27,7 +29,7 @@ pub fn run(options: &cli::Runs, style: Style) -> Result<()> {
             "no runs in `{}`; `planaria train RECIPE` and `planaria run` make one",
             dir.display()
         );
-        Progress::new(style).note(&text);
+        Progress::new(talk).note(&text);
         return Ok(());
     }
     // What is printed can be given to the other commands as it is.
@@ -90,7 +92,7 @@ fn row(name: &str, run: &History, now: f64) -> [String; 9] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run_dir::lock::Holder;
+    use planaria_runs::run_dir::lock::Holder;
 
     #[test]
     fn columns_are_lined_up() {

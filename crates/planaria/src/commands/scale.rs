@@ -1,22 +1,21 @@
 //! `planaria scale`: asks a live run to go on with more or fewer workers.
 
 use crate::cli;
-use crate::clock::Stopwatch;
-use crate::cluster::console::{Console, News};
-use crate::cluster::control;
-use crate::cluster::detached::Away;
 use crate::commands::print;
 use crate::commands::stop::not_running;
-use crate::failure::{Failure, Result};
-use crate::progress::{Progress, Style};
-use crate::run_dir::find;
-use crate::run_dir::history::History;
-use crate::run_dir::lock::Holder;
-use crate::scripts;
-use crate::traces::number::counted;
-use planaria_protocol::event::What;
+use planaria_control::cluster::control;
+use planaria_control::cluster::detached::{self, Away};
+use planaria_control::scale::{Scaled, ask};
+use planaria_control::scripts;
+use planaria_control::talk::{Progress, Talk};
 use planaria_recipe::Source;
 use planaria_recipe::train::Coded;
+use planaria_runs::clock::Stopwatch;
+use planaria_runs::failure::{Failure, Result};
+use planaria_runs::history::History;
+use planaria_runs::number::counted;
+use planaria_runs::run_dir::find;
+use planaria_runs::run_dir::lock::Holder;
 use serde_json::json;
 use std::path::Path;
 use std::time::Duration;
@@ -28,15 +27,8 @@ const BETWEEN: Duration = Duration::from_millis(100);
 /// Workers that can be asked for.
 const WORKERS_MAX: u32 = 1024;
 
-/// What came of it: workers before, and after.
-#[derive(Debug, PartialEq, Eq)]
-struct Scaled {
-    before: Option<u32>,
-    workers: u32,
-}
-
 /// Scales and says so.
-pub fn run(options: &cli::Scale, style: Style) -> Result<()> {
+pub fn run(options: &cli::Scale, talk: Talk) -> Result<()> {
     let workers = parse(&options.change)?;
     let folder = find(&options.run)?;
     scripts::refuse(&folder, "its processes are told how many they are when they begin", |path| {
@@ -44,12 +36,12 @@ pub fn run(options: &cli::Scale, style: Style) -> Result<()> {
         format!("stop it by `planaria stop {path} --wait`, then `{again} --workers {workers}`")
     })?;
     if let Some(mut away) = Away::find(&folder)? {
-        if !away.follow(style)? {
-            return Err(not_running(&History::read(&folder)?));
+        if !away.follow(talk)? {
+            return Err(not_running(&detached::history(&folder)?));
         }
         let json: &[&str] = if options.json { &["--json"] } else { &[] };
         let ran = away.ask(&[&["scale", "RUN", &options.change], json].concat())?;
-        Progress::new(style).note(String::from_utf8_lossy(&ran.stderr).trim());
+        Progress::new(talk).note(String::from_utf8_lossy(&ran.stderr).trim());
         return print(&String::from_utf8_lossy(&ran.stdout));
     }
     let code = code(&folder);
@@ -63,11 +55,11 @@ pub fn run(options: &cli::Scale, style: Style) -> Result<()> {
             json!({ "run": path.to_string(), "workers": scaled.workers, "before": scaled.before });
         return print(&format!("{document:#}\n"));
     }
-    Progress::new(style).note(&format!("run {path} {}", text(&scaled)));
+    Progress::new(talk).note(&format!("run {path} {}", text(&scaled)));
     if let Some(code) = code.filter(|code| (workers as usize) < code.threshold) {
         let needed = code.threshold;
         let note = format!("with fewer than {needed} its code is not enough: it waits for more");
-        Progress::new(style).note(&note);
+        Progress::new(talk).note(&note);
     }
     Ok(())
 }
@@ -128,16 +120,16 @@ fn scale(folder: &Path, workers: u32) -> Result<Scaled> {
     let path = folder.display();
     loop {
         if !Holder::of(folder)?.is_live() {
-            return Err(not_running(&History::read(folder)?));
+            return Err(not_running(&detached::history(folder)?));
         }
         let left = PATIENCE.saturating_sub(since.elapsed());
         match control::connect(folder) {
             Ok(Some(console)) => {
-                if let Some(scaled) = ask(&console, workers, &since)? {
+                if let Some(scaled) = ask(&console, workers, &since, PATIENCE)? {
                     return Ok(scaled);
                 }
             }
-            Ok(None) => alone(&History::read(folder)?, workers)?,
+            Ok(None) => alone(&detached::history(folder)?, workers)?,
             // It is about to begin or to end, or is being replaced.
             Err(_) => {}
         }
@@ -163,48 +155,10 @@ fn alone(history: &History, workers: u32) -> Result<()> {
     )))
 }
 
-/// Asks one coordinator; nothing if it goes away or says nothing.
-fn ask(console: &Console, workers: u32, since: &Stopwatch) -> Result<Option<Scaled>> {
-    let (mut before, mut is_asked) = (None, false);
-    loop {
-        let left = PATIENCE.saturating_sub(since.elapsed());
-        if left.is_zero() {
-            return Ok(None);
-        }
-        match console.next(left) {
-            News::Event(event) => match event.what {
-                What::Started(started) => before = Some(started.workers),
-                What::Scaled { workers: now } if is_asked && now == workers => {
-                    return Ok(Some(Scaled { before, workers }));
-                }
-                // It may also come from another who asks at the same time.
-                What::Scaled { workers: now } => before = Some(now),
-                What::Ended { .. } => {
-                    return Err(Failure::user("the run has just ended"));
-                }
-                _ => {}
-            },
-            // What has happened is told before where the run is: `before` is right.
-            News::Pulse(_) if !is_asked => {
-                if before == Some(workers) {
-                    return Ok(Some(Scaled { before, workers }));
-                }
-                console.scale(workers);
-                is_asked = true;
-            }
-            News::Pulse(_) | News::Pool(_) | News::Kill { .. } => {}
-            News::Nothing | News::Finish | News::Gone(_) => return Ok(None),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::console::Watching;
-    use crate::cluster::console::tests::fake;
-    use crate::failure::Exit;
-    use planaria_protocol::message::FromConsole;
+    use planaria_runs::failure::Exit;
 
     #[test]
     fn what_to_scale_is_read_or_refused() {
@@ -245,26 +199,6 @@ mod tests {
         ] {
             assert_eq!(text(&Scaled { before, workers }), expect);
         }
-    }
-
-    #[test]
-    fn a_coordinator_is_asked_once_and_its_answer_waited_for() {
-        let answer = |said: &FromConsole| match said {
-            FromConsole::Scale { workers } => Some(What::Scaled { workers: *workers }),
-            _ => None,
-        };
-        // That there were four once is no answer.
-        let events = [4, 3].map(|workers| What::Scaled { workers }).to_vec();
-        let (address, passport, _listening, heard) = fake(events, answer);
-        let join = || Console::join(&address, &passport, "b", Watching::default()).unwrap();
-        let since = Stopwatch::start();
-        let scaled = ask(&join(), 4, &since).unwrap();
-        assert_eq!(scaled, Some(Scaled { before: Some(3), workers: 4 }));
-        // Who has as many says so, and is not asked.
-        let scaled = ask(&join(), 3, &since).unwrap();
-        assert_eq!(scaled, Some(Scaled { before: Some(3), workers: 3 }));
-        let asked = heard.try_iter().filter(|said| matches!(said, FromConsole::Scale { .. }));
-        assert_eq!(asked.count(), 1);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `planaria schema`: the JSON Schema of recipes.
 
 use crate::commands::print;
-use crate::failure::Result;
+use planaria_runs::failure::Result;
 
 /// Prints it.
 pub fn run() -> Result<()> {

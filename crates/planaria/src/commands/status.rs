@@ -3,18 +3,21 @@
 mod script;
 
 use crate::cli;
-use crate::clock::{self, Stopwatch};
-use crate::cluster::console::News;
-use crate::cluster::{control, detached, kept};
 use crate::commands::{ago, print};
-use crate::failure::{Failure, Result, plain};
-use crate::picture::{self, Frame};
-use crate::progress::Style;
-use crate::run_dir::history::{self, History, Standing};
-use crate::run_dir::{DEFAULT_RUNS, find};
-use crate::screen::Room;
-use crate::traces::number::{counted, duration, grouped, loss, percent};
+use crate::picture;
+use crate::screen;
+use planaria_control::cluster::console::News;
+use planaria_control::cluster::{control, detached, kept};
+use planaria_control::talk::Room;
+use planaria_control::talk::Talk;
 use planaria_protocol::event::Pulse;
+use planaria_runs::clock::{self, Stopwatch};
+use planaria_runs::failure::{Failure, Result, plain};
+use planaria_runs::frame::Frame;
+use planaria_runs::history::{History, Standing};
+use planaria_runs::number::{counted, duration, grouped, loss, percent};
+use planaria_runs::run_dir;
+use planaria_runs::run_dir::{DEFAULT_RUNS, find};
 use serde_json::json;
 use std::fmt::Write;
 use std::path::Path;
@@ -24,11 +27,11 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Looks and prints.
-pub fn run(options: &cli::Status, style: Style) -> Result<()> {
+pub fn run(options: &cli::Status, talk: Talk) -> Result<()> {
     let folder = match &options.run {
         Some(run) => find(run)?,
         None => {
-            let newest = history::list(Path::new(DEFAULT_RUNS)).unwrap_or_default();
+            let newest = run_dir::list(Path::new(DEFAULT_RUNS)).unwrap_or_default();
             newest.into_iter().next().ok_or_else(|| {
                 Failure::user("there is no run in `runs`").hint(
                     "`planaria train RECIPE` and `planaria run` make one; or name a run's folder",
@@ -36,8 +39,8 @@ pub fn run(options: &cli::Status, style: Style) -> Result<()> {
             })?
         }
     };
-    detached::refresh(&folder, style);
-    let mut history = History::read(&folder)?;
+    detached::refresh(&folder, talk);
+    let mut history = detached::history(&folder)?;
     let pulse = match history.state {
         Standing::Running => pulse(&folder, PATIENCE),
         _ => None,
@@ -47,7 +50,7 @@ pub fn run(options: &cli::Status, style: Style) -> Result<()> {
         history.step = history.step.max(pulse.step);
     }
     if let (Some(story), false) = (&history.script, options.json) {
-        let columns = Room::of_stdout().columns;
+        let columns = screen::room_of_stdout().columns;
         return print(&script::text(&history, story, columns, clock::unix_seconds()));
     }
     let kept = kept_step(&history);
@@ -57,7 +60,7 @@ pub fn run(options: &cli::Status, style: Style) -> Result<()> {
         document["kept_step"] = json!(kept);
         return print(&format!("{document:#}\n"));
     }
-    let columns = Room::of_stdout().columns;
+    let columns = screen::room_of_stdout().columns;
     print(&text(&history, kept, pulse.as_deref(), columns, clock::unix_seconds()))
 }
 
@@ -244,10 +247,10 @@ fn next(run: &History, kept: Option<u64>, path: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run_dir::lock::Holder;
     use planaria_coordinator::decide::record::Record;
     use planaria_coordinator::record::RecordFile;
     use planaria_protocol::state::State;
+    use planaria_runs::run_dir::lock::Holder;
 
     fn run(state: Standing) -> History {
         let mut run =

@@ -1,25 +1,25 @@
 //! `planaria train`: a recipe to a trained network.
 
 use crate::cli;
-use crate::clock::Stopwatch;
 use crate::commands::{detach, print};
-use crate::failure::{Exit, Result};
 use crate::library::Planaria;
 use crate::library::scaling::{self, Studied, worker_counts};
-use crate::progress::{Progress, Style};
-use crate::traces::number::{counted, duration, grouped, percent, short};
-use crate::traces::report::{Outcome, Report};
-use crate::training::ending::Finished;
-use crate::training::interrupt;
+use crate::{screen, signals};
+use planaria_control::talk::{Progress, Style, Talk};
+use planaria_control::training::ending::Finished;
+use planaria_runs::clock::Stopwatch;
+use planaria_runs::failure::{Exit, Result};
+use planaria_runs::number::{counted, duration, grouped, percent, short};
+use planaria_runs::traces::report::{Outcome, Report};
 use std::path::Path;
 
 /// Trains, prints, and says what to exit with.
-pub fn run(options: &cli::Train, style: Style, process: Stopwatch) -> Result<Option<Exit>> {
+pub fn run(options: &cli::Train, talk: Talk, process: Stopwatch) -> Result<Option<Exit>> {
     // What nobody sees is not drawn.
-    let style = if options.detached && style == Style::Live { Style::Plain } else { style };
+    let talk = if options.detached && talk.style == Style::Live { screen::PLAIN } else { talk };
     let mut training = Planaria::from_recipe(&options.recipe.recipe)
         .sets(options.recipe.sets.iter().cloned())
-        .talking(style, process);
+        .talking(talk, process);
     let cli::Processes { workers, servers, threads } = options.processes;
     if let Some(workers) = workers {
         training = training.workers(workers.into());
@@ -31,22 +31,22 @@ pub fn run(options: &cli::Train, style: Style, process: Stopwatch) -> Result<Opt
         training = training.threads(threads);
     }
     if options.detach {
-        return detach::run(training, style);
+        return detach::run(training, talk);
     }
-    interrupt::listen(style);
+    signals::listen(talk);
     if options.detached {
         training = training.beginning(detach::settle);
     }
     match &options.scaling {
-        None => conclude(training.run()?, options.json, style),
-        Some(counts) => study(&training, &worker_counts(counts)?, options.json, style),
+        None => conclude(training.run()?, options.json, talk),
+        Some(counts) => study(&training, &worker_counts(counts)?, options.json, talk),
     }
 }
 
 /// Trains with each number of workers and prints what came of it.
-fn study(training: &Planaria, workers: &[u16], json: bool, style: Style) -> Result<Option<Exit>> {
-    let Studied { study, folder } = scaling::run(training, workers, style)?;
-    let mut progress = Progress::new(style);
+fn study(training: &Planaria, workers: &[u16], json: bool, talk: Talk) -> Result<Option<Exit>> {
+    let Studied { study, folder } = scaling::run(training, workers, talk)?;
+    let mut progress = Progress::new(talk);
     if json {
         print(&study.to_json())?;
     } else if !study.runs.is_empty() {
@@ -60,7 +60,7 @@ fn study(training: &Planaria, workers: &[u16], json: bool, style: Style) -> Resu
 }
 
 /// Prints how a session ended.
-pub(crate) fn conclude(finished: Finished, json: bool, style: Style) -> Result<Option<Exit>> {
+pub(crate) fn conclude(finished: Finished, json: bool, talk: Talk) -> Result<Option<Exit>> {
     let Finished { report, path, failure } = finished;
     if json {
         print(&report.to_json())?;
@@ -68,7 +68,7 @@ pub(crate) fn conclude(finished: Finished, json: bool, style: Style) -> Result<O
     if let Some(failure) = failure {
         return Err(failure);
     }
-    Progress::new(style).note(&summary(&report, &path));
+    Progress::new(talk).note(&summary(&report, &path));
     Ok(match (report.outcome, report.steps) {
         (Outcome::Interrupted, 0) => Some(Exit::Unsaved),
         (Outcome::Interrupted, _) => Some(Exit::Interrupted),

@@ -4,12 +4,12 @@
 //! nothing longer than some seconds.
 
 use super::{Block, Finding};
-use crate::agent::host::disk_free_bytes;
-use crate::memory;
-use crate::traces::number::{bytes, counted};
+use planaria_control::agents::host::disk_free_bytes;
+use planaria_control::memory;
 use planaria_fleet::finding::ask;
 use planaria_fleet::providers;
 use planaria_learn::engines;
+use planaria_runs::number::{bytes, counted};
 use std::path::PathBuf;
 
 /// Free space below which runs will soon fail.

@@ -4,14 +4,16 @@
 //! those that providers always look at. What belongs to a live run is no leak; nor is what a
 //! host is at work on, which may be for a run of another folder or user.
 
-use crate::failure::{Failure, Result};
-use crate::holdings::{self, Errand, Holding, Kept, errands};
-use crate::run_dir::history::{self, History, Standing};
-use crate::run_dir::lock::Holder;
-use crate::run_dir::run_id;
+use planaria_control::cluster::detached;
+use planaria_control::holdings::{self, Errand, Holding, Kept, errands};
 use planaria_fleet::provider::{self, Fault, Leak, Tag, is_name};
 use planaria_fleet::providers::{self, Purpose};
 use planaria_recipe::pool::{Pool, Provider};
+use planaria_runs::failure::{Failure, Result};
+use planaria_runs::history::Standing;
+use planaria_runs::run_dir;
+use planaria_runs::run_dir::lock::Holder;
+use planaria_runs::run_dir::run_id;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -63,7 +65,7 @@ enum Source {
 /// Looks everywhere: where the runs of a folder may have left something, and where a recipe's pool
 /// is besides.
 pub fn look(dir: &Path, besides: Option<&Pool>) -> Result<Found> {
-    let folders = if dir.is_dir() { history::list(dir)? } else { Vec::new() };
+    let folders = if dir.is_dir() { run_dir::list(dir)? } else { Vec::new() };
     let mut found = Found::default();
     let mut pools: Vec<Pool> = besides.into_iter().cloned().collect();
     // Runs that live, and machines of those that do not.
@@ -144,7 +146,7 @@ pub fn fix(found: &mut Found, tell: &mut dyn FnMut(&str)) {
 }
 
 fn of_run(holding: &Holding, run: String) -> Left {
-    let state = History::read(&holding.folder).map(|history| history.state);
+    let state = detached::history(&holding.folder).map(|history| history.state);
     let state = state.map_or("its events cannot be read", Standing::text);
     Left {
         what: format!("run {} ({state}) holds {}", holding.folder.display(), holding.names()),

@@ -127,7 +127,7 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scripts::layout::tests::job;
+    use crate::commands::samples::job;
 
     fn question(keys: &str, framework: Framework) -> Option<Question> {
         let ssh = "pool: {provider: ssh, hosts: [h1]}";

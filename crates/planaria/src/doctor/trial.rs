@@ -5,14 +5,11 @@
 
 use super::python::Question;
 use super::{Block, Finding, here};
-use crate::clock;
-use crate::cluster::pooling::failure;
-use crate::failure::{Context, Result};
-use crate::holdings::errands;
-use crate::library::program;
-use crate::progress::Style;
-use crate::scripts::prepare::Prepared;
-use crate::traces::number::{bytes, counted};
+use planaria_control::cluster::pooling::failure;
+use planaria_control::holdings::errands;
+use planaria_control::program;
+use planaria_control::scripts::prepare::Prepared;
+use planaria_control::talk::Talk;
 use planaria_fleet::host::remote::Remote;
 use planaria_fleet::host::words::Hello;
 use planaria_fleet::pool::raise::DISK_BYTES_MIN;
@@ -24,6 +21,9 @@ use planaria_recipe::pool::Pool;
 use planaria_recipe::script::Framework;
 use planaria_recipe::setup::Step;
 use planaria_recipe::{JobSource, Recipe};
+use planaria_runs::clock;
+use planaria_runs::failure::{Context, Result};
+use planaria_runs::number::{bytes, counted};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ pub fn recipe(recipe: &Recipe) -> Result<Block> {
 pub fn job(source: &JobSource) -> Result<Block> {
     let job = source.recipe();
     let mut findings = Vec::new();
-    let framework = match Prepared::new(source, Style::Quiet) {
+    let framework = match Prepared::new(source, Talk::QUIET) {
         Ok(prepared) => {
             let (framework, code) = (prepared.framework.as_str(), &prepared.code.parcel);
             let files = counted(code.files() as u64, "file");

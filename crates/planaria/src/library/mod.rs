@@ -7,38 +7,35 @@
 //! # Layout
 //! - [`layers`]: layers in a few words
 //! - [`scaling`]: the same training with more and more workers
-//! - `survey`: the recipe's data; `size`: processes and threads; `program`: what agents are
 
 pub mod layers;
-pub(crate) mod program;
 pub mod scaling;
 pub mod script;
-pub(crate) mod size;
-pub(crate) mod survey;
 
-use crate::clock::{self, Stopwatch};
-use crate::cluster;
-use crate::cluster::detached::{self, Machines};
-use crate::cluster::{control, kept};
-use crate::failure::{Failure, Result};
 use crate::library::script::Script;
-use crate::memory;
-use crate::progress::{Progress, Style};
-use crate::run_dir::RunDir;
-use crate::traces::number::{counted, grouped};
-use crate::traces::report::Report;
-use crate::training::ending::Finished;
-use crate::training::interrupt;
-use crate::training::run_loop::{Job, Session};
+use crate::screen;
+use planaria_control::cluster;
+use planaria_control::cluster::detached::{self, Machines};
+use planaria_control::cluster::{control, kept};
+use planaria_control::size::{cluster_size, memory_bytes, training_threads};
+use planaria_control::stopping;
+use planaria_control::survey::{Survey, check_output};
+use planaria_control::talk::{Progress, Talk};
+use planaria_control::training::ending::Finished;
+use planaria_control::training::run_loop::{Job, Session};
+use planaria_control::{memory, program};
 use planaria_protocol::checkpoint::{Checkpoint, Found};
 use planaria_protocol::launch::Size;
 use planaria_recipe::pool::Workers;
 use planaria_recipe::train::{Optimizer, Schedule};
 use planaria_recipe::{Diagnostics, Layer, Plan, Source, to_yaml};
+use planaria_runs::clock::{self, Stopwatch};
+use planaria_runs::failure::{Failure, Result};
+use planaria_runs::number::{counted, grouped};
+use planaria_runs::run_dir::RunDir;
+use planaria_runs::traces::report::Report;
 use serde::Serialize;
-use size::{cluster_size, memory_bytes, training_threads};
 use std::path::{Path, PathBuf};
-use survey::{Survey, check_output};
 
 /// A training to be: a recipe, and how it is to be run.
 ///
@@ -90,7 +87,7 @@ pub struct Planaria {
     threads: Option<u16>,
     program: Option<PathBuf>,
     folder: Option<PathBuf>,
-    style: Style,
+    talk: Talk,
     process: Stopwatch,
     begin: Option<Begin>,
     machines: Option<Machines>,
@@ -123,6 +120,7 @@ impl Planaria {
     }
 
     fn from(base: Base) -> Self {
+        program::is_of_build(crate::BUILD);
         Self {
             base,
             sets: Vec::new(),
@@ -130,7 +128,7 @@ impl Planaria {
             threads: None,
             program: None,
             folder: None,
-            style: Style::of_stderr(false),
+            talk: screen::talk(false),
             process: Stopwatch::start(),
             begin: None,
             machines: None,
@@ -215,7 +213,7 @@ impl Planaria {
 
     /// Whether nothing is said on stderr.
     pub fn quiet(mut self, quiet: bool) -> Self {
-        self.style = Style::of_stderr(quiet);
+        self.talk = screen::talk(quiet);
         self
     }
 
@@ -242,8 +240,8 @@ impl Planaria {
     }
 
     /// How it talks, and when its process began.
-    pub(crate) fn talking(mut self, style: Style, process: Stopwatch) -> Self {
-        (self.style, self.process) = (style, process);
+    pub(crate) fn talking(mut self, talk: Talk, process: Stopwatch) -> Self {
+        (self.talk, self.process) = (talk, process);
         self
     }
 
@@ -310,7 +308,7 @@ impl Planaria {
     /// Checks everything, and makes the run's folder.
     fn job(self) -> Result<(Job, Option<Size>)> {
         let mut survey = Survey::default();
-        let open = |recipe: &_| survey.open(recipe, self.style);
+        let open = |recipe: &_| survey.open(recipe, self.talk);
         let sets = self.all_sets();
         let planned = match &self.base {
             Base::File(path) => Source::load_and_plan(path, &sets, open),
@@ -322,7 +320,8 @@ impl Planaria {
         };
         let data = survey.data.expect("a plan is made from opened data");
         check_output(&source)?;
-        crate::source::check(&plan.recipe, plan.input, &data).map_err(crate::agent::failure)?;
+        planaria_control::source::check(&plan.recipe, plan.input, &data)
+            .map_err(planaria_control::agents::failure)?;
         let threads = training_threads(self.threads, &plan);
         let size = cluster_size(self.threads, &plan);
         if !plan.recipe.pool.has_machines() {
@@ -338,7 +337,7 @@ impl Planaria {
             }
         };
         run.write("recipe.yaml", recipe_text.as_bytes())?;
-        interrupt::begin(run.path());
+        stopping::begin(run.path(), false);
         if let Some(begin) = self.begin {
             begin(run.path())?;
         }
@@ -349,9 +348,9 @@ impl Planaria {
             grouped(data.train.len()),
             grouped(plan.parameters)
         );
-        Progress::new(self.style).note(&text);
-        let (style, process, machines) = (self.style, self.process, self.machines);
-        Ok((Job { plan, data, run, recipe_text, threads, style, process, program, machines }, size))
+        Progress::new(self.talk).note(&text);
+        let (talk, process, machines) = (self.talk, self.process, self.machines);
+        Ok((Job { plan, data, run, recipe_text, threads, talk, process, program, machines }, size))
     }
 
     fn put(self, key: &str, value: &(impl Serialize + ?Sized)) -> Self {

@@ -3,15 +3,15 @@
 //! Owns the order of the runs and the folder they share. Each is an ordinary run. Never computes a
 //! figure; [`Study`] does.
 
-use crate::clock;
-use crate::failure::{Failure, Result};
 use crate::library::Planaria;
-use crate::progress::{Progress, Style};
-use crate::run_dir::{plain_name, write};
-use crate::traces::number::counted;
-use crate::traces::report::Outcome;
-use crate::traces::scaling::Study;
-use crate::training::interrupt;
+use planaria_control::stopping;
+use planaria_control::talk::{Progress, Talk};
+use planaria_runs::clock;
+use planaria_runs::failure::{Failure, Result};
+use planaria_runs::number::counted;
+use planaria_runs::run_dir::{plain_name, write};
+use planaria_runs::traces::report::Outcome;
+use planaria_runs::traces::scaling::Study;
 use std::path::{Path, PathBuf};
 
 /// A study that was done, as far as it came.
@@ -25,7 +25,7 @@ pub struct Studied {
 
 /// Trains once for each number of workers; one worker is this process unless servers are asked
 /// for. Ends after the run under way when a stop is asked for.
-pub fn run(training: &Planaria, workers: &[u16], style: Style) -> Result<Studied> {
+pub fn run(training: &Planaria, workers: &[u16], talk: Talk) -> Result<Studied> {
     let source = training.source()?;
     let recipe = source.recipe();
     // Servers that are asked for are used with one worker too.
@@ -35,7 +35,7 @@ pub fn run(training: &Planaria, workers: &[u16], style: Style) -> Result<Studied
     let folder = Path::new(&recipe.output.dir).join(name);
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut study = Study::new(&recipe.name, clock::iso8601(now), cores);
-    let mut progress = Progress::new(style);
+    let mut progress = Progress::new(talk);
     for (i, &n) in workers.iter().enumerate() {
         let of = workers.len();
         let name = counted(n.into(), "worker");
@@ -53,7 +53,7 @@ pub fn run(training: &Planaria, workers: &[u16], style: Style) -> Result<Studied
         }
         study.complete = study.runs.len() == workers.len();
         keep(&folder, &study)?;
-        if interrupt::asked() {
+        if stopping::asked() {
             break;
         }
     }
@@ -89,7 +89,7 @@ mod tests {
         assert_eq!(worker_counts("1, 2,4").unwrap(), [1, 2, 4]);
         for wrong in ["", "0", "1,,2", "two", "1,1", "5000", "-1"] {
             let refused = worker_counts(wrong).unwrap_err();
-            assert_eq!(refused.exit, crate::failure::Exit::User, "{wrong}");
+            assert_eq!(refused.exit, planaria_runs::failure::Exit::User, "{wrong}");
         }
     }
 }

@@ -7,13 +7,15 @@
 //! # Ok::<(), planaria::failure::Failure>(())
 //! ```
 
-use crate::clock::Stopwatch;
-use crate::failure::{Failure, Result};
-use crate::progress::Style;
-use crate::run_dir::plain_name;
-use crate::scripts::report::Report;
-use crate::scripts::run::{self, Asked, Finished};
+use crate::screen;
+use planaria_control::program;
+use planaria_control::scripts::report::Report;
+use planaria_control::scripts::run::{self, Asked, Finished};
+use planaria_control::talk::Talk;
 use planaria_recipe::JobSource;
+use planaria_runs::clock::Stopwatch;
+use planaria_runs::failure::{Failure, Result};
+use planaria_runs::run_dir::plain_name;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -24,7 +26,7 @@ pub struct Script {
     /// The recipe, or the one whose pool is used.
     recipe: Option<PathBuf>,
     sets: Vec<String>,
-    style: Style,
+    talk: Talk,
     process: Option<Stopwatch>,
     program: Option<PathBuf>,
 }
@@ -32,12 +34,13 @@ pub struct Script {
 impl Script {
     /// A script, relative to the current directory.
     pub fn new(file: impl AsRef<Path>) -> Self {
+        program::is_of_build(crate::BUILD);
         let file = file.as_ref();
         let name = file.file_stem().map_or_else(|| "script".into(), |name| name.to_string_lossy());
         let script = Self {
             recipe: None,
             sets: Vec::new(),
-            style: Style::Quiet,
+            talk: Talk::QUIET,
             process: None,
             program: None,
         };
@@ -46,8 +49,9 @@ impl Script {
 
     /// A recipe with a `script`.
     pub fn from_recipe(path: impl Into<PathBuf>) -> Self {
-        let (recipe, sets, style) = (Some(path.into()), Vec::new(), Style::Quiet);
-        Self { recipe, sets, style, process: None, program: None }
+        program::is_of_build(crate::BUILD);
+        let (recipe, sets, talk) = (Some(path.into()), Vec::new(), Talk::QUIET);
+        Self { recipe, sets, talk, process: None, program: None }
     }
 
     /// Worker processes.
@@ -95,7 +99,7 @@ impl Script {
 
     /// Whether nothing is said on stderr; so when left out.
     pub fn quiet(mut self, quiet: bool) -> Self {
-        self.style = if quiet { Style::Quiet } else { Style::of_stderr(false) };
+        self.talk = screen::talk(quiet);
         self
     }
 
@@ -116,8 +120,8 @@ impl Script {
         self
     }
 
-    pub(crate) fn talking(mut self, style: Style, process: Stopwatch) -> Self {
-        (self.style, self.process) = (style, Some(process));
+    pub(crate) fn talking(mut self, talk: Talk, process: Stopwatch) -> Self {
+        (self.talk, self.process) = (talk, Some(process));
         self
     }
 
@@ -136,7 +140,7 @@ impl Script {
         let source = self.source()?;
         run::run(&Asked {
             source: &source,
-            style: self.style,
+            talk: self.talk,
             process: self.process.unwrap_or_else(Stopwatch::start),
             program: self.program.as_deref(),
         })

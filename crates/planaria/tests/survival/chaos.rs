@@ -2,8 +2,8 @@
 
 use crate::binary::{Place, talk};
 use planaria::run_dir::RunDir;
-use planaria_coordinator::journal::{self, Journal};
 use planaria_protocol::event::{Started, What};
+use planaria_protocol::journal::{self, Journal};
 use serde_json::Value;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Output, Stdio};

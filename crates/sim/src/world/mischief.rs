@@ -1,6 +1,6 @@
 //! What faults do to processes and links.
 
-use super::{Event, FATE, World};
+use super::{Event, FATE, Timer, World};
 use crate::net::{Hole, Link, LinkId, Mishap, Pid};
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ impl World<'_> {
 
     /// Lets a process end after it has done so many more things that others see.
     pub fn light(&mut self, pid: Pid, fuse: u32) {
-        self.fuses.insert(pid, fuse);
+        self.fuse(pid).light(fuse);
     }
 
     /// Suspends a process for a while.
@@ -42,7 +42,11 @@ impl World<'_> {
         if !std::mem::replace(&mut process.paused, false) {
             return;
         }
-        for event in std::mem::take(&mut process.backlog) {
+        // What has come is read before it is noticed that nothing had come for long.
+        let is_silence = |event: &Event| matches!(event, Event::Timer(Timer::Silent(_)));
+        let (silences, others): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut process.backlog).into_iter().partition(is_silence);
+        for event in others.into_iter().chain(silences) {
             self.happen(pid, event);
         }
     }

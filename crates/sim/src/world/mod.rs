@@ -11,6 +11,7 @@ use crate::coordinator::Coordinator;
 use crate::disk::Disk;
 use crate::faults::{self, Plan};
 use crate::foreground::Foreground;
+use crate::fuse::{self, Fuse};
 use crate::lab::Bench;
 use crate::net::{Hole, Link, LinkId, Msg, Pid};
 use crate::server::Server;
@@ -97,6 +98,10 @@ pub enum Timer {
     ManifestTold,
     /// Whoever has connected must have joined.
     JoinBy(LinkId),
+    /// A worker whose link this is may follow.
+    Follow(LinkId),
+    /// A link must have been heard on.
+    Silent(LinkId),
 }
 
 /// What a process does.
@@ -120,6 +125,7 @@ pub struct Process {
     pub paused: bool,
     /// How many times slower than usual it computes.
     pub slow: u32,
+    fuse: Fuse,
     backlog: Vec<Event>,
     body: Option<Body>,
 }
@@ -158,7 +164,6 @@ pub struct World<'a> {
     processes: BTreeMap<Pid, Process>,
     links: Vec<Link>,
     holes: BTreeMap<Pid, Hole>,
-    fuses: BTreeMap<Pid, u32>,
     queue: BTreeMap<(Duration, u64, u64), (Pid, Event)>,
     serial: u64,
     pids: Pid,
@@ -185,7 +190,6 @@ impl<'a> World<'a> {
             processes: BTreeMap::new(),
             links: Vec::new(),
             holes: BTreeMap::new(),
-            fuses: BTreeMap::new(),
             queue: BTreeMap::new(),
             serial: 0,
             pids: 100,
@@ -263,6 +267,9 @@ impl<'a> World<'a> {
                 }
                 match held.take(end, number, &msg) {
                     Ok(()) => {
+                        if let Some((_, heard)) = &mut held.silence[end] {
+                            *heard = self.now;
+                        }
                         held.joined |= matches!(msg, Msg::Join(_));
                         Some(Event::Frame(link, number, msg))
                     }
@@ -285,9 +292,25 @@ impl<'a> World<'a> {
                 }
                 None
             }
+            Event::Timer(Timer::Silent(link)) => self.silent(pid, link),
             Event::Dialing(dial, generation) => self.dialing(pid, dial, generation),
             other => Some(other),
         }
+    }
+
+    /// Ends a link on which nothing was heard for too long.
+    fn silent(&mut self, pid: Pid, link: LinkId) -> Option<Event> {
+        let held = &self.links[link];
+        let end = held.end(pid);
+        let (silence, heard) = held.silence[end].filter(|_| !held.closed[end])?;
+        let due = heard + silence;
+        if self.now < due {
+            self.schedule(due, pid, Event::Timer(Timer::Silent(link)));
+            return None;
+        }
+        self.say(pid, || format!("ends link {link}: it is silent"));
+        self.close(pid, link);
+        Some(Event::Fin(link))
     }
 
     fn dialing(&mut self, pid: Pid, dial: Dial, generation: Option<u64>) -> Option<Event> {
@@ -325,11 +348,14 @@ impl<'a> World<'a> {
             return;
         };
         self.say(pid, || format!("{event:?}"));
-        match &mut body {
+        let done = fuse::watch(|| match &mut body {
             Body::Coordinator(coordinator) => coordinator.take(self, pid, event),
             Body::Server(server) => server.take(self, pid, event),
             Body::Worker(worker) => worker.take(self, pid, event),
             Body::Foreground(foreground) => foreground.take(self, event),
+        });
+        if let Err(ending) = done {
+            self.end(pid, ending);
         }
         if let Some(process) = self.processes.get_mut(&pid) {
             process.body = Some(body);
@@ -349,8 +375,8 @@ impl<'a> World<'a> {
                 self.note(|| "HEALED".into());
                 self.healed = true;
                 self.holes.clear();
-                self.fuses.clear();
                 self.disk.mend();
+                self.processes.values().for_each(|process| process.fuse.put_out());
                 for pid in self.processes.keys().copied().collect::<Vec<_>>() {
                     self.hurry(pid);
                     self.wake(pid);
@@ -401,13 +427,16 @@ impl<'a> World<'a> {
 
     /// Sends a frame; false if the link has ended as far as this end knows.
     pub fn send(&mut self, pid: Pid, link: LinkId, msg: Msg) -> bool {
-        if !self.may(pid) {
+        self.act(pid);
+        self.deliver(pid, link, msg)
+    }
+
+    /// Sends a frame that the process's fuse has counted already.
+    pub fn deliver(&mut self, pid: Pid, link: LinkId, msg: Msg) -> bool {
+        if !self.lives(pid) || !self.is_open(pid, link) {
             return false;
         }
         let end = self.links[link].end(pid);
-        if self.links[link].closed[end] {
-            return false;
-        }
         let to = self.links[link].ends[1 - end];
         let holes = self.holes_between(pid, to);
         let flights = self.links[link].send(end, msg, self.now, &holes, &mut self.coin);
@@ -446,27 +475,26 @@ impl<'a> World<'a> {
         self.links[link].generation
     }
 
-    /// Whether a process may do one more thing that others see: its time may have come.
-    pub fn may(&mut self, pid: Pid) -> bool {
-        if !self.processes.contains_key(&pid) {
-            return false;
-        }
-        match self.fuses.get_mut(&pid) {
-            None => true,
-            Some(0) => {
-                self.kill(pid);
-                false
-            }
-            Some(left) => {
-                *left -= 1;
-                true
-            }
-        }
+    /// Whether a link has not ended, as far as a process knows.
+    pub fn is_open(&self, pid: Pid, link: LinkId) -> bool {
+        self.links.get(link).is_some_and(|held| !held.closed[held.end(pid)])
     }
 
-    /// How many more things a process may do that others see.
-    pub fn fuse(&self, pid: Pid) -> Option<u32> {
-        self.fuses.get(&pid).copied()
+    /// A link on which a process hears nothing for so long has ended.
+    pub fn expect(&mut self, pid: Pid, link: LinkId, silence: Duration) {
+        let end = self.links[link].end(pid);
+        self.links[link].silence[end] = Some((silence, self.now));
+        self.timer(pid, silence, Timer::Silent(link));
+    }
+
+    /// A process does one more thing that others see, or ends here: its time may have come.
+    pub fn act(&mut self, pid: Pid) {
+        self.fuse(pid).burn();
+    }
+
+    /// What a process ends by.
+    pub fn fuse(&self, pid: Pid) -> Fuse {
+        self.processes.get(&pid).map(|process| process.fuse.clone()).unwrap_or_default()
     }
 
     /// Whether a process lives.
@@ -501,8 +529,8 @@ impl<'a> World<'a> {
 
     fn put(&mut self, pid: Pid, agent: Agent, generation: u64, body: Body) {
         let (listens, paused) = (false, false);
-        let (slow, backlog, body) = (1, Vec::new(), Some(body));
-        let process = Process { agent, generation, listens, paused, slow, backlog, body };
+        let (slow, fuse, backlog, body) = (1, Fuse::default(), Vec::new(), Some(body));
+        let process = Process { agent, generation, listens, paused, slow, fuse, backlog, body };
         self.processes.insert(pid, process);
     }
 
@@ -518,7 +546,6 @@ impl<'a> World<'a> {
         if process.agent == Agent::Coordinator {
             self.verdict.coordinator_lost();
         }
-        self.fuses.remove(&pid);
         self.holes.remove(&pid);
         for link in 0..self.links.len() {
             if self.links[link].has(pid) {

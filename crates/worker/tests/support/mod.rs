@@ -201,7 +201,7 @@ impl World {
         let (launch, log) = (self.launch.clone(), self.log.clone());
         let work = move || {
             let log = Arc::new(move |line: &str| log.lock().unwrap().push(line.to_owned()));
-            planaria_worker::run::run(&launch, 4, &TestClock::new(1), log)
+            planaria_worker::methods::run(&launch, 4, &TestClock::new(1), log)
         };
         self.worker = Some(std::thread::spawn(work));
     }

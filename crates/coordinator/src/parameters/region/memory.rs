@@ -26,6 +26,18 @@ pub struct Memory {
     pub(super) path: Option<PathBuf>,
     /// Server and number, where they outlive the process without a file.
     pub(super) shared: Option<(u32, u64)>,
+    /// Told before every write, where a simulation wants to know.
+    pub(super) watch: Option<Watch>,
+}
+
+/// Called before every write that another process may find.
+#[derive(Clone)]
+pub struct Watch(pub(super) Arc<dyn Fn() + Send + Sync>);
+
+impl std::fmt::Debug for Watch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Watch")
+    }
 }
 
 // SAFETY: the bytes are reached through pieces, each of which has its own alone, and atomics.
@@ -40,7 +52,7 @@ impl Memory {
         if bytes >= HUGE_BYTES {
             prefer_huge_pages(start, bytes);
         }
-        Ok(Self { start, bytes, path: None, shared: None })
+        Ok(Self { start, bytes, path: None, shared: None, watch: None })
     }
 
     /// A new file's. All of it is allocated: a full disk shows here, and not as a fault later.
@@ -53,7 +65,20 @@ impl Memory {
                 // The error in hand matters more than one from cleaning up.
                 let _ = std::fs::remove_file(path);
             });
-        Ok(Self { start: mapped?, bytes, path: Some(path.to_path_buf()), shared: None })
+        Ok(Self {
+            start: mapped?,
+            bytes,
+            path: Some(path.to_path_buf()),
+            shared: None,
+            watch: None,
+        })
+    }
+
+    /// Something is about to be written.
+    pub(super) fn touch(&self) {
+        if let Some(Watch(watch)) = &self.watch {
+            watch();
+        }
     }
 
     /// Length.
@@ -237,12 +262,14 @@ impl Piece {
 
     /// The values after so many steps, to be written.
     pub fn after_mut(&mut self, step: u64) -> SlotMut<'_> {
+        self.memory.touch();
         // SAFETY: the piece has these values alone, and is borrowed mutably.
         unsafe { slot_mut(&self.memory, &self.run, (step % 2) as usize) }
     }
 
     /// Notes the sum of a block of the values after so many steps: they are what they should be.
     pub fn seal_block(&mut self, step: u64, block: usize) {
+        self.memory.touch();
         let range = block * BLOCK..((block + 1) * BLOCK).min(self.run.len);
         let sum = self.after(step).sum(range, step);
         let at = self.run.sum((step % 2) as usize, block);
@@ -262,6 +289,7 @@ impl Piece {
 
     /// The values before and after a step.
     pub fn step(&mut self, step: u64) -> (Slot<'_>, SlotMut<'_>) {
+        self.memory.touch();
         let (before, after) = ((step % 2) as usize, ((step + 1) % 2) as usize);
         // SAFETY: as above; the two slots are apart.
         unsafe { (slot(&self.memory, &self.run, before), slot_mut(&self.memory, &self.run, after)) }
@@ -312,6 +340,7 @@ impl Third {
 
     /// Its values, and the state, to be written.
     pub fn values_mut(&mut self) -> (SlotMut<'_>, &mut [f32]) {
+        self.memory.touch();
         // SAFETY: it has these values alone, and is borrowed mutably; the two are apart.
         unsafe {
             let state = slot_mut(&self.memory, &self.state, THIRD);

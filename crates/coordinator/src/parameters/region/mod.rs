@@ -13,6 +13,7 @@ mod layout;
 mod memory;
 mod old;
 
+use memory::Watch;
 pub use memory::{Piece, Slot, SlotMut, Third};
 
 use super::Log;
@@ -67,11 +68,20 @@ pub enum Backing {
 
 /// Files that are none: memory shared by whoever has a clone.
 #[derive(Debug, Clone, Default)]
-pub struct Shared(Arc<Mutex<Vec<Arc<Memory>>>>);
+pub struct Shared {
+    all: Arc<Mutex<Vec<Arc<Memory>>>>,
+    watch: Option<Watch>,
+}
 
 impl Shared {
+    /// The same memory for a process that is watched: the call comes before every write that
+    /// another process may find, and may end the process by unwinding.
+    pub fn watched(&self, watch: impl Fn() + Send + Sync + 'static) -> Self {
+        Self { all: self.all.clone(), watch: Some(Watch(Arc::new(watch))) }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Vec<Arc<Memory>>> {
-        self.0.lock().expect("no thread panics with the list")
+        self.all.lock().expect("no thread panics with the list")
     }
 }
 
@@ -315,7 +325,12 @@ fn compare(
 fn blank(place: &Place, shape: &Shape, log: &Log) -> io::Result<Memory> {
     let bytes = Layout::new(shape).bytes;
     let mut memory = match &place.backing {
-        Backing::Memory | Backing::Shared(_) => Memory::private(bytes)?,
+        Backing::Memory => Memory::private(bytes)?,
+        Backing::Shared(shared) => {
+            let mut memory = Memory::private(bytes)?;
+            memory.watch = shared.watch.clone();
+            memory
+        }
         Backing::Folder(folder) => match file(folder, place, bytes) {
             Ok(memory) => memory,
             Err(error) => {
@@ -409,6 +424,7 @@ impl Marks {
 
 /// Sets a mark, or takes it away.
 fn set(memory: &Memory, at: usize, step: Option<u64>) {
+    memory.touch();
     memory.mark(at).store(step.map_or(0, |s| s + 1), Ordering::Release);
     // What follows must not come before it, not even by the compiler's hand.
     fence(Ordering::SeqCst);

@@ -5,16 +5,16 @@
 
 use super::{LOOK_EVERY, Log, Logs};
 use crate::cli;
-use crate::clock::Stopwatch;
 use crate::commands::print_on;
-use crate::failure::{Context, Failure, Result, plain};
-use crate::paint::{bare, width};
-use crate::run_dir::LOGS;
-use crate::run_dir::history::History;
-use crate::run_dir::lock::Holder;
-use crate::scripts::lines::Lines;
-use crate::scripts::show::{Name, said};
-use crate::scripts::story::title;
+use planaria_control::cluster::detached;
+use planaria_control::scripts::lines::Lines;
+use planaria_control::scripts::show::{Name, said};
+use planaria_runs::clock::Stopwatch;
+use planaria_runs::failure::{Context, Failure, Result, plain};
+use planaria_runs::paint::{bare, width};
+use planaria_runs::run_dir::LOGS;
+use planaria_runs::run_dir::lock::Holder;
+use planaria_runs::story::title;
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::path::Path;
@@ -152,7 +152,7 @@ impl Writing {
 
 /// What a process is called, with its machine where there are several.
 fn name(folder: &Path, process: &str) -> Name {
-    let story = History::read(folder).ok().and_then(|history| history.script);
+    let story = detached::history(folder).ok().and_then(|history| history.script);
     let machine = story
         .filter(|story| !story.is_here)
         .and_then(|story| story.processes.into_iter().find(|one| one.process == process)?.machine);

@@ -2,9 +2,7 @@
 //!
 //! Counted from the plans that a run would make (`numerics::coding::cost`). Never measures time.
 
-use crate::failure::{Failure, Result};
-use crate::traces::number::{bytes, grouped};
-use crate::training::linear::precision_name;
+use planaria_control::training::linear::precision_name;
 use planaria_learn::linear::{Batches, Model, code_quality};
 use planaria_numerics::coding::cost::{Cost, cost};
 use planaria_numerics::coding::exact::Residue;
@@ -14,6 +12,8 @@ use planaria_numerics::coding::quality::Quality;
 use planaria_numerics::coding::{Error, Precision, Slot, ring};
 use planaria_recipe::Plan;
 use planaria_recipe::train::{Coded, CodedPrecision};
+use planaria_runs::failure::{Failure, Result};
+use planaria_runs::number::{bytes, grouped};
 use serde_json::{Value, json};
 use std::fmt::Write;
 

@@ -2,10 +2,10 @@
 //!
 //! Pure. Never reaches a machine.
 
-use crate::traces::number::counted;
 use planaria_recipe::pool::{Named, Pool};
 use planaria_recipe::setup::Step;
 use planaria_recipe::words::listed;
+use planaria_runs::number::counted;
 use serde_json::{Value, json};
 use std::fmt::Write;
 

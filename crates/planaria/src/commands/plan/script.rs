@@ -6,16 +6,13 @@
 
 use super::machines;
 use crate::cli;
-use crate::cluster::pooling::failure;
 use crate::commands::print;
-use crate::failure::{Failure, Result, plain};
-use crate::progress::Style;
-use crate::scripts::decide::{Member, Policy};
-use crate::scripts::layout::{Layout, Process, Seat};
-use crate::scripts::prepare::Prepared;
-use crate::scripts::story;
-use crate::scripts::variables::{Telling, Told};
-use crate::traces::number::{bytes, counted};
+use planaria_control::cluster::pooling::failure;
+use planaria_control::scripts::decide::{Member, Policy};
+use planaria_control::scripts::layout::{Layout, Process, Seat};
+use planaria_control::scripts::prepare::Prepared;
+use planaria_control::scripts::variables::{Telling, Told};
+use planaria_control::talk::Talk;
 use planaria_fleet::files::What;
 use planaria_fleet::host::gpus;
 use planaria_fleet::provider::{LOOPBACK, Tag};
@@ -23,6 +20,9 @@ use planaria_fleet::providers::{self, Purpose};
 use planaria_fleet::setup::Setup;
 use planaria_recipe::JobSource;
 use planaria_recipe::script::Job;
+use planaria_runs::failure::{Failure, Result, plain};
+use planaria_runs::number::{bytes, counted};
+use planaria_runs::story;
 use serde_json::{Value, json};
 use std::fmt::Write;
 
@@ -37,7 +37,7 @@ const COMMAND_MAX: usize = 2000;
 pub(super) fn run(options: &cli::Plan) -> Result<()> {
     let source = JobSource::load(&options.recipe.recipe, &options.recipe.sets);
     let source = source.map_err(Failure::user)?;
-    let prepared = Prepared::new(&source, Style::Quiet)?;
+    let prepared = Prepared::new(&source, Talk::QUIET)?;
     Setup::prepare(&prepared.setup).map_err(failure)?;
     providers::check_settings(&prepared.job.pool).map_err(failure)?;
     let is_told = source.recipe().script.framework.is_none();

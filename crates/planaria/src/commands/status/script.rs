@@ -1,11 +1,11 @@
 //! Where a script's run stands, in words. Pure.
 
 use super::{started, state};
-use crate::failure::plain;
-use crate::run_dir::history::{History, Standing};
-use crate::scripts::once_more;
-use crate::scripts::story::{Story, named, title};
-use crate::traces::number::{bytes, counted, duration};
+use planaria_control::scripts::once_more;
+use planaria_runs::failure::plain;
+use planaria_runs::history::{History, Standing};
+use planaria_runs::number::{bytes, counted, duration};
+use planaria_runs::story::{Story, named, title};
 use std::fmt::Write;
 
 /// Machines, restarts and last lines that are shown.
@@ -142,10 +142,9 @@ fn many(processes: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run_dir::lock::Holder;
-    use crate::scripts::layout::tests::job;
-    use crate::scripts::story::tests::{events, joined, restarted};
+    use crate::commands::samples::{events, job, joined, restarted};
     use planaria_protocol::event::What;
+    use planaria_runs::run_dir::lock::Holder;
     use serde_json::json;
     use std::path::Path;
 

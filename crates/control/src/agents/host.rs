@@ -1,0 +1,228 @@
+//! `planaria agent host RUN`: the one process of a controller on a machine of its pool.
+//!
+//! Owns what the machine is; the work is in [`planaria_fleet::host::serve`]. Its standard input and
+//! output are the channel, so nothing else may write to them. Of a detached run it becomes a process
+//! without a channel: one that calls the run's controller, or is it.
+
+use crate::memory;
+use planaria_fleet::host::calling::{Calling, Reached};
+use planaria_fleet::host::carried;
+use planaria_fleet::host::gpus;
+use planaria_fleet::host::serve::{self, Detaching, Leave, Setting};
+use planaria_fleet::host::tasks::user_home;
+use planaria_fleet::host::words::{Hello, VERSION};
+use planaria_fleet::local::{OWN, passed_on};
+use planaria_fleet::program::FOLDER;
+use planaria_fleet::provider::is_name;
+use planaria_protocol::clock::Clock;
+use planaria_runs::clock::{self, SystemClock};
+use planaria_runs::failure::{Context, Failure, Result};
+use serde::de::DeserializeOwned;
+use std::ffi::{CStr, CString};
+use std::fs::{File, read_to_string};
+use std::io::{Read, Seek, Write};
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::os::fd::FromRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// How long a host calls a controller that does not answer.
+const ALONE_MAX: Duration = Duration::from_secs(120);
+/// Time between two calls.
+const CALL_EVERY: Duration = Duration::from_millis(500);
+/// Longest orders, in bytes.
+const ORDERS_BYTES_MAX: u64 = 64 << 20;
+
+/// Serves a controller until it is gone.
+pub fn run(run: &str, build: &str) -> Result<()> {
+    let (reading, writing) = (std::io::stdin(), std::io::stdout());
+    match serve::run(
+        setting(run, build, ssh_connection())?,
+        reading,
+        writing,
+        &SystemClock::start(),
+    ) {
+        Ok(Leave::Detach(detaching)) => Err(replace(run, detaching)),
+        served => served.map(drop).context(|| "cannot serve as a host".into()),
+    }
+}
+
+/// Calls a controller and serves it, again and again, until it needs no host any more or is gone for
+/// good.
+pub fn call(run: &str, build: &str) -> Result<()> {
+    let calling: Calling = orders()?;
+    let clock = SystemClock::start();
+    let mut answered = clock.now();
+    while clock.now() - answered < ALONE_MAX {
+        // Why it cannot be reached does not matter: it is tried until it is given up.
+        if let Ok(Reached { controller, own, sender, receiver }) = calling.call(build) {
+            let setting = setting(run, build, (Some(controller), own))?;
+            let (reading, writing) = carried::halves(sender.clone(), receiver);
+            let served = serve::run(setting, reading, writing, &clock);
+            sender.close();
+            if let Leave::Told = served.context(|| "cannot serve as a host".into())? {
+                return Ok(());
+            }
+            answered = clock.now();
+        }
+        std::thread::park_timeout(CALL_EVERY);
+    }
+    Ok(())
+}
+
+/// Reads one JSON document from standard input, to its end.
+pub fn orders<T: DeserializeOwned>() -> Result<T> {
+    let mut text = Vec::new();
+    let read = std::io::stdin().lock().take(ORDERS_BYTES_MAX).read_to_end(&mut text);
+    read.context(|| "cannot read orders from standard input".into())?;
+    serde_json::from_slice(&text)
+        .map_err(|e| Failure::user(format!("standard input holds no orders: {e}")))
+}
+
+/// Becomes the process that a host is told to become: same number, no channel. Returns only where
+/// that fails.
+fn replace(run: &str, detaching: Detaching) -> Failure {
+    let Detaching { orders, listener } = detaching;
+    let mut command = Command::new(OWN);
+    command.arg0(std::env::args_os().next().unwrap_or_default()).args(["agent", "host", run]);
+    let mut replaced = || -> std::io::Result<()> {
+        let mut file = in_memory()?;
+        file.write_all(&orders)?;
+        file.rewind()?;
+        match &listener {
+            None => command.arg("--dial"),
+            Some(listener) => command.args(["--control", &passed_on(listener)?]),
+        };
+        // The command that started it may end now, and whoever started that.
+        // SAFETY: a system call on the process itself, which touches no memory.
+        unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, 0) };
+        command.stdin(file).stdout(Stdio::null()).stderr(Stdio::null());
+        Err(command.exec())
+    };
+    let why = replaced().err();
+    Failure::failed(format!("cannot go on without a channel: {why:?}"))
+}
+
+/// A file that has no name, so that nobody else can read it.
+fn in_memory() -> std::io::Result<File> {
+    // SAFETY: the name is a string that ends with a zero; the descriptor is this process' own.
+    unsafe {
+        let descriptor = libc::memfd_create(c"orders".as_ptr(), libc::MFD_CLOEXEC);
+        match descriptor {
+            -1 => Err(std::io::Error::last_os_error()),
+            descriptor => Ok(File::from_raw_fd(descriptor)),
+        }
+    }
+}
+
+fn setting(run: &str, build: &str, ends: (Option<String>, Option<String>)) -> Result<Setting> {
+    if !is_name(run) {
+        return Err(Failure::user(format!("`{run}` cannot be the name of a run")));
+    }
+    let home = user_home().join(FOLDER);
+    std::fs::create_dir_all(&home).context(|| format!("cannot create `{}`", home.display()))?;
+    let hello = hello(&home, build, ends);
+    Ok(Setting { program: OWN.into(), run: run.to_owned(), home, hello, is_alone: true })
+}
+
+/// What the machine is; `ends` are the addresses of the controller and of this machine, where they
+/// are known.
+fn hello(home: &Path, build: &str, ends: (Option<String>, Option<String>)) -> Hello {
+    let (controller, own) = ends;
+    let others = interfaces().into_iter().filter(|address| Some(address) != own.as_ref());
+    let addresses = own.iter().cloned().chain(others).collect();
+    Hello {
+        version: VERSION,
+        build: build.into(),
+        pid: std::process::id(),
+        hostname: read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().into(),
+        cores: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32),
+        gpus: gpus::count(),
+        memory_bytes: memory::total_bytes().unwrap_or(0),
+        disk_free_bytes: disk_free_bytes(home).unwrap_or(u64::MAX),
+        unix_seconds: clock::unix_seconds(),
+        addresses,
+        controller: controller.or_else(gateway),
+        folder: String::new(),
+        probe: None,
+    }
+}
+
+/// The addresses of both ends, as sshd tells them: `client port server port`.
+fn ssh_connection() -> (Option<String>, Option<String>) {
+    let text = std::env::var("SSH_CONNECTION").unwrap_or_default();
+    let words: Vec<&str> = text.split(' ').collect();
+    let address = |word: Option<&&str>| word?.parse::<IpAddr>().ok().map(|a| a.to_string());
+    (address(words.first()), address(words.get(2)))
+}
+
+/// The IPv4 addresses of this machine that others may reach, first the one that it goes out by:
+/// bridges of containers come and go.
+pub fn interfaces() -> Vec<String> {
+    let outward = outward();
+    let others = all_interfaces().into_iter().filter(|address| Some(address) != outward.as_ref());
+    outward.iter().cloned().chain(others).collect()
+}
+
+/// The address that is used towards other networks, if there is a way to any. Nothing is sent.
+fn outward() -> Option<String> {
+    let socket = UdpSocket::bind(("0.0.0.0", 0)).ok()?;
+    // An address that documents may use (RFC 5737), and nobody has.
+    socket.connect(("203.0.113.1", 9)).ok()?;
+    let address = socket.local_addr().ok()?.ip();
+    (!address.is_loopback() && !address.is_unspecified()).then(|| address.to_string())
+}
+
+fn all_interfaces() -> Vec<String> {
+    let mut found = Vec::new();
+    let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
+    // SAFETY: the call fills in the list, which is walked and given back below.
+    if unsafe { libc::getifaddrs(&mut list) } != 0 {
+        return found;
+    }
+    let mut entry = list;
+    while !entry.is_null() {
+        // SAFETY: every entry of the list is whole until it is given back; an address of this
+        // family is a `sockaddr_in`.
+        unsafe {
+            let address = (*entry).ifa_addr;
+            if !address.is_null() && i32::from((*address).sa_family) == libc::AF_INET {
+                let address = &*address.cast::<libc::sockaddr_in>();
+                let address = Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr));
+                if !address.is_loopback() && !address.is_link_local() {
+                    found.push(address.to_string());
+                }
+            }
+            entry = (*entry).ifa_next;
+        }
+    }
+    // SAFETY: the list came from `getifaddrs`, and nothing of it is kept.
+    unsafe { libc::freeifaddrs(list) };
+    found
+}
+
+/// The machine that leads elsewhere: for a container, the one it runs on.
+fn gateway() -> Option<String> {
+    let table = read_to_string("/proc/net/route").ok()?;
+    let line = table.lines().skip(1).find_map(|line| {
+        let mut words = line.split_whitespace().skip(1);
+        (words.next()? == "00000000").then(|| words.next()).flatten()
+    })?;
+    let address = u32::from_str_radix(line, 16).ok()?;
+    Some(Ipv4Addr::from(address.to_le_bytes()).to_string())
+}
+
+/// Free space where a folder is.
+pub fn disk_free_bytes(folder: &Path) -> Option<u64> {
+    let path = CString::new(folder.as_os_str().as_bytes()).ok()?;
+    let path: &CStr = &path;
+    // SAFETY: all zeros is a valid `statvfs`, and the call only writes to it.
+    let found = unsafe {
+        let mut found: libc::statvfs = std::mem::zeroed();
+        (libc::statvfs(path.as_ptr(), &mut found) == 0).then_some(found)
+    }?;
+    Some(found.f_bavail.saturating_mul(found.f_frsize))
+}

@@ -1,0 +1,31 @@
+//! `planaria agent mirror FOLDER`: tells what is new in the folder of a detached run.
+//!
+//! Owns nothing: what is told, and how, is [`mirror`](crate::cluster::mirror)'s. Reads what is known
+//! from standard input, and writes to standard output.
+
+use crate::agents::host;
+use crate::cluster::detached::ENDED;
+use crate::cluster::mirror::{Known, Told, tell};
+use planaria_fleet::host::words::say;
+use planaria_runs::failure::{Context, Result};
+use planaria_runs::run_dir::lock::Holder;
+use std::io::Write;
+use std::path::Path;
+
+/// Tells, in so many bytes at most.
+pub fn run(folder: &Path) -> Result<()> {
+    let known: Known = host::orders()?;
+    // First this: a controller that has said how it ended has written everything before.
+    let ended = folder.parent().and_then(|home| std::fs::read_to_string(home.join(ENDED)).ok());
+    // And the controller's lock before the files: what is written before it is let go of is told.
+    let holder = folder.parent().map(Holder::of).transpose()?;
+    let is_live = ended.is_none() && holder.is_some_and(Holder::is_live);
+    let mut stdout = std::io::stdout().lock();
+    let mut tell_all = || {
+        say(&mut stdout, &Told::Run { is_live, ended: ended.clone() })?;
+        let is_more = tell(folder, &known, is_live, |word| say(&mut stdout, &word))?;
+        say(&mut stdout, &Told::Over { is_more })?;
+        stdout.flush()
+    };
+    tell_all().context(|| format!("cannot tell of `{}`", folder.display()))
+}

@@ -1,0 +1,51 @@
+//! The user's own script on the machines of a pool.
+//!
+//! Owns a job from its recipe to its report. Machines come from a pool like those of training;
+//! [docs/design/scripts.md](../../../../docs/design/scripts.md) follows one through.
+//!
+//! # Layout
+//! - [`prepare`]: all that can be wrong before anything exists; [`python`]: whether a script is
+//!   Python, and what it imports
+//! - [`machines`]: those of the job, with its code on them
+//! - [`layout`]: which process goes where; [`variables`]: what each is told; [`decide`]: what its end
+//!   means; all pure
+//! - [`run`]: the shell around them; [`round`]: what is done on machines before processes start;
+//!   [`watch`]: what is asked of machines while they run
+//! - [`book`]: what is kept of what they write; [`lines`]: as lines
+//! - [`show`]: the lines of all processes on one screen; [`board`]: TensorBoard
+//! - [`report`]: what came of it
+
+pub mod board;
+pub mod book;
+pub mod decide;
+pub mod layout;
+pub mod lines;
+pub mod machines;
+pub mod prepare;
+pub mod python;
+pub mod report;
+pub mod round;
+pub mod run;
+pub mod show;
+pub mod variables;
+pub mod watch;
+
+use planaria_runs::failure::{Failure, Result};
+use planaria_runs::run_dir;
+use std::path::Path;
+
+/// Refuses what is only for networks that Planaria trains: `why` it cannot be done with a script's
+/// run, and what to do `instead`, given the run's path.
+pub fn refuse(folder: &Path, why: &str, instead: impl FnOnce(&str) -> String) -> Result<()> {
+    if run_dir::job(folder).is_none() {
+        return Ok(());
+    }
+    let path = folder.display().to_string();
+    let message = format!("run `{path}` is a script's: {why}");
+    Err(Failure::user(message).hint(instead(&path)))
+}
+
+/// The command that runs the script of a run once more.
+pub fn once_more(path: &str) -> String {
+    format!("planaria run {path}/recipe.yaml")
+}

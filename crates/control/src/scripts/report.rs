@@ -1,0 +1,89 @@
+//! What came of a job: `report.json`, and the lines that end it.
+
+use planaria_runs::figures::Latest;
+use planaria_runs::number::{counted, duration};
+use serde::Serialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// What came of a job.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Report {
+    /// Name of the run's folder.
+    pub run_id: String,
+    /// The recipe's name.
+    pub recipe: String,
+    /// Version of planaria.
+    pub version: String,
+    /// `completed`, `interrupted` or `failed`.
+    pub outcome: &'static str,
+    /// What the script is written for.
+    pub framework: &'static str,
+    /// Processes by role.
+    pub roles: BTreeMap<String, usize>,
+    /// Machines by name, with their addresses.
+    pub machines: BTreeMap<String, String>,
+    /// How often processes were started again.
+    pub restarts: u32,
+    /// Machines that were lost on the way.
+    pub machines_lost: u64,
+    /// Seconds from the command to its end.
+    pub seconds: f64,
+    /// Seconds from the command until the first processes were started.
+    pub seconds_to_start: Option<f64>,
+    /// Seconds that processes ran, the last round's.
+    pub seconds_running: Option<f64>,
+    /// The newest figures of the first process.
+    pub figures: Value,
+    /// Lines of `metrics.jsonl`.
+    pub points: u64,
+    /// Files that were brought back.
+    pub outputs: usize,
+    /// The process that failed first.
+    pub failed: Option<Failed>,
+}
+
+/// A process that failed.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Failed {
+    pub process: String,
+    pub machine: String,
+    /// How, in words.
+    pub how: String,
+    /// Its exit code: 128 and the signal where one ended it.
+    pub exit_code: Option<i32>,
+    /// Why it was not started again.
+    pub why: String,
+    /// Its last lines.
+    pub last_lines: Vec<String>,
+}
+
+impl Report {
+    /// As a document.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("plain values") + "\n"
+    }
+
+    /// The lines that end a job.
+    pub fn summary(&self, latest: &Latest, folder: &str) -> String {
+        let processes: usize = self.roles.values().sum();
+        let mut text = format!(
+            "{}: {} on {} in {}",
+            self.outcome,
+            if processes == 1 { "1 process".to_owned() } else { format!("{processes} processes") },
+            counted(self.machines.len() as u64, "machine"),
+            duration(self.seconds)
+        );
+        if self.restarts > 0 {
+            text += &format!(", {}", counted(u64::from(self.restarts), "restart"));
+        }
+        let figures = latest.line(200);
+        if !figures.is_empty() {
+            text += &format!("\n{figures}");
+        }
+        if self.outputs > 0 {
+            text += &format!("\n{folder}/outputs: {}", counted(self.outputs as u64, "file"));
+        }
+        text
+    }
+}

@@ -1,0 +1,58 @@
+//! Evaluates a network on a part of the data.
+//!
+//! Reads ahead, predicts, counts. Never changes weights, and stops between batches when asked.
+
+use crate::stopping;
+use planaria_data::{Error, Kind, Loader, Part, Reader, Schedule};
+use planaria_learn::{Scores, Trainer};
+use planaria_protocol::message::EVALUATION_BATCH;
+use planaria_recipe::sections::Normalize;
+use planaria_recipe::train::Loss;
+use planaria_runs::failure::{Failure, Result};
+use planaria_worker::data::targets;
+
+/// Scores on `part`, or nothing if a stop was asked for on the way.
+pub fn evaluate(
+    trainer: &mut dyn Trainer,
+    part: &Part,
+    normalize: &Normalize,
+    classes: usize,
+) -> Result<Option<Scores>> {
+    let loader = Loader::evaluation(part.clone(), normalize).map_err(failure)?;
+    let schedule = Schedule { batch: EVALUATION_BATCH, epochs: 0..1, step: 0 };
+    let mut reader = Reader::start(loader, schedule).map_err(failure)?;
+    let width = trainer.network().output().len();
+    let mut scores = Scores::new(width, classes);
+    let (mut outputs, mut scratch) = (Vec::new(), vec![0.0; width]);
+    while let Some(batch) = reader.next() {
+        if stopping::asked() {
+            return Ok(None);
+        }
+        let batch = batch.map_err(failure)?;
+        outputs.resize(batch.len() * width, 0.0);
+        trainer.predict(&batch.inputs, &mut outputs);
+        let targets = targets(&batch.targets);
+        let loss_sum = trainer.objective().sum(&outputs, targets, &mut scratch);
+        scores.count(&outputs, targets, loss_sum);
+        reader.recycle(batch);
+    }
+    Ok(Some(scores))
+}
+
+/// Classes that outputs are told apart by; 0 for regression, which a single output with a squared
+/// error is, whatever the labels.
+pub fn class_count(classes: Option<usize>, loss: Loss, outputs: usize) -> usize {
+    match (classes, loss) {
+        (None, _) => 0,
+        (Some(_), Loss::Mse) if outputs == 1 => 0,
+        (Some(classes), _) => classes.max(outputs),
+    }
+}
+
+/// A data error with the exit code that follows from it.
+pub fn failure(error: Error) -> Failure {
+    match error.kind() {
+        Kind::FixInput => Failure::user(error),
+        Kind::Retry => Failure::failed(error),
+    }
+}

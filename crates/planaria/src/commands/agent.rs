@@ -1,0 +1,131 @@
+//! `planaria agent …`: a process of a run, started by the command that the user gave.
+//!
+//! Owns what an agent has in common: it reads its orders from standard input, ends when that ends,
+//! and logs to standard error, which is a file. The work is in the coordinator's and the worker's
+//! crates.
+
+pub mod controller;
+
+use crate::cli::Role;
+use crate::commands::print;
+use crate::screen::say;
+use planaria_control::agents::{self, Log, coordinator, failure, host, mirror, task};
+use planaria_coordinator::serve::Leave;
+use planaria_fleet::ending::{ANOTHER, PANICKED};
+use planaria_protocol::launch::Launch;
+use planaria_protocol::message::Trouble;
+use planaria_runs::clock;
+use planaria_runs::failure::{Context, Exit, Failure, Result, plain};
+use std::io::{BufRead, Read};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long others wait when the command is gone: the coordinator goes first, or it would write
+/// down that it has lost them.
+const AFTER_THE_COORDINATOR: Duration = Duration::from_millis(200);
+
+/// Longest orders, in bytes; a recipe is a few thousand.
+const ORDERS_BYTES_MAX: u64 = 64 << 20;
+
+/// Runs an agent to its end. What went wrong is in its log.
+pub fn run(role: &Role) -> Result<Option<Exit>> {
+    end_on_panic();
+    // Else it may be called `exe`, after where it was started from.
+    let _ = std::fs::write("/proc/self/comm", "planaria");
+    if matches!(role, Role::Build) {
+        return print(&format!("{}\n", crate::BUILD)).map(|()| None);
+    }
+    match role {
+        Role::Host { run, dial: true, .. } => return host::call(run, crate::BUILD).map(|()| None),
+        Role::Host { run, control: Some(place), .. } => {
+            return controller::run(run, place).map(|()| None);
+        }
+        Role::Host { run, .. } => return host::run(run, crate::BUILD).map(|()| None),
+        Role::Task { .. } => return task::run(),
+        Role::Rendezvous { port } => return task::rendezvous(*port),
+        Role::Mirror { folder } => return mirror::run(folder).map(|()| None),
+        _ => {}
+    }
+    let is_coordinator = matches!(role, Role::Coordinator { .. });
+    let mut launch = orders(if is_coordinator { Duration::ZERO } else { AFTER_THE_COORDINATOR })?;
+    log(&format!("started as process {}, build {}", std::process::id(), crate::BUILD));
+    let asked = std::mem::replace(&mut launch.build, crate::BUILD.into());
+    let lines: Log = Arc::new(log);
+    let ended = match role {
+        Role::Build
+        | Role::Host { .. }
+        | Role::Mirror { .. }
+        | Role::Rendezvous { .. }
+        | Role::Task { .. } => Ok(()),
+        Role::Coordinator { .. } if asked != crate::BUILD => {
+            Err(Trouble::new(format!("this is not the build that was asked for, {asked}")))
+        }
+        Role::Coordinator { .. } => match coordinator::run(launch, &lines) {
+            Ok(Leave::Over) => Ok(()),
+            Ok(Leave::Restart) => {
+                log("ended: another coordinator is to take its place");
+                // SAFETY: as in `orders`; everything was said and flushed.
+                unsafe { libc::_exit(ANOTHER) };
+            }
+            Err(trouble) => Err(trouble),
+        },
+        Role::Server { index, .. } => agents::serve(&launch, *index, lines),
+        Role::Worker { index, .. } => agents::work(&launch, *index, lines),
+    };
+    match ended.map_err(failure) {
+        Ok(()) => {
+            log("ended: the run is over");
+            Ok(None)
+        }
+        Err(failure) => {
+            log(&format!("ended: {failure}"));
+            Ok(Some(failure.exit))
+        }
+    }
+}
+
+/// Reads the orders, and watches the pipe they came through: its end is this process' end, however
+/// the one that started it has ended.
+fn orders(patience: Duration) -> Result<Launch> {
+    let mut line = Vec::new();
+    std::io::stdin()
+        .lock()
+        .take(ORDERS_BYTES_MAX)
+        .read_until(b'\n', &mut line)
+        .context(|| "cannot read orders from standard input".into())?;
+    let launch = serde_json::from_slice(&line).map_err(|e| {
+        Failure::user(format!("standard input holds no orders: {e}"))
+            .hint("`planaria agent` is started by `planaria train`")
+    })?;
+    let watch = move || {
+        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+        std::thread::park_timeout(patience);
+        log("ended: the command that started it is gone");
+        // SAFETY: ends the process without running anything more of it: whatever it is in the
+        // middle of, nobody waits for it any longer.
+        unsafe { libc::_exit(Exit::Failed.code().into()) };
+    };
+    std::thread::Builder::new()
+        .name("pipe".into())
+        .spawn(watch)
+        .context(|| "cannot start a thread".into())?;
+    Ok(launch)
+}
+
+/// A thread that breaks down takes the process with it: the others would wait for it for ever, and
+/// the coordinator for the process.
+fn end_on_panic() {
+    let tell = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        tell(panic);
+        // SAFETY: as in `orders`.
+        unsafe { libc::_exit(PANICKED) };
+    }));
+}
+
+/// One line in the agent's log.
+fn log(text: &str) {
+    // A line of the log is one line, whatever is said in it.
+    let text = plain(text).replace('\n', " ");
+    say(&format!("{} {text}\n", clock::iso8601_millis(clock::unix_seconds())));
+}

@@ -1,0 +1,265 @@
+//! `events.jsonl`: all that happened in a run, one JSON object per line, over all its sessions.
+//!
+//! Owns the file. It is only ever added to: a session that goes on from an earlier step leaves the
+//! lines beyond it, which their generation tells apart. A disk that takes nothing does not stop a
+//! run: what could not be written waits, and is written before the next event once it can be. A
+//! file that was deleted is made again with what it held. Never decides what is an event.
+
+use crate::event::{Event, What};
+use std::collections::VecDeque;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Seek, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Name of the file in a run's folder.
+pub const FILE: &str = "events.jsonl";
+/// Bytes that may wait for the disk; then the oldest go, figures first.
+const WAITING_BYTES_MAX: usize = 4 << 20;
+
+/// The file, open for adding to.
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    /// Nothing while it cannot be opened.
+    file: Option<File>,
+    generation: u64,
+    waiting: Waiting,
+    /// Whether the file ends in the middle of a line: the next must not become part of it.
+    torn: bool,
+    /// Why the last attempt to write failed.
+    trouble: Option<String>,
+}
+
+impl Journal {
+    /// Goes on with the file, or begins it, as this generation. A file that can be read but not
+    /// written to is tried again with every event.
+    pub fn open(path: &Path, generation: u64) -> io::Result<Self> {
+        let torn = text(path)?.last().is_some_and(|b| *b != b'\n');
+        let mut journal = Self {
+            path: path.to_path_buf(),
+            file: None,
+            generation,
+            waiting: Waiting::default(),
+            torn,
+            trouble: None,
+        };
+        journal.flush();
+        Ok(journal)
+    }
+
+    /// How many times the run was started or taken up again, this time included.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Adds what happened, `seconds` into the run, and gives it back as the event it has become.
+    /// What the disk does not take waits; see [`Journal::trouble`].
+    pub fn record(&mut self, seconds: f64, unix_seconds: f64, what: What) -> io::Result<Event> {
+        let event = Event { seconds, unix_seconds, generation: self.generation, what };
+        self.write(&event)?;
+        Ok(event)
+    }
+
+    /// Adds an event, as [`Journal::record`]. Fails only where it cannot be put in words.
+    pub fn write(&mut self, event: &Event) -> io::Result<()> {
+        let mut line = serde_json::to_vec(event)?;
+        line.push(b'\n');
+        self.waiting.push(Line { text: line, what: event.what.clone() });
+        self.flush();
+        Ok(())
+    }
+
+    /// Events that wait for the disk.
+    pub fn pending(&self) -> usize {
+        self.waiting.lines.len()
+    }
+
+    /// Those events.
+    pub fn waiting(&self) -> impl Iterator<Item = &What> {
+        self.waiting.lines.iter().map(|line| &line.what)
+    }
+
+    /// Another number whenever other events wait.
+    pub fn changes(&self) -> u64 {
+        self.waiting.changes
+    }
+
+    /// Why events wait for the disk, if they do.
+    pub fn trouble(&self) -> Option<&str> {
+        self.trouble.as_deref()
+    }
+
+    /// The file, to be synced from another thread; refused while events wait, because a checkpoint
+    /// counts on the events before it.
+    pub fn handle(&self) -> io::Result<File> {
+        match (&self.trouble, &self.file) {
+            (None, Some(file)) => file.try_clone(),
+            _ => Err(self.refusal()),
+        }
+    }
+
+    /// Makes the events so far survive a power cut.
+    pub fn sync(&mut self) -> io::Result<()> {
+        self.flush();
+        self.handle()?.sync_data()
+    }
+
+    fn refusal(&self) -> io::Error {
+        let why = self.trouble.as_deref().unwrap_or("it is not open");
+        io::Error::other(format!("`{FILE}` cannot be written: {why}"))
+    }
+
+    /// Writes what waits, as far as the disk takes it.
+    fn flush(&mut self) {
+        self.trouble = self.try_flush().err().map(|e| e.to_string());
+    }
+
+    fn try_flush(&mut self) -> io::Result<()> {
+        self.find_file()?;
+        let Some(file) = &mut self.file else { return Ok(()) };
+        while let Some(next) = self.waiting.front() {
+            let line = if self.torn { [b"\n", &next[..]].concat() } else { next };
+            put(file, &line, &mut self.torn)?;
+            self.waiting.pop_front();
+        }
+        Ok(())
+    }
+
+    /// Opens the file where that is to be done: at first, and when it is no longer where it was.
+    fn find_file(&mut self) -> io::Result<()> {
+        let place = |m: fs::Metadata| (m.dev(), m.ino());
+        let there = fs::metadata(&self.path).map(place);
+        let ours = self.file.as_ref().map(|file| file.metadata().map(place)).transpose()?;
+        if ours.is_some() && ours == there.as_ref().ok().copied() {
+            return Ok(());
+        }
+        if let Some(folder) = self.path.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        let mut file = OpenOptions::new().read(true).create(true).append(true).open(&self.path)?;
+        let before = self.file.take();
+        if there.is_err()
+            && let Some(mut before) = before
+            && before.metadata()?.is_file()
+        {
+            // What was deleted is still ours to read.
+            let mut text = Vec::new();
+            before.rewind()?;
+            before.read_to_end(&mut text)?;
+            self.torn = text.last().is_some_and(|b| *b != b'\n');
+            if let Err(e) = file.write_all(&text) {
+                // The next attempt begins with the whole text again.
+                let _ = fs::remove_file(&self.path);
+                self.file = Some(before);
+                return Err(e);
+            }
+        }
+        self.file = Some(file);
+        Ok(())
+    }
+}
+
+/// Writes a line; `torn` says afterwards whether only a piece of it was taken.
+fn put(file: &mut File, line: &[u8], torn: &mut bool) -> io::Result<()> {
+    let mut rest = line;
+    while !rest.is_empty() {
+        match file.write(rest) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(n) => rest = &rest[n..],
+            Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+            Err(e) => return Err(e),
+        }
+        // A lone newline before the line mends what was torn before.
+        *torn = line[..line.len() - rest.len()].last() != Some(&b'\n');
+    }
+    Ok(())
+}
+
+/// A line, and what it tells.
+#[derive(Debug)]
+struct Line {
+    text: Vec<u8>,
+    what: What,
+}
+
+/// Lines that the disk has not taken.
+#[derive(Debug, Default)]
+struct Waiting {
+    lines: VecDeque<Line>,
+    bytes: usize,
+    /// How often they have become others.
+    changes: u64,
+    /// Lines that were let go.
+    dropped: u64,
+}
+
+impl Waiting {
+    fn push(&mut self, line: Line) {
+        self.bytes += line.text.len();
+        self.changes += 1;
+        self.lines.push_back(line);
+        while self.bytes > WAITING_BYTES_MAX && self.lines.len() > 1 {
+            let oldest = self.lines.iter().position(|line| is_figure(&line.what)).unwrap_or(0);
+            let gone = self.lines.remove(oldest).map_or(0, |line| line.text.len());
+            self.bytes -= gone;
+            self.dropped += 1;
+        }
+    }
+
+    /// The next line to write: first of all that some are missing, which is no event.
+    fn front(&self) -> Option<Vec<u8>> {
+        let line = self.lines.front()?;
+        Some(match self.dropped {
+            0 => line.text.clone(),
+            n => format!("{{\"gap\":\"{n} events could not be written\"}}\n").into_bytes(),
+        })
+    }
+
+    fn pop_front(&mut self) {
+        if std::mem::take(&mut self.dropped) > 0 {
+            return;
+        }
+        let gone = self.lines.pop_front().map_or(0, |line| line.text.len());
+        self.bytes -= gone;
+        self.changes += 1;
+    }
+}
+
+/// Whether an event is figures alone, which go first where room is scarce.
+pub fn is_figure(what: &What) -> bool {
+    matches!(what, What::Steps(_) | What::Dealt { .. })
+}
+
+/// The events of a run; a line that a crash tore is left out.
+pub fn read(path: &Path) -> io::Result<Vec<Event>> {
+    Ok(events(&text(path)?).collect())
+}
+
+/// The events of the run's last session, from its `Started` on.
+pub fn session(path: &Path) -> io::Result<Vec<Event>> {
+    let mut events = read(path)?;
+    let began = events.iter().rposition(|event| matches!(event.what, What::Started(_)));
+    Ok(events.split_off(began.unwrap_or(0)))
+}
+
+/// The generation that a session of the run begins: one more than any before, be it in the file or,
+/// where that was lost, `before`.
+pub fn next_generation(path: &Path, before: u64) -> io::Result<u64> {
+    let text = text(path)?;
+    Ok(events(&text).map(|e| e.generation).max().unwrap_or(0).max(before) + 1)
+}
+
+fn text(path: &Path) -> io::Result<Vec<u8>> {
+    match fs::read(path) {
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        read => read,
+    }
+}
+
+fn events(text: &[u8]) -> impl Iterator<Item = Event> {
+    text.split(|b| *b == b'\n').filter_map(|line| serde_json::from_slice(line).ok())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,46 @@
+//! What a run's folder holds for an audit: events, the newest checkpoint, the report.
+//!
+//! Reads, and never writes. What cannot be read is no evidence; events are needed.
+
+use crate::audit::{Audit, Checkpoint, Reported, audit};
+use crate::failure::{Context, Result};
+use crate::run_dir::shelf;
+use crate::traces::report::{Report, weight_values, weights_sha256};
+use planaria_protocol::journal;
+use planaria_recipe::Source;
+use std::path::Path;
+
+/// Audits the run in `folder`.
+pub fn audit_run(folder: &Path) -> Result<Audit> {
+    let path = folder.join(journal::FILE);
+    let events = journal::read(&path).context(|| format!("cannot read `{}`", path.display()))?;
+    let checkpoint = newest(folder);
+    let reported = reported(folder);
+    Ok(audit(&events, checkpoint.as_ref(), reported.as_ref()))
+}
+
+/// The checkpoint that `last` leads to.
+fn newest(folder: &Path) -> Option<Checkpoint> {
+    let found = shelf(folder, 1).named("last").ok()?;
+    let weights = found.weights;
+    Some(Checkpoint {
+        step: found.manifest.step,
+        generation: found.manifest.generation,
+        weights_sha256: weights_sha256(
+            &weights.parameters,
+            weight_values(is_coded(&found.manifest.recipe), &weights.parameters, &weights.state),
+        ),
+    })
+}
+
+/// Whether the recipe that a checkpoint carries is of a coded run.
+fn is_coded(recipe: &str) -> bool {
+    let source = Source::parse("the checkpoint's recipe", recipe.as_bytes(), &[]);
+    source.is_ok_and(|source| source.recipe().train.code().is_some())
+}
+
+fn reported(folder: &Path) -> Option<Reported> {
+    let text = std::fs::read(folder.join("report.json")).ok()?;
+    let report: Report = serde_json::from_slice(&text).ok()?;
+    Some(Reported { steps: report.steps, weights_sha256: report.weights_sha256? })
+}

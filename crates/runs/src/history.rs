@@ -1,0 +1,374 @@
+//! What became of a run so far: a projection of its events, and of its lock for whether it lives.
+//!
+//! Owns the words for a run's state. Never writes, and never asks a live run anything.
+
+use crate::audit::machines::Machines;
+use crate::failure::{Context, Result};
+use crate::run_dir::lock::Holder;
+use crate::run_dir::run_id;
+use crate::story::Story;
+use crate::traces::report::positive;
+use planaria_protocol::event::{Event, Figures, What};
+use planaria_protocol::journal;
+use planaria_protocol::message::HeldOut;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+
+/// Where a run stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Standing {
+    /// A process is at work on it.
+    Running,
+    /// All epochs were done.
+    Completed,
+    /// Early stopping ended it.
+    StoppedEarly,
+    /// It was stopped, and saved.
+    Interrupted,
+    Failed,
+    /// Its process is gone without a word.
+    Killed,
+}
+
+impl Standing {
+    /// As a person reads it.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Completed => "completed",
+            Self::StoppedEarly => "stopped early",
+            Self::Interrupted => "interrupted",
+            Self::Failed => "failed",
+            Self::Killed => "killed",
+        }
+    }
+
+    /// Whether nothing is left to do.
+    pub fn is_done(self) -> bool {
+        matches!(self, Self::Completed | Self::StoppedEarly)
+    }
+}
+
+/// A run so far.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct History {
+    /// Name of the run's folder.
+    pub run_id: String,
+    pub folder: PathBuf,
+    /// The recipe's name.
+    pub recipe: String,
+    /// Where it stands.
+    pub state: Standing,
+    /// Why, where the state does not say it all.
+    pub reason: Option<String>,
+    /// The process at work on it.
+    pub pid: Option<u32>,
+    /// The machine of its controller, where that is not this one.
+    pub detached: Option<String>,
+    /// When it began, in seconds since 1970.
+    pub started: Option<f64>,
+    /// When something last happened, in seconds since 1970.
+    pub updated: Option<f64>,
+    /// Seconds of it, pauses left out.
+    pub seconds: f64,
+    /// Whole epochs done.
+    pub epochs_done: u64,
+    /// Epochs in all.
+    pub epochs: u64,
+    /// Steps done, as far as events tell.
+    pub step: u64,
+    /// Steps in all.
+    pub steps: u64,
+    /// The newest loss.
+    pub loss: Option<f64>,
+    /// The newest accuracy, of classification.
+    pub accuracy: Option<f64>,
+    /// F1 of the positive class, of two, where these two are of final weights.
+    pub f1: Option<f64>,
+    /// What these are of: `training`, `validation` or `test`.
+    pub scored_on: Option<&'static str>,
+    /// The newest training speed.
+    pub examples_per_second: Option<f64>,
+    /// Steps done at the newest checkpoint.
+    pub saved_step: Option<u64>,
+    pub examples: u64,
+    pub parameters: u64,
+    /// Worker processes; 0 where the run is one process.
+    pub workers: u32,
+    pub servers: u32,
+    /// How many times it was started or taken up again.
+    pub generation: u64,
+    /// Whether a stop was asked for.
+    pub stopping: bool,
+    /// Too few workers are left: how many there are, and the least to go on with.
+    pub paused: Option<(u32, u32)>,
+    /// Who was lost, who joined, and what that cost.
+    #[serde(flatten)]
+    pub machines: Machines,
+    /// Why the newest checkpoint could not be written, where that is so.
+    pub not_saved: Option<String>,
+    /// Of a script's run: all that others do not have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub script: Option<Story>,
+}
+
+impl History {
+    /// Reads the run in `folder`, which `holder` works on; `detached` is the machine of its
+    /// controller, where that is another.
+    pub fn read(folder: &Path, holder: Holder, detached: Option<String>) -> Result<Self> {
+        let path = folder.join(journal::FILE);
+        let events =
+            journal::read(&path).context(|| format!("cannot read `{}`", path.display()))?;
+        let mut history = Self { detached, ..Self::of(folder, holder, &events) };
+        if let Some(story) = Story::read(folder, &events) {
+            history.is_of(story);
+        }
+        Ok(history)
+    }
+
+    /// It is a script's: what others have by steps of ours it has by what the script has told.
+    pub fn is_of(&mut self, story: Story) {
+        let either = |names: [&str; 2]| names.iter().find_map(|name| story.figure(name));
+        self.loss = either(["validation_loss", "loss"]);
+        let accuracy = either(["validation_accuracy", "accuracy"]);
+        // Some scripts count in hundredths, which nobody can tell.
+        self.accuracy = accuracy.filter(|share| (0.0..=1.0).contains(share));
+        self.step = story.figure("step").map_or(0, |step| step.max(0.0) as u64);
+        if !story.processes.is_empty() {
+            self.workers = story.processes.len() as u32;
+        }
+        let machines_lost = story.lost_with_machines();
+        self.machines = Machines { machines_lost, ..Machines::default() };
+        self.script = Some(story);
+    }
+
+    /// What the events of a run tell.
+    pub fn of(folder: &Path, holder: Holder, events: &[Event]) -> Self {
+        let mut history = Self {
+            run_id: run_id(folder),
+            folder: folder.to_path_buf(),
+            recipe: run_id(folder),
+            state: if holder.is_live() { Standing::Running } else { Standing::Killed },
+            reason: None,
+            pid: holder.pid(),
+            detached: None,
+            started: events.first().map(|e| e.unix_seconds),
+            updated: events.last().map(|e| e.unix_seconds),
+            seconds: events.last().map_or(0.0, |e| e.seconds),
+            epochs_done: 0,
+            epochs: 0,
+            step: 0,
+            steps: 0,
+            loss: None,
+            accuracy: None,
+            f1: None,
+            scored_on: None,
+            examples_per_second: None,
+            saved_step: None,
+            examples: 0,
+            parameters: 0,
+            workers: 0,
+            servers: 0,
+            generation: events.last().map_or(0, |e| e.generation),
+            stopping: false,
+            paused: None,
+            machines: Machines::of(events),
+            not_saved: None,
+            script: None,
+        };
+        events.iter().for_each(|event| history.take(event, holder.is_live()));
+        history
+    }
+
+    fn take(&mut self, event: &Event, live: bool) {
+        match &event.what {
+            What::Started(started) => {
+                self.recipe.clone_from(&started.recipe);
+                self.epochs = started.epochs;
+                self.steps = started.epochs * started.steps_per_epoch;
+                self.step = started.step;
+                self.epochs_done = started.step / started.steps_per_epoch.max(1);
+                (self.examples, self.parameters) = (started.examples, started.parameters);
+                (self.workers, self.servers) = (started.workers, started.servers);
+                // A session that goes on forgets how the one before it ended.
+                self.state = if live { Standing::Running } else { Standing::Killed };
+                (self.reason, self.stopping) = (None, false);
+                (self.paused, self.not_saved) = (None, None);
+            }
+            What::Recovered { step, .. } => {
+                self.step = *step;
+                self.epochs_done = self.epochs_done.min(step / self.steps_per_epoch());
+            }
+            What::Paused { workers, min } => self.paused = Some((*workers, *min)),
+            What::Unpaused { .. } => self.paused = None,
+            What::Scaled { workers } => self.workers = *workers,
+            What::NotSaved { reason, .. } => self.not_saved = Some(reason.clone()),
+            What::Steps(figures) => self.figures(figures),
+            What::Epoch { figures, validation_loss, validation_accuracy, .. } => {
+                self.figures(figures);
+                self.epochs_done = figures.epoch;
+                if validation_loss.is_some() {
+                    (self.loss, self.accuracy) = (*validation_loss, *validation_accuracy);
+                    self.f1 = None;
+                    self.scored_on = Some("validation");
+                }
+            }
+            What::Saved { step, .. } => {
+                (self.saved_step, self.not_saved) = (Some(*step), None);
+            }
+            What::Scored { part, loss, accuracy, scores, .. } => {
+                (self.loss, self.accuracy) = (*loss, *accuracy);
+                let scores = serde_json::from_value(scores.clone()).ok();
+                self.f1 = scores.and_then(|scores| positive(&scores, &[])).map(|p| p.f1);
+                self.scored_on = Some(match part {
+                    HeldOut::Validation => "validation",
+                    HeldOut::Test => "test",
+                });
+            }
+            What::Stopping { .. } => self.stopping = true,
+            What::Ended { outcome, reason, step, .. } => {
+                self.step = *step;
+                self.reason.clone_from(reason);
+                // The process may still be writing the last files, but nothing more will happen.
+                self.state = match outcome.as_str() {
+                    "completed" => Standing::Completed,
+                    "stopped_early" => Standing::StoppedEarly,
+                    "interrupted" => Standing::Interrupted,
+                    _ => Standing::Failed,
+                };
+            }
+            _ => {}
+        }
+    }
+
+    fn steps_per_epoch(&self) -> u64 {
+        (self.steps / self.epochs.max(1)).max(1)
+    }
+
+    fn figures(&mut self, figures: &Figures) {
+        self.step = figures.step;
+        self.examples_per_second = figures.examples_per_second;
+        // What was scored on other examples says more than the training loss, while it is new.
+        if self.scored_on.is_none() || self.scored_on == Some("training") {
+            (self.loss, self.accuracy) = (figures.loss, figures.accuracy);
+            self.scored_on = Some("training");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use planaria_protocol::event::Started;
+
+    fn event(generation: u64, what: What) -> Event {
+        Event { seconds: 1.5, unix_seconds: 1e9, generation, what }
+    }
+
+    fn started(step: u64) -> What {
+        What::Started(Started {
+            run_id: "net-1".into(),
+            recipe: "net".into(),
+            version: String::new(),
+            recipe_sha256: String::new(),
+            step,
+            epochs: 3,
+            steps_per_epoch: 10,
+            examples: 100,
+            parameters: 50,
+            classification: true,
+            workers: 2,
+            servers: 1,
+            shards: 8,
+            batch: 10,
+            digest: Default::default(),
+        })
+    }
+
+    fn steps(step: u64) -> What {
+        What::Steps(Figures {
+            step,
+            epoch: 1,
+            loss: Some(0.5),
+            accuracy: Some(0.8),
+            learning_rate: 0.1,
+            examples_per_second: Some(100.0),
+            training_seconds: 1.0,
+        })
+    }
+
+    fn ended(outcome: &str) -> What {
+        What::Ended {
+            outcome: outcome.into(),
+            reason: (outcome == "failed").then(|| "the loss is NaN".into()),
+            step: 12,
+            weights_sha256: None,
+            trouble: None,
+            state: None,
+        }
+    }
+
+    #[test]
+    fn states_follow_from_events_and_the_lock() {
+        let (live, dead) = (Holder::Process { pid: 7, listens: true }, Holder::Nobody);
+        use Standing::{Completed, Failed, Interrupted, Killed, Running, StoppedEarly};
+        for (holder, events, state, step) in [
+            (live, vec![], Running, 0),
+            (dead, vec![], Killed, 0),
+            (live, vec![started(0), steps(7)], Running, 7),
+            (dead, vec![started(0), steps(7)], Killed, 7),
+            (dead, vec![started(0), steps(7), ended("completed")], Completed, 12),
+            (dead, vec![started(0), ended("stopped_early")], StoppedEarly, 12),
+            (dead, vec![started(0), ended("interrupted")], Interrupted, 12),
+            (dead, vec![started(0), ended("failed")], Failed, 12),
+            // Taken up again.
+            (live, vec![started(0), ended("interrupted"), started(10)], Running, 10),
+            (dead, vec![started(0), ended("interrupted"), started(10)], Killed, 10),
+        ] {
+            let events: Vec<Event> = events.into_iter().map(|what| event(1, what)).collect();
+            let history = History::of(Path::new("/r/net-1"), holder, &events);
+            assert_eq!((history.state, history.step), (state, step), "{events:?}");
+            assert_eq!(history.reason.is_some(), state == Failed);
+            assert_eq!(history.pid, holder.pid());
+        }
+    }
+
+    #[test]
+    fn losses_are_counted_and_a_recovery_may_go_back() {
+        let lost = What::Lost { agent: "server-0".into(), pid: 9, reason: "killed".into() };
+        let recovered = What::Recovered {
+            step: 10,
+            superseded: 7,
+            source: "checkpoints/x".into(),
+            reason: "server-0 was lost".into(),
+        };
+        let events = [
+            event(1, started(0)),
+            event(1, steps(17)),
+            event(1, What::NotSaved { step: 15, reason: "no space".into() }),
+            event(1, lost),
+            event(1, What::Paused { workers: 1, min: 2 }),
+            event(2, recovered),
+        ];
+        let history = History::of(Path::new("/r/net-1"), Holder::Nobody, &events);
+        assert_eq!((history.step, history.generation), (10, 2));
+        assert_eq!((history.machines.machines_lost, history.paused), (1, Some((1, 2))));
+        assert_eq!(history.not_saved.as_deref(), Some("no space"));
+    }
+
+    #[test]
+    fn held_out_figures_come_before_those_of_training() {
+        let scored = What::Scored {
+            part: HeldOut::Test,
+            examples: 10,
+            loss: Some(0.1),
+            accuracy: Some(0.9),
+            scores: serde_json::Value::Null,
+        };
+        let events = [event(1, started(0)), event(1, steps(5)), event(1, scored)];
+        let at = |n: usize| History::of(Path::new("/r/net-1"), Holder::Nobody, &events[..n]);
+        assert_eq!((at(2).loss, at(2).scored_on), (Some(0.5), Some("training")));
+        assert_eq!((at(3).accuracy, at(3).scored_on), (Some(0.9), Some("test")));
+    }
+}

@@ -1,0 +1,27 @@
+//! A run's folder, its events, and all that is told of them afterwards.
+//!
+//! Owns the names and formats of the files of a run, what its events add up to, and the reports and
+//! pages made of them. Never starts a process, asks a live run anything, or prints.
+//!
+//! # Layout
+//! - [`run_dir`]: the run's folder, its lock and metrics; [`history`]: what became of the run
+//! - [`audit`]: whether every example was read exactly once, from events; [`evidence`]: from a folder
+//! - [`traces`]: reports, TensorBoard, the HTML pages
+//! - [`story`]: a script's run; [`figures`]: the numbers in what a script writes
+//! - [`tidings`]: losses and what became of them, as lines
+//! - [`number`]: numbers as people read them; [`paint`]: text with colours
+//! - [`clock`]: the only place that asks the time; [`failure`]: why a command ended badly
+
+pub mod audit;
+pub mod clock;
+pub mod evidence;
+pub mod failure;
+pub mod figures;
+pub mod frame;
+pub mod history;
+pub mod number;
+pub mod paint;
+pub mod run_dir;
+pub mod story;
+pub mod tidings;
+pub mod traces;

@@ -1,0 +1,304 @@
+//! The folder that holds everything one run leaves behind.
+//!
+//! Owns the names inside it, who may write there (one process at a time) and how runs are found.
+//! Never decides what is written, or when.
+//!
+//! # Layout
+//! - [`lock`]: which process works on a run
+//! - [`metrics`]: `metrics.jsonl`, the figures along the way
+
+pub mod lock;
+pub mod metrics;
+
+use crate::clock;
+use crate::failure::{Context, Failure, Result};
+use lock::Lock;
+use planaria_protocol::checkpoint::{Shelf, Unreadable};
+use planaria_protocol::durable;
+use planaria_recipe::{Job, JobSource};
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// Folder that runs are looked for in when only an id is given.
+pub const DEFAULT_RUNS: &str = "runs";
+/// Folder of a run's checkpoints.
+pub const CHECKPOINTS: &str = "checkpoints";
+/// Folder of the logs of its processes.
+pub const LOGS: &str = "logs";
+/// How long names stay claimed.
+const CLAIMED_SECONDS: u64 = 3600;
+/// Runs that may start in the same second under the same name.
+const SAME_SECOND_MAX: u32 = 1000;
+
+/// A run's folder, locked for this process while the value lives.
+#[derive(Debug)]
+pub struct RunDir {
+    path: PathBuf,
+    _lock: Lock,
+}
+
+impl RunDir {
+    /// Makes `runs/<name>-<timestamp>` under `runs`; the folder's creation decides who owns a name.
+    pub fn create(runs: &Path, name: &str, unix_seconds: u64) -> Result<Self> {
+        let path = Self::new_folder(runs, name, unix_seconds, &|_| true)?;
+        Self::furnish(path)
+    }
+
+    /// The same without folders for a network, under a name that no other run of this user has that
+    /// began in the same second, in whatever folder: machines know runs by their names. `names` is
+    /// where names are claimed.
+    pub fn create_bare(runs: &Path, name: &str, unix_seconds: u64, names: &Path) -> Result<Self> {
+        let claim = |id: &str| claim(names, id);
+        let path = Self::new_folder(runs, name, unix_seconds, &claim)?;
+        Self::lock(path)
+    }
+
+    fn new_folder(
+        runs: &Path,
+        name: &str,
+        unix_seconds: u64,
+        claim: &dyn Fn(&str) -> bool,
+    ) -> Result<PathBuf> {
+        fs::create_dir_all(runs).context(|| format!("cannot create `{}`", runs.display()))?;
+        let base = format!("{}-{}", plain_name(name), clock::stamp(unix_seconds));
+        for attempt in 1..=SAME_SECOND_MAX {
+            let id = if attempt == 1 { base.clone() } else { format!("{base}-{attempt}") };
+            if !claim(&id) {
+                continue;
+            }
+            let path = runs.join(id);
+            match fs::create_dir(&path) {
+                Ok(()) => return Ok(path),
+                Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+                Err(e) => {
+                    return Err(Failure::failed(format!(
+                        "cannot create `{}`: {e}",
+                        path.display()
+                    )));
+                }
+            }
+        }
+        Err(Failure::failed(format!("{SAME_SECOND_MAX} runs named `{base}` exist already")))
+    }
+
+    /// Makes exactly this folder, which must not exist.
+    pub fn create_at(path: PathBuf) -> Result<Self> {
+        let made = path.parent().map_or(Ok(()), fs::create_dir_all);
+        made.and_then(|()| fs::create_dir(&path))
+            .context(|| format!("cannot create `{}`", path.display()))?;
+        Self::furnish(path)
+    }
+
+    fn furnish(path: PathBuf) -> Result<Self> {
+        for folder in [CHECKPOINTS, "tensorboard"] {
+            fs::create_dir(path.join(folder))
+                .context(|| format!("cannot create `{}`", path.display()))?;
+        }
+        Self::lock(path)
+    }
+
+    /// Opens the run named by a path or by its id under `runs/`, for writing.
+    pub fn open(run: &str) -> Result<Self> {
+        Self::lock(find(run)?)
+    }
+
+    fn lock(path: PathBuf) -> Result<Self> {
+        let lock = Lock::take(&path)?;
+        Ok(Self { path, _lock: lock })
+    }
+
+    /// The folder's last name.
+    pub fn id(&self) -> String {
+        run_id(&self.path)
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A file in it.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Writes a file in it, all or nothing.
+    pub fn write(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        write(&self.file(name), bytes)
+    }
+
+    /// The checkpoints in it.
+    pub fn shelf(&self, keep: usize) -> Shelf {
+        shelf(&self.path, keep)
+    }
+}
+
+/// Claims a name; whether nobody else has. Where nothing can be written nobody is asked.
+fn claim(names: &Path, id: &str) -> bool {
+    let _ = fs::create_dir_all(names);
+    for entry in fs::read_dir(names).into_iter().flatten().flatten() {
+        let age = entry.metadata().and_then(|found| found.modified()).map(|at| at.elapsed());
+        // Names have the second in them: those of before are nobody's rivals.
+        if matches!(age, Ok(Ok(age)) if age.as_secs() > CLAIMED_SECONDS) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+    let claimed = fs::OpenOptions::new().write(true).create_new(true).open(names.join(id));
+    !claimed.is_err_and(|e| e.kind() == ErrorKind::AlreadyExists)
+}
+
+/// Writes a file, all or nothing.
+pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    durable::write(path, bytes).context(|| format!("cannot write `{}`", path.display()))
+}
+
+/// The checkpoints in a run's folder.
+pub fn shelf(run: &Path, keep: usize) -> Shelf {
+    Shelf::new(run.join(CHECKPOINTS), keep)
+}
+
+/// A checkpoint that cannot be used, with the exit code that follows from it.
+pub fn unreadable(error: Unreadable) -> Failure {
+    match error {
+        Unreadable::Missing(_) => Failure::user(error),
+        Unreadable::OtherFormat { .. } => Failure::user(error)
+            .hint("use the planaria that wrote it, or start a new run with `planaria train`"),
+        Unreadable::Damaged { .. } | Unreadable::NoneWhole(_) | Unreadable::Folder { .. } => {
+            Failure::failed(error)
+        }
+    }
+}
+
+/// The folder of the run named by a path or by its id under `runs/`.
+pub fn find(run: &str) -> Result<PathBuf> {
+    let candidates = [PathBuf::from(run), Path::new(DEFAULT_RUNS).join(run)];
+    let Some(path) = candidates.iter().find(|p| p.is_dir()) else {
+        if candidates[0].exists() {
+            return Err(Failure::user(format!("`{run}` is a file, not the folder of a run"))
+                .hint(nearby(&candidates)));
+        }
+        return Err(Failure::user(format!("there is no run `{run}`")).hint(nearby(&candidates)));
+    };
+    if path.join("recipe.yaml").is_file() {
+        return Ok(path.clone());
+    }
+    Err(Failure::user(format!("`{}` is not a run: it has no `recipe.yaml`", path.display())).hint(
+        "name a folder that `planaria train` or `run` made, such as `runs/digits-20250131-120000`",
+    ))
+}
+
+/// The runs in `folder` and in the studies there, newest first.
+pub fn list(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut runs = Vec::new();
+    for path in folders(folder)? {
+        if is_run(&path) {
+            runs.push(path);
+        } else {
+            runs.extend(folders(&path).unwrap_or_default().into_iter().filter(|p| is_run(p)));
+        }
+    }
+    let begun =
+        |path: &PathBuf| path.join("recipe.yaml").metadata().and_then(|m| m.modified()).ok();
+    runs.sort_by_cached_key(|path| std::cmp::Reverse((begun(path), path.clone())));
+    Ok(runs)
+}
+
+fn is_run(folder: &Path) -> bool {
+    folder.join("recipe.yaml").is_file()
+}
+
+fn folders(folder: &Path) -> Result<Vec<PathBuf>> {
+    let read =
+        std::fs::read_dir(folder).context(|| format!("cannot read `{}`", folder.display()))?;
+    Ok(read.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()).collect())
+}
+
+/// The job of a run, where that is a script's; nothing where a network is trained.
+pub fn job(folder: &Path) -> Option<Job> {
+    let path = folder.join("recipe.yaml");
+    let text = fs::read_to_string(&path).ok()?;
+    // Recipes of runs are written by us: that is how one with a script looks, and it costs little.
+    if !text.lines().any(|line| line.starts_with("script:")) {
+        return None;
+    }
+    let source = JobSource::parse(&path.display().to_string(), text.as_bytes(), &[]);
+    source.ok().map(|source| source.recipe().clone())
+}
+
+/// The last name of a run's folder.
+pub fn run_id(path: &Path) -> String {
+    let full = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    full.file_name().map_or_else(|| "run".into(), |n| n.to_string_lossy().into_owned())
+}
+
+fn nearby(candidates: &[PathBuf]) -> String {
+    let runs = Path::new(DEFAULT_RUNS);
+    let mut found = list(runs).unwrap_or_default();
+    found.truncate(5);
+    if found.is_empty() {
+        let looked: Vec<_> = candidates.iter().map(|p| format!("`{}`", p.display())).collect();
+        return format!("looked at {}", looked.join(" and "));
+    }
+    let name = |path: &PathBuf| path.strip_prefix(runs).unwrap_or(path).display().to_string();
+    format!("runs here: {}", found.iter().map(name).collect::<Vec<_>>().join(", "))
+}
+
+/// A recipe's name as part of a folder's name.
+pub fn plain_name(name: &str) -> String {
+    let plain: String = name
+        .chars()
+        .take(100)
+        .map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' })
+        .collect();
+    let plain = plain.trim_start_matches(['.', '-']);
+    if plain.is_empty() { "run".into() } else { plain.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_of_one_second_get_names_of_their_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let a = RunDir::create(dir.path(), "net", 0).unwrap();
+        let b = RunDir::create(dir.path(), "net", 0).unwrap();
+        assert_eq!(a.id(), "net-19700101-000000");
+        assert_eq!(b.id(), "net-19700101-000000-2");
+    }
+
+    #[test]
+    fn jobs_of_one_second_have_names_of_their_own_wherever_they_are() {
+        let (dir, names) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let create = |folder: &str| {
+            let made = RunDir::create_bare(&dir.path().join(folder), "net", 0, names.path());
+            made.unwrap().id()
+        };
+        assert_eq!(
+            (create("a"), create("b")),
+            ("net-19700101-000000".into(), "net-19700101-000000-2".into())
+        );
+    }
+
+    #[test]
+    fn a_run_has_one_owner() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = RunDir::create(dir.path(), "net", 0).unwrap();
+        run.write("recipe.yaml", b"name: net\n").unwrap();
+        let path = run.path().to_str().unwrap().to_owned();
+        let refused = RunDir::open(&path).unwrap_err();
+        assert!(refused.message.contains("in use by another"), "{refused}");
+        drop(run);
+        RunDir::open(&path).unwrap();
+    }
+
+    #[test]
+    fn names_stay_inside_the_folder() {
+        for (name, expect) in
+            [("a b/c", "a-b-c"), ("../x", "x"), ("", "run"), ("ünï", "n-"), ("ok_1.2", "ok_1.2")]
+        {
+            assert_eq!(plain_name(name), expect);
+        }
+    }
+}

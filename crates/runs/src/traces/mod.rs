@@ -1,0 +1,17 @@
+//! What a run shows of itself: figures for machines (JSON, TensorBoard) and for people (HTML).
+//!
+//! Owns how figures are written down. Never trains, and
+//! never decides when to write.
+//!
+//! # Layout
+//! - [`report`]: `report.json`; [`html`], [`chart`]: the same as a page
+//! - [`live`]: `live.html`, a run on many machines while it trains
+//! - [`scaling`]: `scaling.json` and `scaling.html`, of several runs
+//! - [`tensorboard`]: event files
+
+pub mod chart;
+pub mod html;
+pub mod live;
+pub mod report;
+pub mod scaling;
+pub mod tensorboard;

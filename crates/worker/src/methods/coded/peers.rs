@@ -1,0 +1,292 @@
+//! The links from one worker of a coded run to the others: products and entries.
+//!
+//! Owns what was sent and is not known to have come: a link that breaks is made again, and what was
+//! on it is sent again, until its round is over. So a letter comes once or more often, never in
+//! part; whoever reads it knows it by its names. Never knows what letters are for.
+
+use crate::session::shell::Log;
+use planaria_protocol::launch::Launch;
+use planaria_protocol::link::{self, Receiver, Sender};
+use planaria_protocol::listen::{self, Listening};
+use planaria_protocol::message::{Errand, Join, Trouble};
+use planaria_protocol::methods::coded::{Received, ToPeer};
+use planaria_protocol::{Error, Passport};
+use std::collections::{BTreeMap, VecDeque};
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::Builder;
+use std::time::Duration;
+
+/// Between two tries to reach a peer.
+const RETRY: Duration = Duration::from_millis(100);
+/// How long a link may be silent; it is made again when it is needed.
+const IDLE: Duration = Duration::from_secs(60);
+/// Largest bulk of a letter.
+const BULK_BYTES_MAX: usize = 1 << 30;
+
+/// What comes from a peer, and its bulk.
+pub type Letter = (ToPeer, Vec<u8>);
+
+/// Takes a letter in.
+type Slot = Arc<dyn Fn(Letter) + Send + Sync>;
+
+/// Where other workers reach this one, for as long as its process lives.
+pub struct Door {
+    address: String,
+    slot: Arc<Mutex<Option<Slot>>>,
+    _listening: Listening,
+}
+
+impl Door {
+    /// Listens for other workers.
+    pub fn open(launch: &Launch, passport: &Passport, log: Log) -> Result<Self, Trouble> {
+        let place = launch.station.listen(0);
+        let cannot = |e: &dyn std::fmt::Display| {
+            Trouble::new(format!("cannot listen on {place} for other workers: {e}"))
+        };
+        let listener = TcpListener::bind(&place).map_err(|e| cannot(&e))?;
+        let bound = listener.local_addr().map_err(|e| cannot(&e))?;
+        let slot: Arc<Mutex<Option<Slot>>> = Arc::default();
+        let inner = slot.clone();
+        let on_link = move |join: Join, sender: Sender, receiver: Receiver| {
+            if join.errand == Errand::Peer {
+                // Whoever sent it notices that the link has ended, and makes another.
+                let _ = read(&inner, &sender, receiver);
+            }
+        };
+        let generation = Arc::new(AtomicU64::new(launch.generation));
+        let listening =
+            listen::serve(listener, passport.clone(), generation, on_link, move |why| {
+                log(&format!("a connection was refused: {why}"));
+            })
+            .map_err(|e| cannot(&e))?;
+        Ok(Self { address: launch.station.address(bound), slot, _listening: listening })
+    }
+
+    /// Where it is.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Letters come here from now on.
+    pub fn read_by(&self, slot: impl Fn(Letter) + Send + Sync + 'static) {
+        *self.slot.lock().expect("no thread panics with the letters") = Some(Arc::new(slot));
+    }
+
+    /// Nobody reads letters for now; those that come are lost.
+    pub fn close(&self) {
+        *self.slot.lock().expect("no thread panics with the letters") = None;
+    }
+}
+
+/// Reads a link, and says what has come.
+fn read(slot: &Mutex<Option<Slot>>, sender: &Sender, mut receiver: Receiver) -> Result<(), Error> {
+    receiver.set_timeout(Some(IDLE))?;
+    let mut count = 0;
+    while let Some(incoming) = receiver.receive::<ToPeer>()? {
+        let bulk = receiver.bulk_vec(BULK_BYTES_MAX)?;
+        // It may wait for room, and the lock must not.
+        let slot = slot.lock().expect("no thread panics with the letters").clone();
+        if let Some(slot) = slot {
+            slot((incoming.message, bulk));
+        }
+        count += 1;
+        sender.send(&Received(count))?;
+    }
+    Ok(())
+}
+
+/// The links to other workers.
+pub struct Peers(Arc<Office>);
+
+struct Office {
+    passport: Passport,
+    join: Join,
+    posts: Mutex<BTreeMap<String, Arc<Post>>>,
+    is_over: AtomicBool,
+}
+
+/// The way to one of them.
+#[derive(Default)]
+struct Post {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// What is not known to have come, by numbers that grow.
+    letters: BTreeMap<u64, Arc<Letter>>,
+    numbers: u64,
+    link: Option<Sender>,
+    /// Links that there were.
+    links: u64,
+    /// Numbers of what was sent on this one and is not known to have come.
+    sent: VecDeque<u64>,
+    /// How many are known to have come on this one, now and when a round last ended.
+    received: u64,
+    received_before: Option<u64>,
+}
+
+impl Peers {
+    /// Nobody is spoken to yet.
+    pub fn new(passport: &Passport, join: &Join) -> Self {
+        let join = Join { errand: Errand::Peer, ..join.clone() };
+        let (passport, posts) = (passport.clone(), Mutex::default());
+        Self(Arc::new(Office { passport, join, posts, is_over: AtomicBool::new(false) }))
+    }
+
+    /// Sends a letter, now or as soon as its reader can be reached.
+    pub fn post(&self, address: &str, letter: Letter) -> Result<(), Trouble> {
+        let mut posts = self.0.posts();
+        let is_new = !posts.contains_key(address);
+        let post = posts.entry(address.to_owned()).or_default().clone();
+        let mut state = post.state();
+        drop(posts);
+        state.numbers += 1;
+        let (number, letter) = (state.numbers, Arc::new(letter));
+        state.letters.insert(number, letter.clone());
+        state.send(number, &letter);
+        drop(state);
+        post.changed.notify_all();
+        if is_new {
+            let (office, address) = (self.0.clone(), address.to_owned());
+            let thread = Builder::new().name("peer".into());
+            let started = thread.spawn(move || office.keep(&address, &post));
+            started.map_err(|e| Trouble::new(format!("cannot start a thread: {e}")))?;
+        }
+        Ok(())
+    }
+
+    /// What is of older rounds need not come any more.
+    pub fn retire(&self, round: u64) {
+        for post in self.0.posts().values() {
+            let mut state = post.state();
+            state.letters.retain(|_, letter| letter.0.round() >= round);
+            let received = state.received;
+            // For a whole round it took nothing in; whether it is there is found out when it is
+            // needed again.
+            let is_silent = state.received_before.replace(received) == Some(received);
+            if is_silent && !state.sent.is_empty() {
+                state.hang_up();
+            }
+            post.changed.notify_all();
+        }
+    }
+}
+
+impl Drop for Peers {
+    fn drop(&mut self) {
+        self.0.is_over.store(true, Ordering::SeqCst);
+        for post in self.0.posts().values() {
+            post.state().hang_up();
+            post.changed.notify_all();
+        }
+    }
+}
+
+impl Office {
+    fn posts(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Post>>> {
+        self.posts.lock().expect("no thread panics with the peers")
+    }
+
+    /// The thread of one peer: makes its link, and makes it again, while there is something to send.
+    fn keep(&self, address: &str, post: &Arc<Post>) {
+        loop {
+            // In this order, as whoever sends takes them.
+            let mut posts = self.posts();
+            let state = post.state();
+            if self.is_over.load(Ordering::SeqCst) {
+                return;
+            }
+            if state.link.is_none() && state.letters.is_empty() {
+                posts.remove(address);
+                return;
+            }
+            drop(posts);
+            if state.link.is_some() {
+                drop(post.wait(state, IDLE));
+                continue;
+            }
+            drop(state);
+            if self.connect(address, post).is_err() {
+                drop(post.wait(post.state(), RETRY));
+            }
+        }
+    }
+
+    fn connect(&self, address: &str, post: &Arc<Post>) -> Result<(), Error> {
+        let (sender, receiver) = link::connect(address, &self.passport, None)?;
+        sender.send(&self.join)?;
+        let mut state = post.state();
+        state.links += 1;
+        state.link = Some(sender);
+        state.sent.clear();
+        (state.received, state.received_before) = (0, None);
+        let number = state.links;
+        for (number, letter) in state.letters.clone() {
+            state.send(number, &letter);
+        }
+        drop(state);
+        let listened = post.clone();
+        let thread = Builder::new().name("peer-heard".into());
+        let started = thread.spawn(move || listened.hear(number, receiver));
+        started.map_err(|source| Error::Io { what: "starting a thread", source })?;
+        Ok(())
+    }
+}
+
+impl Post {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no thread panics with a peer")
+    }
+
+    fn wait<'a>(&'a self, state: MutexGuard<'a, State>, time: Duration) -> MutexGuard<'a, State> {
+        self.changed.wait_timeout(state, time).expect("no thread panics with a peer").0
+    }
+
+    /// The thread that hears what has come, until its link ends.
+    fn hear(&self, number: u64, mut receiver: Receiver) {
+        while let Ok(Some(incoming)) = receiver.receive::<Received>() {
+            if receiver.skip_bulk().is_err() {
+                break;
+            }
+            let mut state = self.state();
+            let Received(count) = incoming.message;
+            if state.links != number {
+                return;
+            }
+            while state.received < count {
+                let Some(number) = state.sent.pop_front() else { break };
+                state.received += 1;
+                state.letters.remove(&number);
+            }
+        }
+        let mut state = self.state();
+        if state.links == number {
+            state.hang_up();
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+}
+
+impl State {
+    fn send(&mut self, number: u64, letter: &Letter) {
+        let Some(link) = &self.link else { return };
+        self.sent.push_back(number);
+        if link.send_with(&letter.0, &letter.1).is_err() {
+            self.hang_up();
+        }
+    }
+
+    fn hang_up(&mut self) {
+        if let Some(link) = self.link.take() {
+            link.close();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
