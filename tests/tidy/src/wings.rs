@@ -1,0 +1,114 @@
+//! A wing (a provider, a training method, a store, an engine, a kind of job) is known by its name in
+//! its own folder and on its registration lines, and nowhere else: so that another one touches
+//! nothing but its own folder and those lines.
+
+use crate::{read, report, root, rust_files};
+use std::path::Path;
+
+struct Wing {
+    /// The word that only its own files say, as identifiers and messages spell it.
+    name: &'static str,
+    /// Names of its own files and folders, in whichever crate.
+    own: &'static [&'static str],
+    /// Files that list all wings of the kind, with how many lines of them say the name.
+    registered: &'static [(&'static str, usize)],
+}
+
+const WINGS: &[Wing] = &[
+    Wing {
+        name: "docker",
+        own: &["docker"],
+        registered: &[
+            ("crates/recipe/src/pool/providers/mod.rs", 2),
+            ("crates/fleet/src/providers/mod.rs", 2),
+        ],
+    },
+    Wing {
+        name: "ssh",
+        own: &["ssh"],
+        registered: &[
+            ("crates/recipe/src/pool/providers/mod.rs", 2),
+            ("crates/fleet/src/providers/mod.rs", 2),
+            ("crates/control/src/agents/host.rs", 3),
+            ("crates/fleet/src/providers/docker/faults.rs", 1),
+        ],
+    },
+];
+
+#[test]
+fn wings_are_named_in_their_own_folders_alone() {
+    let mut found = Vec::new();
+    for path in rust_files(&root().join("crates")) {
+        let shown = path.strip_prefix(root()).expect("found under the root");
+        if !shown.components().any(|part| part.as_os_str() == "src") {
+            continue;
+        }
+        let text = read(&path);
+        found.extend(WINGS.iter().filter_map(|wing| stray(wing, shown, &text)));
+    }
+    report(found);
+}
+
+#[test]
+fn strays_are_found() {
+    let wing = Wing { name: "ssh", own: &["ssh"], registered: &[("crates/x/src/mod.rs", 1)] };
+    let check = |path: &str, text: &str, is_stray: bool| {
+        let found = stray(&wing, Path::new(path), text);
+        assert_eq!(found.is_some(), is_stray, "{path}: {found:?}");
+    };
+    check("crates/x/src/pool.rs", "fn is_ssh() {}\n", true);
+    check("crates/x/src/pool.rs", "enum E { SshHost }\n", true);
+    check("crates/x/src/pool.rs", "let why = \"an ssh host\";\n", true);
+    check("crates/x/src/pool.rs", "// ssh\nlet sshd = 1;\n#[cfg(test)]\nmod ssh {}\n", false);
+    check("crates/x/src/ssh/mod.rs", "struct Ssh;\n", false);
+    check("crates/x/src/mod.rs", "mod ssh;\n", false);
+    check("crates/x/src/mod.rs", "mod ssh;\nfn ssh() {}\n", true);
+}
+
+/// Why a file may not say the wing's name as it does.
+fn stray(wing: &Wing, path: &Path, text: &str) -> Option<String> {
+    let stem = |part: std::path::Component<'_>| {
+        Path::new(part.as_os_str()).file_stem().map(|stem| stem.to_string_lossy().into_owned())
+    };
+    let parts: Vec<String> = path.components().filter_map(stem).collect();
+    let is_own = parts.iter().any(|part| wing.own.contains(&part.as_str()));
+    let is_test = parts.iter().any(|part| part == "tests" || part.ends_with("_tests"));
+    if is_own || is_test {
+        return None;
+    }
+    let code = text.split("\n#[cfg(test)]").next().unwrap_or_default();
+    let says = |(_, line): &(usize, &str)| {
+        !line.trim_start().starts_with("//") && words(line).any(|word| word == wing.name)
+    };
+    let lines: Vec<usize> =
+        (1..).zip(code.lines()).filter(says).map(|(number, _)| number).collect();
+    let listed = wing.registered.iter().find(|(file, _)| Path::new(file) == path);
+    let allowed = listed.map_or(0, |(_, lines)| *lines);
+    (lines.len() > allowed).then(|| {
+        format!(
+            "{}: lines {lines:?} say `{}`, which only its own folder may (here {allowed} lines): \
+             ask for what is meant by a name that every wing of the kind can answer to",
+            path.display(),
+            wing.name
+        )
+    })
+}
+
+/// The words of a line, in lower case: `is_sshHost` has three.
+fn words(line: &str) -> impl Iterator<Item = String> {
+    let mut found: Vec<String> = Vec::new();
+    let mut before = ' ';
+    for c in line.chars() {
+        let begins = !before.is_alphanumeric() || (c.is_uppercase() && !before.is_uppercase());
+        if c.is_alphanumeric() {
+            if begins {
+                found.push(String::new());
+            }
+            if let Some(word) = found.last_mut() {
+                word.extend(c.to_lowercase());
+            }
+        }
+        before = c;
+    }
+    found.into_iter()
+}
