@@ -5,10 +5,10 @@
 
 use super::{Encoder, Table};
 use crate::budget::Memory;
-use crate::dataset::Mark;
 use crate::error::Error;
 use crate::files;
 use crate::part::{Cut, Ids};
+use crate::source::Mark;
 use planaria_recipe::sections::{Data, Format, Part};
 use planaria_recipe::table as recipe;
 use std::ops::Range;

@@ -268,8 +268,8 @@ impl Batch<'_> {
             let at = file.at();
             let bytes = file.next(room).map_err(|fault| match fault {
                 transfer::Fault::Io(e) => unread(e),
-                fault => {
-                    let what = format!("`{}`: {fault}", path.display());
+                _ => {
+                    let what = format!("`{}` changed after it was listed", path.display());
                     Fault::fix(&machine, what, "run the command again when nothing writes to it")
                 }
             })?;

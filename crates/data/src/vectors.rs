@@ -2,16 +2,15 @@
 //!
 //! Whatever rows a part holds, its examples count from 0 in the part's order.
 
-use super::set::{Rows, TableSet, open as open_tables, open_within};
-use super::{Encoder, Table};
 use crate::budget::Memory;
-use crate::dataset::{DataSet, Facts};
 use crate::error::Error;
 use crate::files;
 use crate::part::Part;
 use crate::records::{Records, Spool, float_bytes, floats};
 use crate::scale::Scale;
+use crate::set::{DataSet, Facts};
 use crate::source::{DataFile, Source, Target, Targets};
+use crate::table::{self, Encoder, Rows, Table, TableSet};
 use planaria_recipe::sections::{Data, Format};
 use planaria_recipe::shape::Shape;
 use planaria_recipe::table as recipe;
@@ -31,7 +30,7 @@ struct Vectors {
 
 /// Opens a recipe's tables, encoded.
 pub(crate) fn open(data: &Data, seed: u64, memory: &Memory) -> Result<DataSet, Error> {
-    let set = open_within(data, seed, memory)?;
+    let set = table::open_within(data, seed, memory)?;
     let encoder = set.learn()?;
     let facts = facts(&set, &encoder);
     let part = |rows: &Rows, key: &'static str| {
@@ -48,7 +47,7 @@ pub(crate) fn open(data: &Data, seed: u64, memory: &Memory) -> Result<DataSet, E
 }
 
 /// All rows of another file, encoded as training rows were, such as for judging a saved model.
-pub(super) fn encoded(
+pub(crate) fn encoded(
     path: &Path,
     format: Format,
     section: &recipe::Table,
@@ -66,7 +65,7 @@ pub(super) fn encoded(
 
 /// Looks at a recipe's tables. How many features there are takes reading them.
 pub(crate) fn peek(data: &Data, seed: u64) -> Result<Facts, Error> {
-    let set = open_tables(data, seed)?;
+    let set = table::open(data, seed)?;
     Ok(facts(&set, &set.learn()?))
 }
 
