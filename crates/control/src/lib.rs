@@ -5,29 +5,25 @@
 //! never exits, and never computes a gradient.
 //!
 //! # Layout
-//! - [`cluster`]: a run on many processes, in front or detached
-//! - [`training`]: a run in one process
-//! - [`scripts`]: the user's own script on the machines of a pool
+//! - [`jobs`]: kinds of job: training, and the user's own script
+//! - [`detached`]: a run whose controller is elsewhere; [`live`]: how commands find a live run
 //! - [`agents`]: what each process of a run does
 //! - [`holdings`]: what runs hold on machines, and how it is given back
-//! - [`source`]: a coded run's rows for its workers
 //! - [`survey`]: a recipe's data; [`size`]: processes and threads; [`memory`]: whether it fits;
-//!   [`program`]: what processes are started from
-//! - [`stopping`]: whether this process was asked to stop; [`stop`], [`scale`]: asks another; [`talk`]: what is shown; [`drawing`]:
+//!   [`program`]: what processes are started from; [`machine`]: what this machine is
+//! - [`stopping`]: whether this process was asked to stop; [`talk`]: what is shown; [`drawing`]:
 //!   as bytes
 
 pub mod agents;
-pub mod cluster;
+pub mod detached;
 pub mod drawing;
 pub mod holdings;
+pub mod jobs;
+pub mod live;
+pub mod machine;
 pub mod memory;
 pub mod program;
-pub mod scale;
-pub mod scripts;
 pub mod size;
-pub mod source;
-pub mod stop;
 pub mod stopping;
 pub mod survey;
 pub mod talk;
-pub mod training;

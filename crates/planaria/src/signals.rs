@@ -6,7 +6,7 @@
 //! looks at the flag after each step.
 
 use crate::screen::{self, say};
-use planaria_control::cluster::control;
+use planaria_control::live::control;
 use planaria_control::stopping::{self, Run};
 use planaria_control::talk::Talk;
 use planaria_runs::clock::Stopwatch;

@@ -2,6 +2,7 @@
 //!
 //! Owns the exit codes. Never prints; `main` does.
 
+use planaria_protocol::message::Trouble;
 use std::fmt::Display;
 use std::io::ErrorKind;
 
@@ -92,6 +93,14 @@ impl Display for Failure {
 }
 
 impl std::error::Error for Failure {}
+
+/// What went wrong in another process of the run.
+impl From<Trouble> for Failure {
+    fn from(trouble: Trouble) -> Self {
+        let exit = if trouble.fix_input { Exit::User } else { Exit::Failed };
+        Self { exit, message: trouble.message, hint: trouble.hint }
+    }
+}
 
 /// Without control characters but line ends: a name cannot steer the terminal.
 pub fn plain(text: &str) -> String {

@@ -3,7 +3,7 @@
 //! Owns where such a run goes on from: the weights that another coordinator has kept, a checkpoint,
 //! or the beginning. Begins the source of its rows. Never decides what comes next.
 
-use crate::source::Source;
+use crate::jobs::train::source::Source;
 use planaria_coordinator::coded::decide::{Coded, Setting, Start};
 use planaria_coordinator::coded::iteration::Code;
 use planaria_coordinator::coded::keeping;

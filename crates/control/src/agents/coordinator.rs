@@ -5,7 +5,7 @@
 
 use super::Log;
 use super::coded;
-use crate::cluster::kept::boot_id;
+use crate::jobs::train::kept::boot_id;
 use planaria_coordinator::decide::cluster::{Cluster, Config, Origin};
 use planaria_coordinator::decide::course::Setup;
 use planaria_coordinator::decide::record::told_steps;

@@ -1,11 +1,11 @@
 //! `planaria agent mirror FOLDER`: tells what is new in the folder of a detached run.
 //!
-//! Owns nothing: what is told, and how, is [`mirror`](crate::cluster::mirror)'s. Reads what is known
+//! Owns nothing: what is told, and how, is [`mirror`](crate::detached::mirror)'s. Reads what is known
 //! from standard input, and writes to standard output.
 
 use crate::agents::host;
-use crate::cluster::detached::ENDED;
-use crate::cluster::mirror::{Known, Told, tell};
+use crate::detached::ENDED;
+use crate::detached::mirror::{Known, Told, tell};
 use planaria_fleet::host::words::say;
 use planaria_runs::failure::{Context, Result};
 use planaria_runs::run_dir::lock::Holder;

@@ -9,9 +9,9 @@
 
 pub mod errands;
 
-use crate::cluster::detached;
-use crate::cluster::pooling::failure;
-use crate::stop;
+use crate::detached;
+use crate::jobs::pooling::failure;
+use crate::live::stop;
 use planaria_fleet::pool::resources::{self, Resources};
 use planaria_fleet::provider::{Fault, Machine, Provider, Tag};
 use planaria_fleet::providers::{self, Purpose};

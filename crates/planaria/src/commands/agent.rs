@@ -9,7 +9,7 @@ pub mod controller;
 use crate::cli::Role;
 use crate::commands::print;
 use crate::screen::say;
-use planaria_control::agents::{self, Log, coordinator, failure, host, mirror, task};
+use planaria_control::agents::{self, Log, coordinator, host, mirror, task};
 use planaria_coordinator::serve::Leave;
 use planaria_fleet::ending::{ANOTHER, PANICKED};
 use planaria_protocol::launch::Launch;
@@ -72,7 +72,7 @@ pub fn run(role: &Role) -> Result<Option<Exit>> {
         Role::Server { index, .. } => agents::serve(&launch, *index, lines),
         Role::Worker { index, .. } => agents::work(&launch, *index, lines),
     };
-    match ended.map_err(failure) {
+    match ended.map_err(Failure::from) {
         Ok(()) => {
             log("ended: the run is over");
             Ok(None)

@@ -6,10 +6,10 @@ use crate::chaos::plan::{Draw, Fault, Settings};
 use crate::chaos::processes::Family;
 use crate::cli;
 use crate::commands::{print_on, status};
-use planaria_control::cluster::console::{Console, News};
-use planaria_control::cluster::control;
-use planaria_control::cluster::detached;
-use planaria_control::scripts;
+use planaria_control::detached;
+use planaria_control::jobs::script;
+use planaria_control::live::console::{Console, News};
+use planaria_control::live::control;
 use planaria_control::talk::{Progress, Talk};
 use planaria_protocol::event::{Pulse, What};
 use planaria_protocol::message::Agent;
@@ -43,7 +43,7 @@ static ASKED: AtomicBool = AtomicBool::new(false);
 /// Breaks, prints, and says what to exit with.
 pub fn run(options: &cli::Chaos, talk: Talk) -> Result<Option<Exit>> {
     let folder = find(&options.run)?;
-    scripts::refuse(&folder, "only runs of `planaria train` are broken on purpose", |path| {
+    script::refuse(&folder, "only runs of `planaria train` are broken on purpose", |path| {
         format!("kill one of its processes yourself; `planaria status {path}` tells where they are")
     })?;
     let settings = settings(options)?;

@@ -2,10 +2,10 @@
 
 use crate::cli::{self, Which};
 use crate::commands::print;
-use planaria_control::scripts;
+use planaria_control::jobs::script;
+use planaria_control::jobs::train::alone::evaluation::{evaluate, failure};
 use planaria_control::size::threads;
 use planaria_control::talk::{Progress, Talk, patiently};
-use planaria_control::training::evaluation::{evaluate, failure};
 use planaria_data::{Part, Role, Target, open_encoded, open_part};
 use planaria_learn::linear::Weights as LinearWeights;
 use planaria_learn::saved::{Description, read_tensors, read_wide};
@@ -24,7 +24,7 @@ use std::path::Path;
 /// Scores and prints.
 pub fn run(options: &cli::Evaluate, talk: Talk) -> Result<()> {
     let folder = find(&options.run)?;
-    scripts::refuse(&folder, "its model is in a form that only the script knows", |path| {
+    script::refuse(&folder, "its model is in a form that only the script knows", |path| {
         format!("files that `script.outputs` names are in `{path}/outputs`")
     })?;
     let description = describe(&folder)?;

@@ -8,7 +8,7 @@ mod script;
 
 use crate::cli;
 use crate::commands::print_on;
-use planaria_control::cluster::detached::{self, Away};
+use planaria_control::detached::{self, Away};
 use planaria_control::talk::Talk;
 use planaria_runs::failure::{Context, Failure, Result, plain};
 use planaria_runs::run_dir::lock::Holder;

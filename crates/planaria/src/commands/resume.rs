@@ -4,15 +4,16 @@ use crate::cli;
 use crate::commands::{print, train};
 use crate::library::{self, processes};
 use crate::signals;
-use planaria_control::cluster::{detached, kept};
+use planaria_control::detached;
+use planaria_control::jobs::script;
+use planaria_control::jobs::train::Job;
+use planaria_control::jobs::train::identity::Identity;
+use planaria_control::jobs::train::kept;
 use planaria_control::memory;
-use planaria_control::scripts;
 use planaria_control::size::{cluster_size, memory_bytes, training_threads};
 use planaria_control::stopping;
 use planaria_control::survey::Survey;
 use planaria_control::talk::{Progress, Talk};
-use planaria_control::training::identity::Identity;
-use planaria_control::training::run_loop::Job;
 use planaria_protocol::checkpoint::{Checkpoint, Found, Unreadable};
 use planaria_recipe::{Plan, Source};
 use planaria_runs::clock::Stopwatch;
@@ -24,8 +25,8 @@ use planaria_runs::traces::report::{Outcome, Report};
 /// Goes on, prints, and says what to exit with.
 pub fn run(options: &cli::Resume, talk: Talk, process: Stopwatch) -> Result<Option<Exit>> {
     let folder = find(&options.run)?;
-    scripts::refuse(&folder, "where it could go on, only the script knows", |path| {
-        format!("`{}` runs it once more", scripts::once_more(path))
+    script::refuse(&folder, "where it could go on, only the script knows", |path| {
+        format!("`{}` runs it once more", script::once_more(path))
     })?;
     signals::listen(talk);
     detached::take_over(&folder)?;

@@ -4,7 +4,7 @@ use crate::cli;
 use crate::commands::print;
 use crate::library::script::Script;
 use crate::signals;
-use planaria_control::scripts::run::Finished;
+use planaria_control::jobs::script::run::Finished;
 use planaria_control::talk::{Progress, Talk};
 use planaria_runs::clock::Stopwatch;
 use planaria_runs::failure::{Exit, Failure, Result};

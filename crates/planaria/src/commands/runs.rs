@@ -2,7 +2,7 @@
 
 use crate::cli;
 use crate::commands::{ago, print, runs_in};
-use planaria_control::cluster::detached;
+use planaria_control::detached;
 use planaria_control::talk::{Progress, Talk};
 use planaria_runs::clock;
 use planaria_runs::failure::{Result, plain};

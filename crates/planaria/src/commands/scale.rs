@@ -3,10 +3,10 @@
 use crate::cli;
 use crate::commands::print;
 use crate::commands::stop::not_running;
-use planaria_control::cluster::control;
-use planaria_control::cluster::detached::{self, Away};
-use planaria_control::scale::{Scaled, ask};
-use planaria_control::scripts;
+use planaria_control::detached::{self, Away};
+use planaria_control::jobs::script;
+use planaria_control::live::control;
+use planaria_control::live::scale::{Scaled, ask};
 use planaria_control::talk::{Progress, Talk};
 use planaria_recipe::Source;
 use planaria_recipe::train::Coded;
@@ -31,8 +31,8 @@ const WORKERS_MAX: u32 = 1024;
 pub fn run(options: &cli::Scale, talk: Talk) -> Result<()> {
     let workers = parse(&options.change)?;
     let folder = find(&options.run)?;
-    scripts::refuse(&folder, "its processes are told how many they are when they begin", |path| {
-        let again = scripts::once_more(path);
+    script::refuse(&folder, "its processes are told how many they are when they begin", |path| {
+        let again = script::once_more(path);
         format!("stop it by `planaria stop {path} --wait`, then `{again} --workers {workers}`")
     })?;
     if let Some(mut away) = Away::find(&folder)? {

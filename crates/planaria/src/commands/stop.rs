@@ -1,11 +1,11 @@
 //! `planaria stop`: asks a live run to save and end.
 //!
-//! How it is asked is [`planaria_control::stop`]'s.
+//! How it is asked is [`planaria_control::live::stop`]'s.
 
 use crate::cli;
-use planaria_control::cluster::detached::{self, Away};
-use planaria_control::scripts;
-use planaria_control::stop;
+use planaria_control::detached::{self, Away};
+use planaria_control::jobs::script;
+use planaria_control::live::stop;
 use planaria_control::talk::{Progress, Talk};
 use planaria_runs::failure::{Failure, Result};
 use planaria_runs::history::{History, Standing};
@@ -51,7 +51,7 @@ fn ended(history: &History) -> String {
     let step = grouped(history.step);
     match (history.state, &history.script) {
         (Standing::Interrupted, Some(_)) => {
-            format!("stopped; run it once more with: {}", scripts::once_more(&path))
+            format!("stopped; run it once more with: {}", script::once_more(&path))
         }
         (state, Some(_)) => format!("run {path} {}", state.text()),
         (Standing::Interrupted, None) => {
@@ -88,7 +88,7 @@ pub(crate) fn not_running(history: &History) -> Failure {
     match (history.state.is_done(), &history.script) {
         (true, _) => failure,
         (false, Some(_)) => {
-            let again = scripts::once_more(&path.to_string());
+            let again = script::once_more(&path.to_string());
             failure.hint(format!("`{again}` runs it once more"))
         }
         (false, None) => failure.hint(format!("go on with it by `planaria resume {path}`")),

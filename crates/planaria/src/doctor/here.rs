@@ -4,7 +4,7 @@
 //! nothing longer than some seconds.
 
 use super::{Block, Finding};
-use planaria_control::agents::host::disk_free_bytes;
+use planaria_control::machine::disk_free_bytes;
 use planaria_control::memory;
 use planaria_fleet::finding::ask;
 use planaria_fleet::providers;

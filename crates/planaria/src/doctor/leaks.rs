@@ -4,7 +4,7 @@
 //! those that providers always look at. What belongs to a live run is no leak; nor is what a
 //! host is at work on, which may be for a run of another folder or user.
 
-use planaria_control::cluster::detached;
+use planaria_control::detached;
 use planaria_control::holdings::{self, Errand, Holding, Kept, errands};
 use planaria_fleet::provider::{self, Fault, Leak, Tag, is_name};
 use planaria_fleet::providers::{self, Purpose};

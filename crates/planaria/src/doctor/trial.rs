@@ -5,10 +5,10 @@
 
 use super::python::Question;
 use super::{Block, Finding, here};
-use planaria_control::cluster::pooling::failure;
 use planaria_control::holdings::errands;
+use planaria_control::jobs::pooling::failure;
+use planaria_control::jobs::script::prepare::Prepared;
 use planaria_control::program;
-use planaria_control::scripts::prepare::Prepared;
 use planaria_control::talk::Talk;
 use planaria_fleet::host::remote::Remote;
 use planaria_fleet::host::words::Hello;

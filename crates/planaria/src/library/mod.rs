@@ -14,15 +14,18 @@ pub mod script;
 
 use crate::library::script::Script;
 use crate::screen;
-use planaria_control::cluster;
-use planaria_control::cluster::detached::{self, Machines};
-use planaria_control::cluster::{control, kept};
+use planaria_control::detached;
+use planaria_control::jobs::Machines;
+use planaria_control::jobs::train::Job;
+use planaria_control::jobs::train::alone::run_loop::Session;
+use planaria_control::jobs::train::cluster;
+use planaria_control::jobs::train::ending::Finished;
+use planaria_control::jobs::train::kept;
+use planaria_control::live::control;
 use planaria_control::size::{cluster_size, memory_bytes, training_threads};
 use planaria_control::stopping;
 use planaria_control::survey::{Survey, check_output};
 use planaria_control::talk::{Progress, Talk};
-use planaria_control::training::ending::Finished;
-use planaria_control::training::run_loop::{Job, Session};
 use planaria_control::{memory, program};
 use planaria_protocol::checkpoint::{Checkpoint, Found};
 use planaria_protocol::launch::Size;
@@ -320,8 +323,8 @@ impl Planaria {
         };
         let data = survey.data.expect("a plan is made from opened data");
         check_output(&source)?;
-        planaria_control::source::check(&plan.recipe, plan.input, &data)
-            .map_err(planaria_control::agents::failure)?;
+        planaria_control::jobs::train::source::check(&plan.recipe, plan.input, &data)
+            .map_err(Failure::from)?;
         let threads = training_threads(self.threads, &plan);
         let size = cluster_size(self.threads, &plan);
         if !plan.recipe.pool.has_machines() {

@@ -8,9 +8,9 @@
 //! ```
 
 use crate::screen;
+use planaria_control::jobs::script::report::Report;
+use planaria_control::jobs::script::run::{self, Asked, Finished};
 use planaria_control::program;
-use planaria_control::scripts::report::Report;
-use planaria_control::scripts::run::{self, Asked, Finished};
 use planaria_control::talk::Talk;
 use planaria_recipe::JobSource;
 use planaria_runs::clock::Stopwatch;

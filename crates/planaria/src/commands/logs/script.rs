@@ -6,9 +6,9 @@
 use super::{LOOK_EVERY, Log, Logs};
 use crate::cli;
 use crate::commands::print_on;
-use planaria_control::cluster::detached;
-use planaria_control::scripts::lines::Lines;
-use planaria_control::scripts::show::{Name, said};
+use planaria_control::detached;
+use planaria_control::jobs::script::lines::Lines;
+use planaria_control::jobs::script::show::{Name, said};
 use planaria_runs::clock::Stopwatch;
 use planaria_runs::failure::{Context, Failure, Result, plain};
 use planaria_runs::paint::{bare, width};

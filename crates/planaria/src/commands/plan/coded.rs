@@ -2,7 +2,7 @@
 //!
 //! Counted from the plans that a run would make (`numerics::coding::cost`). Never measures time.
 
-use planaria_control::training::linear::precision_name;
+use planaria_control::jobs::train::alone::linear::precision_name;
 use planaria_learn::linear::{Batches, Model, code_quality};
 use planaria_numerics::coding::cost::{Cost, cost};
 use planaria_numerics::coding::exact::Residue;

@@ -7,11 +7,11 @@
 use super::machines;
 use crate::cli;
 use crate::commands::print;
-use planaria_control::cluster::pooling::failure;
-use planaria_control::scripts::decide::{Member, Policy};
-use planaria_control::scripts::layout::{Layout, Process, Seat};
-use planaria_control::scripts::prepare::Prepared;
-use planaria_control::scripts::variables::{Telling, Told};
+use planaria_control::jobs::pooling::failure;
+use planaria_control::jobs::script::decide::{Member, Policy};
+use planaria_control::jobs::script::layout::{Layout, Process, Seat};
+use planaria_control::jobs::script::prepare::Prepared;
+use planaria_control::jobs::script::variables::{Telling, Told};
 use planaria_control::talk::Talk;
 use planaria_fleet::files::What;
 use planaria_fleet::host::gpus;

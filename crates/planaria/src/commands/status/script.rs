@@ -1,7 +1,7 @@
 //! Where a script's run stands, in words. Pure.
 
 use super::{started, state};
-use planaria_control::scripts::once_more;
+use planaria_control::jobs::script::once_more;
 use planaria_runs::failure::plain;
 use planaria_runs::history::{History, Standing};
 use planaria_runs::number::{bytes, counted, duration};

@@ -1,0 +1,557 @@
+//! A run whose controller is on a machine of its pool, seen from where it was started.
+//!
+//! Owns the beginning of it (machines raised, hosts that become processes of their own), what is
+//! kept of it here (`detached.json`), and its end: everything fetched, machines given back. What it
+//! does in between is its controller's.
+//!
+//! # Layout
+//! - [`mirror`]: what is told of it
+
+pub mod mirror;
+
+use crate::jobs::pooling::{self, Pooling, failure};
+use crate::jobs::train::Job;
+use crate::program;
+use crate::stopping;
+use crate::talk::{Progress, Talk};
+use mirror::{Heard, METRICS};
+use planaria_fleet::host::calling::Calling;
+use planaria_fleet::host::remote::Remote;
+use planaria_fleet::host::words::ToHost;
+use planaria_fleet::local::OWN;
+use planaria_fleet::pool::Means;
+use planaria_fleet::pool::resources::{self, Resources};
+use planaria_fleet::program::Program;
+use planaria_fleet::provider::{Fault, LOOPBACK, Machine, Provider, Ran, Remedy, Tag};
+use planaria_protocol::Secret;
+use planaria_protocol::event::What;
+use planaria_protocol::journal;
+use planaria_protocol::launch::Trust;
+use planaria_protocol::tls::Authority;
+use planaria_recipe::Source;
+use planaria_runs::clock::Stopwatch;
+use planaria_runs::failure::{Context, Exit, Failure, Result};
+use planaria_runs::history::History;
+use planaria_runs::run_dir::lock::Holder;
+use planaria_runs::run_dir::{self, LOGS};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Name of the file in a run's folder here.
+pub const FILE: &str = "detached.json";
+/// Name of the file beside a run's folder there: how it ended.
+pub const ENDED: &str = "ended.json";
+/// How long a question to the controller's machine may take.
+const ASK_WITHIN: Duration = Duration::from_secs(60);
+/// How often hosts are told that somebody is there, while machines are raised.
+const ALIVE_EVERY: Duration = Duration::from_secs(1);
+/// How often it is looked whether the run has begun.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How long a controller may take to begin at all.
+const CONTROL_WITHIN: Duration = Duration::from_secs(20);
+/// How long a run may take to stop.
+const STOP_WITHIN: Duration = Duration::from_secs(60);
+/// How long the training may take to begin before this command stops waiting for it.
+const BEGIN_WITHIN: Duration = Duration::from_secs(300);
+
+/// What the controller of a detached run is told.
+#[derive(Serialize, Deserialize)]
+pub struct Orders {
+    /// The resolved recipe, as it is in the run's folder.
+    pub recipe: String,
+    /// Threads of each process that computes, where that was asked for.
+    pub threads: Option<u16>,
+    /// The machines, of which the controller's own is one.
+    pub machines: Vec<Machine>,
+    /// What hosts that call must know, in hexadecimal.
+    pub secret: String,
+    /// The controller's certificate, under the authority that theirs are of.
+    pub trust: Trust,
+    /// For the host of the controller's own machine; its addresses are without port.
+    pub own: Calling,
+}
+
+/// How a controller's work ended, as it says itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ended {
+    /// What a command would exit with.
+    pub exit: i32,
+    pub message: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+}
+
+impl Ended {
+    /// Of a failure.
+    pub fn of(failure: &Failure) -> Self {
+        let (message, hint) = (failure.message.clone(), failure.hint.clone());
+        Self { exit: failure.exit.code().into(), message, hint }
+    }
+
+    fn failure(self) -> Option<Failure> {
+        let exit = Exit::of_code(self.exit)?;
+        Some(Failure { exit, message: self.message, hint: self.hint })
+    }
+}
+
+/// Where a run is that was left to its machines.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Detached {
+    /// The machine of the controller.
+    pub head: Machine,
+    /// The run's folder there.
+    pub folder: String,
+    /// The build that works on it.
+    pub build: String,
+    /// Whether it lived when it was last asked.
+    pub is_live: bool,
+    /// Whether it has ended, and all of it is here.
+    #[serde(default)]
+    pub is_fetched: bool,
+}
+
+impl Detached {
+    /// Of a run's folder here; nothing where the run is not left to machines, or no more.
+    pub fn read(folder: &Path) -> Result<Option<Self>> {
+        let path = folder.join(FILE);
+        let text = match fs::read(&path) {
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+            read => read.context(|| format!("cannot read `{}`", path.display()))?,
+        };
+        // Machines that were given back, by whomever, hold no run.
+        let held = resources::held(folder);
+        if held.context(|| format!("cannot read in `{}`", folder.display()))?.is_empty() {
+            return Ok(None);
+        }
+        let detached = serde_json::from_slice(&text);
+        detached
+            .map(Some)
+            .map_err(|e| Failure::failed(format!("`{}` cannot be read: {e}", path.display())))
+    }
+
+    fn write(&self, folder: &Path) -> Result<()> {
+        let text = serde_json::to_vec(self).expect("plain strings");
+        run_dir::write(&folder.join(FILE), &text)
+    }
+}
+
+/// Who works on a run, here or, as far as is known, elsewhere.
+pub fn holder(folder: &Path) -> Result<Holder> {
+    match Detached::read(folder)? {
+        Some(detached) if detached.is_live => Ok(Holder::Someone),
+        _ => Holder::of(folder),
+    }
+}
+
+/// What became of a run so far, wherever its controller is.
+pub fn history(folder: &Path) -> Result<History> {
+    // First the lock: a run that ends in between has then said how.
+    let holder = holder(folder)?;
+    let detached = Detached::read(folder)?.filter(|detached| !detached.is_fetched);
+    History::read(folder, holder, detached.map(|detached| detached.head.name))
+}
+
+/// Refuses to go on with a run that is left to machines; one that is all here is taken from them.
+pub fn take_over(folder: &Path) -> Result<()> {
+    let detached = Detached::read(folder)?.filter(|detached| !detached.is_fetched);
+    let Some(detached) = detached else {
+        // Machines that the run will hold again are not those that it was left to.
+        return match fs::remove_file(folder.join(FILE)) {
+            Err(e) if e.kind() != ErrorKind::NotFound => {
+                Err(e).context(|| format!("cannot write in `{}`", folder.display()))
+            }
+            _ => Ok(()),
+        };
+    };
+    let (path, head) = (folder.display(), detached.head.name);
+    Err(Failure::user(format!("run `{path}` is left to its machines (controller on {head})")).hint(
+        format!(
+            "`planaria status {path}` fetches it when it has ended; `planaria stop {path}` ends it"
+        ),
+    ))
+}
+
+/// A machine with a host that answers.
+struct Raised {
+    machine: Machine,
+    remote: Arc<Remote>,
+}
+
+/// Raises the machines of a run, leaves it to them, and waits until it has begun. Where that fails
+/// everything is given back. The run's folder.
+pub fn begin(job: Job, threads: Option<u16>) -> Result<PathBuf> {
+    let program = job.program.clone();
+    let program = program.ok_or_else(|| Failure::failed("no program was found to start"))?;
+    let (means, resources, authority) = Pooling::detached(&job, &program)?.into_parts();
+    let resources = Mutex::new(resources);
+    let logs = job.run.file(LOGS);
+    fs::create_dir_all(&logs).context(|| format!("cannot create `{}`", logs.display()))?;
+    let mut progress = Progress::new(job.talk);
+    let raised = raise_all(&job, &means, &resources, &mut progress);
+    let left = raised.and_then(|raised| hand_over(&job, &means, &authority, raised, threads));
+    let folder = job.run.path().to_path_buf();
+    let (talk, run) = (job.talk, job.run);
+    let begun = left.and_then(|()| {
+        drop(run);
+        wait_for_begin(&folder)
+    });
+    if let Err(failure) = begun {
+        give_back(&means.provider, &means.run, &folder, &mut Progress::new(talk));
+        return Err(failure);
+    }
+    Ok(folder)
+}
+
+/// Raises all machines at a time. Some may fail, as long as the others have room for enough workers.
+fn raise_all(
+    job: &Job,
+    means: &Means,
+    resources: &Mutex<Resources>,
+    progress: &mut Progress,
+) -> Result<Vec<Raised>> {
+    let pool = &job.plan.recipe.pool;
+    let plan = |number: usize| means.provider.plan(&means.run, number as u32);
+    let machines: Vec<Machine> = (0..pool.machine_count()).map_while(plan).collect();
+    let over = AtomicBool::new(false);
+    let there: Mutex<Vec<Arc<Remote>>> = Mutex::default();
+    let results: Vec<Result<Raised, Fault>> = std::thread::scope(|scope| {
+        let alive = scope.spawn(|| keep_alive(&there, &over));
+        let raise = |machine: &Machine| {
+            let machine = machine.clone();
+            let there = &there;
+            scope.spawn(move || raise(means, resources, machine, there))
+        };
+        let threads: Vec<_> = machines.iter().map(raise).collect();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| thread.join().ok();
+        let results = threads.into_iter().filter_map(join).collect();
+        over.store(true, Ordering::SeqCst);
+        let _ = alive.join();
+        results
+    });
+    if stopping::asked() {
+        let message = "stopped before the run began";
+        return Err(Failure { exit: Exit::Unsaved, ..Failure::failed(message) });
+    }
+    let (mut raised, mut faults) = (Vec::new(), Vec::new());
+    for result in results {
+        match result {
+            Ok(one) => raised.push(one),
+            Err(fault) => faults.push(fault),
+        }
+    }
+    let room = raised.len() * pool.slot_count();
+    let worst = faults.iter().find(|fault| fault.remedy == Remedy::Fix).or(faults.first());
+    if let Some(fault) = worst
+        && (raised.is_empty() || fault.remedy == Remedy::Fix || room < pool.workers.min())
+    {
+        return Err(failure(fault.clone()));
+    }
+    for fault in faults {
+        progress.note(&format!("{fault}; the run does without it"));
+    }
+    Ok(raised)
+}
+
+/// Hosts end by themselves when nobody says anything.
+fn keep_alive(there: &Mutex<Vec<Arc<Remote>>>, over: &AtomicBool) {
+    let mut looks = 0_u32;
+    while !over.load(Ordering::SeqCst) {
+        if looks.is_multiple_of(20) {
+            for remote in there.lock().expect("no thread panics with them").iter() {
+                remote.say(ToHost::Alive);
+                if stopping::asked() {
+                    remote.close();
+                }
+            }
+        }
+        looks += 1;
+        std::thread::park_timeout(ALIVE_EVERY / 20);
+    }
+}
+
+fn raise(
+    means: &Means,
+    resources: &Mutex<Resources>,
+    machine: Machine,
+    there: &Mutex<Vec<Arc<Remote>>>,
+) -> Result<Raised, Fault> {
+    let Means { provider, run, program, .. } = means;
+    let written = resources.lock().expect("no thread panics with them").will(&machine);
+    written.map_err(|e| {
+        let what = format!("cannot write `{}`: {e}", resources::FILE);
+        Fault::fix(&machine.name, what, "nothing is created that is not written down")
+    })?;
+    provider.create(run, &machine)?;
+    let channel = provider.open(run, &machine, program)?;
+    let remote = Arc::new(Remote::meet(&machine.name, channel, &program.build, |_| {})?);
+    there.lock().expect("no thread panics with them").push(remote.clone());
+    (means.prepare)(&machine, &remote, &|_| {})?;
+    Ok(Raised { machine, remote })
+}
+
+/// Makes the first machine's host the run's controller, and has the others call it.
+fn hand_over(
+    job: &Job,
+    means: &Means,
+    authority: &Authority,
+    raised: Vec<Raised>,
+    threads: Option<u16>,
+) -> Result<()> {
+    let secret = Secret::random().map_err(Failure::failed)?.to_hex();
+    let certificate = |name: &str| authority.issue(name).map_err(Failure::failed);
+    let [head, others @ ..] = &raised[..] else {
+        return Err(Failure::user("the pool has no machines"));
+    };
+    let mut addresses = head.remote.hello.addresses.clone();
+    if means.provider.is_here(&head.machine) || addresses.is_empty() {
+        addresses = vec![LOOPBACK.to_owned()];
+    }
+    let calling = |machine: &Machine, addresses: Vec<String>| {
+        let (machine, secret) = (machine.name.clone(), secret.clone());
+        let trust = Some(certificate(&machine)?);
+        Ok::<_, Failure>(Calling { machine, addresses, secret, trust })
+    };
+    let own = addresses.iter().cloned().chain([LOOPBACK.to_owned()]).collect();
+    let orders = Orders {
+        recipe: job.recipe_text.clone(),
+        threads,
+        machines: raised.iter().map(|one| one.machine.clone()).collect(),
+        secret: secret.clone(),
+        trust: certificate("controller")?,
+        own: calling(&head.machine, own)?,
+    };
+    let home = Path::new(&head.remote.hello.folder).parent().unwrap_or(Path::new("/"));
+    let detached = Detached {
+        head: head.machine.clone(),
+        folder: home.join(means.run.as_str()).display().to_string(),
+        build: program::build().to_owned(),
+        is_live: true,
+        is_fetched: false,
+    };
+    detached.write(job.run.path())?;
+    let port = head.remote.detach(json(&orders), true).map_err(failure)?;
+    let targets: Vec<String> = addresses.iter().map(|host| format!("{host}:{port}")).collect();
+    for other in others {
+        // Those that come later wait for it, and must not believe that nobody is there.
+        for later in others {
+            later.remote.say(ToHost::Alive);
+        }
+        let reached = other.remote.reach(targets.clone()).map_err(failure)?;
+        let reached = reached.ok_or_else(|| {
+            let (name, head) = (&other.machine.name, &head.machine.name);
+            Failure::user(format!("{name} cannot reach {head}, on which the controller would be"))
+                .hint("machines of a detached run must reach each other; train without `--detach`")
+        })?;
+        let calling = calling(&other.machine, vec![reached])?;
+        other.remote.detach(json(&calling), false).map_err(failure)?;
+    }
+    Ok(())
+}
+
+fn json(orders: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(orders).expect("plain values")
+}
+
+/// Waits until the training has begun; a failure where it does not.
+fn wait_for_begin(folder: &Path) -> Result<()> {
+    let since = Stopwatch::start();
+    let away = Away::of(folder)?;
+    loop {
+        let heard = away.fetch()?;
+        let ended = heard.ended.as_deref().and_then(|text| serde_json::from_str(text).ok());
+        if let Some(failure) = ended.and_then(Ended::failure) {
+            return Err(failure);
+        }
+        // However far it has come: nothing is left to itself that was to be stopped.
+        if stopping::asked() {
+            let message = "stopped before the run was left to itself";
+            return Err(Failure { exit: Exit::Unsaved, ..Failure::failed(message) });
+        }
+        let events = journal::read(&folder.join(journal::FILE)).unwrap_or_default();
+        let has_begun = events.iter().any(|event| matches!(event.what, What::Started(_)));
+        if has_begun || heard.ended.is_some() || since.elapsed() > BEGIN_WITHIN {
+            return Ok(());
+        }
+        if !heard.is_live && since.elapsed() > CONTROL_WITHIN {
+            let head = &away.detached.head.name;
+            return Err(Failure::failed(format!("the controller on {head} ended without a word")));
+        }
+        std::thread::park_timeout(LOOK_EVERY);
+    }
+}
+
+/// A run that is left to machines, and the way to its controller's.
+pub struct Away {
+    folder: PathBuf,
+    /// Where it is.
+    pub detached: Detached,
+    provider: Arc<dyn Provider>,
+    program: Program,
+    run: Tag,
+}
+
+impl Away {
+    /// Of a run that is left to machines.
+    fn of(folder: &Path) -> Result<Self> {
+        let none = || Failure::user(format!("run `{}` is not detached", folder.display()));
+        Self::find(folder)?.ok_or_else(none)
+    }
+
+    /// Of a run's folder here; nothing where the run is not left to machines, or no more.
+    pub fn find(folder: &Path) -> Result<Option<Self>> {
+        let Some(detached) = Detached::read(folder)? else { return Ok(None) };
+        let path = folder.join("recipe.yaml");
+        let text = fs::read(&path).context(|| format!("cannot read `{}`", path.display()))?;
+        let source = Source::parse(&path.display().to_string(), &text, &[]);
+        let source = source.map_err(Failure::user)?;
+        let program = pooling::read(Path::new(OWN))?;
+        let provider = pooling::provider(source.recipe(), &program, true)?;
+        let id = run_dir::run_id(folder);
+        let run =
+            Tag::new(&id).ok_or_else(|| Failure::user(format!("`{id}` names no machines")))?;
+        let folder = folder.to_path_buf();
+        Ok(Some(Self { folder, detached, provider, program, run }))
+    }
+
+    /// Runs a command of this program on the controller's machine; `RUN` stands for the run.
+    pub fn command(&self, arguments: &[&str], input: &[u8]) -> Result<Ran> {
+        let folder = self.detached.folder.as_str();
+        let word =
+            |word: &&str| if *word == "RUN" { folder.to_owned() } else { (*word).to_owned() };
+        let words: Vec<String> = arguments.iter().map(word).collect();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let Self { provider, program, run, .. } = self;
+        let ran = provider.run(run, &self.detached.head, program, &words, input, ASK_WITHIN);
+        ran.map_err(failure)
+    }
+
+    /// The same for a command that must succeed there.
+    pub fn ask(&self, arguments: &[&str]) -> Result<Ran> {
+        let ran = self.command(arguments, &[])?;
+        let Some(exit) = Exit::of_code(ran.code) else { return Ok(ran) };
+        let said = String::from_utf8_lossy(&ran.stderr).trim().to_owned();
+        let said = said.strip_prefix("error: ").unwrap_or(&said);
+        let message = format!("on {}: {said}", self.detached.head.name);
+        Err(Failure { exit, message, hint: None })
+    }
+
+    /// Fetches what is new of the run; all of it where it has ended.
+    pub fn fetch(&self) -> Result<Heard> {
+        let (mut is_live, mut is_first) = (true, false);
+        loop {
+            let mut known = mirror::known(&self.folder, is_live);
+            if is_first {
+                // It may have been written anew where steps were done again.
+                known.remove(METRICS);
+            }
+            let ran = self.command(&["agent", "mirror", "RUN"], &json(&known))?;
+            let head = &self.detached.head.name;
+            if ran.code != 0 {
+                let said = String::from_utf8_lossy(&ran.stderr).trim().to_owned();
+                return Err(Failure::failed(format!("{head} does not tell of the run: {said}")));
+            }
+            let heard = mirror::take(&self.folder, &ran.stdout)
+                .context(|| format!("cannot take in what {head} tells"))?;
+            // The first that finds that it has ended knows nothing of the other files here.
+            if !heard.is_more && heard.is_live == is_live {
+                return Ok(heard);
+            }
+            is_first = is_live && !heard.is_live;
+            is_live = heard.is_live;
+        }
+    }
+
+    /// Fetches what is new, and gives the machines back where the run has ended. Says whether it
+    /// lives.
+    pub fn follow(&mut self, talk: Talk) -> Result<bool> {
+        if !self.detached.is_fetched {
+            if self.fetch()?.is_live {
+                return Ok(true);
+            }
+            (self.detached.is_live, self.detached.is_fetched) = (false, true);
+            self.detached.write(&self.folder)?;
+        }
+        let mut progress = Progress::new(talk);
+        if give_back(&self.provider, &self.run, &self.folder, &mut progress) {
+            let path = self.folder.display();
+            progress.note(&format!(
+                "run {path} has ended: all of it is here, its machines are given back"
+            ));
+        }
+        Ok(false)
+    }
+}
+
+/// Fetches what is new of a run that is left to machines; says on stderr where that fails, as what
+/// is here is still true as far as it goes.
+pub fn refresh(folder: &Path, talk: Talk) {
+    let refreshed = Away::find(folder).and_then(|away| match away {
+        Some(mut away) => away.follow(talk).map(drop),
+        None => Ok(()),
+    });
+    if let Err(failure) = refreshed {
+        let text = format!("warning: {}; this is what was known before", failure.message);
+        Progress::new(talk).note(&text);
+    }
+}
+
+/// Stops a run that is left to machines and fetches what there is of it, as far as that is possible:
+/// its machines are about to be given back in any case.
+pub fn recall(folder: &Path, tell: &mut dyn FnMut(&str)) {
+    let since = Stopwatch::start();
+    let stop = |mut away: Away| -> Result<()> {
+        if away.follow(Talk::QUIET)? {
+            away.ask(&["stop", "RUN"])?;
+        }
+        while away.follow(Talk::QUIET)? && since.elapsed() < STOP_WITHIN {
+            std::thread::park_timeout(LOOK_EVERY);
+        }
+        Ok(())
+    };
+    match Away::find(folder).and_then(|away| away.map(stop).transpose()) {
+        Ok(Some(())) => tell(&format!("run {} was stopped and fetched", folder.display())),
+        Ok(None) => {}
+        Err(failure) => tell(&format!("warning: {}; not all of the run is here", failure.message)),
+    }
+}
+
+/// Gives all machines of a run back that are still held; says on stderr which could not be, and
+/// whether all were.
+fn give_back(
+    provider: &Arc<dyn Provider>,
+    run: &Tag,
+    folder: &Path,
+    progress: &mut Progress,
+) -> bool {
+    let Ok(mut resources) = Resources::open(folder) else { return false };
+    let held = resources.held();
+    let destroyed: Vec<(Machine, Result<(), Fault>)> = std::thread::scope(|scope| {
+        let destroy = |machine: Machine| {
+            scope.spawn(move || {
+                let result = provider.destroy(run, &machine);
+                (machine, result)
+            })
+        };
+        let threads: Vec<_> = held.into_iter().map(destroy).collect();
+        threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
+    });
+    for (machine, result) in destroyed {
+        match result {
+            Ok(()) => drop(resources.gone(&machine.name)),
+            Err(fault) => progress.note(&format!(
+                "warning: {fault}; it may still run something: `planaria down {run}` tries again"
+            )),
+        }
+    }
+    let all = resources.held().is_empty();
+    if all {
+        // Without machines it says nothing.
+        let _ = fs::remove_file(folder.join(FILE));
+    }
+    all
+}

@@ -1,0 +1,28 @@
+//! Kinds of job, and what they share.
+//!
+//! A kind is a folder: which processes there are, what each is told, and what their ends mean. How
+//! machines are had is the same for all. Never prints.
+//!
+//! # Layout
+//! - [`train`]: a network or a linear model, on one process or many
+//! - [`script`]: the user's own script on the machines of a pool
+//! - [`pooling`]: what a pool is made of, and how its machines meet the others; `steps`: what is told
+//!   of their set-up
+
+pub mod pooling;
+pub mod script;
+mod steps;
+pub mod train;
+
+use planaria_fleet::provider::Provider;
+use std::sync::Arc;
+
+/// Machines that are there already.
+#[derive(Clone)]
+pub struct Machines(pub Arc<dyn Provider>);
+
+impl std::fmt::Debug for Machines {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Machines({})", self.0.name())
+    }
+}

@@ -1,0 +1,217 @@
+//! What a pool is made of, and how processes on its machines meet the others.
+//!
+//! Owns the way from a recipe's `pool` to machines: the provider, what goes there, and each
+//! process' station. Never starts anything.
+
+use crate::jobs::steps;
+use crate::jobs::train::Job;
+use crate::machine::interfaces;
+use planaria_fleet::host::remote::Remote;
+use planaria_fleet::pool::raise::Prepare;
+use planaria_fleet::pool::resources::Resources;
+use planaria_fleet::pool::roster::Roster;
+use planaria_fleet::pool::{Means, Pool, Spot};
+use planaria_fleet::program::Program;
+use planaria_fleet::provider::{Fault, Machine, Provider, Remedy, Tag};
+use planaria_fleet::providers::{self, Purpose};
+use planaria_fleet::setup::{self, Setup};
+use planaria_fleet::yard::Yard;
+use planaria_protocol::launch::{Launch, Parts, Trust};
+use planaria_protocol::tls::Authority;
+use planaria_recipe::Recipe;
+use planaria_recipe::setup::Step;
+use planaria_runs::clock::{self, SystemClock};
+use planaria_runs::failure::{Context, Failure, Result};
+use planaria_runs::run_dir::LOGS;
+use std::fs::OpenOptions;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+/// The program that plays playbooks.
+const ANSIBLE: &str = "ansible-playbook";
+
+/// All addresses of a machine.
+const EVERYWHERE: &str = "0.0.0.0";
+
+/// What a pool is made of.
+pub struct Pooling {
+    authority: Authority,
+    means: Means,
+    resources: Resources,
+    roster: Roster,
+}
+
+impl Pooling {
+    /// Of a run's recipe; nothing where it is for this machine alone. Nothing is created, and all
+    /// that can be wrong before is found out.
+    pub fn of(job: &Job, program: &Path) -> Result<Option<Self>> {
+        let pool = &job.plan.recipe.pool;
+        if !pool.has_machines() {
+            return Ok(None);
+        }
+        let program = read(program)?;
+        let provider = match &job.machines {
+            Some(machines) => machines.0.clone(),
+            None => provider(&job.plan.recipe, &program, false)?,
+        };
+        Self::with(job, program, provider).map(Some)
+    }
+
+    /// The same for machines that outlive the command.
+    pub fn detached(job: &Job, program: &Path) -> Result<Self> {
+        let program = read(program)?;
+        let provider = provider(&job.plan.recipe, &program, true)?;
+        Self::with(job, program, provider)
+    }
+
+    fn with(job: &Job, program: Program, provider: Arc<dyn Provider>) -> Result<Self> {
+        let recipe = &job.plan.recipe;
+        let pool = &recipe.pool;
+        let id = job.run.id();
+        let run = Tag::new(&id).ok_or_else(|| {
+            Failure::user(format!("`{id}` cannot name machines"))
+                .hint("letters, digits, `-`, `_` and `.` can be in the `name` of such a recipe")
+        })?;
+        // Machines of a detached run are set up already, from where it was started.
+        let is_elsewhere = job.machines.is_some();
+        let steps = if is_elsewhere { &[] } else { &recipe.setup[..] };
+        let setup = Setup::prepare(steps).map_err(failure)?;
+        provider.check().map_err(failure)?;
+        let folder = job.run.path();
+        let resources = Resources::open(folder);
+        let resources = resources.context(|| format!("cannot write in `{}`", folder.display()))?;
+        let roster = Roster::new(
+            pool.machine_count(),
+            pool.workers.max() as u32,
+            pool.slots.map(|s| s as u32),
+        );
+        let address = pool.address.clone().filter(|_| !is_elsewhere);
+        let addresses = address.map_or_else(interfaces, |address| vec![address]);
+        let prepare = prepare(setup, provider.clone(), run.clone(), folder.to_path_buf());
+        let unix_seconds = clock::unix_seconds;
+        let (port, first) = (None, Mutex::default());
+        let means = Means { provider, run, program, addresses, port, first, prepare, unix_seconds };
+        let authority = Authority::new(&id).map_err(Failure::failed)?;
+        Ok(Self { authority, means, resources, roster })
+    }
+
+    /// What machines are raised with, where they are written down, and who vouches for them: for
+    /// whoever raises them without a pool.
+    pub fn into_parts(self) -> (Means, Resources, Authority) {
+        (self.means, self.resources, self.authority)
+    }
+
+    /// A certificate under this name.
+    pub fn trust(&self, name: &str) -> Result<Trust> {
+        self.authority.issue(name).map_err(Failure::failed)
+    }
+
+    /// The pool, with nothing raised yet, for a coordinator that listens on this port; and who
+    /// vouches for its processes.
+    pub fn pool(self, port: u16, logs: PathBuf) -> (Pool, Authority) {
+        let means = Means { port: Some(port), ..self.means };
+        (Pool::new(means, self.resources, self.roster, logs), self.authority)
+    }
+}
+
+/// The provider of a recipe's pool, for machines that a run is done on, and which may outlive the
+/// command. Nothing that it starts inherits variables with the recipe's secrets.
+pub fn provider(
+    recipe: &Recipe,
+    program: &Program,
+    is_detached: bool,
+) -> Result<Arc<dyn Provider>> {
+    let (program, hidden) = (Some(program.clone()), secrets(recipe));
+    providers::of(&recipe.pool, &Purpose { program, is_detached, hidden }).map_err(failure)
+}
+
+/// The program, by the name of its file where that is still what runs.
+pub fn read(program: &Path) -> Result<Program> {
+    let path = program.canonicalize().unwrap_or_else(|_| program.to_path_buf());
+    Program::read(&path, crate::program::build())
+        .context(|| format!("cannot read `{}`", path.display()))
+}
+
+/// Does the set-up of one machine after another, or of many at the same time.
+pub fn prepare(setup: Setup, provider: Arc<dyn Provider>, run: Tag, folder: PathBuf) -> Prepare {
+    Box::new(move |machine: &Machine, remote: &Remote, tell: &(dyn Fn(String) + Sync)| {
+        if setup.is_empty() {
+            return Ok(());
+        }
+        let path = folder.join(LOGS).join(format!("setup-{}.log", machine.name));
+        let log = OpenOptions::new().create(true).append(true).open(&path);
+        let log = log.map_err(|e| {
+            let what = format!("cannot write `{}`: {e}", path.display());
+            Fault::fix(&machine.name, what, "make room for the run's folder")
+        })?;
+        let machines = [(machine.clone(), provider.inventory(machine))];
+        let job = setup::Job {
+            run: &run,
+            machine,
+            machines: &machines,
+            folder: &folder,
+            clock: &SystemClock::start(),
+            is_cancelled: &|| remote.is_closed(),
+            pause: None,
+            ansible: ANSIBLE,
+        };
+        let mut hands = remote;
+        steps::followed(&machine.name, log, tell, |log| {
+            setup.apply(&job, &mut hands, log).map(drop)
+        })
+    })
+}
+
+/// Variables of this machine that a recipe takes secrets from: no process inherits them.
+pub fn secrets(recipe: &Recipe) -> Vec<String> {
+    recipe.setup.iter().flat_map(Step::variables).map(str::to_owned).collect()
+}
+
+/// The place where coordinators listen, and its port.
+pub fn listen(everywhere: bool) -> Result<(TcpListener, u16)> {
+    let address = if everywhere { EVERYWHERE } else { "127.0.0.1" };
+    let listener = TcpListener::bind((address, 0));
+    let listener = listener.context(|| format!("cannot listen on {address}"))?;
+    let port = listener.local_addr().context(|| format!("cannot listen on {address}"))?.port();
+    Ok((listener, port))
+}
+
+/// Fills in where a process lives, and how it meets the others.
+pub fn station(launch: &mut Launch, spot: &Spot, yard: &Yard) {
+    let Spot::There(_, route) = spot else {
+        // Beside the controller, and yet reached from elsewhere.
+        if let Some(address) = yard.controller() {
+            launch.station.bind = Some(EVERYWHERE.to_owned());
+            launch.station.advertise = Some(address);
+        }
+        return;
+    };
+    let port = launch.coordinator.as_deref().and_then(|address| address.rsplit_once(':'));
+    let port = port.map_or("0", |(_, port)| port).to_owned();
+    launch.coordinator = Some(format!("{}:{port}", route.controller));
+    launch.state = Some(format!("{}/state", route.folder));
+    if launch.recipe.pool.threads == 0 {
+        let slots = launch.recipe.pool.slot_count().max(1) as u32;
+        let shards = (launch.recipe.train.shards as u32).div_ceil(launch.size.workers.max(1));
+        launch.size.threads = (route.cores / slots).clamp(1, shards.max(1));
+    }
+    let station = &mut launch.station;
+    station.machine = Some(route.machine.clone());
+    station.bind = Some(EVERYWHERE.to_owned());
+    station.advertise = Some(route.advertise.clone());
+    station.via.clone_from(&route.via);
+    station.parts = Parts::Link;
+}
+
+/// A fault of a machine as the command's failure.
+pub fn failure(fault: Fault) -> Failure {
+    let failure = match fault.remedy {
+        Remedy::Fix => Failure::user(&fault),
+        Remedy::Replace | Remedy::Retry => Failure::failed(&fault),
+    };
+    match fault.hint.filter(|hint| !hint.is_empty()) {
+        Some(hint) => failure.hint(hint),
+        None => failure,
+    }
+}

@@ -1,0 +1,132 @@
+//! The machines of a job: raised and set up as for training, and given the script's folder.
+//!
+//! Owns where that folder is on each of them. Never starts a process there.
+
+use crate::jobs::pooling::{self, failure};
+use crate::jobs::script::layout::Seat;
+use crate::jobs::script::prepare::Prepared;
+use planaria_fleet::files::size;
+use planaria_fleet::host::remote::Remote;
+use planaria_fleet::pool::resources::Resources;
+use planaria_fleet::pool::roster::Roster;
+use planaria_fleet::pool::{Means, Pool, Standing};
+use planaria_fleet::program::FOLDER;
+use planaria_fleet::provider::{LOOPBACK, Machine, Tag};
+use planaria_fleet::providers::{self, Purpose};
+use planaria_fleet::setup::Setup;
+use planaria_runs::failure::{Context, Failure, Result};
+use planaria_runs::number::counted;
+use planaria_runs::run_dir::{LOGS, RunDir};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+/// The machines of a job.
+pub struct Machines {
+    pub pool: Pool,
+    /// Whether all of them are this machine.
+    pub are_here: bool,
+    placed: Arc<Mutex<Placed>>,
+}
+
+#[derive(Default)]
+struct Placed {
+    /// By machine, where the script's folder is there.
+    folders: BTreeMap<String, String>,
+    notes: Vec<String>,
+}
+
+impl Machines {
+    /// Nothing is raised yet; all that can be wrong before is found out.
+    pub fn new(prepared: &Prepared, run: &RunDir, program: &Path) -> Result<Self> {
+        let id = run.id();
+        let tag = Tag::new(&id).ok_or_else(|| {
+            Failure::user(format!("`{id}` cannot name machines"))
+                .hint("letters, digits, `-`, `_` and `.` can be in the `name` of such a recipe")
+        })?;
+        let program = pooling::read(program)?;
+        let job = &prepared.job;
+        let purpose =
+            Purpose { program: Some(program.clone()), is_detached: false, hidden: job.variables() };
+        let provider = providers::of(&job.pool, &purpose).map_err(failure)?;
+        let setup = Setup::prepare(&prepared.setup).map_err(failure)?;
+        provider.check().map_err(failure)?;
+        let folder = run.path();
+        let resources = Resources::open(folder);
+        let resources = resources.context(|| format!("cannot write in `{}`", folder.display()))?;
+        let roster = Roster::new(job.machine_count(), job.worker_count() as u32, None);
+        let are_here = job.pool.is_here();
+        let placed: Arc<Mutex<Placed>> = Arc::default();
+        let set_up = pooling::prepare(setup, provider.clone(), tag.clone(), folder.to_path_buf());
+        let (code, places) = (prepared.code.clone(), placed.clone());
+        let prepare = move |machine: &Machine, remote: &Remote, tell: &(dyn Fn(String) + Sync)| {
+            set_up(machine, remote, tell)?;
+            let sent = remote.lay_out(&code, &mut |_, _| {})?;
+            let mut places = places.lock().expect("no thread panics with it");
+            if sent.bytes_sent > 0 && !are_here {
+                let files = counted(sent.contents_sent as u64, "file");
+                let bytes = size(sent.bytes_sent);
+                places.notes.push(format!("{}: {files} sent, {bytes}", machine.name));
+            }
+            places.folders.insert(machine.name.clone(), sent.folder);
+            Ok(())
+        };
+        let means = Means {
+            provider,
+            run: tag,
+            program,
+            addresses: Vec::new(),
+            port: None,
+            first: Mutex::default(),
+            prepare: Box::new(prepare),
+            unix_seconds: planaria_runs::clock::unix_seconds,
+        };
+        let pool = Pool::new(means, resources, roster, folder.join(LOGS));
+        Ok(Self { pool, are_here, placed })
+    }
+
+    /// What is to be told of files since the last time.
+    pub fn take_notes(&mut self) -> Vec<String> {
+        let mut notes = self.pool.take_notes();
+        notes.append(&mut self.placed.lock().expect("no thread panics with it").notes);
+        notes
+    }
+
+    /// Where the script's folder is on a machine.
+    pub fn folder(&self, machine: &str) -> Option<String> {
+        self.placed.lock().expect("no thread panics with it").folders.get(machine).cloned()
+    }
+}
+
+/// A machine as the layout sees it.
+pub fn seat(standing: &Standing, are_here: bool) -> Seat {
+    let hello = &standing.remote.hello;
+    let address = if are_here { LOOPBACK.to_owned() } else { standing.route.advertise.clone() };
+    Seat {
+        number: standing.number,
+        name: standing.machine.name.clone(),
+        address,
+        cores: hello.cores,
+        gpus: hello.gpus,
+        groups: standing.machine.groups.clone(),
+        home: home(&hello.folder).display().to_string(),
+    }
+}
+
+/// All that is ours on a machine, from the run's folder in it.
+fn home(folder: &str) -> PathBuf {
+    let is_ours = |path: &&Path| path.ends_with(FOLDER);
+    let ours = Path::new(folder).ancestors().find(is_ours);
+    ours.unwrap_or(Path::new("/tmp")).to_path_buf()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_ours_is_found_from_below() {
+        let folder = "/home/lab/.cache/planaria/runs/x-1/host-77";
+        assert_eq!(home(folder), Path::new("/home/lab/.cache/planaria"));
+    }
+}

@@ -1,0 +1,163 @@
+//! From machines that are there to processes that run.
+
+use super::{REPLACED_WITHIN, Running, UNREADY_MAX, UNREADY_PAUSE, ordered, sources};
+use crate::jobs::pooling::failure;
+use crate::jobs::script::decide::Member;
+use crate::jobs::script::layout::Layout;
+use crate::jobs::script::machines::seat;
+use crate::jobs::script::round::{Readying, Unready};
+use crate::jobs::script::variables::{Telling, Told};
+use planaria_fleet::ending::Ending;
+use planaria_fleet::host::tasks::user_home;
+use planaria_fleet::keeper;
+use planaria_protocol::event::What;
+use planaria_protocol::message::Agent;
+use planaria_runs::failure::Failure;
+use std::time::Duration;
+
+impl Running<'_> {
+    /// Begins a round once the machines are there.
+    pub(super) fn gather(&mut self, now: Duration) -> Option<Failure> {
+        if let Some(readying) = &self.readying {
+            let ready = readying.take()?;
+            self.readying = None;
+            match ready {
+                Ok(layout) => self.start_all(now, layout),
+                Err(Unready::Never(fault)) => return Some(failure(fault)),
+                // The pool sees to a machine that is lost; one that stays, and cannot, ends it.
+                Err(Unready::Lost(fault)) => {
+                    self.unready += 1;
+                    if self.unready == 1 {
+                        self.progress.note(&format!("{fault}; trying again"));
+                    }
+                    if self.unready >= UNREADY_MAX {
+                        return Some(failure(fault));
+                    }
+                    self.not_before = now + UNREADY_PAUSE;
+                }
+            }
+            return None;
+        }
+        let since = self.gathering.filter(|_| now >= self.not_before)?;
+        let standing = self.machines.pool.standing();
+        let (wanted, coming) = (self.prepared.job.machine_count(), self.machines.pool.coming());
+        let is_late = self.round > 0 && now.saturating_sub(since) > REPLACED_WITHIN;
+        let is_enough = standing.len() >= wanted || coming == 0 || is_late;
+        if standing.is_empty() || !is_enough {
+            return None;
+        }
+        if is_late && coming > 0 {
+            let have = standing.len();
+            self.progress.note(&format!("going on with {have} of {wanted} machines"));
+        }
+        let seats = standing.iter().map(|one| seat(one, self.machines.are_here)).collect();
+        let layout = match Layout::new(&self.prepared.job, self.prepared.framework, seats) {
+            Ok(layout) => layout,
+            Err(why) => return Some(Failure::user(why)),
+        };
+        let outputs = (self.round > 0).then(|| self.fetching.outputs.clone());
+        let port = self.prepared.job.script.port;
+        self.readying = Some(Readying::new(layout, sources(&standing), port, outputs));
+        None
+    }
+
+    fn start_all(&mut self, now: Duration, layout: Layout) {
+        if self.decider.is_ending() {
+            return;
+        }
+        let standing = self.machines.pool.standing();
+        // A machine may have been lost meanwhile: then it is gathered once more.
+        let is_there = |number: u32| standing.iter().any(|one| one.number == number);
+        if !layout.seats.iter().all(|seat| is_there(seat.number)) {
+            return;
+        }
+        self.gathering = None;
+        self.unready = 0;
+        self.round += 1;
+        self.book.begin(&layout, self.machines.are_here);
+        self.told = self.tell(&layout);
+        self.stopped.clear();
+        self.mending.clear();
+        let members = layout.processes.iter().zip(&self.told).map(|(process, told)| Member {
+            role: process.role.clone(),
+            index: process.index,
+            meets: told.meeting.is_some(),
+        });
+        self.decider.started(now, members.collect());
+        self.fetching.from(ordered(&layout, &standing));
+        self.layout = Some(layout);
+        (self.round_began, self.unmet_told) = (Some(now), false);
+        self.first_start.get_or_insert(self.since_command.seconds());
+        for id in 0..self.told.len() as u32 {
+            self.start(now, id);
+        }
+    }
+
+    /// What every process of a layout is told.
+    pub(super) fn tell(&self, layout: &Layout) -> Vec<Told> {
+        let run = self.folder.id();
+        let telling = Telling {
+            job: &self.prepared.job,
+            framework: self.prepared.framework,
+            run: &run,
+            round: self.round.saturating_sub(1),
+            script: &self.prepared.script,
+            data: self.prepared.data.as_deref(),
+            layout,
+        };
+        layout.processes.iter().map(|process| telling.told(process)).collect()
+    }
+
+    pub(super) fn start(&mut self, now: Duration, id: u32) {
+        let Some(layout) = &self.layout else { return };
+        let process = layout.processes[id as usize].clone();
+        let machine = layout.seat(&process).clone();
+        let orders = self.orders(id, &machine.name);
+        let orders = serde_json::to_vec(&orders).expect("plain strings");
+        self.starts += 1;
+        match self.machines.pool.start(machine.number, Agent::Task(id), orders) {
+            Ok(number) => {
+                self.live.insert(number, (id, self.starts));
+                let agent = process.slug();
+                let machine = Some(machine.name);
+                let joined = What::Joined {
+                    agent,
+                    pid: number,
+                    engine: None,
+                    threads: None,
+                    machine,
+                    downloaded: None,
+                };
+                self.record(joined);
+            }
+            // Its machine is about to be lost.
+            Err(_) => self.decider.ended(now, id, Ending::MachineLost),
+        }
+    }
+
+    fn orders(&self, id: u32, machine: &str) -> keeper::Orders {
+        let (job, told) = (&self.prepared.job, &self.told[id as usize]);
+        let mut env = told.env.clone();
+        let mut command = told.command.clone();
+        if self.machines.are_here {
+            // The script is at home where its user is, not in the machine's folder.
+            env.push(("HOME".into(), user_home().display().to_string()));
+            if let (Some(first), Some(_)) = (command.first_mut(), &job.script.python)
+                && let Some(rest) = first.strip_prefix("~/")
+            {
+                *first = user_home().join(rest).display().to_string();
+            }
+        }
+        let own = self.prepared.env.iter();
+        env.extend(own.map(|(name, secret)| (name.clone(), secret.reveal().to_owned())));
+        keeper::Orders {
+            command,
+            env,
+            without: job.variables(),
+            folder: self.machines.folder(machine).unwrap_or_default(),
+            terminal: self.book.terminal(),
+            interface: told.interface.clone(),
+            stop_seconds: job.script.stop_seconds,
+        }
+    }
+}

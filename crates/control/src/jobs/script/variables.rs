@@ -1,0 +1,423 @@
+//! What each framework wants to be told: variables and arguments of a process. Pure.
+//!
+//! Owns the names that frameworks read. Never chooses a port or a machine.
+
+use crate::jobs::script::layout::{Layout, MPIRUN, Process, RENDEZVOUS, TORCHRUN};
+use planaria_fleet::setup::template::Template;
+use planaria_recipe::pool::Workers;
+use planaria_recipe::script::{CHIEF, Each, Framework, Job, PS, PerMachine, WORKER};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// Variables that are given the name of the interface by which machines reach each other: gloo,
+/// TensorPipe and NCCL guess it from the machine's name otherwise.
+const INTERFACES: [&str; 3] = ["GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"];
+
+/// How launchers of PyTorch see that one is lost: after three seconds of silence, not fifteen; and how
+/// long those that are left wait for it to come back.
+const LAUNCHERS: &str = "keep_alive_interval=1,keep_alive_max_attempt=3,last_call_timeout=10";
+
+/// How a process is started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Told {
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    pub env: Vec<(String, String)>,
+    /// Variables for the interface of this address.
+    pub interface: Option<(String, Vec<String>)>,
+    /// How it is seen that it has found the others.
+    pub meeting: Option<Meeting>,
+}
+
+/// What a process does to find the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Meeting {
+    /// It listens on this port.
+    Listens(u16),
+    /// It is connected to somebody who listens on this port.
+    Connects(u16),
+}
+
+/// A job whose processes are told.
+pub struct Telling<'a> {
+    pub job: &'a Job,
+    /// What it is written for.
+    pub framework: Framework,
+    /// The run's name.
+    pub run: &'a str,
+    /// How often it was started before.
+    pub round: u32,
+    /// The script, relative to the folder that it is started in.
+    pub script: &'a str,
+    /// Where the data is on machines: a path, or a name in our folder for data.
+    pub data: Option<&'a str>,
+    /// Where everybody is.
+    pub layout: &'a Layout,
+}
+
+impl Telling<'_> {
+    /// What a process is told.
+    pub fn told(&self, process: &Process) -> Told {
+        let mut told = Told {
+            command: vec![self.job.python(), self.script_path()],
+            env: vec![("PYTHONUNBUFFERED".into(), "1".into())],
+            interface: None,
+            meeting: None,
+        };
+        if process.role == RENDEZVOUS {
+            // A keeper is a process of this program, and so is what it starts by this name.
+            let port = process.port.to_string();
+            told.command = ["/proc/self/exe", "agent", RENDEZVOUS, &port].map(str::to_owned).into();
+            told.meeting = Some(Meeting::Listens(process.port));
+            return told;
+        }
+        match self.framework {
+            Framework::Tensorflow => self.tensorflow(process, &mut told),
+            Framework::Pytorch if process.role == TORCHRUN => self.torchrun(process, &mut told),
+            Framework::Pytorch => self.pytorch(process, &mut told),
+            Framework::Jax => self.jax(process, &mut told),
+            Framework::Horovod => self.horovod(process, &mut told),
+            Framework::Mpi => self.mpi(&mut told),
+            Framework::Plain => self.plain(process, &mut told),
+        }
+        told.command.extend(self.arguments(process));
+        told
+    }
+
+    /// Never what Python takes for an option.
+    fn script_path(&self) -> String {
+        match self.script.starts_with('-') {
+            true => format!("./{}", self.script),
+            false => self.script.to_owned(),
+        }
+    }
+
+    /// The script's own arguments, filled in.
+    fn arguments(&self, process: &Process) -> Vec<String> {
+        let values = self.fields(process);
+        let values: BTreeMap<&str, &str> = values.iter().map(|(k, v)| (&**k, &**v)).collect();
+        let known: Vec<&str> = values.keys().copied().collect();
+        let fill = |text: String| match Template::parse(&text, &known) {
+            Ok(template) => template.fill(&values),
+            // The recipe's check has seen every field.
+            Err(_) => text,
+        };
+        self.job.script.arguments().into_iter().map(fill).collect()
+    }
+
+    fn fields(&self, process: &Process) -> BTreeMap<String, String> {
+        let Layout { processes, seats, .. } = self.layout;
+        let head = &processes[0];
+        let of_role = |role: &str| self.layout.places(role).join(",");
+        let workers = self.layout.of_role(&process.role);
+        let local = workers.filter(|other| other.seat == process.seat).count();
+        let text = |value: &dyn ToString| value.to_string();
+        let mut fields: BTreeMap<String, String> = [
+            ("role", process.role.clone()),
+            ("index", text(&process.index)),
+            ("rank", text(&process.id)),
+            ("world_size", text(&processes.len())),
+            ("local_rank", text(&process.local_rank)),
+            ("local_world_size", text(&local)),
+            ("machine", self.layout.seat(process).name.clone()),
+            ("machine_index", text(&process.seat)),
+            ("machines", text(&seats.len())),
+            ("address", self.layout.seat(process).address.clone()),
+            ("port", text(&process.port)),
+            ("master_addr", self.layout.seat(head).address.clone()),
+            ("master_port", text(&head.port)),
+            ("hosts", processes.iter().map(|p| self.layout.place(p)).collect::<Vec<_>>().join(",")),
+            ("run", self.run.to_owned()),
+            ("epochs", self.job.script.epochs.map_or_else(String::new, |n| text(&n))),
+            ("data", self.data_place(process)),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into();
+        for role in self.job.script.role_names() {
+            let places = of_role(&role);
+            fields.insert(format!("{role}_hosts"), places);
+        }
+        fields
+    }
+
+    fn data_place(&self, process: &Process) -> String {
+        match self.data {
+            None => String::new(),
+            Some(path) if path.starts_with('/') => path.to_owned(),
+            Some(name) => format!("{}/data/{name}", self.layout.seat(process).home),
+        }
+    }
+
+    fn tensorflow(&self, process: &Process, told: &mut Told) {
+        self.one_gpu_each(process, told);
+        if self.layout.processes.len() == 1 {
+            return;
+        }
+        let mut cluster = Map::new();
+        for role in [CHIEF, WORKER, PS] {
+            let places = self.layout.places(role);
+            if !places.is_empty() {
+                cluster.insert(role.to_owned(), json!(places));
+            }
+        }
+        let task = json!({ "type": process.role, "index": process.index });
+        let config: Value = json!({ "cluster": cluster, "task": task });
+        told.env.push(("TF_CONFIG".into(), config.to_string()));
+        // A chief over parameter servers listens to nobody.
+        let listens = !(process.role == CHIEF && self.layout.of_role(PS).next().is_some());
+        if cluster_has(&config, &process.role) && listens {
+            told.meeting = Some(Meeting::Listens(process.port));
+        }
+    }
+
+    fn pytorch(&self, process: &Process, told: &mut Told) {
+        let head = &self.layout.processes[0];
+        let local = self.layout.on_seat(process.seat);
+        let pairs = [
+            ("MASTER_ADDR", self.layout.seat(head).address.clone()),
+            ("MASTER_PORT", head.port.to_string()),
+            ("RANK", process.id.to_string()),
+            ("WORLD_SIZE", self.layout.processes.len().to_string()),
+            ("LOCAL_RANK", process.local_rank.to_string()),
+            ("LOCAL_WORLD_SIZE", local.to_string()),
+            ("GROUP_RANK", process.seat.to_string()),
+            ("NODE_RANK", process.seat.to_string()),
+        ];
+        told.env.extend(pairs.map(|(name, value)| (name.to_owned(), value)));
+        told.interface = self.interface(process);
+        told.meeting = self.meeting(process, head.port);
+    }
+
+    /// The first process listens, the others connect to it; one alone meets nobody.
+    fn meeting(&self, process: &Process, port: u16) -> Option<Meeting> {
+        match (self.layout.processes.len(), process.id) {
+            (1, _) => None,
+            (_, 0) => Some(Meeting::Listens(port)),
+            _ => Some(Meeting::Connects(port)),
+        }
+    }
+
+    fn interface(&self, process: &Process) -> Option<(String, Vec<String>)> {
+        let address = self.layout.seat(process).address.clone();
+        Some((address, INTERFACES.map(str::to_owned).to_vec()))
+    }
+
+    fn torchrun(&self, process: &Process, told: &mut Told) {
+        let script = told.command.split_off(1);
+        let head = &self.layout.processes[0];
+        let machines = self.layout.processes.len();
+        let per_machine = self.layout.workers[process.seat];
+        let least = match self.job.pool.workers {
+            Workers::Count(_) => 1,
+            Workers::Range(range) => range.min.div_ceil(per_machine.max(1)).min(machines),
+        };
+        let options = [
+            "-m".to_owned(),
+            "torch.distributed.run".to_owned(),
+            format!("--nnodes={least}:{machines}"),
+            format!("--nproc-per-node={per_machine}"),
+            format!("--max-restarts={}", self.job.script.max_restarts),
+            format!("--rdzv-id={}-{}", self.run, self.round),
+            "--rdzv-backend=c10d".to_owned(),
+            format!("--rdzv-endpoint={}", self.layout.place(head)),
+            format!("--rdzv-conf=is_host={},{LAUNCHERS}", u8::from(process.id == 0)),
+            format!("--local-addr={}", self.layout.seat(process).address),
+        ];
+        // Workers find each other anew in every round. Through the store that launchers share, one
+        // that comes back would wait for an address that was said before it came (torch 2.15).
+        if machines > 1 {
+            told.env.push(("TORCH_DISABLE_SHARE_RDZV_TCP_STORE".into(), "1".into()));
+        }
+        told.command.extend(options);
+        told.command.extend(script);
+        told.interface = self.interface(process);
+        told.meeting = self.meeting(process, head.port);
+    }
+
+    fn jax(&self, process: &Process, told: &mut Told) {
+        self.one_gpu_each(process, told);
+        let head = &self.layout.processes[0];
+        let pairs = [
+            ("JAX_COORDINATOR_ADDRESS", self.layout.place(head)),
+            ("JAX_COORDINATOR_PORT", head.port.to_string()),
+            ("JAX_NUM_PROCESSES", self.layout.processes.len().to_string()),
+            ("JAX_PROCESS_ID", process.id.to_string()),
+        ];
+        told.env.extend(pairs.map(|(name, value)| (name.to_owned(), value)));
+        told.meeting = self.meeting(process, head.port);
+    }
+
+    fn horovod(&self, process: &Process, told: &mut Told) {
+        let Some(place) = self.layout.of_role(RENDEZVOUS).next() else { return };
+        let seat = self.layout.seat(process);
+        let workers: Vec<&Process> = self.layout.of_role(WORKER).collect();
+        let local = workers.iter().filter(|other| other.seat == process.seat).count();
+        let same_local: Vec<&&Process> =
+            workers.iter().filter(|other| other.local_rank == process.local_rank).collect();
+        let cross = same_local.iter().position(|other| other.id == process.id).unwrap_or(0);
+        let pairs = [
+            ("HOROVOD_HOSTNAME", seat.address.clone()),
+            ("HOROVOD_RANK", process.id.to_string()),
+            ("HOROVOD_SIZE", workers.len().to_string()),
+            ("HOROVOD_LOCAL_RANK", process.local_rank.to_string()),
+            ("HOROVOD_LOCAL_SIZE", local.to_string()),
+            ("HOROVOD_CROSS_RANK", cross.to_string()),
+            ("HOROVOD_CROSS_SIZE", same_local.len().to_string()),
+            ("HOROVOD_GLOO_RENDEZVOUS_ADDR", self.layout.seat(place).address.clone()),
+            ("HOROVOD_GLOO_RENDEZVOUS_PORT", place.port.to_string()),
+            ("HOROVOD_CONTROLLER", "gloo".to_owned()),
+            ("HOROVOD_CPU_OPERATIONS", "gloo".to_owned()),
+        ];
+        told.env.extend(pairs.map(|(name, value)| (name.to_owned(), value)));
+        let variables = ["HOROVOD_GLOO_IFACE", INTERFACES[0], INTERFACES[2]];
+        told.interface = Some((seat.address.clone(), variables.map(str::to_owned).to_vec()));
+    }
+
+    fn mpi(&self, told: &mut Told) {
+        let script = std::mem::take(&mut told.command);
+        let hosts = self.layout.seats.iter().zip(&self.layout.workers).filter(|(_, n)| **n > 0);
+        let hosts: Vec<String> = hosts.map(|(seat, n)| format!("{}:{n}", seat.address)).collect();
+        let total: usize = self.layout.workers.iter().sum();
+        told.command.extend(
+            [MPIRUN, "--host", &hosts.join(","), "-np", &total.to_string()].map(str::to_owned),
+        );
+        told.command.extend(script);
+        // It refuses to run as root otherwise; whoever may log in there as root has decided that.
+        for name in ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] {
+            told.env.push((name.into(), "1".into()));
+        }
+    }
+
+    fn plain(&self, process: &Process, told: &mut Told) {
+        self.one_gpu_each(process, told);
+        let uses = |text: &String| text.contains("_hosts}}") || text.contains("port}}");
+        let is_told = self.job.script.arguments().iter().any(|text| uses(&text.replace(' ', "")));
+        if is_told && self.layout.processes.len() > 1 {
+            told.meeting = Some(Meeting::Listens(process.port));
+        }
+    }
+
+    /// Frameworks that take every GPU they see are shown one.
+    fn one_gpu_each(&self, process: &Process, told: &mut Told) {
+        let each = self.job.script.per_machine.as_ref().and_then(PerMachine::each);
+        if each == Some(Each::Gpu) {
+            told.env.push(("CUDA_VISIBLE_DEVICES".into(), process.local_rank.to_string()));
+        }
+    }
+}
+
+fn cluster_has(config: &Value, role: &str) -> bool {
+    config["cluster"].get(role).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::jobs::script::layout::tests::{job, seats};
+
+    fn told(text: &str, framework: Framework, machines: u32) -> Vec<Told> {
+        let job = job(text);
+        let mut layout = Layout::new(&job, framework, seats(machines)).unwrap();
+        for process in &mut layout.processes {
+            process.port = 2000 + process.id as u16;
+        }
+        let telling = Telling {
+            job: &job,
+            framework,
+            run: "x-1",
+            round: 2,
+            script: "train.py",
+            data: Some("~/d"),
+            layout: &layout,
+        };
+        layout.processes.iter().map(|process| telling.told(process)).collect()
+    }
+
+    fn variable<'t>(told: &'t Told, name: &str) -> Option<&'t str> {
+        told.env.iter().find(|(key, _)| key == name).map(|(_, value)| &**value)
+    }
+
+    #[test]
+    fn old_flags_are_filled_in() {
+        let text = "script: {file: a/train.py, roles: {ps: 1, worker: 2}, epochs: 3, \
+                    args: [\"--ps_hosts={{ps_hosts}}\", \"--worker_hosts={{worker_hosts}}\", \
+                    \"--job_name={{role}}\", \"--task_index={{index}}\", 7]}";
+        let all = told(text, Framework::Plain, 2);
+        assert_eq!(
+            all[1].command,
+            [
+                "python3",
+                "train.py",
+                "--ps_hosts=10.0.0.2:2002",
+                "--worker_hosts=10.0.0.1:2000,10.0.0.2:2001",
+                "--job_name=worker",
+                "--task_index=1",
+                "7",
+                "--epochs=3"
+            ]
+        );
+        assert_eq!(all[1].meeting, Some(Meeting::Listens(2001)));
+    }
+
+    #[test]
+    fn tensorflow_has_its_cluster() {
+        let text = "script: {file: train.py, roles: {ps: 1, worker: 1, chief: 1}}";
+        let all = told(text, Framework::Tensorflow, 2);
+        let config: Value = serde_json::from_str(variable(&all[1], "TF_CONFIG").unwrap()).unwrap();
+        assert_eq!(
+            config,
+            json!({"cluster": {"chief": ["10.0.0.1:2000"], "worker": ["10.0.0.1:2001"],
+                               "ps": ["10.0.0.2:2002"]},
+                   "task": {"type": "worker", "index": 0}})
+        );
+        assert_eq!(all[0].meeting, None);
+        assert_eq!(all[2].meeting, Some(Meeting::Listens(2002)));
+        let alone = told("script: {file: train.py}", Framework::Tensorflow, 1);
+        assert_eq!(variable(&alone[0], "TF_CONFIG"), None);
+    }
+
+    #[test]
+    fn pytorch_has_ranks() {
+        let all = told("script: {file: train.py}, pool: {workers: 3}", Framework::Pytorch, 2);
+        let of = |name| all.iter().map(|t| variable(t, name).unwrap()).collect::<Vec<_>>();
+        assert_eq!(of("RANK"), ["0", "1", "2"]);
+        assert_eq!(of("LOCAL_RANK"), ["0", "1", "0"]);
+        assert_eq!(of("LOCAL_WORLD_SIZE"), ["2", "2", "1"]);
+        assert_eq!(of("MASTER_ADDR"), ["10.0.0.1"; 3]);
+        assert_eq!(all[0].meeting, Some(Meeting::Listens(2000)));
+        assert_eq!(all[2].meeting, Some(Meeting::Connects(2000)));
+    }
+
+    #[test]
+    fn launchers_are_told_of_each_other() {
+        let text = "script: {file: train.py, launcher: torchrun, max_restarts: 4}, \
+                    pool: {workers: {min: 2, max: 4}}";
+        let all = told(text, Framework::Pytorch, 2);
+        let line = all[1].command.join(" ");
+        for words in [
+            "python3 -m torch.distributed.run --nnodes=1:2 --nproc-per-node=2 --max-restarts=4",
+            "--rdzv-id=x-1-2 --rdzv-backend=c10d --rdzv-endpoint=10.0.0.1:2000",
+            "--rdzv-conf=is_host=0,keep_alive_interval=1",
+            "--local-addr=10.0.0.2 train.py",
+        ] {
+            assert!(line.contains(words), "{line}");
+        }
+        let mpi = told("script: {file: train.py}, pool: {workers: 3}", Framework::Mpi, 2);
+        assert_eq!(
+            mpi[0].command.join(" "),
+            "mpirun --host 10.0.0.1:2,10.0.0.2:1 -np 3 python3 train.py"
+        );
+    }
+
+    #[test]
+    fn horovod_knows_who_is_across() {
+        let all = told("script: {file: train.py}, pool: {workers: 4}", Framework::Horovod, 2);
+        let of = |name| all[..4].iter().map(|t| variable(t, name).unwrap()).collect::<Vec<_>>();
+        assert_eq!(all[4].command, ["/proc/self/exe", "agent", "rendezvous", "2004"]);
+        assert_eq!(of("HOROVOD_GLOO_RENDEZVOUS_PORT"), ["2004"; 4]);
+        assert_eq!(of("HOROVOD_SIZE"), ["4"; 4]);
+        assert_eq!(of("HOROVOD_LOCAL_RANK"), ["0", "1", "0", "1"]);
+        assert_eq!(of("HOROVOD_CROSS_RANK"), ["0", "0", "1", "1"]);
+        assert_eq!(of("HOROVOD_CROSS_SIZE"), ["2"; 4]);
+    }
+}

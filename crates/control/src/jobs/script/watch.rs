@@ -1,0 +1,146 @@
+//! What is asked of machines while a job runs, on threads of their own: a machine that does not
+//! answer holds up nobody.
+//!
+//! Owns the questions' rhythm. Never decides what follows from an answer.
+
+use planaria_fleet::files::Outputs;
+use planaria_fleet::files::outputs::Round;
+use planaria_fleet::host::asks::Meeting as How;
+use planaria_fleet::host::remote::Remote;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::jobs::script::variables::Meeting;
+
+/// How often it is asked whether a process has found the others.
+const ASK_EVERY: Duration = Duration::from_millis(500);
+/// How often outputs are looked for.
+const FETCH_EVERY: Duration = Duration::from_secs(5);
+
+/// A process that has not found the others yet.
+pub struct Question {
+    /// Which, and in which start of it.
+    pub process: (u32, u32),
+    pub remote: Arc<Remote>,
+    /// Its number there.
+    pub pid: u32,
+    /// What it is to do.
+    pub meeting: Meeting,
+}
+
+/// Asks whether processes have found the others.
+pub struct Meetings {
+    ask: Sender<Vec<Question>>,
+    met: Receiver<(u32, u32)>,
+    is_asking: Arc<AtomicBool>,
+}
+
+impl Meetings {
+    /// Nothing is asked yet.
+    pub fn begin() -> Self {
+        let (ask, asked) = channel::<Vec<Question>>();
+        let (tell, met) = channel();
+        let is_asking = Arc::new(AtomicBool::new(false));
+        let asking = is_asking.clone();
+        let work = move || {
+            while let Ok(questions) = asked.recv() {
+                for question in questions {
+                    let (port, how) = match question.meeting {
+                        Meeting::Listens(port) => (port, How::Listens),
+                        Meeting::Connects(port) => (port, How::Connects),
+                    };
+                    // One that does not answer is lost, or about to be.
+                    if question.remote.meets(question.pid, port, how).unwrap_or(false) {
+                        let _ = tell.send(question.process);
+                    }
+                }
+                std::thread::park_timeout(ASK_EVERY);
+                asking.store(false, Ordering::SeqCst);
+            }
+        };
+        // Without the thread nobody is ever seen to meet, which is then said.
+        let _ = std::thread::Builder::new().name("meetings".into()).spawn(work);
+        Self { ask, met, is_asking }
+    }
+
+    /// Whether the questions before have been answered.
+    pub fn is_free(&self) -> bool {
+        !self.is_asking.load(Ordering::SeqCst)
+    }
+
+    /// Asks.
+    pub fn ask(&self, questions: Vec<Question>) {
+        if !questions.is_empty() {
+            self.is_asking.store(true, Ordering::SeqCst);
+            let _ = self.ask.send(questions);
+        }
+    }
+
+    /// Who was seen to have found the others, since the last time.
+    pub fn take(&self) -> Vec<(u32, u32)> {
+        self.met.try_iter().collect()
+    }
+}
+
+/// Machines by name, that of whoever decides first.
+pub type Sources = Vec<(String, Arc<Remote>)>;
+
+/// Brings outputs here while the job runs.
+pub struct Fetching {
+    /// What came back.
+    pub outputs: Arc<Mutex<Outputs>>,
+    sources: Arc<Mutex<Sources>>,
+    rounds: Receiver<Round>,
+    over: Sender<()>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Fetching {
+    /// Begins, if there is anything to fetch.
+    pub fn new(outputs: Outputs, is_wanted: bool) -> Self {
+        let outputs = Arc::new(Mutex::new(outputs));
+        let sources: Arc<Mutex<Sources>> = Arc::default();
+        let (tell, rounds) = channel();
+        let (over, is_over) = channel();
+        let (shared, from) = (outputs.clone(), sources.clone());
+        let work = move || {
+            while is_over.recv_timeout(FETCH_EVERY) == Err(RecvTimeoutError::Timeout) {
+                let sources = from.lock().expect("no thread panics with them").clone();
+                let machines: Vec<(&str, &Remote)> =
+                    sources.iter().map(|(name, remote)| (name.as_str(), &**remote)).collect();
+                let round =
+                    shared.lock().expect("no thread panics with them").round(&machines, false);
+                if tell.send(round).is_err() {
+                    return;
+                }
+            }
+        };
+        let thread = is_wanted
+            .then(|| std::thread::Builder::new().name("outputs".into()).spawn(work).ok())
+            .flatten();
+        Self { outputs, sources, rounds, over, thread }
+    }
+
+    /// From these machines, from now on.
+    pub fn from(&self, sources: Sources) {
+        *self.sources.lock().expect("no thread panics with them") = sources;
+    }
+
+    /// What rounds have brought since the last time.
+    pub fn take(&self) -> Vec<Round> {
+        self.rounds.try_iter().collect()
+    }
+
+    /// Fetches all that is left, once the round under way is over.
+    pub fn finish(&mut self, sources: &Sources) -> Round {
+        let _ = self.over.send(());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        let machines: Vec<(&str, &Remote)> =
+            sources.iter().map(|(name, remote)| (name.as_str(), &**remote)).collect();
+        self.outputs.lock().expect("no thread panics with them").round(&machines, true)
+    }
+}

@@ -1,0 +1,328 @@
+//! A run on many processes, seen from the command that started it.
+//!
+//! Owns what is told of them, and what is written when they are done. All decisions on the training
+//! are the coordinator's. Never trains.
+
+use crate::jobs::pooling::Pooling;
+use crate::jobs::train::Job;
+use crate::jobs::train::ending::{self, Finished, Means, Results};
+use crate::jobs::train::foreground::{Audience, Foreground};
+use crate::jobs::train::identity::Identity;
+use crate::jobs::train::page::Page;
+use crate::jobs::train::recorder::Recorder;
+use crate::jobs::train::{kept, launch};
+use crate::talk::Progress;
+
+use planaria_fleet::ending::Ending;
+use planaria_fleet::local::Exit;
+use planaria_learn::Scores;
+use planaria_protocol::checkpoint::{Checkpoint, Found, Manifest};
+use planaria_protocol::event::{Event, Pulse, What};
+use planaria_protocol::journal::{self, Journal};
+use planaria_protocol::launch::Size;
+use planaria_protocol::message::{HeldOut, Trouble};
+use planaria_protocol::state::State;
+use planaria_protocol::{Passport, Secret};
+use planaria_runs::clock;
+use planaria_runs::failure::{Context, Failure, Result, plain};
+use planaria_runs::run_dir::LOGS;
+use planaria_runs::traces::report::{Outcome, peak_memory_of_children};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// Trains on many processes and writes what is left to write.
+pub fn run(job: Job, size: Size, found: Option<Found<Checkpoint>>) -> Result<Finished> {
+    let origin = found.map(|found| Origin::new(&job, found)).transpose()?;
+    let state = match &origin {
+        None => State { examples_per_epoch: job.data.train.len(), ..State::default() },
+        Some(origin) => {
+            let state = origin.manifest.state.clone();
+            State { resumes: state.resumes + 1, ..state }
+        }
+    };
+    let generation = launch::generation(&job.run, origin.as_ref())?;
+    let secret = Secret::random().map_err(Failure::failed)?;
+    // What a killed session has left is later than its last checkpoint. If it cannot be gone on from
+    // after all, an event says so, and the recorder goes back.
+    let left = kept::record(job.run.path()).map(|record| record.state);
+    let from = left.filter(|left| left.step >= state.step).unwrap_or_else(|| state.clone());
+    let mut recorder = Recorder::open(&job.run, from.step, from.epoch, Progress::new(job.talk))?;
+    let kept = kept::prepare(job.run.path());
+    if let Err(why) = &kept {
+        let folder = job.run.file(kept::FOLDER);
+        recorder.note(&format!(
+            "warning: cannot use `{}`: {why}; if a server or the coordinator is lost, the run goes \
+             back to its last checkpoint",
+            folder.display()
+        ));
+    }
+    let launch = launch::launch(
+        &job,
+        size,
+        (&secret, generation),
+        (&state, origin.as_ref()),
+        kept.ok().as_deref(),
+    )?;
+    let program = job.program.clone();
+    let program = program.ok_or_else(|| Failure::failed("no program was found to start"))?;
+    let pooling = Pooling::of(&job, &program)?;
+    let page = Page::new(&job.run);
+    recorder.note(&format!("page {}", page.path().display()));
+    let mut telling = Telling { recorder, story: Story::new(state), page };
+    let passport = match &pooling {
+        None => Passport::plain(secret),
+        Some(pooling) => {
+            let trust = pooling.trust("console")?;
+            Passport::new(secret, Some(&trust), None).map_err(Failure::failed)?
+        }
+    };
+    let mut foreground = Foreground::new(&job.run, &program, &passport, launch, pooling)?;
+    let trained = foreground.train(&mut telling);
+    let size = Size { workers: foreground.workers(), ..size };
+    let generations = (generation, foreground.generation());
+    let exits = foreground.exits();
+    drop(foreground);
+    let mut watch = Watch { job, telling, generations, exits };
+    watch.catch_up();
+    watch.finish(size, trained)
+}
+
+/// Where a run goes on from.
+#[derive(Debug)]
+pub struct Origin {
+    /// The checkpoint's folder.
+    pub folder: PathBuf,
+    /// Its manifest, which fits this run.
+    pub manifest: Manifest,
+}
+
+impl Origin {
+    /// A checkpoint that was found, if it is of this run.
+    fn new(job: &Job, found: Found<Checkpoint>) -> Result<Self> {
+        let recipe_file = job.run.file("recipe.yaml");
+        let recipe = &job.plan.recipe;
+        let identity = Identity::new(recipe_file, &job.recipe_text, recipe, &job.data);
+        let manifest = found.checkpoint.manifest;
+        identity.check(&manifest)?;
+        // A name such as `last` may come to mean another checkpoint while the run goes on.
+        let folder = found.path.canonicalize();
+        let folder = folder.context(|| format!("cannot find `{}`", found.path.display()))?;
+        Ok(Self { folder, manifest })
+    }
+}
+
+/// A run whose processes have ended.
+struct Watch {
+    job: Job,
+    telling: Telling,
+    /// The first and the last of the session.
+    generations: (u64, u64),
+    /// Processes that have ended since the last step, in that order.
+    exits: Vec<Exit>,
+}
+
+/// What is made of all that is heard.
+struct Telling {
+    recorder: Recorder,
+    story: Story,
+    page: Page,
+}
+
+impl Audience for Telling {
+    fn event(&mut self, event: &Event) -> Result<()> {
+        self.story.take(event);
+        self.recorder.take(event);
+        self.page.take(event, self.recorder.lines());
+        Ok(())
+    }
+
+    fn pulse(&mut self, pulse: &Pulse) {
+        self.recorder.pulse(pulse);
+        self.page.pulse(pulse, self.recorder.lines());
+    }
+
+    fn note(&mut self, note: &str) {
+        // What machines say must not steer the terminal.
+        self.recorder.note(&plain(note));
+    }
+}
+
+/// What the events have told so far.
+struct Story {
+    state: State,
+    engine: String,
+    /// Of each worker, by its name; one that was replaced counts once.
+    threads: BTreeMap<String, u32>,
+    scores: Option<(HeldOut, Scores)>,
+    ended: Option<(String, Option<String>, Option<Trouble>)>,
+}
+
+impl Story {
+    fn new(state: State) -> Self {
+        Self { state, engine: String::new(), threads: BTreeMap::new(), scores: None, ended: None }
+    }
+
+    fn take(&mut self, event: &Event) {
+        match &event.what {
+            What::Joined { agent, engine: Some(engine), threads, .. } => {
+                self.engine.clone_from(engine);
+                self.threads.insert(agent.clone(), threads.unwrap_or(0));
+            }
+            What::Released { agent } => {
+                self.threads.remove(agent);
+            }
+            What::Scored { part, scores, .. } => {
+                let scores = serde_json::from_value(scores.clone()).ok();
+                self.scores = scores.map(|scores| (*part, scores));
+            }
+            What::Ended { outcome, reason, trouble, state, .. } => {
+                self.ended = Some((outcome.clone(), reason.clone(), trouble.clone()));
+                if let Some(state) = state {
+                    self.state = State { seconds_total: event.seconds, ..(**state).clone() };
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Watch {
+    /// Reads the coordinator's last words where it had no time to say them.
+    fn catch_up(&mut self) {
+        let Self { telling: Telling { story, .. }, generations, .. } = self;
+        if story.ended.is_some() {
+            return;
+        }
+        // What cannot be read was not written, and then the coordinator was lost indeed.
+        let events = journal::read(&self.job.run.file(journal::FILE)).unwrap_or_default();
+        let last = |e: &&Event| matches!(e.what, What::Scored { .. } | What::Ended { .. });
+        for event in events.iter().filter(|e| e.generation >= generations.0).filter(last) {
+            story.take(event);
+        }
+    }
+
+    /// Writes the last files from what the events and the last checkpoint hold.
+    fn finish(self, size: Size, trained: Result<()>) -> Result<Finished> {
+        let (outcome, reason, failure) = self.outcome(trained);
+        let Self { job, telling: Telling { recorder, mut story, .. }, generations, .. } = self;
+        let generation = generations.1;
+        let weights = match job.run.shelf(job.plan.recipe.output.keep).named("last") {
+            Ok(checkpoint) => {
+                if story.ended.is_none() {
+                    story.state = checkpoint.manifest.state;
+                }
+                checkpoint.weights
+            }
+            // Without a checkpoint nothing was learned that could be kept.
+            Err(_) if outcome == Outcome::Failed || story.state.step == 0 => Default::default(),
+            Err(unreadable) => return Err(Failure::failed(unreadable)),
+        };
+        if story.ended.is_none() {
+            conclude(&job, generation, &story.state, reason.clone());
+        }
+        let means = Means {
+            engine: story.engine,
+            threads: story.threads.values().sum::<u32>() as usize,
+            workers: size.workers,
+            servers: size.servers,
+            generation,
+        };
+        let mut facts = ending::facts(&job.plan, &job.run, &job.process, means)?;
+        facts.name_classes(job.data.class_names());
+        let results = Results {
+            plan: &job.plan,
+            recipe_text: &job.recipe_text,
+            facts: &facts,
+            state: &story.state,
+            lines: recorder.lines(),
+            outcome,
+            reason,
+            scores: story.scores.as_ref().map(|(part, scores)| (*part, scores)),
+            parameters: &weights.parameters,
+            values: &weights.state,
+            encoder: job.data.encoder.as_deref(),
+            peak_memory_bytes: peak_memory_of_children(),
+        };
+        let report = results.report();
+        let written = match (outcome, story.state.step) {
+            // There is nothing to report of a run that was stopped before it began.
+            (Outcome::Interrupted, 0) => Ok(()),
+            _ => results.write(&job.run, &report),
+        };
+        let path = job.run.path().to_path_buf();
+        if outcome != Outcome::Failed && written.is_ok() {
+            kept::remove(&path);
+        }
+        match (written, failure) {
+            (Err(unwritten), None) => Err(unwritten),
+            (_, failure) => Ok(Finished { report, path, failure }),
+        }
+    }
+
+    fn outcome(&self, trained: Result<()>) -> (Outcome, Option<String>, Option<Failure>) {
+        let failed = |failure: Failure| {
+            let reason = Some(failure.message.clone());
+            (Outcome::Failed, reason, Some(failure))
+        };
+        let said = self.telling.story.ended.clone();
+        match (said, trained) {
+            (Some((_, _, Some(trouble))), _) => failed(self.explain(trouble.into())),
+            (Some((outcome, reason, None)), _) => {
+                let outcome = match outcome.as_str() {
+                    "completed" => Outcome::Completed,
+                    "stopped_early" => Outcome::StoppedEarly,
+                    _ => Outcome::Interrupted,
+                };
+                (outcome, reason, None)
+            }
+            (None, Err(failure)) => failed(failure),
+            (None, Ok(())) => {
+                failed(self.explain(Failure::failed("the coordinator ended without a word")))
+            }
+        }
+    }
+
+    /// Says how the process that a failure names has ended, and where its log is.
+    fn explain(&self, failure: Failure) -> Failure {
+        let named = |exit: &&Exit| names(&failure.message, &exit.agent.to_string());
+        let Some(exit) = self.exits.iter().rev().filter(|e| !e.is_well()).find(named) else {
+            return failure;
+        };
+        let log = self.job.run.file(LOGS).join(format!("{}.log", exit.agent));
+        let message = match exit.ending {
+            // It could still say what was wrong.
+            Ending::Code(_) => failure.message,
+            // So could whoever came in its place.
+            _ if failure.exit == planaria_runs::failure::Exit::User => failure.message,
+            Ending::Signal(_) | Ending::MachineLost => {
+                format!("{} (process {}) was lost: {}", exit.agent, exit.pid, exit.how())
+            }
+        };
+        let hint = failure.hint.map_or_else(String::new, |hint| format!("{hint}; "));
+        Failure { message, hint: Some(format!("{hint}its log is `{}`", log.display())), ..failure }
+    }
+}
+
+/// Writes down that the session has failed, where the coordinator could not.
+fn conclude(job: &Job, generation: u64, state: &State, reason: Option<String>) {
+    let ended = What::Ended {
+        outcome: Outcome::Failed.name().into(),
+        reason,
+        step: state.step,
+        weights_sha256: None,
+        trouble: None,
+        state: Some(Box::new(state.clone())),
+    };
+    let seconds = state.seconds_total.max(job.process.seconds());
+    let written = Journal::open(&job.run.file(journal::FILE), generation)
+        .and_then(|mut journal| journal.record(seconds, clock::unix_seconds(), ended));
+    // The failure itself is told in any case, and it may be that nothing can be written.
+    drop(written);
+}
+
+/// Whether a message speaks of an agent: `worker-1` is not in `worker-12`.
+fn names(message: &str, agent: &str) -> bool {
+    message
+        .match_indices(agent)
+        .any(|(at, _)| !message[at + agent.len()..].starts_with(|next: char| next.is_ascii_digit()))
+}

@@ -1,0 +1,326 @@
+//! What is written when a session ends, however it ends: model, report, page.
+//!
+//! Owns the order in which the last files are written; the report comes last, so that its presence
+//! means the others are there. [`Results`] needs no trainer: weights may come from anywhere. Never
+//! trains.
+
+use crate::jobs::train::alone::evaluation::failure;
+use crate::jobs::train::alone::linear;
+use crate::jobs::train::alone::run_loop::Session;
+use crate::jobs::train::{classes, network, unwritten};
+use planaria_coordinator::decide::course::End;
+use planaria_coordinator::decide::watch::Rule;
+use planaria_data::table::Encoder;
+use planaria_learn::Scores;
+use planaria_learn::linear::{Stepping, Weights};
+use planaria_learn::saved::Description;
+use planaria_protocol::event::What;
+use planaria_protocol::journal;
+use planaria_protocol::message::HeldOut;
+use planaria_protocol::state::State;
+use planaria_recipe::Plan;
+use planaria_recipe::train::{CodedPrecision, Optimizer, Sgd};
+use planaria_runs::audit;
+use planaria_runs::clock::{self, Stopwatch};
+use planaria_runs::failure::{Context, Failure, Result};
+use planaria_runs::run_dir::RunDir;
+use planaria_runs::run_dir::metrics::{self, Line};
+use planaria_runs::traces::html;
+use planaria_runs::traces::report::{
+    Ending, Facts, Outcome, Report, peak_memory_bytes, weight_values, weights_sha256,
+};
+use planaria_worker::features::{Saved, TableModel};
+
+/// A session's result.
+#[derive(Debug)]
+pub struct Finished {
+    /// What is in `report.json`.
+    pub report: Report,
+    /// The run's folder.
+    pub path: std::path::PathBuf,
+    /// Why it failed, if it did.
+    pub failure: Option<Failure>,
+}
+
+/// All that the last files follow from.
+#[derive(Debug)]
+pub struct Results<'a> {
+    /// The checked recipe.
+    pub plan: &'a Plan,
+    /// The resolved recipe as it is in the run's folder.
+    pub recipe_text: &'a str,
+    /// What did not change while the run trained.
+    pub facts: &'a Facts,
+    /// How far the run has come.
+    pub state: &'a State,
+    /// All lines of metrics.
+    pub lines: &'a [Line],
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Why, where the outcome does not say it all.
+    pub reason: Option<String>,
+    /// Scores of the final weights.
+    pub scores: Option<(HeldOut, &'a Scores)>,
+    /// The flat parameters.
+    pub parameters: &'a [f32],
+    /// The network's flat state, or a linear model's, which begins with the bits of its weights.
+    pub values: &'a [f32],
+    /// How rows of a table became examples.
+    pub encoder: Option<&'a Encoder>,
+    /// Largest resident memory.
+    pub peak_memory_bytes: Option<u64>,
+}
+
+impl Results<'_> {
+    /// The report.
+    pub fn report(&self) -> Report {
+        // A run that failed before its first checkpoint has left none.
+        let has_weights = self.parameters.len() == self.facts.parameters;
+        let ending = Ending {
+            outcome: self.outcome,
+            reason: self.reason.clone(),
+            scores: self.scores.map(|(part, scores)| (part_name(part), scores)),
+            weights_sha256: has_weights
+                .then(|| weights_sha256(self.parameters, self.weight_values())),
+            peak_memory_bytes: self.peak_memory_bytes,
+        };
+        Report::new(self.facts, self.state, self.lines, ending)
+    }
+
+    /// Writes the last files; `report` is [`Results::report`]'s.
+    pub fn write(&self, run: &RunDir, report: &Report) -> Result<()> {
+        if report.outcome != Outcome::Failed {
+            let wide = self.write_linear(run)?;
+            self.write_model(run, wide.as_deref(), &report.run_id)?;
+        }
+        // Whatever became of the file on the way, it ends as the events have it.
+        let path = run.file("metrics.jsonl");
+        metrics::write(&path, self.lines)
+            .context(|| format!("cannot write `{}`", path.display()))?;
+        let page = html::page(report, self.lines, self.recipe_text);
+        run.write("report.html", page.as_bytes())?;
+        run.write("report.json", report.to_json().as_bytes())
+    }
+}
+
+impl Results<'_> {
+    /// What of the state is weights.
+    fn weight_values(&self) -> &[f32] {
+        let is_coded = self.plan.recipe.train.code().is_some();
+        weight_values(is_coded, self.parameters, self.values)
+    }
+
+    /// The network, with what it stands on; `wide` are a linear model's weights in full.
+    fn write_model(&self, run: &RunDir, wide: Option<&[f64]>, run_id: &str) -> Result<()> {
+        let recipe = &self.plan.recipe;
+        let mut description = Description::new(self.plan, self.facts.classes.clone());
+        description.table = self.encoder.map(|encoder| {
+            let section = recipe.data.table.clone().unwrap_or_default();
+            TableModel { section, encoder: encoder.clone() }.to_value()
+        });
+        let (mut parameters, mut state) = (Vec::new(), Vec::new());
+        if let Some(features) = &recipe.model.features {
+            let saved = Saved::read(features, 1).map_err(failure)?;
+            let (below, kept) = saved.frozen.weights();
+            (parameters, state) = (below.to_vec(), kept.to_vec());
+            description = description.on(&saved.frozen);
+        }
+        let network = description.network().map_err(Failure::user)?;
+        parameters.extend_from_slice(self.parameters);
+        // A linear model has no state of its own: its values are the bits of its weights.
+        state.extend(self.values.iter().take(network.state_count() - state.len()));
+        let tensors = description.tensors(&network, (&parameters, &state), wide, run_id);
+        run.write("model.safetensors", &tensors)?;
+        run.write("model.yaml", description.to_yaml().as_bytes())
+    }
+
+    /// The weights of a linear model by the names of their features, in full; gives them, where it
+    /// is one.
+    fn write_linear(&self, run: &RunDir) -> Result<Option<Vec<f64>>> {
+        if self.plan.recipe.train.code().is_none() {
+            return Ok(None);
+        }
+        let (model, _) = linear::model(self.plan, &self.facts.classes)?;
+        let names: Vec<String> = match self.encoder {
+            Some(encoder) if self.plan.recipe.model.features.is_none() => {
+                encoder.features().into_iter().map(|f| f.name).collect()
+            }
+            _ => (0..model.features).map(|i| i.to_string()).collect(),
+        };
+        let plain = Stepping::new(&Optimizer::Sgd(Sgd::default()), 0.0, None);
+        let weights = Weights::restore(&model, &plain, self.weight_values())
+            .map_err(|e| Failure::failed(format!("the weights do not fit the model: {e}")))?;
+        let text = linear::weights_csv(&model, &weights.values, &names, &self.facts.classes);
+        run.write("weights.csv", text.as_bytes())?;
+        Ok(Some(weights.values))
+    }
+}
+
+/// By what a session computed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Means {
+    /// Engine and instruction set.
+    pub engine: String,
+    /// Threads that compute, of all processes.
+    pub threads: usize,
+    /// Worker processes; 0 where the run is one process.
+    pub workers: u32,
+    pub servers: u32,
+    /// How many times the run was started or taken up again.
+    pub generation: u64,
+}
+
+/// What does not change in a session whose process began with `process`; all its steps are told.
+pub fn facts(plan: &Plan, run: &RunDir, process: &Stopwatch, means: Means) -> Result<Facts> {
+    let (recipe, network) = (&plan.recipe, network(plan)?);
+    let classes = classes(plan, &network);
+    let started = (clock::unix_seconds() - process.seconds()).max(0.0);
+    // Events that cannot be read prove nothing, and the report says so.
+    let events = journal::read(&run.file(journal::FILE)).unwrap_or_default();
+    Ok(Facts {
+        run_id: run.id(),
+        recipe: recipe.name.clone(),
+        started: clock::iso8601(started as u64),
+        seed: recipe.seed,
+        engine: means.engine,
+        threads: means.threads,
+        shards: recipe.train.shards,
+        batch: recipe.train.batch,
+        parameters: network.parameter_count(),
+        generation: means.generation,
+        workers: means.workers,
+        servers: means.servers,
+        // Classes have numbers for names until a format brings names along.
+        method: method(plan),
+        bits_promised: bits_promised(plan),
+        classes: (0..classes).map(|n| n.to_string()).collect(),
+        monitor: Rule::new(recipe.train.early_stopping.as_ref(), classes > 0).monitor,
+        audit: audit::audit(&events, None, None),
+    })
+}
+
+/// How the work was shared out, as reports name it.
+fn method(plan: &Plan) -> String {
+    let name = if plan.recipe.train.code().is_some() { "coded" } else { "sync" };
+    name.into()
+}
+
+/// Sums of coded floats depend, in their last bits, on which machines were there.
+fn bits_promised(plan: &Plan) -> bool {
+    plan.recipe.train.code().is_none_or(|code| code.precision == CodedPrecision::Exact)
+}
+
+/// How a session ended, and why where that does not say it all.
+pub fn outcome(end: &Result<End>) -> (Outcome, Option<String>) {
+    match end {
+        Ok(End::Completed) => (Outcome::Completed, None),
+        Ok(End::StoppedEarly(reason)) => (Outcome::StoppedEarly, Some(reason.clone())),
+        Ok(End::Interrupted) => (Outcome::Interrupted, None),
+        Err(failure) => (Outcome::Failed, Some(failure.message.clone())),
+    }
+}
+
+/// Scores what is left to score, and writes the last files.
+pub fn finish(mut session: Session, end: Result<End>) -> Result<Finished> {
+    let (outcome, reason) = outcome(&end);
+    let scored = match outcome {
+        Outcome::Completed | Outcome::StoppedEarly => session.final_scores()?,
+        Outcome::Interrupted | Outcome::Failed => session.validation.take().map(validated),
+    };
+    // A second Ctrl-C ends the process; a first one during the final scores leaves the run to be
+    // finished by `resume`.
+    let (outcome, scored) = match scored {
+        Some((_, None)) => (Outcome::Interrupted, None),
+        Some((part, Some(scores))) => (outcome, Some((part, scores))),
+        None => (outcome, None),
+    };
+    let means = Means {
+        engine: session.learner.engine(),
+        threads: session.learner.threads(),
+        workers: 0,
+        servers: 0,
+        generation: session.journal.generation(),
+    };
+    let mut facts = facts(&session.job.plan, &session.job.run, &session.job.process, means)?;
+    facts.name_classes(session.job.data.class_names());
+    let state = session.state();
+    let (snapshot, values) = (session.learner.snapshot(), session.learner.values());
+    let results = Results {
+        plan: &session.job.plan,
+        recipe_text: &session.job.recipe_text,
+        facts: &facts,
+        state: &state,
+        lines: session.recorder.lines(),
+        outcome,
+        reason,
+        scores: scored.as_ref().map(|(part, scores)| (*part, scores)),
+        parameters: &snapshot.parameters,
+        values: &values,
+        encoder: session.job.data.encoder.as_deref(),
+        peak_memory_bytes: peak_memory_bytes(),
+    };
+    let report = results.report();
+    let written = results.write(&session.job.run, &report);
+    drop((snapshot, values));
+    let written = written.and_then(|()| session.conclude(&report, scored.as_ref()));
+    let path = session.job.run.path().to_path_buf();
+    match (written, end) {
+        (Err(unwritten), Ok(_)) => Err(unwritten),
+        (_, end) => Ok(Finished { report, path, failure: end.err() }),
+    }
+}
+
+type Scored = (HeldOut, Option<Scores>);
+
+fn validated(scores: Scores) -> Scored {
+    (HeldOut::Validation, Some(scores))
+}
+
+/// As reports name a part.
+fn part_name(part: HeldOut) -> &'static str {
+    match part {
+        HeldOut::Validation => "validation",
+        HeldOut::Test => "test",
+    }
+}
+
+impl Session {
+    /// Scores of the final weights on the test part, else on the validation part.
+    fn final_scores(&mut self) -> Result<Option<Scored>> {
+        let data = &self.job.data;
+        if let Some(test) = data.test.clone() {
+            self.recorder.note("evaluating on the test part");
+            return Ok(Some((HeldOut::Test, self.evaluate(&test)?)));
+        }
+        if let Some(scores) = self.validation.take() {
+            return Ok(Some(validated(scores)));
+        }
+        match data.validation.clone() {
+            Some(part) => Ok(Some((HeldOut::Validation, self.evaluate(&part)?))),
+            None => Ok(None),
+        }
+    }
+
+    /// The last events of a session.
+    fn conclude(&mut self, report: &Report, scored: Option<&(HeldOut, Scores)>) -> Result<()> {
+        if let Some((part, scores)) = scored {
+            self.emit(What::Scored {
+                part: *part,
+                examples: scores.examples(),
+                loss: scores.loss(),
+                accuracy: scores.accuracy(),
+                scores: serde_json::to_value(scores).unwrap_or_default(),
+            })?;
+        }
+        let over = matches!(report.outcome, Outcome::Completed | Outcome::StoppedEarly);
+        self.emit(What::Ended {
+            outcome: report.outcome.name().into(),
+            reason: report.reason.clone(),
+            step: report.steps,
+            weights_sha256: report.weights_sha256.clone().filter(|_| over),
+            trouble: None,
+            state: Some(Box::new(self.state())),
+        })?;
+        self.journal.sync().context(unwritten)
+    }
+}

@@ -1,0 +1,406 @@
+//! Keeps the processes of a run going until it is over, and tells what they say.
+//!
+//! Owns the fleet, the link to the coordinator, and what both do to each other; what to do is
+//! [`Controller`]'s to say. One thread does it all, and never waits for longer than a moment but to
+//! reap what has ended.
+
+use crate::jobs::pooling::{self, Pooling};
+use crate::jobs::train::launch;
+use crate::jobs::train::meeting::{Meeting, Met, Whom};
+use crate::live::console::{Console, News};
+use crate::live::control::Control;
+use crate::stopping;
+use planaria_fleet::controller::{Controller, Effect, Failed, Happening, LOOK_EVERY};
+use planaria_fleet::local::{Exit, Local, Started};
+use planaria_fleet::pool::Spot;
+use planaria_fleet::yard::Yard;
+use planaria_protocol::Passport;
+use planaria_protocol::event::{Event, Pulse, Seen};
+use planaria_protocol::launch::Launch;
+use planaria_protocol::message::Agent;
+use planaria_protocol::tls::Authority;
+use planaria_runs::clock::Stopwatch;
+use planaria_runs::failure::{Context, Failure, Result};
+use planaria_runs::run_dir::{LOGS, RunDir};
+use std::collections::VecDeque;
+use std::fs;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
+use std::process::ChildStdout;
+use std::time::Duration;
+
+/// How long processes may take to end by themselves when a run is over.
+const FAREWELL: Duration = Duration::from_secs(5);
+/// Of a log, what is looked at for its last line.
+const LOG_END_BYTES: u64 = 4096;
+
+/// What is told as it happens.
+pub trait Audience {
+    /// Something happened.
+    fn event(&mut self, event: &Event) -> Result<()>;
+    /// Where the run is.
+    fn pulse(&mut self, pulse: &Pulse);
+    /// Something about machines that people should know.
+    fn note(&mut self, note: &str);
+}
+
+/// The processes of a run, seen from the command that started them.
+pub struct Foreground<'a> {
+    run: &'a RunDir,
+    /// What consoles show to the coordinator: this one, and those that find `control.json`.
+    passport: &'a Passport,
+    /// What the first coordinator was told.
+    first: Launch,
+    yard: Yard,
+    /// Who vouches for the run's processes, where they are on several machines.
+    authority: Option<Authority>,
+    controller: Controller,
+    clock: Stopwatch,
+    /// Where coordinators listen, one after another.
+    address: String,
+    link: Option<Console>,
+    meeting: Option<Meeting>,
+    control: Option<Control>,
+    /// The events that have been seen.
+    seen: Seen,
+    /// How it came out, once it has.
+    ended: Option<std::result::Result<(), Failed>>,
+    failed: Option<Failure>,
+    /// Processes that have ended after that.
+    last_exits: Vec<Exit>,
+}
+
+impl<'a> Foreground<'a> {
+    /// Nothing is started yet.
+    pub fn new(
+        run: &'a RunDir,
+        program: &Path,
+        passport: &'a Passport,
+        mut first: Launch,
+        pooling: Option<Pooling>,
+    ) -> Result<Self> {
+        let logs = run.file(LOGS);
+        fs::create_dir_all(&logs).context(|| format!("cannot create `{}`", logs.display()))?;
+        let size = first.size;
+        let everywhere = pooling.is_some();
+        let (listener, port) = pooling::listen(everywhere)?;
+        let mut here = Local::new(program, &logs);
+        let held = here.hold(listener);
+        here.hide(pooling::secrets(&first.recipe));
+        if let Some(course) = &mut first.course {
+            course.listen = Some(held);
+        }
+        let (pool, authority) = match pooling.map(|pooling| pooling.pool(port, logs)) {
+            Some((pool, authority)) => (Some(pool), Some(authority)),
+            None => (None, None),
+        };
+        Ok(Self {
+            run,
+            passport,
+            yard: Yard::new(here, pool),
+            authority,
+            controller: Controller::new(first.generation, size.servers, size.workers),
+            first,
+            clock: Stopwatch::start(),
+            address: format!("127.0.0.1:{port}"),
+            link: None,
+            meeting: None,
+            control: None,
+            seen: Seen::default(),
+            ended: None,
+            failed: None,
+            last_exits: Vec::new(),
+        })
+    }
+
+    /// Of the last coordinator.
+    pub fn generation(&self) -> u64 {
+        self.controller.generation()
+    }
+
+    /// Workers wanted.
+    pub fn workers(&self) -> u32 {
+        self.controller.workers()
+    }
+
+    /// Processes that have ended since the last step, in that order.
+    pub fn exits(&self) -> Vec<Exit> {
+        [self.controller.exits(), &self.last_exits].concat()
+    }
+
+    /// Starts every process, and others for those that are lost, until the run is over. Nothing is
+    /// left running, however it ends.
+    pub fn train(&mut self, audience: &mut impl Audience) -> Result<()> {
+        let trained = self.work(audience);
+        (self.meeting, self.link, self.control) = (None, None, None);
+        if trained.is_ok() {
+            // Those who had not joined have not heard that the run is over.
+            let unready = self.controller.unready();
+            unready.iter().for_each(|(agent, pid)| self.yard.kill(*agent, *pid));
+            let own = |exit: &Exit| unready.contains(&(exit.agent, exit.pid));
+            let clock = self.clock;
+            let exits = self.yard.end(FAREWELL, &|| clock.elapsed());
+            self.last_exits.extend(exits.into_iter().filter(|exit| !own(exit)));
+        } else {
+            // Those that are left wait for the others, and would for ever.
+            self.yard.kill_all();
+        }
+        for fault in self.yard.give_back() {
+            let id = self.run.id();
+            audience.note(&format!(
+                "warning: {fault}; it may still run something: `planaria down {id}` tries again"
+            ));
+        }
+        trained
+    }
+
+    fn work(&mut self, audience: &mut impl Audience) -> Result<()> {
+        loop {
+            self.on(Happening::Look);
+            for note in self.yard.look(self.clock.elapsed()) {
+                audience.note(&note);
+            }
+            if let Some(fault) = self.yard.take_failure() {
+                return Err(pooling::failure(fault));
+            }
+            let news = match &self.link {
+                Some(link) => link.next(LOOK_EVERY),
+                None => self.meet(),
+            };
+            self.hear(news, audience)?;
+            for exit in self.yard.exits() {
+                self.on(Happening::Exited(exit));
+            }
+            if stopping::asked() {
+                self.on(Happening::Stop { reason: stopping::REASON });
+            }
+            if let Some(failure) = self.failed.take() {
+                return Err(failure);
+            }
+            if let Some(ended) = self.ended.take() {
+                return ended.map_err(|failed| self.failure(failed));
+            }
+        }
+    }
+
+    /// Takes in what the coordinator said.
+    fn hear(&mut self, news: News, audience: &mut impl Audience) -> Result<()> {
+        match news {
+            News::Event(event) => {
+                self.on(Happening::Event(&event));
+                audience.event(&event)?;
+            }
+            News::Pulse(pulse) => {
+                self.on(Happening::Pulse(&pulse));
+                audience.pulse(&pulse);
+            }
+            News::Pool(workers) => self.on(Happening::Pool { workers }),
+            News::Kill { agent, pid, why } => self.on(Happening::Kill { agent, pid, why }),
+            News::Nothing => {}
+            News::Finish => self.on(Happening::Finish),
+            News::Gone(_) => {
+                self.unlink();
+                self.on(Happening::LinkGone);
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the controller, and does what it says.
+    fn on(&mut self, happening: Happening<'_>) {
+        let mut effects = VecDeque::from(self.controller.on(self.clock.elapsed(), happening));
+        while let Some(effect) = effects.pop_front() {
+            if let Some(happening) = self.act(effect) {
+                effects.extend(self.controller.on(self.clock.elapsed(), happening));
+            }
+        }
+    }
+
+    /// What became of it, where it was a process to start.
+    fn act(&mut self, effect: Effect) -> Option<Happening<'static>> {
+        match effect {
+            Effect::Start { agent } => return Some(self.start(agent)),
+            Effect::Coordinate { generation, after } => {
+                return Some(self.coordinate(generation, after));
+            }
+            Effect::Kill { agent, pid, .. } => self.yard.kill(agent, pid),
+            Effect::MakeRoom { workers } => self.yard.set_workers(workers),
+            Effect::Tell(message) => {
+                if let Some(link) = &self.link {
+                    link.tell(&message);
+                }
+            }
+            Effect::End(ended) => {
+                self.ended.get_or_insert(ended);
+            }
+        }
+        None
+    }
+
+    fn start(&mut self, agent: Agent) -> Happening<'static> {
+        let spot = self.yard.place(self.clock.elapsed(), agent);
+        if spot == Spot::Nowhere {
+            return Happening::NoRoom { agent };
+        }
+        let mut launch = self.first.clone();
+        launch.generation = self.controller.generation();
+        launch.size.workers = self.controller.workers();
+        launch.coordinator = Some(self.address.clone());
+        launch.course = None;
+        launch.station.process = self.yard.next_process(&spot);
+        pooling::station(&mut launch, &spot, &self.yard);
+        if let Err(why) = self.vouch(agent, &mut launch) {
+            return Happening::NotStarted { agent, why };
+        }
+        match self.yard.start(&spot, agent, &self.run.id(), &launch) {
+            Ok(started) => Happening::Started { agent, pid: started.pid },
+            Err(e) => Happening::NotStarted { agent, why: e.to_string() },
+        }
+    }
+
+    /// Starts a coordinator and begins to reach it.
+    fn coordinate(&mut self, generation: u64, after: Option<String>) -> Happening<'static> {
+        self.unlink();
+        self.meeting = None;
+        let mut launch = launch::again(&self.first, generation, after);
+        launch.size.workers = self.controller.workers();
+        let agent = Agent::Coordinator;
+        if let Err(why) = self.vouch(agent, &mut launch) {
+            return Happening::NotStarted { agent, why };
+        }
+        match self.yard.start(&Spot::Here, agent, &self.run.id(), &launch) {
+            Err(e) => Happening::NotStarted { agent, why: e.to_string() },
+            Ok(Started { pid, stdout }) => {
+                self.meeting = self.meeting(generation, stdout);
+                Happening::Started { agent, pid }
+            }
+        }
+    }
+
+    /// Gives a process the certificate that others know it by, where they are not all here.
+    fn vouch(&self, agent: Agent, launch: &mut Launch) -> std::result::Result<(), String> {
+        if let Some(authority) = &self.authority {
+            let trust = authority.issue(&agent.to_string()).map_err(|e| e.to_string())?;
+            launch.station.trust = Some(trust);
+        }
+        Ok(())
+    }
+
+    /// Begins to reach a coordinator; where there is no thread to do it, it is tried again.
+    fn meeting(&self, generation: u64, stdout: Option<ChildStdout>) -> Option<Meeting> {
+        let whom = Whom {
+            address: Some(self.address.clone()),
+            stdout,
+            passport: self.passport.clone(),
+            build: self.first.build.clone(),
+            generation,
+            seen: self.seen,
+        };
+        Meeting::begin(whom).ok()
+    }
+
+    /// Waits a moment for a coordinator to be reached.
+    fn meet(&mut self) -> News {
+        let met = match &self.meeting {
+            Some(meeting) => meeting.result(LOOK_EVERY),
+            None => {
+                std::thread::park_timeout(LOOK_EVERY);
+                Met::Nobody
+            }
+        };
+        match met {
+            Met::NotYet => {}
+            Met::There(address, console) => self.met(address, console),
+            // If it lives it may have dropped the link only. If it says nothing it will be killed.
+            Met::Nobody => {
+                let lives = self.controller.coordinates();
+                self.meeting = lives.then(|| self.meeting(self.generation(), None)).flatten();
+            }
+        }
+        News::Nothing
+    }
+
+    fn met(&mut self, address: String, console: Console) {
+        if self.control.is_none() {
+            match Control::write(self.run, &address, self.passport, &self.first) {
+                Ok(control) => self.control = Some(control),
+                Err(failure) => {
+                    self.failed = Some(failure);
+                    return;
+                }
+            }
+        }
+        self.address = address;
+        (self.link, self.meeting) = (Some(console), None);
+        self.on(Happening::Linked);
+    }
+
+    /// Lets go of the link, if there is one.
+    fn unlink(&mut self) {
+        if let Some(link) = self.link.take() {
+            self.seen = link.seen();
+        }
+    }
+
+    /// Why the run cannot go on, and where to read more.
+    fn failure(&self, failed: Failed) -> Failure {
+        let loss = match failed {
+            Failed::Lost(loss) => loss,
+            Failed::StopUnheard(time) => {
+                let message = format!(
+                    "no coordinator could be told to stop for {} s; nothing was saved since the \
+                     last checkpoint",
+                    time.as_secs()
+                );
+                return Failure::failed(message).hint("`planaria resume` goes on from it");
+            }
+        };
+        let log = self.run.file(LOGS).join(format!("{}.log", loss.agent));
+        let path = log.display();
+        Failure::failed(&loss.message).hint(match last_line(&log) {
+            Some(line) => format!("its log is `{path}`, and ends with: {line}"),
+            None => format!("its log is `{path}`"),
+        })
+    }
+}
+
+/// The last line of a log, without its time.
+fn last_line(log: &Path) -> Option<String> {
+    let mut file = fs::File::open(log).ok()?;
+    let bytes = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(bytes.saturating_sub(LOG_END_BYTES))).ok()?;
+    let mut end = Vec::new();
+    file.take(LOG_END_BYTES).read_to_end(&mut end).ok()?;
+    let end = String::from_utf8_lossy(&end);
+    let line = end.lines().map(str::trim).rfind(|line| !line.is_empty())?;
+    let text = match line.split_once("Z ") {
+        Some((time, text)) if time.len() == 23 => text,
+        _ => line,
+    };
+    Some(text.strip_prefix("ended: ").unwrap_or(text).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line_of_a_log_is_what_it_ended_with() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("a.log");
+        assert_eq!(last_line(&log), None);
+        for (text, expect) in [
+            ("", None),
+            (
+                "2001-09-09T01:46:40.000Z started\n2001-09-09T01:46:41.000Z ended: error: no data\n\n",
+                Some("error: no data"),
+            ),
+            ("thread panicked", Some("thread panicked")),
+        ] {
+            std::fs::write(&log, text).unwrap();
+            assert_eq!(last_line(&log).as_deref(), expect);
+        }
+        std::fs::write(&log, "x".repeat(10_000)).unwrap();
+        assert_eq!(last_line(&log).unwrap().len(), LOG_END_BYTES as usize);
+    }
+}

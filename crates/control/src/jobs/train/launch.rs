@@ -1,0 +1,79 @@
+//! What the processes of a run are told.
+
+use crate::jobs::train::cluster::Origin;
+use crate::jobs::train::identity::{Identity, Lengths};
+use crate::jobs::train::{Job, facts, network};
+use crate::program;
+use planaria_numerics::optimizer;
+use planaria_protocol::Secret;
+use planaria_protocol::journal;
+use planaria_protocol::launch::{CourseLaunch, Launch, Size, Station};
+use planaria_protocol::state::State;
+use planaria_runs::clock;
+use planaria_runs::failure::{Context, Result};
+use planaria_runs::run_dir::RunDir;
+use std::path::Path;
+
+/// The generation that a session begins: one more than any before.
+pub fn generation(run: &RunDir, origin: Option<&Origin>) -> Result<u64> {
+    let saved = origin.map_or(0, |o| o.manifest.generation);
+    let path = run.file(journal::FILE);
+    journal::next_generation(&path, saved).context(|| format!("cannot read `{}`", path.display()))
+}
+
+/// What the coordinator is told; the others are told the same without the course.
+pub fn launch(
+    job: &Job,
+    size: Size,
+    (secret, generation): (&Secret, u64),
+    (state, origin): (&State, Option<&Origin>),
+    kept: Option<&Path>,
+) -> Result<Launch> {
+    let network = network(&job.plan)?;
+    let facts = facts(&job.plan, &job.data, &network);
+    let recipe = &job.plan.recipe;
+    let recipe_file = job.run.file("recipe.yaml");
+    let identity = Identity::new(recipe_file, &job.recipe_text, recipe, &job.data);
+    let lengths = Lengths {
+        parameters: facts.parameters,
+        state: network.state_count() as u64,
+        slots: optimizer::slots(&recipe.train.optimizer) as u32,
+    };
+    let run_dir = job.run.path();
+    let full = run_dir.canonicalize().unwrap_or_else(|_| run_dir.to_path_buf());
+    let course = CourseLaunch {
+        run_dir: full.display().to_string(),
+        run_id: job.run.id(),
+        manifest: identity.manifest(generation, state.clone(), lengths, Vec::new()),
+        checkpoint: origin.map(|o| o.folder.display().to_string()),
+        commanded: clock::unix_seconds() - job.process.seconds(),
+        listen: None,
+        after: None,
+        columns: match recipe.train.code() {
+            Some(_) => job.data.feature_names(),
+            None => Vec::new(),
+        },
+    };
+    Ok(Launch {
+        secret: secret.to_hex(),
+        generation,
+        build: program::build().into(),
+        coordinator: None,
+        recipe: job.plan.recipe.clone(),
+        facts,
+        size,
+        state: kept.map(|folder| folder.display().to_string()),
+        station: Station::default(),
+        course: Some(course),
+    })
+}
+
+/// What a coordinator is told that takes the place of another.
+pub fn again(first: &Launch, generation: u64, after: Option<String>) -> Launch {
+    let mut launch = first.clone();
+    launch.generation = generation;
+    if let Some(course) = &mut launch.course {
+        course.after = after;
+    }
+    launch
+}

@@ -1,0 +1,87 @@
+//! Asks a live run to save and end.
+//!
+//! A run on several processes is asked through its coordinator; a run in one process, and a script's,
+//! by SIGTERM to the process that holds its lock. Never waits for the end.
+
+use crate::live::console::{Console, News};
+use crate::live::control;
+use planaria_protocol::event::What;
+use planaria_runs::clock::Stopwatch;
+use planaria_runs::failure::{Failure, Result};
+use planaria_runs::run_dir;
+use planaria_runs::run_dir::lock::Holder;
+use std::path::Path;
+use std::time::Duration;
+
+/// How long a coordinator may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a run does that was asked to stop.
+pub fn doing(folder: &Path) -> &'static str {
+    match run_dir::job(folder) {
+        Some(_) => "ends its processes, brings outputs back and stops",
+        None => "is saving and stops",
+    }
+}
+
+/// Asks a live run to save and stop.
+pub fn request(folder: &Path, holder: Holder) -> Result<()> {
+    // A coordinator that cannot be reached is about to begin or to end; its command can be.
+    match control::connect(folder) {
+        Ok(Some(console)) if ask(&console) => Ok(()),
+        _ => signal(folder, holder),
+    }
+}
+
+/// Asks a coordinator, and waits until it has said that it stops.
+fn ask(console: &Console) -> bool {
+    console.stop("`planaria stop` asked for it");
+    let clock = Stopwatch::start();
+    while clock.elapsed() < PATIENCE {
+        match console.next(PATIENCE) {
+            News::Event(event) => {
+                match event.what {
+                    // Another may have said so, and be gone.
+                    What::Stopping { .. } if event.generation == console.generation() => {
+                        return true;
+                    }
+                    What::Ended { .. } => return true,
+                    _ => {}
+                }
+            }
+            News::Pulse(_) | News::Pool(_) | News::Kill { .. } => {}
+            News::Finish => return true,
+            News::Nothing | News::Gone(_) => return false,
+        }
+    }
+    false
+}
+
+/// Sends SIGTERM to the process that works on the run, which is looked up once more: between the
+/// two looks it may have become another.
+fn signal(folder: &Path, seen: Holder) -> Result<()> {
+    let holder = Holder::of(folder)?;
+    if !holder.is_live() {
+        return Ok(());
+    }
+    let path = folder.display();
+    let pid = match holder {
+        Holder::Process { pid, listens: true } if holder == seen => pid,
+        Holder::Process { pid, listens: false } => {
+            let message = format!("run `{path}` is part of process {pid}, which would not save");
+            return Err(Failure::user(message).hint("stop it from within that program"));
+        }
+        _ => {
+            let message = format!("run `{path}` is only just starting or ending");
+            return Err(Failure::failed(message).hint("try again in a moment"));
+        }
+    };
+    // SAFETY: sends a signal, and touches no memory.
+    if unsafe { libc::kill(pid as libc::pid_t, libc::SIGTERM) } == 0 {
+        return Ok(());
+    }
+    match std::io::Error::last_os_error() {
+        e if e.raw_os_error() == Some(libc::ESRCH) => Ok(()),
+        e => Err(Failure::failed(format!("cannot signal process {pid}: {e}"))),
+    }
+}
