@@ -2,13 +2,12 @@
 
 use crate::budget::Memory;
 use crate::error::Error;
+pub use crate::facts::{Facts, Mark};
 use crate::files;
 use crate::part::{Cut, Part};
-use crate::set::{DataSet, Facts};
-use crate::source::{DataFile, Mark, Source, Target};
+use crate::source::{DataFile, Source, Target};
 use crate::sources::{Found, Role, Summary, absent, digits, find};
 use crate::table;
-use crate::vectors;
 use planaria_recipe::sections::{self, Data, Format};
 use std::path::Path;
 use std::sync::Arc;
@@ -21,6 +20,55 @@ const DIGITS_TEST: u64 = 1 << 41;
 /// How many are drawn then.
 const DIGITS_HELD_OUT: u64 = 10_000;
 
+/// The opened data of a recipe.
+#[derive(Debug, Clone)]
+pub struct DataSet {
+    /// To learn from.
+    pub train: Part,
+    /// To judge each epoch by.
+    pub validation: Option<Part>,
+    /// To judge the result by.
+    pub test: Option<Part>,
+    /// What all of it has in common.
+    pub facts: Facts,
+    /// By which it is known again; the seed and counts are the recipe's.
+    pub marks: Vec<Mark>,
+    /// How a table's rows became examples, where they come from one.
+    pub encoder: Option<Arc<table::Encoder>>,
+    /// Whether examples are features that something made of the data's own.
+    pub is_extracted: bool,
+}
+
+impl DataSet {
+    fn of_tables(encoded: table::vectors::Encoded) -> Self {
+        let table::vectors::Encoded { train, validation, test, facts, marks, encoder } = encoded;
+        let encoder = Some(Arc::new(encoder));
+        Self { train, validation, test, facts, marks, encoder, is_extracted: false }
+    }
+}
+
+impl DataSet {
+    /// Names of the classes in the order of their numbers; none where targets are numbers. Classes
+    /// that a format has no names for are called by their numbers.
+    pub fn class_names(&self) -> Vec<String> {
+        let named = self.encoder.as_ref().and_then(|encoder| encoder.classes());
+        match named {
+            Some(names) => names.to_vec(),
+            None => (0..self.facts.classes().unwrap_or(0)).map(|n| n.to_string()).collect(),
+        }
+    }
+
+    /// Names of an example's values: a table's features, or numbers from 0.
+    pub fn feature_names(&self) -> Vec<String> {
+        match &self.encoder {
+            Some(encoder) if !self.is_extracted => {
+                encoder.features().into_iter().map(|f| f.name).collect()
+            }
+            _ => (0..self.facts.input.len()).map(|n| n.to_string()).collect(),
+        }
+    }
+}
+
 /// Opens the data of a recipe: reads it once, and keeps of it what the process has memory for. Files
 /// are unpacked side by side.
 pub fn open(data: &Data, seed: u64) -> Result<DataSet, Error> {
@@ -30,7 +78,7 @@ pub fn open(data: &Data, seed: u64) -> Result<DataSet, Error> {
 /// The same, with a budget of one's own.
 pub fn open_within(data: &Data, seed: u64, memory: &Memory) -> Result<DataSet, Error> {
     if table::is_table(data) {
-        return vectors::open(data, seed, memory);
+        return Ok(DataSet::of_tables(table::vectors::open(data, seed, memory)?));
     }
     let plan = Layout::find(data, seed)?;
     let mut sources = open_all(&plan.distinct(), memory)?;
@@ -51,7 +99,7 @@ pub fn open_within(data: &Data, seed: u64, memory: &Memory) -> Result<DataSet, E
 /// Looks at the data of a recipe: headers, labels and sizes, never the inputs, except for tables.
 pub fn peek(data: &Data, seed: u64) -> Result<Facts, Error> {
     if table::is_table(data) {
-        return vectors::peek(data, seed);
+        return table::vectors::peek(data, seed);
     }
     Layout::find(data, seed)?.cut(data, Found::peek).map(|(_, facts)| facts)
 }
@@ -78,17 +126,6 @@ pub fn missing(data: &Data, seed: u64) -> Vec<Error> {
         error.map(|error| error.at(key(role)))
     };
     parts.into_iter().filter_map(look).collect()
-}
-
-/// All rows of a table's file as examples, encoded as training rows were, such as for judging a saved
-/// model.
-pub fn open_encoded(
-    path: &Path,
-    format: Format,
-    section: &planaria_recipe::table::Table,
-    encoder: &table::Encoder,
-) -> Result<Part, Error> {
-    vectors::encoded(path, format, section, encoder)
 }
 
 /// Opens one path (or `digits`) on its own, whole, such as for judging a saved model.

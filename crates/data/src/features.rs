@@ -5,12 +5,12 @@
 
 use crate::batch::{Batch, Loader};
 use crate::budget::Memory;
+use crate::dataset::{DataSet, Facts, Mark};
 use crate::error::Error;
 use crate::part::Part;
 use crate::records::{Records, Spool, float_bytes, floats};
 use crate::scale::Scale;
-use crate::set::{DataSet, Facts};
-use crate::source::{DataFile, Mark, Source, Target, Targets};
+use crate::source::{DataFile, Source, Target, Targets};
 use planaria_recipe::sections::Normalize;
 use planaria_recipe::shape::Shape;
 use std::path::Path;

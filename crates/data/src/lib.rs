@@ -4,13 +4,12 @@
 //! # Layout
 //!
 //! In the order data flows:
-//! - [`dataset`]: the recipe's `data` section opened ([`open`]) or looked at ([`peek`]); `set`: what
-//!   comes of it.
+//! - [`dataset`]: the recipe's `data` section opened ([`open`]) or looked at ([`peek`]).
 //! - [`sources`]: one file per kind of data (`digits`, `idx`, `cifar10`), behind [`source::Source`];
 //!   a new format goes here. `files` finds, opens and unpacks, through a store; `records` holds what
 //!   was found, in memory as far as `budget` allows, and reads it by id.
-//! - [`table`]: CSV and LIBSVM files, their columns encoded as the recipe says; `vectors`: their rows
-//!   as examples.
+//! - [`table`]: CSV and LIBSVM files, their columns encoded as the recipe says, as matrices or as
+//!   examples.
 //! - [`part`]: the train, validation and test parts, by the seed.
 //! - [`order`]: the order of an epoch, its batches and their shards.
 //! - [`scale`] and [`augment`]: what happens to the values of an example.
@@ -54,6 +53,7 @@ mod budget;
 mod content;
 pub mod dataset;
 pub mod error;
+pub mod facts;
 pub mod features;
 mod files;
 mod memory;
@@ -62,18 +62,15 @@ pub mod part;
 pub mod reader;
 mod records;
 pub mod scale;
-mod set;
 pub mod source;
 pub mod sources;
 pub mod table;
-mod vectors;
 
 pub use batch::{Batch, Loader};
 pub use budget::Memory;
-pub use dataset::{missing, open, open_encoded, open_part, open_within, peek};
+pub use dataset::{DataSet, Facts, Mark, missing, open, open_part, open_within, peek};
 pub use error::{Error, Kind};
 pub use part::Part;
 pub use reader::{Reader, Schedule};
-pub use set::{DataSet, Facts};
-pub use source::{DataFile, Mark, Source, Target, Targets};
+pub use source::{DataFile, Source, Target, Targets};
 pub use sources::Role;

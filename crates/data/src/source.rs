@@ -101,12 +101,3 @@ pub struct DataFile {
     /// A mark of its unpacked content, once that was read.
     pub mark: Option<u128>,
 }
-
-/// What tells whether data is the same as before.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mark {
-    /// A file, or `digits`.
-    pub name: String,
-    /// Its content; for digits, how they are drawn.
-    pub content: String,
-}

@@ -7,6 +7,7 @@
 //! - `set`: [`open`] reads the files of a recipe and cuts them into parts ([`TableSet`], [`Rows`])
 //! - `encoder`, `bins`, `labels`: [`Encoder`] learns from training rows alone, encodes any rows
 //! - `matrix`: what comes out
+//! - `vectors`: the same as examples for a network
 //!
 //! ```no_run
 //! # fn f(data: &planaria_recipe::sections::Data) -> Result<(), planaria_data::Error> {
@@ -31,15 +32,16 @@ mod read;
 mod row;
 mod set;
 mod text;
+pub(crate) mod vectors;
 
 pub use encoder::{Encoded, Encoder, Feature};
 pub use labels::Labels;
 pub use matrix::{Csr, Dense, Matrix, Value};
-pub use set::{Rows, TableSet, is_table, open, open_within};
+pub use set::{Rows, TableSet, is_table, open};
 
 use crate::budget::Memory;
 use crate::error::Error;
-use crate::part::Ids;
+use crate::part::{Ids, Part};
 use crate::records::{Blob, Records};
 use crate::source::DataFile;
 use planaria_recipe::sections::Format;
@@ -125,4 +127,14 @@ impl Table {
         }
         Ok(())
     }
+}
+
+/// All rows of a file as examples, encoded as training rows were, such as for judging a saved model.
+pub fn open_encoded(
+    path: &Path,
+    format: Format,
+    section: &recipe::Table,
+    encoder: &Encoder,
+) -> Result<Part, Error> {
+    vectors::encoded(path, format, section, encoder)
 }

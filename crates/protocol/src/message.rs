@@ -408,6 +408,13 @@ pub enum FromConsole {
         /// Workers wanted.
         workers: u32,
     },
+    /// Go on with so many machines.
+    Resize { machines: u32 },
+    /// Something happened to the run's machines, which only the controller sees.
+    Report {
+        /// The JSON of a [`crate::event::What`].
+        event: String,
+    },
     /// Let a process suffer a fault.
     Chaos { agent: Agent, weather: Weather },
     /// Let a process be killed by whoever started it, as it may be on another machine.
@@ -430,6 +437,8 @@ pub enum ToConsole {
         /// Workers wanted.
         workers: u32,
     },
+    /// So many machines are wanted.
+    Resize { machines: u32 },
     /// A process does not answer: end it, and start another in its place.
     Kill {
         agent: Agent,

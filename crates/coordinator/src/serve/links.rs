@@ -1,21 +1,20 @@
 //! Links to the coordinator, each read on a thread of its own, whose words go to the deciding
 //! thread as mail. Never answers anybody.
 
-use crate::decide::cluster::Input;
+use crate::run::{Input, Left, Scored};
 use planaria_learn::Scores;
 use planaria_protocol::link::{Receiver, Sender};
 use planaria_protocol::message::{
     Agent, FromConsole, FromServer, FromWorker, Join, Trouble, Weather,
 };
-use planaria_protocol::methods::Report;
 use planaria_protocol::{Error, bytes};
 use std::sync::mpsc::SyncSender;
 
 /// Largest score of a batch, in bytes.
 const SCORES_BYTES_MAX: usize = 64 << 20;
 
-/// Largest products of a coded run, in bytes.
-const CODED_BYTES_MAX: usize = 1 << 30;
+/// Largest bulk that a worker may send, in bytes.
+const BULK_BYTES_MAX: usize = 1 << 30;
 
 /// What reaches the deciding thread.
 pub(super) enum Mail {
@@ -29,6 +28,8 @@ pub(super) enum Mail {
     Weather(Agent, Weather),
     /// A console wants a process to be killed.
     Kill(Agent),
+    /// A console wants so many machines.
+    Resize(u32),
     /// This link has ended, and how.
     Gone(u64, Agent, u32, String),
 }
@@ -68,18 +69,17 @@ fn read_worker(
             FromWorker::Evaluated { part, step, batch } => {
                 let bulk = link.bulk_vec(SCORES_BYTES_MAX)?;
                 match serde_json::from_slice::<Scores>(&bulk) {
-                    Ok(scores) => Input::Scored(worker, part, step, batch, scores),
+                    Ok(scores) => {
+                        Input::Scored(Box::new(Scored { worker, part, step, batch, scores }))
+                    }
                     Err(e) => {
                         let message = format!("its scores cannot be read: {e}");
                         let trouble = Trouble::new(message);
-                        Input::Worker(worker, FromWorker::Failed(trouble))
+                        Input::worker(worker, FromWorker::Failed(trouble))
                     }
                 }
             }
-            FromWorker::Method(Report::Coded(said)) => {
-                Input::Coded(worker, said, link.bulk_vec(CODED_BYTES_MAX)?)
-            }
-            said => Input::Worker(worker, said),
+            said => Input::Worker { worker, said, bulk: link.bulk_vec(BULK_BYTES_MAX)? },
         };
         if post.send(Mail::Said(number, Agent::Worker(worker), input)).is_err() {
             break;
@@ -112,9 +112,15 @@ fn read_console(post: &SyncSender<Mail>, console: u64, link: &mut Receiver) -> R
             FromConsole::Watch { supervises } => Mail::Watch(console, supervises),
             FromConsole::Stop { reason } => said(Input::Stop(reason)),
             FromConsole::Ended { agent, pid, how } => {
-                said(Input::Left { agent, pid, how, ended: true })
+                said(Input::Left(Left { agent, pid, how, ended: true }))
             }
             FromConsole::Scale { workers } => said(Input::Scale(workers)),
+            FromConsole::Resize { machines } => Mail::Resize(machines),
+            FromConsole::Report { event } => match serde_json::from_str(&event) {
+                Ok(what) => said(Input::Report(what)),
+                // One of another build; what cannot be read is nothing that is known here.
+                Err(_) => continue,
+            },
             FromConsole::Chaos { agent, weather } => Mail::Weather(agent, weather),
             FromConsole::Kill { agent } => Mail::Kill(agent),
         };

@@ -163,7 +163,7 @@ impl Encoder {
     }
 
     /// Hands out rows one at a time, with all of their features.
-    pub(crate) fn each_dense<T: Value>(
+    pub(super) fn each_dense<T: Value>(
         &self,
         rows: &Rows,
         mut take: impl FnMut(u64, Row<'_>, &[T]) -> Result<(), Error>,
@@ -182,7 +182,7 @@ impl Encoder {
         })
     }
 
-    pub(crate) fn label_coder<'a>(&'a self, table: &'a Table) -> Result<labels::Coder<'a>, Error> {
+    pub(super) fn label_coder<'a>(&'a self, table: &'a Table) -> Result<labels::Coder<'a>, Error> {
         self.target.coder(table)
     }
 

@@ -133,7 +133,7 @@ impl Target {
 }
 
 /// What was learned of labels beside those of one table.
-pub(crate) enum Coder<'a> {
+pub(super) enum Coder<'a> {
     Numbers,
     Classes {
         table: &'a Stored,

@@ -52,7 +52,7 @@ impl Cells {
 
 /// Names by number, in the order they came.
 #[derive(Debug, Default)]
-pub(crate) struct Words {
+pub(super) struct Words {
     pub list: Vec<String>,
     known: BTreeMap<String, u32>,
 }

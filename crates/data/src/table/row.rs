@@ -13,18 +13,14 @@ pub(super) const ENTRY_BYTES: usize = 12;
 
 /// A row as it is stored.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Row<'a> {
+pub(super) struct Row<'a> {
     record: &'a [u8],
     entries: &'a [u8],
 }
 
 impl<'a> Row<'a> {
     /// With its entries, if the table has any; `room` is for those that are not in memory.
-    pub(super) fn new(
-        record: &'a [u8],
-        body: &'a Body,
-        room: &'a mut Vec<u8>,
-    ) -> Result<Self, Error> {
+    pub fn new(record: &'a [u8], body: &'a Body, room: &'a mut Vec<u8>) -> Result<Self, Error> {
         let entries: &[u8] = match body {
             Body::Columns(_) => &[],
             Body::Sparse(blob) => {

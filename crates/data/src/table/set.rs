@@ -6,9 +6,9 @@
 use super::{Encoder, Table};
 use crate::budget::Memory;
 use crate::error::Error;
+use crate::facts::Mark;
 use crate::files;
 use crate::part::{Cut, Ids};
-use crate::source::Mark;
 use planaria_recipe::sections::{Data, Format, Part};
 use planaria_recipe::table as recipe;
 use std::ops::Range;

@@ -6,7 +6,7 @@ use planaria_control::jobs::script;
 use planaria_control::jobs::train::alone::evaluation::{evaluate, failure};
 use planaria_control::size::threads;
 use planaria_control::talk::{Progress, Talk, patiently};
-use planaria_data::{Part, Role, Target, open_encoded, open_part};
+use planaria_data::{Part, Role, Target, open_part, table};
 use planaria_learn::linear::Weights as LinearWeights;
 use planaria_learn::saved::{Description, read_tensors, read_wide};
 use planaria_learn::{Scores, Settings, Trainer, engines};
@@ -84,7 +84,7 @@ fn examples(options: &cli::Evaluate, description: &Description, talk: Talk) -> R
             .map_err(|why| Failure::user(format!("`model.yaml`: {why}")))?;
         let path = Path::new(&options.data);
         let text = format!("reading {}", options.data);
-        let open = || open_encoded(path, description.format, &section, &encoder);
+        let open = || table::open_encoded(path, description.format, &section, &encoder);
         return patiently(talk, &text, open).map_err(failure);
     }
     let open = |role| open_part(&options.data, description.format, role, description.seed);
