@@ -4,11 +4,11 @@
 
 use crate::failure::{Context, Result};
 use crate::machines::Machines;
+use crate::outcome::Outcome;
 use crate::run_dir::lock::Holder;
 use crate::run_dir::run_id;
 use crate::story::Story;
 use crate::summary::{PoolMachine, Summary};
-use crate::traces::report::Outcome;
 use planaria_protocol::event::{Event, Started};
 use planaria_protocol::journal;
 use serde::Serialize;

@@ -6,7 +6,7 @@
 //! # Layout
 //! - [`run_dir`]: the run's folder, its lock and metrics; [`history`]: what became of the run
 //! - [`summary`]: what its events add up to; [`sentence`]: each in words; [`notices`]: which are worth a
-//!   line; [`machines`]: who was lost and who came
+//!   line; [`machines`]: who was lost and who came; [`outcome`]: how it ended
 //! - [`audit`]: whether every example was read exactly once, from events; [`evidence`]: from a folder
 //! - [`traces`]: reports, TensorBoard, the HTML pages
 //! - [`story`]: a script's run; [`figures`]: the numbers in what a script writes
@@ -23,6 +23,7 @@ pub mod history;
 pub mod machines;
 pub mod notices;
 pub mod number;
+pub mod outcome;
 pub mod paint;
 pub mod run_dir;
 pub mod sentence;

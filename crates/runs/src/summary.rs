@@ -5,8 +5,8 @@
 
 use crate::frame::Frame;
 use crate::machines::{Count, Machines};
+use crate::outcome::{Outcome, positive};
 use crate::run_dir::metrics::Line;
-use crate::traces::report::{Outcome, positive};
 use planaria_learn::Scores;
 use planaria_protocol::event::{Event, Figures, MachineState, Started, What};
 use planaria_protocol::message::{HeldOut, Trouble};
