@@ -251,10 +251,10 @@ impl Live {
     }
 
     fn machines(&self, html: &mut String) {
-        let is_coded = self.workers.values().any(|w| w.pulse.rows.is_some());
+        let counts_rows = self.workers.values().any(|w| w.pulse.rows.is_some());
         let work =
-            if is_coded { "<th>rows computed</th><th>rows/s</th>" } else { "<th>shards</th>" };
-        let slot = if is_coded { "<th>slot</th>" } else { "" };
+            if counts_rows { "<th>rows computed</th><th>rows/s</th>" } else { "<th>shards</th>" };
+        let slot = if counts_rows { "<th>slot</th>" } else { "" };
         let _ = writeln!(
             html,
             "<h2>Machines</h2>\n<div class=\"wide\"><table><thead><tr><th>worker</th>\
@@ -269,7 +269,7 @@ impl Live {
             };
             let machine = pulse.machine.as_deref().map_or_else(String::new, |m| format!(" on {m}"));
             let rate = pulse.examples_per_second.map_or_else(String::new, |r| grouped(r as u64));
-            let work = match is_coded {
+            let work = match counts_rows {
                 true => format!(
                     "<td>{}</td><td>{}</td><td>{rate}</td>",
                     pulse.slot.map_or_else(|| "–".into(), |slot| slot.to_string()),

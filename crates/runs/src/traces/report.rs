@@ -356,8 +356,8 @@ pub fn efficiency(audit: &Audit, state: &State, workers: u32) -> Option<f64> {
 
 /// What of a state belongs to the weights: all of a network's; of a linear model's, which goes on
 /// with the optimizer's, the bits of its weights.
-pub fn weight_values<'a>(is_coded: bool, parameters: &[f32], state: &'a [f32]) -> &'a [f32] {
-    match is_coded {
+pub fn weight_values<'a>(is_linear: bool, parameters: &[f32], state: &'a [f32]) -> &'a [f32] {
+    match is_linear {
         true => &state[..state.len().min(2 * parameters.len())],
         false => state,
     }
