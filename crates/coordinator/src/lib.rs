@@ -4,16 +4,16 @@
 //! servers. Never computes a gradient, never prints, and never asks the clock.
 //!
 //! # Layout
-//! - [`decide`]: the decisions, as pure functions of what has happened
-//! - [`coded`]: those of a coded run
+//! - [`run`]: the decisions that every run has in common, as pure functions of what has happened;
+//!   [`methods`]: what differs from one training method to the next
 //! - [`serve`]: the coordinator, a thin shell around them
 //! - [`narrate`]: events as lines of a log
 //! - [`record`]: what the next coordinator goes on from
 //! - [`parameters`]: a server
 
-pub mod coded;
-pub mod decide;
+pub mod methods;
 pub mod narrate;
 pub mod parameters;
 pub mod record;
+pub mod run;
 pub mod serve;

@@ -5,7 +5,7 @@
 //! only under the boot it was written in. Room is taken when the file is made, so that a disk that
 //! fills up later takes nothing away.
 
-use crate::decide::record::Record;
+use crate::run::record::Record;
 use sha2::{Digest, Sha256};
 use std::fs::{self, File, OpenOptions};
 use std::io;

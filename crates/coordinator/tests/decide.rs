@@ -1,9 +1,10 @@
 //! What nobody may say, and numbers that are not finite: both end a run with a word. Whole runs are
 //! simulated in `planaria-sim`.
 
-use planaria_coordinator::decide::cluster::{Action, Cluster, Config, Decision, Input, Origin};
-use planaria_coordinator::decide::course::Setup;
-use planaria_coordinator::decide::watch::Rule;
+use planaria_coordinator::methods::sync::{self as method, Settings, SyncRun};
+use planaria_coordinator::run::course::Setup;
+use planaria_coordinator::run::watch::Rule;
+use planaria_coordinator::run::{Action, Config, Decision, Input, Origin, Session};
 use planaria_protocol::event::What;
 use planaria_protocol::message::{
     Agent, FromServer, FromWorker, Join, ToServer, ToWorker, Trouble,
@@ -13,7 +14,7 @@ use std::time::Duration;
 
 const BLOCKS: u32 = 3;
 
-fn cluster(clip: bool) -> Cluster {
+fn cluster(clip: bool) -> SyncRun {
     let setup = Setup {
         epochs: 2,
         steps_per_epoch: 4,
@@ -29,15 +30,13 @@ fn cluster(clip: bool) -> Cluster {
         workers: 1,
         workers_min: 1,
         servers: 1,
-        shards: 4,
-        redundancy: 0,
         blocks: BLOCKS,
-        batch: 2,
-        clip_norm: clip.then_some(1.0),
         held_out: [2, 1],
         build: "b".into(),
     };
-    Cluster::new(config, setup, Origin::default(), 0.0)
+    let settings = Settings { shards: 4, redundancy: 0, batch: 2, clip_norm: clip.then_some(1.0) };
+    let session = Session { config, setup, origin: Origin::default(), seconds_before: 0.0 };
+    method::run(session, settings)
 }
 
 fn joined(agent: Agent, build: &str) -> Input {
@@ -73,7 +72,7 @@ fn what_nobody_may_say_ends_the_run_with_a_word() {
         ("squares", applied(0, 9), "server-0 told 9 sums of squares"),
         (
             "a worker that the user must help",
-            Input::Worker(0, FromWorker::Failed(failed(true))),
+            Input::worker(0, FromWorker::Failed(failed(true))),
             "worker-0 cannot go on: no memory",
         ),
         (
@@ -110,7 +109,7 @@ fn numbers_that_are_not_finite_end_the_run_before_the_commit() {
             joined(Agent::Server(0), "b"),
             joined(Agent::Worker(0), "b"),
             Input::Server(0, FromServer::Ready, vec![]),
-            Input::Worker(0, ready),
+            Input::worker(0, ready),
         ];
         let squares = vec![squares; BLOCKS as usize];
         let read = Default::default();
@@ -129,7 +128,7 @@ fn numbers_that_are_not_finite_end_the_run_before_the_commit() {
             matches!(d, Action::ToServer(_, ToServer::Commit { .. } | ToServer::Clip { .. }))
         };
         assert!(!all.iter().any(|d| counts(&d.action)), "{all:?}");
-        let told = |d: &Action| matches!(d, Action::ToWorker(0, ToWorker::Finish));
+        let told = |d: &Action| *d == Action::to_worker(0, ToWorker::Finish);
         assert_eq!(all.iter().filter(|d| told(&d.action)).count(), 1);
     }
 }

@@ -1,10 +1,11 @@
 //! What once went wrong in simulated runs, and must not again. Each needs several misfortunes at a
 //! time, which a seed seldom finds twice.
 
-use planaria_coordinator::decide::cluster::{Action, Cluster, Config, Input, Origin};
-use planaria_coordinator::decide::course::Setup;
-use planaria_coordinator::decide::record::Record;
-use planaria_coordinator::decide::watch::Rule;
+use planaria_coordinator::methods::sync::{self as method, Settings, SyncRun};
+use planaria_coordinator::run::course::Setup;
+use planaria_coordinator::run::record::Record;
+use planaria_coordinator::run::watch::Rule;
+use planaria_coordinator::run::{Action, Config, Input, Left, Origin, Session};
 use planaria_protocol::event::What;
 use planaria_protocol::message::{
     Agent, FromServer, FromWorker, Join, Kept, Source, ToServer, ToWorker, Trouble,
@@ -35,11 +36,7 @@ fn config(workers: u32, servers: u32) -> Config {
         workers,
         workers_min: workers,
         servers,
-        shards: 4,
-        redundancy: 0,
         blocks: BLOCKS,
-        batch: 8,
-        clip_norm: None,
         held_out: [0, 0],
         build: "b".into(),
     }
@@ -53,7 +50,7 @@ fn left(step: u64, workers: u32) -> Record {
 
 /// A cluster, the time, and whom it has.
 struct Run {
-    cluster: Cluster,
+    cluster: SyncRun,
     now: Duration,
     servers: u32,
 }
@@ -61,7 +58,9 @@ struct Run {
 impl Run {
     fn new(config: Config, origin: Origin) -> Self {
         let servers = config.servers;
-        let cluster = Cluster::new(config, setup(), origin, 0.0);
+        let settings = Settings { shards: 4, redundancy: 0, batch: 8, clip_norm: None };
+        let session = Session { config, setup: setup(), origin, seconds_before: 0.0 };
+        let cluster = method::run(session, settings);
         Self { cluster, now: Duration::ZERO, servers }
     }
 
@@ -93,7 +92,7 @@ impl Run {
 
     fn worker_ready(&mut self, worker: u32) -> Vec<Action> {
         let ready = FromWorker::Ready { engine: "e".into(), threads: 1 };
-        self.tell_all([joined(Agent::Worker(worker), None), Input::Worker(worker, ready)])
+        self.tell_all([joined(Agent::Worker(worker), None), Input::worker(worker, ready)])
     }
 
     /// All of a step has come, and it is committed.
@@ -111,7 +110,7 @@ impl Run {
         for _ in 0..10_000 {
             self.now += Duration::from_millis(100);
             for worker in 0..workers {
-                self.tell(Input::Worker(worker, FromWorker::Alive));
+                self.tell(Input::worker(worker, FromWorker::Alive));
             }
             for server in 0..self.servers {
                 self.tell(Input::Server(server, FromServer::Alive, vec![]));
@@ -141,10 +140,11 @@ fn joined(agent: Agent, kept: Option<Kept>) -> Input {
 /// Steps that a worker is given some shards of.
 fn leased(all: &[Action]) -> Vec<(u32, u64)> {
     let lease = |action: &Action| match action {
-        Action::ToWorker(
+        Action::ToWorker {
             worker,
-            ToWorker::Method(methods::Command::Sync(sync::Command::Lease { steps, .. })),
-        ) => Some((*worker, steps.first_step)),
+            message: ToWorker::Method(methods::Command::Sync(sync::Command::Lease { steps, .. })),
+            ..
+        } => Some((*worker, steps.first_step)),
         _ => None,
     };
     all.iter().filter_map(lease).collect()
@@ -198,13 +198,16 @@ fn a_checkpoint_whose_parts_fail_lets_the_next_one_and_the_run_go_on() {
     let mut run = Run::new(config(1, 1), Origin::default());
     assert_eq!(leased(&run.start(1)), [(0, 0)]);
     let all = run.step(0);
-    assert!(all.contains(&Action::Save(1)), "{all:?}");
+    assert!(all.contains(&Action::BeginCheckpoint { step: 1 }), "{all:?}");
     assert_eq!(leased(&all), [(0, 1)], "training does not wait for it");
     let all = run.step(1);
     assert_eq!(leased(&all), [], "another checkpoint is due: {all:?}");
-    assert!(!all.contains(&Action::Save(2)), "one at a time: {all:?}");
+    assert!(!all.contains(&Action::BeginCheckpoint { step: 2 }), "one at a time: {all:?}");
     let all = run.server(FromServer::NotSaved { step: 1, why: "the disk is full".into() });
-    assert!(all.contains(&Action::Abandon) && all.contains(&Action::Save(2)), "{all:?}");
+    assert!(
+        all.contains(&Action::Abandon) && all.contains(&Action::BeginCheckpoint { step: 2 }),
+        "{all:?}"
+    );
     assert_eq!(leased(&all), [(0, 2)]);
     let told = |a: &Action| matches!(a, Action::Record(What::NotSaved { step: 1, .. }));
     assert!(all.iter().any(told), "{all:?}");
@@ -214,7 +217,7 @@ fn a_checkpoint_whose_parts_fail_lets_the_next_one_and_the_run_go_on() {
     let all = run.server(FromServer::Saved { step: 2, file, sha256, bytes: 1 });
     assert!(matches!(all[..], [Action::WriteManifest(_)]), "{all:?}");
     let all = run.tell(Input::ManifestWritten(Err("the disk is full".into())));
-    assert!(all.contains(&Action::Save(3)), "{all:?}");
+    assert!(all.contains(&Action::BeginCheckpoint { step: 3 }), "{all:?}");
     assert_eq!(leased(&all), [(0, 3)]);
 }
 
@@ -232,7 +235,7 @@ fn the_least_size_is_never_above_a_pool_that_was_made_smaller() {
     assert_eq!(leased(&all), [(0, 2)]);
     // Lost and back again.
     let (agent, how) = (Agent::Worker(0), String::from("killed"));
-    let all = run.tell(Input::Left { agent, pid: 7, how, ended: true });
+    let all = run.tell(Input::Left(Left { agent, pid: 7, how, ended: true }));
     let paused = |a: &Action| matches!(a, Action::Record(What::Paused { workers: 0, min: 1 }));
     assert!(all.iter().any(paused), "{all:?}");
     assert_eq!(leased(&run.worker_ready(0)), [(0, 2)], "one is enough");
@@ -258,16 +261,19 @@ fn if_everyone_is_late_they_are_let_in_anew_at_last() {
             continue;
         }
         let revoked = all.iter().filter_map(|action| match action {
-            Action::ToWorker(worker, ToWorker::Revoke { ticket }) => Some((*worker, *ticket)),
+            Action::ToWorker { worker, message: ToWorker::Revoke { ticket }, .. } => {
+                Some((*worker, *ticket))
+            }
             _ => None,
         });
         let revoked: Vec<(u32, u64)> = revoked.collect();
         assert!(revoked.iter().map(|(worker, _)| *worker).eq([0, 1]), "{all:?}");
         let (worker, ticket) = revoked[0];
-        let all = run.tell(Input::Worker(worker, FromWorker::Revoked { ticket }));
+        let all = run.tell(Input::worker(worker, FromWorker::Revoked { ticket }));
         let enters = |a: &Action| {
-            matches!(a, Action::ToWorker(0, ToWorker::Method(methods::Command::Sync(sync::Command::Lease { enter: true, steps, .. })))
-                if steps.first_step == 0)
+            let Action::ToWorker { worker: 0, message, .. } = a else { return false };
+            let ToWorker::Method(methods::Command::Sync(command)) = message else { return false };
+            matches!(command, sync::Command::Lease { enter: true, steps, .. } if steps.first_step == 0)
         };
         assert!(all.iter().any(enters), "it gets the parameters anew: {all:?}");
     }
@@ -317,5 +323,5 @@ fn a_stop_that_comes_before_the_servers_is_not_forgotten() {
     let kept = Kept { blocks: 0..BLOCKS, steps: vec![5], snapshot: None };
     run.tell(joined(Agent::Server(0), Some(kept)));
     let actions = run.server(FromServer::Ready);
-    assert!(actions.contains(&Action::Save(5)), "{actions:?}");
+    assert!(actions.contains(&Action::BeginCheckpoint { step: 5 }), "{actions:?}");
 }

@@ -81,7 +81,7 @@ impl World {
         let log: Arc<Mutex<Vec<String>>> = Arc::default();
         let saying = log.clone();
         let say = Arc::new(move |line: &str| saying.lock().unwrap().push(line.to_owned()));
-        let ranges = [(0, PARAMETERS as u64), (PARAMETERS as u64, PARAMETERS as u64)];
+        let ranges = [0..PARAMETERS as u64, PARAMETERS as u64..PARAMETERS as u64];
         let parcels = Arc::new(Parcels::new(shelf.clone(), &manifest(0, vec![]), &ranges, say));
         let passport = Passport::plain(Secret::from_hex(&"ab".repeat(32)).unwrap());
         let (tell, joined) = channel();

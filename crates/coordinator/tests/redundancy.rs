@@ -1,8 +1,9 @@
 //! Each shard on several workers: as many as are asked for may be lost or late, and no step waits.
 
-use planaria_coordinator::decide::cluster::{Action, Cluster, Config, Input, Origin};
-use planaria_coordinator::decide::course::Setup;
-use planaria_coordinator::decide::watch::Rule;
+use planaria_coordinator::methods::sync::{self as method, Settings, SyncRun};
+use planaria_coordinator::run::course::Setup;
+use planaria_coordinator::run::watch::Rule;
+use planaria_coordinator::run::{Action, Config, Input, Left, Origin, Session};
 use planaria_protocol::event::What;
 use planaria_protocol::message::{Agent, FromServer, FromWorker, Join, ToServer, ToWorker};
 use planaria_protocol::methods::{self, sync};
@@ -15,7 +16,7 @@ const SHARDS: u32 = 6;
 const STEP: Duration = Duration::from_millis(100);
 
 struct Run {
-    cluster: Cluster,
+    cluster: SyncRun,
     now: Duration,
     step: u64,
     /// Workers that say nothing.
@@ -41,22 +42,21 @@ impl Run {
             workers,
             workers_min: 1,
             servers: 1,
-            shards: SHARDS,
-            redundancy,
             blocks: 1,
-            batch: u64::from(SHARDS),
-            clip_norm: None,
             held_out: [0, 0],
             build: "b".into(),
         };
-        let cluster = Cluster::new(config, setup, Origin::default(), 0.0);
+        let settings =
+            Settings { shards: SHARDS, redundancy, batch: u64::from(SHARDS), clip_norm: None };
+        let session = Session { config, setup, origin: Origin::default(), seconds_before: 0.0 };
+        let cluster = method::run(session, settings);
         let mut run = Self { cluster, now: Duration::ZERO, step: 0, silent: vec![], workers };
         let mut all = run.tell(joined(Agent::Server(0)));
         all.extend(run.tell(Input::Server(0, FromServer::Ready, vec![])));
         for worker in 0..workers {
             all.extend(run.tell(joined(Agent::Worker(worker))));
             let ready = FromWorker::Ready { engine: "e".into(), threads: 1 };
-            all.extend(run.tell(Input::Worker(worker, ready)));
+            all.extend(run.tell(Input::worker(worker, ready)));
         }
         (run, all)
     }
@@ -80,7 +80,7 @@ impl Run {
                 busy_seconds,
                 waiting_seconds,
             });
-            all.extend(self.tell(Input::Worker(worker, pace)));
+            all.extend(self.tell(Input::worker(worker, pace)));
         }
         all.extend(self.tell(Input::Server(0, counted, vec![])));
         all.extend(self.tell(Input::Server(0, FromServer::Applied { step }, vec![1.0])));
@@ -97,7 +97,7 @@ impl Run {
             self.now += Duration::from_millis(50);
             for worker in (0..self.workers).filter(|w| !self.silent.contains(w)).collect::<Vec<_>>()
             {
-                all.extend(self.tell(Input::Worker(worker, FromWorker::Alive)));
+                all.extend(self.tell(Input::worker(worker, FromWorker::Alive)));
             }
             all.extend(self.tell(Input::Server(0, FromServer::Alive, vec![])));
             all.extend(self.tell(Input::Tick));
@@ -122,12 +122,9 @@ fn joined(agent: Agent) -> Input {
 fn leased(all: &[Action], step: u64) -> BTreeMap<u32, Vec<(u32, u32)>> {
     let mut leased: BTreeMap<u32, Vec<(u32, u32)>> = BTreeMap::new();
     for action in all {
-        if let Action::ToWorker(
-            worker,
-            ToWorker::Method(methods::Command::Sync(sync::Command::Lease {
-                steps, shards, ..
-            })),
-        ) = action
+        if let Action::ToWorker { worker, message, .. } = action
+            && let ToWorker::Method(methods::Command::Sync(command)) = message
+            && let sync::Command::Lease { steps, shards, .. } = command
             && steps.steps().contains(&step)
         {
             leased.entry(*worker).or_default().push((shards.start, shards.end));
@@ -209,7 +206,7 @@ fn whoever_is_silent_is_not_waited_for() {
     assert!(run.step > 20 + 10, "nobody is in a hurry");
     let asks = |action: &Action| matches!(action, Action::ToServer(_, ToServer::Missing { .. }));
     assert!(!all.iter().any(asks), "no step was asked after");
-    let expected = Action::ToWorker(1, ToWorker::Revoke { ticket: 1 });
+    let expected = Action::to_worker(1, ToWorker::Revoke { ticket: 1 });
     assert!(all.contains(&expected), "{all:?}");
     // It is given nothing more, and that it is out has held nobody up.
     let later: Vec<Action> = (0..20).flat_map(|_| run.step()).collect();
@@ -217,7 +214,7 @@ fn whoever_is_silent_is_not_waited_for() {
     assert!(!is_recorded(&later, |what| matches!(what, What::Healed { .. })));
     // It answers, and takes part again.
     run.silent.clear();
-    let mut all = run.tell(Input::Worker(1, FromWorker::Revoked { ticket: 1 }));
+    let mut all = run.tell(Input::worker(1, FromWorker::Revoked { ticket: 1 }));
     assert!(is_recorded(&all, |what| matches!(what, What::Regained { .. })));
     all.extend((0..20).flat_map(|_| run.step()).collect::<Vec<_>>());
     assert!(leased(&all, run.step).contains_key(&1));
@@ -231,11 +228,13 @@ fn the_loss_of_as_many_as_asked_for_gives_nothing_away_and_one_more_does() {
         _ => None,
     });
     assert!(steps.unwrap().contains(&0));
-    let left = |worker| Input::Left {
-        agent: Agent::Worker(worker),
-        pid: 7,
-        how: "killed".into(),
-        ended: true,
+    let left = |worker| {
+        Input::Left(Left {
+            agent: Agent::Worker(worker),
+            pid: 7,
+            how: "killed".into(),
+            ended: true,
+        })
     };
     let all = run.tell(left(0));
     assert_eq!(leased(&all, 0), BTreeMap::new(), "others have all of it");

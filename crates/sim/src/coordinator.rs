@@ -6,18 +6,22 @@ use crate::disk::BOOT;
 use crate::net::{LinkId, Msg, News, Pid};
 use crate::verdict::Counts;
 use crate::world::{Event, Timer, World};
-use planaria_coordinator::decide::cluster::{Action, Cluster, Decision, Input, Origin, Saving};
-use planaria_coordinator::decide::course::Setup;
-use planaria_coordinator::decide::record::{Record, told_steps};
+use planaria_coordinator::methods::sync::{self, SyncRun};
 use planaria_coordinator::record::{self, RecordFile};
+use planaria_coordinator::run::course::Setup;
+use planaria_coordinator::run::record::{Record, told_steps};
+use planaria_coordinator::run::{
+    Action, Begun, Decision, Input, Left, Origin, Saving, Scored, Session,
+};
 use planaria_fleet::ending::{ANOTHER, Ending};
-use planaria_protocol::checkpoint::{self, Manifest, Part, PartInfo};
+use planaria_protocol::checkpoint::{self, Manifest, Part};
 use planaria_protocol::event::{self, Started, What};
 use planaria_protocol::message::{
     Agent, FromConsole, FromWorker, Join, ToConsole, ToServer, ToWorker,
 };
 use planaria_protocol::state::State;
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -51,9 +55,9 @@ pub struct Coordinator {
 
 /// What it has once it has begun.
 struct Desk {
-    cluster: Cluster,
+    run: SyncRun,
     generation: u64,
-    ranges: Vec<(u64, u64)>,
+    ranges: Vec<Range<u64>>,
     manifest: Manifest,
     record: Option<RecordFile>,
     /// When it could not be kept.
@@ -139,7 +143,9 @@ impl Coordinator {
             _ => state.clone(),
         };
         let setup = Setup::of(&world.bench.recipe, &world.bench.facts);
-        let (config, ranges) = world.bench.config(&world.plan, workers);
+        let config = world.bench.config(&world.plan, workers);
+        let settings = world.bench.settings(&world.plan);
+        let ranges = config.ranges(world.bench.facts.parameters);
         let started = Started {
             run_id: "sim".into(),
             recipe: "sim".into(),
@@ -153,8 +159,8 @@ impl Coordinator {
             classification: setup.classification,
             workers,
             servers: config.servers,
-            shards: config.shards,
-            batch: config.batch,
+            shards: settings.shards,
+            batch: settings.batch,
             digest: world.bench.facts.digest,
         };
         let started = after.is_none().then(|| {
@@ -167,8 +173,9 @@ impl Coordinator {
         let before = base.seconds_total + (world.now - commanded).as_secs_f64();
         let full = world.disk.full;
         let folder = world.disk.state();
+        let session = Session { config, setup, origin, seconds_before: before };
         let mut desk = Desk {
-            cluster: Cluster::new(config, setup, origin, before),
+            run: sync::run(session, settings),
             generation,
             ranges,
             manifest: world.bench.manifest(generation, state),
@@ -219,7 +226,7 @@ impl Desk {
         if input != Input::Tick {
             world.say(pid, || format!("decides on {input:?}"));
         }
-        for decision in self.cluster.step(now, input) {
+        for decision in self.run.step(now, input) {
             world.say(pid, || format!("DECIDES {:?}: {}", decision.action, decision.reason));
             world.act(pid);
             if !self.act(world, pid, decision) {
@@ -232,16 +239,16 @@ impl Desk {
     fn act(&mut self, world: &mut World<'_>, pid: Pid, decision: Decision) -> bool {
         match decision.action {
             Action::Keep(record) => self.keep(world, *record),
-            Action::ToWorker(worker, message) => {
+            Action::ToWorker { worker, message, .. } => {
                 if let Some(link) = self.links.get(&Agent::Worker(worker)) {
                     world.send(pid, *link, Msg::ToWorker(message));
                 }
             }
             Action::ToServer(server, message) => self.tell_server(world, pid, server, message),
             Action::Record(what) => self.record(world, pid, what),
-            Action::Save(step) => self.save(world, pid, step),
-            // Those of coded runs, which are decided elsewhere.
-            Action::ToCoded(..) | Action::KeepWeights(..) | Action::SaveWeights(..) => {}
+            Action::BeginCheckpoint { step } => self.begin_checkpoint(world, step),
+            // Those of coded runs.
+            Action::KeepState { .. } | Action::WritePart { .. } => {}
             Action::Abandon => {
                 if let Some(folder) = self.folder.take() {
                     world.disk.shelf().abandon(&folder);
@@ -298,9 +305,10 @@ impl Desk {
                 let Some(Agent::Worker(worker)) = known.filter(|_| current) else { return None };
                 match (said, scores) {
                     (FromWorker::Evaluated { part, step, batch }, Some(scores)) => {
-                        Some(Input::Scored(worker, part, step, batch, *scores))
+                        let scores = *scores;
+                        Some(Input::Scored(Box::new(Scored { worker, part, step, batch, scores })))
                     }
-                    (said, _) => Some(Input::Worker(worker, said)),
+                    (said, _) => Some(Input::worker(worker, said)),
                 }
             }
             Msg::FromServer(said, squares) => {
@@ -330,7 +338,7 @@ impl Desk {
             }
             FromConsole::Stop { reason } => Some(Input::Stop(reason)),
             FromConsole::Ended { agent, pid, how } => {
-                Some(Input::Left { agent, pid, how, ended: true })
+                Some(Input::Left(Left { agent, pid, how, ended: true }))
             }
             FromConsole::Scale { workers } => Some(Input::Scale(workers)),
             FromConsole::Chaos { .. } | FromConsole::Kill { .. } => None,
@@ -344,7 +352,8 @@ impl Desk {
         let (agent, pid) = self.known.remove(&link)?;
         self.links.get(&agent).filter(|own| **own == link)?;
         self.links.remove(&agent);
-        Some(Input::Left { agent, pid, how: "it went away".into(), ended: false })
+        let how = "it went away".into();
+        Some(Input::Left(Left { agent, pid, how, ended: false }))
     }
 
     fn look_around(&mut self, world: &mut World<'_>, pid: Pid) {
@@ -361,7 +370,7 @@ impl Desk {
         if world.now.saturating_sub(self.pulsed) >= PULSE_EVERY {
             self.pulsed = world.now;
             self.flush(world);
-            let pulse = self.cluster.pulse(world.now - self.began);
+            let pulse = self.run.pulse(world.now - self.began);
             for (link, (watches, _)) in self.consoles.clone() {
                 if watches {
                     let news = Some(Box::new(News::Pulse(pulse.clone())));
@@ -416,7 +425,7 @@ impl Desk {
     }
 
     fn tell(&mut self, world: &mut World<'_>, pid: Pid, what: What, is_retold: bool) {
-        let seconds = self.cluster.seconds(world.now - self.began);
+        let seconds = self.run.seconds(world.now - self.began);
         let (unix_seconds, generation) = (world.now.as_secs_f64(), self.generation);
         let event = event::Event { seconds, unix_seconds, generation, what };
         let text = serde_json::to_string(&event.what).unwrap_or_default();
@@ -448,29 +457,21 @@ impl Desk {
         world.verdict.waits(!self.unwritten.is_empty());
     }
 
-    fn save(&mut self, world: &mut World<'_>, pid: Pid, step: u64) {
+    fn begin_checkpoint(&mut self, world: &mut World<'_>, step: u64) {
         let begun = match world.disk.full {
             true => Err(std::io::Error::other("No space left on device")),
             false => world.disk.shelf().begin(step),
         };
-        match begun {
-            Ok(folder) => {
-                let text = folder.display().to_string();
-                for server in 0..self.ranges.len() as u32 {
-                    let save = ToServer::Save { step, folder: text.clone() };
-                    self.tell_server(world, pid, server, save);
-                }
-                self.folder = Some(folder);
-            }
-            Err(e) => self.own.push_back(Input::ManifestWritten(Err(e.to_string()))),
-        }
+        self.folder = begun.as_ref().ok().cloned();
+        let folder = begun.map(|f| f.display().to_string()).map_err(|e| e.to_string());
+        self.own.push_back(Input::CheckpointBegun(Begun { step, folder, vanished: None }));
     }
 
     fn write_manifest(&mut self, world: &mut World<'_>, pid: Pid, saving: &Saving) {
         let Some(folder) = self.folder.take() else { return };
-        let parts = saving.parts.iter().zip(&self.ranges).map(|(part, (start, end))| {
-            let (file, sha256, bytes) = part.clone().unwrap_or_default();
-            Part { info: PartInfo { file, sha256, bytes }, start: *start, end: *end }
+        let parts = saving.parts.iter().zip(&self.ranges).map(|(info, range)| {
+            let info = info.clone().expect("every part is there");
+            Part { info, start: range.start, end: range.end }
         });
         let manifest = Manifest {
             step: saving.state.step,

@@ -7,8 +7,9 @@
 
 use crate::faults::Plan;
 use crate::verdict::{Broken, timeless_state, timeless_what};
-use planaria_coordinator::decide::cluster::Config;
-use planaria_coordinator::decide::course::{Course, Done, Next, Setup};
+use planaria_coordinator::methods::sync;
+use planaria_coordinator::run::Config;
+use planaria_coordinator::run::course::{Course, Done, Next, Setup};
 use planaria_data::order::batch_range;
 use planaria_data::{Batch, Loader};
 use planaria_learn::{Engine, Examples, Network, Scores, Settings, Weights, engines};
@@ -17,7 +18,7 @@ use planaria_numerics::optimizer;
 use planaria_protocol::bytes::as_bytes;
 use planaria_protocol::checkpoint::{FORMAT, Manifest};
 use planaria_protocol::event::What;
-use planaria_protocol::launch::Facts;
+use planaria_protocol::launch::{Facts, Size};
 use planaria_protocol::message::{EVALUATION_BATCH, HeldOut, Push, Sha256, Shelf};
 use planaria_protocol::state::State;
 use planaria_recipe::{DataFacts, Recipe, Source};
@@ -28,7 +29,6 @@ use planaria_worker::gradient::evaluate::Evaluator;
 use planaria_worker::gradient::read_ahead::{Cut, Portion, fill};
 use sha2::Digest as _;
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 /// The recipes: what differs between them is what decisions depend on.
@@ -311,25 +311,17 @@ impl Bench {
         [batches(self.facts.validation), batches(self.facts.test)]
     }
 
-    /// The shape of a cluster, and the parameters of each server.
-    pub fn config(&self, plan: &Plan, workers: u32) -> (Config, Vec<(u64, u64)>) {
-        let facts = &self.facts;
-        let config = Config {
-            workers,
-            workers_min: plan.workers_min,
-            servers: self.servers,
-            shards: self.recipe.train.shards as u32,
-            redundancy: plan.redundancy,
-            blocks: facts.parameters.div_ceil(BLOCK as u64) as u32,
-            batch: self.recipe.train.batch as u64,
-            clip_norm: self.recipe.train.clip_norm,
-            held_out: self.held_out_batches(),
-            build: "sim".into(),
-        };
-        let parameter = |block: u32| (u64::from(block) * BLOCK as u64).min(facts.parameters);
-        let range = |blocks: Range<u32>| (parameter(blocks.start), parameter(blocks.end));
-        let ranges = (0..self.servers).map(|server| range(config.blocks_of(server))).collect();
-        (config, ranges)
+    /// The shape of a run.
+    pub fn config(&self, plan: &Plan, workers: u32) -> Config {
+        let (workers_min, servers) = (plan.workers_min, self.servers);
+        let size = Size { workers, workers_min, servers, threads: 1 };
+        Config::of(&self.facts, size, "sim")
+    }
+
+    /// How it is trained.
+    pub fn settings(&self, plan: &Plan) -> sync::Settings {
+        let redundancy = plan.redundancy;
+        sync::Settings { redundancy, ..sync::Settings::of(&self.recipe) }
     }
 
     /// What every checkpoint's manifest says alike.

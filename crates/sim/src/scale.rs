@@ -5,9 +5,10 @@
 //! each is leased on its own, which is the most that there can be to decide. Time is told by the
 //! caller: only `main` asks a real clock.
 
-use planaria_coordinator::decide::cluster::{Action, Cluster, Config, Decision, Input, Origin};
-use planaria_coordinator::decide::course::Setup;
-use planaria_coordinator::decide::watch::Rule;
+use planaria_coordinator::methods::sync::{self as method, Settings, SyncRun};
+use planaria_coordinator::run::course::Setup;
+use planaria_coordinator::run::watch::Rule;
+use planaria_coordinator::run::{Action, Config, Decision, Input, Origin, Session};
 use planaria_protocol::message::{Agent, FromServer, FromWorker, Join, ToServer, ToWorker};
 use planaria_protocol::methods::{self, sync};
 use planaria_recipe::train::{Monitor, Train};
@@ -58,16 +59,15 @@ pub fn measure(workers: u32, steps: u64, clock: impl Fn() -> Duration) -> Cost {
         workers,
         workers_min: 1,
         servers: SERVERS,
-        shards: workers,
-        redundancy: 0,
         blocks: 64,
-        batch: u64::from(workers),
-        clip_norm: None,
         held_out: [0, 0],
         build: "sim".into(),
     };
     let blocks: Vec<usize> = (0..SERVERS).map(|s| config.blocks_of(s).len()).collect();
-    let cluster = Cluster::new(config, setup, Origin::default(), 0.0);
+    let settings =
+        Settings { shards: workers, redundancy: 0, batch: u64::from(workers), clip_norm: None };
+    let session = Session { config, setup, origin: Origin::default(), seconds_before: 0.0 };
+    let cluster = method::run(session, settings);
     let mut stage = Stage {
         cluster,
         now: Duration::ZERO,
@@ -94,7 +94,7 @@ pub fn measure(workers: u32, steps: u64, clock: impl Fn() -> Duration) -> Cost {
 
 /// Stubs around the decisions.
 struct Stage {
-    cluster: Cluster,
+    cluster: SyncRun,
     now: Duration,
     inputs: VecDeque<Input>,
     blocks: Vec<usize>,
@@ -155,19 +155,24 @@ impl Stage {
                 self.gathered = None;
             }
             Action::ToServer(server, ToServer::Save { step, .. }) => self.saved(server, step),
-            Action::Save(step) => (0..SERVERS).for_each(|server| self.saved(server, step)),
-            Action::ToWorker(
-                worker,
-                ToWorker::Method(methods::Command::Sync(sync::Command::Begin { .. })),
-            ) => {
-                self.inputs.push_back(Input::Worker(worker, ready));
+            Action::BeginCheckpoint { step } => {
+                (0..SERVERS).for_each(|server| self.saved(server, step));
             }
-            Action::ToWorker(
+            Action::ToWorker {
                 worker,
-                ToWorker::Method(methods::Command::Sync(sync::Command::Lease {
-                    steps, enter, ..
-                })),
-            ) => {
+                message: ToWorker::Method(methods::Command::Sync(sync::Command::Begin { .. })),
+                ..
+            } => {
+                self.inputs.push_back(Input::worker(worker, ready));
+            }
+            Action::ToWorker {
+                worker,
+                message:
+                    ToWorker::Method(methods::Command::Sync(sync::Command::Lease {
+                        steps, enter, ..
+                    })),
+                ..
+            } => {
                 if enter {
                     self.enter(worker, steps.first_step);
                 }
@@ -177,10 +182,10 @@ impl Stage {
                     busy_seconds: 0.01,
                     waiting_seconds: 0.0,
                 });
-                self.inputs.push_back(Input::Worker(worker, pace));
+                self.inputs.push_back(Input::worker(worker, pace));
             }
-            Action::ToWorker(worker, ToWorker::Revoke { ticket }) => {
-                self.inputs.push_back(Input::Worker(worker, FromWorker::Revoked { ticket }));
+            Action::ToWorker { worker, message: ToWorker::Revoke { ticket }, .. } => {
+                self.inputs.push_back(Input::worker(worker, FromWorker::Revoked { ticket }));
             }
             Action::WriteManifest(_) => {
                 self.inputs.push_back(Input::ManifestWritten(Ok("there".into())));
@@ -198,7 +203,7 @@ impl Stage {
 
     fn enter(&mut self, worker: u32, step: u64) {
         let sha256 = vec![[0; 32]; SERVERS as usize];
-        self.inputs.push_back(Input::Worker(
+        self.inputs.push_back(Input::worker(
             worker,
             FromWorker::from(sync::Report::Holds { step, sha256 }),
         ));

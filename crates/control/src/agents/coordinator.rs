@@ -4,23 +4,23 @@
 //! shell around them are in the coordinator's crate.
 
 use super::Log;
-use super::coded;
 use crate::jobs::train::kept::boot_id;
-use planaria_coordinator::decide::cluster::{Cluster, Config, Origin};
-use planaria_coordinator::decide::course::Setup;
-use planaria_coordinator::decide::record::told_steps;
+use crate::jobs::train::source::Source;
+use planaria_coordinator::methods;
 use planaria_coordinator::record;
+use planaria_coordinator::run::Origin;
+use planaria_coordinator::run::course::Setup;
+use planaria_coordinator::run::record::told_steps;
 use planaria_coordinator::serve::keeping::Keeping;
-use planaria_coordinator::serve::{self, Leave};
+use planaria_coordinator::serve::{self, Leave, Serving};
 use planaria_fleet::local::inherited;
-use planaria_numerics::aggregate::BLOCK;
 use planaria_protocol::Passport;
 use planaria_protocol::checkpoint::{Manifest, Shelf};
 use planaria_protocol::clock::Clock;
 use planaria_protocol::event::{Event, Started, What};
 use planaria_protocol::journal::{self, Journal};
 use planaria_protocol::launch::{CourseLaunch, Launch};
-use planaria_protocol::message::{EVALUATION_BATCH, Trouble};
+use planaria_protocol::message::Trouble;
 use planaria_protocol::state::State;
 use planaria_runs::clock::SystemClock;
 use std::io::Write;
@@ -38,7 +38,6 @@ pub fn run(launch: Launch, log: &Log) -> Result<Leave, Trouble> {
     let told = writeln!(std::io::stdout(), "{address}").and_then(|()| std::io::stdout().flush());
     told.map_err(|e| Trouble::new(format!("cannot say where it listens: {e}")))?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
-    let (config, ranges) = config(&launch);
     let setup = Setup::of(&launch.recipe, &launch.facts);
     let run_dir = Path::new(&course.run_dir);
     let events = run_dir.join(journal::FILE);
@@ -68,13 +67,12 @@ pub fn run(launch: Launch, log: &Log) -> Result<Leave, Trouble> {
     // Getting here is part of the run.
     let before = base.seconds_total + (clock.unix_seconds() - course.commanded).max(0.0);
     let journal = Journal::open(&events, launch.generation).map_err(|e| unwritable(&course, e))?;
-    let cluster: Box<dyn serve::Deciding> = match launch.recipe.train.code() {
-        Some(words) => coded::decider(&launch, words, setup, origin, before)?,
-        None => Box::new(Cluster::new(config, setup, origin, before)),
-    };
-    let rows = coded::rows(&launch, log.clone())?;
+    let manifest = Manifest { generation: launch.generation, ..course.manifest };
+    let methods::Built { run, ranges, manifest } =
+        methods::build(&launch, origin, manifest, before)?;
+    let rows = rows(&launch, log)?;
     let shell = serve::Shell {
-        cluster,
+        run,
         listener,
         passport,
         generation: launch.generation,
@@ -83,7 +81,7 @@ pub fn run(launch: Launch, log: &Log) -> Result<Leave, Trouble> {
         keeping: launch.state.as_ref().map(|folder| Keeping::new(folder.into(), boot_id())),
         left,
         shelf,
-        manifest: Manifest { generation: launch.generation, ..course.manifest },
+        manifest,
         ranges,
         rows,
         clock,
@@ -140,30 +138,13 @@ fn origin(launch: &Launch, course: &CourseLaunch, shelf: &Shelf, log: &Log) -> O
     origin
 }
 
-/// The shape of the cluster, and the parameters of each server.
-fn config(launch: &Launch) -> (Config, Vec<(u64, u64)>) {
-    let (recipe, facts, size) = (&launch.recipe, &launch.facts, launch.size);
-    let blocks = facts.parameters.div_ceil(BLOCK as u64);
-    let batches = |examples: u64| examples.div_ceil(EVALUATION_BATCH as u64);
-    let config = Config {
-        workers: size.workers,
-        workers_min: size.workers_min,
-        servers: size.servers,
-        shards: recipe.train.shards as u32,
-        redundancy: recipe.train.redundancy as u32,
-        blocks: blocks as u32,
-        batch: recipe.train.batch as u64,
-        clip_norm: recipe.train.clip_norm,
-        held_out: [batches(facts.validation), batches(facts.test)],
-        build: launch.build.clone(),
-    };
-    let parameter = |block: u32| (u64::from(block) * BLOCK as u64).min(facts.parameters);
-    let ranges = (0..size.servers).map(|server| {
-        let blocks = config.blocks_of(server);
-        (parameter(blocks.start), parameter(blocks.end))
-    });
-    let ranges = ranges.collect();
-    (config, ranges)
+/// What serves rows to workers that never see the data, where it was encoded for them.
+fn rows(launch: &Launch, log: &Log) -> Result<Option<Serving>, Trouble> {
+    if launch.facts.coding.is_none() {
+        return Ok(None);
+    }
+    let source = Source::open(launch, log.clone())?;
+    Ok(Some(Arc::new(move |join, sender, receiver| source.serve(join, sender, receiver))))
 }
 
 fn started(launch: &Launch, course: &CourseLaunch, setup: &Setup, step: u64) -> Started {

@@ -5,11 +5,10 @@
 //! the fleet's crates.
 //!
 //! # Layout
-//! - [`coordinator`]: of training; `coded`: what one of a coded run has besides
+//! - [`coordinator`]: of training
 //! - [`host`]: the one process on a machine of a pool; [`mirror`]: what is new in a detached run
 //! - [`task`]: around a process of a user's script
 
-mod coded;
 pub mod coordinator;
 pub mod host;
 pub mod mirror;

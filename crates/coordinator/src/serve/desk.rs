@@ -4,9 +4,8 @@
 use super::links::Mail;
 use super::parcels::Parcels;
 use super::{Leave, Shell};
-use crate::coded::keeping::Snapshot;
-use crate::decide::cluster::{Action, Decision, Input, Saving};
-use planaria_protocol::checkpoint::{Manifest, Part, PartInfo};
+use crate::run::{Action, Begun, Decision, Input, Left, Saving, Snapshot};
+use planaria_protocol::checkpoint::{Manifest, Part, PartView, write_part};
 use planaria_protocol::event::What;
 use planaria_protocol::link::Sender;
 use planaria_protocol::message::{Agent, Join, ToConsole, ToServer, ToWorker, Trouble, Weather};
@@ -115,7 +114,7 @@ impl Desk {
         now: Duration,
         input: Input,
     ) -> Result<Option<Leave>, Trouble> {
-        for decision in shell.cluster.step(now, input) {
+        for decision in shell.run.step(now, input) {
             if let Some(leave) = self.act(shell, decision)? {
                 return Ok(Some(leave));
             }
@@ -187,7 +186,7 @@ impl Desk {
             Mail::Gone(number, agent, pid, how) => {
                 self.links.get(&agent).filter(|link| link.number == number)?;
                 self.links.remove(&agent);
-                Some(Input::Left { agent, pid, how, ended: false })
+                Some(Input::Left(Left { agent, pid, how, ended: false }))
             }
         }
     }
@@ -196,45 +195,21 @@ impl Desk {
         match decision.action {
             Action::Keep(record) => shell.keep(*record),
             // Whoever cannot be reached is reported by the thread that reads its link.
-            Action::ToWorker(worker, message) => {
+            Action::ToWorker { worker, message, bulk } => {
                 if let Some(link) = self.links.get(&Agent::Worker(worker)) {
-                    let _ = link.sender.send(&message);
+                    let bulk = bulk.as_ref().map_or(&[][..], |bulk| bulk);
+                    let _ = link.sender.send_with(&message, bulk);
                 }
             }
-            Action::ToCoded(worker, message, bulk) => {
-                if let Some(link) = self.links.get(&Agent::Worker(worker)) {
-                    let _ = link.sender.send_with(&ToWorker::from(message), &bulk);
-                }
-            }
-            Action::KeepWeights(step, weights) => shell.keep_weights(step, &weights),
-            Action::SaveWeights(saving, snapshot) => {
-                (shell.log)(&format!("saving step {}: {}", saving.state.step, decision.reason));
-                if let Some(folder) = shell.shelf.vanished() {
-                    self.record(shell, What::Vanished { folder }, &decision.reason)?;
-                }
-                self.write_weights(shell, *saving, *snapshot);
-            }
+            Action::KeepState { step, state } => shell.keep_state(step, &state),
             Action::ToServer(server, message) => self.tell_server(server, &message),
             Action::Record(what) => self.record(shell, what, &decision.reason)?,
-            Action::Save(step) => {
+            Action::BeginCheckpoint { step } => {
                 (shell.log)(&format!("saving step {step}: {}", decision.reason));
-                if let Some(folder) = shell.shelf.vanished() {
-                    self.record(shell, What::Vanished { folder }, &decision.reason)?;
-                }
-                match shell.shelf.begin(step) {
-                    Ok(folder) => {
-                        let text = folder.display().to_string();
-                        self.parcels.open(folder);
-                        for server in 0..shell.ranges.len() as u32 {
-                            let save = ToServer::Save { step, folder: text.clone() };
-                            self.tell_server(server, &save);
-                        }
-                    }
-                    Err(e) => {
-                        self.written(Err(format!("cannot make a checkpoint of step {step}: {e}")))
-                    }
-                }
+                let begun = self.begin_checkpoint(shell, step);
+                self.own.push_back(Input::CheckpointBegun(begun));
             }
+            Action::WritePart { step, snapshot } => self.write_part(step, snapshot),
             Action::Abandon => {
                 if let Some(folder) = self.parcels.close() {
                     shell.shelf.abandon(&folder);
@@ -298,9 +273,9 @@ impl Desk {
     /// Writes the manifest on a thread of its own: the disk may take longer than a step.
     fn write_manifest(&mut self, shell: &Shell, saving: &Saving) {
         let Some(folder) = self.parcels.close() else { return };
-        let parts = saving.parts.iter().zip(&shell.ranges).map(|(part, (start, end))| {
-            let (file, sha256, bytes) = part.clone().expect("every part is there");
-            Part { info: PartInfo { file, sha256, bytes }, start: *start, end: *end }
+        let parts = saving.parts.iter().zip(&shell.ranges).map(|(info, range)| {
+            let info = info.clone().expect("every part is there");
+            Part { info, start: range.start, end: range.end }
         });
         let manifest = Manifest {
             step: saving.state.step,
@@ -330,24 +305,33 @@ impl Desk {
         }
     }
 
-    /// Writes a checkpoint of a coded run on a thread of its own: the disk may take longer than a
-    /// step.
-    fn write_weights(&mut self, shell: &Shell, saving: Saving, snapshot: Snapshot) {
-        let (step, is_best) = (saving.state.step, saving.is_best);
-        let manifest = Manifest { step, state: saving.state, ..shell.manifest.clone() };
-        let (shelf, post) = (shell.shelf.clone(), self.post.clone());
-        let events = shell.journal.handle();
+    /// Makes a folder for a checkpoint, which parts may go to from then on.
+    fn begin_checkpoint(&self, shell: &Shell, step: u64) -> Begun {
+        let vanished = shell.shelf.vanished();
+        let folder = shell.shelf.begin(step).map_err(|e| e.to_string()).map(|folder| {
+            let text = folder.display().to_string();
+            self.parcels.open(folder);
+            text
+        });
+        Begun { step, folder, vanished }
+    }
+
+    /// Writes the method's own part on a thread of its own: the disk may take longer than a step.
+    fn write_part(&mut self, step: u64, snapshot: Arc<Snapshot>) {
+        let Some(folder) = self.parcels.folder() else { return };
+        let post = self.post.clone();
         let write = move || {
-            // A checkpoint counts on the events before it.
-            let written = events
-                .and_then(|events| events.sync_data())
-                .and_then(|()| snapshot.write(&shelf, manifest, is_best))
-                .map(|folder| {
-                    format!("checkpoints/{}", folder.file_name().unwrap_or_default().display())
-                })
+            let view = PartView {
+                step,
+                start: 0,
+                parameters: &snapshot.parameters,
+                slots: &[],
+                state: &snapshot.state,
+            };
+            let written = write_part(&folder, 0, &view)
                 .map_err(|e| format!("cannot write a checkpoint of step {step}: {e}"));
             // After the end nobody listens.
-            let written = Input::ManifestWritten(written);
+            let written = Input::PartWritten { step, written };
             let _ = post.send(Mail::Said(0, Agent::Console, written));
         };
         let thread = std::thread::Builder::new().name("checkpoint".into()).spawn(write);

@@ -4,9 +4,9 @@
 //! another coordinator would believe it, and it is tried again.
 
 use super::Log;
-use crate::coded;
-use crate::decide::record::{Record, summary};
+use crate::methods::coded;
 use crate::record::{RecordFile, discard};
+use crate::run::record::{Record, summary};
 use planaria_protocol::journal::Journal;
 use std::io;
 use std::path::PathBuf;
@@ -73,9 +73,9 @@ impl Keeping {
         }
     }
 
-    /// Keeps the weights of a coded run. Where that fails, a loss of this process goes back to the
+    /// Keeps the state of a method that has some of its own. Where that fails, a loss of this process goes back to the
     /// last checkpoint.
-    pub fn keep_weights(&mut self, step: u64, weights: &[u8], log: &Log) {
+    pub fn keep_state(&mut self, step: u64, weights: &[u8], log: &Log) {
         let kept = coded::keeping::keep(&self.folder, step, weights);
         let had_failed = std::mem::replace(&mut self.unkept_weights, kept.is_err());
         match kept {

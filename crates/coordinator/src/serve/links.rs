@@ -1,21 +1,20 @@
 //! Links to the coordinator, each read on a thread of its own, whose words go to the deciding
 //! thread as mail. Never answers anybody.
 
-use crate::decide::cluster::Input;
+use crate::run::{Input, Left, Scored};
 use planaria_learn::Scores;
 use planaria_protocol::link::{Receiver, Sender};
 use planaria_protocol::message::{
     Agent, FromConsole, FromServer, FromWorker, Join, Trouble, Weather,
 };
-use planaria_protocol::methods::Report;
 use planaria_protocol::{Error, bytes};
 use std::sync::mpsc::SyncSender;
 
 /// Largest score of a batch, in bytes.
 const SCORES_BYTES_MAX: usize = 64 << 20;
 
-/// Largest products of a coded run, in bytes.
-const CODED_BYTES_MAX: usize = 1 << 30;
+/// Largest bulk that a worker may send, in bytes.
+const BULK_BYTES_MAX: usize = 1 << 30;
 
 /// What reaches the deciding thread.
 pub(super) enum Mail {
@@ -68,18 +67,17 @@ fn read_worker(
             FromWorker::Evaluated { part, step, batch } => {
                 let bulk = link.bulk_vec(SCORES_BYTES_MAX)?;
                 match serde_json::from_slice::<Scores>(&bulk) {
-                    Ok(scores) => Input::Scored(worker, part, step, batch, scores),
+                    Ok(scores) => {
+                        Input::Scored(Box::new(Scored { worker, part, step, batch, scores }))
+                    }
                     Err(e) => {
                         let message = format!("its scores cannot be read: {e}");
                         let trouble = Trouble::new(message);
-                        Input::Worker(worker, FromWorker::Failed(trouble))
+                        Input::worker(worker, FromWorker::Failed(trouble))
                     }
                 }
             }
-            FromWorker::Method(Report::Coded(said)) => {
-                Input::Coded(worker, said, link.bulk_vec(CODED_BYTES_MAX)?)
-            }
-            said => Input::Worker(worker, said),
+            said => Input::Worker { worker, said, bulk: link.bulk_vec(BULK_BYTES_MAX)? },
         };
         if post.send(Mail::Said(number, Agent::Worker(worker), input)).is_err() {
             break;
@@ -112,7 +110,7 @@ fn read_console(post: &SyncSender<Mail>, console: u64, link: &mut Receiver) -> R
             FromConsole::Watch { supervises } => Mail::Watch(console, supervises),
             FromConsole::Stop { reason } => said(Input::Stop(reason)),
             FromConsole::Ended { agent, pid, how } => {
-                said(Input::Left { agent, pid, how, ended: true })
+                said(Input::Left(Left { agent, pid, how, ended: true }))
             }
             FromConsole::Scale { workers } => said(Input::Scale(workers)),
             FromConsole::Chaos { agent, weather } => Mail::Weather(agent, weather),

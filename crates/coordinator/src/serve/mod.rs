@@ -1,4 +1,4 @@
-//! The coordinator: a thin shell around [`decide::cluster`](crate::decide::cluster).
+//! The coordinator: a thin shell around a [run](crate::run).
 //!
 //! One thread decides; threads that read links pass it what was said, and everything it decides is
 //! sent, written or recorded from here. Never decides anything itself.
@@ -15,23 +15,21 @@ mod links;
 pub mod parcels;
 mod telling;
 
-use crate::coded::decide::Coded;
-use crate::coded::learner::Value;
-use crate::decide::cluster::{Cluster, Decision, Input};
-use crate::decide::record::Record;
+use crate::run::Decider;
+use crate::run::record::Record;
 use desk::Desk;
 use keeping::Keeping;
 use parcels::Parcels;
 use planaria_protocol::checkpoint::{Manifest, Shelf};
 use planaria_protocol::clock::Clock;
-use planaria_protocol::event::{Event, Pulse, What};
+use planaria_protocol::event::{Event, What};
 use planaria_protocol::journal::Journal;
 use planaria_protocol::link::{Receiver, Sender};
 use planaria_protocol::message::{Errand, Join, Trouble, event_bulk};
-use planaria_protocol::state::State;
 use planaria_protocol::{Passport, listen};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::TcpListener;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
@@ -46,46 +44,9 @@ pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
 /// What a link that is not the deciding thread's is given to, on a thread of its own.
 pub type Serving = Arc<dyn Fn(&Join, Sender, Receiver) + Send + Sync>;
 
-/// Who decides.
-pub trait Deciding {
-    /// What follows from something that happened at `now`.
-    fn step(&mut self, now: Duration, input: Input) -> Vec<Decision>;
-    /// Where the run is at `now`.
-    fn pulse(&self, now: Duration) -> Pulse;
-    /// How far the run has come.
-    fn state(&self) -> &State;
-    /// Seconds of the run, pauses left out.
-    fn seconds(&self, now: Duration) -> f64;
-}
-
-macro_rules! deciding {
-    ($name:ty $(, $number:ident)?) => {
-        impl$(<$number: Value>)? Deciding for $name {
-            fn step(&mut self, now: Duration, input: Input) -> Vec<Decision> {
-                Self::step(self, now, input)
-            }
-
-            fn pulse(&self, now: Duration) -> Pulse {
-                Self::pulse(self, now)
-            }
-
-            fn state(&self) -> &State {
-                Self::state(self)
-            }
-
-            fn seconds(&self, now: Duration) -> f64 {
-                Self::seconds(self, now)
-            }
-        }
-    };
-}
-
-deciding!(Cluster);
-deciding!(Coded<E>, E);
-
 /// What a coordinator works with.
 pub struct Shell {
-    pub cluster: Box<dyn Deciding>,
+    pub run: Box<dyn Decider>,
     /// Where it listens.
     pub listener: TcpListener,
     /// What whoever joins must show.
@@ -103,8 +64,8 @@ pub struct Shell {
     pub shelf: Shelf,
     /// What every manifest says alike: everything but step, state and parts.
     pub manifest: Manifest,
-    /// By server: first parameter and the one after the last.
-    pub ranges: Vec<(u64, u64)>,
+    /// By part of a checkpoint: first parameter and the one after the last.
+    pub ranges: Vec<Range<u64>>,
     /// Serves links for the rows of a coded run.
     pub rows: Option<Serving>,
     /// Tells the time; zero is when the coordinator began.
@@ -114,10 +75,10 @@ pub struct Shell {
 }
 
 impl Shell {
-    /// Keeps the weights of a coded run beside the record.
-    fn keep_weights(&mut self, step: u64, weights: &[u8]) {
+    /// Keeps the method's own state beside the record.
+    fn keep_state(&mut self, step: u64, state: &[u8]) {
         if let Some(keeping) = &mut self.keeping {
-            keeping.keep_weights(step, weights, &self.log);
+            keeping.keep_state(step, state, &self.log);
         }
     }
 

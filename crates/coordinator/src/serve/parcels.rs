@@ -14,6 +14,7 @@ use planaria_protocol::parcel::{Fault, Line, Parcel};
 use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io::Write;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -43,10 +44,10 @@ struct Put {
 
 impl Parcels {
     /// For servers with these ranges of the parameters.
-    pub fn new(shelf: Shelf, manifest: &Manifest, ranges: &[(u64, u64)], log: Log) -> Self {
+    pub fn new(shelf: Shelf, manifest: &Manifest, ranges: &[Range<u64>], log: Log) -> Self {
         let state = |server: usize| if server == 0 { manifest.state_values } else { 0 };
-        let bytes_max = |(server, (start, end)): (usize, &(u64, u64))| {
-            part::bytes_max(end - start, manifest.slots, state(server))
+        let bytes_max = |(server, range): (usize, &Range<u64>)| {
+            part::bytes_max(range.end - range.start, manifest.slots, state(server))
         };
         let parts_max = ranges.iter().enumerate().map(bytes_max).collect();
         Self { shelf, parts_max, log, folder: Mutex::default(), drafts: AtomicU64::new(0) }
@@ -55,6 +56,11 @@ impl Parcels {
     /// From now on parts go to this folder.
     pub fn open(&self, folder: PathBuf) {
         *self.lock() = Some(folder);
+    }
+
+    /// Where parts go.
+    pub fn folder(&self) -> Option<PathBuf> {
+        self.lock().clone()
     }
 
     /// From now on nothing more gets a name in the folder, which the caller has alone.

@@ -58,17 +58,17 @@ impl Desk {
         let ended = What::Ended {
             outcome: "failed".into(),
             reason: Some(trouble.message.clone()),
-            step: shell.cluster.state().step,
+            step: shell.run.state().step,
             weights_sha256: None,
             trouble: Some(trouble.clone()),
-            state: Some(Box::new(shell.cluster.state().clone())),
+            state: Some(Box::new(shell.run.state().clone())),
         };
         self.tell(&event(shell, ended));
     }
 
     pub(super) fn pulse(&mut self, shell: &Shell, now: Duration) {
         if self.consoles.values().any(|w| w.watches)
-            && let Ok(bulk) = serde_json::to_vec(&shell.cluster.pulse(now))
+            && let Ok(bulk) = serde_json::to_vec(&shell.run.pulse(now))
         {
             self.show(&ToConsole::Pulse, &bulk);
         }
@@ -103,7 +103,7 @@ impl Desk {
 /// What happens now, as an event.
 fn event(shell: &Shell, what: What) -> Event {
     Event {
-        seconds: shell.cluster.seconds(shell.clock.now()),
+        seconds: shell.run.seconds(shell.clock.now()),
         unix_seconds: shell.clock.unix_seconds(),
         generation: shell.generation,
         what,

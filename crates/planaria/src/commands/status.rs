@@ -249,8 +249,8 @@ fn next(run: &History, kept: Option<u64>, path: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use planaria_coordinator::decide::record::Record;
     use planaria_coordinator::record::RecordFile;
+    use planaria_coordinator::run::record::Record;
     use planaria_protocol::state::State;
     use planaria_runs::run_dir::lock::Holder;
 

@@ -4,8 +4,8 @@
 //! Owns the folder; what is in it is the coordinator's and the servers'. A session that follows one
 //! whose command was killed goes on from it; when one has ended as it should it is gone.
 
-use planaria_coordinator::decide::record::Record;
 use planaria_coordinator::record;
+use planaria_coordinator::run::record::Record;
 use std::fs::{self, DirBuilder};
 use std::io::{Error, ErrorKind, Result};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};

@@ -12,7 +12,7 @@ use crate::jobs::train::recorder::Recorder;
 use crate::jobs::train::{Job, classes, facts, network, unwritten};
 use crate::stopping;
 use crate::talk::Progress;
-use planaria_coordinator::decide::course::{Course, Done, End, Next, Setup};
+use planaria_coordinator::run::course::{Course, Done, End, Next, Setup};
 use planaria_data::{Loader, Reader, Schedule};
 use planaria_learn::Scores;
 use planaria_learn::{Examples, StepResult, Weights};

@@ -1,0 +1,121 @@
+//! Who computes which rows of a step: everybody as many, unless some are much faster than others.
+//!
+//! A plan stays while those who are there, and their speeds, are about the same. Never asks how fast
+//! somebody is: workers tell with every sum how many rows they have multiplied in which time.
+
+use super::CodedRun;
+use super::learner::Value;
+use planaria_numerics::coding::plan::Plan;
+use planaria_numerics::coding::{Error, Slot, Standing, ring, speeds};
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+/// How many times the slowest is slower than the fastest where everybody computes as much. Processes
+/// that share a machine's cores seem that different now and then.
+const EVEN: f64 = 3.0;
+
+/// By how much a speed may change before there is another plan.
+const CHANGED: f64 = 1.5;
+
+/// A plan, and what it was made for.
+#[derive(Debug, Clone)]
+pub(super) struct Arranged {
+    pub plan: Plan,
+    present: BTreeSet<Slot>,
+    /// Where they are not even.
+    speeds: Option<Vec<(Slot, f64)>>,
+}
+
+impl<E: Value> CodedRun<E> {
+    /// The plan of a step for those who are there.
+    pub(super) fn arrange(
+        &self,
+        places: Range<usize>,
+        present: &BTreeSet<Slot>,
+    ) -> Result<Standing<Arranged>, Error> {
+        let speeds = self.uneven(present);
+        let previous = self.method.previous.as_ref();
+        if let Some(before) = previous.filter(|before| before.still_fits(present, &speeds)) {
+            if before.plan.places() == places {
+                return Ok(Standing::Ready(before.clone()));
+            }
+            let (present, speeds) = (present.clone(), before.speeds.clone());
+            return Ok(self.plan(places, &present, speeds.as_deref())?.map(|plan| Arranged {
+                plan,
+                present,
+                speeds,
+            }));
+        }
+        let plan = self.plan(places, present, speeds.as_deref())?;
+        Ok(plan.map(|plan| Arranged { plan, present: present.clone(), speeds }))
+    }
+
+    fn plan(
+        &self,
+        places: Range<usize>,
+        present: &BTreeSet<Slot>,
+        speeds: Option<&[(Slot, f64)]>,
+    ) -> Result<Standing<Plan>, Error> {
+        let code = &self.method.settings.code;
+        // Where speeds lead to groups that are conditioned too badly, the ring has others.
+        if let Some(speeds) = speeds
+            && let Ok(plan) =
+                speeds::arrange(&code.generator, code.precision, places.clone(), speeds)
+        {
+            return Ok(plan);
+        }
+        match &self.method.previous {
+            Some(before) if before.present == *present => {
+                Plan::cyclic(before.plan.threshold(), places, before.plan.ring())
+            }
+            previous => {
+                let before = previous.as_ref().map(|before| &before.plan);
+                ring::arrange(&code.generator, code.precision, places, present, before)
+            }
+        }
+    }
+
+    /// Who had no rows in a step is to have some in the next, to see how fast it is now.
+    pub(super) fn forget_idle(&mut self, plan: &Plan) {
+        for (slot, worker) in self.seated() {
+            if plan.load(slot) == 0
+                && let Some(member) = self.members.workers.get_mut(&worker)
+            {
+                member.rate = None;
+            }
+        }
+    }
+
+    /// The speeds of those who are there, where all are known and differ much.
+    fn uneven(&self, present: &BTreeSet<Slot>) -> Option<Vec<(Slot, f64)>> {
+        let seated = self.seated();
+        let speed = |slot: &Slot| self.members.workers.get(seated.get(slot)?)?.rate;
+        let speeds: Option<Vec<(Slot, f64)>> =
+            present.iter().map(|slot| Some((*slot, speed(slot)?))).collect();
+        let speeds = speeds?;
+        let slowest = speeds.iter().map(|(_, speed)| *speed).fold(f64::INFINITY, f64::min);
+        let fastest = speeds.iter().map(|(_, speed)| *speed).fold(0.0, f64::max);
+        (slowest > 0.0 && fastest > EVEN * slowest).then_some(speeds)
+    }
+}
+
+impl Arranged {
+    fn still_fits(&self, present: &BTreeSet<Slot>, speeds: &Option<Vec<(Slot, f64)>>) -> bool {
+        if self.present != *present {
+            return false;
+        }
+        match (&self.speeds, speeds) {
+            (None, None) => true,
+            (Some(before), Some(now)) => {
+                // What counts is how they compare, not the unit.
+                let total = |speeds: &[(Slot, f64)]| speeds.iter().map(|(_, s)| s).sum::<f64>();
+                let unit = total(before) / total(now);
+                before.iter().zip(now).all(|((_, before), (_, now))| {
+                    let change = now * unit / before;
+                    (1.0 / CHANGED..=CHANGED).contains(&change)
+                })
+            }
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! A coded run, as its recipe and what others have left make it.
+//!
+//! Owns where such a run goes on from: the weights that another coordinator has kept, a checkpoint,
+//! or the beginning. Reads files; never decides what comes next.
+
+use super::iteration::Code;
+use super::learner::{Learner, Value};
+use super::{Settings, keeping, run};
+use crate::methods::Built;
+use crate::run::{Origin, Session};
+use planaria_learn::linear::{Batches, code_quality};
+use planaria_numerics::coding::exact::Residue;
+use planaria_numerics::coding::generator::Generator;
+use planaria_numerics::coding::{Error, Precision};
+use planaria_protocol::checkpoint::{self, Manifest};
+use planaria_protocol::launch::Launch;
+use planaria_protocol::message::Trouble;
+use planaria_recipe::Recipe;
+use planaria_recipe::train::CodedPrecision;
+use std::path::Path;
+
+/// Checkpoints of a whole run, about.
+const CHECKPOINTS: u64 = 20;
+
+/// Epochs between checkpoints where a recipe says nothing: an epoch may be a single step, and every
+/// step is kept by the coordinator anyway.
+pub fn checkpoint_epochs(recipe: &Recipe) -> u64 {
+    (recipe.train.epochs as u64).div_ceil(CHECKPOINTS)
+}
+
+/// The run of a recipe, and how its checkpoints are laid out: one part, the coordinator's.
+pub fn build(launch: &Launch, session: Session, manifest: Manifest) -> Result<Built, Trouble> {
+    let code = launch.recipe.train.code().ok_or_else(|| Trouble::new("the recipe has no code"))?;
+    code_quality(code).map_err(unfit)?;
+    let (threshold, machines) = (code.threshold, code.machines);
+    let real = || Generator::stored(threshold, machines).map_err(unfit);
+    match code.precision {
+        CodedPrecision::F32 => {
+            let code = Code { generator: real()?, precision: Precision::F32 };
+            with::<f32>(launch, code, session, manifest)
+        }
+        CodedPrecision::F64 => {
+            let code = Code { generator: real()?, precision: Precision::F64 };
+            with::<f64>(launch, code, session, manifest)
+        }
+        CodedPrecision::Exact => {
+            let generator = Generator::cauchy(threshold, machines).map_err(unfit)?;
+            let code = Code { generator, precision: Precision::Exact };
+            with::<Residue>(launch, code, session, manifest)
+        }
+    }
+}
+
+fn with<E: Value>(
+    launch: &Launch,
+    code: Code<E::Scalar>,
+    session: Session,
+    manifest: Manifest,
+) -> Result<Built, Trouble> {
+    let (recipe, facts) = (&launch.recipe, &launch.facts);
+    let batches = Batches::of(&recipe.train, facts.examples as usize).map_err(Trouble::new)?;
+    let settings = Settings { code, batches, generation: launch.generation };
+    let columns = launch.course.as_ref().map_or_else(Vec::new, |course| course.columns.clone());
+    let mut learner = Learner::<E>::new(recipe, facts.input)?.naming(columns);
+    let has_kept = restore(launch.state.as_deref(), &session.origin, &mut learner)?;
+    let (parameters, state) = learner.to_parts();
+    let (parameters, state_values) = (parameters.len() as u64, state.len() as u64);
+    let manifest = Manifest { parameters, state_values, slots: 0, ..manifest };
+    let run = Box::new(run(session, settings, learner, has_kept));
+    let ranges = std::iter::once(0..parameters).collect();
+    Ok(Built { run, ranges, manifest })
+}
+
+/// Gives the learner the weights to go on with: what was kept, where it is of the step that counts
+/// (then true), else the checkpoint's.
+fn restore<E: Value>(
+    folder: Option<&str>,
+    origin: &Origin,
+    learner: &mut Learner<E>,
+) -> Result<bool, Trouble> {
+    let step = origin.newest_record().map(|record| record.state.step);
+    let kept = folder.zip(step).and_then(|(folder, step)| keeping::read(Path::new(folder), step));
+    if kept.is_some_and(|weights| learner.restore_bytes(&weights)) {
+        return Ok(true);
+    }
+    if let Some(folder) = &origin.checkpoint {
+        let read = checkpoint::read(Path::new(folder)).map_err(Trouble::new)?;
+        learner.restore(&read.weights.state)?;
+    }
+    Ok(false)
+}
+
+fn unfit(error: Error) -> Trouble {
+    Trouble { fix_input: true, ..Trouble::new(error) }
+}

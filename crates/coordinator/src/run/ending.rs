@@ -1,0 +1,70 @@
+//! How a run comes to its end: what is on its way to the disk is waited for, and everyone is told.
+
+use super::course::End;
+use super::saving::Save;
+use super::{Action, Phase, Run};
+use crate::methods::Method;
+use planaria_protocol::event::What;
+use planaria_protocol::message::{ToServer, ToWorker, Trouble};
+
+impl<M: Method> Run<M> {
+    /// Ends as soon as nothing is on its way to the disk.
+    pub(super) fn finish(&mut self, end: End) {
+        match self.save {
+            Some(_) => self.phase = Phase::Ending(end),
+            None => self.end(end),
+        }
+    }
+
+    pub(super) fn end(&mut self, end: End) {
+        let (outcome, reason) = match &end {
+            End::Completed => ("completed", None),
+            End::StoppedEarly(reason) => ("stopped_early", Some(reason.clone())),
+            End::Interrupted => ("interrupted", None),
+        };
+        if let Some((part, scores)) = &self.scores {
+            let scored = What::Scored {
+                part: *part,
+                examples: scores.examples(),
+                loss: scores.loss(),
+                accuracy: scores.accuracy(),
+                scores: serde_json::to_value(scores).unwrap_or_default(),
+            };
+            self.record(scored, "the last weights are scored");
+        }
+        self.over(outcome, reason, None);
+    }
+
+    /// Ends the run with an error. A checkpoint whose parts are all on the disk is finished first:
+    /// it is what the run will go on from.
+    pub(super) fn fail(&mut self, trouble: Trouble) {
+        if self.save.as_ref().is_some_and(Save::is_whole) {
+            self.phase = Phase::Failing(trouble);
+        } else {
+            self.failed(trouble);
+        }
+    }
+
+    pub(super) fn failed(&mut self, trouble: Trouble) {
+        self.over("failed", Some(trouble.message.clone()), Some(trouble));
+    }
+
+    fn over(&mut self, outcome: &str, reason: Option<String>, trouble: Option<Trouble>) {
+        self.tell_pending();
+        M::tell_figures(self);
+        self.tell_losses();
+        self.phase = Phase::Over;
+        let (outcome, state) = (outcome.to_owned(), self.course.state().clone());
+        let (step, state) = (state.step, Some(Box::new(state)));
+        let ended = What::Ended { outcome, reason, step, weights_sha256: None, trouble, state };
+        self.record(ended, "nothing is left to do");
+        let workers: Vec<u32> = self.members.workers.keys().copied().collect();
+        for worker in workers {
+            self.tell_worker(worker, ToWorker::Finish, "the run is over");
+        }
+        for server in 0..self.config.servers {
+            self.tell_server(server, ToServer::Finish, "the run is over");
+        }
+        self.decide(Action::End, "the run is over");
+    }
+}
