@@ -90,9 +90,8 @@ impl Method for Solo {
     }
 
     fn stop(run: &mut SoloRun) {
-        if run.method.until.take().is_some() {
-            run.tell_worker(WORKER, ToWorker::Revoke { ticket: 0 }, "a stop was asked for");
-        }
+        run.method.until = None;
+        run.tell_worker(WORKER, ToWorker::Revoke { ticket: 0 }, "a stop was asked for");
     }
 
     fn evaluate(run: &mut SoloRun, worker: u32, batches: Batches, why: &'static str) {

@@ -66,6 +66,8 @@ pub struct Session {
     shelf: Shelf,
     /// Started with this session.
     clock: Stopwatch,
+    /// The worker has begun: before that there is nothing to save.
+    is_ready: bool,
     is_stopping: bool,
     /// When the last pulse was shown.
     pulsed: Option<Duration>,
@@ -120,6 +122,7 @@ impl Session {
             folder: None,
             unsaved: None,
             clock: Stopwatch::start(),
+            is_ready: false,
             is_stopping: false,
             pulsed: None,
             identity,
@@ -135,6 +138,9 @@ impl Session {
             self.recorder.note(&remark);
         }
         let ended = self.train();
+        if ended.is_err() {
+            self.give_up()?;
+        }
         self.tell_committed()?;
         ending::finish(self, ended)
     }
@@ -158,7 +164,8 @@ impl Session {
     /// Does what the worker says, one thing after another, until the run says that it is over.
     fn train(&mut self) -> Result<Ended> {
         loop {
-            if stopping::asked() && !std::mem::replace(&mut self.is_stopping, true) {
+            if self.is_ready && stopping::asked() && !std::mem::replace(&mut self.is_stopping, true)
+            {
                 self.tell_run(Input::Stop(stopping::REASON.into()))?;
             }
             if let Some(ended) = self.ended.take() {
@@ -174,6 +181,18 @@ impl Session {
                 }
             }
         }
+    }
+
+    /// It cannot go on: the run is over, and what was committed is told.
+    fn give_up(&mut self) -> Result<()> {
+        let trouble = Trouble { fix_input: true, ..Trouble::new("it cannot go on") };
+        let failed = Input::worker(WORKER, FromWorker::Failed(trouble));
+        for decision in self.run.step(self.clock.elapsed(), failed) {
+            if let Action::Record(what @ What::Committed { .. }) = decision.action {
+                self.record(what)?;
+            }
+        }
+        Ok(())
     }
 
     fn act(&mut self, effect: Effect<Do>) -> Result<()> {
@@ -204,7 +223,10 @@ impl Session {
                 let scored = Scored { worker: WORKER, part, step, batch, scores };
                 self.tell_run(Input::Scored(Box::new(scored)))
             }
-            Effect::Tell(said, _) => self.tell_run(Input::worker(WORKER, said)),
+            Effect::Tell(said, _) => {
+                self.is_ready = true;
+                self.tell_run(Input::worker(WORKER, said))
+            }
             Effect::Log(_) | Effect::Leave | Effect::End(_) => Ok(()),
         }
     }
