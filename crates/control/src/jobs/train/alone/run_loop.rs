@@ -66,8 +66,6 @@ pub struct Session {
     shelf: Shelf,
     /// Started with this session.
     clock: Stopwatch,
-    /// The worker has begun: before that there is nothing to save.
-    is_ready: bool,
     is_stopping: bool,
     /// When the last pulse was shown.
     pulsed: Option<Duration>,
@@ -122,7 +120,6 @@ impl Session {
             folder: None,
             unsaved: None,
             clock: Stopwatch::start(),
-            is_ready: false,
             is_stopping: false,
             pulsed: None,
             identity,
@@ -164,10 +161,6 @@ impl Session {
     /// Does what the worker says, one thing after another, until the run says that it is over.
     fn train(&mut self) -> Result<Ended> {
         loop {
-            if self.is_ready && stopping::asked() && !std::mem::replace(&mut self.is_stopping, true)
-            {
-                self.tell_run(Input::Stop(stopping::REASON.into()))?;
-            }
             if let Some(ended) = self.ended.take() {
                 return Ok(ended);
             }
@@ -221,14 +214,21 @@ impl Session {
             Effect::Tell(FromWorker::Evaluated { part, step, batch }, _) => {
                 let Some(scores) = self.scores.take() else { return Ok(()) };
                 let scored = Scored { worker: WORKER, part, step, batch, scores };
-                self.tell_run(Input::Scored(Box::new(scored)))
+                self.worker_said(Input::Scored(Box::new(scored)))
             }
-            Effect::Tell(said, _) => {
-                self.is_ready = true;
-                self.tell_run(Input::worker(WORKER, said))
-            }
+            Effect::Tell(said, _) => self.worker_said(Input::worker(WORKER, said)),
             Effect::Log(_) | Effect::Leave | Effect::End(_) => Ok(()),
         }
+    }
+
+    /// Tells the run what the worker says. Only then is it told of a stop: while a step is taken that
+    /// the run does not know of, the parameters are not those of its last step.
+    fn worker_said(&mut self, input: Input) -> Result<()> {
+        self.tell_run(input)?;
+        if stopping::asked() && !std::mem::replace(&mut self.is_stopping, true) {
+            self.tell_run(Input::Stop(stopping::REASON.into()))?;
+        }
+        Ok(())
     }
 
     /// Tells the run what has happened, and does what it decides.
