@@ -2,13 +2,13 @@
 
 use crate::budget::Memory;
 use crate::error::Error;
+pub use crate::facts::{Facts, Mark};
 use crate::files;
 use crate::part::{Cut, Part};
 use crate::source::{DataFile, Source, Target};
 use crate::sources::{Found, Role, Summary, absent, digits, find};
 use crate::table;
 use planaria_recipe::sections::{self, Data, Format};
-use planaria_recipe::shape::Shape;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -40,6 +40,14 @@ pub struct DataSet {
 }
 
 impl DataSet {
+    fn of_tables(encoded: table::vectors::Encoded) -> Self {
+        let table::vectors::Encoded { train, validation, test, facts, marks, encoder } = encoded;
+        let encoder = Some(Arc::new(encoder));
+        Self { train, validation, test, facts, marks, encoder, is_extracted: false }
+    }
+}
+
+impl DataSet {
     /// Names of the classes in the order of their numbers; none where targets are numbers. Classes
     /// that a format has no names for are called by their numbers.
     pub fn class_names(&self) -> Vec<String> {
@@ -61,42 +69,6 @@ impl DataSet {
     }
 }
 
-/// What can be told of the data without reading the inputs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Facts {
-    /// Shape of one example.
-    pub input: Shape,
-    /// What is learned of each example; classes are counted over all parts.
-    pub target: Target,
-    /// Examples to learn from.
-    pub train: u64,
-    /// Examples for validation.
-    pub validation: u64,
-    /// Examples for test.
-    pub test: u64,
-    /// The files that are read.
-    pub files: Vec<DataFile>,
-}
-
-/// What tells whether data is the same as before.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mark {
-    /// A file, or `digits`.
-    pub name: String,
-    /// Its content; for digits, how they are drawn.
-    pub content: String,
-}
-
-impl Facts {
-    /// Largest class + 1, at least 2; none for targets that are numbers.
-    pub fn classes(&self) -> Option<usize> {
-        match self.target {
-            Target::Class { classes } => Some(classes),
-            Target::Values { .. } => None,
-        }
-    }
-}
-
 /// Opens the data of a recipe: reads it once, and keeps of it what the process has memory for. Files
 /// are unpacked side by side.
 pub fn open(data: &Data, seed: u64) -> Result<DataSet, Error> {
@@ -106,7 +78,7 @@ pub fn open(data: &Data, seed: u64) -> Result<DataSet, Error> {
 /// The same, with a budget of one's own.
 pub fn open_within(data: &Data, seed: u64, memory: &Memory) -> Result<DataSet, Error> {
     if table::is_table(data) {
-        return table::vectors::open(data, seed, memory);
+        return Ok(DataSet::of_tables(table::vectors::open(data, seed, memory)?));
     }
     let plan = Layout::find(data, seed)?;
     let mut sources = open_all(&plan.distinct(), memory)?;

@@ -53,6 +53,7 @@ mod budget;
 mod content;
 pub mod dataset;
 pub mod error;
+pub mod facts;
 pub mod features;
 mod files;
 mod memory;

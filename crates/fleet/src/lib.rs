@@ -5,6 +5,7 @@
 //!
 //! # Layout
 //! - [`supervise`]: what is started, ended and given up; pure
+//! - [`controller`]: what the command of a training run does, as a value around it
 //! - [`ending`]: how a process has ended
 //! - [`local`]: processes on this machine; [`keeper`]: around each of a user's script,
 //!   [`rendezvous`]: where those of Horovod meet
@@ -16,6 +17,7 @@
 //! - [`files`]: a script's, to machines and back; [`sockets`]: a machine's
 
 pub mod channel;
+pub mod controller;
 pub mod ending;
 pub mod files;
 pub mod finding;

@@ -66,14 +66,14 @@ pub enum Error {
         within: Duration,
     },
     /// A frame does not begin with the magic number.
-    #[error("frame begins with {0:#06x} instead of {expected:#06x}", expected = crate::frame::MAGIC)]
-    Magic(u16),
+    #[error("frame begins with {found:#06x} instead of {expected:#06x}")]
+    Magic { found: u16, expected: u16 },
     /// A frame of an unknown kind.
     #[error("frame is of kind {0}, and only 0 is known")]
     Kind(u16),
     /// A message is longer than the bound.
-    #[error("control message of {bytes} bytes, at most {most} allowed", most = crate::frame::CONTROL_BYTES)]
-    ControlTooLong { bytes: u64 },
+    #[error("control message of {bytes} bytes, at most {most} allowed")]
+    ControlTooLong { bytes: u64, most: u64 },
     /// Bulk is longer than the bound.
     #[error("bulk of {bytes} bytes, at most {most} allowed")]
     BulkTooLong { bytes: u64, most: u64 },

@@ -22,6 +22,32 @@ pub struct Event {
     pub what: What,
 }
 
+/// How much of a session's events was seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Seen {
+    /// The place after the last of them.
+    pub place: u64,
+    /// The latest generation among them.
+    pub generation: u64,
+}
+
+impl Seen {
+    /// Whether this is none of them. What one coordinator told may be lost with it, where the disk
+    /// was full: then the places begin earlier again for the next, whose events are new all the same.
+    pub fn is_new(&self, place: u64, event: &Event) -> bool {
+        place >= self.place || event.generation > self.generation
+    }
+
+    /// This one is seen.
+    pub fn add(&mut self, place: u64, event: &Event) {
+        let after = place.saturating_add(1);
+        if event.generation > self.generation {
+            *self = Self { place: after, generation: event.generation };
+        }
+        self.place = self.place.max(after);
+    }
+}
+
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]

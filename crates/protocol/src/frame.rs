@@ -53,7 +53,7 @@ impl Header {
         };
         let (magic, kind) = (u16::from_le_bytes([m0, m1]), u16::from_le_bytes([k0, k1]));
         if magic != MAGIC {
-            return Err(Error::Magic(magic));
+            return Err(Error::Magic { found: magic, expected: MAGIC });
         }
         if kind != 0 {
             return Err(Error::Kind(kind));
@@ -65,7 +65,8 @@ impl Header {
             sequence: long(16),
         };
         if header.control_bytes as usize > CONTROL_BYTES {
-            return Err(Error::ControlTooLong { bytes: header.control_bytes.into() });
+            let (bytes, most) = (header.control_bytes.into(), CONTROL_BYTES as u64);
+            return Err(Error::ControlTooLong { bytes, most });
         }
         if header.bulk_bytes > BULK_BYTES {
             return Err(Error::BulkTooLong { bytes: header.bulk_bytes, most: BULK_BYTES });
@@ -104,7 +105,8 @@ pub fn append<M: Serialize>(
         postcard::serialize_with_flavor(message, Bounded { into, most: control + CONTROL_BYTES })
             .map_err(|source| match source {
             postcard::Error::SerializeBufferFull => {
-                Error::ControlTooLong { bytes: CONTROL_BYTES as u64 + 1 }
+                let most = CONTROL_BYTES as u64;
+                Error::ControlTooLong { bytes: most + 1, most }
             }
             other => Error::Unencodable(other),
         })?;

@@ -9,24 +9,13 @@ use crate::node::title;
 use crate::plan::{LayerRow, Plan};
 use crate::presets;
 use crate::sections::Recipe;
-use crate::shape::{self, Shape};
+use crate::shape::{self, DataFacts, Shape};
 use crate::train::Loss;
 
 /// Most values one layer may make of one example.
 const VALUES_MAX: usize = 1 << 31;
 /// Most parameters of a network.
 const PARAMETERS_MAX: u64 = 1 << 31;
-
-/// What the data turned out to be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DataFacts {
-    /// Shape of one example.
-    pub input: Shape,
-    /// One more than the largest label; `None` when the targets are numbers.
-    pub classes: Option<usize>,
-    /// Training examples, after held-out parts were set aside.
-    pub examples: usize,
-}
 
 /// The plan, or everything that stands against it. `cut` says that only the first layers are known.
 pub(crate) fn check(recipe: &Recipe, facts: &DataFacts, cut: bool) -> Result<Plan, Vec<Finding>> {

@@ -8,9 +8,8 @@
 //! input gradient of the first of them.
 
 use crate::model::{Layer, Pooling2D};
-use crate::network::DataFacts;
 use crate::sections::{Part, Recipe};
-use crate::shape::{Shape, conv_window};
+use crate::shape::{DataFacts, Shape, conv_window};
 use serde::{Serialize, Serializer};
 use std::fmt;
 

@@ -9,7 +9,6 @@ mod pool;
 mod script;
 mod setup;
 mod table;
-pub(crate) mod text;
 
 use crate::diagnostic::{Finding, quoted};
 use crate::model::Layer;

@@ -21,6 +21,17 @@ pub enum Shape {
     Vector(usize),
 }
 
+/// What the data turned out to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DataFacts {
+    /// Shape of one example.
+    pub input: Shape,
+    /// One more than the largest label; `None` when the targets are numbers.
+    pub classes: Option<usize>,
+    /// Training examples, after held-out parts were set aside.
+    pub examples: usize,
+}
+
 impl Shape {
     /// Number of values in one example.
     pub fn len(self) -> usize {

@@ -5,7 +5,7 @@
 
 use crate::check;
 use crate::diagnostic::{Diagnostics, Finding, Mistake, Span, Texts, plain};
-use crate::network::{self, DataFacts};
+use crate::network;
 use crate::node::{Kind, Node};
 use crate::plan::Plan;
 use crate::rules;
@@ -13,6 +13,7 @@ use crate::schema;
 use crate::script::Job;
 use crate::sections::Recipe;
 use crate::sets;
+use crate::shape::DataFacts;
 use crate::train::Method;
 use crate::yaml::{self, DEPTH_MAX, FILE_BYTES_MAX};
 use std::fs::File;

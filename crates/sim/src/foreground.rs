@@ -1,22 +1,17 @@
-//! The command in front of a simulated user: the supervisor, and the world around it.
-//!
-//! Mirrors `planaria`'s `cluster::foreground`, without threads.
+//! The command in front of a simulated user: [`Controller`], wired to the world.
 
 use crate::coordinator::{Coordinator, Course};
-use crate::net::{LinkId, Msg, News, Pid};
+use crate::net::{LinkId, Msg, News};
 use crate::server::Server;
 use crate::worker::Worker;
 use crate::world::{Body, Dial, Event, FOREGROUND, Timer, World};
-use planaria_fleet::ending::Ending;
-use planaria_fleet::supervise::{Action, Input, Supervisor};
-use planaria_protocol::event::What;
+use planaria_fleet::controller::{Controller, Effect, Failed, Happening, LOOK_EVERY};
+use planaria_fleet::local::Exit;
+use planaria_protocol::event::Seen;
 use planaria_protocol::message::{Agent, Errand, FromConsole, Join, ToConsole};
 use planaria_protocol::state::State;
+use std::collections::VecDeque;
 use std::time::Duration;
-
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// How long a coordinator that has told the end may take to take its leave.
-const LEAVE: Duration = Duration::from_secs(10);
 
 /// Where a session begins.
 #[derive(Debug)]
@@ -63,20 +58,16 @@ impl Start {
 
 /// The command.
 pub struct Foreground {
-    supervisor: Supervisor,
+    value: Controller,
     first: Course,
     began: Duration,
     link: Option<LinkId>,
     is_dialing: bool,
     /// The generation that is being reached.
     meets: Option<u64>,
-    step: Option<u64>,
-    stopping: bool,
-    told_stop: bool,
+    /// Workers that the user wants, by another command.
     scaling: Option<u32>,
-    over: Option<Duration>,
-    failed: Option<String>,
-    seen: u64,
+    seen: Seen,
 }
 
 impl Foreground {
@@ -92,19 +83,14 @@ impl Foreground {
             commanded: world.now,
         };
         Self {
-            supervisor: Supervisor::new(start.generation, servers, workers),
+            value: Controller::new(start.generation, servers, workers),
             first,
             began: world.now,
             link: None,
             is_dialing: false,
             meets: None,
-            step: None,
-            stopping: false,
-            told_stop: false,
             scaling: None,
-            over: None,
-            failed: None,
-            seen: 0,
+            seen: Seen::default(),
         }
     }
 
@@ -113,62 +99,45 @@ impl Foreground {
         match event {
             Event::Timer(Timer::Tick) => {
                 world.timer(FOREGROUND, LOOK_EVERY, Timer::Tick);
-                self.tell(world, Input::Look);
+                self.on(world, Happening::Look);
                 self.meet(world);
             }
             Event::Dialed(_, link) => self.met(world, link),
             Event::Frame(link, _, Msg::ToConsole(message, news)) if Some(link) == self.link => {
-                self.tell(world, Input::Heard);
-                if self.hear(world, message, news.map(|news| *news)) {
-                    return world.session_over(None);
-                }
+                self.hear(world, message, news.map(|news| *news));
             }
             Event::Fin(link) if Some(link) == self.link => {
                 self.link = None;
-                self.tell(world, Input::LinkGone);
+                self.on(world, Happening::LinkGone);
             }
-            Event::Exited(agent, pid, ending) => self.exited(world, agent, pid, ending),
+            Event::Exited(agent, pid, ending) => {
+                self.on(world, Happening::Exited(Exit { agent, pid, ending }));
+            }
             _ => {}
         }
-        self.ask(world);
-        if let Some(why) = self.failed.take() {
-            return world.session_over(Some(why));
-        }
-        let waited = self.over.map(|since| world.now.saturating_sub(since));
-        let is_left = self.link.is_none() || waited.is_some_and(|waited| waited > LEAVE);
-        if self.over.is_some() && is_left {
-            world.session_over(None);
-        }
+        self.ask_for_workers(world);
     }
 
     /// The user presses Ctrl-C.
     pub fn stop(&mut self, world: &mut World<'_>) {
-        self.stopping = true;
-        self.ask(world);
+        self.on(world, Happening::Stop { reason: "Ctrl-C" });
     }
 
     /// The user wants so many workers.
     pub fn scale(&mut self, world: &mut World<'_>, workers: u32) {
         self.scaling = Some(workers);
-        self.ask(world);
+        self.ask_for_workers(world);
     }
 
-    fn ask(&mut self, world: &mut World<'_>) {
+    fn ask_for_workers(&mut self, world: &mut World<'_>) {
         let Some(link) = self.link else { return };
-        if self.stopping && !self.told_stop {
-            self.told_stop = true;
-            let stop = FromConsole::Stop { reason: "Ctrl-C".into() };
-            world.send(FOREGROUND, link, Msg::FromConsole(stop));
-        }
         if let Some(workers) = self.scaling.take() {
-            let scale = FromConsole::Scale { workers };
-            world.send(FOREGROUND, link, Msg::FromConsole(scale));
+            world.send(FOREGROUND, link, Msg::FromConsole(FromConsole::Scale { workers }));
         }
     }
 
     fn meet(&mut self, world: &mut World<'_>) {
-        let lives = self.supervisor.pid(Agent::Coordinator).is_some();
-        if self.link.is_some() || self.is_dialing || !lives {
+        if self.link.is_some() || self.is_dialing || !self.value.coordinates() {
             return;
         }
         self.is_dialing = true;
@@ -190,109 +159,80 @@ impl Foreground {
         world.send(FOREGROUND, link, Msg::Join(join));
         let watch = FromConsole::Watch { supervises: true };
         world.send(FOREGROUND, link, Msg::FromConsole(watch));
-        (self.link, self.told_stop) = (Some(link), false);
-        self.tell(world, Input::Linked);
+        self.link = Some(link);
+        self.on(world, Happening::Linked);
     }
 
-    /// Whether it was the last word.
-    fn hear(&mut self, world: &mut World<'_>, message: ToConsole, news: Option<News>) -> bool {
+    fn hear(&mut self, world: &mut World<'_>, message: ToConsole, news: Option<News>) {
         match (message, news) {
-            (ToConsole::Event { index }, Some(News::Event(event))) if index >= self.seen => {
-                self.seen = index + 1;
-                self.follow(world, &event.what);
+            (ToConsole::Event { index }, Some(News::Event(event)))
+                if self.seen.is_new(index, &event) =>
+            {
+                self.seen.add(index, &event);
+                self.on(world, Happening::Event(&event));
             }
-            (ToConsole::Pulse, Some(News::Pulse(pulse))) => self.reached(world, pulse.step),
-            (ToConsole::Pool { workers }, _) => self.tell(world, Input::Pool { workers }),
+            (ToConsole::Pulse, Some(News::Pulse(pulse))) => {
+                self.on(world, Happening::Pulse(&pulse));
+            }
+            (ToConsole::Pool { workers }, _) => self.on(world, Happening::Pool { workers }),
             (ToConsole::Kill { agent, pid, why }, _) => {
-                self.tell(world, Input::Kill { agent, pid, why });
+                self.on(world, Happening::Kill { agent, pid, why });
             }
-            (ToConsole::Finish, _) => return true,
-            _ => {}
-        }
-        false
-    }
-
-    fn follow(&mut self, world: &mut World<'_>, what: &What) {
-        match what {
-            What::Joined { agent, pid, .. } => {
-                if let Some(agent) = Agent::named(agent) {
-                    self.tell(world, Input::Ready { agent, pid: *pid });
-                }
-            }
-            What::Started(started) => self.step = Some(started.step),
-            What::Recovered { step, .. } => self.step = Some(*step),
-            What::Steps(figures) => self.reached(world, figures.step),
-            What::Committed { end_step, .. } => self.reached(world, *end_step),
-            What::Stopping { .. } => (self.stopping, self.told_stop) = (true, true),
-            What::Ended { .. } => {
-                self.over.get_or_insert(world.now);
-                self.tell(world, Input::Over);
-            }
+            (ToConsole::Finish, _) => self.on(world, Happening::Finish),
             _ => {}
         }
     }
 
-    fn reached(&mut self, world: &mut World<'_>, step: u64) {
-        if self.step.is_some_and(|before| before < step) {
-            self.tell(world, Input::Progress);
-        }
-        self.step = Some(step);
-    }
-
-    fn exited(&mut self, world: &mut World<'_>, agent: Agent, pid: Pid, ending: Ending) {
-        if let (Some(link), false) = (self.link, ending.is_well())
-            && agent != Agent::Coordinator
-        {
-            let ended = FromConsole::Ended { agent, pid, how: ending.to_string() };
-            world.send(FOREGROUND, link, Msg::FromConsole(ended));
-        }
-        self.tell(world, Input::Ended { agent, pid, ending });
-    }
-
-    fn tell(&mut self, world: &mut World<'_>, input: Input) {
-        let mut inputs = vec![input];
-        while let Some(input) = inputs.pop() {
-            if !matches!(input, Input::Look | Input::Heard) {
-                world.say(FOREGROUND, || format!("supervises {input:?}"));
+    fn on(&mut self, world: &mut World<'_>, happening: Happening<'_>) {
+        let now = world.now - self.began;
+        let mut effects = VecDeque::from(self.value.on(now, happening));
+        while let Some(effect) = effects.pop_front() {
+            world.say(FOREGROUND, || format!("SUPERVISES {effect:?}"));
+            if let Effect::End(ended) = effect {
+                return world.session_over(ended.err().map(|failed| match failed {
+                    Failed::Lost(loss) => loss.message,
+                    Failed::StopUnheard(_) => "no coordinator could be told to stop".into(),
+                }));
             }
-            let now = world.now - self.began;
-            for action in self.supervisor.step(now, input) {
-                world.say(FOREGROUND, || format!("SUPERVISES {action:?}"));
-                inputs.extend(self.act(world, action));
+            if let Some(happening) = self.act(world, effect) {
+                effects.extend(self.value.on(now, happening));
             }
         }
     }
 
-    fn act(&mut self, world: &mut World<'_>, action: Action) -> Option<Input> {
-        match action {
-            Action::Start { agent } => {
+    fn act(&mut self, world: &mut World<'_>, effect: Effect) -> Option<Happening<'static>> {
+        let (agent, generation, body) = match effect {
+            Effect::Start { agent } => {
                 let body = match agent {
                     Agent::Server(index) => Body::Server(Box::new(Server::new(index))),
                     Agent::Worker(index) => Body::Worker(Box::new(Worker::new(index, world.now))),
                     _ => return None,
                 };
-                let pid = world.spawn(agent, self.supervisor.generation(), body);
-                Some(Input::Started { agent, pid })
+                (agent, self.value.generation(), body)
             }
-            Action::Coordinate { generation, after } => {
+            Effect::Coordinate { generation, after } => {
                 if let Some(link) = self.link.take() {
                     world.close(FOREGROUND, link);
                 }
-                (self.step, self.meets) = (None, Some(generation));
-                let workers = self.supervisor.workers();
+                self.meets = Some(generation);
+                let workers = self.value.workers();
                 let course = Course { generation, after, workers, ..self.first.clone() };
                 let body = Body::Coordinator(Box::new(Coordinator::new(course)));
-                let pid = world.spawn(Agent::Coordinator, generation, body);
-                Some(Input::Started { agent: Agent::Coordinator, pid })
+                (Agent::Coordinator, generation, body)
             }
-            Action::Kill { pid, .. } => {
+            Effect::Kill { pid, .. } => {
                 world.kill(pid);
-                None
+                return None;
             }
-            Action::Fail(loss) => {
-                self.failed = Some(loss.message);
-                None
+            Effect::Tell(message) => {
+                if let Some(link) = self.link {
+                    world.send(FOREGROUND, link, Msg::FromConsole(message));
+                }
+                return None;
             }
-        }
+            Effect::MakeRoom { .. } | Effect::End(_) => return None,
+        };
+        let pid = world.spawn(agent, generation, body);
+        Some(Happening::Started { agent, pid })
     }
 }

@@ -1,6 +1,6 @@
 //! The link from a command to a run's coordinator: events and pulses come in, wishes go out.
 
-use planaria_protocol::event::{Event, Pulse};
+use planaria_protocol::event::{Event, Pulse, Seen};
 use planaria_protocol::message::{Agent, Errand, FromConsole, Join, ToConsole};
 use planaria_protocol::{Error, Passport, Receiver, Sender, connect};
 use planaria_runs::failure::{Context, Failure, Result};
@@ -43,31 +43,6 @@ pub struct Watching {
     pub supervises: bool,
     /// What it has seen.
     pub seen: Seen,
-}
-
-/// How much of a session's events was seen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Seen {
-    /// The place after the last of them.
-    place: u64,
-    /// The latest generation among them.
-    generation: u64,
-}
-
-impl Seen {
-    /// Whether this is none of them. What one coordinator told may be lost with it, where the disk
-    /// was full: then the places begin earlier again for the next, whose events are new all the same.
-    fn is_new(&self, place: u64, event: &Event) -> bool {
-        place >= self.place || event.generation > self.generation
-    }
-
-    fn add(&mut self, place: u64, event: &Event) {
-        let after = place.saturating_add(1);
-        if event.generation > self.generation {
-            *self = Self { place: after, generation: event.generation };
-        }
-        self.place = self.place.max(after);
-    }
 }
 
 /// A piece of news, with its place in `events.jsonl` if it is an event.
@@ -148,9 +123,9 @@ impl Console {
         let _ = self.sender.send(&FromConsole::Scale { workers });
     }
 
-    /// Says that a process has ended.
-    pub fn ended(&self, agent: Agent, pid: u32, how: &str) {
-        let _ = self.sender.send(&FromConsole::Ended { agent, pid, how: how.to_owned() });
+    /// Says this; if the coordinator is gone, the next piece of news says so.
+    pub fn tell(&self, message: &FromConsole) {
+        let _ = self.sender.send(message);
     }
 }
 

@@ -5,8 +5,8 @@
 
 use super::{Encoder, Table};
 use crate::budget::Memory;
-use crate::dataset::Mark;
 use crate::error::Error;
+use crate::facts::Mark;
 use crate::files;
 use crate::part::{Cut, Ids};
 use planaria_recipe::sections::{Data, Format, Part};

@@ -5,8 +5,8 @@
 use super::set::{Rows, TableSet, open as open_tables, open_within};
 use super::{Encoder, Table};
 use crate::budget::Memory;
-use crate::dataset::{DataSet, Facts};
 use crate::error::Error;
+use crate::facts::{Facts, Mark};
 use crate::files;
 use crate::part::Part;
 use crate::records::{Records, Spool, float_bytes, floats};
@@ -29,8 +29,18 @@ struct Vectors {
     files: Vec<DataFile>,
 }
 
+/// A recipe's tables, encoded.
+pub(crate) struct Encoded {
+    pub train: Part,
+    pub validation: Option<Part>,
+    pub test: Option<Part>,
+    pub facts: Facts,
+    pub marks: Vec<Mark>,
+    pub encoder: Encoder,
+}
+
 /// Opens a recipe's tables, encoded.
-pub(crate) fn open(data: &Data, seed: u64, memory: &Memory) -> Result<DataSet, Error> {
+pub(crate) fn open(data: &Data, seed: u64, memory: &Memory) -> Result<Encoded, Error> {
     let set = open_within(data, seed, memory)?;
     let encoder = set.learn()?;
     let facts = facts(&set, &encoder);
@@ -43,8 +53,7 @@ pub(crate) fn open(data: &Data, seed: u64, memory: &Memory) -> Result<DataSet, E
     let validation =
         set.validation.as_ref().map(|rows| part(rows, "data.validation")).transpose()?;
     let test = set.test.as_ref().map(|rows| part(rows, "data.test")).transpose()?;
-    let encoder = Some(Arc::new(encoder));
-    Ok(DataSet { train, validation, test, facts, marks: set.marks, encoder, is_extracted: false })
+    Ok(Encoded { train, validation, test, facts, marks: set.marks, encoder })
 }
 
 /// All rows of another file, encoded as training rows were, such as for judging a saved model.

@@ -1,10 +1,10 @@
 //! What the words of `pool` must mean together.
 
-use super::text;
 use crate::diagnostic::Finding;
 use crate::node::{Kind, Node};
 use crate::pool::providers::Place;
 use crate::pool::{MACHINES_MAX, Pool, Provider, Supply};
+use crate::text;
 
 pub(super) fn check(pool: &Pool, tree: &Node, found: &mut Vec<Finding>) {
     processes(pool, found);

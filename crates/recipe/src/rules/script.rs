@@ -1,6 +1,5 @@
 //! What the words of `script` must mean together.
 
-use super::text;
 use crate::diagnostic::{Finding, quoted};
 use crate::node::{Kind, Node};
 use crate::pool::Workers;
@@ -10,6 +9,7 @@ use crate::script::{
 };
 use crate::setup::is_variable;
 use crate::suggest;
+use crate::text;
 
 /// Longest argument, and most of them.
 const ARGUMENT_BYTES_MAX: usize = 64 << 10;

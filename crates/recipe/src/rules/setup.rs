@@ -1,11 +1,11 @@
 //! What the words of `setup` must mean together.
 
-use super::text;
 use crate::diagnostic::{Finding, quoted};
 use crate::node::{Entry, Kind, Node};
 use crate::pool::{ALL, Pool, SERVER, WORKER};
 use crate::setup::{Action, FIELDS, STEPS_MAX, Scalar, SecretText, Step, is_variable};
 use crate::suggest;
+use crate::text;
 
 /// What a step can do.
 const ACTIONS: [&str; 7] = ["apt", "pip", "copy", "template", "run", "ansible", "check"];

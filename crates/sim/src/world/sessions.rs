@@ -28,7 +28,11 @@ impl World<'_> {
                 self.done = true;
                 return;
             }
-            Some("interrupted") if self.plan.faults.iter().any(|(_, f)| *f == Fault::Stop) => {}
+            Some("interrupted") if self.plan.faults.iter().any(|(_, f)| *f == Fault::Stop) => {
+                // It has ended as it should: the next goes on from its checkpoint.
+                self.disk.lose_kept();
+                self.verdict.record_lost();
+            }
             _ if !self.healed => {}
             // What was wrong may have come to light only now, once.
             _ if self.failures_after_healing == 0 => self.failures_after_healing += 1,

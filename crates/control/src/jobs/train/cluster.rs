@@ -80,7 +80,7 @@ pub fn run(job: Job, size: Size, found: Option<Found<Checkpoint>>) -> Result<Fin
     let trained = foreground.train(&mut telling);
     let size = Size { workers: foreground.workers(), ..size };
     let generations = (generation, foreground.generation());
-    let exits = foreground.exits().to_vec();
+    let exits = foreground.exits();
     drop(foreground);
     let mut watch = Watch { job, telling, generations, exits };
     watch.catch_up();

@@ -1,43 +1,36 @@
 //! Keeps the processes of a run going until it is over, and tells what they say.
 //!
-//! Owns the fleet, the link to the coordinator, and what both do to each other; whom to start and
-//! to give up is [`supervise`](planaria_fleet::supervise)'s to say. One thread does it all, and
-//! never waits for longer than a moment but to reap what has ended.
+//! Owns the fleet, the link to the coordinator, and what both do to each other; what to do is
+//! [`Controller`]'s to say. One thread does it all, and never waits for longer than a moment but to
+//! reap what has ended.
 
 use crate::jobs::pooling::{self, Pooling};
 use crate::jobs::train::launch;
 use crate::jobs::train::meeting::{Meeting, Met, Whom};
-use crate::live::console::{Console, News, Seen};
+use crate::live::console::{Console, News};
 use crate::live::control::Control;
 use crate::stopping;
+use planaria_fleet::controller::{Controller, Effect, Failed, Happening, LOOK_EVERY};
 use planaria_fleet::local::{Exit, Local, Started};
 use planaria_fleet::pool::Spot;
-use planaria_fleet::supervise::{Action, Input, Loss, Supervisor};
 use planaria_fleet::yard::Yard;
 use planaria_protocol::Passport;
-use planaria_protocol::event::{Event, Pulse, What};
+use planaria_protocol::event::{Event, Pulse, Seen};
 use planaria_protocol::launch::Launch;
 use planaria_protocol::message::Agent;
 use planaria_protocol::tls::Authority;
 use planaria_runs::clock::Stopwatch;
 use planaria_runs::failure::{Context, Failure, Result};
 use planaria_runs::run_dir::{LOGS, RunDir};
+use std::collections::VecDeque;
 use std::fs;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 use std::process::ChildStdout;
 use std::time::Duration;
 
-/// How often signals and ended processes are looked for.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// How long processes may take to end by themselves when a run is over.
 const FAREWELL: Duration = Duration::from_secs(5);
-/// How long a coordinator that has told the end may take to take its leave.
-const LEAVE: Duration = Duration::from_secs(10);
-/// How long a stop may wait for a coordinator to be told.
-const STOP_WITHIN: Duration = Duration::from_secs(30);
-/// Exits that are remembered, to explain a failure by.
-const EXITS_MAX: usize = 64;
 /// Of a log, what is looked at for its last line.
 const LOG_END_BYTES: u64 = 4096;
 
@@ -61,7 +54,7 @@ pub struct Foreground<'a> {
     yard: Yard,
     /// Who vouches for the run's processes, where they are on several machines.
     authority: Option<Authority>,
-    supervisor: Supervisor,
+    controller: Controller,
     clock: Stopwatch,
     /// Where coordinators listen, one after another.
     address: String,
@@ -70,20 +63,11 @@ pub struct Foreground<'a> {
     control: Option<Control>,
     /// The events that have been seen.
     seen: Seen,
-    /// Steps done, as this coordinator told last.
-    step: Option<u64>,
-    /// Why the run is to stop, and whether this coordinator was told so.
-    stopping: Option<String>,
-    told_stop: bool,
-    /// Since when there was nobody to be told so.
-    unheard: Option<Duration>,
-    /// Since when it is known that the run is over.
-    over: Option<Duration>,
+    /// How it came out, once it has.
+    ended: Option<std::result::Result<(), Failed>>,
     failed: Option<Failure>,
-    /// Processes that have ended since the last step, in that order.
-    exits: Vec<Exit>,
-    /// Processes that have ended while there was no coordinator to be told.
-    untold: Vec<Exit>,
+    /// Processes that have ended after that.
+    last_exits: Vec<Exit>,
 }
 
 impl<'a> Foreground<'a> {
@@ -115,7 +99,7 @@ impl<'a> Foreground<'a> {
             passport,
             yard: Yard::new(here, pool),
             authority,
-            supervisor: Supervisor::new(first.generation, size.servers, size.workers),
+            controller: Controller::new(first.generation, size.servers, size.workers),
             first,
             clock: Stopwatch::start(),
             address: format!("127.0.0.1:{port}"),
@@ -123,30 +107,25 @@ impl<'a> Foreground<'a> {
             meeting: None,
             control: None,
             seen: Seen::default(),
-            step: None,
-            stopping: None,
-            told_stop: false,
-            unheard: None,
-            over: None,
+            ended: None,
             failed: None,
-            exits: Vec::new(),
-            untold: Vec::new(),
+            last_exits: Vec::new(),
         })
     }
 
     /// Of the last coordinator.
     pub fn generation(&self) -> u64 {
-        self.supervisor.generation()
+        self.controller.generation()
     }
 
     /// Workers wanted.
     pub fn workers(&self) -> u32 {
-        self.supervisor.workers()
+        self.controller.workers()
     }
 
     /// Processes that have ended since the last step, in that order.
-    pub fn exits(&self) -> &[Exit] {
-        &self.exits
+    pub fn exits(&self) -> Vec<Exit> {
+        [self.controller.exits(), &self.last_exits].concat()
     }
 
     /// Starts every process, and others for those that are lost, until the run is over. Nothing is
@@ -156,12 +135,12 @@ impl<'a> Foreground<'a> {
         (self.meeting, self.link, self.control) = (None, None, None);
         if trained.is_ok() {
             // Those who had not joined have not heard that the run is over.
-            let unready = self.supervisor.unready();
+            let unready = self.controller.unready();
             unready.iter().for_each(|(agent, pid)| self.yard.kill(*agent, *pid));
             let own = |exit: &Exit| unready.contains(&(exit.agent, exit.pid));
             let clock = self.clock;
             let exits = self.yard.end(FAREWELL, &|| clock.elapsed());
-            self.exits.extend(exits.into_iter().filter(|exit| !own(exit)));
+            self.last_exits.extend(exits.into_iter().filter(|exit| !own(exit)));
         } else {
             // Those that are left wait for the others, and would for ever.
             self.yard.kill_all();
@@ -177,7 +156,7 @@ impl<'a> Foreground<'a> {
 
     fn work(&mut self, audience: &mut impl Audience) -> Result<()> {
         loop {
-            self.tell(Input::Look);
+            self.on(Happening::Look);
             for note in self.yard.look(self.clock.elapsed()) {
                 audience.note(&note);
             }
@@ -188,145 +167,112 @@ impl<'a> Foreground<'a> {
                 Some(link) => link.next(LOOK_EVERY),
                 None => self.meet(),
             };
-            let is_last = self.hear(news, audience)?;
-            self.reap();
-            self.ask_to_stop();
+            self.hear(news, audience)?;
+            for exit in self.yard.exits() {
+                self.on(Happening::Exited(exit));
+            }
+            if stopping::asked() {
+                self.on(Happening::Stop { reason: stopping::REASON });
+            }
             if let Some(failure) = self.failed.take() {
                 return Err(failure);
             }
-            let waited = self.over.map(|since| self.clock.elapsed().saturating_sub(since));
-            let is_left = self.link.is_none() || waited.is_some_and(|waited| waited > LEAVE);
-            if is_last || self.over.is_some() && is_left {
-                return Ok(());
+            if let Some(ended) = self.ended.take() {
+                return ended.map_err(|failed| self.failure(failed));
             }
         }
     }
 
-    /// Takes in what the coordinator said; true where it was the last.
-    fn hear(&mut self, news: News, audience: &mut impl Audience) -> Result<bool> {
-        if !matches!(news, News::Nothing | News::Gone(_)) {
-            self.tell(Input::Heard);
-        }
+    /// Takes in what the coordinator said.
+    fn hear(&mut self, news: News, audience: &mut impl Audience) -> Result<()> {
         match news {
             News::Event(event) => {
-                self.follow(&event);
+                self.on(Happening::Event(&event));
                 audience.event(&event)?;
             }
             News::Pulse(pulse) => {
-                self.reached(pulse.step);
-                self.tell(Input::Absent(absent(&pulse)));
+                self.on(Happening::Pulse(&pulse));
                 audience.pulse(&pulse);
             }
-            News::Pool(workers) => {
-                self.yard.set_workers(workers);
-                self.tell(Input::Pool { workers });
-            }
-            News::Kill { agent, pid, why } => self.tell(Input::Kill { agent, pid, why }),
+            News::Pool(workers) => self.on(Happening::Pool { workers }),
+            News::Kill { agent, pid, why } => self.on(Happening::Kill { agent, pid, why }),
             News::Nothing => {}
-            News::Finish => return Ok(true),
+            News::Finish => self.on(Happening::Finish),
             News::Gone(_) => {
                 self.unlink();
-                self.tell(Input::LinkGone);
+                self.on(Happening::LinkGone);
             }
         }
-        Ok(false)
+        Ok(())
     }
 
-    /// What an event means for the processes.
-    fn follow(&mut self, event: &Event) {
-        match &event.what {
-            What::Joined { agent, pid, .. } => {
-                if let Some(agent) = Agent::named(agent) {
-                    self.tell(Input::Ready { agent, pid: *pid });
-                }
-            }
-            What::Started(started) => self.step = Some(started.step),
-            What::Recovered { step, .. } => self.step = Some(*step),
-            What::Steps(figures) => self.reached(figures.step),
-            What::Committed { end_step, .. } => self.reached(*end_step),
-            What::Stopping { reason } => {
-                self.stopping = Some(reason.clone());
-                // What one said that is gone, another has not been told.
-                self.told_stop |= event.generation == self.generation();
-            }
-            What::Ended { .. } => {
-                self.over.get_or_insert(self.clock.elapsed());
-                self.tell(Input::Over);
-            }
-            _ => {}
-        }
-    }
-
-    /// The run has come so far.
-    fn reached(&mut self, step: u64) {
-        if self.step.is_some_and(|before| before < step) {
-            // Whoever was lost before it is got over.
-            self.exits.clear();
-            self.tell(Input::Progress);
-        }
-        self.step = Some(step);
-    }
-
-    /// Tells the supervisor, and does what it decides.
-    fn tell(&mut self, input: Input) {
-        let mut inputs = vec![input];
-        while let Some(input) = inputs.pop() {
-            for action in self.supervisor.step(self.clock.elapsed(), input) {
-                inputs.extend(self.act(action));
+    /// Tells the controller, and does what it says.
+    fn on(&mut self, happening: Happening<'_>) {
+        let mut effects = VecDeque::from(self.controller.on(self.clock.elapsed(), happening));
+        while let Some(effect) = effects.pop_front() {
+            if let Some(happening) = self.act(effect) {
+                effects.extend(self.controller.on(self.clock.elapsed(), happening));
             }
         }
     }
 
-    fn act(&mut self, action: Action) -> Option<Input> {
-        let agent = match action {
-            Action::Start { agent } => agent,
-            Action::Coordinate { generation, after } => {
+    /// What became of it, where it was a process to start.
+    fn act(&mut self, effect: Effect) -> Option<Happening<'static>> {
+        match effect {
+            Effect::Start { agent } => return Some(self.start(agent)),
+            Effect::Coordinate { generation, after } => {
                 return Some(self.coordinate(generation, after));
             }
-            Action::Kill { agent, pid, .. } => {
-                self.yard.kill(agent, pid);
-                return None;
+            Effect::Kill { agent, pid, .. } => self.yard.kill(agent, pid),
+            Effect::MakeRoom { workers } => self.yard.set_workers(workers),
+            Effect::Tell(message) => {
+                if let Some(link) = &self.link {
+                    link.tell(&message);
+                }
             }
-            Action::Fail(loss) => {
-                self.failed = Some(self.failure(loss));
-                return None;
+            Effect::End(ended) => {
+                self.ended.get_or_insert(ended);
             }
-        };
+        }
+        None
+    }
+
+    fn start(&mut self, agent: Agent) -> Happening<'static> {
         let spot = self.yard.place(self.clock.elapsed(), agent);
         if spot == Spot::Nowhere {
-            return Some(Input::NoRoom { agent });
+            return Happening::NoRoom { agent };
         }
         let mut launch = self.first.clone();
-        launch.generation = self.supervisor.generation();
-        launch.size.workers = self.supervisor.workers();
+        launch.generation = self.controller.generation();
+        launch.size.workers = self.controller.workers();
         launch.coordinator = Some(self.address.clone());
         launch.course = None;
         launch.station.process = self.yard.next_process(&spot);
         pooling::station(&mut launch, &spot, &self.yard);
         if let Err(why) = self.vouch(agent, &mut launch) {
-            return Some(Input::NotStarted { agent, why });
+            return Happening::NotStarted { agent, why };
         }
-        Some(match self.yard.start(&spot, agent, &self.run.id(), &launch) {
-            Ok(started) => Input::Started { agent, pid: started.pid },
-            Err(e) => Input::NotStarted { agent, why: e.to_string() },
-        })
+        match self.yard.start(&spot, agent, &self.run.id(), &launch) {
+            Ok(started) => Happening::Started { agent, pid: started.pid },
+            Err(e) => Happening::NotStarted { agent, why: e.to_string() },
+        }
     }
 
     /// Starts a coordinator and begins to reach it.
-    fn coordinate(&mut self, generation: u64, after: Option<String>) -> Input {
+    fn coordinate(&mut self, generation: u64, after: Option<String>) -> Happening<'static> {
         self.unlink();
-        (self.meeting, self.step) = (None, None);
+        self.meeting = None;
         let mut launch = launch::again(&self.first, generation, after);
-        launch.size.workers = self.supervisor.workers();
+        launch.size.workers = self.controller.workers();
         let agent = Agent::Coordinator;
         if let Err(why) = self.vouch(agent, &mut launch) {
-            return Input::NotStarted { agent, why };
+            return Happening::NotStarted { agent, why };
         }
         match self.yard.start(&Spot::Here, agent, &self.run.id(), &launch) {
-            Err(e) => Input::NotStarted { agent, why: e.to_string() },
+            Err(e) => Happening::NotStarted { agent, why: e.to_string() },
             Ok(Started { pid, stdout }) => {
                 self.meeting = self.meeting(generation, stdout);
-                Input::Started { agent, pid }
+                Happening::Started { agent, pid }
             }
         }
     }
@@ -367,7 +313,7 @@ impl<'a> Foreground<'a> {
             Met::There(address, console) => self.met(address, console),
             // If it lives it may have dropped the link only. If it says nothing it will be killed.
             Met::Nobody => {
-                let lives = self.supervisor.pid(Agent::Coordinator).is_some();
+                let lives = self.controller.coordinates();
                 self.meeting = lives.then(|| self.meeting(self.generation(), None)).flatten();
             }
         }
@@ -384,12 +330,9 @@ impl<'a> Foreground<'a> {
                 }
             }
         }
-        for exit in self.untold.drain(..) {
-            console.ended(exit.agent, exit.pid, &exit.how());
-        }
         self.address = address;
-        (self.link, self.meeting, self.told_stop) = (Some(console), None, false);
-        self.tell(Input::Linked);
+        (self.link, self.meeting) = (Some(console), None);
+        self.on(Happening::Linked);
     }
 
     /// Lets go of the link, if there is one.
@@ -399,55 +342,19 @@ impl<'a> Foreground<'a> {
         }
     }
 
-    /// Takes in who has ended.
-    fn reap(&mut self) {
-        for exit in self.yard.exits() {
-            if !exit.is_well() && exit.agent != Agent::Coordinator {
-                match &self.link {
-                    Some(link) => link.ended(exit.agent, exit.pid, &exit.how()),
-                    None if self.untold.len() < EXITS_MAX => self.untold.push(exit),
-                    None => {}
-                }
+    /// Why the run cannot go on, and where to read more.
+    fn failure(&self, failed: Failed) -> Failure {
+        let loss = match failed {
+            Failed::Lost(loss) => loss,
+            Failed::StopUnheard(time) => {
+                let message = format!(
+                    "no coordinator could be told to stop for {} s; nothing was saved since the \
+                     last checkpoint",
+                    time.as_secs()
+                );
+                return Failure::failed(message).hint("`planaria resume` goes on from it");
             }
-            // It ends well only when it has written down how the run ended.
-            if exit.agent == Agent::Coordinator && exit.is_well() {
-                self.over.get_or_insert(self.clock.elapsed());
-                self.tell(Input::Over);
-            }
-            if self.exits.len() >= EXITS_MAX {
-                self.exits.remove(0);
-            }
-            self.exits.push(exit);
-            self.tell(Input::Ended { agent: exit.agent, pid: exit.pid, ending: exit.ending });
-        }
-    }
-
-    /// Tells a coordinator that a stop was asked for, each that takes the place of another anew.
-    fn ask_to_stop(&mut self) {
-        if stopping::asked() && self.stopping.is_none() {
-            self.stopping = Some(stopping::REASON.to_owned());
-        }
-        if let (Some(link), Some(reason), false) = (&self.link, &self.stopping, self.told_stop) {
-            link.stop(reason);
-            self.told_stop = true;
-        }
-        if self.link.is_some() || self.stopping.is_none() {
-            self.unheard = None;
-            return;
-        }
-        let since = *self.unheard.get_or_insert(self.clock.elapsed());
-        if self.clock.elapsed().saturating_sub(since) > STOP_WITHIN {
-            let message = format!(
-                "no coordinator could be told to stop for {} s; nothing was saved since the last \
-                 checkpoint",
-                STOP_WITHIN.as_secs()
-            );
-            self.failed = Some(Failure::failed(message).hint("`planaria resume` goes on from it"));
-        }
-    }
-
-    /// A loss that ends the run, and where to read more.
-    fn failure(&self, loss: Loss) -> Failure {
+        };
         let log = self.run.file(LOGS).join(format!("{}.log", loss.agent));
         let path = log.display();
         Failure::failed(&loss.message).hint(match last_line(&log) {
@@ -455,15 +362,6 @@ impl<'a> Foreground<'a> {
             None => format!("its log is `{path}`"),
         })
     }
-}
-
-/// Those whom the coordinator waits for to join.
-fn absent(pulse: &Pulse) -> Vec<Agent> {
-    let is_absent = |state: &str| state == "starting";
-    let workers = pulse.workers.iter().filter(|w| is_absent(&w.state));
-    let servers = pulse.servers.iter().filter(|s| is_absent(&s.state));
-    let servers = servers.map(|s| Agent::Server(s.server));
-    workers.map(|w| Agent::Worker(w.worker)).chain(servers).collect()
 }
 
 /// The last line of a log, without its time.

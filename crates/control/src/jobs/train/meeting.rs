@@ -3,8 +3,9 @@
 //! Owns a thread that tries, so that the one who supervises goes on looking after the others. Never
 //! tries for longer than [`PATIENCE`].
 
-use crate::live::console::{Console, Seen, Watching};
+use crate::live::console::{Console, Watching};
 use planaria_protocol::Passport;
+use planaria_protocol::event::Seen;
 use planaria_runs::clock::Stopwatch;
 use std::io::{BufRead, BufReader, Result};
 use std::process::ChildStdout;

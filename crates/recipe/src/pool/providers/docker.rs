@@ -5,7 +5,7 @@
 use super::Place;
 use crate::diagnostic::quoted;
 use crate::pool::{MACHINES_DEFAULT_MAX, is_default};
-use crate::rules::text;
+use crate::text;
 use crate::words::counted;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

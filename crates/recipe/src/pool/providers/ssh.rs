@@ -6,7 +6,7 @@ use super::{Named, Place};
 use crate::diagnostic::Finding;
 use crate::node::{Kind, Node};
 use crate::pool::{ALL, MACHINES_MAX, NAME_BYTES_MAX, WORKER, is_default, is_in, is_name};
-use crate::rules::text;
+use crate::text;
 use crate::words::listed;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
