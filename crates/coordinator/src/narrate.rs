@@ -28,6 +28,11 @@ pub fn line(what: &What, reason: &str) -> Option<String> {
             format!("step {step} is committed, {stalled_seconds:.3} s late, after this: {after}")
         }
         What::Scaled { workers } => format!("workers wanted from now on: {workers}"),
+        What::Resized { machines } => format!("machines wanted from now on: {machines}"),
+        What::Machine { machine, state, reason } => {
+            let reason = reason.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+            format!("{machine} is {}{reason}", state.text())
+        }
         What::Released { agent } => format!("{agent} is no longer needed"),
         What::Paused { workers, min } => {
             format!("paused, have {workers}, need {min}: waiting for the pool")

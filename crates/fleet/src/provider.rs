@@ -67,6 +67,28 @@ pub struct Ran {
     pub stderr: Vec<u8>,
 }
 
+/// What came of asking for a machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Made {
+    /// It is there, and can be opened.
+    There,
+    /// It will be there later.
+    Pending {
+        /// What it waits for, as its provider says: `the queue is full`.
+        why: String,
+    },
+}
+
+/// A machine is about to go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    /// The machine's name.
+    pub machine: String,
+    /// How long it will still be there, about.
+    pub within: Duration,
+    pub why: String,
+}
+
 /// Something that a provider still holds for a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Leak {
@@ -100,8 +122,36 @@ pub trait Provider: Send + Sync {
     /// another machine. Numbers beyond the capacity are spares, where there are such; else nothing.
     fn plan(&self, run: &Tag, number: u32) -> Option<Machine>;
 
-    /// Makes a machine. Making one that exists does nothing.
-    fn create(&self, run: &Tag, machine: &Machine) -> Result<(), Fault>;
+    /// Makes a machine, or asks for one that is queued for. Making one that exists does nothing; one
+    /// that is pending is asked for again every few seconds, until it is there.
+    fn create(&self, run: &Tag, machine: &Machine) -> Result<Made, Fault>;
+
+    /// Makes several machines; `told` hears what came of each, once, as soon as it is known. For
+    /// services that take one request for many: by itself each is made on a thread of its own.
+    fn create_many(
+        &self,
+        run: &Tag,
+        machines: &[Machine],
+        told: &(dyn Fn(&Machine, Result<Made, Fault>) + Sync),
+    ) {
+        std::thread::scope(|scope| {
+            for machine in machines {
+                scope.spawn(move || told(machine, self.create(run, machine)));
+            }
+        });
+    }
+
+    /// Whether it is worth asking for notices.
+    fn gives_notice(&self) -> bool {
+        false
+    }
+
+    /// Machines of the run that are known to be about to go: preempted, reclaimed, shut down. Asked
+    /// every second; to tell the same twice is to tell it once.
+    fn notices(&self, run: &Tag) -> Result<Vec<Notice>, Fault> {
+        let _ = run;
+        Ok(Vec::new())
+    }
 
     /// Starts the host on a machine, with the program delivered first where it has not got it, and
     /// gives the channel to it. The first bytes on the channel are the host's.

@@ -4,7 +4,7 @@
 
 use crate::Error;
 use crate::local::{Exit, Local, Started};
-use crate::pool::{Pool, Spot};
+use crate::pool::{Change, Pool, Spot};
 use crate::provider::Fault;
 use planaria_protocol::launch::Launch;
 use planaria_protocol::message::Agent;
@@ -42,6 +42,18 @@ impl Yard {
         if let Some(pool) = &mut self.pool {
             pool.set_workers(workers);
         }
+    }
+
+    /// So many machines are wanted from now on.
+    pub fn resize(&mut self, now: Duration, machines: usize) {
+        if let Some(pool) = &mut self.pool {
+            pool.resize(now, machines);
+        }
+    }
+
+    /// What became of machines since the last time.
+    pub fn take_changes(&mut self) -> Vec<Change> {
+        self.pool.as_mut().map_or_else(Vec::new, Pool::take_changes)
     }
 
     /// Where a process goes; it takes the place.

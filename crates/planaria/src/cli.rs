@@ -103,13 +103,14 @@ Examples:
 
 It stops as by Ctrl-C: after the step under way, saved. Exit code 2 says that it is not running.")]
     Stop(Stop),
-    /// Ask a live run to go on with more or fewer workers.
+    /// Ask a live run to go on with more or fewer workers or machines.
     #[command(after_help = "\
 Examples:
   planaria scale digits-20250131-120000 workers=4
+  planaria scale digits-20250131-120000 machines=+2
   planaria scale digits-20250131-120000 workers=1 --json
 
-Workers join and leave while the training goes on; the weights come out the same. A number below
+Workers join and leave while the training goes on, and machines of a pool come and go with them; the weights come out the same. A number below
 the recipe's `pool.workers.min` is the new least size. Exit code 2 says that it is not running, or is one process.")]
     Scale(Scale),
     /// Print what the processes of a run have logged.
@@ -388,8 +389,9 @@ pub struct Stop {
 pub struct Scale {
     /// The run's folder, or its name under `runs/`.
     pub run: String,
-    /// How many workers to go on with, from 1 to 1024.
-    #[arg(value_name = "workers=N")]
+    /// How many workers to go on with, from 1 to 1024; or how many machines (`machines=4`), or by
+    /// how many more or fewer (`machines=+2`, `machines=-1`).
+    #[arg(value_name = "workers=N|machines=N")]
     pub change: String,
     /// Print what came of it as one JSON document.
     #[arg(long)]

@@ -107,6 +107,16 @@ pub enum What {
         /// Workers wanted.
         workers: u32,
     },
+    /// So many machines are wanted from now on.
+    Resized { machines: u32 },
+    /// What became of a machine of the pool.
+    Machine {
+        machine: String,
+        state: MachineState,
+        /// What it is, what it waits for, or why.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
     /// A worker is no longer needed and ends.
     Released { agent: String },
     /// Too few workers are left.
@@ -225,6 +235,40 @@ pub enum What {
         #[serde(default)]
         state: Option<Box<State>>,
     },
+}
+
+/// Where a machine of a pool is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MachineState {
+    /// It is made, opened and set up.
+    Raising,
+    /// Its provider will have it later.
+    Pending,
+    /// Processes can be on it.
+    Ready,
+    /// It is about to go.
+    Leaving,
+    Lost,
+    /// It did not become ready.
+    Failed,
+    /// It was no longer wanted, and is given back.
+    Released,
+}
+
+impl MachineState {
+    /// In words, as in `node1 is …`.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Raising => "being raised",
+            Self::Pending => "pending",
+            Self::Ready => "ready",
+            Self::Leaving => "about to go",
+            Self::Lost => "lost",
+            Self::Failed => "not ready",
+            Self::Released => "released",
+        }
+    }
 }
 
 /// What does not change in a session.
@@ -425,6 +469,8 @@ mod tests {
                 shard_seconds: 0.1,
             },
             What::Scaled { workers: 3 },
+            What::Resized { machines: 3 },
+            What::Machine { machine: text(), state: MachineState::Pending, reason: Some(text()) },
             What::Released { agent: agent() },
             What::Paused { workers: 1, min: 2 },
             What::Unpaused { workers: 2 },

@@ -8,10 +8,11 @@ use crate::run_dir::lock::Holder;
 use crate::run_dir::run_id;
 use crate::story::Story;
 use crate::traces::report::positive;
-use planaria_protocol::event::{Event, Figures, What};
+use planaria_protocol::event::{Event, Figures, MachineState, What};
 use planaria_protocol::journal;
 use planaria_protocol::message::HeldOut;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Where a run stands.
@@ -48,6 +49,15 @@ impl Standing {
     pub fn is_done(self) -> bool {
         matches!(self, Self::Completed | Self::StoppedEarly)
     }
+}
+
+/// A machine of a run's pool.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PoolMachine {
+    pub state: MachineState,
+    /// What it is, what it waits for, or why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// A run so far.
@@ -106,6 +116,12 @@ pub struct History {
     /// Who was lost, who joined, and what that cost.
     #[serde(flatten)]
     pub machines: Machines,
+    /// Machines that were asked for while it ran.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub machines_wanted: Option<u32>,
+    /// The machines of its pool, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub pool: BTreeMap<String, PoolMachine>,
     /// Why the newest checkpoint could not be written, where that is so.
     pub not_saved: Option<String>,
     /// Of a script's run: all that others do not have.
@@ -174,6 +190,8 @@ impl History {
             stopping: false,
             paused: None,
             machines: Machines::of(events),
+            machines_wanted: None,
+            pool: BTreeMap::new(),
             not_saved: None,
             script: None,
         };
@@ -195,6 +213,7 @@ impl History {
                 self.state = if live { Standing::Running } else { Standing::Killed };
                 (self.reason, self.stopping) = (None, false);
                 (self.paused, self.not_saved) = (None, None);
+                (self.machines_wanted, self.pool) = (None, BTreeMap::new());
             }
             What::Recovered { step, .. } => {
                 self.step = *step;
@@ -203,6 +222,11 @@ impl History {
             What::Paused { workers, min } => self.paused = Some((*workers, *min)),
             What::Unpaused { .. } => self.paused = None,
             What::Scaled { workers } => self.workers = *workers,
+            What::Resized { machines } => self.machines_wanted = Some(*machines),
+            What::Machine { machine, state, reason } => {
+                let (state, reason) = (*state, reason.clone());
+                self.pool.insert(machine.clone(), PoolMachine { state, reason });
+            }
             What::NotSaved { reason, .. } => self.not_saved = Some(reason.clone()),
             What::Steps(figures) => self.figures(figures),
             What::Epoch { figures, validation_loss, validation_accuracy, .. } => {

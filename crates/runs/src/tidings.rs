@@ -67,6 +67,9 @@ impl Tidings {
             What::Scaled { workers } => {
                 Some(Note(format!("going on with {}", counted(u64::from(*workers), "worker"))))
             }
+            What::Resized { machines } => {
+                Some(Note(format!("going on with {}", counted(u64::from(*machines), "machine"))))
+            }
             What::Released { agent } => {
                 self.lost.remove(agent);
                 Some(Plain(format!("{agent} is no longer needed")))

@@ -341,7 +341,11 @@ impl Desk {
                 Some(Input::Left(Left { agent, pid, how, ended: true }))
             }
             FromConsole::Scale { workers } => Some(Input::Scale(workers)),
-            FromConsole::Chaos { .. } | FromConsole::Kill { .. } => None,
+            // There are no machines here, and nobody asks for faults.
+            FromConsole::Resize { .. }
+            | FromConsole::Report { .. }
+            | FromConsole::Chaos { .. }
+            | FromConsole::Kill { .. } => None,
         }
     }
 

@@ -13,10 +13,16 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("planaria-store", &[]),
     ("planaria-data", &["planaria-recipe", "planaria-numerics", "planaria-store"]),
     ("planaria-protocol", &["planaria-recipe", "planaria-numerics", "planaria-store"]),
-    ("planaria-fleet", &["planaria-recipe", "planaria-protocol"]),
+    ("planaria-fleet", &["planaria-recipe", "planaria-store", "planaria-protocol"]),
     (
         "planaria-coordinator",
-        &["planaria-recipe", "planaria-numerics", "planaria-learn", "planaria-protocol"],
+        &[
+            "planaria-recipe",
+            "planaria-numerics",
+            "planaria-learn",
+            "planaria-store",
+            "planaria-protocol",
+        ],
     ),
     (
         "planaria-worker",
@@ -51,6 +57,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "planaria-recipe",
             "planaria-numerics",
             "planaria-learn",
+            "planaria-store",
             "planaria-data",
             "planaria-protocol",
             "planaria-fleet",

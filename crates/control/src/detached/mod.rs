@@ -16,13 +16,12 @@ use crate::stopping;
 use crate::talk::{Progress, Talk};
 use mirror::{Heard, METRICS};
 use planaria_fleet::host::calling::Calling;
-use planaria_fleet::host::remote::Remote;
 use planaria_fleet::host::words::ToHost;
 use planaria_fleet::local::OWN;
-use planaria_fleet::pool::Means;
 use planaria_fleet::pool::resources::{self, Resources};
+use planaria_fleet::pool::{Pool, Standing};
 use planaria_fleet::program::Program;
-use planaria_fleet::provider::{Fault, LOOPBACK, Machine, Provider, Ran, Remedy, Tag};
+use planaria_fleet::provider::{Fault, LOOPBACK, Machine, Provider, Ran, Tag};
 use planaria_protocol::Secret;
 use planaria_protocol::event::What;
 use planaria_protocol::journal;
@@ -30,7 +29,7 @@ use planaria_protocol::launch::Trust;
 use planaria_protocol::tls::Authority;
 use planaria_recipe::Source;
 use planaria_runs::clock::Stopwatch;
-use planaria_runs::failure::{Context, Exit, Failure, Result};
+use planaria_runs::failure::{Context, Exit, Failure, Result, plain};
 use planaria_runs::history::History;
 use planaria_runs::run_dir::lock::Holder;
 use planaria_runs::run_dir::{self, LOGS};
@@ -38,8 +37,7 @@ use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Name of the file in a run's folder here.
@@ -48,8 +46,8 @@ pub const FILE: &str = "detached.json";
 pub const ENDED: &str = "ended.json";
 /// How long a question to the controller's machine may take.
 const ASK_WITHIN: Duration = Duration::from_secs(60);
-/// How often hosts are told that somebody is there, while machines are raised.
-const ALIVE_EVERY: Duration = Duration::from_secs(1);
+/// How often it is looked what became of machines that are raised.
+const RAISE_EVERY: Duration = Duration::from_millis(20);
 /// How often it is looked whether the run has begun.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How long a controller may take to begin at all.
@@ -176,139 +174,75 @@ pub fn take_over(folder: &Path) -> Result<()> {
     ))
 }
 
-/// A machine with a host that answers.
-struct Raised {
-    machine: Machine,
-    remote: Arc<Remote>,
-}
-
 /// Raises the machines of a run, leaves it to them, and waits until it has begun. Where that fails
 /// everything is given back. The run's folder.
 pub fn begin(job: Job, threads: Option<u16>) -> Result<PathBuf> {
     let program = job.program.clone();
     let program = program.ok_or_else(|| Failure::failed("no program was found to start"))?;
-    let (means, resources, authority) = Pooling::detached(&job, &program)?.into_parts();
-    let resources = Mutex::new(resources);
     let logs = job.run.file(LOGS);
     fs::create_dir_all(&logs).context(|| format!("cannot create `{}`", logs.display()))?;
-    let mut progress = Progress::new(job.talk);
-    let raised = raise_all(&job, &means, &resources, &mut progress);
-    let left = raised.and_then(|raised| hand_over(&job, &means, &authority, raised, threads));
+    let (pool, authority) = Pooling::detached(&job, &program)?.pool();
+    let provider = pool.provider();
+    let machines = raise_all(&job, pool)?;
+    let left = hand_over(&job, &*provider, &authority, &machines, threads);
     let folder = job.run.path().to_path_buf();
     let (talk, run) = (job.talk, job.run);
+    let tag = Tag::new(&run.id()).ok_or_else(|| Failure::failed("a run without a name"))?;
     let begun = left.and_then(|()| {
         drop(run);
         wait_for_begin(&folder)
     });
     if let Err(failure) = begun {
-        give_back(&means.provider, &means.run, &folder, &mut Progress::new(talk));
+        give_back(&provider, &tag, &folder, &mut Progress::new(talk));
         return Err(failure);
     }
     Ok(folder)
 }
 
 /// Raises all machines at a time. Some may fail, as long as the others have room for enough workers.
-fn raise_all(
-    job: &Job,
-    means: &Means,
-    resources: &Mutex<Resources>,
-    progress: &mut Progress,
-) -> Result<Vec<Raised>> {
-    let pool = &job.plan.recipe.pool;
-    let plan = |number: usize| means.provider.plan(&means.run, number as u32);
-    let machines: Vec<Machine> = (0..pool.machine_count()).map_while(plan).collect();
-    let over = AtomicBool::new(false);
-    let there: Mutex<Vec<Arc<Remote>>> = Mutex::default();
-    let results: Vec<Result<Raised, Fault>> = std::thread::scope(|scope| {
-        let alive = scope.spawn(|| keep_alive(&there, &over));
-        let raise = |machine: &Machine| {
-            let machine = machine.clone();
-            let there = &there;
-            scope.spawn(move || raise(means, resources, machine, there))
-        };
-        let threads: Vec<_> = machines.iter().map(raise).collect();
-        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| thread.join().ok();
-        let results = threads.into_iter().filter_map(join).collect();
-        over.store(true, Ordering::SeqCst);
-        let _ = alive.join();
-        results
-    });
-    if stopping::asked() {
-        let message = "stopped before the run began";
-        return Err(Failure { exit: Exit::Unsaved, ..Failure::failed(message) });
-    }
-    let (mut raised, mut faults) = (Vec::new(), Vec::new());
-    for result in results {
-        match result {
-            Ok(one) => raised.push(one),
-            Err(fault) => faults.push(fault),
+/// Where that is not so everything is given back with the pool.
+fn raise_all(job: &Job, mut pool: Pool) -> Result<Vec<Standing>> {
+    let (recipe, since) = (&job.plan.recipe.pool, Stopwatch::start());
+    let mut progress = Progress::new(job.talk);
+    loop {
+        pool.look(since.elapsed());
+        pool.take_notes().iter().for_each(|note| progress.note(&plain(note)));
+        if let Some(fault) = pool.take_failure() {
+            return Err(failure(fault));
         }
+        if stopping::asked() {
+            let message = "stopped before the run began";
+            return Err(Failure { exit: Exit::Unsaved, ..Failure::failed(message) });
+        }
+        if pool.coming() == 0 {
+            break;
+        }
+        std::thread::park_timeout(RAISE_EVERY);
     }
-    let room = raised.len() * pool.slot_count();
-    let worst = faults.iter().find(|fault| fault.remedy == Remedy::Fix).or(faults.first());
-    if let Some(fault) = worst
-        && (raised.is_empty() || fault.remedy == Remedy::Fix || room < pool.workers.min())
+    let room = pool.standing().len() * recipe.slot_count();
+    if let Some(fault) = pool.first_fault()
+        && room < recipe.workers.min()
     {
         return Err(failure(fault.clone()));
     }
-    for fault in faults {
-        progress.note(&format!("{fault}; the run does without it"));
-    }
-    Ok(raised)
-}
-
-/// Hosts end by themselves when nobody says anything.
-fn keep_alive(there: &Mutex<Vec<Arc<Remote>>>, over: &AtomicBool) {
-    let mut looks = 0_u32;
-    while !over.load(Ordering::SeqCst) {
-        if looks.is_multiple_of(20) {
-            for remote in there.lock().expect("no thread panics with them").iter() {
-                remote.say(ToHost::Alive);
-                if stopping::asked() {
-                    remote.close();
-                }
-            }
-        }
-        looks += 1;
-        std::thread::park_timeout(ALIVE_EVERY / 20);
-    }
-}
-
-fn raise(
-    means: &Means,
-    resources: &Mutex<Resources>,
-    machine: Machine,
-    there: &Mutex<Vec<Arc<Remote>>>,
-) -> Result<Raised, Fault> {
-    let Means { provider, run, program, .. } = means;
-    let written = resources.lock().expect("no thread panics with them").will(&machine);
-    written.map_err(|e| {
-        let what = format!("cannot write `{}`: {e}", resources::FILE);
-        Fault::fix(&machine.name, what, "nothing is created that is not written down")
-    })?;
-    provider.create(run, &machine)?;
-    let channel = provider.open(run, &machine, program)?;
-    let remote = Arc::new(Remote::meet(&machine.name, channel, &program.build, |_| {})?);
-    there.lock().expect("no thread panics with them").push(remote.clone());
-    (means.prepare)(&machine, &remote, &|_| {})?;
-    Ok(Raised { machine, remote })
+    Ok(pool.let_go())
 }
 
 /// Makes the first machine's host the run's controller, and has the others call it.
 fn hand_over(
     job: &Job,
-    means: &Means,
+    provider: &dyn Provider,
     authority: &Authority,
-    raised: Vec<Raised>,
+    raised: &[Standing],
     threads: Option<u16>,
 ) -> Result<()> {
     let secret = Secret::random().map_err(Failure::failed)?.to_hex();
     let certificate = |name: &str| authority.issue(name).map_err(Failure::failed);
-    let [head, others @ ..] = &raised[..] else {
+    let [head, others @ ..] = raised else {
         return Err(Failure::user("the pool has no machines"));
     };
     let mut addresses = head.remote.hello.addresses.clone();
-    if means.provider.is_here(&head.machine) || addresses.is_empty() {
+    if provider.is_here(&head.machine) || addresses.is_empty() {
         addresses = vec![LOOPBACK.to_owned()];
     }
     let calling = |machine: &Machine, addresses: Vec<String>| {
@@ -328,7 +262,7 @@ fn hand_over(
     let home = Path::new(&head.remote.hello.folder).parent().unwrap_or(Path::new("/"));
     let detached = Detached {
         head: head.machine.clone(),
-        folder: home.join(means.run.as_str()).display().to_string(),
+        folder: home.join(job.run.id()).display().to_string(),
         build: program::build().to_owned(),
         is_live: true,
         is_fetched: false,

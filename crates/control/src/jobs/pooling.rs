@@ -7,7 +7,7 @@ use crate::jobs::steps;
 use crate::jobs::train::Job;
 use crate::machine::interfaces;
 use planaria_fleet::host::remote::Remote;
-use planaria_fleet::pool::raise::Prepare;
+use planaria_fleet::pool::raise::{Prepare, Reach};
 use planaria_fleet::pool::resources::Resources;
 use planaria_fleet::pool::roster::Roster;
 use planaria_fleet::pool::{Means, Pool, Spot};
@@ -22,7 +22,7 @@ use planaria_recipe::Recipe;
 use planaria_recipe::setup::Step;
 use planaria_runs::clock::{self, SystemClock};
 use planaria_runs::failure::{Context, Failure, Result};
-use planaria_runs::run_dir::LOGS;
+use planaria_runs::run_dir::{LOGS, run_id};
 use std::fs::OpenOptions;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -40,66 +40,112 @@ pub struct Pooling {
     means: Means,
     resources: Resources,
     roster: Roster,
+    folder: PathBuf,
+}
+
+/// What is asked of a pool.
+pub struct Need<'a> {
+    /// The run's folder, whose name is the run's.
+    pub folder: &'a Path,
+    /// What goes to machines.
+    pub program: &'a Path,
+    /// Where machines come from, and how many processes there are.
+    pub pool: &'a planaria_recipe::pool::Pool,
+    /// What is done on machines first.
+    pub steps: &'a [Step],
+    /// Variables with secrets, which nothing inherits.
+    pub hidden: Vec<String>,
+    /// Machines to begin with.
+    pub machine_count: usize,
+    /// Workers to begin with.
+    pub worker_count: usize,
+    /// Machines that are there already, of a detached run.
+    pub machines: Option<Arc<dyn Provider>>,
+    /// Whether machines outlive the command.
+    pub is_detached: bool,
+    /// Whom machines must reach.
+    pub reach: Reach,
+    /// Done on each machine after the steps.
+    pub last: Option<Prepare>,
+}
+
+impl<'a> Need<'a> {
+    /// Of a run that trains.
+    fn of(job: &'a Job, program: &'a Path) -> Self {
+        let recipe = &job.plan.recipe;
+        // Machines of a detached run are set up already, from where it was started.
+        let is_elsewhere = job.machines.is_some();
+        Self {
+            folder: job.run.path(),
+            program,
+            pool: &recipe.pool,
+            steps: if is_elsewhere { &[] } else { &recipe.setup[..] },
+            hidden: secrets(recipe),
+            machine_count: recipe.pool.machine_count(),
+            worker_count: recipe.pool.workers.max(),
+            machines: job.machines.as_ref().map(|machines| machines.0.clone()),
+            is_detached: false,
+            reach: Reach::Nobody,
+            last: None,
+        }
+    }
 }
 
 impl Pooling {
     /// Of a run's recipe; nothing where it is for this machine alone. Nothing is created, and all
     /// that can be wrong before is found out.
     pub fn of(job: &Job, program: &Path) -> Result<Option<Self>> {
-        let pool = &job.plan.recipe.pool;
-        if !pool.has_machines() {
-            return Ok(None);
+        match job.plan.recipe.pool.has_machines() {
+            true => Self::new(Need::of(job, program)).map(Some),
+            false => Ok(None),
         }
-        let program = read(program)?;
-        let provider = match &job.machines {
-            Some(machines) => machines.0.clone(),
-            None => provider(&job.plan.recipe, &program, false)?,
-        };
-        Self::with(job, program, provider).map(Some)
     }
 
     /// The same for machines that outlive the command.
     pub fn detached(job: &Job, program: &Path) -> Result<Self> {
-        let program = read(program)?;
-        let provider = provider(&job.plan.recipe, &program, true)?;
-        Self::with(job, program, provider)
+        Self::new(Need { is_detached: true, ..Need::of(job, program) })
     }
 
-    fn with(job: &Job, program: Program, provider: Arc<dyn Provider>) -> Result<Self> {
-        let recipe = &job.plan.recipe;
-        let pool = &recipe.pool;
-        let id = job.run.id();
+    /// Nothing is created, and all that can be wrong before is found out.
+    pub fn new(need: Need<'_>) -> Result<Self> {
+        let Need { folder, pool, hidden, is_detached, reach, last, .. } = need;
+        let id = run_id(folder);
         let run = Tag::new(&id).ok_or_else(|| {
             Failure::user(format!("`{id}` cannot name machines"))
                 .hint("letters, digits, `-`, `_` and `.` can be in the `name` of such a recipe")
         })?;
-        // Machines of a detached run are set up already, from where it was started.
-        let is_elsewhere = job.machines.is_some();
-        let steps = if is_elsewhere { &[] } else { &recipe.setup[..] };
-        let setup = Setup::prepare(steps).map_err(failure)?;
+        let program = read(need.program)?;
+        let is_elsewhere = need.machines.is_some();
+        let provider = match need.machines {
+            Some(machines) => machines,
+            None => {
+                let purpose = Purpose { program: Some(program.clone()), is_detached, hidden };
+                providers::of(pool, &purpose).map_err(failure)?
+            }
+        };
+        let setup = Setup::prepare(need.steps).map_err(failure)?;
         provider.check().map_err(failure)?;
-        let folder = job.run.path();
         let resources = Resources::open(folder);
         let resources = resources.context(|| format!("cannot write in `{}`", folder.display()))?;
-        let roster = Roster::new(
-            pool.machine_count(),
-            pool.workers.max() as u32,
-            pool.slots.map(|s| s as u32),
-        );
+        let slots = pool.slots.map(|slots| slots as u32);
+        let roster = Roster::new(need.machine_count, need.worker_count as u32, slots);
         let address = pool.address.clone().filter(|_| !is_elsewhere);
         let addresses = address.map_or_else(interfaces, |address| vec![address]);
-        let prepare = prepare(setup, provider.clone(), run.clone(), folder.to_path_buf());
+        let steps = prepare(setup, provider.clone(), run.clone(), folder.to_path_buf());
+        let prepare: Prepare = match last {
+            None => steps,
+            Some(last) => Box::new(move |machine, remote, tell| {
+                steps(machine, remote, tell)?;
+                last(machine, remote, tell)
+            }),
+        };
         let unix_seconds = clock::unix_seconds;
-        let (port, first) = (None, Mutex::default());
-        let means = Means { provider, run, program, addresses, port, first, prepare, unix_seconds };
+        let first = Mutex::default();
+        let means =
+            Means { provider, run, program, addresses, reach, first, prepare, unix_seconds };
         let authority = Authority::new(&id).map_err(Failure::failed)?;
-        Ok(Self { authority, means, resources, roster })
-    }
-
-    /// What machines are raised with, where they are written down, and who vouches for them: for
-    /// whoever raises them without a pool.
-    pub fn into_parts(self) -> (Means, Resources, Authority) {
-        (self.means, self.resources, self.authority)
+        let folder = folder.to_path_buf();
+        Ok(Self { authority, means, resources, roster, folder })
     }
 
     /// A certificate under this name.
@@ -107,11 +153,16 @@ impl Pooling {
         self.authority.issue(name).map_err(Failure::failed)
     }
 
-    /// The pool, with nothing raised yet, for a coordinator that listens on this port; and who
-    /// vouches for its processes.
-    pub fn pool(self, port: u16, logs: PathBuf) -> (Pool, Authority) {
-        let means = Means { port: Some(port), ..self.means };
-        (Pool::new(means, self.resources, self.roster, logs), self.authority)
+    /// The pool, with nothing raised yet, whose machines must reach a coordinator on this port.
+    pub fn reaching(mut self, port: u16) -> Self {
+        self.means.reach = Reach::Coordinator(port);
+        self
+    }
+
+    /// The pool, with nothing raised yet; and who vouches for its processes.
+    pub fn pool(self) -> (Pool, Authority) {
+        let logs = self.folder.join(LOGS);
+        (Pool::new(self.means, self.resources, self.roster, logs), self.authority)
     }
 }
 
@@ -134,7 +185,7 @@ pub fn read(program: &Path) -> Result<Program> {
 }
 
 /// Does the set-up of one machine after another, or of many at the same time.
-pub fn prepare(setup: Setup, provider: Arc<dyn Provider>, run: Tag, folder: PathBuf) -> Prepare {
+fn prepare(setup: Setup, provider: Arc<dyn Provider>, run: Tag, folder: PathBuf) -> Prepare {
     Box::new(move |machine: &Machine, remote: &Remote, tell: &(dyn Fn(String) + Sync)| {
         if setup.is_empty() {
             return Ok(());

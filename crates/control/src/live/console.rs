@@ -1,6 +1,6 @@
 //! The link from a command to a run's coordinator: events and pulses come in, wishes go out.
 
-use planaria_protocol::event::{Event, Pulse, Seen};
+use planaria_protocol::event::{Event, Pulse, Seen, What};
 use planaria_protocol::message::{Agent, Errand, FromConsole, Join, ToConsole};
 use planaria_protocol::{Error, Passport, Receiver, Sender, connect};
 use planaria_runs::failure::{Context, Failure, Result};
@@ -21,6 +21,8 @@ pub enum News {
     Pulse(Box<Pulse>),
     /// So many workers are wanted.
     Pool(u32),
+    /// So many machines are wanted.
+    Resize(u32),
     /// A process does not answer and is to be ended.
     Kill {
         agent: Agent,
@@ -123,6 +125,17 @@ impl Console {
         let _ = self.sender.send(&FromConsole::Scale { workers });
     }
 
+    /// Asks for so many machines.
+    pub fn resize(&self, machines: u32) {
+        self.tell(&FromConsole::Resize { machines });
+    }
+
+    /// Tells what happened to machines, to be written down.
+    pub fn report(&self, what: &What) {
+        let event = serde_json::to_string(what).expect("an event has string keys only");
+        self.tell(&FromConsole::Report { event });
+    }
+
     /// Says this; if the coordinator is gone, the next piece of news says so.
     pub fn tell(&self, message: &FromConsole) {
         let _ = self.sender.send(message);
@@ -178,6 +191,7 @@ fn next(receiver: &mut Receiver) -> Result<Option<Told>, Error> {
             Err(e) => News::Gone(format!("it told a pulse that cannot be read: {e}")),
         },
         ToConsole::Pool { workers } => News::Pool(workers),
+        ToConsole::Resize { machines } => News::Resize(machines),
         ToConsole::Kill { agent, pid, why } => News::Kill { agent, pid, why },
         ToConsole::Finish => News::Finish,
     };

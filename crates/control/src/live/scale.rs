@@ -47,7 +47,7 @@ pub fn ask(
                 console.scale(workers);
                 is_asked = true;
             }
-            News::Pulse(_) | News::Pool(_) | News::Kill { .. } => {}
+            News::Pulse(_) | News::Pool(_) | News::Resize(_) | News::Kill { .. } => {}
             News::Nothing | News::Finish | News::Gone(_) => return Ok(None),
         }
     }

@@ -49,7 +49,7 @@ fn ask(console: &Console) -> bool {
                     _ => {}
                 }
             }
-            News::Pulse(_) | News::Pool(_) | News::Kill { .. } => {}
+            News::Pulse(_) | News::Pool(_) | News::Resize(_) | News::Kill { .. } => {}
             News::Finish => return true,
             News::Nothing | News::Gone(_) => return false,
         }

@@ -33,6 +33,10 @@ impl<M: Method> Run<M> {
                 Ok(())
             }
             Input::Scale(workers) => self.scale(now, workers),
+            Input::Report(what) => {
+                self.record(*what, "the controller tells it");
+                Ok(())
+            }
             Input::Tick => self.tick(now),
             Input::Stop(reason) => {
                 self.stop(now, reason);

@@ -126,6 +126,8 @@ pub enum Input {
     Stop(String),
     /// So many workers are wanted from now on.
     Scale(u32),
+    /// What the controller tells of machines.
+    Report(Box<What>),
     /// Time has passed. Comes at least every tenth of a second, unless nobody could run.
     Tick,
 }

@@ -166,6 +166,10 @@ impl Desk {
                 }
                 None
             }
+            Mail::Resize(machines) => {
+                self.tell_supervisor(&ToConsole::Resize { machines });
+                None
+            }
             Mail::Linked(number, Join { agent: Agent::Console, .. }, sender) => {
                 let watcher = Watcher { sender, watches: false, supervises: false };
                 self.consoles.insert(number, watcher);

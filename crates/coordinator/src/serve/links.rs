@@ -28,6 +28,8 @@ pub(super) enum Mail {
     Weather(Agent, Weather),
     /// A console wants a process to be killed.
     Kill(Agent),
+    /// A console wants so many machines.
+    Resize(u32),
     /// This link has ended, and how.
     Gone(u64, Agent, u32, String),
 }
@@ -113,6 +115,12 @@ fn read_console(post: &SyncSender<Mail>, console: u64, link: &mut Receiver) -> R
                 said(Input::Left(Left { agent, pid, how, ended: true }))
             }
             FromConsole::Scale { workers } => said(Input::Scale(workers)),
+            FromConsole::Resize { machines } => Mail::Resize(machines),
+            FromConsole::Report { event } => match serde_json::from_str(&event) {
+                Ok(what) => said(Input::Report(what)),
+                // One of another build; what cannot be read is nothing that is known here.
+                Err(_) => continue,
+            },
             FromConsole::Chaos { agent, weather } => Mail::Weather(agent, weather),
             FromConsole::Kill { agent } => Mail::Kill(agent),
         };

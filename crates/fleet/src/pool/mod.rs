@@ -7,9 +7,12 @@
 //! # Layout
 //! - [`roster`]: decisions; pure
 //! - [`resources`]: what is held, on disk before it is held
-//! - [`raise`]: from a name to a machine that is ready, on a thread of its own
+//! - [`raise`]: from a name to a machine that is ready; `raising`: many of them, on threads
+//! - `giving_back`: the end
 
+mod giving_back;
 pub mod raise;
+mod raising;
 pub mod resources;
 pub mod roster;
 
@@ -17,21 +20,22 @@ use crate::ending::Ending;
 use crate::host::remote::{Remote, Told};
 use crate::host::words::ToHost;
 use crate::local::Exit;
-use crate::provider::{Fault, Machine};
+use crate::provider::{Fault, Machine, Notice, Provider};
+use planaria_protocol::event::MachineState;
 use planaria_protocol::message::Agent;
-use raise::{News, Raised, Raising, Route};
+use raise::{Progress, Raised, Route};
 use resources::Resources;
 use roster::{Action, Input, Roster, Where};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-pub use raise::Means;
+pub use raise::{Means, Reach};
 
 /// A host that has said nothing for so long is lost.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
@@ -42,8 +46,8 @@ const LOOK_MAX: Duration = Duration::from_millis(500);
 const ALIVE_EVERY: Duration = Duration::from_secs(1);
 /// How long hosts may take to end what they started.
 const FAREWELL: Duration = Duration::from_secs(5);
-/// How long giving everything back may take.
-const GIVE_BACK: Duration = Duration::from_secs(40);
+/// How often a provider is asked for notices.
+const NOTICES_EVERY: Duration = Duration::from_secs(1);
 /// How often it is looked whether all is over.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Numbers of processes on machines begin above any that a kernel gives.
@@ -57,7 +61,10 @@ pub struct Pool {
     live: BTreeMap<u32, Live>,
     /// Hosts of machines that are being set up.
     opened: BTreeMap<u32, Arc<Remote>>,
-    raising: BTreeMap<u32, std::thread::JoinHandle<()>>,
+    /// By number, the flag that ends the attempt at that machine.
+    raising: BTreeMap<u32, Arc<AtomicBool>>,
+    /// Threads that raise machines or give them back.
+    at_work: Arc<AtomicUsize>,
     announce: Sender<News>,
     inbox: Receiver<News>,
     attempts: u64,
@@ -69,6 +76,9 @@ pub struct Pool {
     next_process: u32,
     exits: Vec<Exit>,
     notes: Vec<String>,
+    changes: Vec<Change>,
+    /// What was last told of each machine, by name.
+    states: BTreeMap<String, Change>,
     failed: Option<Fault>,
     over: Arc<AtomicBool>,
     logs: PathBuf,
@@ -76,6 +86,28 @@ pub struct Pool {
     looked: Option<Duration>,
     /// When hosts were last told that the controller lives.
     told: Duration,
+}
+
+/// What became of a machine, for the run's record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// Its name.
+    pub machine: String,
+    pub state: MachineState,
+    /// Why, where there is something to say.
+    pub why: Option<String>,
+}
+
+/// What comes from threads.
+enum News {
+    /// Of an attempt at a machine.
+    Progress { number: u32, attempt: u64, progress: Progress },
+    /// What came of an attempt.
+    Raised { number: u32, attempt: u64, raised: Box<Result<Raised, Fault>> },
+    /// A machine that was no longer wanted is given back.
+    Released(u32),
+    /// A machine is about to go.
+    Notice(Notice),
 }
 
 struct Live {
@@ -113,13 +145,14 @@ impl Pool {
     /// Nothing is raised yet.
     pub fn new(means: Means, resources: Resources, roster: Roster, logs: PathBuf) -> Self {
         let (announce, inbox) = channel();
-        Self {
+        let pool = Self {
             means: Arc::new(means),
             resources: Arc::new(Mutex::new(resources)),
             roster,
             live: BTreeMap::new(),
             opened: BTreeMap::new(),
             raising: BTreeMap::new(),
+            at_work: Arc::default(),
             announce,
             inbox,
             attempts: 0,
@@ -129,13 +162,17 @@ impl Pool {
             next_process: FIRST_PROCESS,
             exits: Vec::new(),
             notes: Vec::new(),
+            changes: Vec::new(),
+            states: BTreeMap::new(),
             failed: None,
             over: Arc::default(),
             logs,
             open_logs: BTreeMap::new(),
             looked: None,
             told: Duration::ZERO,
-        }
+        };
+        pool.listen_for_notices();
+        pool
     }
 
     /// Takes in what has happened, and does what follows from it.
@@ -150,6 +187,12 @@ impl Pool {
     /// So many workers are wanted from now on.
     pub fn set_workers(&mut self, workers: u32) {
         self.roster.set_workers(workers);
+    }
+
+    /// So many machines are wanted from now on: others are raised where the provider has them, or
+    /// some given back.
+    pub fn resize(&mut self, now: Duration, machines: usize) {
+        self.step(now, Input::Resize { machines });
     }
 
     /// Where a process goes; it takes the place.
@@ -194,6 +237,11 @@ impl Pool {
                 Err("its machine takes no orders".into())
             }
         }
+    }
+
+    /// Where its machines come from.
+    pub fn provider(&self) -> Arc<dyn Provider> {
+        self.means.provider.clone()
     }
 
     /// Machines that are ready, by their numbers.
@@ -250,6 +298,23 @@ impl Pool {
         std::mem::take(&mut self.notes)
     }
 
+    /// What became of machines, since the last time.
+    pub fn take_changes(&mut self) -> Vec<Change> {
+        std::mem::take(&mut self.changes)
+    }
+
+    /// The first fault there was.
+    pub fn first_fault(&self) -> Option<&Fault> {
+        self.roster.first_fault()
+    }
+
+    /// Lets go of the machines that are ready, for whoever takes them over: nothing is given back.
+    pub fn let_go(mut self) -> Vec<Standing> {
+        self.stop_raising();
+        self.settle();
+        self.standing()
+    }
+
     /// Why no machine can be had.
     pub fn take_failure(&mut self) -> Option<Fault> {
         self.failed.take()
@@ -260,112 +325,73 @@ impl Pool {
         self.processes.len()
     }
 
-    /// Gives every machine back, and says what could not be.
-    pub fn end(&mut self) -> Vec<Fault> {
-        self.over.store(true, Ordering::SeqCst);
-        self.roster.end();
-        for live in self.live.values() {
-            live.remote.say(ToHost::End);
-        }
-        // Whoever waits for a step of the set-up is let go.
-        std::mem::take(&mut self.opened).into_values().for_each(|remote| remote.close());
-        let looks = FAREWELL.as_millis() / LOOK_EVERY.as_millis();
-        for _ in 0..looks {
-            self.take_in();
-            if self.live.values().all(|live| live.remote.has_said_bye()) {
-                break;
-            }
-            std::thread::park_timeout(LOOK_EVERY);
-        }
-        for live in std::mem::take(&mut self.live).into_values() {
-            let leaves = self.means.provider.leaves_with_host(&live.machine);
-            if leaves && live.remote.has_said_bye() {
-                let mut resources = self.resources.lock().expect("no thread panics with them");
-                // It is asked for once more otherwise, which is no error.
-                let _ = resources.gone(&live.machine.name);
-            }
-            live.remote.close();
-        }
-        self.settle();
-        self.give_back()
-    }
-
-    /// Waits for machines that are being raised: each gives back what it has when it sees that all
-    /// is over.
-    fn settle(&mut self) {
-        let looks = GIVE_BACK.as_millis() / LOOK_EVERY.as_millis();
-        for _ in 0..looks {
-            self.raising.retain(|_, thread| !thread.is_finished());
-            if self.raising.is_empty() {
-                return;
-            }
-            self.take_in();
-            std::thread::park_timeout(LOOK_EVERY);
-        }
-    }
-
-    /// Closes what was raised just before all was over.
-    fn take_in(&mut self) {
-        while let Ok(news) = self.inbox.try_recv() {
-            match news {
-                News::Ready { raised, .. } => raised.remote.close(),
-                News::Opened { remote, .. } => remote.close(),
-                News::Told { told: Told::Log(agent, bytes), .. } => self.log(agent, &bytes),
-                _ => {}
-            }
-        }
-    }
-
-    fn give_back(&mut self) -> Vec<Fault> {
-        let held = self.resources.lock().expect("no thread panics with them").held();
-        let (done, results) = channel();
-        let mut waiting: BTreeMap<String, Machine> = BTreeMap::new();
-        for machine in held {
-            waiting.insert(machine.name.clone(), machine.clone());
-            let (means, done) = (self.means.clone(), done.clone());
-            let destroy = move || {
-                let result = means.provider.destroy(&means.run, &machine);
-                let _ = done.send((machine, result));
-            };
-            let _ = std::thread::Builder::new().name("give-back".into()).spawn(destroy);
-        }
-        drop(done);
-        let mut faults = Vec::new();
-        while let Ok((machine, result)) = results.recv_timeout(GIVE_BACK) {
-            waiting.remove(&machine.name);
-            let mut resources = self.resources.lock().expect("no thread panics with them");
-            match result {
-                Ok(()) => drop(resources.gone(&machine.name)),
-                Err(fault) => faults.push(fault),
-            }
-        }
-        let late = |machine: &Machine| Fault::retry(&machine.name, "it could not be given back");
-        faults.extend(waiting.values().map(late));
-        faults
-    }
-
     fn hear(&mut self, now: Duration, news: News) {
         match news {
-            News::Note(note) => self.notes.push(note),
-            News::Opened { number, is_direct, remote } => {
+            News::Progress { number, attempt, progress } => {
+                self.progress(now, number, attempt, progress);
+            }
+            News::Raised { number, attempt, raised } => {
+                self.raising.remove(&number);
+                self.opened.remove(&number);
+                match *raised {
+                    Ok(raised) => self.ready(now, number, attempt, raised),
+                    Err(fault) => {
+                        self.change(&fault.machine, MachineState::Failed, Some(fault.what.clone()));
+                        self.step(now, Input::Failed { number, fault });
+                    }
+                }
+            }
+            News::Released(number) => self.step(now, Input::Released { number }),
+            News::Notice(notice) => self.leaving(now, notice),
+        }
+    }
+
+    fn progress(&mut self, now: Duration, number: u32, attempt: u64, progress: Progress) {
+        match progress {
+            Progress::Note(note) => self.notes.push(note),
+            Progress::Pending(why) => {
+                let Some(name) = self.roster.name(number) else { return };
+                let change = self.change(&name, MachineState::Pending, Some(why.clone()));
+                if change {
+                    self.notes.push(format!("{name}: pending: {why}"));
+                }
+            }
+            Progress::Opened { is_direct, remote } => {
                 self.opened.insert(number, remote);
                 self.step(now, Input::Opened { number, is_direct });
             }
-            News::Ready { number, raised } => self.ready(now, number, *raised),
-            News::Failed { number, fault } => {
-                self.raising.remove(&number);
-                self.opened.remove(&number);
-                self.step(now, Input::Failed { number, fault });
-            }
-            News::Told { number, attempt, told } => self.told(now, number, attempt, told),
+            Progress::Told(told) => self.told(now, number, attempt, told),
         }
     }
 
-    fn ready(&mut self, now: Duration, number: u32, raised: Raised) {
-        self.raising.remove(&number);
-        self.opened.remove(&number);
-        let Raised { machine, attempt, remote, route } = raised;
+    /// Notes what became of a machine; says whether that is new.
+    fn change(&mut self, machine: &str, state: MachineState, why: Option<String>) -> bool {
+        let change = Change { machine: machine.to_owned(), state, why };
+        let is_new = self.states.get(machine) != Some(&change);
+        if is_new {
+            self.states.insert(machine.to_owned(), change.clone());
+            self.changes.push(change);
+        }
+        is_new
+    }
+
+    fn leaving(&mut self, now: Duration, notice: Notice) {
+        let Notice { machine, within, why } = notice;
+        let mut live = self.live.iter().filter(|(_, live)| live.machine.name == machine);
+        let Some(number) = live.next().map(|(number, _)| *number) else { return };
+        if self.states.get(&machine).is_some_and(|change| change.state == MachineState::Leaving) {
+            return;
+        }
+        let words = format!("about to go in {} s: {why}", within.as_secs());
+        self.notes.push(format!("{machine}: {words}; another is asked for"));
+        self.change(&machine, MachineState::Leaving, Some(words));
+        self.step(now, Input::Leaving { number });
+    }
+
+    fn ready(&mut self, now: Duration, number: u32, attempt: u64, raised: Raised) {
+        let Raised { machine, remote, route } = raised;
         self.notes.push(format!("{}: ready, {}", machine.name, route.what));
+        self.change(&machine.name, MachineState::Ready, Some(route.what.clone()));
         let (heard, silent) = (remote.heard(), Duration::ZERO);
         let live = Live { machine, attempt, remote, route, heard, silent };
         self.live.insert(number, live);
@@ -425,57 +451,63 @@ impl Pool {
     fn lose(&mut self, now: Duration, number: u32, why: &str) {
         let Some(live) = self.live.remove(&number) else { return };
         live.remote.close();
-        let mut first = self.means.first.lock().expect("no thread panics with it");
-        // Whoever comes next must not try to reach one that is gone.
-        first.take_if(|place| place.starts_with(&format!("{}:", live.route.advertise)));
-        drop(first);
+        self.forget_place(&live.route);
         let why = why.lines().last().unwrap_or_default();
         self.notes.push(format!("{}: lost: {why}", live.machine.name));
-        let lost: Vec<u32> = self
-            .processes
-            .iter()
-            .filter(|(_, (machine, _))| *machine == number)
-            .map(|(process, _)| *process)
-            .collect();
-        lost.into_iter().for_each(|process| self.ended(process, Ending::MachineLost));
+        self.change(&live.machine.name, MachineState::Lost, Some(why.to_owned()));
+        self.end_processes(number);
         self.step(now, Input::Lost { number });
+    }
+
+    /// Machines that come later must not try to reach one that is gone.
+    fn forget_place(&self, route: &Route) {
+        let mut first = self.means.first.lock().expect("no thread panics with it");
+        first.take_if(|place| place.starts_with(&format!("{}:", route.advertise)));
+    }
+
+    /// All processes of a machine count as ended with it.
+    fn end_processes(&mut self, number: u32) {
+        let there = self.processes.iter().filter(|(_, (machine, _))| *machine == number);
+        let there: Vec<u32> = there.map(|(process, _)| *process).collect();
+        there.into_iter().for_each(|process| self.ended(process, Ending::MachineLost));
     }
 
     fn step(&mut self, now: Duration, input: Input) {
         let means = self.means.clone();
         let plan = move |number: u32| means.provider.plan(&means.run, number);
+        let mut due = Vec::new();
         for action in self.roster.step(now, input, &plan) {
             match action {
-                Action::Raise { number, machine } => self.raise(number, machine),
+                Action::Raise { number, machine } => due.push(self.attempt(number, machine)),
+                Action::Release { number } => self.release(number),
                 Action::Note(note) => self.notes.push(note),
                 Action::Fail(fault) => self.failed = Some(fault),
             }
         }
+        if !due.is_empty() {
+            self.raise(due);
+        }
     }
 
-    fn raise(&mut self, number: u32, machine: Machine) {
-        self.attempts += 1;
-        let raising = Raising {
-            number,
-            attempt: self.attempts,
-            machine,
-            means: self.means.clone(),
-            resources: self.resources.clone(),
-            announce: self.announce.clone(),
-            over: self.over.clone(),
-            was_left: false,
-            probe: None,
-        };
-        let name = raising.machine.name.clone();
-        let thread = std::thread::Builder::new().name("raise".into()).spawn(|| raising.run());
-        match thread {
-            Ok(thread) => drop(self.raising.insert(number, thread)),
-            Err(e) => {
-                let fault = Fault::retry(name, format!("cannot start a thread: {e}"));
-                // The next look tells the roster.
-                let _ = self.announce.send(News::Failed { number, fault });
-            }
+    /// Asks the provider for notices as long as the pool lives.
+    fn listen_for_notices(&self) {
+        if !self.means.provider.gives_notice() {
+            return;
         }
+        let means = self.means.clone();
+        let (over, announce) = (self.over.clone(), self.announce.clone());
+        let work = move || {
+            while !over.load(Ordering::SeqCst) {
+                // A provider that cannot be asked will tell when machines are asked for.
+                for notice in means.provider.notices(&means.run).unwrap_or_default() {
+                    if announce.send(News::Notice(notice)).is_err() {
+                        return;
+                    }
+                }
+                std::thread::park_timeout(NOTICES_EVERY);
+            }
+        };
+        let _ = std::thread::Builder::new().name("notices".into()).spawn(work);
     }
 
     /// Adds to an agent's log here what it logged there.

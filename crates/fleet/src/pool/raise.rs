@@ -1,20 +1,25 @@
-//! From a name to a machine that is ready: written down, created, opened, reached, set up.
+//! From a name to a machine that is ready: written down, created, opened, looked at, reached, set up.
 //!
-//! Owns one machine on a thread of its own, and gives it back where it does not become ready. Never
-//! decides whether it is tried again.
+//! Owns one attempt at a machine, and gives it back where it does not become ready: the one way to
+//! raise a machine, for runs, scripts, detached runs and `doctor` alike. Never decides whether it is
+//! tried again.
 
 use crate::host::remote::{Remote, Told};
 use crate::pool::resources::Resources;
 use crate::program::Program;
-use crate::provider::{Fault, LOOPBACK, Machine, Provider, Tag};
+use crate::provider::{Fault, LOOPBACK, Machine, Made, Provider, Tag};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// A clock that is off by more than so many seconds is told of.
 const SKEW_SECONDS_MAX: f64 = 60.0;
 /// Free space below which a machine will not do: the program, logs and what servers keep.
 pub const DISK_BYTES_MIN: u64 = 64 << 20;
+/// Time between two looks at a machine that is pending.
+const PENDING_EVERY: Duration = Duration::from_secs(2);
+/// How soon it is seen meanwhile that nobody needs the machine any more.
+const OVER_EVERY: Duration = Duration::from_millis(50);
 
 /// What every machine of a pool is raised with.
 pub struct Means {
@@ -25,8 +30,8 @@ pub struct Means {
     pub program: Program,
     /// Addresses of the controller's machine, without port, the preferred first.
     pub addresses: Vec<String>,
-    /// The coordinator's port; nothing where there is none, and nobody needs to reach it.
-    pub port: Option<u16>,
+    /// Whom a machine must reach.
+    pub reach: Reach,
     /// Where the first machine that was opened can be tried by the others.
     pub first: Mutex<Option<String>>,
     /// Does the set-up.
@@ -35,9 +40,25 @@ pub struct Means {
     pub unix_seconds: fn() -> f64,
 }
 
+/// Whom a machine must reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// The coordinator beside the controller, at this port; other machines where it can.
+    Coordinator(u16),
+    /// The other machines: processes of a script connect to each other.
+    EachOther,
+    /// Nobody.
+    Nobody,
+}
+
 /// Does the set-up of a machine; what takes long is told.
 pub type Prepare =
     Box<dyn Fn(&Machine, &Remote, &(dyn Fn(String) + Sync)) -> Result<(), Fault> + Send + Sync>;
+
+/// A set-up with nothing to do.
+pub fn no_setup() -> Prepare {
+    Box::new(|_, _, _| Ok(()))
+}
 
 /// How processes on a machine meet the others.
 #[derive(Debug, Clone, PartialEq)]
@@ -59,145 +80,129 @@ pub struct Route {
 /// A machine that is ready.
 pub struct Raised {
     pub machine: Machine,
-    /// Which attempt at it this was.
-    pub attempt: u64,
     pub remote: Arc<Remote>,
     /// How processes on it meet the others.
     pub route: Route,
 }
 
-/// What came of an attempt.
-pub enum News {
+/// What is told of an attempt while it goes on.
+pub enum Progress {
     /// To be told to people.
     Note(String),
-    /// The host answers.
+    /// The machine is asked for, and not there yet.
+    Pending(String),
+    /// The host answers, and is set up next.
     Opened {
-        number: u32,
-        /// Whether it reaches the controller by itself.
+        /// Whether it reaches the others by itself.
         is_direct: bool,
-        /// The host, which is set up next.
         remote: Arc<Remote>,
     },
-    /// The machine is ready.
-    Ready {
-        number: u32,
-        /// What there is.
-        raised: Box<Raised>,
-    },
-    /// The machine did not become ready, and was given back as far as possible.
-    Failed { number: u32, fault: Fault },
-    /// A host told something.
-    Told {
-        number: u32,
-        /// Of which attempt.
-        attempt: u64,
-        told: Told,
-    },
+    /// The host told something.
+    Told(Told),
 }
 
 /// An attempt at a machine.
-pub struct Raising {
-    pub number: u32,
-    pub attempt: u64,
+pub struct Attempt {
     /// What it is to be.
     pub machine: Machine,
     pub means: Arc<Means>,
-    /// Where it is written down.
-    pub resources: Arc<Mutex<Resources>>,
-    /// Who is told.
-    pub announce: Sender<News>,
+    /// Where it is written down; nothing for a trial, which is over before anyone could ask.
+    pub resources: Option<Arc<Mutex<Resources>>>,
+    pub tell: Arc<dyn Fn(Progress) + Send + Sync>,
     /// Whether nobody needs it any more.
     pub over: Arc<AtomicBool>,
     /// Whether something of before may be left on it that could not be given back.
     pub was_left: bool,
-    /// Where others may try whether they reach it, once that is known.
-    pub probe: Option<String>,
 }
 
-impl Raising {
-    /// To the end.
-    pub fn run(mut self) {
-        let number = self.number;
-        let news = match self.raise() {
-            Ok(raised) if !self.is_over() => News::Ready { number, raised: Box::new(raised) },
-            Ok(raised) => {
-                raised.remote.close();
-                self.give_back();
-                return;
-            }
-            Err(fault) => {
-                // Whoever comes next must not try to reach one that is given up.
-                let mut first = self.means.first.lock().expect("no thread panics with it");
-                first.take_if(|first| self.is_first(first));
-                drop(first);
-                match fault.is_untouched && !self.was_left {
-                    true => self.cross_out(),
-                    false => self.give_back(),
-                }
-                News::Failed { number, fault }
-            }
-        };
-        // Nobody listens where the pool is gone, which has given everything back.
-        let _ = self.announce.send(news);
+impl Attempt {
+    /// To the end. A machine that does not become ready is given back.
+    pub fn run(mut self) -> Result<Raised, Fault> {
+        let begun = self.begin();
+        let created =
+            begun.and_then(|()| self.means.provider.create(&self.means.run, &self.machine));
+        self.finish(created)
     }
 
-    /// Whether a place to be tried by others is this machine's.
-    fn is_first(&self, place: &str) -> bool {
-        self.probe.as_deref() == Some(place)
-    }
-
-    fn is_over(&self) -> bool {
-        self.over.load(Ordering::SeqCst)
-    }
-
-    fn raise(&mut self) -> Result<Raised, Fault> {
-        let means = self.means.clone();
-        let Means { provider, run, program, .. } = &*means;
-        let machine = &self.machine.clone();
-        if self.is_held() {
+    /// Writes the machine down, once nothing of before is left on it.
+    pub fn begin(&mut self) -> Result<(), Fault> {
+        let Means { provider, run, .. } = &*self.means;
+        let is_held = self.resources.as_ref().is_some_and(|resources| {
+            resources.lock().expect("no thread panics with them").holds(&self.machine.name)
+        });
+        if is_held {
             // What is left of an attempt or a session before must not meet this one. A machine that
             // cannot be reached says so below.
-            self.was_left = provider.destroy(run, machine).is_err();
+            self.was_left = provider.destroy(run, &self.machine).is_err();
         }
-        self.write_down()?;
-        self.unless_over()?;
-        provider.create(run, machine)?;
-        self.unless_over()?;
-        let channel = provider.open(run, machine, program)?;
-        let (announce, number, attempt) = (self.announce.clone(), self.number, self.attempt);
-        let tell = move |told| drop(announce.send(News::Told { number, attempt, told }));
-        let remote = Arc::new(Remote::meet(&machine.name, channel, &program.build, tell)?);
-        self.inspect(&remote)?;
-        let route = self.route(&remote)?;
-        self.probe = remote.hello.probe.map(|port| format!("{}:{port}", route.advertise));
-        let is_direct = route.via.is_none() && self.reaches_first(&remote)?;
-        let _ = self.announce.send(News::Opened { number, is_direct, remote: remote.clone() });
-        self.unless_over()?;
-        let announce = Mutex::new(self.announce.clone());
-        let tell = move |note: String| {
-            let announce = announce.lock().expect("no thread panics with it");
-            let _ = announce.send(News::Note(note));
-        };
-        (self.means.prepare)(machine, &remote, &tell)?;
-        Ok(Raised { machine: machine.clone(), attempt, remote, route })
-    }
-
-    fn is_held(&self) -> bool {
-        let resources = self.resources.lock().expect("no thread panics with them");
-        resources.holds(&self.machine.name)
-    }
-
-    fn write_down(&self) -> Result<(), Fault> {
-        let mut resources = self.resources.lock().expect("no thread panics with them");
+        let Some(resources) = &self.resources else { return Ok(()) };
+        let mut resources = resources.lock().expect("no thread panics with them");
         resources.will(&self.machine).map_err(|e| {
             let what = format!("cannot write `{}`: {e}", super::resources::FILE);
             let hint = "nothing is created that is not written down; is the disk full?";
             Fault::fix(&self.machine.name, what, hint)
+        })?;
+        drop(resources);
+        self.unless_over()
+    }
+
+    /// From what came of creating it to a machine that is ready.
+    pub fn finish(self, created: Result<Made, Fault>) -> Result<Raised, Fault> {
+        let mut probe = None;
+        let raised = created.and_then(|made| self.wait(made)).and_then(|()| self.open(&mut probe));
+        let raised = raised.and_then(|raised| match self.unless_over() {
+            Ok(()) => Ok(raised),
+            Err(fault) => {
+                raised.remote.close();
+                Err(fault)
+            }
+        });
+        raised.inspect_err(|fault| {
+            // Later machines must not try to reach one that is given up.
+            let mut first = self.means.first.lock().expect("no thread panics with it");
+            first.take_if(|first| probe.as_deref() == Some(first.as_str()));
+            drop(first);
+            match fault.is_untouched && !self.was_left {
+                true => self.cross_out(),
+                false => self.give_back(),
+            }
         })
     }
 
+    /// Asks for the machine again until it is there.
+    fn wait(&self, mut made: Made) -> Result<(), Fault> {
+        let Means { provider, run, .. } = &*self.means;
+        while let Made::Pending { why } = made {
+            (self.tell)(Progress::Pending(why));
+            for _ in 0..PENDING_EVERY.as_millis() / OVER_EVERY.as_millis() {
+                self.unless_over()?;
+                std::thread::park_timeout(OVER_EVERY);
+            }
+            made = provider.create(run, &self.machine)?;
+        }
+        self.unless_over()
+    }
+
+    fn open(&self, probe: &mut Option<String>) -> Result<Raised, Fault> {
+        let Means { provider, run, program, .. } = &*self.means;
+        let machine = &self.machine;
+        let channel = provider.open(run, machine, program)?;
+        let tell = self.tell.clone();
+        let told = move |told| tell(Progress::Told(told));
+        let remote = Arc::new(Remote::meet(&machine.name, channel, &program.build, told)?);
+        self.inspect(&remote)?;
+        let route = self.route(&remote)?;
+        *probe = remote.hello.probe.map(|port| format!("{}:{port}", route.advertise));
+        let is_direct = route.via.is_none() && self.reaches_first(&remote, probe)?;
+        (self.tell)(Progress::Opened { is_direct, remote: remote.clone() });
+        self.unless_over()?;
+        let note = |note: String| (self.tell)(Progress::Note(note));
+        (self.means.prepare)(machine, &remote, &note)?;
+        Ok(Raised { machine: machine.clone(), remote, route })
+    }
+
     fn unless_over(&self) -> Result<(), Fault> {
-        match self.is_over() {
+        match self.over.load(Ordering::SeqCst) {
             true => Err(Fault::retry(&self.machine.name, "it is not needed any more")),
             false => Ok(()),
         }
@@ -212,43 +217,38 @@ impl Raising {
             return Err(Fault::replace(name, what, hint));
         }
         if let Some(note) = skewed(name, hello.unix_seconds - (self.means.unix_seconds)()) {
-            let _ = self.announce.send(News::Note(note));
+            (self.tell)(Progress::Note(note));
         }
         Ok(())
     }
 
     fn route(&self, remote: &Remote) -> Result<Route, Fault> {
-        let Means { provider, run, addresses, port, .. } = &*self.means;
+        let Means { provider, run, addresses, reach, .. } = &*self.means;
         let (name, hello) = (&self.machine.name, &remote.hello);
-        let is_near =
-            provider.is_here(&self.machine) || hello.controller.as_deref() == Some(LOOPBACK);
+        let is_here = provider.is_here(&self.machine);
+        let is_near = is_here || hello.controller.as_deref() == Some(LOOPBACK);
         let near = is_near.then(|| LOOPBACK.to_owned());
         let mut candidates: Vec<String> = near.into_iter().chain(addresses.clone()).collect();
         candidates.extend(hello.controller.clone().filter(|address| !candidates.contains(address)));
-        let found = match port {
-            None => Some(LOOPBACK.to_owned()),
-            Some(port) => {
+        let (controller, via) = match reach {
+            Reach::EachOther | Reach::Nobody => (LOOPBACK.to_owned(), None),
+            Reach::Coordinator(port) => {
                 let target = |address: &String| format!("{}:{port}", bracketed(address));
                 let found = remote.reach(candidates.iter().map(target).collect())?;
-                found.and_then(|found| found.rsplit_once(':').map(|(host, _)| host.to_owned()))
-            }
-        };
-        let (controller, via) = match found {
-            Some(controller) => (controller, None),
-            None => match provider.tunnel(run, &self.machine)? {
-                Some(via) => (LOOPBACK.to_owned(), Some(via)),
-                None => {
-                    let tried = candidates.join(", ");
-                    let port = port.unwrap_or_default();
-                    let what = format!("it cannot reach this machine (tried {tried}, port {port})");
-                    let hint = "set `pool.address` to an address of this machine that it reaches";
-                    return Err(Fault::fix(name, what, hint));
+                match found
+                    .and_then(|found| found.rsplit_once(':').map(|(host, _)| host.to_owned()))
+                {
+                    Some(controller) => (controller, None),
+                    None => match provider.tunnel(run, &self.machine)? {
+                        Some(via) => (LOOPBACK.to_owned(), Some(via)),
+                        None => return Err(unreachable(name, &candidates, *port)),
+                    },
                 }
-            },
+            }
         };
         let way = if via.is_some() { ", through a tunnel" } else { "" };
         let what = format!("{} cores, {} GiB{way}", hello.cores, hello.memory_bytes >> 30);
-        let own = hello.addresses.first().filter(|_| !provider.is_here(&self.machine));
+        let own = hello.addresses.first().filter(|_| !is_here);
         let own = own.map_or(LOOPBACK, String::as_str);
         let (machine, folder, cores) = (name.clone(), hello.folder.clone(), hello.cores);
         Ok(Route { machine, controller, via, advertise: bracketed(own), folder, cores, what })
@@ -256,17 +256,18 @@ impl Raising {
 
     /// Whether machines reach each other, and not only the controller: the first is tried by all
     /// others.
-    fn reaches_first(&self, remote: &Remote) -> Result<bool, Fault> {
-        let own = self.probe.clone();
+    fn reaches_first(&self, remote: &Remote, own: &Option<String>) -> Result<bool, Fault> {
+        if self.means.reach == Reach::Nobody {
+            return Ok(true);
+        }
         let mut first = self.means.first.lock().expect("no thread panics with it");
         let Some(target) = first.clone() else {
-            *first = own;
+            first.clone_from(own);
             return Ok(true);
         };
         drop(first);
-        let reached = remote.reach(vec![target])?.is_some();
-        if !reached && self.means.port.is_none() {
-            let target = first_of(&self.means);
+        let reached = remote.reach(vec![target.clone()])?.is_some();
+        if !reached && self.means.reach == Reach::EachOther {
             let what = format!("it cannot reach another machine of the pool ({target})");
             let hint = "processes of a script connect to each other: open the way between them";
             return Err(Fault::fix(&self.machine.name, what, hint));
@@ -274,7 +275,7 @@ impl Raising {
         if !reached {
             let name = &self.machine.name;
             let note = format!("{name}: it cannot reach the others, so servers stay here");
-            let _ = self.announce.send(News::Note(note));
+            (self.tell)(Progress::Note(note));
         }
         Ok(reached)
     }
@@ -287,19 +288,24 @@ impl Raising {
     }
 
     fn cross_out(&self) {
-        let mut resources = self.resources.lock().expect("no thread panics with them");
-        // Where it cannot be crossed out it is destroyed once more, which is no error.
-        let _ = resources.gone(&self.machine.name);
+        if let Some(resources) = &self.resources {
+            let mut resources = resources.lock().expect("no thread panics with them");
+            // Where it cannot be crossed out it is destroyed once more, which is no error.
+            let _ = resources.gone(&self.machine.name);
+        }
     }
 }
 
-/// Where the first machine is tried.
-fn first_of(means: &Means) -> String {
-    means.first.lock().expect("no thread panics with it").clone().unwrap_or_default()
+/// The fault of a machine that cannot reach the controller.
+fn unreachable(machine: &str, tried: &[String], port: u16) -> Fault {
+    let tried = tried.join(", ");
+    let what = format!("it cannot reach this machine (tried {tried}, port {port})");
+    let hint = "set `pool.address` to an address of this machine that it reaches";
+    Fault::fix(machine, what, hint)
 }
 
 /// What is said of a machine whose clock is so many seconds ahead.
-fn skewed(machine: &str, seconds: f64) -> Option<String> {
+pub fn skewed(machine: &str, seconds: f64) -> Option<String> {
     let way = if seconds > 0.0 { "ahead" } else { "behind" };
     (seconds.abs() > SKEW_SECONDS_MAX).then(|| {
         format!(

@@ -37,6 +37,12 @@ pub enum Input {
     Failed { number: u32, fault: Fault },
     /// A machine that was ready is lost.
     Lost { number: u32 },
+    /// A machine is about to go.
+    Leaving { number: u32 },
+    /// So many machines are wanted from now on.
+    Resize { machines: usize },
+    /// A machine that was to be released is given back.
+    Released { number: u32 },
 }
 
 /// What is to be done.
@@ -48,6 +54,8 @@ pub enum Action {
         /// What it is.
         machine: Machine,
     },
+    /// Give a machine back that is no longer wanted.
+    Release { number: u32 },
     /// To be told to people.
     Note(String),
     /// No machine can be had.
@@ -73,6 +81,8 @@ pub struct Roster {
     members: BTreeMap<u32, Member>,
     /// Numbers that were planned, in order; those that were given up are not planned again.
     next: u32,
+    /// Numbers of machines that were released, and can be had again.
+    released: BTreeSet<u32>,
     was_ready: bool,
     first_fault: Option<Fault>,
     servers_here: Option<bool>,
@@ -93,7 +103,23 @@ enum Stage {
     Due(Duration),
     Raising,
     Ready,
+    /// It still works, but not for long: nothing is started there, and another takes its place.
+    Leaving,
+    /// It is no longer wanted, and being given back.
+    Releasing,
     GivenUp,
+}
+
+impl Member {
+    fn new(machine: Machine, now: Duration) -> Self {
+        let (stage, agents) = (Stage::Due(now), BTreeSet::new());
+        Self { machine, stage, attempts: 0, is_direct: None, agents }
+    }
+
+    /// Whether it counts among those that are wanted.
+    fn counts(&self) -> bool {
+        !matches!(self.stage, Stage::GivenUp | Stage::Leaving | Stage::Releasing)
+    }
 }
 
 impl Roster {
@@ -105,6 +131,7 @@ impl Roster {
             slots,
             members: BTreeMap::new(),
             next: 0,
+            released: BTreeSet::new(),
             was_ready: false,
             first_fault: None,
             servers_here: None,
@@ -122,6 +149,16 @@ impl Roster {
         self.is_over = true;
     }
 
+    /// The first fault there was.
+    pub fn first_fault(&self) -> Option<&Fault> {
+        self.first_fault.as_ref()
+    }
+
+    /// A machine's name.
+    pub fn name(&self, number: u32) -> Option<String> {
+        self.members.get(&number).map(|member| member.machine.name.clone())
+    }
+
     /// Machines that are ready.
     pub fn ready(&self) -> usize {
         self.members.values().filter(|m| m.stage == Stage::Ready).count()
@@ -129,7 +166,7 @@ impl Roster {
 
     /// Machines that are not ready and have not been given up.
     pub fn coming(&self) -> usize {
-        let is_coming = |m: &&Member| !matches!(m.stage, Stage::Ready | Stage::GivenUp);
+        let is_coming = |m: &&Member| m.counts() && m.stage != Stage::Ready;
         self.members.values().filter(is_coming).count()
     }
 
@@ -150,10 +187,15 @@ impl Roster {
             }
             Input::Ready { number } => {
                 if let Some(member) = self.members.get_mut(&number) {
+                    if member.stage == Stage::Releasing {
+                        return vec![Action::Release { number }];
+                    }
                     (member.stage, member.attempts) = (Stage::Ready, 0);
                     self.was_ready = true;
                 }
             }
+            Input::Failed { number, .. } if self.is_releasing(number) => self.forget(number),
+            Input::Released { number } => self.forget(number),
             Input::Failed { number, fault } => {
                 // Another machine is better than waiting for one that may not come back.
                 let has_spare = plan(self.next).is_some();
@@ -162,9 +204,20 @@ impl Roster {
             Input::Lost { number } => {
                 if let Some(member) = self.members.get_mut(&number) {
                     member.agents.clear();
-                    member.stage = Stage::Due(now + PAUSE);
+                    member.stage = match member.stage {
+                        Stage::Releasing => return Vec::new(),
+                        Stage::Leaving => Stage::GivenUp,
+                        _ => Stage::Due(now + PAUSE),
+                    };
                 }
             }
+            Input::Leaving { number } => {
+                let ready = |m: &&mut Member| m.stage == Stage::Ready;
+                if let Some(member) = self.members.get_mut(&number).filter(ready) {
+                    member.stage = Stage::Leaving;
+                }
+            }
+            Input::Resize { machines } => self.resize(machines, &mut actions),
         }
         if !self.is_over {
             self.fill(now, plan, &mut actions);
@@ -211,20 +264,13 @@ impl Roster {
         plan: &dyn Fn(u32) -> Option<Machine>,
         actions: &mut Vec<Action>,
     ) {
-        let alive = |roster: &Self| {
-            roster.members.values().filter(|member| member.stage != Stage::GivenUp).count()
-        };
-        while alive(self) < self.wanted {
-            let Some(machine) = plan(self.next) else { break };
-            let member = Member {
-                machine,
-                stage: Stage::Due(now),
-                attempts: 0,
-                is_direct: None,
-                agents: BTreeSet::new(),
-            };
-            self.members.insert(self.next, member);
-            self.next += 1;
+        while self.alive() < self.wanted {
+            let number = self.released.first().copied().unwrap_or(self.next);
+            let Some(machine) = plan(number) else { break };
+            if !self.released.remove(&number) {
+                self.next += 1;
+            }
+            self.members.insert(number, Member::new(machine, now));
         }
         for (&number, member) in &mut self.members {
             if matches!(member.stage, Stage::Due(at) if at <= now) {
@@ -233,10 +279,48 @@ impl Roster {
                 actions.push(Action::Raise { number, machine: member.machine.clone() });
             }
         }
-        if alive(self) == 0 {
+        if self.alive() == 0 && !self.members.values().any(|m| m.stage == Stage::Leaving) {
             self.is_over = true;
             let none = || Fault::fix("the pool", "it has no machines", "add some to `pool`");
             actions.push(Action::Fail(self.first_fault.clone().unwrap_or_else(none)));
+        }
+    }
+
+    /// Machines that count among those that are wanted.
+    fn alive(&self) -> usize {
+        self.members.values().filter(|member| member.counts()).count()
+    }
+
+    /// Has as many from now on. Those go first that are not ready yet, then those with the fewest
+    /// processes, the last first.
+    fn resize(&mut self, machines: usize, actions: &mut Vec<Action>) {
+        self.wanted = machines.max(1);
+        while self.alive() > self.wanted {
+            let counting = self.members.iter().filter(|(_, member)| member.counts());
+            let rank = |(number, m): &(&u32, &Member)| {
+                (m.stage == Stage::Ready, m.agents.len(), std::cmp::Reverse(**number))
+            };
+            let Some(number) = counting.min_by_key(rank).map(|(number, _)| *number) else { break };
+            match self.members.get_mut(&number) {
+                Some(member) if matches!(member.stage, Stage::Due(_)) => self.forget(number),
+                Some(member) => {
+                    member.agents.clear();
+                    member.stage = Stage::Releasing;
+                    actions.push(Action::Release { number });
+                }
+                None => {}
+            }
+        }
+    }
+
+    fn is_releasing(&self, number: u32) -> bool {
+        self.members.get(&number).is_some_and(|member| member.stage == Stage::Releasing)
+    }
+
+    /// Forgets a machine that was released: it can be had again.
+    fn forget(&mut self, number: u32) {
+        if self.members.remove(&number).is_some() {
+            self.released.insert(number);
         }
     }
 
@@ -268,7 +352,7 @@ impl Roster {
         let is_server = |m: &Member| has(m, "server") && !has(m, "worker");
         let all_serve = self.members.values().all(is_server);
         let takes = |m: &Member| all_serve || !is_server(m);
-        let taking = self.members.values().filter(|m| m.stage != Stage::GivenUp && takes(m));
+        let taking = self.members.values().filter(|m| m.counts() && takes(m));
         let even = self.workers.div_ceil(taking.count().max(1) as u32);
         let slots = self.slots.unwrap_or(even).max(1) as usize;
         let ready = self.ready_members().filter(|(_, m)| takes(m));

@@ -9,7 +9,7 @@ use crate::host::calling::GENERATION;
 use crate::host::carried;
 use crate::host::words::{ToHost, say};
 use crate::program::Program;
-use crate::provider::{Fault, Leak, Machine, Provider, Ran, Tag};
+use crate::provider::{Fault, Leak, Machine, Made, Provider, Ran, Tag};
 use planaria_protocol::listen::{self, Listening};
 use planaria_protocol::{Error, Passport, Receiver, Sender};
 use std::collections::BTreeMap;
@@ -83,8 +83,8 @@ impl Provider for Dialled {
         self.machines.get(number as usize).cloned()
     }
 
-    fn create(&self, _run: &Tag, _machine: &Machine) -> Result<(), Fault> {
-        Ok(())
+    fn create(&self, _run: &Tag, _machine: &Machine) -> Result<Made, Fault> {
+        Ok(Made::There)
     }
 
     fn open(&self, _run: &Tag, machine: &Machine, _program: &Program) -> Result<Channel, Fault> {

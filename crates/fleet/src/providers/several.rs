@@ -5,7 +5,7 @@
 
 use crate::channel::Channel;
 use crate::program::Program;
-use crate::provider::{Fault, Leak, Machine, Provider, Ran, Tag};
+use crate::provider::{Fault, Leak, Machine, Made, Notice, Provider, Ran, Tag};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -144,9 +144,40 @@ impl Provider for Several {
         None
     }
 
-    fn create(&self, run: &Tag, machine: &Machine) -> Result<(), Fault> {
+    fn create(&self, run: &Tag, machine: &Machine) -> Result<Made, Fault> {
         let (provider, machine) = self.whose(machine)?;
         provider.create(run, &machine)
+    }
+
+    fn create_many(
+        &self,
+        run: &Tag,
+        machines: &[Machine],
+        told: &(dyn Fn(&Machine, Result<Made, Fault>) + Sync),
+    ) {
+        std::thread::scope(|scope| {
+            for (supply, part) in self.parts.iter().enumerate() {
+                let own = machines.iter().filter(|machine| machine.supply == supply);
+                let own: Vec<Machine> =
+                    own.map(|machine| Machine { supply: 0, ..machine.clone() }).collect();
+                let told = move |machine: &Machine, made: Result<Made, Fault>| {
+                    told(&Machine { supply, ..machine.clone() }, made);
+                };
+                scope.spawn(move || part.provider.create_many(run, &own, &told));
+            }
+        });
+    }
+
+    fn gives_notice(&self) -> bool {
+        self.parts.iter().any(|part| part.provider.gives_notice())
+    }
+
+    fn notices(&self, run: &Tag) -> Result<Vec<Notice>, Fault> {
+        let mut notices = Vec::new();
+        for part in self.parts.iter().filter(|part| part.provider.gives_notice()) {
+            notices.extend(part.provider.notices(run)?);
+        }
+        Ok(notices)
     }
 
     fn open(&self, run: &Tag, machine: &Machine, program: &Program) -> Result<Channel, Fault> {

@@ -1,4 +1,6 @@
-//! `planaria scale`: asks a live run to go on with more or fewer workers.
+//! `planaria scale`: asks a live run to go on with more or fewer workers or machines.
+
+mod machines;
 
 use crate::cli;
 use crate::commands::print;
@@ -27,14 +29,34 @@ const BETWEEN: Duration = Duration::from_millis(100);
 /// Workers that can be asked for.
 const WORKERS_MAX: u32 = 1024;
 
+/// What is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Change {
+    /// So many workers.
+    Workers(u32),
+    /// So many machines, and as many more or fewer workers as go with them.
+    Machines(Amount),
+}
+
+/// A number, or by how much it changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Amount {
+    To(u32),
+    By(i32),
+}
+
 /// Scales and says so.
 pub fn run(options: &cli::Scale, talk: Talk) -> Result<()> {
-    let workers = parse(&options.change)?;
+    let change = parse(&options.change)?;
     let folder = find(&options.run)?;
     script::refuse(&folder, "its processes are told how many they are when they begin", |path| {
         let again = script::once_more(path);
-        format!("stop it by `planaria stop {path} --wait`, then `{again} --workers {workers}`")
+        format!("stop it by `planaria stop {path} --wait`, then `{again}`")
     })?;
+    let workers = match change {
+        Change::Workers(workers) => workers,
+        Change::Machines(amount) => return machines::run(&folder, amount, options.json, talk),
+    };
     if let Some(mut away) = Away::find(&folder)? {
         if !away.follow(talk)? {
             return Err(not_running(&detached::history(&folder)?));
@@ -82,18 +104,24 @@ fn within(code: &Coded, workers: u32) -> Result<()> {
     Err(Failure::user(message).hint(format!("ask for {machines} or fewer; a code cannot grow")))
 }
 
-/// `workers=4`.
-fn parse(change: &str) -> Result<u32> {
-    let example = "write `workers=4`, say";
+/// `workers=4`, `machines=4`, `machines=+2`.
+fn parse(change: &str) -> Result<Change> {
+    let example = "write `workers=4` or `machines=+2`, say";
     let Some((key, value)) = change.split_once('=') else {
         return Err(Failure::user(format!("`{change}` does not say what to scale")).hint(example));
     };
+    if key.trim() == "machines" {
+        return Ok(Change::Machines(machines::parse(change, value.trim())?));
+    }
     if key.trim() != "workers" {
-        let message = format!("`{change}`: only `workers` can be scaled, not `{}`", key.trim());
+        let message = format!(
+            "`{change}`: only `workers` and `machines` can be scaled, not `{}`",
+            key.trim()
+        );
         return Err(Failure::user(message).hint(example));
     }
     match value.trim().parse() {
-        Ok(workers @ 1..=WORKERS_MAX) => Ok(workers),
+        Ok(workers @ 1..=WORKERS_MAX) => Ok(Change::Workers(workers)),
         _ => {
             let message = format!(
                 "`{change}`: `workers` must be a whole number from 1 to {WORKERS_MAX}, but is `{}`",
@@ -163,11 +191,14 @@ mod tests {
     #[test]
     fn what_to_scale_is_read_or_refused() {
         for (change, expect) in [("workers=1", 1), ("workers=1024", 1024), (" workers = 8 ", 8)] {
-            assert_eq!(parse(change).unwrap(), expect);
+            assert_eq!(parse(change).unwrap(), Change::Workers(expect));
         }
         for (change, expect) in [
             ("4", "`4` does not say what to scale"),
-            ("servers=2", "`servers=2`: only `workers` can be scaled, not `servers`"),
+            (
+                "servers=2",
+                "`servers=2`: only `workers` and `machines` can be scaled, not `servers`",
+            ),
             ("workers=0", "whole number from 1 to 1024, but is `0`"),
             ("workers=1025", "whole number from 1 to 1024, but is `1025`"),
             ("workers=", "whole number from 1 to 1024, but is ``"),

@@ -12,7 +12,8 @@ use planaria_control::live::console::News;
 use planaria_control::live::control;
 use planaria_control::talk::Room;
 use planaria_control::talk::Talk;
-use planaria_protocol::event::Pulse;
+use planaria_protocol::event::{MachineState, Pulse};
+use planaria_recipe::words::listed;
 use planaria_runs::clock::{self, Stopwatch};
 use planaria_runs::failure::{Failure, Result, plain};
 use planaria_runs::frame::Frame;
@@ -73,7 +74,7 @@ pub fn pulse(folder: &Path, patience: Duration) -> Option<Box<Pulse>> {
     let console = control::connect(folder).ok().flatten()?;
     while watch.elapsed() < patience {
         match console.next(patience.saturating_sub(watch.elapsed())) {
-            News::Event(_) | News::Pool(_) | News::Kill { .. } => {}
+            News::Event(_) | News::Pool(_) | News::Resize(_) | News::Kill { .. } => {}
             News::Pulse(pulse) => return Some(pulse),
             News::Nothing | News::Finish | News::Gone(_) => return None,
         }
@@ -112,6 +113,9 @@ fn text(
             format!("{}: {examples} examples, {parameters} parameters", plain(&run.recipe)),
         );
         add("processes", processes(run));
+    }
+    if let Some(machines) = machines(run) {
+        add("machines", machines);
     }
     if let Some(survived) = survived(run) {
         add("survived", survived);
@@ -200,6 +204,28 @@ fn processes(run: &History) -> String {
             counted(run.servers.into(), "server")
         ),
     }
+}
+
+/// The machines of its pool, while it has any.
+fn machines(run: &History) -> Option<String> {
+    if run.state != Standing::Running || run.pool.is_empty() {
+        return None;
+    }
+    let is_ready = |state| state == MachineState::Ready;
+    let ready = run.pool.iter().filter(|(_, one)| is_ready(one.state));
+    let ready: Vec<String> = ready.map(|(name, _)| plain(name)).collect();
+    let mut parts = vec![match ready.len() {
+        0 => "none ready".to_owned(),
+        count => format!("{count} ready: {}", listed(ready)),
+    }];
+    let others = run.pool.iter().filter(|(_, one)| !is_ready(one.state));
+    let others = others.filter(|(_, one)| one.state != MachineState::Released);
+    parts.extend(others.map(|(name, one)| {
+        let why = one.reason.as_deref().unwrap_or_default().replace('\n', " ");
+        let why = if why.is_empty() { why } else { format!(": {}", plain(&why)) };
+        format!("{} {}{why}", plain(name), one.state.text())
+    }));
+    Some(parts.join("; "))
 }
 
 /// What was lost so far, and what became of it.

@@ -10,11 +10,10 @@ use planaria_control::jobs::pooling::failure;
 use planaria_control::jobs::script::prepare::Prepared;
 use planaria_control::program;
 use planaria_control::talk::Talk;
-use planaria_fleet::host::remote::Remote;
 use planaria_fleet::host::words::Hello;
-use planaria_fleet::pool::raise::DISK_BYTES_MIN;
+use planaria_fleet::pool::raise::{self, Attempt, Means, Progress, Reach};
 use planaria_fleet::program::Program;
-use planaria_fleet::provider::{Fault, Machine, Provider, Tag};
+use planaria_fleet::provider::{Fault, Machine, Tag};
 use planaria_fleet::providers::{self, Purpose};
 use planaria_fleet::setup::Setup;
 use planaria_recipe::pool::Pool;
@@ -24,13 +23,12 @@ use planaria_recipe::{JobSource, Recipe};
 use planaria_runs::clock;
 use planaria_runs::failure::{Context, Result};
 use planaria_runs::number::{bytes, counted};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// How long nothing may be found out before the rest is given up. Providers bound each by less.
 const TRYING: Duration = Duration::from_secs(240);
-/// A clock that is off by more than so many seconds is told of.
-const SKEW_SECONDS_MAX: f64 = 60.0;
 
 /// All that a recipe asks for.
 pub fn recipe(recipe: &Recipe) -> Result<Block> {
@@ -91,20 +89,39 @@ fn machines(pool: &Pool, question: Option<Question>) -> Result<Vec<Finding>> {
     let path = path.canonicalize().unwrap_or(path);
     let program = Program::read(&path, crate::BUILD);
     let program = program.context(|| format!("cannot read `{}`", path.display()))?;
-    let purpose = Purpose { program: Some(program.clone()), ..Purpose::default() };
-    let provider = providers::of(pool, &purpose).map_err(failure)?;
-    if let Err(fault) = provider.check() {
-        return Ok(vec![Finding::fault(provider.name(), fault)]);
-    }
     let stamp = clock::stamp(clock::unix_seconds() as u64);
     let run = Tag::new(&format!("doctor-{stamp}-{}", std::process::id()));
     let run = run.expect("letters, digits and lines");
-    // Hosts differ; of machines that are made, one is like the others.
-    let count = pool.named().len().max(1);
-    let planned = (0..count as u32).filter_map(|number| provider.plan(&run, number));
-    let mut findings = attempts(planned.collect(), move |machine| {
-        attempt(&provider, &run, machine, &program, question.as_ref())
-    });
+    let question = Arc::new(question);
+    let mut findings = Vec::new();
+    // A script without machines of a pool has this one.
+    let has_any = pool.has_machines();
+    for supply in pool.supplies().filter(|supply| supply.has_machines() || !has_any) {
+        let purpose = Purpose { program: Some(program.clone()), ..Purpose::default() };
+        let provider = providers::make(&supply.provider, purpose).map_err(failure)?;
+        if let Err(fault) = provider.check() {
+            findings.push(Finding::fault(provider.name(), fault));
+            continue;
+        }
+        // Machines that are listed differ; of those that are made, one is like the others.
+        let count = supply.provider.named().len().max(1);
+        let planned = (0..count as u32).filter_map(|number| provider.plan(&run, number));
+        let planned: Vec<Machine> = planned.collect();
+        let means = Arc::new(Means {
+            provider,
+            run: run.clone(),
+            program: program.clone(),
+            addresses: Vec::new(),
+            reach: Reach::Nobody,
+            first: Mutex::default(),
+            prepare: raise::no_setup(),
+            unix_seconds: clock::unix_seconds,
+        });
+        let question = question.clone();
+        findings.extend(attempts(planned, move |machine| {
+            attempt(&means, machine, question.as_ref().as_ref())
+        }));
+    }
     findings.push(verdict(pool, &findings));
     Ok(findings)
 }
@@ -145,41 +162,52 @@ fn verdict(pool: &Pool, findings: &[Finding]) -> Finding {
     }
 }
 
-/// Makes a machine, talks to its host and gives it back.
+/// Raises a machine as a run does, talks to its host and gives it back.
 fn attempt(
-    provider: &Arc<dyn Provider>,
-    run: &Tag,
+    means: &Arc<Means>,
     machine: &Machine,
-    program: &Program,
     question: Option<&Question>,
 ) -> Result<String, Fault> {
-    let talk = || -> Result<String, Fault> {
-        provider.create(run, machine)?;
-        let channel = provider.open(run, machine, program)?;
-        let remote = Remote::meet(&machine.name, channel, &program.build, |_| {})?;
-        let said = describe(&machine.name, &remote.hello, clock::unix_seconds());
-        let python = question.map(|question| question.ask(&remote)).transpose();
-        remote.close();
-        Ok(said? + &python?.map_or_else(String::new, |found| format!("; {found}")))
+    let over: Arc<AtomicBool> = Arc::default();
+    let notes: Arc<Mutex<Vec<String>>> = Arc::default();
+    let pending: Arc<Mutex<Option<String>>> = Arc::default();
+    let (told, waits, enough) = (notes.clone(), pending.clone(), over.clone());
+    let tell = move |progress: Progress| match progress {
+        Progress::Note(note) => told.lock().expect("no thread panics with them").push(note),
+        // It was asked for, and that works: nobody waits for it here.
+        Progress::Pending(why) => {
+            *waits.lock().expect("no thread panics with it") = Some(why);
+            enough.store(true, Ordering::SeqCst);
+        }
+        Progress::Opened { .. } | Progress::Told(_) => {}
     };
-    let talked = talk();
-    let given_back = provider.destroy(run, machine);
-    let said = talked?;
+    let raising = Attempt {
+        machine: machine.clone(),
+        means: means.clone(),
+        resources: None,
+        tell: Arc::new(tell),
+        over,
+        was_left: false,
+    };
+    let raised = raising.run();
+    if let Some(why) = pending.lock().expect("no thread panics with it").take() {
+        return Ok(format!("could be had later; pending: {why}"));
+    }
+    let remote = raised?.remote;
+    let python = question.map(|question| question.ask(&remote)).transpose();
+    remote.close();
+    let given_back = means.provider.destroy(&means.run, machine);
+    let mut said = describe(&remote.hello);
+    let prefix = format!("{}: ", machine.name);
+    for note in notes.lock().expect("no thread panics with them").iter() {
+        said += &format!("; {}", note.strip_prefix(&prefix).unwrap_or(note));
+    }
+    said += &python?.map_or_else(String::new, |found| format!("; {found}"));
     given_back.map(|()| said)
 }
 
-fn describe(name: &str, hello: &Hello, now: f64) -> Result<String, Fault> {
+fn describe(hello: &Hello) -> String {
     let (cores, free) = (counted(hello.cores.into(), "core"), bytes(hello.disk_free_bytes));
-    if hello.disk_free_bytes < DISK_BYTES_MIN {
-        let hint = format!("make room on it: at least {}", bytes(DISK_BYTES_MIN));
-        return Err(Fault::replace(name, format!("its disk is full: {free} free"), hint));
-    }
     let memory = bytes(hello.memory_bytes);
-    let mut said = format!("{}: {cores}, {memory} of memory, {free} free", hello.hostname);
-    let skew = hello.unix_seconds - now;
-    if skew.abs() > SKEW_SECONDS_MAX {
-        let way = if skew > 0.0 { "ahead" } else { "behind" };
-        said += &format!("; its clock is {:.0} s {way}, and so are its logs", skew.abs());
-    }
-    Ok(said)
+    format!("{}: {cores}, {memory} of memory, {free} free", hello.hostname)
 }

@@ -4,8 +4,12 @@
 
 use crate::talk::{Host, LONG, run};
 use planaria_fleet::program::Program;
-use planaria_fleet::provider::{Machine, Provider, Tag, is_name};
+use planaria_fleet::provider::{Machine, Made, Notice, Provider, Tag, is_name};
 use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// Seconds that a machine may be pending.
+const PENDING_MAX: u32 = 60;
 
 /// What is tested, and how it is broken.
 pub struct Bed<'a> {
@@ -25,6 +29,7 @@ pub struct Bed<'a> {
 pub fn conformance(bed: &Bed<'_>) {
     plans_are_names_alone(bed);
     machines_come_and_go(bed);
+    many_are_asked_for_at_once(bed);
     a_command_runs(bed);
     one_is_replaced(bed);
     one_is_lost(bed);
@@ -77,6 +82,25 @@ fn machines_come_and_go(bed: &Bed<'_>) {
         host.ends(LONG);
         provider.destroy(&run, machine).expect("destroyed twice");
     }
+    nothing_is_left(bed, &run);
+}
+
+fn many_are_asked_for_at_once(bed: &Bed<'_>) {
+    let (provider, run) = ((bed.provider)(), run("at-once"));
+    let machines = planned(&*provider, &run, bed.machines);
+    let told = std::sync::Mutex::new(Vec::new());
+    provider.create_many(&run, &machines, &|machine, made| {
+        made.unwrap_or_else(|fault| panic!("{fault} ({:?})", fault.hint));
+        told.lock().expect("nobody panics with it").push(machine.clone());
+    });
+    let told = told.into_inner().expect("nobody panics with it");
+    assert_eq!((told.len(), names(&told)), (machines.len(), names(&machines)), "each once");
+    let of = |notice: &Notice| machines.iter().any(|machine| machine.name == notice.machine);
+    let notices = provider.notices(&run).expect("it can be asked");
+    assert!(!notices.iter().any(of), "nobody has said that one will go: {notices:?}");
+    let mut host = raise(bed.program, &*provider, &run, &machines[0]);
+    host.answers();
+    give_back(&*provider, &run, &machines);
     nothing_is_left(bed, &run);
 }
 
@@ -174,7 +198,16 @@ fn hanging_up_ends_the_host(bed: &Bed<'_>) {
 
 #[track_caller]
 fn raise(program: &Program, provider: &dyn Provider, run: &Tag, machine: &Machine) -> Host {
-    provider.create(run, machine).unwrap_or_else(|fault| panic!("{fault} ({:?})", fault.hint));
+    let make = || provider.create(run, machine);
+    let mut made = make().unwrap_or_else(|fault| panic!("{fault} ({:?})", fault.hint));
+    // A queue may have to be waited for.
+    for _ in 0..PENDING_MAX {
+        let Made::Pending { why } = made else { break };
+        assert!(!why.is_empty(), "it says what it waits for");
+        std::thread::park_timeout(Duration::from_secs(1));
+        made = make().unwrap_or_else(|fault| panic!("{fault} ({:?})", fault.hint));
+    }
+    assert_eq!(made, Made::There);
     let opened = provider.open(run, machine, program);
     Host::meet(opened.unwrap_or_else(|fault| panic!("{fault} ({:?})", fault.hint)))
 }

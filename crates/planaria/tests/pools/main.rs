@@ -10,6 +10,7 @@ mod docker;
 mod failing;
 mod given_hosts;
 mod giving_back;
+mod growing;
 mod hosts;
 mod killed;
 mod local;

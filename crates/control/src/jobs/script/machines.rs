@@ -2,21 +2,17 @@
 //!
 //! Owns where that folder is on each of them. Never starts a process there.
 
-use crate::jobs::pooling::{self, failure};
+use crate::jobs::pooling::{Need, Pooling};
 use crate::jobs::script::layout::Seat;
 use crate::jobs::script::prepare::Prepared;
 use planaria_fleet::files::size;
 use planaria_fleet::host::remote::Remote;
-use planaria_fleet::pool::resources::Resources;
-use planaria_fleet::pool::roster::Roster;
-use planaria_fleet::pool::{Means, Pool, Standing};
+use planaria_fleet::pool::{Pool, Reach, Standing};
 use planaria_fleet::program::FOLDER;
-use planaria_fleet::provider::{LOOPBACK, Machine, Tag};
-use planaria_fleet::providers::{self, Purpose};
-use planaria_fleet::setup::Setup;
-use planaria_runs::failure::{Context, Failure, Result};
+use planaria_fleet::provider::{LOOPBACK, Machine};
+use planaria_runs::failure::Result;
 use planaria_runs::number::counted;
-use planaria_runs::run_dir::{LOGS, RunDir};
+use planaria_runs::run_dir::RunDir;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -39,28 +35,11 @@ struct Placed {
 impl Machines {
     /// Nothing is raised yet; all that can be wrong before is found out.
     pub fn new(prepared: &Prepared, run: &RunDir, program: &Path) -> Result<Self> {
-        let id = run.id();
-        let tag = Tag::new(&id).ok_or_else(|| {
-            Failure::user(format!("`{id}` cannot name machines"))
-                .hint("letters, digits, `-`, `_` and `.` can be in the `name` of such a recipe")
-        })?;
-        let program = pooling::read(program)?;
         let job = &prepared.job;
-        let purpose =
-            Purpose { program: Some(program.clone()), is_detached: false, hidden: job.variables() };
-        let provider = providers::of(&job.pool, &purpose).map_err(failure)?;
-        let setup = Setup::prepare(&prepared.setup).map_err(failure)?;
-        provider.check().map_err(failure)?;
-        let folder = run.path();
-        let resources = Resources::open(folder);
-        let resources = resources.context(|| format!("cannot write in `{}`", folder.display()))?;
-        let roster = Roster::new(job.machine_count(), job.worker_count() as u32, None);
         let are_here = job.pool.is_here();
         let placed: Arc<Mutex<Placed>> = Arc::default();
-        let set_up = pooling::prepare(setup, provider.clone(), tag.clone(), folder.to_path_buf());
         let (code, places) = (prepared.code.clone(), placed.clone());
-        let prepare = move |machine: &Machine, remote: &Remote, tell: &(dyn Fn(String) + Sync)| {
-            set_up(machine, remote, tell)?;
+        let last = move |machine: &Machine, remote: &Remote, _: &(dyn Fn(String) + Sync)| {
             let sent = remote.lay_out(&code, &mut |_, _| {})?;
             let mut places = places.lock().expect("no thread panics with it");
             if sent.bytes_sent > 0 && !are_here {
@@ -71,17 +50,20 @@ impl Machines {
             places.folders.insert(machine.name.clone(), sent.folder);
             Ok(())
         };
-        let means = Means {
-            provider,
-            run: tag,
+        let pooling = Pooling::new(Need {
+            folder: run.path(),
             program,
-            addresses: Vec::new(),
-            port: None,
-            first: Mutex::default(),
-            prepare: Box::new(prepare),
-            unix_seconds: planaria_runs::clock::unix_seconds,
-        };
-        let pool = Pool::new(means, resources, roster, folder.join(LOGS));
+            pool: &job.pool,
+            steps: &prepared.setup,
+            hidden: job.variables(),
+            machine_count: job.machine_count(),
+            worker_count: job.worker_count(),
+            machines: None,
+            is_detached: false,
+            reach: Reach::EachOther,
+            last: Some(Box::new(last)),
+        })?;
+        let (pool, _) = pooling.pool();
         Ok(Self { pool, are_here, placed })
     }
 

@@ -15,7 +15,7 @@ use planaria_fleet::local::{Exit, Local, Started};
 use planaria_fleet::pool::Spot;
 use planaria_fleet::yard::Yard;
 use planaria_protocol::Passport;
-use planaria_protocol::event::{Event, Pulse, Seen};
+use planaria_protocol::event::{Event, Pulse, Seen, What};
 use planaria_protocol::launch::Launch;
 use planaria_protocol::message::Agent;
 use planaria_protocol::tls::Authority;
@@ -31,6 +31,8 @@ use std::time::Duration;
 
 /// How long processes may take to end by themselves when a run is over.
 const FAREWELL: Duration = Duration::from_secs(5);
+/// Changes of machines that wait to be written down.
+const REPORTS_MAX: usize = 4096;
 /// Of a log, what is looked at for its last line.
 const LOG_END_BYTES: u64 = 4096;
 
@@ -68,6 +70,10 @@ pub struct Foreground<'a> {
     failed: Option<Failure>,
     /// Processes that have ended after that.
     last_exits: Vec<Exit>,
+    /// Whether the run's first event was heard: others come after it.
+    has_begun: bool,
+    /// What happened to machines and is not written down yet.
+    unreported: Vec<What>,
 }
 
 impl<'a> Foreground<'a> {
@@ -90,7 +96,7 @@ impl<'a> Foreground<'a> {
         if let Some(course) = &mut first.course {
             course.listen = Some(held);
         }
-        let (pool, authority) = match pooling.map(|pooling| pooling.pool(port, logs)) {
+        let (pool, authority) = match pooling.map(|pooling| pooling.reaching(port).pool()) {
             Some((pool, authority)) => (Some(pool), Some(authority)),
             None => (None, None),
         };
@@ -110,6 +116,8 @@ impl<'a> Foreground<'a> {
             ended: None,
             failed: None,
             last_exits: Vec::new(),
+            has_begun: false,
+            unreported: Vec::new(),
         })
     }
 
@@ -163,6 +171,7 @@ impl<'a> Foreground<'a> {
             if let Some(fault) = self.yard.take_failure() {
                 return Err(pooling::failure(fault));
             }
+            self.report();
             let news = match &self.link {
                 Some(link) => link.next(LOOK_EVERY),
                 None => self.meet(),
@@ -187,6 +196,7 @@ impl<'a> Foreground<'a> {
     fn hear(&mut self, news: News, audience: &mut impl Audience) -> Result<()> {
         match news {
             News::Event(event) => {
+                self.has_begun |= matches!(event.what, What::Started(_));
                 self.on(Happening::Event(&event));
                 audience.event(&event)?;
             }
@@ -195,6 +205,10 @@ impl<'a> Foreground<'a> {
                 audience.pulse(&pulse);
             }
             News::Pool(workers) => self.on(Happening::Pool { workers }),
+            News::Resize(machines) => {
+                self.yard.resize(self.clock.elapsed(), machines as usize);
+                self.unreported.push(What::Resized { machines });
+            }
             News::Kill { agent, pid, why } => self.on(Happening::Kill { agent, pid, why }),
             News::Nothing => {}
             News::Finish => self.on(Happening::Finish),
@@ -204,6 +218,21 @@ impl<'a> Foreground<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Has the coordinator write down what happened to machines.
+    fn report(&mut self) {
+        let changes = self.yard.take_changes().into_iter();
+        self.unreported.extend(changes.map(|change| What::Machine {
+            machine: change.machine,
+            state: change.state,
+            reason: change.why,
+        }));
+        let over = self.unreported.len().saturating_sub(REPORTS_MAX);
+        self.unreported.drain(..over);
+        if let Some(link) = self.link.as_ref().filter(|_| self.has_begun) {
+            self.unreported.drain(..).for_each(|what| link.report(&what));
+        }
     }
 
     /// Tells the controller, and does what it says.

@@ -114,6 +114,8 @@ impl Recorder {
             | What::Healed { .. }
             | What::Restarted { .. }
             | What::Scaled { .. }
+            | What::Resized { .. }
+            | What::Machine { .. }
             | What::Released { .. }
             | What::Paused { .. }
             | What::Unpaused { .. }

@@ -131,3 +131,64 @@ fn servers_go_to_their_group_or_stay_here_when_a_machine_needs_a_tunnel() {
     let there = Where::There(0);
     assert_eq!(roster.place(Duration::ZERO, Agent::Server(0)), there, "nobody waits for the other");
 }
+
+fn released(actions: &[Action]) -> Vec<u32> {
+    let number = |action: &Action| match action {
+        Action::Release { number } => Some(*number),
+        _ => None,
+    };
+    actions.iter().filter_map(number).collect()
+}
+
+#[test]
+fn a_pool_grows_and_shrinks_and_has_spares_again() {
+    // Three hosts, of which two are wanted.
+    let hosts = |number: u32| (number < 3).then(|| machine(number, &[]));
+    let mut roster = Roster::new(2, 2, None);
+    ready(&mut roster, &hosts);
+    let grown = roster.step(seconds(1), Input::Resize { machines: 5 }, &hosts);
+    assert_eq!(raised(&grown), [2], "there is one more");
+    roster.step(seconds(1), Input::Ready { number: 2 }, &hosts);
+    roster.set_workers(3);
+    for worker in 0..3 {
+        roster.place(seconds(1), Agent::Worker(worker));
+    }
+    roster.left(Agent::Worker(1));
+    let shrunk = roster.step(seconds(2), Input::Resize { machines: 2 }, &hosts);
+    assert_eq!(released(&shrunk), [1], "the one with the fewest processes");
+    let early = roster.step(seconds(3), Input::Resize { machines: 3 }, &hosts);
+    assert!(raised(&early).is_empty(), "it is not given back yet");
+    let again = roster.step(seconds(4), Input::Released { number: 1 }, &hosts);
+    assert_eq!(raised(&again), [1]);
+}
+
+#[test]
+fn a_machine_that_is_not_wanted_any_more_is_released_once_it_is_there() {
+    let mut roster = Roster::new(1, 1, None);
+    ready(&mut roster, &endless);
+    let raising = raised(&roster.step(seconds(1), Input::Resize { machines: 3 }, &endless));
+    assert_eq!(raising, [1, 2]);
+    let shrunk = roster.step(seconds(2), Input::Resize { machines: 1 }, &endless);
+    assert_eq!(released(&shrunk), [2, 1], "the ready one stays");
+    let late = roster.step(seconds(3), Input::Ready { number: 1 }, &endless);
+    assert_eq!(released(&late), [1]);
+    let fault = Fault::retry("m2", "it is not needed any more");
+    let quiet = roster.step(seconds(3), Input::Failed { number: 2, fault }, &endless);
+    assert_eq!((quiet, roster.coming()), (Vec::new(), 0));
+}
+
+#[test]
+fn a_machine_that_is_about_to_go_is_replaced_before_it_is_gone() {
+    let mut roster = Roster::new(2, 2, None);
+    ready(&mut roster, &endless);
+    roster.place(Duration::ZERO, Agent::Worker(0));
+    let told = roster.step(seconds(1), Input::Leaving { number: 0 }, &endless);
+    assert_eq!(raised(&told), [2]);
+    assert_eq!(roster.place(seconds(1), Agent::Worker(1)), Where::There(1));
+    assert_eq!(roster.place(seconds(1), Agent::Worker(2)), Where::Nowhere, "not there any more");
+    let gone = roster.step(seconds(9), Input::Lost { number: 0 }, &endless);
+    assert_eq!(
+        (raised(&gone), raised(&roster.step(seconds(99), Input::Look, &endless))),
+        (vec![], vec![])
+    );
+}

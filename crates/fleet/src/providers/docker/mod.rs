@@ -24,7 +24,7 @@ pub use settings::{Mount, Settings};
 use crate::channel::{Channel, LastWords};
 use crate::finding::Finding;
 use crate::program::Program;
-use crate::provider::{Fault, Leak, Machine, Provider, Ran, Remedy, Tag};
+use crate::provider::{Fault, Leak, Machine, Made, Provider, Ran, Remedy, Tag};
 use crate::providers::{Kind, Place, Purpose};
 use engine::{Container, Engine, Listed};
 use frames::{Frames, Output};
@@ -376,15 +376,16 @@ impl Provider for Docker {
         Some(Machine::new(name, handle, self.settings.groups.clone()))
     }
 
-    fn create(&self, run: &Tag, machine: &Machine) -> Result<(), Fault> {
+    fn create(&self, run: &Tag, machine: &Machine) -> Result<Made, Fault> {
         let Some(program) = &self.settings.program else {
             let what = "there is no program to make a machine for";
             return Err(Fault::fix(&machine.name, what, "start the command again"));
         };
         match self.find(run, machine)? {
-            Some(found) if matches!(found.status.as_str(), "created" | "running") => Ok(()),
-            _ => self.unstarted(run, machine, program).map(drop),
+            Some(found) if matches!(found.status.as_str(), "created" | "running") => {}
+            _ => drop(self.unstarted(run, machine, program)?),
         }
+        Ok(Made::There)
     }
 
     fn open(&self, run: &Tag, machine: &Machine, program: &Program) -> Result<Channel, Fault> {

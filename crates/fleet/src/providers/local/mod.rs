@@ -7,7 +7,7 @@ use crate::channel::Channel;
 use crate::ending::Ending;
 use crate::host::tasks::user_home;
 use crate::program::{FOLDER, Program};
-use crate::provider::{Fault, Leak, Machine, Provider, Ran, Tag, is_name};
+use crate::provider::{Fault, Leak, Machine, Made, Notice, Provider, Ran, Tag, is_name};
 use crate::providers::carrier::{Carrier, End};
 use crate::providers::{Kind, Place, Purpose};
 use planaria_recipe::pool::providers::local as settings;
@@ -27,6 +27,9 @@ const ENDING: Duration = Duration::from_secs(3);
 const LOOK: Duration = Duration::from_millis(20);
 /// Most bytes that are kept of what a command writes.
 const OUTPUT_BYTES_MAX: u64 = 64 << 20;
+
+/// A file in the home of a machine that is about to go: in how many seconds.
+pub const LEAVING: &str = "leaving";
 
 /// Machines in folders below one folder, `RUN/NAME`.
 pub struct Local {
@@ -113,9 +116,25 @@ impl Provider for Local {
         Some(self.machine(run, &format!("m{}", u64::from(number) + 1)))
     }
 
-    fn create(&self, run: &Tag, machine: &Machine) -> Result<(), Fault> {
+    fn create(&self, run: &Tag, machine: &Machine) -> Result<Made, Fault> {
         let home = self.home(run, machine)?;
-        fs::create_dir_all(&home).map_err(|e| unwritable(&machine.name, &home, &e))
+        fs::create_dir_all(&home).map_err(|e| unwritable(&machine.name, &home, &e))?;
+        Ok(Made::There)
+    }
+
+    fn gives_notice(&self) -> bool {
+        true
+    }
+
+    /// A machine with a file [`LEAVING`] in its home is about to go, in as many seconds as it says.
+    fn notices(&self, run: &Tag) -> Result<Vec<Notice>, Fault> {
+        let notice = |machine: Machine| {
+            let text = fs::read_to_string(Path::new(&machine.handle).join(LEAVING)).ok()?;
+            let within = Duration::from_secs(text.trim().parse().ok()?);
+            let why = format!("`{LEAVING}` in its folder says so");
+            Some(Notice { machine: machine.name, within, why })
+        };
+        Ok(self.list(run)?.into_iter().filter_map(notice).collect())
     }
 
     fn open(&self, run: &Tag, machine: &Machine, program: &Program) -> Result<Channel, Fault> {

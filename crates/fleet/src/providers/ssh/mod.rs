@@ -26,7 +26,7 @@ pub use settings::{Host, HostKeys, Settings};
 use crate::channel::{Channel, LastWords};
 use crate::finding::Finding;
 use crate::program::Program;
-use crate::provider::{Fault, Leak, Machine, Provider, Ran, Tag};
+use crate::provider::{Fault, Leak, Machine, Made, Provider, Ran, Tag};
 use crate::providers::carrier::{Carrier, End};
 use crate::providers::{Kind, Place, Purpose};
 use command::Sharing;
@@ -236,9 +236,9 @@ impl Provider for Ssh {
         self.settings.hosts.get(number as usize).map(Host::machine)
     }
 
-    fn create(&self, _run: &Tag, _machine: &Machine) -> Result<(), Fault> {
+    fn create(&self, _run: &Tag, _machine: &Machine) -> Result<Made, Fault> {
         // It is there already; whether it can be reached is seen when it is opened.
-        Ok(())
+        Ok(Made::There)
     }
 
     fn open(&self, run: &Tag, machine: &Machine, program: &Program) -> Result<Channel, Fault> {

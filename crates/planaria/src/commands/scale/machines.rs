@@ -1,0 +1,193 @@
+//! `planaria scale RUN machines=+2`: a live run goes on with more or fewer machines.
+//!
+//! Owns the order: machines first where there are more, workers first where there are fewer, so that
+//! no worker waits for room or is lost with its machine. Which machines come and go is the pool's to
+//! say.
+
+use super::{Amount, BETWEEN, PATIENCE, WORKERS_MAX, code, scale};
+use crate::commands::print;
+use crate::commands::stop::not_running;
+use planaria_control::detached::{self, Away};
+use planaria_control::holdings;
+use planaria_control::live::console::News;
+use planaria_control::live::control;
+use planaria_control::talk::{Progress, Talk};
+use planaria_protocol::event::What;
+use planaria_recipe::pool::{MACHINES_MAX, Pool};
+use planaria_runs::clock::Stopwatch;
+use planaria_runs::failure::{Failure, Result};
+use planaria_runs::history::History;
+use planaria_runs::number::counted;
+use planaria_runs::run_dir::lock::Holder;
+use serde_json::json;
+use std::path::Path;
+
+/// What is asked for, spelled out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Target {
+    before: u32,
+    machines: u32,
+    workers: u32,
+}
+
+/// `4`, `+2` or `-1`.
+pub(super) fn parse(change: &str, value: &str) -> Result<Amount> {
+    let amount = match value.strip_prefix(['+', '-']) {
+        Some(_) => value.parse().ok().filter(|by| *by != 0).map(Amount::By),
+        None => value.parse().ok().filter(|to| *to > 0).map(Amount::To),
+    };
+    amount.ok_or_else(|| {
+        let message = format!("`{change}`: `machines` cannot be `{value}`");
+        Failure::user(message).hint("write `machines=4`, `machines=+2` or `machines=-1`, say")
+    })
+}
+
+/// Scales and says so.
+pub(super) fn run(folder: &Path, amount: Amount, json: bool, talk: Talk) -> Result<()> {
+    let path = folder.display();
+    if Away::find(folder)?.is_some() {
+        let message = format!("run `{path}` is left to its machines, which were had before");
+        let hint = "stop it, and begin it again with more `machines`; `workers=4` can be scaled";
+        return Err(Failure::user(message).hint(hint));
+    }
+    let history = detached::history(folder)?;
+    if !Holder::of(folder)?.is_live() {
+        return Err(not_running(&history));
+    }
+    let pool = holdings::pool(folder)?;
+    let mut target = target(&history, &pool, amount)?;
+    if let Some(code) = code(folder) {
+        target.workers = target.workers.min(code.machines as u32);
+    }
+    if target.machines > target.before {
+        resize(folder, target.machines)?;
+        scale(folder, target.workers)?;
+    } else {
+        scale(folder, target.workers)?;
+        resize(folder, target.machines)?;
+    }
+    let Target { before, machines, workers } = target;
+    if json {
+        let document = json!({
+            "run": path.to_string(),
+            "machines": machines,
+            "machines_before": before,
+            "workers": workers,
+            "before": history.workers,
+        });
+        return print(&format!("{document:#}\n"));
+    }
+    let (machines, workers) =
+        (counted(machines.into(), "machine"), counted(workers.into(), "worker"));
+    let note = format!("run {path} goes on with {machines} instead of {before}, and {workers}");
+    Progress::new(talk).note(&note);
+    Ok(())
+}
+
+/// How many machines that is, and how many workers go with them.
+fn target(history: &History, pool: &Pool, amount: Amount) -> Result<Target> {
+    let path = history.folder.display();
+    if !pool.has_machines() {
+        let message = format!("run `{path}` has no machines of a pool to scale");
+        return Err(Failure::user(message).hint("scale its `workers`, such as `workers=4`"));
+    }
+    let before = history.machines_wanted.unwrap_or(pool.machine_count() as u32);
+    let machines = match amount {
+        Amount::To(machines) => machines,
+        Amount::By(by) => before.saturating_add_signed(by),
+    };
+    let most = pool.machines_max() as u32;
+    if machines == 0 || machines > most {
+        let message = format!("run `{path}` can have 1 to {most} machines, but not {machines}");
+        let failure = Failure::user(message);
+        return Err(match most < MACHINES_MAX as u32 {
+            true => failure.hint(format!("its recipe lists {most}; it has {before} now")),
+            false => failure,
+        });
+    }
+    // As many on each new machine as on the others.
+    let each = history.workers.div_ceil(before.max(1)).max(1);
+    let each = pool.slots.map_or(each, |slots| each.min(slots as u32));
+    let change = (i64::from(machines) - i64::from(before)) * i64::from(each);
+    let workers = (i64::from(history.workers) + change).max(1).max(pool.workers.min() as i64);
+    Ok(Target { before, machines, workers: (workers as u32).min(WORKERS_MAX) })
+}
+
+/// Asks until the run says that it goes on with so many.
+fn resize(folder: &Path, machines: u32) -> Result<()> {
+    let since = Stopwatch::start();
+    loop {
+        if !Holder::of(folder)?.is_live() {
+            return Err(not_running(&detached::history(folder)?));
+        }
+        if let Ok(Some(console)) = control::connect(folder) {
+            let mut is_asked = false;
+            while since.elapsed() < PATIENCE {
+                match console.next(PATIENCE.saturating_sub(since.elapsed())) {
+                    News::Event(event) => match event.what {
+                        What::Resized { machines: now } if is_asked && now == machines => {
+                            return Ok(());
+                        }
+                        What::Ended { .. } => return Err(Failure::user("the run has just ended")),
+                        _ => {}
+                    },
+                    // What has happened is told before where the run is.
+                    News::Pulse(_) if !is_asked => {
+                        console.resize(machines);
+                        is_asked = true;
+                    }
+                    News::Pulse(_) | News::Pool(_) | News::Resize(_) | News::Kill { .. } => {}
+                    News::Nothing | News::Finish | News::Gone(_) => break,
+                }
+            }
+        }
+        if since.elapsed() >= PATIENCE {
+            let (path, seconds) = (folder.display(), PATIENCE.as_secs());
+            let message = format!("run `{path}` did not answer within {seconds} s");
+            let hint = format!("try again in a moment; `planaria logs {path}` tells what it does");
+            return Err(Failure::failed(message).hint(hint));
+        }
+        std::thread::park_timeout(BETWEEN);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_are_read_or_refused() {
+        for (value, expect) in [("4", Amount::To(4)), ("+2", Amount::By(2)), ("-1", Amount::By(-1))]
+        {
+            assert_eq!(parse("machines=…", value).unwrap(), expect);
+        }
+        for value in ["", "0", "+0", "-0", "two", "+", "1.5", "++1"] {
+            let failure = parse(&format!("machines={value}"), value).unwrap_err();
+            assert!(failure.message.contains("cannot be") && failure.hint.is_some(), "{value}");
+        }
+    }
+
+    #[test]
+    fn workers_go_with_machines() {
+        let check = |pool: &str, workers: u32, amount: Amount, expect: Result<(u32, u32), &str>| {
+            let pool: Pool = serde_json::from_str(pool).unwrap();
+            let mut history = History::of(Path::new("runs/net-1"), Holder::Nobody, &[]);
+            history.workers = workers;
+            match (target(&history, &pool, amount), expect) {
+                (Ok(found), Ok(expect)) => assert_eq!((found.machines, found.workers), expect),
+                (Err(failure), Err(expect)) => {
+                    assert!(failure.message.contains(expect), "{}", failure.message);
+                }
+                (found, expect) => panic!("{found:?} instead of {expect:?}"),
+            }
+        };
+        let docker = r#"{"provider": "docker", "machines": 2, "workers": {"min": 2, "max": 4}}"#;
+        check(docker, 4, Amount::By(2), Ok((4, 8)));
+        check(docker, 4, Amount::To(1), Ok((1, 2)));
+        check(docker, 4, Amount::By(-2), Err("1 to 1024 machines, but not 0"));
+        let ssh = r#"{"provider": "ssh", "hosts": ["a", "b", "c"], "machines": 2, "workers": 2}"#;
+        check(ssh, 2, Amount::By(1), Ok((3, 3)));
+        check(ssh, 2, Amount::By(2), Err("1 to 3 machines, but not 4"));
+        check(r#"{"workers": 3}"#, 3, Amount::By(1), Err("has no machines"));
+    }
+}
