@@ -7,12 +7,10 @@
 //! - [`run`]: the decisions that every run has in common, as pure functions of what has happened;
 //!   [`methods`]: what differs from one training method to the next
 //! - [`serve`]: the coordinator, a thin shell around them
-//! - [`narrate`]: events as lines of a log
 //! - [`record`]: what the next coordinator goes on from
 //! - [`parameters`]: a server
 
 pub mod methods;
-pub mod narrate;
 pub mod parameters;
 pub mod record;
 pub mod run;

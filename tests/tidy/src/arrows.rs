@@ -16,12 +16,14 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("planaria-fleet", &["planaria-recipe", "planaria-store", "planaria-protocol"]),
     (
         "planaria-coordinator",
+        // Its log says of an event what every other place says.
         &[
             "planaria-recipe",
             "planaria-numerics",
             "planaria-learn",
             "planaria-store",
             "planaria-protocol",
+            "planaria-runs",
         ],
     ),
     (

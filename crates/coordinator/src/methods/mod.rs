@@ -12,7 +12,7 @@ pub mod sync;
 use crate::run::course::Setup;
 use crate::run::{Config, Decider, Origin, Run, Session, WORKERS_MAX};
 use planaria_protocol::checkpoint::Manifest;
-use planaria_protocol::event::WorkerPulse;
+use planaria_protocol::event::{Doing, WorkerPulse};
 use planaria_protocol::launch::Launch;
 use planaria_protocol::message::{FromServer, HeldOut, Trouble};
 use planaria_protocol::methods::Report;
@@ -193,7 +193,7 @@ pub trait Method: Debug + Sized {
     fn loads(run: &Run<Self>) -> BTreeMap<u32, u32>;
 
     /// What a worker is doing instead of getting ready or computing.
-    fn doing(_run: &Run<Self>, _worker: u32) -> Option<&'static str> {
+    fn doing(_run: &Run<Self>, _worker: u32) -> Option<Doing> {
         None
     }
 

@@ -2,9 +2,9 @@
 
 use super::Shell;
 use super::desk::{Desk, Watcher};
-use crate::narrate;
 use planaria_protocol::event::{Event, What};
 use planaria_protocol::message::{ToConsole, Trouble, event_bulk};
+use planaria_runs::sentence::sentence;
 use std::time::Duration;
 
 /// How long a last word may take.
@@ -21,10 +21,13 @@ impl Desk {
         what: What,
         reason: &str,
     ) -> Result<(), Trouble> {
-        if let Some(line) = narrate::line(&what, reason) {
-            (shell.log)(&line);
-        }
         let event = event(shell, what);
+        if let Some(line) = sentence(&event) {
+            match line.contains(reason) {
+                true => (shell.log)(&line),
+                false => (shell.log)(&format!("{line}: {reason}")),
+            }
+        }
         let had = shell.journal.trouble().is_some();
         let written = shell.journal.write(&event);
         match shell.journal.trouble() {
