@@ -210,13 +210,7 @@ pub struct Ended {
 impl Ended {
     /// As its last event says.
     pub fn of(outcome: &str, reason: Option<String>, failure: Option<Failure>) -> Self {
-        let outcome = match outcome {
-            "completed" => Outcome::Completed,
-            "stopped_early" => Outcome::StoppedEarly,
-            "interrupted" => Outcome::Interrupted,
-            _ => Outcome::Failed,
-        };
-        Self { outcome, reason, failure }
+        Self { outcome: Outcome::named(outcome), reason, failure }
     }
 
     fn failed(failure: Failure) -> Self {

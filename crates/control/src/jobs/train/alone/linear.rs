@@ -28,6 +28,7 @@ pub struct Linear {
     batches: Batches,
     data: Plain,
     part: Part,
+    normalize: Normalize,
     names: Vec<String>,
     precision: CodedPrecision,
     scale: DataScale,
@@ -64,6 +65,7 @@ impl Linear {
             stepping,
             batches,
             data,
+            normalize,
             names,
             scale,
         })
