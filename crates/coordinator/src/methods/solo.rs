@@ -169,16 +169,13 @@ mod tests {
                     Action::WriteManifest(_) => {
                         inputs.push(Input::ManifestWritten(Ok("here".into())));
                     }
-                    Action::ToWorker { message, .. } => {
-                        if let ToWorker::Method(methods::Command::Solo(Command::Save {
-                            step,
-                            ..
-                        })) = message
-                        {
-                            let info = PartInfo { file: "a".into(), sha256: "b".into(), bytes: 1 };
-                            let step = *step;
-                            inputs.push(Input::PartWritten { step, written: Ok(info) });
-                        }
+                    Action::ToWorker {
+                        message:
+                            ToWorker::Method(methods::Command::Solo(Command::Save { step, .. })),
+                        ..
+                    } => {
+                        let info = PartInfo { file: "a".into(), sha256: "b".into(), bytes: 1 };
+                        inputs.push(Input::PartWritten { step: *step, written: Ok(info) });
                     }
                     _ => {}
                 }
@@ -212,14 +209,11 @@ mod tests {
     }
 
     fn recorded(actions: &[Action]) -> Vec<&What> {
-        let what = |action: &Action| matches!(action, Action::Record(_));
-        let actions = actions.iter().filter(|a| what(a));
-        actions
-            .filter_map(|a| match a {
-                Action::Record(what) => Some(what),
-                _ => None,
-            })
-            .collect()
+        let recorded = actions.iter().filter_map(|action| match action {
+            Action::Record(what) => Some(what),
+            _ => None,
+        });
+        recorded.collect()
     }
 
     #[test]
