@@ -6,10 +6,11 @@
 //! # Layout
 //! - [`run`]: the decisions that every run has in common, as pure functions of what has happened;
 //!   [`methods`]: what differs from one training method to the next
-//! - [`serve`]: the coordinator, a thin shell around them
-//! - [`record`]: what the next coordinator goes on from
+//! - [`serve`]: the coordinator: a value that says what to do, and the loop that does it
+//! - [`record`], [`kept`]: what the next coordinator goes on from
 //! - [`parameters`]: a server
 
+pub mod kept;
 pub mod methods;
 pub mod parameters;
 pub mod record;

@@ -1,34 +1,31 @@
-//! A simulated coordinator: the decisions, and the world around them as its process has it.
+//! A simulated coordinator: the real one, and the world around it as its process has it.
 //!
-//! Mirrors `planaria_coordinator::serve` and the agent that starts it, without threads.
+//! Drives [`planaria_coordinator::serve::coordinator`] in place of sockets, files and threads. Never
+//! decides what follows from what.
 
 use crate::disk::BOOT;
-use crate::net::{LinkId, Msg, News, Pid};
+use crate::net::{self, Msg, News, Pid};
 use crate::verdict::Counts;
 use crate::world::{Event, Timer, World};
-use planaria_coordinator::methods::sync::{self, SyncRun};
+use planaria_coordinator::methods::sync;
 use planaria_coordinator::record::{self, RecordFile};
 use planaria_coordinator::run::course::Setup;
 use planaria_coordinator::run::record::{Record, told_steps};
-use planaria_coordinator::run::{
-    Action, Begun, Decision, Input, Left, Origin, Saving, Scored, Session,
+use planaria_coordinator::run::{Origin, Scored, Session};
+use planaria_coordinator::serve::coordinator as real;
+use planaria_coordinator::serve::coordinator::{
+    Beginning, CheckpointBegun, Effect, Leave, LinkId, Message, Moment, TICK_EVERY, Untold,
 };
 use planaria_fleet::ending::{ANOTHER, Ending};
-use planaria_protocol::checkpoint::{self, Manifest, Part};
+use planaria_protocol::checkpoint::{self, Manifest};
 use planaria_protocol::event::{self, Started, What};
-use planaria_protocol::message::{
-    Agent, FromConsole, FromWorker, Join, ToConsole, ToServer, ToWorker,
-};
+use planaria_protocol::message::{FromWorker, ToConsole};
 use planaria_protocol::state::State;
-use std::collections::{BTreeMap, VecDeque};
-use std::ops::Range;
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// As in `planaria_coordinator::serve`.
-const TICK_EVERY: Duration = Duration::from_millis(10);
-const ALIVE_EVERY: Duration = Duration::from_millis(500);
-const PULSE_EVERY: Duration = Duration::from_millis(100);
+/// As in `planaria_coordinator::serve::keeping`.
 const AGAIN_EVERY: Duration = Duration::from_secs(1);
 
 /// What a coordinator is told when it is started.
@@ -50,29 +47,23 @@ pub struct Course {
 /// A coordinator's process.
 pub struct Coordinator {
     course: Course,
-    desk: Option<Desk>,
+    shell: Option<Shell>,
 }
 
 /// What it has once it has begun.
-struct Desk {
-    run: SyncRun,
+struct Shell {
+    coordinator: real::Coordinator,
     generation: u64,
-    ranges: Vec<Range<u64>>,
-    manifest: Manifest,
     record: Option<RecordFile>,
     /// When it could not be kept.
     failed: Option<Duration>,
     /// Events that the disk has not taken.
     unwritten: VecDeque<(event::Event, Counts)>,
-    events: Vec<event::Event>,
+    /// Events that another coordinator has decided, and are still to be written.
+    retold: usize,
     began: Duration,
-    alive: Duration,
-    pulsed: Duration,
-    links: BTreeMap<Agent, LinkId>,
-    known: BTreeMap<LinkId, (Agent, Pid)>,
-    consoles: BTreeMap<LinkId, (bool, bool)>,
-    folder: Option<PathBuf>,
-    own: VecDeque<Input>,
+    /// What this process has found out itself.
+    own: VecDeque<real::Event>,
     writing: Option<(PathBuf, Manifest, bool)>,
     written: Option<Result<String, String>>,
 }
@@ -80,12 +71,12 @@ struct Desk {
 impl Coordinator {
     /// One that is about to begin.
     pub fn new(course: Course) -> Self {
-        Self { course, desk: None }
+        Self { course, shell: None }
     }
 
     /// Takes in what happens.
     pub fn take(&mut self, world: &mut World<'_>, pid: Pid, event: Event) {
-        let Some(desk) = &mut self.desk else {
+        let Some(shell) = &mut self.shell else {
             if let Event::Timer(Timer::Start) = event {
                 self.begin(world, pid);
             }
@@ -94,29 +85,28 @@ impl Coordinator {
         match event {
             Event::Timer(Timer::Tick) => {
                 world.timer(pid, TICK_EVERY, Timer::Tick);
-                desk.decide(world, pid, Input::Tick);
-                desk.look_around(world, pid);
+                shell.flush(world);
+                shell.on(world, pid, real::Event::Tick);
             }
-            Event::Timer(Timer::Manifest) => desk.finish_manifest(world, pid),
+            Event::Timer(Timer::Manifest) => shell.finish_manifest(world, pid),
             Event::Timer(Timer::ManifestTold) => {
-                if let Some(written) = desk.written.take() {
-                    desk.decide(world, pid, Input::ManifestWritten(written));
+                if let Some(written) = shell.written.take() {
+                    shell.on(world, pid, real::Event::ManifestWritten(written));
                 }
             }
             Event::Frame(link, _, msg) => {
-                if let Some(input) = desk.open(world, pid, link, msg) {
-                    desk.decide(world, pid, input);
+                if let Some(event) = heard(link as LinkId, msg) {
+                    shell.on(world, pid, event);
                 }
             }
             Event::Fin(link) => {
-                if let Some(input) = desk.gone(link) {
-                    desk.decide(world, pid, input);
-                }
+                let gone = real::Event::Gone(link as LinkId, "it went away".into());
+                shell.on(world, pid, gone);
             }
             _ => {}
         }
-        while let Some(input) = desk.own.pop_front() {
-            desk.decide(world, pid, input);
+        while let Some(event) = shell.own.pop_front() {
+            shell.on(world, pid, event);
         }
     }
 
@@ -171,230 +161,122 @@ impl Coordinator {
         let left = origin.record.clone();
         world.say(pid, || format!("begins from {origin:?}"));
         let before = base.seconds_total + (world.now - commanded).as_secs_f64();
-        let full = world.disk.full;
-        let folder = world.disk.state();
         let session = Session { config, setup, origin, seconds_before: before };
-        let mut desk = Desk {
-            run: sync::run(session, settings),
+        let beginning = Beginning {
+            run: Box::new(sync::run(session, settings)),
             generation,
-            ranges,
             manifest: world.bench.manifest(generation, state),
-            record: match full {
-                false => RecordFile::create(&folder, BOOT).ok(),
-                true => None,
-            }
-            .or_else(|| RecordFile::reuse(&folder, BOOT).ok()),
+            ranges,
+            told,
+        };
+        let moment = Moment { at: Duration::ZERO, unix_seconds: world.now.as_secs_f64() };
+        let retold = untold.len();
+        let untold = Untold { events: untold, record: left, started };
+        let (coordinator, effects) = real::Coordinator::begin(moment, beginning, untold);
+        let folder = world.disk.state();
+        let fresh = if world.disk.full { None } else { RecordFile::create(&folder, BOOT).ok() };
+        let mut shell = Shell {
+            coordinator,
+            generation,
+            record: fresh.or_else(|| RecordFile::reuse(&folder, BOOT).ok()),
             failed: None,
             unwritten: VecDeque::new(),
-            events: told,
+            retold,
             began: world.now,
-            alive: world.now,
-            pulsed: world.now,
-            links: BTreeMap::new(),
-            known: BTreeMap::new(),
-            consoles: BTreeMap::new(),
-            folder: None,
             own: VecDeque::new(),
             writing: None,
             written: None,
         };
-        for what in untold {
-            world.act(pid);
-            desk.tell(world, pid, what, true);
-        }
-        if let Some(left) = left {
-            desk.keep(world, left);
-        }
-        if let Some(started) = started {
-            world.act(pid);
-            desk.record(world, pid, started);
-        }
+        shell.carry_out(world, pid, effects);
         if let Some(process) = world.process(pid) {
             process.listens = true;
         }
         world.timer(pid, TICK_EVERY, Timer::Tick);
-        self.desk = Some(desk);
+        self.shell = Some(shell);
     }
 }
 
-impl Desk {
-    fn decide(&mut self, world: &mut World<'_>, pid: Pid, input: Input) {
+/// What a frame is to the coordinator.
+fn heard(link: LinkId, msg: Msg) -> Option<real::Event> {
+    Some(match msg {
+        Msg::Join(join) => real::Event::Linked(link, join),
+        Msg::FromWorker(FromWorker::Evaluated { part, step, batch }, Some(scores)) => {
+            let (worker, scores) = (0, *scores);
+            real::Event::Scored(link, Box::new(Scored { worker, part, step, batch, scores }))
+        }
+        Msg::FromWorker(said, _) => real::Event::Worker(link, said, Vec::new()),
+        Msg::FromServer(said, squares) => real::Event::Server(link, said, squares),
+        Msg::FromConsole(said) => real::Event::Console(link, said),
+        _ => return None,
+    })
+}
+
+impl Shell {
+    fn on(&mut self, world: &mut World<'_>, pid: Pid, event: real::Event) {
         if !world.lives(pid) {
             return;
         }
-        let now = world.now - self.began;
-        if input != Input::Tick {
-            world.say(pid, || format!("decides on {input:?}"));
+        if event != real::Event::Tick {
+            world.say(pid, || format!("hears {event:?}"));
         }
-        for decision in self.run.step(now, input) {
-            world.say(pid, || format!("DECIDES {:?}: {}", decision.action, decision.reason));
-            world.act(pid);
-            if !self.act(world, pid, decision) {
+        let unix_seconds = world.now.as_secs_f64();
+        let moment = Moment { at: world.now - self.began, unix_seconds };
+        let effects = self.coordinator.on(moment, event);
+        self.carry_out(world, pid, effects);
+    }
+
+    /// Carries effects out, one after another; the process may end before each.
+    fn carry_out(&mut self, world: &mut World<'_>, pid: Pid, effects: Vec<Effect>) {
+        for effect in effects {
+            if !world.lives(pid) {
                 return;
             }
+            world.say(pid, || match &effect {
+                Effect::Write(event) => format!("DOES Write({:?})", event.what),
+                Effect::Send(_, message, _) => format!("DOES Send({message:?})"),
+                effect => format!("DOES {effect:?}"),
+            });
+            if !matches!(effect, Effect::Send(..) | Effect::Log(_)) {
+                world.act(pid);
+            }
+            self.carry_out_one(world, pid, effect);
         }
     }
 
-    /// False if the process has ended.
-    fn act(&mut self, world: &mut World<'_>, pid: Pid, decision: Decision) -> bool {
-        match decision.action {
-            Action::Keep(record) => self.keep(world, *record),
-            Action::ToWorker { worker, message, .. } => {
-                if let Some(link) = self.links.get(&Agent::Worker(worker)) {
-                    world.send(pid, *link, Msg::ToWorker(message));
+    fn carry_out_one(&mut self, world: &mut World<'_>, pid: Pid, effect: Effect) {
+        match effect {
+            Effect::Send(link, message, bulk) => {
+                if let Some(msg) = framed(message, bulk.as_ref().map_or(&[][..], |b| b)) {
+                    world.send(pid, link as net::LinkId, msg);
                 }
             }
-            Action::ToServer(server, message) => self.tell_server(world, pid, server, message),
-            Action::Record(what) => self.record(world, pid, what),
-            Action::BeginCheckpoint { step } => self.begin_checkpoint(world, step),
-            // Those of coded runs.
-            Action::KeepState { .. } | Action::WritePart { .. } => {}
-            Action::Abandon => {
-                if let Some(folder) = self.folder.take() {
-                    world.disk.shelf().abandon(&folder);
-                }
-            }
-            Action::WriteManifest(saving) => self.write_manifest(world, pid, &saving),
-            Action::Pool(workers) => {
-                self.tell_supervisor(world, pid, &ToConsole::Pool { workers });
-            }
-            Action::Kill(agent, target) => {
-                let why = decision.reason.into_owned();
-                self.tell_supervisor(world, pid, &ToConsole::Kill { agent, pid: target, why });
-                if let Some(link) = self.links.remove(&agent) {
-                    world.close(pid, link);
-                }
-            }
-            Action::Forget => {
+            Effect::Close(link) => world.close(pid, link as net::LinkId),
+            Effect::Write(event) => self.write(world, *event),
+            Effect::KeepRecord(record) => self.keep(world, *record),
+            Effect::ForgetRecord => {
                 self.record = None;
                 let _ = record::discard(&world.disk.state());
                 world.verdict.record_lost();
             }
-            Action::Restart => {
-                world.end(pid, Ending::Code(ANOTHER));
-                return false;
-            }
-            Action::End => {
-                for link in self.consoles.keys().copied().collect::<Vec<_>>() {
-                    world.send(pid, link, Msg::ToConsole(ToConsole::Finish, None));
-                }
-                world.end(pid, Ending::Code(0));
-                return false;
-            }
-        }
-        world.lives(pid)
-    }
-
-    /// What a frame means for the run, if anything.
-    fn open(&mut self, world: &mut World<'_>, pid: Pid, link: LinkId, msg: Msg) -> Option<Input> {
-        let known = self.known.get(&link).map(|(agent, _)| *agent);
-        let current = known.is_some_and(|agent| self.links.get(&agent) == Some(&link));
-        match msg {
-            Msg::Join(Join { agent: Agent::Console, .. }) => {
-                self.consoles.insert(link, (false, false));
-                None
-            }
-            Msg::Join(join) => {
-                self.known.insert(link, (join.agent, join.pid));
-                if let Some(old) = self.links.insert(join.agent, link) {
-                    world.close(pid, old);
-                }
-                Some(Input::Joined(join))
-            }
-            Msg::FromWorker(said, scores) => {
-                let Some(Agent::Worker(worker)) = known.filter(|_| current) else { return None };
-                match (said, scores) {
-                    (FromWorker::Evaluated { part, step, batch }, Some(scores)) => {
-                        let scores = *scores;
-                        Some(Input::Scored(Box::new(Scored { worker, part, step, batch, scores })))
-                    }
-                    (said, _) => Some(Input::worker(worker, said)),
-                }
-            }
-            Msg::FromServer(said, squares) => {
-                let Some(Agent::Server(server)) = known.filter(|_| current) else { return None };
-                Some(Input::Server(server, said, squares))
-            }
-            Msg::FromConsole(said) => self.console_said(world, pid, link, said),
-            _ => None,
-        }
-    }
-
-    fn console_said(
-        &mut self,
-        world: &mut World<'_>,
-        pid: Pid,
-        link: LinkId,
-        said: FromConsole,
-    ) -> Option<Input> {
-        match said {
-            FromConsole::Watch { supervises } => {
-                self.consoles.insert(link, (true, supervises));
-                for (index, event) in (0..).zip(self.events.clone()) {
-                    let news = Box::new(News::Event(event));
-                    world.send(pid, link, Msg::ToConsole(ToConsole::Event { index }, Some(news)));
-                }
-                None
-            }
-            FromConsole::Stop { reason } => Some(Input::Stop(reason)),
-            FromConsole::Ended { agent, pid, how } => {
-                Some(Input::Left(Left { agent, pid, how, ended: true }))
-            }
-            FromConsole::Scale { workers } => Some(Input::Scale(workers)),
-            // There are no machines here, and nobody asks for faults.
-            FromConsole::Resize { .. }
-            | FromConsole::Report { .. }
-            | FromConsole::Chaos { .. }
-            | FromConsole::Kill { .. } => None,
-        }
-    }
-
-    fn gone(&mut self, link: LinkId) -> Option<Input> {
-        if self.consoles.remove(&link).is_some() {
-            return None;
-        }
-        let (agent, pid) = self.known.remove(&link)?;
-        self.links.get(&agent).filter(|own| **own == link)?;
-        self.links.remove(&agent);
-        let how = "it went away".into();
-        Some(Input::Left(Left { agent, pid, how, ended: false }))
-    }
-
-    fn look_around(&mut self, world: &mut World<'_>, pid: Pid) {
-        if world.now.saturating_sub(self.alive) >= ALIVE_EVERY {
-            self.alive = world.now;
-            for (agent, link) in self.links.clone() {
-                let alive = match agent {
-                    Agent::Worker(_) => Msg::ToWorker(ToWorker::Alive),
-                    _ => Msg::ToServer(ToServer::Alive),
+            Effect::BeginCheckpoint { step } => {
+                let folder = match world.disk.full {
+                    true => Err("No space left on device".to_owned()),
+                    false => world.disk.shelf().begin(step).map_err(|e| e.to_string()),
                 };
-                world.send(pid, link, alive);
+                let begun = CheckpointBegun { step, folder, vanished: None };
+                self.own.push_back(real::Event::CheckpointBegun(begun));
             }
-        }
-        if world.now.saturating_sub(self.pulsed) >= PULSE_EVERY {
-            self.pulsed = world.now;
-            self.flush(world);
-            let pulse = self.run.pulse(world.now - self.began);
-            for (link, (watches, _)) in self.consoles.clone() {
-                if watches {
-                    let news = Some(Box::new(News::Pulse(pulse.clone())));
-                    world.send(pid, link, Msg::ToConsole(ToConsole::Pulse, news));
-                }
+            Effect::WriteManifest { folder, manifest, is_best } => {
+                self.writing = Some((folder, *manifest, is_best));
+                let time = world.coin.between(Duration::from_millis(1), Duration::from_millis(60));
+                world.timer(pid, time, Timer::Manifest);
             }
-        }
-    }
-
-    fn tell_server(&self, world: &mut World<'_>, pid: Pid, server: u32, message: ToServer) {
-        if let Some(link) = self.links.get(&Agent::Server(server)) {
-            world.send(pid, *link, Msg::ToServer(message));
-        }
-    }
-
-    fn tell_supervisor(&self, world: &mut World<'_>, pid: Pid, message: &ToConsole) {
-        for (link, (_, supervises)) in self.consoles.clone() {
-            if supervises {
-                world.send(pid, link, Msg::ToConsole(message.clone(), None));
-            }
+            Effect::Abandon(folder) => world.disk.shelf().abandon(&folder),
+            Effect::Leave(Leave::Restart) => world.end(pid, Ending::Code(ANOTHER)),
+            Effect::Leave(Leave::Over) => world.end(pid, Ending::Code(0)),
+            // Coded runs are not simulated, nor faults that users ask for.
+            Effect::KeepState { .. } | Effect::WritePart { .. } | Effect::Weather(_) => {}
+            Effect::Log(_) => {}
         }
     }
 
@@ -424,29 +306,16 @@ impl Desk {
         }
     }
 
-    fn record(&mut self, world: &mut World<'_>, pid: Pid, what: What) {
-        self.tell(world, pid, what, false);
-    }
-
-    fn tell(&mut self, world: &mut World<'_>, pid: Pid, what: What, is_retold: bool) {
-        let seconds = self.run.seconds(world.now - self.began);
-        let (unix_seconds, generation) = (world.now.as_secs_f64(), self.generation);
-        let event = event::Event { seconds, unix_seconds, generation, what };
+    fn write(&mut self, world: &mut World<'_>, event: event::Event) {
         let text = serde_json::to_string(&event.what).unwrap_or_default();
         for byte in world.disk.nameless(&text).bytes() {
             world.mix(u64::from(byte));
         }
+        let is_retold = self.retold > 0;
+        self.retold = self.retold.saturating_sub(1);
         let counts = world.verdict.decided(&event.what, is_retold);
-        self.unwritten.push_back((event.clone(), counts));
+        self.unwritten.push_back((event, counts));
         self.flush(world);
-        let index = self.events.len() as u64;
-        for (link, (watches, _)) in self.consoles.clone() {
-            if watches {
-                let news = Some(Box::new(News::Event(event.clone())));
-                world.send(pid, link, Msg::ToConsole(ToConsole::Event { index }, news));
-            }
-        }
-        self.events.push(event);
     }
 
     /// Writes the events that the disk has not taken; they count when they are written.
@@ -459,33 +328,6 @@ impl Desk {
             world.disk.events.push(event);
         }
         world.verdict.waits(!self.unwritten.is_empty());
-    }
-
-    fn begin_checkpoint(&mut self, world: &mut World<'_>, step: u64) {
-        let begun = match world.disk.full {
-            true => Err(std::io::Error::other("No space left on device")),
-            false => world.disk.shelf().begin(step),
-        };
-        self.folder = begun.as_ref().ok().cloned();
-        let folder = begun.map(|f| f.display().to_string()).map_err(|e| e.to_string());
-        self.own.push_back(Input::CheckpointBegun(Begun { step, folder, vanished: None }));
-    }
-
-    fn write_manifest(&mut self, world: &mut World<'_>, pid: Pid, saving: &Saving) {
-        let Some(folder) = self.folder.take() else { return };
-        let parts = saving.parts.iter().zip(&self.ranges).map(|(info, range)| {
-            let info = info.clone().expect("every part is there");
-            Part { info, start: range.start, end: range.end }
-        });
-        let manifest = Manifest {
-            step: saving.state.step,
-            state: saving.state.clone(),
-            parts: parts.collect(),
-            ..self.manifest.clone()
-        };
-        self.writing = Some((folder, manifest, saving.is_best));
-        let time = world.coin.between(Duration::from_millis(1), Duration::from_millis(60));
-        world.timer(pid, time, Timer::Manifest);
     }
 
     fn finish_manifest(&mut self, world: &mut World<'_>, pid: Pid) {
@@ -511,4 +353,20 @@ impl Desk {
         let time = world.coin.between(Duration::ZERO, Duration::from_millis(10));
         world.timer(pid, time, Timer::ManifestTold);
     }
+}
+
+/// A message as it crosses a link; nothing where its bulk cannot be read.
+fn framed(message: Message, bulk: &[u8]) -> Option<Msg> {
+    Some(match message {
+        Message::Worker(message) => Msg::ToWorker(message),
+        Message::Server(message) => Msg::ToServer(message),
+        Message::Console(message) => {
+            let news = match &message {
+                ToConsole::Event { .. } => Some(News::Event(serde_json::from_slice(bulk).ok()?)),
+                ToConsole::Pulse => Some(News::Pulse(serde_json::from_slice(bulk).ok()?)),
+                _ => None,
+            };
+            Msg::ToConsole(message, news.map(Box::new))
+        }
+    })
 }

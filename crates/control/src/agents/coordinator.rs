@@ -11,6 +11,7 @@ use planaria_coordinator::record;
 use planaria_coordinator::run::Origin;
 use planaria_coordinator::run::course::Setup;
 use planaria_coordinator::run::record::told_steps;
+use planaria_coordinator::serve::coordinator::{Beginning, Untold};
 use planaria_coordinator::serve::keeping::Keeping;
 use planaria_coordinator::serve::{self, Leave, Serving};
 use planaria_fleet::local::inherited;
@@ -71,23 +72,19 @@ pub fn run(launch: Launch, log: &Log) -> Result<Leave, Trouble> {
     let methods::Built { run, ranges, manifest } =
         methods::build(&launch, origin, manifest, before)?;
     let rows = rows(&launch, log)?;
-    let shell = serve::Shell {
-        run,
+    let generation = launch.generation;
+    serve::run(serve::Shell {
+        beginning: Beginning { run, generation, manifest, ranges, told },
+        untold: Untold { events: untold, record: left, started },
         listener,
         passport,
-        generation: launch.generation,
         journal,
-        told,
         keeping: launch.state.as_ref().map(|folder| Keeping::new(folder.into(), boot_id())),
-        left,
         shelf,
-        manifest,
-        ranges,
         rows,
         clock,
         log: log.clone(),
-    };
-    serve::run(shell, untold, started)
+    })
 }
 
 fn unwritable(course: &CourseLaunch, why: std::io::Error) -> Trouble {

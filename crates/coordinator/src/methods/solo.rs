@@ -3,9 +3,8 @@
 //! There is nothing to lease to others and nothing to gather, so a step counts as soon as it is
 //! taken. Everything else is every run's: what is scored and saved when, and how it ends.
 
-use super::{Arrival, Batches, Method};
 use crate::run::course::Next;
-use crate::run::{Counted, Run, Session};
+use crate::run::{Arrival, Batches, Counted, Method, Run, Session};
 use planaria_protocol::message::{ToWorker, Trouble};
 use planaria_protocol::methods::Report as AnyReport;
 use planaria_protocol::methods::solo::{Command, Report};

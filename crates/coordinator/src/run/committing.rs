@@ -2,9 +2,9 @@
 
 use super::course::Done;
 use super::losing::Stall;
+use super::method::Method;
 use super::record::Pending;
 use super::{Run, Shortage};
-use crate::methods::Method;
 use planaria_numerics::digest::Digest;
 use planaria_protocol::event::What;
 use planaria_protocol::message::Trouble;

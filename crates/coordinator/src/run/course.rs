@@ -6,7 +6,6 @@
 
 use super::record::Record;
 use super::watch::{Rule, observe};
-use crate::methods;
 use planaria_numerics::digest::Digest;
 use planaria_numerics::schedule;
 use planaria_protocol::event::{Activity, Figures, Pulse, What};
@@ -52,7 +51,7 @@ impl Setup {
             classification,
             has_validation: facts.validation > 0,
             checkpoint_epochs: match recipe.output.checkpoint_epochs {
-                0 => methods::checkpoint_epochs(recipe),
+                0 => recipe.train.checkpoint_epochs(),
                 epochs => epochs,
             },
             checkpoint_steps: recipe.output.checkpoint_steps,

@@ -1,9 +1,9 @@
 //! How a run comes to its end: what is on its way to the disk is waited for, and everyone is told.
 
 use super::course::End;
+use super::method::Method;
 use super::saving::Save;
 use super::{Action, Phase, Run};
-use crate::methods::Method;
 use planaria_protocol::event::What;
 use planaria_protocol::message::{ToServer, ToWorker, Trouble};
 

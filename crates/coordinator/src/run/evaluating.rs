@@ -1,9 +1,9 @@
 //! Held-out parts, scored by all workers.
 
 use super::course::End;
+use super::method::{Batches, Method};
 use super::scoring::Scoring;
 use super::{Phase, Run, Scored};
-use crate::methods::{Batches, Method};
 use planaria_protocol::message::{HeldOut, Trouble};
 use std::time::Duration;
 

@@ -2,8 +2,8 @@
 
 use super::course::End;
 use super::members::Standing;
+use super::method::Method;
 use super::{Action, Begun, Input, Phase, Run};
-use crate::methods::Method;
 use planaria_protocol::checkpoint::PartInfo;
 use planaria_protocol::event::What;
 use planaria_protocol::message::{FromServer, FromWorker, Trouble};

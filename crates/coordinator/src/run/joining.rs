@@ -1,8 +1,8 @@
 //! Workers that join, and how many are wanted.
 
 use super::members::{Standing, Worker};
+use super::method::{Arrival, Method};
 use super::{Action, Phase, Run};
-use crate::methods::{Arrival, Method};
 use planaria_protocol::event::What;
 use planaria_protocol::message::{Agent, Join, ToWorker, Trouble};
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! Losses, and workers that are late: what they had goes to others, at once.
 
 use super::members::{Standing, Worker};
+use super::method::Method;
 use super::{Action, Left, Phase, Run};
-use crate::methods::Method;
 use planaria_protocol::event::What;
 use planaria_protocol::message::{Agent, ToWorker, Trouble};
 use std::time::Duration;

@@ -10,6 +10,7 @@
 //! # Layout
 //! - [`course`]: train, validate, save, end; the same in one process and in many. [`watch`]: the
 //!   best epoch, and when to stop
+//! - [`Method`]: what differs from one training method to the next
 //! - `words`: what a run is told and what it answers; `hearing`: which part of it hears what
 //! - [`members`]: who takes part; `joining`: who comes; `servers`: parameter servers, and where the
 //!   run goes on from; `losing`: who goes or is late; `watching`: what follows from time alone
@@ -25,6 +26,7 @@ mod hearing;
 mod joining;
 mod losing;
 pub mod members;
+mod method;
 pub mod patience;
 pub mod record;
 mod saving;
@@ -34,12 +36,12 @@ pub mod watch;
 mod watching;
 mod words;
 
-use crate::methods::Method;
 pub use committing::Counted;
 use course::{Course, End, Next};
 pub use joining::WORKERS_MAX;
 use losing::{Loss, Stall};
 use members::{Members, Standing, Worker};
+pub use method::{Arrival, Batches, Method};
 use patience::Patience;
 use planaria_learn::Scores;
 use planaria_protocol::event::{Activity, Doing, Pulse, What, WorkerPulse};

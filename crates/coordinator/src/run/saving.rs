@@ -1,8 +1,8 @@
 //! Checkpoints on their way to the disk: a folder, its parts, its manifest. One that fails is tried
 //! again while training goes on.
 
+use super::method::Method;
 use super::{Action, Phase, Run, Saving};
-use crate::methods::Method;
 use planaria_protocol::checkpoint::PartInfo;
 use planaria_protocol::event::What;
 use planaria_protocol::message::Trouble;

@@ -3,10 +3,10 @@
 use super::Run;
 use super::course::Course;
 use super::members::Standing;
+use super::method::Method;
 use super::patience::Patience;
 use super::record::Record;
 use super::saving::Save;
-use crate::methods::Method;
 use planaria_protocol::event::What;
 use planaria_protocol::message::{Agent, Join, Source, ToServer, Trouble};
 use planaria_protocol::state::State;

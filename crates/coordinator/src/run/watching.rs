@@ -1,8 +1,8 @@
 //! What follows from time alone: who hangs, who has lost a link, when to begin.
 
 use super::members::Standing;
+use super::method::Method;
 use super::{Action, Phase, Run};
-use crate::methods::Method;
 use planaria_protocol::message::{Agent, ToWorker, Trouble};
 use std::time::Duration;
 

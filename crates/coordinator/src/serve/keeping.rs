@@ -4,7 +4,7 @@
 //! another coordinator would believe it, and it is tried again.
 
 use super::Log;
-use crate::methods::coded;
+use crate::kept;
 use crate::record::{RecordFile, discard};
 use crate::run::record::{Record, summary};
 use planaria_protocol::journal::Journal;
@@ -76,7 +76,7 @@ impl Keeping {
     /// Keeps the state of a method that has some of its own. Where that fails, a loss of this process goes back to the
     /// last checkpoint.
     pub fn keep_state(&mut self, step: u64, weights: &[u8], log: &Log) {
-        let kept = coded::keeping::keep(&self.folder, step, weights);
+        let kept = kept::keep(&self.folder, step, weights);
         let had_failed = std::mem::replace(&mut self.unkept_weights, kept.is_err());
         match kept {
             Err(e) if !had_failed => log(&format!(

@@ -1,50 +1,17 @@
-//! What is written down and told to those who watch: events, pulses and last words.
+//! What consoles are told: events, pulses and last words.
 
-use super::Shell;
-use super::desk::{Desk, Watcher};
+use super::coordinator::{Coordinator, EVENTS_MAX, Effect, LinkId, Message, Moment, Watcher};
 use planaria_protocol::event::{Event, What};
 use planaria_protocol::message::{ToConsole, Trouble, event_bulk};
-use planaria_runs::sentence::sentence;
-use std::time::Duration;
+use std::sync::Arc;
 
-/// How long a last word may take.
-const FAREWELL: Duration = Duration::from_secs(5);
-/// Bytes of events that may wait for a console.
-const CONSOLE_BYTES_MAX: usize = 16 << 20;
-/// Events that are kept for whoever begins to watch; a run has about a thousand.
-const EVENTS_MAX: usize = 100_000;
-
-impl Desk {
-    pub(super) fn record(
-        &mut self,
-        shell: &mut Shell,
-        what: What,
-        reason: &str,
-    ) -> Result<(), Trouble> {
-        let event = event(shell, what);
-        if let Some(line) = sentence(&event) {
-            match line.contains(reason) {
-                true => (shell.log)(&line),
-                false => (shell.log)(&format!("{line}: {reason}")),
-            }
-        }
-        let had = shell.journal.trouble().is_some();
-        let written = shell.journal.write(&event);
-        match shell.journal.trouble() {
-            Some(why) if !had => (shell.log)(&format!("events wait for the disk: {why}")),
-            None if had => (shell.log)("the events that waited are written"),
-            _ => {}
-        }
-        // Whoever watches is told even what the disk does not take.
-        self.tell(&event);
-        written.map_err(|e| Trouble::new(format!("cannot write events.jsonl: {e}")))
-    }
-
-    fn tell(&mut self, event: &Event) {
+impl Coordinator {
+    /// Tells an event to consoles that watch, even where the disk does not take it.
+    pub(super) fn tell(&mut self, event: &Event) {
         self.told_end |= matches!(event.what, What::Ended { .. });
-        let bulk = event_bulk(event);
+        let bulk = Arc::new(event_bulk(event));
         let index = self.left_out + self.events.len() as u64;
-        self.show(&ToConsole::Event { index }, &bulk);
+        self.show(&ToConsole::Event { index }, Some(&bulk));
         if self.events.len() == EVENTS_MAX {
             // The first one says what the run is.
             self.events.remove(1);
@@ -53,62 +20,73 @@ impl Desk {
         self.events.push(bulk);
     }
 
+    /// Tells a console all events so far.
+    pub(super) fn tell_all(&mut self, link: LinkId) {
+        for (at, event) in (0..).zip(&self.events) {
+            let index = if at == 0 { 0 } else { at + self.left_out };
+            let message = Message::Console(ToConsole::Event { index });
+            self.effects.push(Effect::Send(link, message, Some(event.clone())));
+        }
+    }
+
     /// Tells an end that the coordinator itself is the cause of, and that cannot be written down.
-    pub(super) fn tell_end(&mut self, shell: &Shell, trouble: &Trouble) {
-        if self.told_end {
-            return;
+    pub(super) fn tell_end(&mut self, now: Moment, trouble: &Trouble) {
+        if !self.told_end {
+            let ended = What::Ended {
+                outcome: "failed".into(),
+                reason: Some(trouble.message.clone()),
+                step: self.run.state().step,
+                weights_sha256: None,
+                trouble: Some(trouble.clone()),
+                state: Some(Box::new(self.run.state().clone())),
+            };
+            let event = self.event(now, ended);
+            self.tell(&event);
         }
-        let ended = What::Ended {
-            outcome: "failed".into(),
-            reason: Some(trouble.message.clone()),
-            step: shell.run.state().step,
-            weights_sha256: None,
-            trouble: Some(trouble.clone()),
-            state: Some(Box::new(shell.run.state().clone())),
-        };
-        self.tell(&event(shell, ended));
+        self.show_all(&ToConsole::Finish);
     }
 
-    pub(super) fn pulse(&mut self, shell: &Shell, now: Duration) {
+    pub(super) fn pulse(&mut self, now: Moment) {
         if self.consoles.values().any(|w| w.watches)
-            && let Ok(bulk) = serde_json::to_vec(&shell.run.pulse(now))
+            && let Ok(bulk) = serde_json::to_vec(&self.run.pulse(now.at))
         {
-            self.show(&ToConsole::Pulse, &bulk);
+            self.show(&ToConsole::Pulse, Some(&Arc::new(bulk)));
         }
     }
 
-    /// Tells every console that watches. One that does not read, because it was suspended say, is
-    /// sent no pulses, and is let go when too many events wait for it.
-    fn show(&mut self, message: &ToConsole, bulk: &[u8]) {
-        let is_pulse = *message == ToConsole::Pulse;
-        self.consoles.retain(|_, Watcher { sender, watches, .. }| {
-            let waiting = sender.bytes_waiting();
-            if !*watches || (is_pulse && waiting > 0) {
-                return true;
-            }
-            waiting < CONSOLE_BYTES_MAX && sender.send_with(message, bulk).is_ok()
-        });
+    pub(super) fn tell_supervisor(&mut self, message: &ToConsole) {
+        self.send_to(message, None, |watcher| watcher.supervises);
     }
 
-    pub(super) fn say_goodbye(&mut self, over: bool) {
-        for Watcher { sender, .. } in self.consoles.values() {
-            if over {
-                let _ = sender.send(&ToConsole::Finish);
-            }
-            let _ = sender.flush_and_close(FAREWELL);
-        }
-        for link in self.links.values() {
-            let _ = link.sender.flush_and_close(FAREWELL);
-        }
+    /// Tells every console that watches.
+    fn show(&mut self, message: &ToConsole, bulk: Option<&Arc<Vec<u8>>>) {
+        self.send_to(message, bulk, |watcher| watcher.watches);
     }
-}
 
-/// What happens now, as an event.
-fn event(shell: &Shell, what: What) -> Event {
-    Event {
-        seconds: shell.run.seconds(shell.clock.now()),
-        unix_seconds: shell.clock.unix_seconds(),
-        generation: shell.generation,
-        what,
+    /// Tells every console.
+    pub(super) fn show_all(&mut self, message: &ToConsole) {
+        self.send_to(message, None, |_| true);
+    }
+
+    fn send_to(
+        &mut self,
+        message: &ToConsole,
+        bulk: Option<&Arc<Vec<u8>>>,
+        is_meant: impl Fn(&Watcher) -> bool,
+    ) {
+        let meant = self.consoles.iter().filter(|(_, watcher)| is_meant(watcher));
+        self.effects.extend(meant.map(|(link, _)| {
+            Effect::Send(*link, Message::Console(message.clone()), bulk.cloned())
+        }));
+    }
+
+    /// What happens now, as an event.
+    pub(super) fn event(&self, now: Moment, what: What) -> Event {
+        Event {
+            seconds: self.run.seconds(now.at),
+            unix_seconds: now.unix_seconds,
+            generation: self.generation,
+            what,
+        }
     }
 }

@@ -5,7 +5,8 @@
 
 use super::iteration::Code;
 use super::learner::{Learner, Value};
-use super::{Settings, keeping, run};
+use super::{Settings, run};
+use crate::kept;
 use crate::methods::Built;
 use crate::run::{Origin, Session};
 use planaria_learn::linear::{Batches, code_quality};
@@ -15,18 +16,8 @@ use planaria_numerics::coding::{Error, Precision};
 use planaria_protocol::checkpoint::{self, Manifest};
 use planaria_protocol::launch::Launch;
 use planaria_protocol::message::Trouble;
-use planaria_recipe::Recipe;
 use planaria_recipe::train::CodedPrecision;
 use std::path::Path;
-
-/// Checkpoints of a whole run, about.
-const CHECKPOINTS: u64 = 20;
-
-/// Epochs between checkpoints where a recipe says nothing: an epoch may be a single step, and every
-/// step is kept by the coordinator anyway.
-pub fn checkpoint_epochs(recipe: &Recipe) -> u64 {
-    (recipe.train.epochs as u64).div_ceil(CHECKPOINTS)
-}
 
 /// The run of a recipe, and how its checkpoints are laid out: one part, the coordinator's.
 pub fn build(launch: &Launch, session: Session, manifest: Manifest) -> Result<Built, Trouble> {
@@ -79,7 +70,7 @@ fn restore<E: Value>(
     learner: &mut Learner<E>,
 ) -> Result<bool, Trouble> {
     let step = origin.newest_record().map(|record| record.state.step);
-    let kept = folder.zip(step).and_then(|(folder, step)| keeping::read(Path::new(folder), step));
+    let kept = folder.zip(step).and_then(|(folder, step)| kept::read(Path::new(folder), step));
     if kept.is_some_and(|weights| learner.restore_bytes(&weights)) {
         return Ok(true);
     }

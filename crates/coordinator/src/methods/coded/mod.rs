@@ -7,8 +7,7 @@
 //!
 //! # Layout
 //! - [`iteration`]: both products of one step, and losses in the middle; pure
-//! - [`learner`]: weights and their optimizer; [`keeping`]: weights on the disk, for a coordinator
-//!   that takes the place of another
+//! - [`learner`]: weights and their optimizer
 //! - [`seat`]: what is known of a worker; `seating`: who sits in which slot; `arranging`: who computes
 //!   which rows of a step; `stepping`: steps are planned, worked off and committed
 //! - [`build`](mod@build): from a recipe and what others have left
@@ -16,15 +15,13 @@
 mod arranging;
 pub mod build;
 pub mod iteration;
-pub mod keeping;
 mod lateness;
 pub mod learner;
 pub mod seat;
 mod seating;
 mod stepping;
 
-use super::{Arrival, Batches, Method};
-use crate::run::{Action, Run, Session, Snapshot};
+use crate::run::{Action, Arrival, Batches, Method, Run, Session, Snapshot};
 use arranging::Arranged;
 use iteration::Code;
 use learner::{Learner, Value};

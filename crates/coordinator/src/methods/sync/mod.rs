@@ -19,9 +19,9 @@ mod lateness;
 pub mod leases;
 mod leasing;
 
-use super::{Arrival, Batches, Built, Method};
+use super::Built;
 use crate::run::members::Pace;
-use crate::run::{Run, Session, Shortage};
+use crate::run::{Arrival, Batches, Method, Run, Session, Shortage};
 use follower::Follower;
 use gather::Gather;
 use lateness::Inquiry;

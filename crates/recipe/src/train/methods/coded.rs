@@ -50,6 +50,15 @@ pub enum CodedPrecision {
     Exact,
 }
 
+/// Checkpoints of a whole run, about.
+const CHECKPOINTS: u64 = 20;
+
+/// Epochs between checkpoints where a recipe says nothing: an epoch may be a single step, and the
+/// coordinator keeps every step anyway.
+pub(super) fn checkpoint_epochs(train: &Train) -> u64 {
+    (train.epochs as u64).div_ceil(CHECKPOINTS)
+}
+
 /// What others ask of it.
 pub(super) fn traits(code: &Coded) -> Traits {
     Traits {

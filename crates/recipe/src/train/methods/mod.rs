@@ -63,6 +63,14 @@ impl Train {
         }
     }
 
+    /// Epochs between checkpoints where a recipe says nothing.
+    pub fn checkpoint_epochs(&self) -> u64 {
+        match self.method {
+            Method::Sync => sync::CHECKPOINT_EPOCHS,
+            Method::Coded => coded::checkpoint_epochs(self),
+        }
+    }
+
     /// The code, where the method is coded.
     pub fn code(&self) -> Option<&Coded> {
         self.coded.as_ref().filter(|_| self.method == Method::Coded)

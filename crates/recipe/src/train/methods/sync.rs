@@ -6,6 +6,9 @@ use crate::train::Train;
 /// As recipes and reports write it.
 pub(super) const NAME: &str = "sync";
 
+/// Epochs between checkpoints where a recipe says nothing.
+pub(super) const CHECKPOINT_EPOCHS: u64 = 1;
+
 /// What others ask of it.
 pub(super) fn traits() -> Traits {
     Traits {

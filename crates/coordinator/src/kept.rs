@@ -1,7 +1,7 @@
-//! Weights on the disk, for a coordinator that takes the place of another.
+//! A method's own state on the disk, for a coordinator that takes the place of another.
 //!
-//! Two files in turn, each written under another name first: at every moment the weights of the
-//! last step that counts are whole in one of them. Like the record, they outlive the process and
+//! Two files in turn, each written under another name first: at every moment the state after
+//! the last step that counts is whole in one of them. Like the record, they outlive the process and
 //! not the machine. Never knows which step counts: the record says it.
 
 use sha2::{Digest, Sha256};
@@ -9,28 +9,28 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-const NAME: &str = "coded.weights";
+const NAME: &str = "coordinator.state";
 
-/// Keeps the weights after `step` steps in `folder`.
-pub fn keep(folder: &Path, step: u64, weights: &[u8]) -> io::Result<()> {
+/// Keeps the state after `step` steps in `folder`.
+pub fn keep(folder: &Path, step: u64, state: &[u8]) -> io::Result<()> {
     let place = place(folder, step);
     let fresh = place.with_extension("new");
-    let mut content = Vec::with_capacity(weights.len() + 40);
+    let mut content = Vec::with_capacity(state.len() + 40);
     content.extend_from_slice(&step.to_le_bytes());
-    content.extend_from_slice(weights);
+    content.extend_from_slice(state);
     let sum = Sha256::digest(&content);
     content.extend_from_slice(&sum);
     fs::write(&fresh, content)?;
     fs::rename(fresh, place)
 }
 
-/// The weights after `step` steps, if they are kept and whole.
+/// The state after `step` steps, if it is kept and whole.
 pub fn read(folder: &Path, step: u64) -> Option<Vec<u8>> {
     let content = fs::read(place(folder, step)).ok()?;
     let (body, sum) = content.split_at_checked(content.len().checked_sub(32)?)?;
-    let (number, weights) = body.split_at_checked(8)?;
+    let (number, state) = body.split_at_checked(8)?;
     let is_whole = Sha256::digest(body).as_slice() == sum && number == step.to_le_bytes();
-    is_whole.then(|| weights.to_vec())
+    is_whole.then(|| state.to_vec())
 }
 
 fn place(folder: &Path, step: u64) -> PathBuf {
