@@ -9,7 +9,7 @@
 //!   [`blocks`]: a coded run's rows, on links of their own
 //! - [`event`]: what happens in a run; [`journal`]: the file `events.jsonl` that keeps it
 //! - [`launch`]: what a process is told when it is started
-//! - [`clock`]: time, as it is passed in
+//! - [`clock`]: time, as it is passed in; [`planted`]: faults that tests plant in shells
 //! - [`state`]: how far a run has come, as checkpoints keep it
 //! - [`link`]: two processes that talk; [`listen`]: who may
 //! - [`passport`]: what a process shows to others; [`tls`]: certificates, and links under them
@@ -39,6 +39,7 @@ mod outbox;
 pub mod parcel;
 pub mod passport;
 mod pen;
+pub mod planted;
 mod receiver;
 pub mod secret;
 mod sender;

@@ -1,0 +1,75 @@
+//! Letters to one other worker: what was sent and is not known to have come. Pure.
+//!
+//! A link that breaks is made again, and what was on it is sent again, until its round is over. So a
+//! letter comes once or more often, never in part; whoever reads it knows it by its names.
+
+use planaria_protocol::methods::coded::ToPeer;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// What comes from a peer, and its bulk.
+pub type Letter = (ToPeer, Vec<u8>);
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Letters {
+    /// What is not known to have come, by numbers that grow.
+    letters: BTreeMap<u64, Arc<Letter>>,
+    numbers: u64,
+    is_linked: bool,
+    /// Numbers of what was sent on this link and is not known to have come.
+    sent: VecDeque<u64>,
+    /// How many are known to have come on this link, now and when a round last ended.
+    received: u64,
+    received_before: Option<u64>,
+}
+
+impl Letters {
+    /// One more; it is to be sent at once where it is returned.
+    pub fn put(&mut self, letter: Letter) -> Option<Arc<Letter>> {
+        self.numbers += 1;
+        let letter = Arc::new(letter);
+        self.letters.insert(self.numbers, letter.clone());
+        self.is_linked.then(|| {
+            self.sent.push_back(self.numbers);
+            letter
+        })
+    }
+
+    /// There is a new link: what is to be sent on it, in order.
+    pub fn linked(&mut self) -> Vec<Arc<Letter>> {
+        self.is_linked = true;
+        self.sent = self.letters.keys().copied().collect();
+        (self.received, self.received_before) = (0, None);
+        self.letters.values().cloned().collect()
+    }
+
+    /// The link has ended.
+    pub fn unlinked(&mut self) {
+        self.is_linked = false;
+    }
+
+    /// So many have come on this link.
+    pub fn received(&mut self, count: u64) {
+        while self.received < count {
+            let Some(number) = self.sent.pop_front() else { break };
+            self.received += 1;
+            self.letters.remove(&number);
+        }
+    }
+
+    /// What is of older rounds need not come any more. Says whether the link is to be given up: for a
+    /// whole round nothing was taken in on it, and whether the reader is there is found out when it
+    /// is needed again.
+    pub fn retire(&mut self, round: u64) -> bool {
+        self.letters.retain(|_, letter| letter.0.round() >= round);
+        let received = self.received;
+        let is_silent = self.received_before.replace(received) == Some(received);
+        is_silent && !self.sent.is_empty()
+    }
+
+    /// Whether all have come.
+    pub fn is_empty(&self) -> bool {
+        self.letters.is_empty()
+    }
+}
