@@ -73,3 +73,41 @@ impl Letters {
         self.letters.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn letter(round: u64, slot: u16) -> Letter {
+        (ToPeer::Product { round, group: 0, slot }, Vec::new())
+    }
+
+    #[test]
+    fn what_is_not_known_to_have_come_is_sent_again() {
+        let mut letters = Letters::default();
+        assert!(letters.put(letter(1, 0)).is_none(), "there is no link");
+        assert!(letters.put(letter(1, 1)).is_none());
+        assert_eq!(letters.linked().len(), 2);
+        assert!(letters.put(letter(1, 2)).is_some());
+        letters.received(1);
+        letters.unlinked();
+        assert!(letters.put(letter(2, 3)).is_none());
+        let again: Vec<u64> = letters.linked().iter().map(|letter| letter.0.round()).collect();
+        assert_eq!(again, [1, 1, 2]);
+        letters.received(3);
+        assert!(letters.is_empty());
+    }
+
+    #[test]
+    fn letters_of_old_rounds_are_given_up_and_so_is_a_link_that_takes_nothing() {
+        let mut letters = Letters::default();
+        letters.put(letter(1, 0));
+        letters.put(letter(2, 0));
+        letters.linked();
+        assert!(!letters.retire(2), "a round must have passed");
+        letters.received(1);
+        assert!(!letters.retire(3));
+        assert!(letters.is_empty());
+        assert!(letters.retire(4), "one of those sent was never taken");
+    }
+}
