@@ -26,10 +26,11 @@ pub fn estimate_bytes(plan: &Plan, threads: usize) -> u64 {
     let parameters = plan.parameters.saturating_add(plan.state).saturating_mul(copies);
     let network = parameters.saturating_add(activations).saturating_mul(FLOAT_BYTES);
     match train.code() {
-        // All rows in numbers of eight bytes; nothing else is of their size.
+        // All rows in numbers of eight bytes, as far as they are kept; nothing else is of their size.
         Some(_) => (plan.examples as u64)
             .saturating_mul(plan.input.len() as u64 + 1)
             .saturating_mul(8)
+            .min(planaria_data::Memory::of_process().limit())
             .saturating_add(plan.parameters.saturating_mul(8 * copies)),
         None => network,
     }

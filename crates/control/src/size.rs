@@ -27,10 +27,9 @@ pub fn cluster_size(asked: Option<u16>, plan: &Plan) -> Option<Size> {
     Some(Size {
         workers: workers as u32,
         workers_min: pool.workers.min().min(workers) as u32,
-        // The weights of a coded run are the coordinator's.
-        servers: match plan.recipe.train.code() {
-            Some(_) => 0,
-            None => pool.server_count().max(1) as u32,
+        servers: match plan.recipe.train.traits().has_servers {
+            true => pool.server_count().max(1) as u32,
+            false => 0,
         },
         threads: threads.min(shards).max(1) as u32,
     })

@@ -7,13 +7,11 @@
 //! - [`run`]: the decisions that every run has in common, as pure functions of what has happened;
 //!   [`methods`]: what differs from one training method to the next
 //! - [`serve`]: the coordinator: a value that says what to do, and the loop that does it
-//! - [`narrate`]: events as lines of a log
 //! - [`record`], [`kept`]: what the next coordinator goes on from
 //! - [`parameters`]: a server
 
 pub mod kept;
 pub mod methods;
-pub mod narrate;
 pub mod parameters;
 pub mod record;
 pub mod run;

@@ -13,8 +13,9 @@ use planaria_protocol::listen::{self, Listening};
 use planaria_protocol::message::{
     Agent, Errand, FromServer, Join, Push, Share, Source, Steps, ToServer, Trouble,
 };
-use planaria_protocol::parcel::{Fault, Line, PIECE_BYTES, Parcel};
 use planaria_protocol::state::State;
+use planaria_protocol::transfer::files::Ask;
+use planaria_protocol::transfer::{Fault, Line, PIECE_BYTES};
 use planaria_protocol::{Passport, Receiver, Secret, Sender, bytes, connect};
 use planaria_recipe::Recipe;
 use planaria_recipe::shape::Shape;
@@ -106,7 +107,7 @@ impl World {
     }
 
     /// A link for parts, by hand.
-    fn line(&self, agent: Agent) -> Line {
+    fn line(&self, agent: Agent) -> Line<Ask> {
         let address = self.listening.address().to_string();
         let (sender, receiver) = connect(&address, &self.passport, Some(GENERATION)).unwrap();
         let (build, errand) = ("test".into(), Errand::Parts);
@@ -234,17 +235,21 @@ fn hex(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
 }
 
-fn put(name: &str, file: &str, content: &[u8]) -> Parcel {
+fn put(name: &str, file: &str, content: &[u8]) -> Ask {
     let (checkpoint, file, bytes) = (name.into(), file.into(), content.len() as u64);
-    Parcel::Put { checkpoint, file, bytes, sha256: hex(content) }
+    Ask::Put { checkpoint, file, bytes, sha256: hex(content) }
 }
 
-/// Sends a part by hand; the answer.
-fn send(line: &mut Line, parcel: &Parcel, mut content: &[u8]) -> Result<Parcel, Fault> {
-    line.say(parcel)?;
+/// Sends a part by hand; whether it is stored.
+fn send(line: &mut Line<Ask>, ask: &Ask, mut content: &[u8]) -> Result<(), Fault> {
+    line.ask(ask.clone())?;
     let bytes = content.len() as u64;
-    line.send(&mut content, bytes)?;
-    line.answer()
+    line.send_file(&mut content, bytes)?;
+    line.hear_stored()
+}
+
+fn is_refused<T>(answer: Result<T, Fault>, why: &str) -> bool {
+    matches!(answer, Err(Fault::Refused(trouble)) if trouble.message.contains(why))
 }
 
 fn content(bytes: usize) -> Vec<u8> {
@@ -259,25 +264,24 @@ fn a_part_crosses_and_comes_back() {
     let folder = world.begin(3);
     let sent = content(5 * PIECE_BYTES + 12_345);
     let mut line = world.line(Agent::Server(0));
-    let stored = send(&mut line, &put(STEP_3, "part-0", &sent), &sent).unwrap();
-    assert_eq!(stored, Parcel::Stored);
+    send(&mut line, &put(STEP_3, "part-0", &sent), &sent).unwrap();
     assert_eq!(world.files(&folder), ["part-0"]);
     assert!(fs::read(folder.join("part-0")).unwrap() == sent);
     // The same again: another try of the same checkpoint.
-    assert_eq!(send(&mut line, &put(STEP_3, "part-0", &sent), &sent).unwrap(), Parcel::Stored);
+    send(&mut line, &put(STEP_3, "part-0", &sent), &sent).unwrap();
 
     // What is not whole is not handed out.
-    let get = Parcel::Get { checkpoint: STEP_3.into(), file: "part-0".into() };
+    let get = Ask::Get { checkpoint: STEP_3.into(), file: "part-0".into() };
     let mut early = world.line(Agent::Server(0));
-    early.say(&get).unwrap();
-    assert!(matches!(early.answer(), Err(Fault::Refused(why)) if why.contains("on the shelf")));
+    early.ask(get.clone()).unwrap();
+    assert!(is_refused(early.hear_comes(), "on the shelf"));
     fs::write(folder.join("manifest.json"), "{}").unwrap();
     let mut line = world.line(Agent::Server(0));
-    line.say(&get).unwrap();
-    let Parcel::Comes { bytes } = line.answer().unwrap() else { panic!() };
+    line.ask(get).unwrap();
+    let bytes = line.hear_comes().unwrap().0.units;
     assert_eq!(bytes, sent.len() as u64);
     let mut came = Vec::new();
-    let take = |piece: &[u8]| {
+    let take = |_: u64, piece: &[u8]| {
         assert!(piece.len() <= PIECE_BYTES);
         came.extend_from_slice(piece);
         Ok(())
@@ -314,7 +318,7 @@ fn no_name_leads_out_of_the_checkpoints() {
     let mut line = world.line(Agent::Server(1));
     let long = content(2000);
     let answer = send(&mut line, &put(STEP_3, "part-1", &long), &long);
-    assert!(matches!(answer, Err(Fault::Refused(why)) if why.contains("more than")));
+    assert!(is_refused(answer, "more than"));
 
     fs::write(folder.join("manifest.json"), "{}").unwrap();
     fs::write(folder.join("notes"), "n").unwrap();
@@ -324,8 +328,8 @@ fn no_name_leads_out_of_the_checkpoints() {
         [("..", "secret"), ("../..", "part-0"), ("", "part-0"), ("step-3/../..", "part-0")];
     for (checkpoint, file) in of_it.into_iter().chain(others) {
         let mut line = world.line(Agent::Server(0));
-        line.say(&Parcel::Get { checkpoint: checkpoint.into(), file: file.into() }).unwrap();
-        let answer = line.answer();
+        line.ask(Ask::Get { checkpoint: checkpoint.into(), file: file.into() }).unwrap();
+        let answer = line.hear_comes();
         assert!(matches!(answer, Err(Fault::Refused(_))), "{checkpoint}/{file}: {answer:?}");
     }
 }
@@ -340,14 +344,14 @@ fn what_is_changed_cut_or_late_leaves_nothing() {
     other[PIECE_BYTES + 5] ^= 1;
     let mut line = world.line(Agent::Server(0));
     let answer = send(&mut line, &put(STEP_3, "part-0", &whole), &other);
-    assert!(matches!(answer, Err(Fault::Refused(why)) if why.contains("SHA-256")));
+    assert!(is_refused(answer, "SHA-256"));
     drop(line);
     assert!(world.files(&folder).is_empty());
 
     // Cut in the middle.
     let mut line = world.line(Agent::Server(0));
-    line.say(&put(STEP_3, "part-0", &whole)).unwrap();
-    line.send(&mut &whole[..PIECE_BYTES], PIECE_BYTES as u64).unwrap();
+    line.ask(put(STEP_3, "part-0", &whole)).unwrap();
+    line.send_file(&mut &whole[..PIECE_BYTES], PIECE_BYTES as u64).unwrap();
     assert_eq!(world.files(&folder).len(), 1, "under another name");
     assert!(!folder.join("part-0").exists());
     drop(line);
@@ -359,11 +363,11 @@ fn what_is_changed_cut_or_late_leaves_nothing() {
 
     // The checkpoint is given up meanwhile.
     let mut line = world.line(Agent::Server(0));
-    line.say(&put(STEP_3, "part-0", &whole)).unwrap();
-    line.send(&mut &whole[..PIECE_BYTES], PIECE_BYTES as u64).unwrap();
+    line.ask(put(STEP_3, "part-0", &whole)).unwrap();
+    line.send_file(&mut &whole[..PIECE_BYTES], PIECE_BYTES as u64).unwrap();
     assert_eq!(world.parcels.close().as_deref(), Some(&*folder));
-    line.send(&mut &whole[PIECE_BYTES..], 2 * PIECE_BYTES as u64).unwrap();
-    assert!(matches!(line.answer(), Err(Fault::Refused(why)) if why.contains("being written")));
+    line.send_file(&mut &whole[PIECE_BYTES..], 2 * PIECE_BYTES as u64).unwrap();
+    assert!(is_refused(line.hear_stored(), "being written"));
     assert!(world.files(&folder).is_empty());
 
     // Of a generation that is over.

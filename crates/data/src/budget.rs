@@ -35,6 +35,11 @@ impl Memory {
         Self(Arc::new(Shared { limit: bytes, used: AtomicU64::new(0) }))
     }
 
+    /// In all.
+    pub fn limit(&self) -> u64 {
+        self.0.limit
+    }
+
     pub fn left(&self) -> u64 {
         self.0.limit.saturating_sub(self.0.used.load(Ordering::Relaxed))
     }

@@ -6,7 +6,7 @@
 
 use crate::local::Exit;
 use crate::supervise::{Action, Input, Loss, Supervisor};
-use planaria_protocol::event::{Event, Pulse, What};
+use planaria_protocol::event::{Doing, Event, Pulse, What};
 use planaria_protocol::message::{Agent, FromConsole};
 use std::time::Duration;
 
@@ -307,9 +307,8 @@ fn ended(exit: Exit) -> Effect {
 
 /// Those whom the coordinator waits for to join.
 fn absent(pulse: &Pulse) -> Vec<Agent> {
-    let is_absent = |state: &str| state == "starting";
-    let workers = pulse.workers.iter().filter(|w| is_absent(&w.state));
-    let servers = pulse.servers.iter().filter(|s| is_absent(&s.state));
+    let workers = pulse.workers.iter().filter(|w| w.state == Doing::Starting);
+    let servers = pulse.servers.iter().filter(|s| s.state == Doing::Starting);
     let servers = servers.map(|s| Agent::Server(s.server));
     workers.map(|w| Agent::Worker(w.worker)).chain(servers).collect()
 }

@@ -1,6 +1,8 @@
 //! Memory for kernels: zeroed f32, aligned so that no vector crosses a cache line, large buffers on
 //! huge pages where the system has them (fewer address look-ups: worth a few percent).
 
+#[cfg(target_os = "linux")]
+use rustix::mm::{Advice, madvise};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 
@@ -55,7 +57,7 @@ fn layout(len: usize) -> Layout {
 #[cfg(target_os = "linux")]
 unsafe fn prefer_huge_pages(start: NonNull<u8>, bytes: usize) {
     // SAFETY: advice on memory just allocated; refusing it changes nothing.
-    unsafe { libc::madvise(start.as_ptr().cast(), bytes, libc::MADV_HUGEPAGE) };
+    let _ = unsafe { madvise(start.as_ptr().cast(), bytes, Advice::LinuxHugepage) };
 }
 
 #[cfg(not(target_os = "linux"))]

@@ -4,7 +4,7 @@
 //! anywhere; colours are put over text that says it all without them.
 
 use planaria_control::talk::Room;
-use planaria_protocol::event::{Pulse, ServerPulse, WorkerPulse};
+use planaria_protocol::event::{Activity, Pulse, ServerPulse, WorkerPulse};
 use planaria_runs::failure::plain;
 use planaria_runs::frame::Frame;
 use planaria_runs::number::{bytes, clock, counted, grouped, loss};
@@ -25,10 +25,10 @@ pub fn lines(frame: &Frame, pulse: &Pulse, room: Room) -> Vec<String> {
     let (workers, servers) = cut(pulse, room.rows.saturating_sub(2));
     let mut rows: Vec<Row> = pulse.workers[..workers].iter().map(worker).collect();
     let more = &pulse.workers[workers..];
-    rows.extend(sum_up(more.iter().map(|w| w.state.as_str()), workers, "worker"));
+    rows.extend(sum_up(more.iter().map(|w| w.state.text()), workers, "worker"));
     rows.extend(pulse.servers[..servers].iter().map(server));
     let more = &pulse.servers[servers..];
-    rows.extend(sum_up(more.iter().map(|s| s.state.as_str()), servers, "server"));
+    rows.extend(sum_up(more.iter().map(|s| s.state.text()), servers, "server"));
     rows.truncate(room.rows.saturating_sub(2));
     lines.extend(table(&rows, room.columns));
     lines
@@ -37,7 +37,7 @@ pub fn lines(frame: &Frame, pulse: &Pulse, room: Room) -> Vec<String> {
 /// The first line: what matters least goes first where it does not fit.
 pub fn headline(frame: &Frame, pulse: &Pulse, columns: usize) -> String {
     let many = !pulse.workers.is_empty();
-    let training = pulse.phase == "training" || pulse.phase.is_empty();
+    let training = pulse.activity == Activity::Training;
     let mut parts: Vec<(u8, String)> = Vec::new();
     let mut add = |rank, text: Option<String>| parts.extend(text.map(|text| (rank, text)));
     add(3, many.then(|| plain(&frame.name)));
@@ -63,8 +63,8 @@ pub fn painted(line: &str) -> String {
     let Some((name, rest)) = row.split_once("  ") else { return line.to_owned() };
     let (state, rest) = rest.split_at(rest.find("  ").unwrap_or(rest.len()));
     let code = match state.trim() {
-        "computing" | "serving" | "evaluating" | "saving" => "32",
-        "lost" => "31",
+        "computing" | "serving" | "evaluating" => "32",
+        "late" | "cut off" => "31",
         _ => "33",
     };
     let bar = rest.find(['█', '░']).and_then(|at| Some((at, at + rest[at..].find(' ')?)));
@@ -108,7 +108,7 @@ fn worker(pulse: &WorkerPulse) -> Row {
     let idle = pulse.shards == 0;
     Row {
         name: format!("worker-{}", pulse.worker),
-        state: plain(&pulse.state),
+        state: pulse.state.text().into(),
         machine: pulse.machine.as_deref().map_or_else(String::new, plain),
         columns: vec![
             if idle { String::new() } else { counted(u64::from(pulse.shards), "shard") },
@@ -125,7 +125,7 @@ fn server(pulse: &ServerPulse) -> Row {
     let parts = [pulse.busy.map(busy), pulse.bytes_per_second.map(rate)];
     Row {
         name: format!("server-{}", pulse.server),
-        state: plain(&pulse.state),
+        state: pulse.state.text().into(),
         machine: pulse.machine.as_deref().map_or_else(String::new, plain),
         columns: parts.into_iter().flatten().collect(),
         free: true,
@@ -133,8 +133,8 @@ fn server(pulse: &ServerPulse) -> Row {
 }
 
 /// `… and 57 more: 55 computing, 2 standby`.
-fn sum_up<'a>(
-    states: impl Iterator<Item = &'a str>,
+fn sum_up(
+    states: impl Iterator<Item = &'static str>,
     shown: usize,
     what: &str,
 ) -> impl Iterator<Item = Row> {
@@ -144,7 +144,7 @@ fn sum_up<'a>(
     let mut each: Vec<(&str, u64)> = counts.into_iter().collect();
     each.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
     let each: Vec<String> =
-        each.iter().map(|(state, n)| format!("{} {}", grouped(*n), plain(state))).collect();
+        each.iter().map(|(state, n)| format!("{} {}", grouped(*n), state)).collect();
     let head = match shown {
         0 => counted(all, what),
         _ => format!("… and {} more", grouped(all)),

@@ -50,7 +50,7 @@ fn a_run_on_several_processes_is_seen_stopped_and_taken_up_again() {
         "started as process",
         "with cpu-",
         "computing shards 4..8",
-        "dealt 4/4 shards from step 0",
+        "shards are dealt from step 1, 4/4",
         "ended: the run is over",
     ] {
         assert!(lines.contains(expect), "{expect} is missing in {lines}");

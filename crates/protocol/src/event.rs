@@ -209,6 +209,9 @@ pub enum What {
         /// How often that was done by now.
         restarts: u32,
         reason: String,
+        /// Whether a process was lost together with its machine.
+        #[serde(default)]
+        with_machine: bool,
     },
     /// What the workers of a coded run did since this was last told.
     Worked(Products),
@@ -327,7 +330,8 @@ pub struct Figures {
 /// Where a run is at a moment.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Pulse {
-    /// What the run is doing: `training`, `validating`, `waiting for 1 of 3 workers`.
+    pub activity: Activity,
+    /// The same in words: `training`, `validating`, `waiting for 1 of 3 workers`.
     pub phase: String,
     /// Seconds since the run began, pauses left out.
     pub seconds: f64,
@@ -347,12 +351,83 @@ pub struct Pulse {
     pub servers: Vec<ServerPulse>,
 }
 
+/// What a run is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Activity {
+    /// It waits for its processes to join.
+    Gathering,
+    #[default]
+    Training,
+    /// Held-out examples are scored.
+    Scoring,
+    /// Too few workers are left.
+    Paused,
+    Saving,
+    Over,
+}
+
+/// What a process of a run is doing, as far as its coordinator knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+pub enum Doing {
+    /// It has not joined yet.
+    #[default]
+    #[serde(rename = "starting")]
+    Starting,
+    #[serde(rename = "getting ready")]
+    GettingReady,
+    /// It pulls the parameters and has them compared.
+    #[serde(rename = "entering")]
+    Entering,
+    /// It gets the rows of its slot, of a coded run.
+    #[serde(rename = "fetching rows")]
+    FetchingRows,
+    #[serde(rename = "ready")]
+    Ready,
+    #[serde(rename = "standby")]
+    Standby,
+    #[serde(rename = "computing")]
+    Computing,
+    #[serde(rename = "evaluating")]
+    Evaluating,
+    #[serde(rename = "serving")]
+    Serving,
+    /// Others compute its shards.
+    #[serde(rename = "late")]
+    Late,
+    /// Its link is gone.
+    #[serde(rename = "cut off")]
+    CutOff,
+    /// It is no longer wanted.
+    #[serde(rename = "leaving")]
+    Leaving,
+}
+
+impl Doing {
+    /// As people read it.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::GettingReady => "getting ready",
+            Self::Entering => "entering",
+            Self::FetchingRows => "fetching rows",
+            Self::Ready => "ready",
+            Self::Standby => "standby",
+            Self::Computing => "computing",
+            Self::Evaluating => "evaluating",
+            Self::Serving => "serving",
+            Self::Late => "late",
+            Self::CutOff => "cut off",
+            Self::Leaving => "leaving",
+        }
+    }
+}
+
 /// Where a worker is at a moment.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct WorkerPulse {
     pub worker: u32,
-    /// `computing`, `starting`, `standby`, `evaluating`, `lost`.
-    pub state: String,
+    pub state: Doing,
     pub shards: u32,
     /// Examples per second while it computes.
     pub examples_per_second: Option<f64>,
@@ -373,8 +448,7 @@ pub struct WorkerPulse {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct ServerPulse {
     pub server: u32,
-    /// `serving`, `starting`, `saving`, `lost`.
-    pub state: String,
+    pub state: Doing,
     /// Share of a core that it uses.
     pub busy: Option<f64>,
     /// Bytes per second, both ways.

@@ -5,8 +5,7 @@
 //!
 //! # Layout
 //! - [`message`]: what coordinator, servers, workers and consoles say to each other
-//! - [`methods`]: what only processes of one training method say, and numbers of coded runs;
-//!   [`blocks`]: a coded run's rows, on links of their own
+//! - [`methods`]: what only processes of one training method say, and numbers of coded runs
 //! - [`event`]: what happens in a run; [`journal`]: the file `events.jsonl` that keeps it
 //! - [`launch`]: what a process is told when it is started
 //! - [`clock`]: time, as it is passed in; [`planted`]: faults that tests plant in shells
@@ -15,14 +14,13 @@
 //! - [`passport`]: what a process shows to others; [`tls`]: certificates, and links under them
 //! - [`frame`], [`auth`], [`transport`]: what a link is made of, from its bytes down to the socket;
 //!   `socks`: a proxy on the way; `ticks`: how long a stranger may take
-//! - [`parcel`]: files of a checkpoint, on links of their own
+//! - [`transfer`]: files of checkpoints and rows of coded runs, on links of their own
 //! - [`weather`]: frames that are lost on purpose
 //! - [`secret`], [`bytes`], [`error`]: what all of these use
 //! - [`checkpoint`]: parts, manifests and the folder of them
 
 mod agent;
 pub mod auth;
-pub mod blocks;
 pub mod bytes;
 pub mod checkpoint;
 pub mod clock;
@@ -36,7 +34,6 @@ pub mod listen;
 pub mod message;
 pub mod methods;
 mod outbox;
-pub mod parcel;
 pub mod passport;
 mod pen;
 pub mod planted;
@@ -47,6 +44,7 @@ mod socks;
 pub mod state;
 mod ticks;
 pub mod tls;
+pub mod transfer;
 pub mod transport;
 pub mod weather;
 

@@ -11,14 +11,15 @@ use crate::message::Join;
 use crate::passport::Passport;
 use crate::ticks::Ticks;
 use crate::transport::wait;
-use libc::POLLIN;
+use rustix::event::{PollFd, PollFlags};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind, PipeReader, PipeWriter};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
 
 /// Connections at a time that have not shown yet who they are.
 pub const UNKNOWN: usize = 256;
@@ -30,7 +31,7 @@ const STRANGERS: usize = 256;
 const UNKNOWN_ALIKE: usize = 64;
 
 /// How long to leave the system alone when it cannot take a connection (too many open files).
-const PAUSE_MS: i32 = 100;
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// A listening thread; it ends when this is dropped.
 pub struct Listening {
@@ -145,12 +146,14 @@ impl Drop for Place {
     }
 }
 
+fn readable(of: &impl AsFd) -> PollFd<'_> {
+    PollFd::new(of, PollFlags::IN)
+}
+
 impl Door {
     fn keep(self: &Arc<Self>, listener: &TcpListener, end: &PipeReader) {
         loop {
-            if let Err(error) =
-                wait(&[(end.as_raw_fd(), POLLIN), (listener.as_raw_fd(), POLLIN)], -1)
-            {
+            if let Err(error) = wait(&mut [readable(end), readable(listener)], None) {
                 return (self.on_refused)(format!("listening has ended: {error}"));
             }
             if self.stopped.load(Ordering::SeqCst) {
@@ -165,7 +168,7 @@ impl Door {
                     _ => {
                         (self.on_refused)(format!("taking a connection in: {error}"));
                         // The connection still waits, so listening on would come back at once.
-                        let _ = wait(&[(end.as_raw_fd(), POLLIN)], PAUSE_MS);
+                        let _ = wait(&mut [readable(end)], Some(PAUSE));
                     }
                 },
             }

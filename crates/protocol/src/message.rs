@@ -5,8 +5,8 @@
 //! a worker are an envelope that all training methods share, with each [method's](methods) own
 //! payload inside. Workers and servers speak [`Push`] and [`Pull`] over links of their own, so that
 //! control never waits behind tensors. A server whose machine does not have the run's folder sends
-//! [parcels](crate::parcel) over one more, and a worker of a coded run gets its
-//! [rows](crate::blocks) over one.
+//! [transfers](crate::transfer::files) over one more, and a worker of a coded run gets its
+//! [rows](crate::transfer::rows) over one.
 //!
 //! A message may be followed by *bulk*: raw little-endian bytes whose meaning its comment gives.
 //! Messages of every step have no lists of their own (those are bulk), so that reading them
@@ -49,11 +49,11 @@ pub enum Errand {
     /// To take part in the run.
     #[default]
     Work,
-    /// A server's files of checkpoints, in [parcels](crate::parcel): it is a member by another link.
+    /// A server's files of checkpoints, in [transfers](crate::transfer::files): it is a member by another link.
     Parts,
     /// From one worker of a coded run to another: products and entries.
     Peer,
-    /// A coded run's rows for a worker, as [blocks](crate::blocks): it is a member by another link.
+    /// A coded run's rows for a worker, as [transfers](crate::transfer::rows): it is a member by another link.
     Blocks,
 }
 

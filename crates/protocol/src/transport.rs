@@ -2,9 +2,11 @@
 //!
 //! Owns the system calls. Never knows what the bytes mean.
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -78,22 +80,13 @@ pub(crate) struct Tcp(pub(crate) Arc<TcpStream>);
 
 impl Writing for Tcp {
     fn write_now(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        // SAFETY: all zeros is a message header without address, parts and ancillary data.
-        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-        message.msg_iov = parts.as_ptr().cast_mut().cast();
-        message.msg_iovlen = parts.len() as _;
-        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         loop {
-            // SAFETY: the standard library lays an `IoSlice` out as an `iovec`; the slices live
-            // through the call, which only reads them.
-            let sent = unsafe { libc::sendmsg(self.0.as_raw_fd(), &message, flags) };
-            match usize::try_from(sent) {
+            match sendmsg(&*self.0, parts, &mut SendAncillaryBuffer::default(), flags) {
                 Ok(sent) => return Ok(sent),
-                Err(_) => match io::Error::last_os_error() {
-                    error if error.kind() == io::ErrorKind::Interrupted => {}
-                    error if error.kind() == io::ErrorKind::WouldBlock => return Ok(0),
-                    error => return Err(error),
-                },
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(0),
+                Err(error) => return Err(error.into()),
             }
         }
     }
@@ -107,23 +100,17 @@ impl Writing for Tcp {
 impl Tcp {
     /// Waits for room to write, at most so long.
     pub(crate) fn wait_for_room(&self, within: Duration) -> io::Result<()> {
-        let milliseconds = i32::try_from(within.as_millis()).unwrap_or(i32::MAX);
-        wait(&[(self.0.as_raw_fd(), libc::POLLOUT)], milliseconds)
+        wait(&mut [PollFd::new(&*self.0, PollFlags::OUT)], Some(within))
     }
 }
 
-/// Waits until one of at most two descriptors has what is asked for, or for so many milliseconds
-/// (-1: for ever); a signal may end it early.
-pub(crate) fn wait(descriptors: &[(i32, i16)], milliseconds: i32) -> io::Result<()> {
-    let mut polled = [libc::pollfd { fd: -1, events: 0, revents: 0 }; 2];
-    for (entry, &(fd, events)) in polled.iter_mut().zip(descriptors) {
-        *entry = libc::pollfd { fd, events, revents: 0 };
-    }
-    // SAFETY: the array lives through the call and its length is given; -1 entries are skipped.
-    let found = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as _, milliseconds) };
-    match io::Error::last_os_error() {
-        error if found < 0 && error.kind() != io::ErrorKind::Interrupted => Err(error),
-        _ => Ok(()),
+/// Waits until one of some descriptors has what is asked for, at most so long (for ever where that
+/// is left out); a signal may end it early.
+pub(crate) fn wait(descriptors: &mut [PollFd<'_>], within: Option<Duration>) -> io::Result<()> {
+    let within = within.and_then(|within| Timespec::try_from(within).ok());
+    match poll(descriptors, within.as_ref()) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -156,7 +156,7 @@ pub fn shard_sizes(examples: usize, shards: usize) -> Vec<usize> {
 
 fn resolve(recipe: &Recipe, layers: &[Layer], examples: usize) -> Recipe {
     let mut recipe = recipe.clone();
-    if recipe.train.code().is_some() {
+    if recipe.train.takes_all_examples() {
         recipe.train.batch = recipe.train.batch.min(examples.max(1));
     }
     recipe.model.preset = None;
@@ -225,8 +225,8 @@ impl fmt::Display for Plan {
             counted(self.steps_per_epoch, "step"),
             train.batch
         )?;
-        if train.code().is_some() {
-            // Coded data are cut otherwise; whoever knows the code tells how.
+        if !train.traits().has_shards {
+            // The work is cut otherwise; what knows the method tells how.
             return Ok(());
         }
         writeln!(f, "shards      {}", shard_text(&self.shards))?;

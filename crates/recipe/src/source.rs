@@ -14,7 +14,6 @@ use crate::script::Job;
 use crate::sections::Recipe;
 use crate::sets;
 use crate::shape::DataFacts;
-use crate::train::Method;
 use crate::yaml::{self, DEPTH_MAX, FILE_BYTES_MAX};
 use std::fs::File;
 use std::io::Read;
@@ -71,7 +70,7 @@ impl Root for Recipe {
 
     fn complete(&mut self, tree: &Tree<'_>) {
         let written = tree.0.get("train").and_then(|train| train.get("batch"));
-        if self.train.method == Method::Coded && written.is_none() {
+        if self.train.takes_all_examples() && written.is_none() {
             // All there are; the plan, which knows the data, writes their number.
             self.train.batch = usize::MAX;
         }

@@ -28,15 +28,15 @@ fn newest(folder: &Path) -> Option<Checkpoint> {
         generation: found.manifest.generation,
         weights_sha256: weights_sha256(
             &weights.parameters,
-            weight_values(is_coded(&found.manifest.recipe), &weights.parameters, &weights.state),
+            weight_values(is_linear(&found.manifest.recipe), &weights.parameters, &weights.state),
         ),
     })
 }
 
-/// Whether the recipe that a checkpoint carries is of a coded run.
-fn is_coded(recipe: &str) -> bool {
+/// Whether the recipe that a checkpoint carries trains a linear model.
+fn is_linear(recipe: &str) -> bool {
     let source = Source::parse("the checkpoint's recipe", recipe.as_bytes(), &[]);
-    source.is_ok_and(|source| source.recipe().train.code().is_some())
+    source.is_ok_and(|source| source.recipe().train.traits().is_linear)
 }
 
 fn reported(folder: &Path) -> Option<Reported> {

@@ -1,16 +1,16 @@
-//! What became of a run so far: a projection of its events, and of its lock for whether it lives.
+//! What became of a run so far: its [`Summary`], and its lock for whether it lives.
 //!
 //! Owns the words for a run's state. Never writes, and never asks a live run anything.
 
-use crate::audit::machines::Machines;
 use crate::failure::{Context, Result};
+use crate::machines::Machines;
+use crate::outcome::Outcome;
 use crate::run_dir::lock::Holder;
 use crate::run_dir::run_id;
 use crate::story::Story;
-use crate::traces::report::positive;
-use planaria_protocol::event::{Event, Figures, MachineState, What};
+use crate::summary::{PoolMachine, Summary};
+use planaria_protocol::event::{Event, Started};
 use planaria_protocol::journal;
-use planaria_protocol::message::HeldOut;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -49,15 +49,6 @@ impl Standing {
     pub fn is_done(self) -> bool {
         matches!(self, Self::Completed | Self::StoppedEarly)
     }
-}
-
-/// A machine of a run's pool.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct PoolMachine {
-    pub state: MachineState,
-    /// What it is, what it waits for, or why.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
 }
 
 /// A run so far.
@@ -161,122 +152,59 @@ impl History {
 
     /// What the events of a run tell.
     pub fn of(folder: &Path, holder: Holder, events: &[Event]) -> Self {
-        let mut history = Self {
+        let summary = Summary::of(events);
+        let started = summary.started.as_ref();
+        let of = |figure: fn(&Started) -> u64| started.map_or(0, figure);
+        let state = match &summary.ended {
+            // The process may still be writing the last files, but nothing more will happen.
+            Some(ended) => ended.outcome.into(),
+            None if holder.is_live() => Standing::Running,
+            None => Standing::Killed,
+        };
+        Self {
             run_id: run_id(folder),
             folder: folder.to_path_buf(),
-            recipe: run_id(folder),
-            state: if holder.is_live() { Standing::Running } else { Standing::Killed },
-            reason: None,
+            recipe: started.map_or_else(|| run_id(folder), |started| started.recipe.clone()),
+            state,
+            reason: summary.ended.as_ref().and_then(|ended| ended.reason.clone()),
             pid: holder.pid(),
             detached: None,
             started: events.first().map(|e| e.unix_seconds),
             updated: events.last().map(|e| e.unix_seconds),
             seconds: events.last().map_or(0.0, |e| e.seconds),
-            epochs_done: 0,
-            epochs: 0,
-            step: 0,
-            steps: 0,
-            loss: None,
-            accuracy: None,
-            f1: None,
-            scored_on: None,
-            examples_per_second: None,
-            saved_step: None,
-            examples: 0,
-            parameters: 0,
-            workers: 0,
-            servers: 0,
-            generation: events.last().map_or(0, |e| e.generation),
-            stopping: false,
-            paused: None,
-            machines: Machines::of(events),
-            machines_wanted: None,
-            pool: BTreeMap::new(),
-            not_saved: None,
+            epochs_done: summary.epochs_done,
+            epochs: of(|started| started.epochs),
+            step: summary.step,
+            steps: summary.frame().steps,
+            loss: summary.loss,
+            accuracy: summary.accuracy,
+            f1: summary.f1(),
+            scored_on: summary.scored_on,
+            examples_per_second: summary.examples_per_second,
+            saved_step: summary.saved_step,
+            examples: of(|started| started.examples),
+            parameters: of(|started| started.parameters),
+            workers: summary.workers,
+            servers: of(|started| started.servers.into()) as u32,
+            generation: summary.generation,
+            stopping: summary.stopping,
+            paused: summary.paused,
+            machines: summary.machines(),
+            machines_wanted: summary.machines_wanted,
+            pool: summary.pool,
+            not_saved: summary.not_saved,
             script: None,
-        };
-        events.iter().for_each(|event| history.take(event, holder.is_live()));
-        history
-    }
-
-    fn take(&mut self, event: &Event, live: bool) {
-        match &event.what {
-            What::Started(started) => {
-                self.recipe.clone_from(&started.recipe);
-                self.epochs = started.epochs;
-                self.steps = started.epochs * started.steps_per_epoch;
-                self.step = started.step;
-                self.epochs_done = started.step / started.steps_per_epoch.max(1);
-                (self.examples, self.parameters) = (started.examples, started.parameters);
-                (self.workers, self.servers) = (started.workers, started.servers);
-                // A session that goes on forgets how the one before it ended.
-                self.state = if live { Standing::Running } else { Standing::Killed };
-                (self.reason, self.stopping) = (None, false);
-                (self.paused, self.not_saved) = (None, None);
-                (self.machines_wanted, self.pool) = (None, BTreeMap::new());
-            }
-            What::Recovered { step, .. } => {
-                self.step = *step;
-                self.epochs_done = self.epochs_done.min(step / self.steps_per_epoch());
-            }
-            What::Paused { workers, min } => self.paused = Some((*workers, *min)),
-            What::Unpaused { .. } => self.paused = None,
-            What::Scaled { workers } => self.workers = *workers,
-            What::Resized { machines } => self.machines_wanted = Some(*machines),
-            What::Machine { machine, state, reason } => {
-                let (state, reason) = (*state, reason.clone());
-                self.pool.insert(machine.clone(), PoolMachine { state, reason });
-            }
-            What::NotSaved { reason, .. } => self.not_saved = Some(reason.clone()),
-            What::Steps(figures) => self.figures(figures),
-            What::Epoch { figures, validation_loss, validation_accuracy, .. } => {
-                self.figures(figures);
-                self.epochs_done = figures.epoch;
-                if validation_loss.is_some() {
-                    (self.loss, self.accuracy) = (*validation_loss, *validation_accuracy);
-                    self.f1 = None;
-                    self.scored_on = Some("validation");
-                }
-            }
-            What::Saved { step, .. } => {
-                (self.saved_step, self.not_saved) = (Some(*step), None);
-            }
-            What::Scored { part, loss, accuracy, scores, .. } => {
-                (self.loss, self.accuracy) = (*loss, *accuracy);
-                let scores = serde_json::from_value(scores.clone()).ok();
-                self.f1 = scores.and_then(|scores| positive(&scores, &[])).map(|p| p.f1);
-                self.scored_on = Some(match part {
-                    HeldOut::Validation => "validation",
-                    HeldOut::Test => "test",
-                });
-            }
-            What::Stopping { .. } => self.stopping = true,
-            What::Ended { outcome, reason, step, .. } => {
-                self.step = *step;
-                self.reason.clone_from(reason);
-                // The process may still be writing the last files, but nothing more will happen.
-                self.state = match outcome.as_str() {
-                    "completed" => Standing::Completed,
-                    "stopped_early" => Standing::StoppedEarly,
-                    "interrupted" => Standing::Interrupted,
-                    _ => Standing::Failed,
-                };
-            }
-            _ => {}
         }
     }
+}
 
-    fn steps_per_epoch(&self) -> u64 {
-        (self.steps / self.epochs.max(1)).max(1)
-    }
-
-    fn figures(&mut self, figures: &Figures) {
-        self.step = figures.step;
-        self.examples_per_second = figures.examples_per_second;
-        // What was scored on other examples says more than the training loss, while it is new.
-        if self.scored_on.is_none() || self.scored_on == Some("training") {
-            (self.loss, self.accuracy) = (figures.loss, figures.accuracy);
-            self.scored_on = Some("training");
+impl From<Outcome> for Standing {
+    fn from(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Completed => Self::Completed,
+            Outcome::StoppedEarly => Self::StoppedEarly,
+            Outcome::Interrupted => Self::Interrupted,
+            Outcome::Failed => Self::Failed,
         }
     }
 }
@@ -284,7 +212,8 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use planaria_protocol::event::Started;
+    use planaria_protocol::event::{Figures, What};
+    use planaria_protocol::message::HeldOut;
 
     fn event(generation: u64, what: What) -> Event {
         Event { seconds: 1.5, unix_seconds: 1e9, generation, what }

@@ -5,10 +5,11 @@
 //!
 //! # Layout
 //! - [`run_dir`]: the run's folder, its lock and metrics; [`history`]: what became of the run
+//! - [`summary`]: what its events add up to; [`sentence`]: each in words; [`notices`]: which are worth a
+//!   line; [`machines`]: who was lost and who came; [`outcome`]: how it ended
 //! - [`audit`]: whether every example was read exactly once, from events; [`evidence`]: from a folder
 //! - [`traces`]: reports, TensorBoard, the HTML pages
 //! - [`story`]: a script's run; [`figures`]: the numbers in what a script writes
-//! - [`tidings`]: losses and what became of them, as lines
 //! - [`number`]: numbers as people read them; [`paint`]: text with colours
 //! - [`clock`]: the only place that asks the time; [`failure`]: why a command ended badly
 
@@ -19,9 +20,13 @@ pub mod failure;
 pub mod figures;
 pub mod frame;
 pub mod history;
+pub mod machines;
+pub mod notices;
 pub mod number;
+pub mod outcome;
 pub mod paint;
 pub mod run_dir;
+pub mod sentence;
 pub mod story;
-pub mod tidings;
+pub mod summary;
 pub mod traces;

@@ -68,6 +68,9 @@ pub struct Restarted {
     /// Which; all of them where there is none.
     pub process: Option<String>,
     pub reason: String,
+    /// Whether a process was lost together with its machine.
+    #[serde(skip)]
+    pub with_machine: bool,
 }
 
 /// Files that were brought back.
@@ -129,11 +132,12 @@ impl Story {
                         process.lost = Some(reason.clone());
                     }
                 }
-                What::Restarted { agent, restarts, reason } => {
+                What::Restarted { agent, restarts, reason, with_machine } => {
                     is_over |= agent.is_none();
                     story.restarts = *restarts;
                     let (process, reason) = (agent.clone(), reason.clone());
-                    story.restarted.push(Restarted { process, reason });
+                    let with_machine = *with_machine;
+                    story.restarted.push(Restarted { process, reason, with_machine });
                 }
                 _ => {}
             }
@@ -170,8 +174,7 @@ impl Story {
 
     /// Processes that were lost together with their machine.
     pub fn lost_with_machines(&self) -> u64 {
-        let with = |one: &&Restarted| one.reason.contains("lost with its machine");
-        self.restarted.iter().filter(with).count() as u64
+        self.restarted.iter().filter(|one| one.with_machine).count() as u64
     }
 
     /// A figure by its name.
@@ -282,7 +285,8 @@ mod tests {
 
     fn restarted(agent: Option<&str>, restarts: u32, reason: &str) -> What {
         let (agent, reason) = (agent.map(str::to_owned), reason.to_owned());
-        What::Restarted { agent, restarts, reason }
+        let with_machine = reason.contains("lost with its machine");
+        What::Restarted { agent, restarts, reason, with_machine }
     }
 
     fn events(whats: Vec<What>) -> Vec<Event> {

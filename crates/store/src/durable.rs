@@ -43,6 +43,8 @@ pub struct Draft {
     pub file: File,
     temporary: Option<PathBuf>,
     path: PathBuf,
+    /// Whether it stays when it is dropped, to be gone on with.
+    stays: bool,
 }
 
 impl Draft {
@@ -51,7 +53,24 @@ impl Draft {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let temporary = path.with_file_name(format!(".{name}.{number}.tmp"));
         let file = File::create_new(&temporary)?;
-        Ok(Self { file, temporary: Some(temporary), path: path.to_path_buf() })
+        Ok(Self { file, temporary: Some(temporary), path: path.to_path_buf(), stays: false })
+    }
+
+    /// The same under a temporary name of the caller's, on the same file system; only the user may
+    /// read it until it is kept. What has that name is overwritten.
+    pub fn at(temporary: PathBuf, path: &Path) -> io::Result<Self> {
+        let mut options = File::options();
+        options.write(true).create(true).truncate(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let file = options.open(&temporary)?;
+        Ok(Self { file, temporary: Some(temporary), path: path.to_path_buf(), stays: false })
+    }
+
+    /// Goes on with what is in `part`; stays there when it is dropped.
+    pub fn part(part: PathBuf, path: &Path) -> io::Result<Self> {
+        let file = File::options().create(true).write(true).truncate(false).open(&part)?;
+        Ok(Self { file, temporary: Some(part), path: path.to_path_buf(), stays: true })
     }
 
     /// Gives it its name; it must have been synced. The sync of the folder is the caller's.
@@ -65,7 +84,7 @@ impl Draft {
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        if let Some(temporary) = &self.temporary {
+        if let Some(temporary) = self.temporary.as_ref().filter(|_| !self.stays) {
             // What cannot be removed goes with its folder.
             let _ = fs::remove_file(temporary);
         }

@@ -6,6 +6,7 @@
 //! - [`stores`]: one folder or file per kind of store, and their registration ([`stores::KINDS`]).
 //! - [`Location`]: a path or URL of a recipe, resolved to a store and a name in it.
 //! - [`Scratch`]: unnamed files for what does not fit into memory.
+//! - [`transfer`]: objects in pieces from one machine to another.
 //! - [`durable`]: local files that are whole or absent, also after a power cut.
 //!
 //! The API blocks and is `Send + Sync`. A store that needs an async runtime hides it inside.
@@ -33,6 +34,7 @@ mod error;
 mod location;
 mod scratch;
 pub mod stores;
+pub mod transfer;
 
 pub use error::Error;
 pub use location::Location;

@@ -13,10 +13,18 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("planaria-store", &[]),
     ("planaria-data", &["planaria-recipe", "planaria-numerics", "planaria-store"]),
     ("planaria-protocol", &["planaria-recipe", "planaria-numerics", "planaria-store"]),
-    ("planaria-fleet", &["planaria-recipe", "planaria-protocol"]),
+    ("planaria-fleet", &["planaria-recipe", "planaria-store", "planaria-protocol"]),
     (
         "planaria-coordinator",
-        &["planaria-recipe", "planaria-numerics", "planaria-learn", "planaria-protocol"],
+        // Its log says of an event what every other place says.
+        &[
+            "planaria-recipe",
+            "planaria-numerics",
+            "planaria-learn",
+            "planaria-store",
+            "planaria-protocol",
+            "planaria-runs",
+        ],
     ),
     (
         "planaria-worker",
@@ -51,6 +59,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "planaria-recipe",
             "planaria-numerics",
             "planaria-learn",
+            "planaria-store",
             "planaria-data",
             "planaria-protocol",
             "planaria-fleet",

@@ -8,17 +8,16 @@ use planaria_fleet::host::words::{FRAME_BYTES_MAX, hear};
 use planaria_fleet::provider::is_name;
 use planaria_protocol::journal;
 use planaria_runs::run_dir::{CHECKPOINTS, LOGS};
+use planaria_store::transfer::{self, Incoming, Outgoing, PIECE_BYTES};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 /// Most bytes that are told at a time.
 pub const BYTES_MAX: u64 = 32 << 20;
-/// Bytes of one piece.
-const PIECE_BYTES: u64 = 1 << 20;
 /// The figures along the way.
 pub const METRICS: &str = "metrics.jsonl";
 /// Files that are told of at most.
@@ -133,7 +132,7 @@ pub fn tell(
             }
             continue;
         }
-        let mut file = match File::open(&path) {
+        let file = match File::open(&path) {
             // Checkpoints come and go.
             Err(e) if e.kind() == ErrorKind::NotFound => continue,
             file => file?,
@@ -141,20 +140,19 @@ pub fn tell(
         let length = file.metadata()?.len();
         let mut at = known.get(&name).copied().filter(|at| *at <= length).unwrap_or(0);
         let mut is_untold = !known.contains_key(&name);
-        file.seek(SeekFrom::Start(at))?;
-        while at < length || is_untold {
+        let mut pieces = Outgoing::resume(file, length, at)?;
+        while !pieces.is_over() || is_untold {
             if left == 0 {
                 return Ok(true);
             }
-            let mut bytes = Vec::new();
-            let most = PIECE_BYTES.min(left).min(length - at);
-            (&mut file).take(most).read_to_end(&mut bytes)?;
+            let bytes = match pieces.next(PIECE_BYTES.min(left as usize)) {
+                // It is another file by now; its next telling begins at its beginning.
+                Err(transfer::Fault::Changed) => break,
+                bytes => bytes?,
+            };
             let read = bytes.len() as u64;
             say(Told::Piece { name: name.clone(), at, bytes, length })?;
             (at, left, is_untold) = (at + read, left - read, false);
-            if read < most {
-                break;
-            }
         }
     }
     Ok(false)
@@ -241,21 +239,22 @@ fn take_piece(run: &Path, name: &str, (at, length): (u64, u64), bytes: &[u8]) ->
     debug_assert!(bytes.len() <= FRAME_BYTES_MAX);
     let path = place(run, name)?;
     let part = PathBuf::from(format!("{}{PART}", path.display()));
-    let growing = if grows(name) { &path } else { &part };
     if part.is_symlink() {
         return Err(io::Error::new(ErrorKind::InvalidData, "a part of a file is a link"));
     }
-    let mut file = OpenOptions::new().create(true).write(true).truncate(false).open(growing)?;
-    if at > file.metadata()?.len() {
-        return Err(io::Error::new(ErrorKind::InvalidData, format!("`{name}` has a hole")));
-    }
-    // From the beginning again: it is another file than it was.
-    file.set_len(at)?;
-    file.seek(SeekFrom::Start(at))?;
-    file.write_all(bytes)?;
-    if !grows(name) && at + bytes.len() as u64 == length {
-        file.sync_all()?;
-        fs::rename(&part, &path)?;
+    let end = at + bytes.len() as u64;
+    // What grows has its name from the beginning, and is used as far as it has come.
+    let (growing, length) = if grows(name) { (path.clone(), end) } else { (part, length) };
+    // From the beginning again where it is another file than it was.
+    let mut incoming =
+        Incoming::resume(growing, &path, length, at).map_err(|fault| match fault {
+            transfer::Fault::Io(e) => e,
+            fault => io::Error::new(ErrorKind::InvalidData, format!("`{name}`: {fault}")),
+        })?;
+    incoming.take(at, bytes)?;
+    if !grows(name) && incoming.is_whole() {
+        incoming.check()?;
+        incoming.keep()?;
     }
     Ok(())
 }

@@ -9,7 +9,8 @@ use planaria_numerics::aggregate::BLOCK;
 use planaria_protocol::checkpoint::{Manifest, PartInfo, manifest};
 use planaria_protocol::launch::{Launch, Parts};
 use planaria_protocol::message::{Agent, Errand, FromServer, Join, Source, ToServer, Trouble};
-use planaria_protocol::parcel::{Fault, Line, Parcel};
+use planaria_protocol::transfer::files::Ask;
+use planaria_protocol::transfer::{Fault, Line};
 use planaria_protocol::{Error, Passport, link};
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
@@ -107,12 +108,10 @@ impl Carrier {
         let PartInfo { file, sha256, bytes } = info.clone();
         let mut from = File::open(folder.path.join(&file))?;
         let mut line = self.line(generation)?;
-        line.say(&Parcel::Put { checkpoint, file, bytes, sha256 })?;
-        line.send(&mut from, bytes)?;
-        match line.answer()? {
-            Parcel::Stored => Ok(info),
-            _ => Err(Fault::OutOfTurn("another answer")),
-        }
+        line.ask(Ask::Put { checkpoint, file, bytes, sha256 })?;
+        line.send_file(&mut from, bytes)?;
+        line.hear_stored()?;
+        Ok(info)
     }
 
     /// Fetches a checkpoint's manifest, and the parts of it that hold a range.
@@ -125,7 +124,7 @@ impl Carrier {
     ) -> Result<(), Fault> {
         let mut line = self.line(generation)?;
         get(&mut line, checkpoint, manifest::FILE, MANIFEST_BYTES_MAX, into)?;
-        let unreadable = |why: String| Fault::Refused(format!("checkpoint `{checkpoint}`: {why}"));
+        let unreadable = |why: String| Fault::refused(format!("checkpoint `{checkpoint}`: {why}"));
         let manifest = Manifest::read(&into.path).map_err(|e| unreadable(e.to_string()))?;
         // Names in a manifest are checked with it.
         for part in manifest.parts_of(range).map_err(unreadable)? {
@@ -135,7 +134,7 @@ impl Carrier {
     }
 
     /// A link of its own; a coordinator of another generation has nothing to do with it.
-    fn line(&self, generation: u64) -> Result<Line, Error> {
+    fn line(&self, generation: u64) -> Result<Line<Ask>, Error> {
         let (sender, receiver) = link::connect(&self.address, &self.passport, Some(generation))?;
         sender.send(&self.join)?;
         Line::new(sender, receiver)
@@ -176,29 +175,27 @@ impl Drop for Folder {
 }
 
 fn get(
-    line: &mut Line,
+    line: &mut Line<Ask>,
     checkpoint: &str,
     file: &str,
     bytes_max: u64,
     into: &Folder,
 ) -> Result<(), Fault> {
-    line.say(&Parcel::Get { checkpoint: checkpoint.into(), file: file.into() })?;
-    let bytes = match line.answer()? {
-        Parcel::Comes { bytes } => bytes,
-        _ => return Err(Fault::OutOfTurn("another answer")),
-    };
+    line.ask(Ask::Get { checkpoint: checkpoint.into(), file: file.into() })?;
+    let (length, _) = line.hear_comes()?;
+    let bytes = length.units.saturating_mul(length.unit_bytes);
     if bytes > bytes_max {
         let why = format!("`{checkpoint}/{file}` has {bytes} bytes, at most {bytes_max} can be");
-        return Err(Fault::Refused(why));
+        return Err(Fault::refused(why));
     }
     let mut to = File::create_new(into.path.join(file))?;
-    line.take(bytes, |piece| to.write_all(piece))
+    line.take(bytes, |_, piece| Ok(to.write_all(piece)?))
 }
 
 /// The name of a checkpoint's folder, which is another machine's.
 fn name_of(folder: &str) -> Result<&str, Fault> {
     let name = Path::new(folder).file_name().and_then(|name| name.to_str());
-    name.ok_or_else(|| Fault::Refused(format!("`{folder}` names no checkpoint")))
+    name.ok_or_else(|| Fault::refused(format!("`{folder}` names no checkpoint")))
 }
 
 fn prefix(index: u32) -> String {

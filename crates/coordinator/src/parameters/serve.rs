@@ -16,7 +16,7 @@ use planaria_protocol::link::{self, Receiver, Sender};
 use planaria_protocol::message::{
     Agent, Errand, FromServer, Join, Kept, Pull, Push, ToServer, Trouble,
 };
-use planaria_protocol::parcel::Fault;
+use planaria_protocol::transfer::Fault;
 use planaria_protocol::{Error, Passport, bytes, listen, weather};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, VecDeque};

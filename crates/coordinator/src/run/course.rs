@@ -8,7 +8,7 @@ use super::record::Record;
 use super::watch::{Rule, observe};
 use planaria_numerics::digest::Digest;
 use planaria_numerics::schedule;
-use planaria_protocol::event::{Figures, Pulse, What};
+use planaria_protocol::event::{Activity, Figures, Pulse, What};
 use planaria_protocol::launch::Facts;
 use planaria_protocol::message::Steps;
 use planaria_protocol::state::{State, Tally};
@@ -297,7 +297,7 @@ impl Course {
     }
 
     /// Where the run is at this moment; whoever knows workers and servers adds them.
-    pub fn pulse(&self, phase: &str, seconds_total: f64) -> Pulse {
+    pub fn pulse(&self, activity: Activity, phase: &str, seconds_total: f64) -> Pulse {
         let state = &self.state;
         let done = (state.step - self.before.0) as f64;
         let left = self.setup.steps().saturating_sub(state.step) as f64;
@@ -306,6 +306,7 @@ impl Course {
             .map(|since| (seconds_total - since) / done * left)
             .filter(|seconds| seconds.is_finite());
         Pulse {
+            activity,
             phase: phase.into(),
             seconds: seconds_total,
             epoch: state.epoch + 1,

@@ -2,7 +2,7 @@
 //!
 //! What only one method knows of a worker is the method's.
 
-use planaria_protocol::event::ServerPulse;
+use planaria_protocol::event::{Doing, ServerPulse};
 use planaria_protocol::message::Kept;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -174,13 +174,13 @@ impl Members {
     pub fn server_pulses(&self) -> Vec<ServerPulse> {
         let pulse = |(server, m): (u32, &Server)| {
             let state = match m.standing {
-                Standing::Awaited => "starting",
-                Standing::Joined => "getting ready",
-                Standing::Ready => "serving",
+                Standing::Awaited => Doing::Starting,
+                Standing::Joined => Doing::GettingReady,
+                Standing::Ready => Doing::Serving,
             };
             ServerPulse {
                 server,
-                state: state.into(),
+                state,
                 busy: m.busy,
                 bytes_per_second: m.rate,
                 machine: m.machine.clone(),

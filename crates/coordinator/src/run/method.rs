@@ -5,7 +5,7 @@
 //! end is the same for all, and is [`Run`]'s.
 
 use super::{Run, WORKERS_MAX};
-use planaria_protocol::event::WorkerPulse;
+use planaria_protocol::event::{Doing, WorkerPulse};
 use planaria_protocol::message::{FromServer, HeldOut, Trouble};
 use planaria_protocol::methods::Report;
 use std::borrow::Cow;
@@ -146,7 +146,7 @@ pub trait Method: Debug + Sized {
     fn loads(run: &Run<Self>) -> BTreeMap<u32, u32>;
 
     /// What a worker is doing instead of getting ready or computing.
-    fn doing(_run: &Run<Self>, _worker: u32) -> Option<&'static str> {
+    fn doing(_run: &Run<Self>, _worker: u32) -> Option<Doing> {
         None
     }
 

@@ -44,7 +44,7 @@ use members::{Members, Standing, Worker};
 pub use method::{Arrival, Batches, Method};
 use patience::Patience;
 use planaria_learn::Scores;
-use planaria_protocol::event::{Pulse, What, WorkerPulse};
+use planaria_protocol::event::{Activity, Doing, Pulse, What, WorkerPulse};
 use planaria_protocol::message::{Agent, HeldOut, ToServer, ToWorker, Trouble};
 use planaria_protocol::state::State;
 use record::{Pending, Record};
@@ -232,18 +232,23 @@ impl<M: Method> Run<M> {
 
     /// Where the run is at `now`.
     pub fn pulse(&self, now: Duration) -> Pulse {
-        let phase: Cow<'_, str> = match (&self.phase, self.paused) {
-            (Phase::Gathering, _) => self.members.waiting_for(self.wanted).into(),
-            (Phase::Training | Phase::Scoring(..), Some(Shortage { have, need })) => {
-                format!("paused, have {have}, need {need}: waiting for the pool").into()
+        let (activity, phase): (_, Cow<'_, str>) = match (&self.phase, self.paused) {
+            (Phase::Gathering, _) => {
+                (Activity::Gathering, self.members.waiting_for(self.wanted).into())
             }
-            (Phase::Training, None) => "training".into(),
-            (Phase::Scoring(scoring, _), None) if scoring.part == HeldOut::Test => "testing".into(),
-            (Phase::Scoring(..), None) => "validating".into(),
-            (Phase::Ending(_) | Phase::Failing(_), _) => "saving".into(),
-            (Phase::Over, _) => "over".into(),
+            (Phase::Training | Phase::Scoring(..), Some(Shortage { have, need })) => {
+                let phase = format!("paused, have {have}, need {need}: waiting for the pool");
+                (Activity::Paused, phase.into())
+            }
+            (Phase::Training, None) => (Activity::Training, "training".into()),
+            (Phase::Scoring(scoring, _), None) if scoring.part == HeldOut::Test => {
+                (Activity::Scoring, "testing".into())
+            }
+            (Phase::Scoring(..), None) => (Activity::Scoring, "validating".into()),
+            (Phase::Ending(_) | Phase::Failing(_), _) => (Activity::Saving, "saving".into()),
+            (Phase::Over, _) => (Activity::Over, "over".into()),
         };
-        let mut pulse = self.course.pulse(&phase, self.seconds(now));
+        let mut pulse = self.course.pulse(activity, &phase, self.seconds(now));
         // It is not known when there will be enough workers again.
         pulse.seconds_left = pulse.seconds_left.filter(|_| self.paused.is_none());
         let (loads, wanted) = (M::loads(self), self.wanted);
@@ -252,7 +257,7 @@ impl<M: Method> Run<M> {
             let shards = loads.get(worker).copied().unwrap_or(0);
             let mut pulse = WorkerPulse {
                 worker: *worker,
-                state: self.state_of(*worker, member, shards).into(),
+                state: self.state_of(*worker, member, shards),
                 shards,
                 examples_per_second: member.rate,
                 busy: member.busy,
@@ -268,22 +273,22 @@ impl<M: Method> Run<M> {
         pulse
     }
 
-    /// What a worker does, for display.
-    fn state_of(&self, worker: u32, member: &Worker, load: u32) -> &'static str {
+    /// What a worker does.
+    fn state_of(&self, worker: u32, member: &Worker, load: u32) -> Doing {
         let is_paused = self.paused.is_some();
         match (member.standing, &self.phase) {
-            _ if worker >= self.wanted => "leaving",
-            _ if member.suspected.is_some() => "late",
-            _ if member.cut.is_some() => "cut off",
-            (Standing::Awaited, _) => "starting",
-            (Standing::Joined, _) => M::doing(self, worker).unwrap_or("getting ready"),
+            _ if worker >= self.wanted => Doing::Leaving,
+            _ if member.suspected.is_some() => Doing::Late,
+            _ if member.cut.is_some() => Doing::CutOff,
+            (Standing::Awaited, _) => Doing::Starting,
+            (Standing::Joined, _) => M::doing(self, worker).unwrap_or(Doing::GettingReady),
             (Standing::Ready, Phase::Training) if !is_paused => match M::doing(self, worker) {
                 Some(doing) => doing,
-                None if load == 0 => "standby",
-                None => "computing",
+                None if load == 0 => Doing::Standby,
+                None => Doing::Computing,
             },
-            (Standing::Ready, Phase::Scoring(..)) if !is_paused => "evaluating",
-            (Standing::Ready, _) => "ready",
+            (Standing::Ready, Phase::Scoring(..)) if !is_paused => Doing::Evaluating,
+            (Standing::Ready, _) => Doing::Ready,
         }
     }
 

@@ -6,7 +6,6 @@
 //! one message, so that a process may end between any two. Never decides anything itself: that is
 //! the [run](crate::run)'s.
 
-use crate::narrate;
 use crate::run::record::Record;
 use crate::run::{Action, Begun, Decider, Decision, Input, Left, Saving, Scored, Snapshot};
 use planaria_protocol::checkpoint::{Manifest, Part, PartInfo};
@@ -16,6 +15,7 @@ use planaria_protocol::message::{
     Weather, event_bulk,
 };
 use planaria_protocol::planted::{self, Planted};
+use planaria_runs::sentence::sentence;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -450,10 +450,13 @@ impl Coordinator {
 
     /// Writes an event down, and tells it to consoles that watch.
     fn record(&mut self, now: Moment, what: What, reason: &str) {
-        if let Some(line) = narrate::line(&what, reason) {
-            self.log(line);
-        }
         let event = self.event(now, what);
+        if let Some(line) = sentence(&event) {
+            match line.contains(reason) {
+                true => self.log(line),
+                false => self.log(format!("{line}: {reason}")),
+            }
+        }
         self.effects.push(Effect::Write(Box::new(event.clone())));
         self.tell(&event);
     }

@@ -9,18 +9,15 @@ use super::Log;
 use planaria_protocol::checkpoint::{Manifest, Shelf, manifest, part};
 use planaria_protocol::durable::Draft;
 use planaria_protocol::link::{Receiver, Sender};
-use planaria_protocol::message::{Agent, Join};
-use planaria_protocol::parcel::{Fault, Line, Parcel};
-use sha2::{Digest, Sha256};
+use planaria_protocol::message::{Agent, Join, Trouble};
+use planaria_protocol::transfer::files::Ask;
+use planaria_protocol::transfer::{Fault, Length, Line};
+use planaria_store::transfer::{Announced, Incoming};
 use std::fs::File;
-use std::io::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
-
-/// Bytes after which what was written goes to the disk, so that the last of it does not take long.
-const SYNC_EVERY: u64 = 64 << 20;
 
 /// The checkpoint under way, and the shelf of those that are whole.
 pub struct Parcels {
@@ -76,34 +73,33 @@ impl Parcels {
             Agent::Server(server) if (server as usize) < self.parts_max.len() => {
                 self.answer(server, &mut line)
             }
-            _ => Err(Fault::Refused(format!("{who} has no part of a checkpoint"))),
+            _ => Err(Fault::refused(format!("{who} has no part of a checkpoint"))),
         };
         match served {
             Ok(()) => {}
             Err(Fault::Link(error)) => (self.log)(&format!("{who}: sending parts: {error}")),
             Err(fault) => {
                 (self.log)(&format!("{who}: refused a part: {fault}"));
-                line.refuse(fault.to_string());
+                line.refuse(Trouble::new(fault));
             }
         }
     }
 
-    fn answer(&self, server: u32, line: &mut Line) -> Result<(), Fault> {
+    fn answer(&self, server: u32, line: &mut Line<Ask>) -> Result<(), Fault> {
         while let Some(asked) = line.hear()? {
             match asked {
-                Parcel::Put { checkpoint, file, bytes, sha256 } => {
+                Ask::Put { checkpoint, file, bytes, sha256 } => {
                     self.put(server, line, &Put { checkpoint, file, bytes, sha256 })?;
-                    line.say(&Parcel::Stored)?;
+                    line.say_stored()?;
                 }
-                Parcel::Get { checkpoint, file } => self.get(line, &checkpoint, &file)?,
-                _ => return Err(Fault::OutOfTurn("an answer")),
+                Ask::Get { checkpoint, file } => self.get(line, &checkpoint, &file)?,
             }
         }
         Ok(())
     }
 
     /// Writes a server's part; it has its name only if it is what was announced.
-    fn put(&self, server: u32, line: &mut Line, put: &Put) -> Result<(), Fault> {
+    fn put(&self, server: u32, line: &mut Line<Ask>, put: &Put) -> Result<(), Fault> {
         let (own, most) = (part::name(server), self.parts_max[server as usize]);
         if put.file != own {
             return refused(format!("server-{server} writes `{own}`, not `{}`", put.file));
@@ -111,27 +107,18 @@ impl Parcels {
         if put.bytes > most {
             return refused(format!("{} bytes are more than the {most} of `{own}`", put.bytes));
         }
-        let mut draft = self.draft(&put.checkpoint, &own)?;
-        let (mut hash, mut unsynced) = (Sha256::new(), 0);
-        line.take(put.bytes, |piece| {
-            hash.update(piece);
-            draft.file.write_all(piece)?;
-            unsynced += piece.len() as u64;
-            if unsynced >= SYNC_EVERY {
-                unsynced = 0;
-                draft.file.sync_data()?;
-            }
-            Ok(())
+        let sha256 = Some(unhex(&put.sha256).ok_or_else(|| Fault::refused("no SHA-256"))?);
+        let announced = Announced { bytes: Some(put.bytes), sha256 };
+        let mut incoming = Incoming::new(self.draft(&put.checkpoint, &own)?, announced);
+        line.take(put.bytes, |at, piece| Ok(incoming.take(at, piece)?))?;
+        incoming.check().map_err(|fault| match fault.into() {
+            Fault::Refused(trouble) => Fault::refused(format!("`{own}`: {}", trouble.message)),
+            fault => fault,
         })?;
-        draft.file.sync_all()?;
-        let found: String = hash.finalize().iter().map(|b| format!("{b:02x}")).collect();
-        if found != put.sha256 {
-            return refused(format!("`{own}` does not match its SHA-256: bytes were changed"));
-        }
         // A checkpoint that was given up, or is whole, takes no part any more.
         let folder = self.lock();
         match folder.as_deref().filter(|folder| is_named(folder, &put.checkpoint)) {
-            Some(_) => Ok(draft.keep()?),
+            Some(_) => Ok(incoming.keep()?),
             None => refused(over(&put.checkpoint)),
         }
     }
@@ -146,18 +133,19 @@ impl Parcels {
     }
 
     /// Sends a file of a checkpoint that is whole.
-    fn get(&self, line: &mut Line, checkpoint: &str, file: &str) -> Result<(), Fault> {
+    fn get(&self, line: &mut Line<Ask>, checkpoint: &str, file: &str) -> Result<(), Fault> {
         let Some(folder) = self.shelf.folder_of(checkpoint) else {
             return refused(format!("there is no checkpoint `{checkpoint}` on the shelf"));
         };
         if file != manifest::FILE && !part::is_name(file) {
             return refused(format!("`{file}` is no file of a checkpoint"));
         }
-        let unreadable = |e| Fault::Refused(format!("cannot read `{checkpoint}/{file}`: {e}"));
+        let unreadable =
+            |e: std::io::Error| Fault::refused(format!("cannot read `{checkpoint}/{file}`: {e}"));
         let mut from = File::open(folder.join(file)).map_err(unreadable)?;
         let bytes = from.metadata().map_err(unreadable)?.len();
-        line.say(&Parcel::Comes { bytes })?;
-        line.send(&mut from, bytes)
+        line.say_comes(Length::bytes(bytes), &[])?;
+        line.send_file(&mut from, bytes)
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<PathBuf>> {
@@ -174,5 +162,12 @@ fn over(checkpoint: &str) -> String {
 }
 
 fn refused<T>(why: String) -> Result<T, Fault> {
-    Err(Fault::Refused(why))
+    Err(Fault::refused(why))
+}
+
+fn unhex(text: &str) -> Option<[u8; 32]> {
+    let digits: Vec<u8> =
+        text.chars().map(|c| c.to_digit(16).map(|d| d as u8)).collect::<Option<_>>()?;
+    let bytes: Vec<u8> = digits.as_chunks::<2>().0.iter().map(|[a, b]| a << 4 | b).collect();
+    bytes.try_into().ok().filter(|_| digits.len() == 64)
 }

@@ -35,14 +35,14 @@ pub struct Encoder {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 enum Inputs {
     /// Column by column.
-    Columns(Vec<Coded>),
+    Columns(Vec<EncodedColumn>),
     /// So many features as they are.
     Sparse(usize),
 }
 
 /// A column and what is known of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Coded {
+struct EncodedColumn {
     name: String,
     /// What stands for missing values.
     fill: Option<f64>,
@@ -111,7 +111,7 @@ impl Encoder {
     /// How many features a row becomes.
     pub fn width(&self) -> usize {
         match &self.inputs {
-            Inputs::Columns(columns) => columns.iter().map(Coded::width).sum(),
+            Inputs::Columns(columns) => columns.iter().map(EncodedColumn::width).sum(),
             Inputs::Sparse(width) => *width,
         }
     }
@@ -119,7 +119,7 @@ impl Encoder {
     /// The features in the order of the matrix's columns.
     pub fn features(&self) -> Vec<Feature> {
         match &self.inputs {
-            Inputs::Columns(columns) => columns.iter().flat_map(Coded::features).collect(),
+            Inputs::Columns(columns) => columns.iter().flat_map(EncodedColumn::features).collect(),
             Inputs::Sparse(width) => (1..=*width)
                 .map(|i| Feature { name: format!("feature {i}"), binary: false })
                 .collect(),
@@ -232,21 +232,21 @@ impl Encoder {
         }
         Ok(match (&self.inputs, &table.body) {
             (Inputs::Sparse(width), Body::Sparse(_)) => RowCoder::Sparse(*width),
-            (Inputs::Columns(coded), Body::Columns(columns)) => {
-                let pair = |(i, coded): (usize, &'a Coded)| {
-                    let same = columns.get(i).filter(|c| c.name == coded.name);
+            (Inputs::Columns(encoded), Body::Columns(columns)) => {
+                let pair = |(i, encoded): (usize, &'a EncodedColumn)| {
+                    let same = columns.get(i).filter(|c| c.name == encoded.name);
                     let column = same
-                        .or_else(|| columns.iter().find(|c| c.name == coded.name))
+                        .or_else(|| columns.iter().find(|c| c.name == encoded.name))
                         .ok_or_else(|| {
-                            let message = format!(
-                                "it has no column {}, which the training rows have",
-                                shown(&coded.name)
-                            );
-                            Error::corrupt(&table.path, message)
-                        })?;
-                    Ok((coded, column, coded.places(&column.cells)))
+                        let message = format!(
+                            "it has no column {}, which the training rows have",
+                            shown(&encoded.name)
+                        );
+                        Error::corrupt(&table.path, message)
+                    })?;
+                    Ok((encoded, column, encoded.places(&column.cells)))
                 };
-                let list = coded.iter().enumerate().map(pair).collect::<Result<_, Error>>()?;
+                let list = encoded.iter().enumerate().map(pair).collect::<Result<_, Error>>()?;
                 RowCoder::Columns(list)
             }
             _ => {
@@ -273,7 +273,7 @@ fn bytes<T>(width: u64, height: u64) -> u64 {
 enum RowCoder<'a> {
     Sparse(usize),
     /// Each column's code, the column, and the category of each of its names.
-    Columns(Vec<(&'a Coded, &'a Column, Vec<Option<usize>>)>),
+    Columns(Vec<(&'a EncodedColumn, &'a Column, Vec<Option<usize>>)>),
 }
 
 impl RowCoder<'_> {
@@ -286,23 +286,23 @@ impl RowCoder<'_> {
             }
             Self::Columns(list) => {
                 let mut start = 0;
-                for (coded, column, places) in list {
+                for (encoded, column, places) in list {
                     match column.cells {
                         Cells::Words(_) => {
                             let code = row.word(column.at) as usize;
                             let place = places.get(code).copied().flatten();
                             place.into_iter().for_each(|place| give(start + place, 1.0));
                         }
-                        Cells::Numbers => coded.number(row.number(column.at), start, &mut give),
+                        Cells::Numbers => encoded.number(row.number(column.at), start, &mut give),
                     }
-                    start += coded.width();
+                    start += encoded.width();
                 }
             }
         }
     }
 }
 
-impl Coded {
+impl EncodedColumn {
     fn width(&self) -> usize {
         match &self.code {
             Code::OneHot(categories) => categories.len(),
@@ -368,7 +368,7 @@ fn learn_columns(
     rows: &Rows,
     columns: &[Column],
     section: &recipe::Table,
-) -> Result<Vec<Coded>, Error> {
+) -> Result<Vec<EncodedColumn>, Error> {
     let column_bytes = 8 * rows.len();
     let at_once = rows.table.memory.left() / column_bytes.max(1);
     let mut learned = Vec::with_capacity(columns.len());
@@ -403,13 +403,13 @@ fn learn_column(
     column: &Column,
     seen: Seen,
     section: &recipe::Table,
-) -> Result<Coded, Error> {
+) -> Result<EncodedColumn, Error> {
     let name = column.name.clone();
     let mut known = match (seen, &column.cells) {
         (Seen::Numbers(known), _) => known,
         (Seen::Words(codes), Cells::Words(words)) => {
             let code = Code::OneHot(categories(codes, words));
-            return Ok(Coded { name, fill: None, code });
+            return Ok(EncodedColumn { name, fill: None, code });
         }
         (Seen::Words(_), Cells::Numbers) => Vec::new(),
     };
@@ -442,7 +442,7 @@ fn learn_column(
         }
         _ => Code::Plain,
     };
-    Ok(Coded { name, fill, code })
+    Ok(EncodedColumn { name, fill, code })
 }
 
 /// The names that the rows have: numbers by size, then texts.

@@ -60,6 +60,8 @@ pub struct Round {
     pub matched: usize,
     /// Files that are being written, and come in a later round.
     pub unsettled: usize,
+    /// Files that there was no space for.
+    pub unfetched: usize,
     /// What could not be kept, in words.
     pub notes: Vec<String>,
     /// Machines that did not answer.
@@ -170,6 +172,7 @@ impl Outputs {
         let kept = match made {
             Err(e) => Err(e),
             Ok(_) if file.bytes.saturating_add(self.left_bytes) > free_bytes(&self.folder) => {
+                round.unfetched += 1;
                 round.note(format!(
                     "`{}` ({}) was not fetched from {}: `{}` has too little space left",
                     file.path,

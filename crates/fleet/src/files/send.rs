@@ -8,15 +8,13 @@ use crate::host::asks::{Ask, Meeting, Piece, Said, Taken};
 use crate::host::remote::{Asked, Remote};
 use crate::host::words::PIECE_BYTES;
 use crate::provider::{Fault, Remedy};
-use sha2::{Digest, Sha256};
+use planaria_store::transfer::{self, Announced, Outgoing, WINDOW};
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
 
-/// Questions that wait for an answer at a time.
-const WINDOW: usize = 8;
 /// Pieces in one question: many small files go together.
 const PIECES_MAX: usize = 1024;
 /// Entries in one question, by number and by the length of their paths.
@@ -263,31 +261,26 @@ impl Batch<'_> {
             let what = format!("cannot read `{}` here: {e}", path.display());
             Fault::fix(&machine, what, "check the file, and run the command again")
         };
-        let mut file = File::open(path).map_err(unread)?;
-        let (mut sum, mut at) = (Sha256::new(), 0);
+        let announced = Announced { bytes: Some(length), sha256: Some(hash) };
+        let mut file = Outgoing::new(File::open(path).map_err(unread)?, announced);
         loop {
-            let room = PIECE_BYTES.saturating_sub(self.bytes).max(1) as u64;
-            let mut bytes = Vec::new();
-            (&mut file).take(room.min(length - at)).read_to_end(&mut bytes).map_err(unread)?;
-            sum.update(&bytes);
-            let read = bytes.len() as u64;
-            let is_last = at + read == length;
-            let is_short = read == 0 && !is_last;
-            let is_same = || Hash::from(sum.clone().finalize()) == hash;
-            if is_short || (is_last && !is_same()) {
-                let what = format!("`{}` changed after it was listed", path.display());
-                let hint = "run the command again when nothing writes to it";
-                return Err(Fault::fix(&machine, what, hint));
-            }
+            let room = PIECE_BYTES.saturating_sub(self.bytes).max(1);
+            let at = file.at();
+            let bytes = file.next(room).map_err(|fault| match fault {
+                transfer::Fault::Io(e) => unread(e),
+                _ => {
+                    let what = format!("`{}` changed after it was listed", path.display());
+                    Fault::fix(&machine, what, "run the command again when nothing writes to it")
+                }
+            })?;
             self.bytes += bytes.len();
-            self.sent += read;
-            self.pieces.push(Piece { hash, at, bytes, is_last });
-            at += read;
+            self.sent += bytes.len() as u64;
+            self.pieces.push(Piece { hash, at, bytes, length });
             if self.bytes >= PIECE_BYTES || self.pieces.len() >= PIECES_MAX {
                 self.flush()?;
                 progress(self.sent);
             }
-            if is_last {
+            if file.is_over() {
                 progress(self.sent);
                 return Ok(());
             }

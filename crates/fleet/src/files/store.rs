@@ -5,6 +5,8 @@
 
 use super::{Hash, about, hex, make_folder, mtime_ns};
 use crate::host::asks::Piece;
+use planaria_store::durable::Draft;
+use planaria_store::transfer::{self, Announced, Incoming};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -25,15 +27,8 @@ const UNFINISHED_NS: i64 = 24 * FRESH_NS;
 /// The store.
 pub struct Store {
     folder: PathBuf,
-    partial: BTreeMap<Hash, Partial>,
+    partial: BTreeMap<Hash, Incoming>,
     used: BTreeSet<Hash>,
-}
-
-struct Partial {
-    path: PathBuf,
-    file: File,
-    hash: Sha256,
-    bytes: u64,
 }
 
 impl Store {
@@ -51,43 +46,41 @@ impl Store {
     pub fn take(&mut self, piece: &Piece) -> io::Result<()> {
         let taken = self.add(piece);
         if taken.is_err() {
-            self.forget(&piece.hash);
+            self.partial.remove(&piece.hash);
         }
         taken
     }
 
     fn add(&mut self, piece: &Piece) -> io::Result<()> {
-        let name = hex(&piece.hash);
+        let (hash, name) = (piece.hash, hex(&piece.hash));
+        let about_it = |e: transfer::Fault| match e {
+            transfer::Fault::Io(e) => about(&self.folder, &e),
+            fault => io::Error::other(format!("content {name}: {fault}")),
+        };
         if piece.at == 0 {
-            self.forget(&piece.hash);
+            self.partial.remove(&hash);
             fs::create_dir_all(&self.folder).map_err(|e| about(&self.folder, &e))?;
-            let path = self.folder.join(format!("new-{}-{name}", std::process::id()));
-            let file = File::create(&path).map_err(|e| about(&path, &e))?;
-            let partial = Partial { path, file, hash: Sha256::new(), bytes: 0 };
-            self.partial.insert(piece.hash, partial);
+            let temporary = self.folder.join(format!("new-{}-{name}", std::process::id()));
+            let place = self.place(&hash);
+            let draft = Draft::at(temporary, &place).map_err(|e| about(&place, &e))?;
+            let announced = Announced { bytes: Some(piece.length), sha256: Some(hash) };
+            self.partial.insert(hash, Incoming::new(draft, announced));
         }
-        let partial = self.partial.get_mut(&piece.hash).filter(|known| known.bytes == piece.at);
-        let Some(partial) = partial else {
+        let Some(incoming) = self.partial.get_mut(&hash) else {
             return Err(io::Error::other(format!("a piece of {name} came out of order")));
         };
-        partial.hash.update(&piece.bytes);
-        partial.bytes += piece.bytes.len() as u64;
-        partial.file.write_all(&piece.bytes).map_err(|e| about(&partial.path, &e))?;
-        if !piece.is_last {
+        incoming.take(piece.at, &piece.bytes).map_err(about_it)?;
+        if !incoming.is_whole() {
             return Ok(());
         }
-        let found: Hash = partial.hash.clone().finalize().into();
-        if found != piece.hash {
-            return Err(io::Error::other(format!("what came for {name} is another content")));
-        }
-        if partial.bytes > CHECKED_BYTES_MAX {
-            partial.file.sync_all().map_err(|e| about(&partial.path, &e))?;
-        }
-        let place = self.folder.join(&name[..2]).join(&name);
+        let checked = match piece.length > CHECKED_BYTES_MAX {
+            true => incoming.check(),
+            false => incoming.compare(),
+        };
+        checked.map_err(about_it)?;
         make_folder(&self.folder.join(&name[..2]))?;
-        fs::rename(&partial.path, &place).map_err(|e| about(&place, &e))?;
-        self.partial.remove(&piece.hash);
-        Ok(())
+        let Some(incoming) = self.partial.remove(&hash) else { return Ok(()) };
+        incoming.keep().map_err(|e| about(&self.place(&hash), &e))
     }
 
     /// Writes a content to a file; says whether it was there and as it should be.
@@ -148,20 +141,6 @@ impl Store {
         let name = hex(hash);
         self.folder.join(&name[..2]).join(name)
     }
-
-    fn forget(&mut self, hash: &Hash) {
-        if let Some(partial) = self.partial.remove(hash) {
-            let _ = fs::remove_file(partial.path);
-        }
-    }
-}
-
-impl Drop for Store {
-    fn drop(&mut self) {
-        for partial in std::mem::take(&mut self.partial).into_values() {
-            let _ = fs::remove_file(partial.path);
-        }
-    }
 }
 
 fn entries(folder: &Path) -> impl Iterator<Item = fs::DirEntry> {
@@ -180,8 +159,8 @@ mod tests {
 
     fn piece(content: &[u8], at: usize, end: usize) -> Piece {
         let hash = Sha256::digest(content).into();
-        let is_last = end == content.len();
-        Piece { hash, at: at as u64, bytes: content[at..end].to_vec(), is_last }
+        let length = content.len() as u64;
+        Piece { hash, at: at as u64, bytes: content[at..end].to_vec(), length }
     }
 
     fn keep(store: &mut Store, content: &[u8]) -> Hash {

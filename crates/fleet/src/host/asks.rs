@@ -106,8 +106,8 @@ pub struct Piece {
     /// Where it begins; pieces of one content come in order.
     pub at: u64,
     pub bytes: Vec<u8>,
-    /// Whether it is the last.
-    pub is_last: bool,
+    /// Bytes of the whole content.
+    pub length: u64,
 }
 
 /// How a process meets others.

@@ -9,6 +9,7 @@ use crate::host::words::{FromHost, Hello, Outcome, PIECE_BYTES, ToHost, VERSION,
 use crate::provider::Fault;
 use crate::setup::{Command, Hands};
 use planaria_protocol::message::Agent;
+use planaria_store::transfer::{Announced, Outgoing};
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -316,16 +317,12 @@ impl Hands for &Remote {
     fn put(&mut self, path: &str, mode: u32, bytes: &mut dyn Read) -> Result<(), Fault> {
         let (task, answers) = self.task();
         let unread = |e: std::io::Error| Fault::fix(&self.machine, format!("`{path}`: {e}"), "");
-        let mut is_first = true;
-        loop {
-            let mut piece = Vec::new();
-            bytes.take(PIECE_BYTES as u64).read_to_end(&mut piece).map_err(unread)?;
-            let is_last = piece.len() < PIECE_BYTES;
-            self.send(ToHost::Put { task, path: path.to_owned(), mode, piece, is_first, is_last })?;
-            is_first = false;
-            if is_last {
-                break;
-            }
+        let mut stream = Outgoing::new(bytes, Announced::default());
+        while !stream.is_over() {
+            let is_first = stream.at() == 0;
+            let piece = stream.next(PIECE_BYTES).map_err(|e| unread(e.into()))?;
+            let (path, is_last) = (path.to_owned(), stream.is_over());
+            self.send(ToHost::Put { task, path, mode, piece, is_first, is_last })?;
         }
         match self.outcome(&answers, PUT_WITHIN, &mut |_| {})? {
             Outcome::Impossible(why) => Err(Fault::replace(

@@ -8,11 +8,13 @@ use crate::host::words::{FromHost, Outcome, PIECE_BYTES};
 use crate::provider::is_name;
 use crate::sockets::ports::Given;
 use crate::sockets::table;
+use planaria_store::durable::Draft;
+use planaria_store::transfer::{Announced, Incoming};
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -33,7 +35,7 @@ pub struct Doing {
     home: PathBuf,
     folder: PathBuf,
     words: SyncSender<FromHost>,
-    files: BTreeMap<u64, (PathBuf, File)>,
+    files: BTreeMap<u64, Incoming>,
     over: Arc<AtomicBool>,
     /// Process groups of commands under way.
     groups: Arc<Mutex<Vec<i32>>>,
@@ -125,9 +127,7 @@ impl Doing {
             Ok(()) if is_last => self.tell(task, Outcome::Done),
             Ok(()) => {}
             Err(e) => {
-                if let Some((path, _)) = self.files.remove(&task) {
-                    let _ = fs::remove_file(path);
-                }
+                self.files.remove(&task);
                 self.tell(task, Outcome::Impossible(e.to_string()));
             }
         }
@@ -138,21 +138,19 @@ impl Doing {
         if piece.is_first {
             let parent = target.parent().unwrap_or(Path::new("/"));
             fs::create_dir_all(parent).map_err(|e| about(parent, &e))?;
-            let name = format!(".planaria-{}-{task}", std::process::id());
-            let temporary = parent.join(name);
-            let mut options = OpenOptions::new();
-            let made = options.write(true).create(true).truncate(true).mode(0o600).open(&temporary);
-            let file = made.map_err(|e| about(&temporary, &e))?;
-            self.files.insert(task, (temporary, file));
+            let temporary = parent.join(format!(".planaria-{}-{task}", std::process::id()));
+            let draft = Draft::at(temporary, &target).map_err(|e| about(&target, &e))?;
+            self.files.insert(task, Incoming::new(draft, Announced::default()));
         }
         // Pieces after one that failed have nowhere to go, and that was told.
-        let Some((temporary, file)) = self.files.get_mut(&task) else { return Ok(()) };
-        file.write_all(&piece.bytes).map_err(|e| about(&target, &e))?;
+        let Some(incoming) = self.files.get_mut(&task) else { return Ok(()) };
+        let at = incoming.at();
+        incoming.take(at, &piece.bytes).map_err(|e| about(&target, &e.into()))?;
         if piece.is_last {
-            file.set_permissions(fs::Permissions::from_mode(piece.mode & 0o7777))?;
-            file.sync_all()?;
-            fs::rename(&*temporary, &target).map_err(|e| about(&target, &e))?;
-            self.files.remove(&task);
+            incoming.file().set_permissions(fs::Permissions::from_mode(piece.mode & 0o7777))?;
+            incoming.check()?;
+            let Some(incoming) = self.files.remove(&task) else { return Ok(()) };
+            incoming.keep().map_err(|e| about(&target, &e))?;
         }
         Ok(())
     }
@@ -192,9 +190,7 @@ impl Doing {
         for group in self.groups.lock().expect("no thread panics with the groups").drain(..) {
             end_group(group);
         }
-        for (path, _) in std::mem::take(&mut self.files).into_values() {
-            let _ = fs::remove_file(path);
-        }
+        self.files.clear();
     }
 
     fn mark(&self, mark: &str) -> Option<PathBuf> {

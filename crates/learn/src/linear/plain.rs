@@ -1,7 +1,7 @@
 //! Both products on rows that are not coded: the reference that coded runs are compared with.
 //!
 //! The same kernels in the same numbers; product 2 is one chain over the rows of a step, ascending.
-//! Holds all rows, dense. Never steps weights.
+//! Holds all rows, dense, or asks for them again in every step. Never steps weights.
 
 use super::number::{Bounds, Number};
 use super::{Batches, Model, Outcome, Target};
@@ -10,6 +10,7 @@ use planaria_numerics::coding::blocks::Rows;
 use planaria_numerics::coding::exact::{DataScale, Residue};
 use planaria_numerics::coding::{self, product};
 use planaria_recipe::train::CodedPrecision;
+use std::borrow::Cow;
 use std::ops::Range;
 
 /// Rows that are multiplied at a time.
@@ -31,13 +32,31 @@ pub struct Summed {
     pub outcome: Outcome,
 }
 
+/// Why a step of the reference could not be computed.
+#[derive(Debug)]
+pub enum Fault {
+    Coding(coding::Error),
+    /// Rows that are not kept could not be read again.
+    Unread,
+}
+
+impl From<coding::Error> for Fault {
+    fn from(error: coding::Error) -> Self {
+        Self::Coding(error)
+    }
+}
+
+/// Features of some rows, as they were pushed; nothing where they cannot be read.
+pub type Read<'a> = &'a mut dyn FnMut(Range<usize>) -> Option<Vec<f32>>;
+
 impl Plain {
-    /// Without rows yet; rows are pushed in their order.
-    pub fn new(model: &Model, precision: CodedPrecision, scale: DataScale) -> Self {
+    /// Without rows yet; rows are pushed in their order. They are kept in memory, or read again in
+    /// every step.
+    pub fn new(model: &Model, precision: CodedPrecision, scale: DataScale, is_kept: bool) -> Self {
         match precision {
-            CodedPrecision::F32 => Self::F32(Data::new(model, scale)),
-            CodedPrecision::F64 => Self::F64(Data::new(model, scale)),
-            CodedPrecision::Exact => Self::Exact(Data::new(model, scale)),
+            CodedPrecision::F32 => Self::F32(Data::new(model, scale, is_kept)),
+            CodedPrecision::F64 => Self::F64(Data::new(model, scale, is_kept)),
+            CodedPrecision::Exact => Self::Exact(Data::new(model, scale, is_kept)),
         }
     }
 
@@ -50,19 +69,20 @@ impl Plain {
         }
     }
 
-    /// Both products of a batch.
+    /// Both products of a batch; `read` is asked for rows that are not kept.
     pub fn sum(
         &self,
         model: &Model,
         weights: &[f64],
         batches: &Batches,
         batch: usize,
-    ) -> Result<Summed, coding::Error> {
+        read: Read<'_>,
+    ) -> Result<Summed, Fault> {
         let rows = batches.rows(batch);
         match self {
-            Self::F32(data) => data.sum(model, weights, &rows),
-            Self::F64(data) => data.sum(model, weights, &rows),
-            Self::Exact(data) => data.sum(model, weights, &rows),
+            Self::F32(data) => data.sum(model, weights, &rows, read),
+            Self::F64(data) => data.sum(model, weights, &rows, read),
+            Self::Exact(data) => data.sum(model, weights, &rows, read),
         }
     }
 
@@ -87,26 +107,34 @@ pub struct Data<E> {
     features: usize,
     width: usize,
     scale: DataScale,
+    is_kept: bool,
+    /// All rows, if they are kept.
     rows: Vec<E>,
     targets: Vec<Target>,
     bounds: Bounds,
 }
 
 impl<E: Number> Data<E> {
-    fn new(model: &Model, scale: DataScale) -> Self {
+    fn new(model: &Model, scale: DataScale, is_kept: bool) -> Self {
         let width = model.width();
         let bounds = Bounds::new(width);
         let (rows, targets) = (Vec::new(), Vec::new());
-        Self { features: model.features, width, scale, rows, targets, bounds }
+        Self { features: model.features, width, scale, is_kept, rows, targets, bounds }
     }
 
     fn push(&mut self, features: &[f32], targets: &[Target]) -> Result<(), coding::Error> {
-        let wide = with_ones(self.features, self.width, features);
-        let rows = E::data(self.scale, self.width, &wide)?;
+        let rows = self.numbers(features)?;
         E::bound(&mut self.bounds, &Rows::Dense { width: self.width, values: &rows })?;
-        self.rows.extend(rows);
+        if self.is_kept {
+            self.rows.extend(rows);
+        }
         self.targets.extend_from_slice(targets);
         Ok(())
+    }
+
+    fn numbers(&self, features: &[f32]) -> Result<Vec<E>, coding::Error> {
+        let wide = with_ones(self.features, self.width, features);
+        E::data(self.scale, self.width, &wide)
     }
 
     fn sum(
@@ -114,7 +142,8 @@ impl<E: Number> Data<E> {
         model: &Model,
         weights: &[f64],
         ranges: &[Range<usize>],
-    ) -> Result<Summed, coding::Error> {
+        read: Read<'_>,
+    ) -> Result<Summed, Fault> {
         let columns = model.columns();
         let fixed = E::weights(self.width, weights)?;
         E::check_weights(&self.bounds, &fixed)?;
@@ -122,7 +151,7 @@ impl<E: Number> Data<E> {
         let mut slopes = Vec::new();
         for range in pieces(ranges) {
             let mut products = vec![E::default(); range.len() * columns];
-            product::rows_times(self.width, self.slice(&range), &fixed, &mut products);
+            product::rows_times(self.width, &self.rows(&range, read)?, &fixed, &mut products);
             let mut wide = vec![0.0; products.len()];
             E::products(self.scale, &products, &mut wide);
             outcome += model.judge(&mut wide, &self.targets[range]);
@@ -133,7 +162,8 @@ impl<E: Number> Data<E> {
         let mut at = 0;
         for range in pieces(ranges) {
             let entries = &slopes[at * columns..(at + range.len()) * columns];
-            product::add_rows_scaled(self.width, self.slice(&range), entries, &mut sums);
+            let rows = self.rows(&range, read)?;
+            product::add_rows_scaled(self.width, &rows, entries, &mut sums);
             at += range.len();
         }
         let mut wide = vec![0.0; sums.len()];
@@ -141,8 +171,12 @@ impl<E: Number> Data<E> {
         Ok(Summed { sums: wide, outcome })
     }
 
-    fn slice(&self, rows: &Range<usize>) -> &[E] {
-        &self.rows[rows.start * self.width..rows.end * self.width]
+    fn rows(&self, rows: &Range<usize>, read: Read<'_>) -> Result<Cow<'_, [E]>, Fault> {
+        if self.is_kept {
+            return Ok(Cow::Borrowed(&self.rows[rows.start * self.width..rows.end * self.width]));
+        }
+        let features = read(rows.clone()).ok_or(Fault::Unread)?;
+        Ok(Cow::Owned(self.numbers(&features)?))
     }
 }
 

@@ -5,6 +5,7 @@ use crate::loss::Targets;
 use planaria_numerics::coding::exact::DataScale;
 use planaria_numerics::random::{Purpose, Stream};
 use planaria_recipe::train::{Adam, Coded, CodedPrecision, Method, Optimizer, Rmsprop, Sgd};
+use std::ops::Range;
 
 const ROWS: usize = 203;
 const FEATURES: usize = 9;
@@ -41,16 +42,26 @@ fn learn(
 ) -> (Weights, f64, f64) {
     let (x, y) = examples(model.columns().max(2) as u64);
     let targets = model.targets(Targets::Classes(&y));
-    let mut plain = Plain::new(model, precision, DataScale(1));
-    plain.push(&x[..FEATURES * 7], &targets[..7]).unwrap();
-    plain.push(&x[FEATURES * 7..], &targets[7..]).unwrap();
+    let push = |is_kept: bool| {
+        let mut plain = Plain::new(model, precision, DataScale(1), is_kept);
+        plain.push(&x[..FEATURES * 7], &targets[..7]).unwrap();
+        plain.push(&x[FEATURES * 7..], &targets[7..]).unwrap();
+        plain
+    };
+    let (plain, unkept) = (push(true), push(false));
+    let mut read =
+        |rows: Range<usize>| Some(x[rows.start * FEATURES..rows.end * FEATURES].to_vec());
     let batches = Batches::of(&train(batch), ROWS).unwrap();
     let stepping = Stepping::new(optimizer, 1e-3, Some(5.0));
     let mut weights = Weights::start(model, &stepping);
     let mut losses = Vec::new();
     for step in 0..steps {
         let at = step as usize % batches.len();
-        let summed = plain.sum(model, &weights.values, &batches, at).unwrap();
+        let summed = plain.sum(model, &weights.values, &batches, at, &mut |_| None).unwrap();
+        let again = unkept.sum(model, &weights.values, &batches, at, &mut read).unwrap();
+        assert_eq!(again, summed, "rows that are read again give the same");
+        let failed = unkept.sum(model, &weights.values, &batches, at, &mut |_| None);
+        assert!(matches!(failed, Err(plain::Fault::Unread)));
         let rows = summed.outcome.rows;
         losses.push(summed.outcome.loss_sum / rows as f64);
         weights.step(model, &stepping, step, 0.05, rows, &summed.sums).unwrap();
@@ -150,13 +161,16 @@ fn class_weights_scale_slopes_and_training_losses() {
 #[test]
 fn a_range_that_could_be_left_names_its_feature() {
     let model = model(Task::LinearRegression);
-    let mut plain = Plain::new(&model, CodedPrecision::Exact, DataScale(1));
+    let mut plain = Plain::new(&model, CodedPrecision::Exact, DataScale(1), true);
     let mut row = vec![0.0; FEATURES];
     row[3] = 4e6;
     plain.push(&row, &[1.0]).unwrap();
     let weights = vec![1.0; model.weights()];
     let batches = Batches::of(&train(1_000), 1).unwrap();
-    let refused = plain.sum(&model, &weights, &batches, 0).unwrap_err();
+    let refused = match plain.sum(&model, &weights, &batches, 0, &mut |_| None) {
+        Err(plain::Fault::Coding(error)) => error,
+        other => panic!("{other:?}"),
+    };
     let names: Vec<String> = (0..FEATURES).map(|i| format!("f{i}")).collect();
     let text = plain::named(&refused, &names).to_string();
     assert!(text.contains("column 3 is `f3`") && text.contains("2^60"), "{text}");

@@ -36,10 +36,19 @@ impl Values<'_> {
         }
     }
 
-    fn bytes(&self) -> Vec<u8> {
+    fn append_to(&self, bytes: &mut Vec<u8>) {
+        let start = bytes.len();
+        bytes.resize(start + self.len_bytes(), 0);
+        let room = &mut bytes[start..];
         match self {
-            Self::F32(values) => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
-            Self::F64(values) => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
+            Self::F32(values) => {
+                let places = room.as_chunks_mut::<4>().0.iter_mut();
+                places.zip(*values).for_each(|(place, v)| *place = v.to_le_bytes());
+            }
+            Self::F64(values) => {
+                let places = room.as_chunks_mut::<8>().0.iter_mut();
+                places.zip(*values).for_each(|(place, v)| *place = v.to_le_bytes());
+            }
         }
     }
 
@@ -90,7 +99,7 @@ pub fn encode(tensors: &[Tensor<'_>], metadata: &[(&str, &str)]) -> Vec<u8> {
     bytes.extend_from_slice(&(header.len() as u64).to_le_bytes());
     bytes.extend_from_slice(header.as_bytes());
     for tensor in tensors {
-        bytes.extend(tensor.values.bytes());
+        tensor.values.append_to(&mut bytes);
     }
     bytes
 }

@@ -11,7 +11,7 @@ use planaria_control::jobs::script;
 use planaria_control::live::console::{Console, News};
 use planaria_control::live::control;
 use planaria_control::talk::{Progress, Talk};
-use planaria_protocol::event::{Pulse, What};
+use planaria_protocol::event::{Doing, Pulse, What};
 use planaria_protocol::message::Agent;
 use planaria_runs::clock::{self, Stopwatch};
 use planaria_runs::failure::{Exit, Failure, Result, plain};
@@ -424,9 +424,10 @@ impl Storm {
 
 /// Processes on other machines that take part.
 fn elsewhere(pulse: &Pulse) -> Vec<Agent> {
-    let is_there = |state: &str| !matches!(state, "starting" | "lost");
-    let workers = pulse.workers.iter().filter(|w| w.machine.is_some() && is_there(&w.state));
-    let servers = pulse.servers.iter().filter(|s| s.machine.is_some() && is_there(&s.state));
+    let workers =
+        pulse.workers.iter().filter(|w| w.machine.is_some() && w.state != Doing::Starting);
+    let servers =
+        pulse.servers.iter().filter(|s| s.machine.is_some() && s.state != Doing::Starting);
     let servers = servers.map(|s| Agent::Server(s.server));
     workers.map(|w| Agent::Worker(w.worker)).chain(servers).collect()
 }

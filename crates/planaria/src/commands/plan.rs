@@ -65,7 +65,7 @@ pub fn run(options: &cli::Plan) -> Result<()> {
 /// Processes, and who begins with how many shards; runs of equal shares are written as one.
 fn processes_text(plan: &Plan, size: Option<Size>, threads: usize) -> String {
     let mut text = format!("processes   {}\n", processes(plan, size, threads));
-    if let Some(size) = size.filter(|_| plan.recipe.train.code().is_none()) {
+    if let Some(size) = size.filter(|_| plan.recipe.train.traits().has_shards) {
         let deal = shares_text(&first_deal(plan, size));
         let _ = writeln!(text, "dealt       {deal} shards, until speeds are measured");
         text += &redundancy_text(plan.recipe.train.redundancy, size);

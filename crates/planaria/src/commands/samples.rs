@@ -25,7 +25,8 @@ pub fn joined(agent: &str, machine: &str) -> What {
 
 pub fn restarted(agent: Option<&str>, restarts: u32, reason: &str) -> What {
     let (agent, reason) = (agent.map(str::to_owned), reason.to_owned());
-    What::Restarted { agent, restarts, reason }
+    let with_machine = reason.contains("lost with its machine");
+    What::Restarted { agent, restarts, reason, with_machine }
 }
 
 pub fn events(whats: Vec<What>) -> Vec<Event> {

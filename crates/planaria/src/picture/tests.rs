@@ -1,6 +1,7 @@
 //! The drawn text, as it looks.
 
 use super::*;
+use planaria_protocol::event::Doing;
 
 fn frame() -> Frame {
     Frame { name: "digits".into(), epochs: 8, steps: 768 }
@@ -9,7 +10,7 @@ fn frame() -> Frame {
 fn pulse(workers: u32, servers: u32) -> Pulse {
     let worker = |worker: u32| WorkerPulse {
         worker,
-        state: "computing".into(),
+        state: Doing::Computing,
         shards: if worker == 2 { 1 } else { 3 },
         examples_per_second: Some(8402.4 - f64::from(worker)),
         busy: Some(0.91 - 0.4 * f64::from(worker % 2)),
@@ -19,12 +20,13 @@ fn pulse(workers: u32, servers: u32) -> Pulse {
     };
     let server = |server| ServerPulse {
         server,
-        state: "serving".into(),
+        state: Doing::Serving,
         busy: Some(0.38),
         bytes_per_second: Some(4.12e8),
         machine: None,
     };
     Pulse {
+        activity: Activity::Training,
         phase: "training".into(),
         seconds: 3.0,
         epoch: 3,
@@ -120,7 +122,7 @@ loss 0.0413
 #[test]
 fn more_workers_than_rows_are_summed_up() {
     let mut many = pulse(60, 1);
-    many.workers[59].state = "standby".into();
+    many.workers[59].state = Doing::Standby;
     check(
         &many,
         80,
@@ -157,13 +159,14 @@ digits · epoch 3/8 · step 241/768 · loss 0.0413 · acc 98.7% · 0:03 left
 #[test]
 fn phases_are_said() {
     let mut starting = Pulse {
+        activity: Activity::Gathering,
         phase: "waiting for 1 of 2 workers".into(),
         epoch: 1,
         workers: vec![
-            WorkerPulse { state: "ready".into(), ..WorkerPulse::default() },
-            WorkerPulse { worker: 1, state: "getting ready".into(), ..WorkerPulse::default() },
+            WorkerPulse { state: Doing::Ready, ..WorkerPulse::default() },
+            WorkerPulse { worker: 1, state: Doing::GettingReady, ..WorkerPulse::default() },
         ],
-        servers: vec![ServerPulse { state: "serving".into(), ..ServerPulse::default() }],
+        servers: vec![ServerPulse { state: Doing::Serving, ..ServerPulse::default() }],
         ..Pulse::default()
     };
     check(
@@ -177,7 +180,7 @@ digits · waiting for 1 of 2 workers · epoch 1/8 · step 0/768
   server-0  serving
 ",
     );
-    starting.phase = "testing".into();
+    (starting.activity, starting.phase) = (Activity::Scoring, "testing".into());
     starting.epoch = 9;
     let line = headline(&frame(), &starting, 100);
     assert_eq!(line, "digits · testing · epoch 8/8 · step 0/768");
@@ -219,7 +222,7 @@ fn colours_change_no_text() {
 #[test]
 fn names_cannot_steer_the_terminal() {
     let mut one = pulse(1, 0);
-    one.workers[0].state = "\x1b[2Jgone".into();
+    one.workers[0].machine = Some("\x1b[2Jgone".into());
     let name = "a\x1b[31m\nb".to_owned();
     let drawn = lines(&Frame { name, ..frame() }, &one, Room::ENDLESS);
     assert!(!drawn.concat().contains('\x1b'), "{drawn:?}");
@@ -228,8 +231,9 @@ fn names_cannot_steer_the_terminal() {
 #[test]
 fn losses_are_seen() {
     let mut paused = pulse(2, 1);
+    paused.activity = Activity::Paused;
     paused.phase = "paused, have 1, need 2: waiting for the pool".into();
-    paused.workers[1] = WorkerPulse { worker: 1, state: "lost".into(), ..WorkerPulse::default() };
+    paused.workers[1] = WorkerPulse { worker: 1, state: Doing::CutOff, ..WorkerPulse::default() };
     check(
         &paused,
         120,
@@ -237,7 +241,7 @@ fn losses_are_seen() {
         "
 digits · paused, have 1, need 2: waiting for the pool · epoch 3/8 · step 241/768 · loss 0.0413 · acc 98.7%
   worker-0  computing   3 shards  8,402 ex/s  ███████░  91% busy
-  worker-1  lost
+  worker-1  cut off
   server-0  serving     38% of a core  412.0 MB/s
 ",
     );

@@ -9,11 +9,11 @@
 //! - [`page`]: the verdict as text
 
 pub mod lineage;
-pub mod machines;
 pub mod page;
 
+use crate::machines::Machines;
+use crate::summary::Summary;
 use lineage::{Lineage, Tile};
-use machines::Machines;
 use planaria_numerics::digest::Digest;
 use planaria_protocol::event::{Event, Started, What};
 use serde::Serialize;
@@ -135,7 +135,7 @@ pub fn audit(
         epochs,
         superseded_steps: lineage.cuts.iter().map(|cut| cut.superseded).sum(),
         generations: lineage.generations(),
-        machines: Machines::of(events),
+        machines: Summary::of(events).machines(),
         checkpoint_step: checkpoint.map(|c| c.step),
         weights_match,
     }

@@ -5,6 +5,7 @@
 
 use crate::failure::{Context, Result};
 use planaria_protocol::durable;
+use planaria_protocol::event::{Event, What};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -47,6 +48,32 @@ pub struct Line {
     /// Accuracy on the validation part.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validation_accuracy: Option<f64>,
+}
+
+impl Line {
+    /// The figures of an event; nothing where it has none.
+    pub fn of(event: &Event) -> Option<Self> {
+        let (span, figures, validation_loss, validation_accuracy) = match &event.what {
+            What::Steps(figures) => (Span::Steps, figures, None, None),
+            What::Epoch { figures, validation_loss, validation_accuracy, .. } => {
+                (Span::Epoch, figures, *validation_loss, *validation_accuracy)
+            }
+            _ => return None,
+        };
+        Some(Self {
+            span,
+            step: figures.step,
+            epoch: figures.epoch,
+            loss: figures.loss,
+            accuracy: figures.accuracy,
+            learning_rate: figures.learning_rate,
+            examples_per_second: figures.examples_per_second,
+            seconds: event.seconds,
+            unix_seconds: event.unix_seconds,
+            validation_loss,
+            validation_accuracy,
+        })
+    }
 }
 
 /// The file, open for appending, and all its lines.

@@ -7,6 +7,7 @@ use crate::run_dir::metrics::{Line, Span};
 use crate::traces::chart::{Curve, STEPS, Scale, figure};
 use crate::traces::report::Report;
 use planaria_recipe::train::Monitor;
+use planaria_recipe::train::methods::has_shards;
 use std::fmt::Write;
 
 /// Classes up to which the whole confusion matrix is shown.
@@ -276,9 +277,11 @@ fn details(html: &mut String, report: &Report) {
     let mut rows: Vec<(&str, String)> = vec![
         (
             "method",
-            match report.method.as_str() {
-                "coded" => format!("coded data, batch {}", grouped(report.batch as u64)),
-                method => format!("{method}, {} shards of batch {}", report.shards, report.batch),
+            match has_shards(&report.method) {
+                true => {
+                    format!("{}, {} shards of batch {}", report.method, report.shards, report.batch)
+                }
+                false => format!("{}, batch {}", report.method, grouped(report.batch as u64)),
             },
         ),
         ("engine", format!("{}, {} threads", report.engine, report.threads)),

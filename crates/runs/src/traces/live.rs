@@ -4,12 +4,13 @@
 //! strip of who was there at each step. Pure; whoever asks writes the file. Never asks the clock.
 
 use crate::frame::Frame;
+use crate::notices::{Notice, Notices};
 use crate::number::{duration, grouped, loss, percent};
 use crate::run_dir::metrics::Line;
-use crate::tidings::{Tiding, Tidings};
+use crate::summary::Summary;
 use crate::traces::html::{self, escape};
-use crate::traces::report::positive;
-use planaria_protocol::event::{Event, Pulse, What, WorkerPulse};
+use planaria_protocol::event::{Activity, Doing, Event, Pulse, What, WorkerPulse};
+use planaria_protocol::message::Agent;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write;
 
@@ -32,13 +33,20 @@ enum Presence {
 }
 
 impl Presence {
-    /// By the coordinator's word for it; one that is started again was there before.
-    fn of(state: &str, was_there: bool) -> Option<Self> {
-        match state {
-            "starting" | "lost" => was_there.then_some(Self::Lost),
-            "late" => Some(Self::Late),
-            "computing" | "evaluating" | "standby" | "ready" | "leaving" => Some(Self::Ready),
-            _ => Some(Self::Fetching),
+    /// Of a worker that does this; one that is started again was there before.
+    fn of(doing: Doing, was_there: bool) -> Option<Self> {
+        match doing {
+            Doing::Starting => was_there.then_some(Self::Lost),
+            Doing::Late => Some(Self::Late),
+            Doing::Computing
+            | Doing::Evaluating
+            | Doing::Standby
+            | Doing::Ready
+            | Doing::Serving
+            | Doing::Leaving => Some(Self::Ready),
+            Doing::GettingReady | Doing::Entering | Doing::FetchingRows | Doing::CutOff => {
+                Some(Self::Fetching)
+            }
         }
     }
 
@@ -84,7 +92,7 @@ impl Seen {
         if self.is_released {
             return None;
         }
-        Presence::of(&self.pulse.state, self.was_there)
+        Presence::of(self.pulse.state, self.was_there)
     }
 
     fn mark(&mut self, column: u64, presence: Presence) {
@@ -96,46 +104,38 @@ impl Seen {
 /// A run as the page shows it.
 #[derive(Debug, Default)]
 pub struct Live {
+    summary: Summary,
     frame: Frame,
     pulse: Pulse,
     workers: BTreeMap<u32, Seen>,
     /// Columns in which the run waited for machines.
     paused: BTreeSet<u64>,
     news: VecDeque<(f64, String)>,
-    tidings: Tidings,
-    f1: Option<f64>,
-    /// How it ended.
-    ended: Option<String>,
+    notices: Notices,
 }
 
 impl Live {
     /// Something happened.
     pub fn take(&mut self, event: &Event) {
-        match self.tidings.of(event) {
-            Some(Tiding::Note(text) | Tiding::Plain(text)) => self.tell(event.seconds, text),
-            None => {}
-        }
-        match &event.what {
-            What::Started(started) => self.frame = Frame::of(started),
-            What::Joined { agent, pid, .. } => {
-                if let (_, Some(back)) = self.tidings.joined(agent, *pid) {
-                    self.tell(event.seconds, back);
-                }
-            }
-            What::Lost { agent, .. } => {
-                let column = self.column(self.pulse.step);
-                let number = agent.strip_prefix("worker-").and_then(|n| n.parse().ok());
-                if let Some(worker) = number.and_then(|n: u32| self.workers.get_mut(&n)) {
-                    worker.lost += 1;
-                    worker.mark(column, Presence::Lost);
-                }
-            }
-            What::Scored { scores, .. } => {
-                let scores = serde_json::from_value(scores.clone()).ok();
-                self.f1 = scores.and_then(|scores| positive(&scores, &[])).map(|p| p.f1);
-            }
-            What::Ended { outcome, .. } => self.ended = Some(outcome.replace('_', " ")),
+        self.summary.take(event);
+        // Who joins, and what each computes, has a place of its own.
+        let is_shown = matches!(event.what, What::Joined { .. } | What::Dealt { .. });
+        match self.notices.of(event) {
+            Some(Notice::Plain(text)) if !is_shown => self.tell(event.seconds, text),
+            Some(Notice::Note(text)) => self.tell(event.seconds, text),
             _ => {}
+        }
+        if let What::Started(_) = &event.what {
+            self.frame = self.summary.frame();
+        }
+        if let What::Lost { agent, .. } = &event.what
+            && let Some(Agent::Worker(number)) = Agent::named(agent)
+        {
+            let column = self.column(self.pulse.step);
+            if let Some(worker) = self.workers.get_mut(&number) {
+                worker.lost += 1;
+                worker.mark(column, Presence::Lost);
+            }
         }
     }
 
@@ -162,7 +162,7 @@ impl Live {
             seen.is_released = !pulse.workers.iter().any(|w| w.worker == *number);
         }
         self.workers.retain(|_, seen| seen.was_there || !seen.is_released);
-        if pulse.phase.starts_with("paused") {
+        if self.summary.paused.is_some() {
             self.paused.insert(*columns.end());
         }
         self.pulse = pulse.clone();
@@ -185,7 +185,7 @@ impl Live {
 
     /// The page; `lines` are the run's metrics.
     pub fn page(&self, run_id: &str, lines: &[Line]) -> String {
-        let refresh = match self.ended {
+        let refresh = match self.summary.ended {
             None => "<meta http-equiv=\"refresh\" content=\"1\">\n",
             Some(_) => "",
         };
@@ -202,15 +202,14 @@ impl Live {
     }
 
     fn heading(&self, html: &mut String, run_id: &str) {
-        let (class, text) = match &self.ended {
-            Some(outcome) => (outcome.replace(' ', "_"), outcome.clone()),
-            None if self.pulse.phase.starts_with("paused") => {
-                ("failed".into(), self.pulse.phase.clone())
-            }
-            None if self.pulse.phase == "training" => ("completed".into(), "training".into()),
-            None => ("interrupted".into(), self.pulse.phase.clone()),
+        let phase = self.pulse.phase.as_str();
+        let (class, text) = match &self.summary.ended {
+            Some(ended) => (ended.outcome.name(), ended.outcome.text()),
+            None if self.summary.paused.is_some() => ("failed", phase),
+            None if self.pulse.activity == Activity::Training => ("completed", "training"),
+            None => ("interrupted", phase),
         };
-        let report = match &self.ended {
+        let report = match &self.summary.ended {
             Some(_) => " · <a href=\"report.html\">report</a>",
             None => "",
         };
@@ -218,8 +217,8 @@ impl Live {
             html,
             "<h1>{} <span class=\"badge {}\">{}</span></h1>\n<p class=\"sub\">{}{report}</p>\n",
             escape(&self.frame.name),
-            escape(&class),
-            escape(&text),
+            escape(class),
+            escape(text),
             escape(run_id)
         );
     }
@@ -232,13 +231,13 @@ impl Live {
         let ready = self.workers.values().filter(|w| w.presence() == Some(Presence::Ready));
         let lost: u64 = self.workers.values().map(|w| w.lost).sum();
         let wanted = self.workers.values().filter(|w| !w.is_released).count();
-        let is_waiting = self.ended.is_some() || pulse.phase.starts_with("paused");
+        let is_waiting = self.summary.ended.is_some() || self.summary.paused.is_some();
         let figures = [
             Some((format!("{}/{}", grouped(pulse.step), grouped(frame.steps)), "steps")),
             Some((format!("{} of {wanted}", ready.count()), "machines ready")),
             Some((grouped(lost), "times a machine was lost")),
             accuracy.map(|v| (percent(v), "accuracy while training")),
-            self.f1.map(|v| (percent(v), "F1 of the positive class, final weights")),
+            self.summary.f1().map(|v| (percent(v), "F1 of the positive class, final weights")),
             mean.map(|v| (loss(v), "loss while training")),
             pulse.seconds_left.filter(|_| !is_waiting).map(|s| (duration(s), "left")),
         ];
@@ -251,10 +250,10 @@ impl Live {
     }
 
     fn machines(&self, html: &mut String) {
-        let is_coded = self.workers.values().any(|w| w.pulse.rows.is_some());
+        let counts_rows = self.workers.values().any(|w| w.pulse.rows.is_some());
         let work =
-            if is_coded { "<th>rows computed</th><th>rows/s</th>" } else { "<th>shards</th>" };
-        let slot = if is_coded { "<th>slot</th>" } else { "" };
+            if counts_rows { "<th>rows computed</th><th>rows/s</th>" } else { "<th>shards</th>" };
+        let slot = if counts_rows { "<th>slot</th>" } else { "" };
         let _ = writeln!(
             html,
             "<h2>Machines</h2>\n<div class=\"wide\"><table><thead><tr><th>worker</th>\
@@ -269,7 +268,7 @@ impl Live {
             };
             let machine = pulse.machine.as_deref().map_or_else(String::new, |m| format!(" on {m}"));
             let rate = pulse.examples_per_second.map_or_else(String::new, |r| grouped(r as u64));
-            let work = match is_coded {
+            let work = match counts_rows {
                 true => format!(
                     "<td>{}</td><td>{}</td><td>{rate}</td>",
                     pulse.slot.map_or_else(|| "–".into(), |slot| slot.to_string()),

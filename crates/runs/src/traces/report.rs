@@ -4,6 +4,7 @@
 //! and never writes files.
 
 use crate::audit::Audit;
+pub use crate::outcome::{Outcome, positive};
 use crate::run_dir::metrics::{Line, Span};
 use planaria_learn::Scores;
 use planaria_learn::scores::ClassScores;
@@ -25,41 +26,6 @@ pub fn peak_memory_of_children() -> Option<u64> {
 
 /// Epochs listed in `curves`; longer runs are thinned evenly.
 const CURVE_POINTS_MAX: usize = 1000;
-
-/// How a run ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Outcome {
-    /// All epochs were done.
-    Completed,
-    /// Ctrl-C or SIGTERM; `planaria resume` goes on.
-    Interrupted,
-    /// Early stopping ended it.
-    StoppedEarly,
-    Failed,
-}
-
-impl Outcome {
-    /// As documents name it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Completed => "completed",
-            Self::Interrupted => "interrupted",
-            Self::StoppedEarly => "stopped_early",
-            Self::Failed => "failed",
-        }
-    }
-
-    /// As a person reads it.
-    pub fn text(self) -> &'static str {
-        match self {
-            Self::Completed => "completed",
-            Self::Interrupted => "interrupted",
-            Self::StoppedEarly => "stopped early",
-            Self::Failed => "failed",
-        }
-    }
-}
 
 /// The document.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -325,12 +291,6 @@ impl Report {
     }
 }
 
-/// Figures of the second of two classes, which is the positive one.
-pub fn positive(scores: &Scores, classes: &[String]) -> Option<ClassScores> {
-    let per_class = scores.per_class(classes);
-    <[ClassScores; 2]>::try_from(per_class).ok().map(|[_, positive]| positive)
-}
-
 /// Share of the training time that losses did not cost.
 ///
 /// Let T be the seconds of training that count, S the steps in them, and W the workers, which
@@ -356,8 +316,8 @@ pub fn efficiency(audit: &Audit, state: &State, workers: u32) -> Option<f64> {
 
 /// What of a state belongs to the weights: all of a network's; of a linear model's, which goes on
 /// with the optimizer's, the bits of its weights.
-pub fn weight_values<'a>(is_coded: bool, parameters: &[f32], state: &'a [f32]) -> &'a [f32] {
-    match is_coded {
+pub fn weight_values<'a>(is_linear: bool, parameters: &[f32], state: &'a [f32]) -> &'a [f32] {
+    match is_linear {
         true => &state[..state.len().min(2 * parameters.len())],
         false => state,
     }

@@ -149,8 +149,8 @@ impl Study {
             remarks.push(match (self.same_weights, self.bits_promised) {
                 (true, _) => "Every run ended with the same weights, bit for bit.".into(),
                 (false, true) => "The runs did not end with the same weights.".into(),
-                (false, false) => "Weights differ in their last bits, as coded sums of floats do; \
-                                   `precision: exact` has the same bits."
+                (false, false) => "Weights differ in their last bits, as sums of floats do that \
+                                   depend on who took part."
                     .into(),
             });
         }

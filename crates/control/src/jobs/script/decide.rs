@@ -57,7 +57,22 @@ pub struct Failed {
     /// How; nothing where it did not find the others in time, or did not end.
     pub ending: Option<Ending>,
     /// Why it is not started again.
-    pub why: String,
+    pub why: Why,
+}
+
+/// Why a process that failed is not started again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    LeaderDone,
+    TorchrunTried,
+    NotStarted,
+    /// All restarts that are allowed were used up.
+    Restarted(u32),
+    NeverMet,
+    WentOn,
+    MissingModule,
+    NotPython,
+    WrongArguments,
 }
 
 /// Something to be told and written down.
@@ -270,10 +285,10 @@ impl Decider {
     }
 
     /// A process has ended, and would end so every time.
-    pub fn hopeless(&mut self, id: u32, ending: Ending, why: &str) {
+    pub fn hopeless(&mut self, id: u32, ending: Ending, why: Why) {
         if self.state == State::Up && self.stages.get(&id) == Some(&Stage::Running) {
             self.stages.insert(id, Stage::Failed);
-            let failed = Failed { process: id, ending: Some(ending), why: why.to_owned() };
+            let failed = Failed { process: id, ending: Some(ending), why };
             self.state = State::Ending(Then::Over(Outcome::Failed(failed)));
         }
     }
@@ -293,31 +308,27 @@ impl Decider {
     }
 
     fn failed(&mut self, now: Duration, id: u32, member: &Member, ending: Ending) {
-        let give_up = |why: &str| {
-            let failed = Failed { process: id, ending: Some(ending), why: why.to_owned() };
+        let give_up = |why: Why| {
+            let failed = Failed { process: id, ending: Some(ending), why };
             State::Ending(Then::Over(Outcome::Failed(failed)))
         };
         if self.leader_done.is_some() {
-            self.state = give_up("the first process had ended well, and would not be there again");
+            self.state = give_up(Why::LeaderDone);
             return;
         }
         if self.policy.is_torchrun() && matches!(ending, Ending::Code(_)) {
-            self.state = give_up("torchrun has tried again as often as it may");
+            self.state = give_up(Why::TorchrunTried);
             return;
         }
         if ending == Ending::Code(127) && self.began.contains_key(&id) && self.restarts == 0 {
-            self.state = give_up("it could not be started");
+            self.state = give_up(Why::NotStarted);
             return;
         }
         // Processes that are lost with one machine are lost once.
         let is_same = ending == Ending::MachineLost && self.lost_at == Some(now);
         self.lost_at = (ending == Ending::MachineLost).then_some(now);
         if self.restarts >= self.max_restarts && !is_same {
-            self.state = give_up(&match self.max_restarts {
-                0 => "`max_restarts` is 0".to_owned(),
-                1 => "it was started again once".to_owned(),
-                n => format!("processes were started again {n} times"),
-            });
+            self.state = give_up(Why::Restarted(self.max_restarts));
             return;
         }
         let at = now + pause(self.restarts.saturating_sub(u32::from(is_same)));
@@ -385,16 +396,14 @@ impl Decider {
     fn look_up(&mut self, now: Duration) -> Vec<Action> {
         let late = |id: &u32| now.saturating_sub(self.began[id]) > self.connect_within;
         if let Some(id) = self.unmet().into_iter().find(late) {
-            let why = "it never found the others".to_owned();
-            let failed = Failed { process: id, ending: None, why };
+            let failed = Failed { process: id, ending: None, why: Why::NeverMet };
             self.state = State::Ending(Then::Over(Outcome::Failed(failed)));
         } else if let Some(done) = self.leader_done
             && now.saturating_sub(done) > self.connect_within
             && let Some(id) =
                 self.running().into_iter().find(|id| !is_service(&self.members[*id as usize]))
         {
-            let why = "it went on for long after the first process had ended well".to_owned();
-            let failed = Failed { process: id, ending: None, why };
+            let failed = Failed { process: id, ending: None, why: Why::WentOn };
             self.state = State::Ending(Then::Over(Outcome::Failed(failed)));
         }
         let due: Vec<u32> = self

@@ -137,7 +137,6 @@ struct Running<'p> {
     meetings: Meetings,
     fetching: Fetching,
     board: Option<Board>,
-    machines_lost: u64,
     first_start: Option<f64>,
     round_began: Option<Duration>,
     unmet_told: bool,
@@ -181,7 +180,6 @@ impl<'p> Running<'p> {
             meetings: Meetings::begin(),
             fetching: Fetching::new(outputs, is_wanted),
             board: None,
-            machines_lost: 0,
             first_start: None,
             round_began: None,
             unmet_told: false,
@@ -289,9 +287,6 @@ impl<'p> Running<'p> {
             self.ended(now, id, exit.ending);
         }
         for note in self.machines.take_notes() {
-            if note.contains(": lost: ") {
-                self.machines_lost += 1;
-            }
             self.progress.note(&note);
         }
         for (id, start) in self.meetings.take() {
@@ -333,7 +328,12 @@ impl<'p> Running<'p> {
         self.book.flush();
         self.progress.note(&format!("{reason}: {whom} ({count})"));
         let agent = restart.process.and_then(|id| self.process(id)).map(|p| p.slug());
-        self.record(What::Restarted { agent, restarts: restart.restarts, reason });
+        self.record(What::Restarted {
+            agent,
+            restarts: restart.restarts,
+            reason,
+            with_machine: restart.ending == Ending::MachineLost,
+        });
     }
 
     fn stop(&mut self, ids: &[u32]) {

@@ -15,19 +15,17 @@ use crate::talk::Progress;
 
 use planaria_fleet::ending::Ending;
 use planaria_fleet::local::Exit;
-use planaria_learn::Scores;
 use planaria_protocol::checkpoint::{Checkpoint, Found, Manifest};
 use planaria_protocol::event::{Event, Pulse, What};
 use planaria_protocol::journal::{self, Journal};
 use planaria_protocol::launch::Size;
-use planaria_protocol::message::{HeldOut, Trouble};
 use planaria_protocol::state::State;
 use planaria_protocol::{Passport, Secret};
 use planaria_runs::clock;
 use planaria_runs::failure::{Context, Failure, Result, plain};
 use planaria_runs::run_dir::LOGS;
+use planaria_runs::summary::{Ended, Summary};
 use planaria_runs::traces::report::{Outcome, peak_memory_of_children};
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// Trains on many processes and writes what is left to write.
@@ -68,7 +66,7 @@ pub fn run(job: Job, size: Size, found: Option<Found<Checkpoint>>) -> Result<Fin
     let pooling = Pooling::of(&job, &program)?;
     let page = Page::new(&job.run);
     recorder.note(&format!("page {}", page.path().display()));
-    let mut telling = Telling { recorder, story: Story::new(state), page };
+    let mut telling = Telling { recorder, page };
     let passport = match &pooling {
         None => Passport::plain(secret),
         Some(pooling) => {
@@ -82,7 +80,8 @@ pub fn run(job: Job, size: Size, found: Option<Found<Checkpoint>>) -> Result<Fin
     let generations = (generation, foreground.generation());
     let exits = foreground.exits();
     drop(foreground);
-    let mut watch = Watch { job, telling, generations, exits };
+    let summary = telling.recorder.summary().clone();
+    let mut watch = Watch { job, recorder: telling.recorder, summary, state, generations, exits };
     watch.catch_up();
     watch.finish(size, trained)
 }
@@ -114,7 +113,11 @@ impl Origin {
 /// A run whose processes have ended.
 struct Watch {
     job: Job,
-    telling: Telling,
+    recorder: Recorder,
+    /// What the events of the session add up to.
+    summary: Summary,
+    /// How far the run has come.
+    state: State,
     /// The first and the last of the session.
     generations: (u64, u64),
     /// Processes that have ended since the last step, in that order.
@@ -124,13 +127,11 @@ struct Watch {
 /// What is made of all that is heard.
 struct Telling {
     recorder: Recorder,
-    story: Story,
     page: Page,
 }
 
 impl Audience for Telling {
     fn event(&mut self, event: &Event) -> Result<()> {
-        self.story.take(event);
         self.recorder.take(event);
         self.page.take(event, self.recorder.lines());
         Ok(())
@@ -147,82 +148,43 @@ impl Audience for Telling {
     }
 }
 
-/// What the events have told so far.
-struct Story {
-    state: State,
-    engine: String,
-    /// Of each worker, by its name; one that was replaced counts once.
-    threads: BTreeMap<String, u32>,
-    scores: Option<(HeldOut, Scores)>,
-    ended: Option<(String, Option<String>, Option<Trouble>)>,
-}
-
-impl Story {
-    fn new(state: State) -> Self {
-        Self { state, engine: String::new(), threads: BTreeMap::new(), scores: None, ended: None }
-    }
-
-    fn take(&mut self, event: &Event) {
-        match &event.what {
-            What::Joined { agent, engine: Some(engine), threads, .. } => {
-                self.engine.clone_from(engine);
-                self.threads.insert(agent.clone(), threads.unwrap_or(0));
-            }
-            What::Released { agent } => {
-                self.threads.remove(agent);
-            }
-            What::Scored { part, scores, .. } => {
-                let scores = serde_json::from_value(scores.clone()).ok();
-                self.scores = scores.map(|scores| (*part, scores));
-            }
-            What::Ended { outcome, reason, trouble, state, .. } => {
-                self.ended = Some((outcome.clone(), reason.clone(), trouble.clone()));
-                if let Some(state) = state {
-                    self.state = State { seconds_total: event.seconds, ..(**state).clone() };
-                }
-            }
-            _ => {}
-        }
-    }
-}
-
 impl Watch {
     /// Reads the coordinator's last words where it had no time to say them.
     fn catch_up(&mut self) {
-        let Self { telling: Telling { story, .. }, generations, .. } = self;
-        if story.ended.is_some() {
-            return;
+        if self.summary.ended.is_none() {
+            // What cannot be read was not written, and then the coordinator was lost indeed.
+            let events = journal::read(&self.job.run.file(journal::FILE)).unwrap_or_default();
+            let last = |e: &&Event| matches!(e.what, What::Scored { .. } | What::Ended { .. });
+            let own = events.iter().filter(|e| e.generation >= self.generations.0);
+            own.filter(last).for_each(|event| self.summary.take(event));
         }
-        // What cannot be read was not written, and then the coordinator was lost indeed.
-        let events = journal::read(&self.job.run.file(journal::FILE)).unwrap_or_default();
-        let last = |e: &&Event| matches!(e.what, What::Scored { .. } | What::Ended { .. });
-        for event in events.iter().filter(|e| e.generation >= generations.0).filter(last) {
-            story.take(event);
+        if let Some(state) = self.summary.ended.as_ref().and_then(|ended| ended.state.as_ref()) {
+            self.state = state.clone();
         }
     }
 
     /// Writes the last files from what the events and the last checkpoint hold.
     fn finish(self, size: Size, trained: Result<()>) -> Result<Finished> {
         let (outcome, reason, failure) = self.outcome(trained);
-        let Self { job, telling: Telling { recorder, mut story, .. }, generations, .. } = self;
+        let Self { job, recorder, summary, mut state, generations, .. } = self;
         let generation = generations.1;
         let weights = match job.run.shelf(job.plan.recipe.output.keep).named("last") {
             Ok(checkpoint) => {
-                if story.ended.is_none() {
-                    story.state = checkpoint.manifest.state;
+                if summary.ended.is_none() {
+                    state = checkpoint.manifest.state;
                 }
                 checkpoint.weights
             }
             // Without a checkpoint nothing was learned that could be kept.
-            Err(_) if outcome == Outcome::Failed || story.state.step == 0 => Default::default(),
+            Err(_) if outcome == Outcome::Failed || state.step == 0 => Default::default(),
             Err(unreadable) => return Err(Failure::failed(unreadable)),
         };
-        if story.ended.is_none() {
-            conclude(&job, generation, &story.state, reason.clone());
+        if summary.ended.is_none() {
+            conclude(&job, generation, &state, reason.clone());
         }
         let means = Means {
-            engine: story.engine,
-            threads: story.threads.values().sum::<u32>() as usize,
+            engine: summary.engine,
+            threads: summary.threads.values().sum::<u32>() as usize,
             workers: size.workers,
             servers: size.servers,
             generation,
@@ -233,18 +195,18 @@ impl Watch {
             plan: &job.plan,
             recipe_text: &job.recipe_text,
             facts: &facts,
-            state: &story.state,
+            state: &state,
             lines: recorder.lines(),
             outcome,
             reason,
-            scores: story.scores.as_ref().map(|(part, scores)| (*part, scores)),
+            scores: summary.scores.as_ref().map(|(part, scores)| (*part, scores)),
             parameters: &weights.parameters,
             values: &weights.state,
             encoder: job.data.encoder.as_deref(),
             peak_memory_bytes: peak_memory_of_children(),
         };
         let report = results.report();
-        let written = match (outcome, story.state.step) {
+        let written = match (outcome, state.step) {
             // There is nothing to report of a run that was stopped before it began.
             (Outcome::Interrupted, 0) => Ok(()),
             _ => results.write(&job.run, &report),
@@ -264,17 +226,9 @@ impl Watch {
             let reason = Some(failure.message.clone());
             (Outcome::Failed, reason, Some(failure))
         };
-        let said = self.telling.story.ended.clone();
-        match (said, trained) {
-            (Some((_, _, Some(trouble))), _) => failed(self.explain(trouble.into())),
-            (Some((outcome, reason, None)), _) => {
-                let outcome = match outcome.as_str() {
-                    "completed" => Outcome::Completed,
-                    "stopped_early" => Outcome::StoppedEarly,
-                    _ => Outcome::Interrupted,
-                };
-                (outcome, reason, None)
-            }
+        match (self.summary.ended.clone(), trained) {
+            (Some(Ended { trouble: Some(trouble), .. }), _) => failed(self.explain(trouble.into())),
+            (Some(Ended { outcome, reason, .. }), _) => (outcome, reason, None),
             (None, Err(failure)) => failed(failure),
             (None, Ok(())) => {
                 failed(self.explain(Failure::failed("the coordinator ended without a word")))

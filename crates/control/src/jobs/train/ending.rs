@@ -19,7 +19,7 @@ use planaria_protocol::journal;
 use planaria_protocol::message::HeldOut;
 use planaria_protocol::state::State;
 use planaria_recipe::Plan;
-use planaria_recipe::train::{CodedPrecision, Optimizer, Sgd};
+use planaria_recipe::train::{Optimizer, Sgd};
 use planaria_runs::audit;
 use planaria_runs::clock::{self, Stopwatch};
 use planaria_runs::failure::{Context, Failure, Result};
@@ -106,8 +106,8 @@ impl Results<'_> {
 impl Results<'_> {
     /// What of the state is weights.
     fn weight_values(&self) -> &[f32] {
-        let is_coded = self.plan.recipe.train.code().is_some();
-        weight_values(is_coded, self.parameters, self.values)
+        let is_linear = self.plan.recipe.train.traits().is_linear;
+        weight_values(is_linear, self.parameters, self.values)
     }
 
     /// The network, with what it stands on; `wide` are a linear model's weights in full.
@@ -137,7 +137,7 @@ impl Results<'_> {
     /// The weights of a linear model by the names of their features, in full; gives them, where it
     /// is one.
     fn write_linear(&self, run: &RunDir) -> Result<Option<Vec<f64>>> {
-        if self.plan.recipe.train.code().is_none() {
+        if !self.plan.recipe.train.traits().is_linear {
             return Ok(None);
         }
         let (model, _) = linear::model(self.plan, &self.facts.classes)?;
@@ -191,23 +191,12 @@ pub fn facts(plan: &Plan, run: &RunDir, process: &Stopwatch, means: Means) -> Re
         workers: means.workers,
         servers: means.servers,
         // Classes have numbers for names until a format brings names along.
-        method: method(plan),
-        bits_promised: bits_promised(plan),
+        method: recipe.train.traits().name.into(),
+        bits_promised: recipe.train.traits().bits_differ.is_none(),
         classes: (0..classes).map(|n| n.to_string()).collect(),
         monitor: Rule::new(recipe.train.early_stopping.as_ref(), classes > 0).monitor,
         audit: audit::audit(&events, None, None),
     })
-}
-
-/// How the work was shared out, as reports name it.
-fn method(plan: &Plan) -> String {
-    let name = if plan.recipe.train.code().is_some() { "coded" } else { "sync" };
-    name.into()
-}
-
-/// Sums of coded floats depend, in their last bits, on which machines were there.
-fn bits_promised(plan: &Plan) -> bool {
-    plan.recipe.train.code().is_none_or(|code| code.precision == CodedPrecision::Exact)
 }
 
 /// How a session ended, and why where that does not say it all.

@@ -28,7 +28,7 @@ use learner::{Learner, Value};
 use planaria_learn::linear;
 use planaria_learn::linear::number::Bounds;
 use planaria_numerics::coding::Slot;
-use planaria_protocol::event::{Products, WorkerPulse};
+use planaria_protocol::event::{Doing, Products, WorkerPulse};
 use planaria_protocol::message::{ToWorker, Trouble};
 use planaria_protocol::methods::Report as AnyReport;
 use planaria_protocol::methods::coded::{Command, Travel};
@@ -227,10 +227,10 @@ impl<E: Value> Method for Coded<E> {
         run.active().into_iter().map(|worker| (worker, 1)).collect()
     }
 
-    fn doing(run: &Run<Self>, worker: u32) -> Option<&'static str> {
+    fn doing(run: &Run<Self>, worker: u32) -> Option<Doing> {
         let seat = run.method.seats.get(&worker)?;
         let is_ready = run.members.workers.get(&worker).is_some_and(|m| m.is_ready());
-        (!is_ready && seat.slot.is_some()).then_some("fetching rows")
+        (!is_ready && seat.slot.is_some()).then_some(Doing::FetchingRows)
     }
 
     fn describe(run: &Run<Self>, worker: u32, pulse: &mut WorkerPulse) {

@@ -27,6 +27,7 @@ use gather::Gather;
 use lateness::Inquiry;
 use leases::Leases;
 use planaria_protocol::checkpoint::Manifest;
+use planaria_protocol::event::Doing;
 use planaria_protocol::launch::Launch;
 use planaria_protocol::message::{FromServer, Share, Shelf, ToServer, ToWorker, Trouble};
 use planaria_protocol::methods::Report as AnyReport;
@@ -251,9 +252,9 @@ impl Method for Sync {
         loads
     }
 
-    fn doing(run: &SyncRun, worker: u32) -> Option<&'static str> {
+    fn doing(run: &SyncRun, worker: u32) -> Option<Doing> {
         let follower = run.method.followers.get(&worker)?;
-        (!follower.entering.is_empty()).then_some("entering")
+        (!follower.entering.is_empty()).then_some(Doing::Entering)
     }
 }
 

@@ -211,11 +211,11 @@ fn lines_are_as_many_as_a_chart_can_show() {
 fn a_pulse_says_how_long_it_will_take() {
     let state = State { step: 3, epoch: 1, seconds_total: 100.0, ..State::default() };
     let mut course = Course::new(setup(3, 0, None), state);
-    assert_eq!(course.pulse("training", 101.0).seconds_left, None);
+    assert_eq!(course.pulse(Activity::Training, "training", 101.0).seconds_left, None);
     let done =
         Done { loss_sum: 2.0, correct: 1, examples: 2, seconds: 1.0, read: Digest::default() };
     course.stepped(105.0, &done);
-    let pulse = course.pulse("training", 106.0);
+    let pulse = course.pulse(Activity::Training, "training", 106.0);
     assert_eq!((pulse.step, pulse.epoch, pulse.seconds_left), (4, 2, Some(10.0)));
 }
 

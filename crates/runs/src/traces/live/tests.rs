@@ -6,12 +6,12 @@ fn event(seconds: f64, what: What) -> Event {
     Event { generation: 1, seconds, unix_seconds: 0.0, what }
 }
 
-fn pulse(step: u64, phase: &str, states: &[(&str, u64)]) -> Pulse {
-    let worker = |(worker, (state, rows)): (usize, &(&str, u64))| WorkerPulse {
+fn pulse(step: u64, phase: &str, states: &[(Doing, u64)]) -> Pulse {
+    let worker = |(worker, (state, rows)): (usize, &(Doing, u64))| WorkerPulse {
         worker: worker as u32,
-        state: (*state).into(),
-        slot: (*state != "starting").then_some(worker as u16),
-        rows: (*state != "starting").then_some(*rows),
+        state: *state,
+        slot: (*state != Doing::Starting).then_some(worker as u16),
+        rows: (*state != Doing::Starting).then_some(*rows),
         ..WorkerPulse::default()
     };
     let workers = states.iter().enumerate().map(worker).collect();
@@ -32,13 +32,22 @@ fn tally(live: &Live) -> (usize, usize) {
 #[test]
 fn machines_leave_and_return_and_what_they_computed_counts_on() {
     let mut live = live();
-    live.pulse(&pulse(0, "waiting for 2 of 2 workers", &[("starting", 0), ("encoding", 0)]));
+    live.pulse(&pulse(
+        0,
+        "waiting for 2 of 2 workers",
+        &[(Doing::Starting, 0), (Doing::FetchingRows, 0)],
+    ));
     assert!(live.page("r", &[]).contains(">starting<"), "not lost: it never was there");
-    live.pulse(&pulse(10, "training", &[("computing", 100), ("computing", 90)]));
+    live.pulse(&pulse(10, "training", &[(Doing::Computing, 100), (Doing::Computing, 90)]));
     assert_eq!(tally(&live), (2, 0));
     let lost = What::Lost { agent: "worker-1".into(), pid: 7, reason: "killed".into() };
     live.take(&event(1.5, lost));
-    live.pulse(&pulse(20, "paused, have 1, need 2", &[("computing", 200), ("starting", 0)]));
+    live.take(&event(1.6, What::Paused { workers: 1, min: 2 }));
+    live.pulse(&pulse(
+        20,
+        "paused, have 1, need 2",
+        &[(Doing::Computing, 200), (Doing::Starting, 0)],
+    ));
     assert_eq!(tally(&live), (1, 1));
     let page = live.page("credit-1", &[]);
     for expect in [
@@ -52,8 +61,9 @@ fn machines_leave_and_return_and_what_they_computed_counts_on() {
     ] {
         assert!(page.contains(expect), "`{expect}` is missing from {page}");
     }
-    live.pulse(&pulse(21, "training", &[("computing", 210), ("encoding", 0)]));
-    live.pulse(&pulse(30, "training", &[("late", 300), ("computing", 50)]));
+    live.take(&event(2.0, What::Unpaused { workers: 2 }));
+    live.pulse(&pulse(21, "training", &[(Doing::Computing, 210), (Doing::FetchingRows, 0)]));
+    live.pulse(&pulse(30, "training", &[(Doing::Late, 300), (Doing::Computing, 50)]));
     let page = live.page("credit-1", &[]);
     assert!(page.contains("<td>140</td>"), "rows of both its processes: {page}");
     assert!(page.contains("not waited for"), "{page}");
@@ -66,7 +76,7 @@ fn machines_leave_and_return_and_what_they_computed_counts_on() {
 #[test]
 fn a_page_of_a_run_that_is_over_stays_and_leads_to_the_report() {
     let mut live = live();
-    live.pulse(&pulse(300, "over", &[("standby", 100)]));
+    live.pulse(&pulse(300, "over", &[(Doing::Standby, 100)]));
     let ended = What::Ended {
         outcome: "completed".into(),
         reason: None,

@@ -6,8 +6,9 @@
 
 use crate::session::shell::Log;
 use planaria_protocol::Passport;
-use planaria_protocol::blocks::{Ask, Fault, Length, Taker, Wanted};
 use planaria_protocol::message::{Errand, Join, Trouble};
+use planaria_protocol::transfer::rows::{Ask, Wanted};
+use planaria_protocol::transfer::{Fault, Length, Line};
 use std::time::Duration;
 
 /// How often rows are asked for while none come.
@@ -75,7 +76,7 @@ impl Source {
                 Err(None) => return Err(Missed::Away),
             };
             tries = if into.rows() > before { 1 } else { tries + 1 };
-            let (have, all) = (into.rows(), into.length.rows);
+            let (have, all) = (into.rows(), into.length.units);
             (watch.log)(&format!("has {have} of {all} rows from the source: {fault}"));
             if tries >= TRIES || (watch.is_over)() {
                 return Err(Missed::Away);
@@ -92,10 +93,12 @@ impl Source {
         into: &mut Download<T>,
         watch: Watch<'_>,
     ) -> Result<(), Option<Fault>> {
-        let mut taker = Taker::connect(&self.address, &self.passport, &self.join)
+        let mut line = Line::connect(&self.address, &self.passport, &self.join)
             .map_err(|error| Some(error.into()))?;
         let ask = Ask { coding: self.coding.clone(), wanted, first: into.rows() };
-        let (length, head) = taker.ask(&ask)?;
+        let seal = Some(ask.seal());
+        line.ask(ask).map_err(Fault::from)?;
+        let (length, head) = line.hear_comes()?;
         if length != into.length {
             return Err(Some(Fault::OutOfTurn("another length")));
         }
@@ -105,9 +108,9 @@ impl Source {
             if (watch.is_over)() {
                 return Err(None);
             }
-            let first = into.rows();
-            let piece = taker.piece(&ask, length, first)?;
-            into.put(piece).ok_or(Fault::OutOfTurn("numbers that are none"))?;
+            line.take_piece(into.rows(), length, seal, |piece| {
+                into.put(piece).ok_or(Fault::OutOfTurn("NaN, infinity or half a number"))
+            })?;
         }
         Ok(())
     }
@@ -132,7 +135,7 @@ impl<T> Download<T> {
         value_bytes: usize,
         read: fn(&[u8]) -> Option<Vec<T>>,
     ) -> Self {
-        let length = Length { rows: rows as u64, row_bytes: (width * value_bytes) as u64 };
+        let length = Length { units: rows as u64, unit_bytes: (width * value_bytes) as u64 };
         let values = Vec::with_capacity(rows * width);
         Self { length, read, values, width: width.max(1), head: Vec::new(), bytes: 0 }
     }
@@ -144,7 +147,7 @@ impl<T> Download<T> {
 
     /// Whether all are.
     pub fn is_whole(&self) -> bool {
-        self.rows() == self.length.rows
+        self.rows() == self.length.units
     }
 
     /// Bytes that came since this was last asked for.

@@ -95,7 +95,7 @@ fn equals_are_all_started_again_with_pauses_and_bounds() {
     scene.end(2, Ending::Code(3));
     scene.end(0, Ending::Code(1));
     scene.stops(&[1]);
-    let why = "processes were started again 2 times".to_owned();
+    let why = Why::Restarted(2);
     let failed = Failed { process: 2, ending: Some(Ending::Code(3)), why };
     scene.look(&[Action::Over(Outcome::Failed(failed))]);
 }
@@ -139,7 +139,7 @@ fn a_worker_that_fails_after_the_first_was_done_is_told() {
     let actions = scene.decider.look(scene.now);
     let [Action::Over(Outcome::Failed(failed))] = &actions[..] else { panic!("{actions:?}") };
     assert_eq!((failed.process, failed.ending), (1, Some(Ending::Code(4))));
-    assert!(failed.why.contains("had ended well"), "{}", failed.why);
+    assert_eq!(failed.why, Why::LeaderDone);
 
     let mut scene = Scene::new(Framework::Pytorch, Launcher::Direct, &[("worker", 2)], 3);
     scene.decider.met(0);
@@ -160,7 +160,7 @@ fn whoever_never_meets_the_others_is_named() {
     scene.now += Duration::from_secs(61);
     scene.look(&[]);
     scene.stops(&[0, 1]);
-    let failed = Failed { process: 1, ending: None, why: "it never found the others".into() };
+    let failed = Failed { process: 1, ending: None, why: Why::NeverMet };
     scene.look(&[Action::Over(Outcome::Failed(failed))]);
 }
 

@@ -1,8 +1,28 @@
 //! What the end of processes means, in words.
 
-use super::{Member, PAUSE, PAUSE_MAX, Policy, is_service};
+use super::{Member, PAUSE, PAUSE_MAX, Policy, Why, is_service};
 use crate::jobs::script::layout::MPIRUN;
 use planaria_recipe::script::CHIEF;
+
+impl std::fmt::Display for Why {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::LeaderDone => "the first process had ended well, and would not be there again",
+            Self::TorchrunTried => "torchrun has tried again as often as it may",
+            Self::NotStarted => "it could not be started",
+            Self::Restarted(0) => "`max_restarts` is 0",
+            Self::Restarted(1) => "it was started again once",
+            Self::Restarted(n) => return write!(f, "processes were started again {n} times"),
+            Self::NeverMet => "it never found the others",
+            Self::WentOn => "it went on for long after the first process had ended well",
+            Self::MissingModule => "a module is missing on its machine, so it is not started again",
+            Self::NotPython => {
+                "its machine's Python does not understand it, so it is not started again"
+            }
+            Self::WrongArguments => "it does not take these arguments, so it is not started again",
+        })
+    }
+}
 
 impl Policy {
     /// When a job of these members is done.

@@ -1,7 +1,7 @@
 //! What a job leaves: outputs, the report, and why it failed.
 
 use super::{End, Finished, LINES_SHOWN, Running, ended_how, ordered, sources};
-use crate::jobs::script::decide::{self, Outcome};
+use crate::jobs::script::decide::{self, Outcome, Why};
 use crate::jobs::script::layout::TORCHRUN;
 use crate::jobs::script::report::{Failed, Report};
 use crate::jobs::script::variables::Meeting;
@@ -14,8 +14,6 @@ use std::time::Duration;
 
 /// Processes that ran for less time may have met others unseen.
 const STRANGERS_AFTER: Duration = Duration::from_secs(5);
-/// What notes on outputs say that could not be kept.
-const UNFETCHED: &str = "was not fetched";
 
 impl Running<'_> {
     /// Brings back what there is, gives the machines back, and says what came of it.
@@ -91,8 +89,7 @@ impl Running<'_> {
         }
         let asked = self.prepared.job.script.output_patterns();
         let found = self.fetching.outputs.lock().expect("no thread panics with them").files();
-        let is_whole =
-            round.faults.is_empty() && !round.notes.iter().any(|n| n.contains(UNFETCHED));
+        let is_whole = round.faults.is_empty() && round.unfetched == 0;
         if found == 0 && !asked.is_empty() && round.matched == 0 && round.faults.is_empty() {
             let patterns = asked.join("`, `");
             let code = self.prepared.job.script.code_folder();
@@ -110,15 +107,15 @@ impl Running<'_> {
         Some(Failed {
             process: process.slug(),
             machine: layout.seat(process).name.clone(),
-            how: failed.ending.map_or_else(|| failed.why.clone(), ended_how),
+            how: failed.ending.map_or_else(|| failed.why.to_string(), ended_how),
             exit_code: failed.ending.map(exit_code),
-            why: failed.why.clone(),
+            why: failed.why.to_string(),
             last_lines: self.book.last_lines(&process.slug()),
         })
     }
 
     fn failure(&self, failed: &decide::Failed) -> Failure {
-        let Some(told) = self.failed(failed) else { return Failure::failed(&failed.why) };
+        let Some(told) = self.failed(failed) else { return Failure::failed(failed.why) };
         let title = told.process.replacen('-', " ", 1);
         let place =
             if self.machines.are_here { String::new() } else { format!(" on {}", told.machine) };
@@ -142,7 +139,7 @@ impl Running<'_> {
             _ => Exit::Failed,
         };
         let hint = match failed.ending {
-            _ if told.why.starts_with("a module is missing") => format!(
+            _ if failed.why == Why::MissingModule => format!(
                 "add it to `setup`, such as `- {{pip: [numpy]}}`, or name a Python that has it by \
                  `script.python`; on {} it is `{}`",
                 told.machine,
@@ -162,11 +159,11 @@ impl Running<'_> {
     fn explained(&self, failed: &decide::Failed) -> String {
         let seconds = self.prepared.job.script.connect_seconds;
         match self.told.get(failed.process as usize).and_then(|told| told.meeting) {
-            Some(Meeting::Listens(port)) if failed.why.contains("never") => format!(
+            Some(Meeting::Listens(port)) if failed.why == Why::NeverMet => format!(
                 "it did not listen on port {port} within {seconds} s (`connect_seconds`): it never \
                  joined the others"
             ),
-            Some(Meeting::Connects(port)) if failed.why.contains("never") => format!(
+            Some(Meeting::Connects(port)) if failed.why == Why::NeverMet => format!(
                 "it did not connect to the first process, on port {port}, within {seconds} s \
                  (`connect_seconds`): it never joined the others"
             ),
@@ -194,7 +191,7 @@ impl Running<'_> {
             roles,
             machines,
             restarts: self.decider.restarts(),
-            machines_lost: self.machines_lost,
+            machines_lost: self.machines.pool.machines_lost(),
             seconds: self.since_command.seconds(),
             seconds_to_start: self.first_start,
             seconds_running: running,
@@ -207,20 +204,18 @@ impl Running<'_> {
 }
 
 /// Why a process would fail every time, where its last line tells.
-pub(super) fn hopeless(ending: Ending, lines: &[String]) -> Option<&'static str> {
+pub(super) fn hopeless(ending: Ending, lines: &[String]) -> Option<Why> {
     let last = lines.iter().rev().find(|line| !line.trim().is_empty())?;
     let is_about = |names: &[&str]| names.iter().any(|name| last.starts_with(name));
     match ending {
         Ending::Code(0) | Ending::Signal(_) | Ending::MachineLost => None,
         Ending::Code(_) if is_about(&["ModuleNotFoundError:", "ImportError:"]) => {
-            Some("a module is missing on its machine, so it is not started again")
+            Some(Why::MissingModule)
         }
         Ending::Code(_) if is_about(&["SyntaxError:", "IndentationError:", "TabError:"]) => {
-            Some("its machine's Python does not understand it, so it is not started again")
+            Some(Why::NotPython)
         }
-        Ending::Code(2) if last.contains(": error: ") => {
-            Some("it does not take these arguments, so it is not started again")
-        }
+        Ending::Code(2) if last.contains(": error: ") => Some(Why::WrongArguments),
         Ending::Code(_) => None,
     }
 }

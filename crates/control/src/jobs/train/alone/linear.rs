@@ -1,7 +1,8 @@
 //! A linear model trained in one process, on data that are not coded: the reference that coded runs
 //! on many machines are compared with.
 //!
-//! Reads all training rows once. The same kernels, slopes and steps as on machines
+//! Reads all training rows once, and in every step where they do not fit into memory. The same
+//! kernels, slopes and steps as on machines
 //! (`learn::linear`); nothing else is computed here. Never decides what comes next.
 
 use crate::jobs::train::alone::evaluation::failure;
@@ -49,7 +50,10 @@ impl Linear {
             CodedPrecision::Exact => scale(code.scale, &model, &set.train, &normalize, &names)?,
             _ => DataScale(1),
         };
-        let mut data = Plain::new(&model, code.precision, scale);
+        // Rows that do not fit beside the data's own share of memory are read again in every step.
+        let bytes = rows.saturating_mul(8 * model.width()) as u64;
+        let is_kept = bytes <= planaria_data::Memory::of_process().left();
+        let mut data = Plain::new(&model, code.precision, scale, is_kept);
         each(&set.train, &normalize, |batch| {
             let pushed = data.push(&batch.inputs, &model.targets(targets(&batch.targets)));
             pushed.map_err(|e| Failure::user(plain::named(&e, &names)))
@@ -78,11 +82,22 @@ impl Linear {
 
     /// One step on one batch of an epoch, and which examples it took.
     pub fn step(&mut self, step: u64, batch: u64, rate: f32) -> Result<(StepResult, Digest)> {
-        let summed =
-            self.data.sum(&self.model, &self.weights.values, &self.batches, batch as usize);
-        let summed = summed.map_err(|e| {
-            let step = step + 1;
-            Failure::failed(format!("step {step}: {}", plain::named(&e, &self.names)))
+        let loader = Loader::evaluation(self.part.clone(), &self.normalize).map_err(failure)?;
+        let (mut room, mut unread) = (Batch::default(), None);
+        let mut read = |rows: Range<usize>| {
+            let filled = loader.fill(0, rows.start as u64..rows.end as u64, &mut room);
+            unread = filled.err();
+            unread.is_none().then(|| room.inputs.clone())
+        };
+        let (weights, at) = (&self.weights.values, batch as usize);
+        let summed = self.data.sum(&self.model, weights, &self.batches, at, &mut read);
+        let summed = summed.map_err(|fault| match (fault, unread.take()) {
+            (plain::Fault::Coding(e), _) => {
+                let step = step + 1;
+                Failure::failed(format!("step {step}: {}", plain::named(&e, &self.names)))
+            }
+            (plain::Fault::Unread, Some(error)) => failure(error),
+            (plain::Fault::Unread, None) => Failure::failed("training rows could not be read"),
         })?;
         let outcome = summed.outcome;
         let (model, stepping) = (&self.model, &self.stepping);

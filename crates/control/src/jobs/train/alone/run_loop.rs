@@ -18,7 +18,7 @@ use planaria_learn::Scores;
 use planaria_learn::{Examples, StepResult, Weights};
 use planaria_numerics::digest::Digest;
 use planaria_protocol::checkpoint::{Checkpoint, Part, PartView, Shelf, write_part};
-use planaria_protocol::event::{Started, What};
+use planaria_protocol::event::{Activity, Started, What};
 use planaria_protocol::journal::{self, Journal};
 use planaria_protocol::message::Steps;
 use planaria_protocol::state::State;
@@ -176,7 +176,7 @@ impl Session {
         }
         if now - self.pulse_at >= PULSE_SECONDS {
             self.pulse_at = now;
-            self.recorder.pulse(&self.course.pulse("training", now));
+            self.recorder.pulse(&self.course.pulse(Activity::Training, "training", now));
         }
         Ok(())
     }

@@ -12,10 +12,11 @@ pub mod rows;
 
 use planaria_coordinator::serve::Log;
 use planaria_data::DataSet;
-use planaria_protocol::blocks::{Fault, Giver, PREPARING_EVERY, Wanted};
 use planaria_protocol::launch::{Coding, Launch};
 use planaria_protocol::link::{Receiver, Sender};
 use planaria_protocol::message::{Agent, Join, Trouble};
+use planaria_protocol::transfer::rows::{Ask, Wanted};
+use planaria_protocol::transfer::{Fault, Line, PREPARING_EVERY};
 use planaria_recipe::Recipe;
 use planaria_recipe::shape::Shape;
 use planaria_worker::data::{data_trouble, same_data};
@@ -59,10 +60,10 @@ impl Source {
     /// Serves a worker's link until it ends.
     pub fn serve(&self, join: &Join, sender: Sender, receiver: Receiver) {
         let who = join.agent;
-        let Ok(mut giver) = Giver::new(sender, receiver) else { return };
+        let Ok(mut giver) = Line::new(sender, receiver) else { return };
         let served = match who {
             Agent::Worker(_) => self.answer(who, &mut giver),
-            _ => Err(Fault::Refused(Trouble::new(format!("{who} has no rows")))),
+            _ => Err(Fault::refused(format!("{who} has no rows"))),
         };
         match served {
             Ok(()) => {}
@@ -74,16 +75,16 @@ impl Source {
         }
     }
 
-    fn answer(&self, who: Agent, giver: &mut Giver) -> Result<(), Fault> {
+    fn answer(&self, who: Agent, giver: &mut Line<Ask>) -> Result<(), Fault> {
         while let Some(ask) = giver.hear()? {
             let rows = self.wait(giver)?;
             if ask.coding != self.digest {
-                return Err(Fault::Refused(Trouble::new("it asks for rows of another coding")));
+                return Err(Fault::refused("it asks for rows of another coding"));
             }
             let (length, head) = rows.look(ask.wanted).map_err(Fault::Refused)?;
             giver.give(&ask, length, &head, |some, out| rows.fill(ask.wanted, some, out))?;
             if let Wanted::Block { slot } = ask.wanted {
-                let (first, all) = (ask.first, length.rows);
+                let (first, all) = (ask.first, length.units);
                 (self.log)(&format!("{who}: was sent rows {first} to {all} of slot {slot}"));
             }
         }
@@ -91,7 +92,7 @@ impl Source {
     }
 
     /// The data; whoever waits for it is told that it takes a while.
-    fn wait(&self, giver: &Giver) -> Result<Arc<dyn Rows>, Fault> {
+    fn wait(&self, giver: &Line<Ask>) -> Result<Arc<dyn Rows>, Fault> {
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             if let Some(opened) = &*opened {

@@ -12,8 +12,9 @@ use planaria_numerics::coding::Slot;
 use planaria_numerics::coding::blocks::{self, Blocks, Encoder};
 use planaria_numerics::coding::exact::{DataScale, Residue};
 use planaria_numerics::coding::generator::Generator;
-use planaria_protocol::blocks::{Length, Wanted};
 use planaria_protocol::message::{EVALUATION_BATCH, HeldOut, Trouble};
+use planaria_protocol::transfer::Length;
+use planaria_protocol::transfer::rows::Wanted;
 use planaria_recipe::Recipe;
 use planaria_recipe::shape::Shape;
 use planaria_recipe::train::{Coded as Words, CodedPrecision};
@@ -181,11 +182,12 @@ where
     E::Scalar: Send + Sync,
 {
     fn look(&self, wanted: Wanted) -> Result<(Length, Vec<u8>), Trouble> {
-        let length = |rows: u64, row_bytes: usize| Length { rows, row_bytes: row_bytes as u64 };
+        let length =
+            |rows: u64, unit_bytes: usize| Length { units: rows, unit_bytes: unit_bytes as u64 };
         Ok(match wanted {
             Wanted::Block { .. } => {
-                let row_bytes = self.model.width() * E::BYTES;
-                (length(self.blocks.height() as u64, row_bytes), self.bounds.clone())
+                let unit_bytes = self.model.width() * E::BYTES;
+                (length(self.blocks.height() as u64, unit_bytes), self.bounds.clone())
             }
             Wanted::Labels => (length(self.train.part().len(), LABEL_BYTES), Vec::new()),
             Wanted::Batch { part, batch } => {
@@ -195,8 +197,8 @@ where
                     Target::Class { .. } => 0,
                     Target::Values { .. } => 1,
                 };
-                let row_bytes = (self.model.features + 1) * 4;
-                (length(rows.end.saturating_sub(rows.start), row_bytes), vec![target])
+                let unit_bytes = (self.model.features + 1) * 4;
+                (length(rows.end.saturating_sub(rows.start), unit_bytes), vec![target])
             }
         })
     }

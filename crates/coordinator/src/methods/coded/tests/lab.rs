@@ -89,13 +89,14 @@ impl Lab {
         let stepping = Stepping::of(&self.recipe);
         let mut weights = Weights::start(&self.model, &stepping);
         let batches = Batches::of(&self.recipe.train, ROWS).unwrap();
-        let mut plain = Plain::new(&self.model, CodedPrecision::Exact, DataScale(1));
+        let mut plain = Plain::new(&self.model, CodedPrecision::Exact, DataScale(1), true);
         plain.push(&self.features, &self.targets).unwrap();
         let setup = Setup::of(&self.recipe, &facts());
         let course = Course::new(setup.clone(), State::default());
         for step in 0..setup.steps() {
             let batch = (step % setup.steps_per_epoch) as usize;
-            let summed = plain.sum(&self.model, &weights.values, &batches, batch).unwrap();
+            let summed =
+                plain.sum(&self.model, &weights.values, &batches, batch, &mut |_| None).unwrap();
             let rate = course.learning_rate(step);
             let rows = summed.outcome.rows;
             weights.step(&self.model, &stepping, step, rate, rows, &summed.sums).unwrap();

@@ -3,7 +3,6 @@
 
 use super::*;
 use planaria_protocol::Secret;
-use planaria_protocol::blocks::Giver;
 use planaria_protocol::listen::{self, Listening};
 use planaria_protocol::message::Agent;
 use planaria_protocol::methods::coded::Travel;
@@ -12,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Rows of 1,000 values, 131 to a piece.
-const LENGTH: Length = Length { rows: 400, row_bytes: 8000 };
+const LENGTH: Length = Length { units: 400, unit_bytes: 8000 };
 
 fn value(row: u64, column: u64) -> f64 {
     (row * 1000 + column) as f64
@@ -30,7 +29,7 @@ fn source(does: Box<Does>) -> (Source, Listening, Arc<Mutex<Vec<u64>>>) {
     let firsts = asked.clone();
     let serve = move |join: Join, sender, receiver| {
         assert_eq!(join.errand, Errand::Blocks);
-        let mut giver = Giver::new(sender, receiver).unwrap();
+        let mut giver = Line::<Ask>::new(sender, receiver).unwrap();
         while let Ok(Some(ask)) = giver.hear() {
             firsts.lock().unwrap().push(ask.first);
             let given = giver.give(&ask, LENGTH, b"{}", |rows, out| {

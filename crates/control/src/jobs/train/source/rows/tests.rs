@@ -42,10 +42,10 @@ fn opened(precision: &str, odd: &str) -> (Recipe, Facts, DataSet) {
 fn all(rows: &dyn Rows, wanted: Wanted, at_once: u64) -> Vec<u8> {
     let (length, _) = rows.look(wanted).unwrap();
     let mut out = Vec::new();
-    for first in (0..length.rows).step_by(at_once as usize) {
-        rows.fill(wanted, first..(first + at_once).min(length.rows), &mut out).unwrap();
+    for first in (0..length.units).step_by(at_once as usize) {
+        rows.fill(wanted, first..(first + at_once).min(length.units), &mut out).unwrap();
     }
-    assert_eq!(out.len() as u64, length.rows * length.row_bytes);
+    assert_eq!(out.len() as u64, length.units * length.unit_bytes);
     out
 }
 
@@ -95,7 +95,7 @@ fn labels_and_held_out_rows_are_plain() {
 
     let wanted = Wanted::Batch { part: HeldOut::Test, batch: 0 };
     let (length, head) = rows.look(wanted).unwrap();
-    assert_eq!((length.rows, head.as_slice()), (facts.test, [0].as_slice()));
+    assert_eq!((length.units, head.as_slice()), (facts.test, [0].as_slice()));
     let bytes = all(&*rows, wanted, 2);
     let words = planaria_worker::methods::coded::block::words(&bytes).unwrap();
     let held =
@@ -105,7 +105,7 @@ fn labels_and_held_out_rows_are_plain() {
     loader.fill(0, 0..facts.test, &mut batch).unwrap();
     assert_eq!((held.inputs, held.targets), (batch.inputs, batch.targets));
     let none = rows.look(Wanted::Batch { part: HeldOut::Test, batch: 1 }).unwrap();
-    assert_eq!(none.0.rows, 0);
+    assert_eq!(none.0.units, 0);
 }
 
 #[test]

@@ -1,5 +1,10 @@
 //! The `train` section: loss, optimizer, schedule and how the work is cut.
+//!
+//! What one training method alone knows is in its file of [`methods`].
 
+pub mod methods;
+
+pub use methods::{Coded, CodedPrecision, Method, Traits};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -62,93 +67,8 @@ pub struct Train {
     pub redundancy: usize,
 }
 
-/// How the work of a step is shared out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Method {
-    /// Shards of each batch to workers, parameters on servers: any network.
-    #[default]
-    Sync,
-    /// Coded data: linear models, whose workers may leave and come at any moment.
-    Coded,
-}
-
-/// The code of `method: coded`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Coded {
-    /// Workers that are enough: each stores 1/threshold of the data, and with fewer the run waits.
-    #[schemars(range(min = 1, max = 32))]
-    pub threshold: usize,
-    /// Workers that there can be at a time.
-    #[schemars(range(min = 1, max = 32))]
-    pub machines: usize,
-    /// Numbers that are computed with.
-    #[serde(default)]
-    pub precision: CodedPrecision,
-    /// What features are multiplied by to become whole numbers (`precision: exact`); needed where they are not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 1_048_576))]
-    pub scale: Option<u32>,
-}
-
-impl Coded {
-    /// Rows of each block: what a worker stores.
-    pub fn height(&self, examples: usize) -> usize {
-        examples.div_ceil(self.threshold.max(1))
-    }
-
-    /// Places of a step of about `batch` examples: the same range of every block.
-    pub fn places(&self, batch: usize, examples: usize) -> usize {
-        let height = self.height(examples);
-        if batch >= examples { height } else { (batch / self.threshold.max(1)).clamp(1, height) }
-    }
-}
-
-/// Numbers that coded products are computed with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum CodedPrecision {
-    /// Single precision.
-    F32,
-    /// Double precision.
-    #[default]
-    F64,
-    /// Whole numbers over a prime field: the same bytes whoever was there.
-    Exact,
-}
-
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
-}
-
-/// Checkpoints of a whole coded run, about.
-const CODED_CHECKPOINTS: u64 = 20;
-
-impl Train {
-    /// Steps in one epoch of so many examples; the last may be a smaller batch.
-    pub fn steps_per_epoch(&self, examples: usize) -> usize {
-        match (self.method, &self.coded) {
-            (Method::Coded, Some(coded)) => {
-                coded.height(examples).div_ceil(coded.places(self.batch, examples).max(1))
-            }
-            _ => examples.div_ceil(self.batch.max(1)),
-        }
-    }
-
-    /// Epochs between checkpoints where a recipe says nothing. An epoch of coded training may be a
-    /// single step, and its coordinator keeps every step anyway.
-    pub fn checkpoint_epochs(&self) -> u64 {
-        match self.method {
-            Method::Sync => 1,
-            Method::Coded => (self.epochs as u64).div_ceil(CODED_CHECKPOINTS),
-        }
-    }
-
-    /// The code, where the method is coded.
-    pub fn code(&self) -> Option<&Coded> {
-        self.coded.as_ref().filter(|_| self.method == Method::Coded)
-    }
 }
 
 impl Default for Train {

@@ -30,20 +30,8 @@ pub struct Machines {
     pub products: Option<Products>,
 }
 
-impl Machines {
-    /// From all events of a run.
-    pub fn of(events: &[Event]) -> Self {
-        let mut count = Count::default();
-        for event in events {
-            count.take(event);
-        }
-        count.settle();
-        count.machines
-    }
-}
-
 /// A process of a session.
-#[derive(Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 struct Process {
     /// The generation that it last joined.
     generation: u64,
@@ -53,8 +41,9 @@ struct Process {
     owed: bool,
 }
 
-#[derive(Default)]
-struct Count {
+/// The counting, event by event.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Count {
     machines: Machines,
     /// Workers and servers of the session, by name and process.
     processes: BTreeMap<(String, u32), Process>,
@@ -65,6 +54,13 @@ struct Count {
 }
 
 impl Count {
+    /// What was counted so far.
+    pub fn machines(&self) -> Machines {
+        let mut count = self.clone();
+        count.settle();
+        count.machines
+    }
+
     /// Those of a session who were lost and have not come back are lost for good.
     fn settle(&mut self) {
         let processes = std::mem::take(&mut self.processes);
@@ -103,7 +99,8 @@ impl Count {
         self.lost.insert(agent.to_owned());
     }
 
-    fn take(&mut self, event: &Event) {
+    /// The next event.
+    pub fn take(&mut self, event: &Event) {
         let machines = &mut self.machines;
         match &event.what {
             What::Started(_) => self.settle(),
@@ -171,8 +168,9 @@ mod tests {
             generation += u64::from(matches!(what, What::Recovered { .. }));
             Event { seconds: 0.0, unix_seconds: 0.0, generation, what }
         };
-        let events: Vec<Event> = all.into_iter().map(event).collect();
-        Machines::of(&events)
+        let mut count = Count::default();
+        all.into_iter().map(event).for_each(|event| count.take(&event));
+        count.machines()
     }
 
     fn moved(machines: &Machines) -> (u64, u64, u64) {
