@@ -6,7 +6,7 @@
 //! # Layout
 //! - [`supervise`]: what is started, ended and given up; pure
 //! - [`controller`]: what the command of a training run does, as a value around it
-//! - [`ending`]: how a process has ended
+//! - [`ending`]: how a process has ended; [`backoff`]: pauses before it is tried again
 //! - [`local`]: processes on this machine; [`keeper`]: around each of a user's script,
 //!   [`rendezvous`]: where those of Horovod meet
 //! - [`yard`]: both, used alike; [`pool`]: the machines of a run
@@ -16,6 +16,7 @@
 //!   there; [`setup`]: what is done there first
 //! - [`files`]: a script's, to machines and back; [`sockets`]: a machine's
 
+pub mod backoff;
 pub mod channel;
 pub mod controller;
 pub mod ending;

@@ -11,6 +11,7 @@
 
 mod words;
 
+use crate::backoff::Backoff;
 use crate::ending::Ending;
 use crate::pool::FIRST_PROCESS;
 use planaria_protocol::message::Agent;
@@ -550,11 +551,8 @@ impl Supervisor {
 }
 
 /// The pause after so many ends in a row: none after the first.
-fn pause(before: u32, most: Duration) -> Duration {
-    match before {
-        0 => Duration::ZERO,
-        n => PAUSE.saturating_mul(1 << (n - 1).min(16)).min(most),
-    }
+fn pause(before: u32, longest: Duration) -> Duration {
+    Backoff { first: PAUSE, longest }.pause(before)
 }
 
 /// `worker-1 (process 7) was lost: killed by signal 11`.

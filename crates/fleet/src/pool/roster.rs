@@ -4,6 +4,7 @@
 //! Owns the machines of a run by their numbers, the pauses between attempts, and the places on
 //! them. Never creates anything; whoever acts says what came of it.
 
+use crate::backoff::Backoff;
 use crate::provider::{Fault, Machine, Remedy};
 use planaria_protocol::message::Agent;
 use std::collections::{BTreeMap, BTreeSet};
@@ -403,7 +404,7 @@ fn has(member: &Member, group: &str) -> bool {
 }
 
 fn pause(attempts: u32) -> Duration {
-    PAUSE.saturating_mul(1 << attempts.saturating_sub(1).min(16)).min(PAUSE_MAX)
+    Backoff { first: PAUSE, longest: PAUSE_MAX }.pause(attempts.max(1))
 }
 
 #[cfg(test)]

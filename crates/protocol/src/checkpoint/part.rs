@@ -14,6 +14,7 @@
 
 use super::manifest::Part;
 use super::{FORMAT, MAGIC, Weights, hex};
+use crate::bytes::as_bytes;
 use crate::durable;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -98,7 +99,7 @@ pub fn write_part(folder: &Path, index: u32, view: &PartView<'_>) -> io::Result<
     let header = serde_json::to_vec(&header).expect("a header has string keys only");
     let file = name(index);
     let (sha256, bytes) = durable::put_with(&folder.join(&file), |file| {
-        let mut out = Output { file, hash: Sha256::new(), bytes: 0, block: Vec::new() };
+        let mut out = Output { file, hash: Sha256::new(), bytes: 0 };
         out.bytes(MAGIC)?;
         out.bytes(&FORMAT.to_le_bytes())?;
         out.bytes(&(header.len() as u32).to_le_bytes())?;
@@ -120,7 +121,6 @@ struct Output<'a> {
     file: &'a mut File,
     hash: Sha256,
     bytes: u64,
-    block: Vec<u8>,
 }
 
 impl Output<'_> {
@@ -131,14 +131,7 @@ impl Output<'_> {
     }
 
     fn values(&mut self, values: &[f32]) -> io::Result<()> {
-        let mut block = std::mem::take(&mut self.block);
-        for chunk in values.chunks(BLOCK) {
-            block.clear();
-            block.extend(chunk.iter().flat_map(|v| v.to_le_bytes()));
-            self.bytes(&block)?;
-        }
-        self.block = block;
-        Ok(())
+        values.chunks(BLOCK).try_for_each(|chunk| self.bytes(as_bytes(chunk)))
     }
 }
 

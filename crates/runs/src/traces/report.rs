@@ -8,6 +8,7 @@ pub use crate::outcome::{Outcome, positive};
 use crate::run_dir::metrics::{Line, Span};
 use planaria_learn::Scores;
 use planaria_learn::scores::ClassScores;
+use planaria_protocol::bytes::as_bytes;
 use planaria_protocol::event::Products;
 use planaria_protocol::state::{State, finite};
 use planaria_recipe::train::Monitor;
@@ -326,14 +327,7 @@ pub fn weight_values<'a>(is_linear: bool, parameters: &[f32], state: &'a [f32]) 
 /// Hex SHA-256 over the little-endian f32 parameters in plan order, then the state.
 pub fn weights_sha256(parameters: &[f32], state: &[f32]) -> String {
     let mut hash = Sha256::new();
-    let mut block = Vec::with_capacity(4 * 1024);
-    for values in [parameters, state] {
-        for chunk in values.chunks(1024) {
-            block.clear();
-            block.extend(chunk.iter().flat_map(|v| v.to_le_bytes()));
-            hash.update(&block);
-        }
-    }
+    [parameters, state].iter().for_each(|values| hash.update(as_bytes(values)));
     hex(&hash.finalize())
 }
 

@@ -6,6 +6,7 @@
 mod words;
 
 use crate::jobs::script::layout::RENDEZVOUS;
+use planaria_fleet::backoff::Backoff;
 use planaria_fleet::ending::Ending;
 use planaria_recipe::script::{CHIEF, EVALUATOR, Framework, Job, Launcher, PS};
 use std::collections::BTreeMap;
@@ -422,7 +423,7 @@ impl Decider {
 }
 
 fn pause(restarts: u32) -> Duration {
-    (PAUSE * 2_u32.saturating_pow(restarts.min(10))).min(PAUSE_MAX)
+    Backoff { first: PAUSE, longest: PAUSE_MAX }.pause(restarts.saturating_add(1))
 }
 
 #[cfg(test)]
