@@ -1,5 +1,6 @@
 //! How a process has ended.
 
+use crate::process::{SIGKILL, SIGTERM};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
@@ -32,7 +33,7 @@ impl Ending {
 
     /// Whether something outside of it ended it, which says nothing of how another would do.
     pub fn is_from_outside(self) -> bool {
-        matches!(self, Self::Signal(libc::SIGKILL | libc::SIGTERM) | Self::MachineLost)
+        matches!(self, Self::Signal(SIGKILL | SIGTERM) | Self::MachineLost)
     }
 
     /// Whether it saw that it cannot go on, and said why in its log.
@@ -55,7 +56,7 @@ impl std::fmt::Display for Ending {
         match *self {
             Self::Code(ANOTHER) => write!(f, "exit code {ANOTHER} (start another)"),
             Self::Code(code) => write!(f, "exit code {code}"),
-            Self::Signal(libc::SIGKILL) => {
+            Self::Signal(SIGKILL) => {
                 write!(f, "killed by signal 9 (out of memory, or kill -9)")
             }
             Self::Signal(signal) => write!(f, "killed by signal {signal}"),

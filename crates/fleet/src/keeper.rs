@@ -7,12 +7,16 @@
 
 use crate::ending::Ending;
 use crate::local::die_with;
+use crate::process::{self, Signal, signal_group};
+use rustix::process::{Resource, Rlimit};
+use rustix::pty::OpenptFlags;
+use rustix::termios::Winsize;
 use serde::{Deserialize, Serialize};
 use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::Ipv4Addr;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -83,13 +87,13 @@ pub fn keep(orders: &Orders, life: impl Read + Send + 'static) -> Ending {
 /// Ends this process as another has ended, so that whoever waits for it sees the same.
 pub fn end_as(ending: Ending) -> ! {
     if let Ending::Signal(signal) = ending {
-        // SAFETY: system calls on this process alone; the default of the signal ends it. No core
-        // file is written of it.
+        // No core file is written of it.
+        let none = Rlimit { current: Some(0), maximum: Some(0) };
+        let _ = rustix::process::setrlimit(Resource::Core, none);
+        // SAFETY: the default of a signal runs no code of ours, and ends this process.
         unsafe {
-            let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-            libc::setrlimit(libc::RLIMIT_CORE, &none);
             libc::signal(signal, libc::SIG_DFL);
-            libc::kill(libc::getpid(), signal);
+            libc::raise(signal);
         }
         std::thread::park_timeout(Duration::from_secs(1));
     }
@@ -128,11 +132,9 @@ fn start(orders: &Orders) -> io::Result<(Child, Option<File>)> {
     unsafe {
         command.pre_exec(move || {
             // A session of its own: signals for its group reach all of it, and nobody else's do.
-            if libc::setsid() < 0 {
-                return Err(io::Error::last_os_error());
-            }
+            rustix::process::setsid()?;
             if has_terminal {
-                libc::ioctl(1, libc::TIOCSCTTY, 0);
+                let _ = rustix::process::ioctl_tiocsctty(rustix::stdio::stdout());
             }
             die_with(parent)
         });
@@ -143,19 +145,14 @@ fn start(orders: &Orders) -> io::Result<(Child, Option<File>)> {
 
 /// A terminal of this size: our end, and the script's.
 fn terminal((columns, rows): (u16, u16)) -> io::Result<(OwnedFd, OwnedFd)> {
-    let size = libc::winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-    let (mut master, mut slave) = (-1, -1);
-    let (name, modes) = (std::ptr::null_mut(), std::ptr::null_mut());
-    // SAFETY: the call writes two descriptors, which are this process' own; the size is read.
-    unsafe {
-        if libc::openpty(&mut master, &mut slave, name, modes, (&raw const size).cast_mut()) != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        for descriptor in [master, slave] {
-            libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC);
-        }
-        Ok((OwnedFd::from_raw_fd(master), OwnedFd::from_raw_fd(slave)))
-    }
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let master = rustix::pty::openpt(flags)?;
+    rustix::pty::grantpt(&master)?;
+    rustix::pty::unlockpt(&master)?;
+    let slave = rustix::pty::ioctl_tiocgptpeer(&master, flags)?;
+    let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    rustix::termios::tcsetwinsize(&slave, size)?;
+    Ok((master, slave))
 }
 
 /// Passes on what is written to a terminal, until nobody has it open any more.
@@ -185,21 +182,21 @@ fn wait(child: &Mutex<Child>, asked: &AtomicBool, patience: Duration) -> ExitSta
             Ok(Some(status)) => return status,
             Ok(None) => {}
             // Nobody else waits for it; as if it had been killed.
-            Err(_) => return ExitStatus::from_raw(libc::SIGKILL),
+            Err(_) => return ExitStatus::from_raw(process::SIGKILL),
         }
-        let group = held.id() as i32;
+        let group = held.id();
         drop(held);
         if asked.load(Ordering::SeqCst) {
             match &mut waited {
                 None => {
                     waited = Some(Duration::ZERO);
-                    signal_group(group, libc::SIGTERM);
+                    signal_group(group, Signal::TERM);
                     // One that is stopped must be able to hear it.
-                    signal_group(group, libc::SIGCONT);
+                    signal_group(group, Signal::CONT);
                 }
                 Some(passed) if *passed >= patience => {
-                    signal_group(group, libc::SIGKILL);
-                    signal(&descendants(), libc::SIGKILL);
+                    signal_group(group, Signal::KILL);
+                    kill(&descendants());
                 }
                 Some(passed) => *passed += LOOK_EVERY,
             }
@@ -212,9 +209,8 @@ fn wait(child: &Mutex<Child>, asked: &AtomicBool, patience: Duration) -> ExitSta
 fn end_descendants() {
     for _ in 0..KILLS_MAX {
         let left = descendants();
-        signal(&left, libc::SIGKILL);
-        // SAFETY: waits for children of this process; asks for no status.
-        while unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) } > 0 {}
+        kill(&left);
+        while process::reap(None) {}
         if left.is_empty() {
             return;
         }
@@ -222,17 +218,10 @@ fn end_descendants() {
     }
 }
 
-fn signal_group(group: i32, signal: i32) {
-    // SAFETY: sends a signal to a group that this process made.
-    unsafe { libc::kill(-group, signal) };
-}
-
-fn signal(processes: &[i32], signal: i32) {
-    for process in processes {
-        // SAFETY: sends a signal. A process below this one keeps its number until this process has
-        // waited for it, or its own parent has, which is what the signal asks for anyway.
-        unsafe { libc::kill(*process, signal) };
-    }
+/// Kills processes below this one: each keeps its number until this process has waited for it, or its
+/// own parent has, which is what the signal asks for anyway.
+fn kill(processes: &[i32]) {
+    processes.iter().for_each(|pid| process::signal(pid.unsigned_abs(), Signal::KILL));
 }
 
 /// Processes below this one, as the system lists them now.
@@ -263,16 +252,14 @@ fn processes() -> Vec<(i32, i32, i32)> {
 
 /// From here on whoever loses its parent below this process becomes its child, and can be found.
 pub(crate) fn adopt() {
-    // SAFETY: sets a flag of this process.
-    unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
+    let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
 }
 
 /// Ends what keepers that were killed have left behind. A script has a session of its own; all that a
 /// host starts itself is in the host's.
 pub(crate) fn end_orphans() {
     let own = std::process::id() as i32;
-    // SAFETY: asks about this process.
-    let session = unsafe { libc::getsid(0) };
+    let session = rustix::process::getsid(None).map_or(0, |pid| pid.as_raw_nonzero().get());
     for _ in 0..KILLS_MAX {
         let all = processes();
         let parents: Vec<(i32, i32)> = all.iter().map(|(pid, of, _)| (*pid, *of)).collect();
@@ -282,10 +269,9 @@ pub(crate) fn end_orphans() {
             return;
         }
         for orphan in orphans {
-            signal(&below(orphan, &parents), libc::SIGKILL);
-            signal(&[orphan], libc::SIGKILL);
-            // SAFETY: waits for a child of this process; asks for no status.
-            unsafe { libc::waitpid(orphan, std::ptr::null_mut(), libc::WNOHANG) };
+            kill(&below(orphan, &parents));
+            kill(&[orphan]);
+            process::reap(Some(orphan.unsigned_abs()));
         }
         std::thread::park_timeout(LOOK_EVERY);
     }

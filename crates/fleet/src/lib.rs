@@ -6,7 +6,8 @@
 //! # Layout
 //! - [`supervise`]: what is started, ended and given up; pure
 //! - [`controller`]: what the command of a training run does, as a value around it
-//! - [`ending`]: how a process has ended; [`backoff`]: pauses before it is tried again
+//! - [`ending`]: how a process has ended; [`process`]: signals to one, and waiting for it;
+//!   [`backoff`]: pauses before it is tried again
 //! - [`local`]: processes on this machine; [`keeper`]: around each of a user's script,
 //!   [`rendezvous`]: where those of Horovod meet
 //! - [`yard`]: both, used alike; [`pool`]: the machines of a run
@@ -26,6 +27,7 @@ pub mod host;
 pub mod keeper;
 pub mod local;
 pub mod pool;
+pub mod process;
 pub mod program;
 pub mod provider;
 pub mod providers;

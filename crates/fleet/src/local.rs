@@ -8,13 +8,15 @@
 
 use crate::Error;
 use crate::ending::Ending;
+use crate::process::{self, Signal, wait_without_reaping};
 use planaria_protocol::launch::Launch;
 use planaria_protocol::message::Agent;
+use rustix::io::{FdFlags, fcntl_setfd};
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
 use std::marker::PhantomData;
 use std::net::TcpListener;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -256,9 +258,7 @@ impl Local {
         if line.len() > PIPE_BYTES {
             // So that it is written at once, even to a child that is stopped. Where the system
             // refuses, the child has to read.
-            let bytes = i32::try_from(line.len() + 4096).unwrap_or(i32::MAX);
-            // SAFETY: the descriptor is open, and the call touches no memory.
-            unsafe { libc::fcntl(stdin.as_raw_fd(), libc::F_SETPIPE_SZ, bytes) };
+            let _ = rustix::pipe::fcntl_setpipe_size(&*stdin, line.len() + 4096);
         }
         match stdin.write_all(line) {
             Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(()),
@@ -289,11 +289,7 @@ impl Local {
         let waiting = std::thread::Builder::new().name(format!("wait-{agent}")).spawn(wait);
         if let Err(error) = waiting {
             // Nobody would see it end. It has been told nothing yet, and its number is its own.
-            // SAFETY: sends a signal to a child that nobody has waited for, and waits for it.
-            unsafe {
-                libc::kill(pid as libc::pid_t, libc::SIGKILL);
-                libc::waitpid(pid as libc::pid_t, std::ptr::null_mut(), 0);
-            }
+            process::kill_and_reap(pid);
             return Err(error);
         }
         self.children.push(Running { agent, pid, reaped: known, stdin });
@@ -315,8 +311,8 @@ impl Running {
     fn kill(&self) {
         let reaped = self.reaped.lock().expect("no thread panics with a child");
         if !*reaped {
-            // SAFETY: the child has not been waited for, so the number is still its own.
-            unsafe { libc::kill(self.pid as libc::pid_t, libc::SIGKILL) };
+            // The child has not been waited for, so the number is still its own.
+            process::signal(self.pid, Signal::KILL);
         }
     }
 }
@@ -328,9 +324,10 @@ const INHERITED: &str = "descriptor ";
 pub fn inherited(word: &str) -> Option<std::io::Result<TcpListener>> {
     use std::os::fd::FromRawFd;
     let descriptor: RawFd = word.strip_prefix(INHERITED)?.parse().ok()?;
-    // SAFETY: asks for a flag, which fails where the descriptor is not open.
-    if unsafe { libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
-        return Some(Err(std::io::Error::last_os_error()));
+    // SAFETY: it is only asked whether it is open, which fails where it is not.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    if let Err(e) = fcntl_setfd(borrowed, FdFlags::CLOEXEC) {
+        return Some(Err(e.into()));
     }
     // SAFETY: it is open, and nothing else in this process knows of it.
     let listener = unsafe { TcpListener::from_raw_fd(descriptor) };
@@ -345,44 +342,23 @@ pub fn passed_on(listener: &TcpListener) -> std::io::Result<String> {
 
 /// In the child: keeps a descriptor open over exec.
 fn pass_on(descriptor: Option<RawFd>) -> std::io::Result<()> {
-    match descriptor {
-        // SAFETY: sets a flag of an open descriptor.
-        Some(fd) if unsafe { libc::fcntl(fd, libc::F_SETFD, 0) } < 0 => {
-            Err(std::io::Error::last_os_error())
-        }
-        _ => Ok(()),
-    }
+    let Some(descriptor) = descriptor else { return Ok(()) };
+    // SAFETY: whoever passes it on holds it open meanwhile.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    fcntl_setfd(borrowed, FdFlags::empty())?;
+    Ok(())
 }
 
 /// In the child: lets the kernel kill it when the thread that started it is gone.
 pub fn die_with(parent: u32) -> std::io::Result<()> {
-    // SAFETY: system calls on the process itself, which touch no memory. Where the parent has gone
-    // before the first call nobody would ever send the signal, so the child ends by itself.
-    unsafe {
-        if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
-            return Err(std::io::Error::last_os_error());
-        }
-        if libc::getppid() as u32 != parent {
-            libc::_exit(1);
-        }
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    let own = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get().unsigned_abs());
+    if own != Some(parent) {
+        // Where the parent has gone before the first call nobody would ever send the signal.
+        // SAFETY: ends this process without running anything of it.
+        unsafe { libc::_exit(1) };
     }
     Ok(())
-}
-
-/// Waits until a child has ended and leaves its number taken.
-pub(crate) fn wait_without_reaping(pid: u32) {
-    loop {
-        // SAFETY: zeroed is a valid `siginfo_t`, and the call only writes to it.
-        let failed = unsafe {
-            let mut info: libc::siginfo_t = std::mem::zeroed();
-            libc::waitid(libc::P_PID, pid, &mut info, libc::WEXITED | libc::WNOWAIT) != 0
-        };
-        let interrupted =
-            failed && std::io::Error::last_os_error().kind() == ErrorKind::Interrupted;
-        if !interrupted {
-            return;
-        }
-    }
 }
 
 #[cfg(test)]

@@ -13,10 +13,8 @@ use crate::host::remote::Remote;
 use crate::provider::{Fault, is_name};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// While the job runs only files are fetched that were not written for so long.
@@ -363,13 +361,5 @@ impl Write for Sink {
 
 /// Free space on a folder's disk; no bound where it cannot be told.
 fn free_bytes(folder: &Path) -> u64 {
-    let Ok(path) = CString::new(folder.as_os_str().as_bytes()) else { return u64::MAX };
-    // SAFETY: zeroed is a valid `statvfs`, which the call only writes to; the path ends with a zero.
-    unsafe {
-        let mut told: libc::statvfs = std::mem::zeroed();
-        match libc::statvfs(path.as_ptr(), &mut told) {
-            0 => (told.f_bavail as u64).saturating_mul(told.f_frsize as u64),
-            _ => u64::MAX,
-        }
-    }
+    rustix::fs::statvfs(folder).map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize))
 }

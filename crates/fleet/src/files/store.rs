@@ -7,11 +7,11 @@ use super::{Hash, about, hex, make_folder, mtime_ns};
 use crate::host::asks::Piece;
 use planaria_store::durable::Draft;
 use planaria_store::transfer::{self, Announced, Incoming};
+use rustix::fs::{Timespec, Timestamps, UTIME_NOW};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 /// What is kept at most, unless it was just used.
@@ -149,8 +149,8 @@ fn entries(folder: &Path) -> impl Iterator<Item = fs::DirEntry> {
 
 /// Notes that a content was used now. Where that fails it only seems older.
 fn touch(file: &File) {
-    // SAFETY: the descriptor is open; without times the call sets both to now.
-    unsafe { libc::futimens(file.as_raw_fd(), std::ptr::null()) };
+    let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+    let _ = rustix::fs::futimens(file, &Timestamps { last_access: now, last_modification: now });
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 
 use crate::host::asks::{Ask, Said};
 use crate::host::words::{FromHost, Outcome, PIECE_BYTES};
+use crate::process::{Signal, signal_group};
 use crate::provider::is_name;
 use crate::sockets::ports::Given;
 use crate::sockets::table;
@@ -289,8 +290,7 @@ fn wait(child: &mut Child, within: Duration, over: &AtomicBool) -> io::Result<Op
 }
 
 fn end_group(group: i32) {
-    // SAFETY: sends a signal to a group that this process made.
-    unsafe { libc::kill(-group, libc::SIGKILL) };
+    signal_group(group.unsigned_abs(), Signal::KILL);
 }
 
 struct Ending(ExitStatus);

@@ -203,7 +203,7 @@ impl From<Ending> for Ended {
             Ending::Code(code) => Self::Code(code),
             Ending::Signal(signal) => Self::Signal(signal),
             // Only a controller says that of a machine.
-            Ending::MachineLost => Self::Signal(libc::SIGKILL),
+            Ending::MachineLost => Self::Signal(crate::process::SIGKILL),
         }
     }
 }

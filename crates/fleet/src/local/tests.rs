@@ -70,7 +70,7 @@ fn only_the_process_that_is_meant_is_killed() {
     fleet.kill(Agent::Worker(0), 1);
     fleet.kill(Agent::Worker(0), worker);
     let exit = one_exit(&mut fleet);
-    assert_eq!((exit.pid, exit.ending), (worker, Ending::Signal(libc::SIGKILL)));
+    assert_eq!((exit.pid, exit.ending), (worker, Ending::Signal(process::SIGKILL)));
     assert_eq!(fleet.running(), 1);
     // Its number may be anybody's by now.
     fleet.kill(Agent::Worker(0), worker);
@@ -147,8 +147,7 @@ fn a_child_that_is_stopped_dies_with_its_parent() {
     eventually("a grandchild", || note.exists());
     let pid: u32 = std::fs::read_to_string(&note).unwrap().parse().unwrap();
     assert!(is_alive(pid));
-    // SAFETY: sends a signal to a process that this test had started.
-    unsafe { libc::kill(pid as libc::pid_t, libc::SIGSTOP) };
+    process::signal(pid, Signal::STOP);
     parent.kill().unwrap();
     parent.wait().unwrap();
     eventually("the end of the grandchild", || !is_alive(pid));

@@ -5,7 +5,8 @@
 
 use crate::channel::{Channel, LastWords};
 use crate::ending::Ending;
-use crate::local::{die_with, wait_without_reaping};
+use crate::local::die_with;
+use crate::process::{self, Signal, wait_without_reaping};
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
@@ -54,9 +55,8 @@ impl Carrier {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let parent = std::process::id();
         let begin = move || {
-            // SAFETY: a system call on the process itself. It fails only for a group's leader,
-            // which a process that was forked just now is not.
-            unsafe { libc::setsid() };
+            // It fails only for a group's leader, which a process that was forked just now is not.
+            let _ = rustix::process::setsid();
             die_with(parent)
         };
         // SAFETY: between fork and exec only system calls are made, which allocate nothing.
@@ -93,8 +93,8 @@ impl End {
     pub fn kill(&self) {
         let state = self.0.state.lock().expect("nobody panics with a state");
         if state.ending.is_none() {
-            // SAFETY: the child has not been waited for, so the number is still its own.
-            unsafe { libc::kill(self.0.pid as libc::pid_t, libc::SIGKILL) };
+            // The child has not been waited for, so the number is still its own.
+            process::signal(self.0.pid, Signal::KILL);
         }
     }
 
@@ -145,11 +145,7 @@ impl End {
         };
         let waiting = Builder::new().name(format!("wait-{pid}")).spawn(wait);
         if let Err(error) = waiting {
-            // SAFETY: nobody has waited for the child, and nobody will but these.
-            unsafe {
-                libc::kill(pid as libc::pid_t, libc::SIGKILL);
-                libc::waitpid(pid as libc::pid_t, std::ptr::null_mut(), 0);
-            }
+            process::kill_and_reap(pid);
             return Err(error);
         }
         Builder::new()
@@ -243,7 +239,7 @@ mod tests {
         let end = carrier.end.clone();
         let channel = carrier.into_channel();
         (channel.closing)();
-        assert_eq!(end.wait(Duration::from_secs(10)), Some(Ending::Signal(libc::SIGKILL)));
+        assert_eq!(end.wait(Duration::from_secs(10)), Some(Ending::Signal(process::SIGKILL)));
         (channel.closing)();
     }
 

@@ -5,6 +5,7 @@
 
 use crate::host::words::Outcome;
 use crate::local::die_with;
+use crate::process::{Signal, signal_group};
 use std::io::Read;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -53,8 +54,8 @@ pub(super) fn run(
     let outcome = follow(&news, is_cancelled, output);
     drop(still_here);
     if outcome == Outcome::TimedOut {
-        // SAFETY: sends a signal to a group that was started here and has not been seen to end.
-        unsafe { libc::kill(-(group as libc::pid_t), libc::SIGKILL) };
+        // It was started here and has not been seen to end.
+        signal_group(group, Signal::KILL);
         while let Ok(News::Output(bytes)) = news.recv_timeout(DRAIN) {
             output(&bytes);
         }

@@ -1,20 +1,16 @@
-//! Files on their way into an engine: a POSIX `ustar` archive, written as it is sent.
+//! Files on their way into an engine: an archive, written as it is sent.
 //!
-//! Owns the format. Never reads an archive, and never holds a large file in memory.
+//! Owns what is in it, and its length, which is said before. Never reads an archive, and never holds
+//! a large file in memory. The format is `tar`'s, the crate's.
 
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
+use tar::{Builder, EntryType, Header};
 
 /// Everything in an archive comes in blocks of this size.
-const BLOCK_BYTES: usize = 512;
-/// Longest name in a header, in bytes.
-const NAME_BYTES_MAX: usize = 100;
-/// Longest folder before a name, in bytes.
-const PREFIX_BYTES_MAX: usize = 155;
-/// Longest file, in bytes: what eleven octal digits can say.
-const FILE_BYTES_MAX: u64 = (1 << 33) - 1;
+const BLOCK_BYTES: u64 = 512;
 
 /// Files to be written, in order.
 #[derive(Debug, Default)]
@@ -25,15 +21,14 @@ pub struct Archive {
 
 #[derive(Debug)]
 struct Entry {
-    header: [u8; BLOCK_BYTES],
+    header: Header,
     content: Content,
 }
 
 #[derive(Debug)]
 enum Content {
-    Nothing,
     Bytes(Vec<u8>),
-    File(PathBuf, u64),
+    File(PathBuf),
 }
 
 impl Archive {
@@ -44,8 +39,8 @@ impl Archive {
             return Ok(());
         }
         self.parents(path)?;
-        let header = header(&format!("{path}/"), mode, 0, b'5')?;
-        self.entries.push(Entry { header, content: Content::Nothing });
+        let header = header(&format!("{path}/"), mode, 0, EntryType::Directory)?;
+        self.entries.push(Entry { header, content: Content::Bytes(Vec::new()) });
         self.folders.insert(path.to_owned());
         Ok(())
     }
@@ -54,7 +49,7 @@ impl Archive {
     pub fn bytes_at(&mut self, path: &str, mode: u32, bytes: Vec<u8>) -> io::Result<()> {
         let path = path.trim_matches('/');
         self.parents(path)?;
-        let header = header(path, mode, bytes.len() as u64, b'0')?;
+        let header = header(path, mode, bytes.len() as u64, EntryType::Regular)?;
         self.entries.push(Entry { header, content: Content::Bytes(bytes) });
         Ok(())
     }
@@ -64,31 +59,31 @@ impl Archive {
         let path = path.trim_matches('/');
         self.parents(path)?;
         let bytes = std::fs::metadata(file)?.len();
-        let header = header(path, mode, bytes, b'0')?;
-        self.entries.push(Entry { header, content: Content::File(file.to_path_buf(), bytes) });
+        let header = header(path, mode, bytes, EntryType::Regular)?;
+        self.entries.push(Entry { header, content: Content::File(file.to_path_buf()) });
         Ok(())
     }
 
     /// Length of the whole archive.
     pub fn bytes(&self) -> u64 {
-        let entries = self.entries.iter();
-        let lengths = entries.map(|entry| BLOCK_BYTES as u64 + padded(entry.content.bytes()));
-        lengths.sum::<u64>() + 2 * BLOCK_BYTES as u64
+        let padded = |entry: &Entry| entry.bytes().next_multiple_of(BLOCK_BYTES);
+        let lengths = self.entries.iter().map(|entry| BLOCK_BYTES + padded(entry));
+        lengths.sum::<u64>() + 2 * BLOCK_BYTES
     }
 
     /// Writes it.
     pub fn write(&self, to: &mut impl Write) -> io::Result<()> {
+        let mut builder = Builder::new(to);
         for entry in &self.entries {
-            to.write_all(&entry.header)?;
             match &entry.content {
-                Content::Nothing => {}
-                Content::Bytes(bytes) => to.write_all(bytes)?,
-                Content::File(path, bytes) => copy(path, *bytes, to)?,
+                Content::Bytes(bytes) => builder.append(&entry.header, &bytes[..])?,
+                Content::File(path) => {
+                    let whole = Exactly { file: File::open(path)?, left: entry.bytes(), path };
+                    builder.append(&entry.header, whole)?;
+                }
             }
-            let length = entry.content.bytes();
-            to.write_all(&[0; BLOCK_BYTES][..(padded(length) - length) as usize])?;
         }
-        to.write_all(&[0; 2 * BLOCK_BYTES])
+        builder.finish()
     }
 
     fn parents(&mut self, path: &str) -> io::Result<()> {
@@ -99,64 +94,47 @@ impl Archive {
     }
 }
 
-impl Content {
+impl Entry {
     fn bytes(&self) -> u64 {
-        match self {
-            Self::Nothing => 0,
-            Self::Bytes(bytes) => bytes.len() as u64,
-            Self::File(_, bytes) => *bytes,
-        }
+        self.header.entry_size().unwrap_or(0)
     }
 }
 
-/// Copies exactly as many bytes as the header says.
-fn copy(path: &Path, bytes: u64, to: &mut impl Write) -> io::Result<()> {
-    let copied = io::copy(&mut File::open(path)?.take(bytes), to)?;
-    match copied == bytes {
-        true => Ok(()),
-        false => {
-            let what = format!("`{}` has become shorter while it was read", path.display());
-            Err(io::Error::other(what))
+/// As many bytes of a file as its header says.
+struct Exactly<'a> {
+    file: File,
+    left: u64,
+    path: &'a Path,
+}
+
+impl Read for Exactly<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len());
+        let read = self.file.read(&mut buffer[..most])?;
+        if read == 0 && most > 0 {
+            let what = format!("`{}` has become shorter while it was read", self.path.display());
+            return Err(io::Error::other(what));
         }
+        self.left -= read as u64;
+        Ok(read)
     }
 }
 
-fn padded(bytes: u64) -> u64 {
-    bytes.next_multiple_of(BLOCK_BYTES as u64)
-}
-
-fn header(path: &str, mode: u32, bytes: u64, kind: u8) -> io::Result<[u8; BLOCK_BYTES]> {
-    let (prefix, name) = split(path).filter(|_| bytes <= FILE_BYTES_MAX).ok_or_else(|| {
-        let what = format!("`{path}` ({bytes} bytes) cannot be put into an archive");
+fn header(path: &str, mode: u32, bytes: u64, kind: EntryType) -> io::Result<Header> {
+    let mut header = Header::new_ustar();
+    header.set_path(path).map_err(|why| {
+        let what = format!("`{path}` cannot be put into an archive: {why}");
         io::Error::new(ErrorKind::InvalidInput, what)
     })?;
-    let mut block = [0; BLOCK_BYTES];
-    let mut put = |at: usize, field: &[u8]| block[at..at + field.len()].copy_from_slice(field);
-    put(0, name.as_bytes());
-    put(100, format!("{mode:07o}").as_bytes());
-    put(108, b"0000000");
-    put(116, b"0000000");
-    put(124, format!("{bytes:011o}").as_bytes());
+    header.set_entry_type(kind);
+    header.set_mode(mode);
+    header.set_size(bytes);
+    header.set_uid(0);
+    header.set_gid(0);
     // The same files give the same archive, whenever they were made.
-    put(136, b"00000000000");
-    put(148, b"        ");
-    put(156, &[kind]);
-    put(257, b"ustar\x0000");
-    put(345, prefix.as_bytes());
-    let sum: u32 = block.iter().map(|&byte| u32::from(byte)).sum();
-    block[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
-    Ok(block)
-}
-
-/// A path as a folder and a name in it that both fit.
-fn split(path: &str) -> Option<(&str, &str)> {
-    if path.len() <= NAME_BYTES_MAX {
-        return Some(("", path));
-    }
-    let fits = |&(at, _): &(usize, &str)| {
-        at <= PREFIX_BYTES_MAX && (1..=NAME_BYTES_MAX).contains(&(path.len() - at - 1))
-    };
-    path.match_indices('/').find(fits).map(|(at, _)| (&path[..at], &path[at + 1..]))
+    header.set_mtime(0);
+    header.set_cksum();
+    Ok(header)
 }
 
 #[cfg(test)]

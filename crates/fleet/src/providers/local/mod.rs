@@ -6,6 +6,7 @@
 use crate::channel::Channel;
 use crate::ending::Ending;
 use crate::host::tasks::user_home;
+use crate::process::{self, Signal};
 use crate::program::{FOLDER, Program};
 use crate::provider::{Fault, Leak, Machine, Made, Notice, Provider, Ran, Tag, is_name};
 use crate::providers::carrier::{Carrier, End};
@@ -199,7 +200,7 @@ impl Provider for Local {
         let code = match ending {
             Ending::Code(code) => code,
             Ending::Signal(signal) => 128 + signal,
-            Ending::MachineLost => 128 + libc::SIGKILL,
+            Ending::MachineLost => 128 + process::SIGKILL,
         };
         Ok(Ran { code, stdout, stderr: last_words.text().into_bytes() })
     }
@@ -280,9 +281,9 @@ fn end_hosts(run: &Tag, home: &Path) {
 
 /// Ends a host, by its own wish or without.
 fn end_host(pid: i32, run: &Tag, home: &Path) {
-    for signal in [libc::SIGTERM, libc::SIGKILL] {
-        // SAFETY: sends a signal, to a process that was just seen to be a host of this run.
-        unsafe { libc::kill(pid, signal) };
+    for signal in [Signal::TERM, Signal::KILL] {
+        // It was just seen to be a host of this run.
+        process::signal(pid.unsigned_abs(), signal);
         for _ in 0..ENDING.as_millis() / LOOK.as_millis() {
             if !is_host(pid, run, home) {
                 return;

@@ -64,8 +64,7 @@ fn make() -> io::Result<PathBuf> {
 
 /// Removes this user's folders whose process is gone.
 fn tidy(within: &Path) {
-    // SAFETY: the call touches no memory.
-    let user = unsafe { libc::geteuid() };
+    let user = rustix::process::geteuid().as_raw();
     for entry in fs::read_dir(within).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let process = name.to_str().and_then(|name| name.strip_prefix(NAME)?.split('-').next());
