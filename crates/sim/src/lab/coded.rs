@@ -130,7 +130,7 @@ impl CodedData {
     fn train(&self, recipe: &Recipe, facts: &Facts, features: &[f32], batches: &Batches) -> Truth {
         let stepping = Stepping::of(recipe);
         let mut weights = Weights::start(&self.model, &stepping);
-        let mut data = Plain::new(&self.model, CodedPrecision::Exact, SCALE);
+        let mut data = Plain::new(&self.model, CodedPrecision::Exact, SCALE, true);
         let targets: Vec<f64> = self.labels.iter().map(|label| label.1).collect();
         data.push(features, &targets).expect("whole numbers");
         let state = State { examples_per_epoch: facts.examples, ..State::default() };
@@ -141,7 +141,8 @@ impl CodedData {
                 Next::Train(steps) => {
                     for (step, batch) in steps.steps().zip(steps.batches.clone()) {
                         let batch = batch as usize;
-                        let summed = data.sum(&self.model, &weights.values, batches, batch);
+                        let summed =
+                            data.sum(&self.model, &weights.values, batches, batch, &mut |_| None);
                         let summed = summed.expect("within the range");
                         let (rate, rows) = (course.learning_rate(step), summed.outcome.rows);
                         weights

@@ -68,6 +68,11 @@ impl Letters {
         is_silent && !self.sent.is_empty()
     }
 
+    /// Those that were sent on this link and are not known to have come.
+    pub fn on_their_way(&self) -> usize {
+        self.sent.len()
+    }
+
     /// Whether all have come.
     pub fn is_empty(&self) -> bool {
         self.letters.is_empty()
