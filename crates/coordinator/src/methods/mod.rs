@@ -4,6 +4,7 @@
 //! is this file.
 
 pub mod coded;
+pub mod solo;
 pub mod sync;
 
 use crate::run::course::Setup;

@@ -66,6 +66,13 @@ impl Setup {
         self.epochs * self.steps_per_epoch
     }
 
+    /// Learning rate of a step.
+    pub fn learning_rate(&self, step: u64) -> f32 {
+        let (steps_per_epoch, steps) = (self.steps_per_epoch, self.steps());
+        let progress = schedule::Progress { step, steps_per_epoch, steps };
+        schedule::learning_rate(&self.train, progress)
+    }
+
     /// Steps between lines of metrics: a function of the recipe, so a resumed run writes the same.
     pub fn line_every(&self) -> u64 {
         self.steps().div_ceil(STEP_LINES).max(1)
@@ -291,9 +298,7 @@ impl Course {
 
     /// Learning rate of a step.
     pub fn learning_rate(&self, step: u64) -> f32 {
-        let (steps_per_epoch, steps) = (self.setup.steps_per_epoch, self.setup.steps());
-        let progress = schedule::Progress { step, steps_per_epoch, steps };
-        schedule::learning_rate(&self.setup.train, progress)
+        self.setup.learning_rate(step)
     }
 
     /// Where the run is at this moment; whoever knows workers and servers adds them.

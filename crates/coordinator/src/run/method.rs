@@ -17,6 +17,10 @@ use std::time::Duration;
 /// A training method. Its functions are told of the whole run, which they change and give orders
 /// through.
 pub trait Method: Debug + Sized {
+    /// Whether the only worker is in this process: then nothing is kept for another coordinator, and
+    /// time that passes while nothing is heard is the worker's, who computes.
+    const IS_ONE_PROCESS: bool = false;
+
     // Where the run goes on from.
 
     /// Whether the method itself has what it needs to go on from the newest record.

@@ -345,7 +345,7 @@ impl<M: Method> Run<M> {
 
     /// Puts the record, if it has changed, before everything that relies on it.
     fn keep(&mut self) {
-        if !std::mem::take(&mut self.unkept) {
+        if !std::mem::take(&mut self.unkept) || M::IS_ONE_PROCESS {
             return;
         }
         let told = self.decisions.iter().filter_map(|d| match &d.action {

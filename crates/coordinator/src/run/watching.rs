@@ -22,7 +22,7 @@ impl<M: Method> Run<M> {
     pub(super) fn awake(&mut self, now: Duration) {
         let slept = now.saturating_sub(self.now);
         self.now = now.max(self.now);
-        if slept < ASLEEP {
+        if slept < ASLEEP || M::IS_ONE_PROCESS {
             return;
         }
         let workers = self.members.workers.values_mut().map(|w| &mut w.heard);

@@ -5,6 +5,7 @@
 //! [`Report`] in [`FromWorker::Method`].
 
 pub mod coded;
+pub mod solo;
 pub mod sync;
 
 use crate::message::{FromWorker, ToWorker};
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 pub enum Command {
     Sync(sync::Command),
     Coded(coded::Command),
+    Solo(solo::Command),
 }
 
 /// From a worker of one method to the coordinator.
@@ -22,6 +24,7 @@ pub enum Command {
 pub enum Report {
     Sync(sync::Report),
     Coded(coded::Report),
+    Solo(solo::Report),
 }
 
 macro_rules! enveloped {
@@ -42,3 +45,4 @@ macro_rules! enveloped {
 
 enveloped!(Sync: sync::Command, sync::Report);
 enveloped!(Coded: coded::Command, coded::Report);
+enveloped!(Solo: solo::Command, solo::Report);

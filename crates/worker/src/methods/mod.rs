@@ -2,6 +2,7 @@
 //! line here.
 
 pub mod coded;
+pub mod solo;
 pub mod sync;
 
 use crate::session::shell::{Log, Setting};

@@ -8,7 +8,6 @@ use crate::jobs::train::alone::evaluation::failure;
 use crate::jobs::train::alone::linear;
 use crate::jobs::train::alone::run_loop::Session;
 use crate::jobs::train::{classes, network, unwritten};
-use planaria_coordinator::run::course::End;
 use planaria_coordinator::run::watch::Rule;
 use planaria_data::table::Encoder;
 use planaria_learn::Scores;
@@ -199,30 +198,31 @@ pub fn facts(plan: &Plan, run: &RunDir, process: &Stopwatch, means: Means) -> Re
     })
 }
 
-/// How a session ended, and why where that does not say it all.
-pub fn outcome(end: &Result<End>) -> (Outcome, Option<String>) {
-    match end {
-        Ok(End::Completed) => (Outcome::Completed, None),
-        Ok(End::StoppedEarly(reason)) => (Outcome::StoppedEarly, Some(reason.clone())),
-        Ok(End::Interrupted) => (Outcome::Interrupted, None),
-        Err(failure) => (Outcome::Failed, Some(failure.message.clone())),
+/// How a session ended.
+#[derive(Debug)]
+pub struct Ended {
+    pub outcome: Outcome,
+    /// Why, where the outcome does not say it all.
+    pub reason: Option<String>,
+    pub failure: Option<Failure>,
+}
+
+impl Ended {
+    /// As its last event says.
+    pub fn of(outcome: &str, reason: Option<String>, failure: Option<Failure>) -> Self {
+        Self { outcome: Outcome::named(outcome), reason, failure }
+    }
+
+    fn failed(failure: Failure) -> Self {
+        let reason = Some(failure.message.clone());
+        Self { outcome: Outcome::Failed, reason, failure: Some(failure) }
     }
 }
 
-/// Scores what is left to score, and writes the last files.
-pub fn finish(mut session: Session, end: Result<End>) -> Result<Finished> {
-    let (outcome, reason) = outcome(&end);
-    let scored = match outcome {
-        Outcome::Completed | Outcome::StoppedEarly => session.final_scores()?,
-        Outcome::Interrupted | Outcome::Failed => session.validation.take().map(validated),
-    };
-    // A second Ctrl-C ends the process; a first one during the final scores leaves the run to be
-    // finished by `resume`.
-    let (outcome, scored) = match scored {
-        Some((_, None)) => (Outcome::Interrupted, None),
-        Some((part, Some(scores))) => (outcome, Some((part, scores))),
-        None => (outcome, None),
-    };
+/// Writes the last files.
+pub fn finish(mut session: Session, ended: Result<Ended>) -> Result<Finished> {
+    let Ended { outcome, reason, failure } = ended.unwrap_or_else(Ended::failed);
+    let scored = session.last_scores.take();
     let means = Means {
         engine: session.learner.engine(),
         threads: session.learner.threads(),
@@ -253,16 +253,10 @@ pub fn finish(mut session: Session, end: Result<End>) -> Result<Finished> {
     drop((snapshot, values));
     let written = written.and_then(|()| session.conclude(&report, scored.as_ref()));
     let path = session.job.run.path().to_path_buf();
-    match (written, end) {
-        (Err(unwritten), Ok(_)) => Err(unwritten),
-        (_, end) => Ok(Finished { report, path, failure: end.err() }),
+    match (written, failure) {
+        (Err(unwritten), None) => Err(unwritten),
+        (_, failure) => Ok(Finished { report, path, failure }),
     }
-}
-
-type Scored = (HeldOut, Option<Scores>);
-
-fn validated(scores: Scores) -> Scored {
-    (HeldOut::Validation, Some(scores))
 }
 
 /// As reports name a part.
@@ -274,22 +268,6 @@ fn part_name(part: HeldOut) -> &'static str {
 }
 
 impl Session {
-    /// Scores of the final weights on the test part, else on the validation part.
-    fn final_scores(&mut self) -> Result<Option<Scored>> {
-        let data = &self.job.data;
-        if let Some(test) = data.test.clone() {
-            self.recorder.note("evaluating on the test part");
-            return Ok(Some((HeldOut::Test, self.evaluate(&test)?)));
-        }
-        if let Some(scores) = self.validation.take() {
-            return Ok(Some(validated(scores)));
-        }
-        match data.validation.clone() {
-            Some(part) => Ok(Some((HeldOut::Validation, self.evaluate(&part)?))),
-            None => Ok(None),
-        }
-    }
-
     /// The last events of a session.
     fn conclude(&mut self, report: &Report, scored: Option<&(HeldOut, Scores)>) -> Result<()> {
         if let Some((part, scores)) = scored {

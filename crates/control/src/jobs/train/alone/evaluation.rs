@@ -3,7 +3,7 @@
 //! Reads ahead, predicts, counts. Never changes weights, and stops between batches when asked.
 
 use crate::stopping;
-use planaria_data::{Error, Kind, Loader, Part, Reader, Schedule};
+use planaria_data::{Batch, Error, Kind, Loader, Part, Reader, Schedule};
 use planaria_learn::{Scores, Trainer};
 use planaria_protocol::message::EVALUATION_BATCH;
 use planaria_recipe::sections::Normalize;
@@ -21,22 +21,28 @@ pub fn evaluate(
     let loader = Loader::evaluation(part.clone(), normalize).map_err(failure)?;
     let schedule = Schedule { batch: EVALUATION_BATCH, epochs: 0..1, step: 0 };
     let mut reader = Reader::start(loader, schedule).map_err(failure)?;
-    let width = trainer.network().output().len();
-    let mut scores = Scores::new(width, classes);
-    let (mut outputs, mut scratch) = (Vec::new(), vec![0.0; width]);
+    let mut scores = Scores::new(trainer.network().output().len(), classes);
     while let Some(batch) = reader.next() {
         if stopping::asked() {
             return Ok(None);
         }
         let batch = batch.map_err(failure)?;
-        outputs.resize(batch.len() * width, 0.0);
-        trainer.predict(&batch.inputs, &mut outputs);
-        let targets = targets(&batch.targets);
-        let loss_sum = trainer.objective().sum(&outputs, targets, &mut scratch);
-        scores.count(&outputs, targets, loss_sum);
+        scores.add(&score(trainer, &batch, classes));
         reader.recycle(batch);
     }
     Ok(Some(scores))
+}
+
+/// Scores of one batch.
+pub fn score(trainer: &mut dyn Trainer, batch: &Batch, classes: usize) -> Scores {
+    let width = trainer.network().output().len();
+    let mut scores = Scores::new(width, classes);
+    let (mut outputs, mut scratch) = (vec![0.0; batch.len() * width], vec![0.0; width]);
+    trainer.predict(&batch.inputs, &mut outputs);
+    let targets = targets(&batch.targets);
+    let loss_sum = trainer.objective().sum(&outputs, targets, &mut scratch);
+    scores.count(&outputs, targets, loss_sum);
+    scores
 }
 
 /// Classes that outputs are told apart by; 0 for regression, which a single output with a squared

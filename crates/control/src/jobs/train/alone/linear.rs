@@ -6,7 +6,6 @@
 //! (`learn::linear`); nothing else is computed here. Never decides what comes next.
 
 use crate::jobs::train::alone::evaluation::failure;
-use crate::stopping;
 use planaria_data::{Batch, DataSet, Loader, Part};
 use planaria_learn::linear::{Batches, Model, Plain, Stepping, Weights, code_quality, plain};
 use planaria_learn::{Scores, StepResult};
@@ -117,19 +116,12 @@ impl Linear {
         Ok((result, read))
     }
 
-    /// Scores on a part, or nothing if a stop was asked for on the way.
-    pub fn evaluate(&self, part: &Part, classes: usize) -> Result<Option<Scores>> {
+    /// Scores of one batch.
+    pub fn score(&self, batch: &Batch, classes: usize) -> Scores {
         let mut scores = Scores::new(self.model.columns(), classes);
-        let mut stopped = false;
-        each(part, &self.normalize, |batch| {
-            stopped |= stopping::asked();
-            if !stopped {
-                let outputs = plain::outputs(&self.model, &self.weights.values, &batch.inputs);
-                self.model.count(&outputs, targets(&batch.targets), &mut scores);
-            }
-            Ok(())
-        })?;
-        Ok((!stopped).then_some(scores))
+        let outputs = plain::outputs(&self.model, &self.weights.values, &batch.inputs);
+        self.model.count(&outputs, targets(&batch.targets), &mut scores);
+        scores
     }
 
     /// The weights.

@@ -1,61 +1,74 @@
-//! A run in one process: asks its course what comes next, does it, and says what came of it.
+//! A run in one process: the same decisions and the same worker as on many, as two values that hand
+//! each other what they say.
 //!
-//! One owner of what is trained. All decisions are the [`Course`]'s; all that happens goes to the
-//! [`Journal`] and from there to the [`Recorder`]. Never formats anything.
+//! Owns what is trained, and does what both ask for. All decisions are [`Run`](SoloRun)'s; all that
+//! happens goes to the [`Journal`] and from there to the [`Recorder`]. Never formats anything.
 
-use crate::jobs::train::alone::evaluation::failure;
-use crate::jobs::train::alone::learner::Learner;
+use crate::jobs::train::alone::learner::{Learner, Unstepped};
 use crate::jobs::train::alone::ledger::Ledger;
-use crate::jobs::train::ending;
+use crate::jobs::train::ending::{self, Ended};
 use crate::jobs::train::identity::{Identity, Lengths};
 use crate::jobs::train::recorder::Recorder;
-use crate::jobs::train::{Job, classes, facts, network, unwritten};
+use crate::jobs::train::{Job, facts, network, unwritten};
 use crate::stopping;
 use crate::talk::Progress;
-use planaria_coordinator::run::course::{Course, Done, End, Next, Setup};
-use planaria_data::{Loader, Reader, Schedule};
-use planaria_learn::Scores;
-use planaria_learn::{Examples, StepResult, Weights};
-use planaria_numerics::digest::Digest;
-use planaria_protocol::checkpoint::{Checkpoint, Part, PartView, Shelf, write_part};
-use planaria_protocol::event::{Activity, Started, What};
+use planaria_coordinator::methods::solo::{self, SoloRun, WORKER};
+use planaria_coordinator::run::course::Setup;
+use planaria_coordinator::run::{Action, Begun, Config, Input, Origin, Saving, Scored};
+use planaria_learn::{Scores, Weights};
+use planaria_protocol::checkpoint::{Checkpoint, Part, PartInfo, PartView, Shelf, write_part};
+use planaria_protocol::event::{Started, What};
 use planaria_protocol::journal::{self, Journal};
-use planaria_protocol::message::Steps;
+use planaria_protocol::launch::Size;
+use planaria_protocol::message::{Agent, Errand, FromWorker, HeldOut, Join, Trouble};
 use planaria_protocol::state::State;
-use planaria_recipe::Recipe;
 use planaria_runs::clock::{self, Stopwatch};
 use planaria_runs::failure::{Context, Failure, Result};
 use planaria_runs::run_dir::{CHECKPOINTS, RunDir};
-use planaria_worker::data::targets;
-use std::io;
+use planaria_worker::methods::solo::{Do, Solo};
+use planaria_worker::session::{Batch, Effect, Worker};
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Seconds between pulses; nobody can read faster.
-const PULSE_SECONDS: f64 = 0.1;
-/// How often the last checkpoint of a session is tried.
-const LAST_TRIES: u32 = 5;
-/// Time between these tries.
-const BETWEEN_TRIES: Duration = Duration::from_secs(1);
+/// Time between pulses; nobody can read faster.
+const PULSE_EVERY: Duration = Duration::from_millis(100);
+/// Time between looks at what follows from time alone, while there is nothing to do.
+const TICK_EVERY: Duration = Duration::from_millis(20);
+
+/// One process.
+const SIZE: Size = Size { workers: 1, workers_min: 1, servers: 0, threads: 0 };
 
 /// A run under way.
 pub struct Session {
     pub job: Job,
     pub learner: Learner,
-    pub course: Course,
     pub recorder: Recorder,
     pub journal: Journal,
-    /// Scores of the epoch just done, until the weights change again.
-    pub validation: Option<Scores>,
+    setup: Setup,
+    run: SoloRun,
+    worker: Worker<Solo>,
+    /// What the run has still to be told.
+    inputs: VecDeque<Input>,
+    /// Scores of a batch on their way to the run.
+    scores: Option<Scores>,
+    /// Scores of the last weights, once it has ended.
+    pub last_scores: Option<(HeldOut, Scores)>,
+    /// How it has ended.
+    ended: Option<Ended>,
     /// Steps that are in no event yet.
     ledger: Ledger,
-    /// The newest checkpoint could not be written; whether it is the best.
-    unsaved: Option<bool>,
+    /// The folder of the checkpoint under way.
+    folder: Option<PathBuf>,
+    /// Why the newest checkpoint could not be written.
+    unsaved: Option<String>,
     identity: Identity,
     shelf: Shelf,
-    total: Stopwatch,
+    /// Started with this session.
+    clock: Stopwatch,
+    is_stopping: bool,
     /// When the last pulse was shown.
-    pulse_at: f64,
+    pulsed: Option<Duration>,
 }
 
 impl Session {
@@ -82,19 +95,33 @@ impl Session {
                 (State { resumes, ..manifest.state }, manifest.generation)
             }
         };
-        let before = Duration::try_from_secs_f64(state.seconds_total).unwrap_or_default();
+        let facts = facts(&job.plan, &job.data, &network(&job.plan)?);
+        let setup = Setup::of(recipe, &facts);
         let progress = Progress::new(job.talk);
-        let setup = Setup::of(recipe, &facts(&job.plan, &job.data, &network(&job.plan)?));
+        let recorder = Recorder::open(&job.run, state.step, state.epoch, progress)?;
+        let session = planaria_coordinator::run::Session {
+            config: Config::of(&facts, SIZE, ""),
+            setup: setup.clone(),
+            seconds_before: state.seconds_total + job.process.seconds(),
+            origin: Origin { state, ..Origin::default() },
+        };
         Ok(Self {
-            recorder: Recorder::open(&job.run, state.step, state.epoch, progress)?,
+            recorder,
             journal: open_journal(&job.run, generation)?,
             shelf: job.run.shelf(recipe.output.keep),
-            total: Stopwatch::resume(before + job.process.elapsed()),
-            course: Course::new(setup, state),
-            validation: None,
+            run: solo::run(session),
+            worker: Worker::new(Solo::default(), "", Duration::ZERO),
+            setup,
+            inputs: VecDeque::new(),
+            scores: None,
+            last_scores: None,
+            ended: None,
             ledger: Ledger::default(),
+            folder: None,
             unsaved: None,
-            pulse_at: f64::NEG_INFINITY,
+            clock: Stopwatch::start(),
+            is_stopping: false,
+            pulsed: None,
             identity,
             job,
             learner,
@@ -104,19 +131,20 @@ impl Session {
     /// Trains to the end and writes what is left to write.
     pub fn run(mut self) -> Result<ending::Finished> {
         self.emit(What::Started(self.started()))?;
-        if let Learner::Linear(linear) = &self.learner
-            && let Some(remark) = linear.remark()
-        {
+        if let Some(remark) = self.learner.remark() {
             self.recorder.note(&remark);
         }
-        let end = self.train();
+        let ended = self.train();
+        if ended.is_err() {
+            self.give_up()?;
+        }
         self.tell_committed()?;
-        ending::finish(self, end)
+        ending::finish(self, ended)
     }
 
     /// Something happened.
     pub fn emit(&mut self, what: What) -> Result<()> {
-        let (seconds, unix_seconds) = (self.total.seconds(), clock::unix_seconds());
+        let (seconds, unix_seconds) = (self.seconds(), clock::unix_seconds());
         let event = self.journal.record(seconds, unix_seconds, what).context(unwritten)?;
         self.recorder.take(&event);
         if let Some(trouble) = self.journal.trouble() {
@@ -130,206 +158,256 @@ impl Session {
         self.ledger.close().map_or(Ok(()), |committed| self.emit(committed))
     }
 
-    fn train(&mut self) -> Result<End> {
-        let mut reader = None;
+    /// Does what the worker says, one thing after another, until the run says that it is over.
+    fn train(&mut self) -> Result<Ended> {
         loop {
-            if stopping::asked() && !self.course.stopping() {
-                self.course.stop();
-                self.emit(What::Stopping { reason: stopping::REASON.into() })?;
+            if let Some(ended) = self.ended.take() {
+                return Ok(ended);
             }
-            match self.course.next() {
-                Next::Train(steps) => self.take_steps(&mut reader, &steps)?,
-                Next::Validate => self.validate()?,
-                Next::Save { is_best, reason } => self.save(is_best, reason)?,
-                Next::End(end) => return self.save_at_last().map(|()| end),
-            }
-        }
-    }
-
-    /// Takes these steps, or as many as are taken before a stop is asked for.
-    fn take_steps(&mut self, reader: &mut Option<Reader>, steps: &Steps) -> Result<()> {
-        for step in steps.steps() {
-            self.step(reader, step)?;
-            if stopping::asked() {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    fn step(&mut self, reader: &mut Option<Reader>, step: u64) -> Result<()> {
-        let watch = Stopwatch::start();
-        let epoch = self.course.state().epoch;
-        let (result, read) = self.compute(reader, step)?;
-        self.validation = None;
-        self.ledger.add(epoch, step, read);
-        let done = Done {
-            loss_sum: result.loss_sum,
-            correct: result.correct,
-            examples: result.examples,
-            seconds: watch.seconds(),
-            read,
-        };
-        let now = self.total.seconds();
-        if let Some(what) = self.course.stepped(now, &done) {
-            self.emit(what)?;
-        }
-        if now - self.pulse_at >= PULSE_SECONDS {
-            self.pulse_at = now;
-            self.recorder.pulse(&self.course.pulse(Activity::Training, "training", now));
-        }
-        Ok(())
-    }
-
-    /// One step of whatever is trained, and which examples were read.
-    fn compute(&mut self, reader: &mut Option<Reader>, step: u64) -> Result<(StepResult, Digest)> {
-        let rate = self.course.learning_rate(step);
-        if let Learner::Linear(linear) = &mut self.learner {
-            return linear.step(step, self.course.state().batch, rate);
-        }
-        let reader = match reader {
-            Some(reader) => reader,
-            none => none.insert(self.reader()?),
-        };
-        let batch = match reader.next() {
-            Some(batch) => batch.map_err(failure)?,
-            None => return Err(Failure::failed("the training data ended too soon")),
-        };
-        let state = self.course.state();
-        debug_assert_eq!((batch.epoch, batch.step), (state.epoch, state.batch));
-        let examples = Examples { inputs: &batch.inputs, targets: targets(&batch.targets) };
-        let Learner::Network(trainer) = &mut self.learner else {
-            return Err(Failure::failed("a linear model reads no batches"));
-        };
-        let result = trainer.step(step, rate, examples);
-        let result = result.map_err(|e| self.not_finite(&e, rate))?;
-        let read = batch.digest();
-        reader.recycle(batch);
-        Ok((result, read))
-    }
-
-    /// Scores the validation part, where there is one. A stop on the way leaves the state before
-    /// it, so that a resumed run does it again.
-    fn validate(&mut self) -> Result<()> {
-        self.tell_committed()?;
-        let scores = match self.job.data.validation.clone() {
-            Some(part) => match self.evaluate(&part)? {
-                Some(scores) => Some(scores),
-                None => return Ok(()),
-            },
-            None => None,
-        };
-        let figures = scores.as_ref().map(|scores| (scores.loss(), scores.accuracy()));
-        self.validation = scores;
-        let what = self.course.validated(self.total.seconds(), figures);
-        self.emit(what)
-    }
-
-    pub fn evaluate(&mut self, part: &planaria_data::Part) -> Result<Option<Scores>> {
-        let plan = &self.job.plan;
-        let classes = classes(plan, &network(plan)?);
-        self.learner.evaluate(plan, part, classes)
-    }
-
-    /// Writes a checkpoint. One that cannot be written does not stop the run: the next one that is
-    /// due may succeed, and the one before stands.
-    fn save(&mut self, is_best: bool, reason: String) -> Result<()> {
-        self.tell_committed()?;
-        let step = self.course.state().step;
-        if let Some(folder) = self.shelf.vanished() {
-            self.emit(What::Vanished { folder })?;
-        }
-        let written = self.try_save(is_best, reason);
-        self.course.saved();
-        self.unsaved = written.is_err().then_some(is_best);
-        match written {
-            Ok(saved) => self.emit(saved),
-            Err(failure) => self.emit(What::NotSaved { step, reason: failure.message }),
-        }
-    }
-
-    /// Nothing comes after the end: a checkpoint that could not be written is tried a few times.
-    fn save_at_last(&mut self) -> Result<()> {
-        let Some(is_best) = self.unsaved else { return Ok(()) };
-        self.recorder.note("the last checkpoint is tried again");
-        for attempt in 1.. {
-            match self.try_save(is_best, "it could not be written before".into()) {
-                Ok(saved) => {
-                    self.unsaved = None;
-                    return self.emit(saved);
+            match self.worker.next(self.clock.elapsed()) {
+                Some(effect) => self.act(effect)?,
+                None => {
+                    // A checkpoint waits to be tried again.
+                    std::thread::park_timeout(TICK_EVERY);
+                    self.tell_run(Input::worker(WORKER, FromWorker::Alive))?;
+                    self.tell_run(Input::Tick)?;
                 }
-                Err(failure) if attempt == LAST_TRIES => {
-                    let path = self.job.run.path().display();
-                    return Err(failure.hint(format!(
-                        "free some space or mend the folder, then `planaria resume {path}` goes on \
-                         from the checkpoint before"
-                    )));
-                }
-                Err(_) => std::thread::park_timeout(BETWEEN_TRIES),
+            }
+        }
+    }
+
+    /// It cannot go on: the run is over, and what was committed is told.
+    fn give_up(&mut self) -> Result<()> {
+        let trouble = Trouble { fix_input: true, ..Trouble::new("it cannot go on") };
+        let failed = Input::worker(WORKER, FromWorker::Failed(trouble));
+        for decision in self.run.step(self.clock.elapsed(), failed) {
+            if let Action::Record(what @ What::Committed { .. }) = decision.action {
+                self.record(what)?;
             }
         }
         Ok(())
     }
 
-    fn try_save(&mut self, is_best: bool, reason: String) -> Result<What> {
+    fn act(&mut self, effect: Effect<Do>) -> Result<()> {
+        match effect {
+            Effect::Join => {
+                self.worker.joined();
+                self.tell_run(Input::Joined(join()))
+            }
+            Effect::Prepare => {
+                self.worker.prepared(());
+                Ok(())
+            }
+            Effect::Own(Do::Step(step)) => {
+                let rate = self.setup.learning_rate(step.step);
+                let report = self.learner.step(&self.job, step, rate);
+                let report = report.map_err(|e| self.unstepped(e, rate))?;
+                self.worker.answer(report);
+                self.pulse();
+                Ok(())
+            }
+            Effect::Own(Do::Save { step, folder }) => {
+                let written = self.write_part(step, Path::new(&folder));
+                self.tell_run(Input::PartWritten { step, written })
+            }
+            Effect::Score(batch) => self.score(batch),
+            Effect::Tell(FromWorker::Evaluated { part, step, batch }, _) => {
+                let Some(scores) = self.scores.take() else { return Ok(()) };
+                let scored = Scored { worker: WORKER, part, step, batch, scores };
+                self.worker_said(Input::Scored(Box::new(scored)))
+            }
+            Effect::Tell(said, _) => self.worker_said(Input::worker(WORKER, said)),
+            Effect::Log(_) | Effect::Leave | Effect::End(_) => Ok(()),
+        }
+    }
+
+    /// Tells the run what the worker says. Only then is it told of a stop: while a step is taken that
+    /// the run does not know of, the parameters are not those of its last step.
+    fn worker_said(&mut self, input: Input) -> Result<()> {
+        self.tell_run(input)?;
+        if stopping::asked() && !std::mem::replace(&mut self.is_stopping, true) {
+            self.tell_run(Input::Stop(stopping::REASON.into()))?;
+        }
+        Ok(())
+    }
+
+    /// Tells the run what has happened, and does what it decides.
+    fn tell_run(&mut self, input: Input) -> Result<()> {
+        self.inputs.push_back(input);
+        while let Some(input) = self.inputs.pop_front() {
+            let now = self.clock.elapsed();
+            for decision in self.run.step(now, input) {
+                self.carry_out(now, decision.action)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn carry_out(&mut self, now: Duration, action: Action) -> Result<()> {
+        match action {
+            Action::ToWorker { message, .. } => {
+                self.worker.inbox().hear(now, message, Vec::new());
+            }
+            Action::Record(what) => return self.record(what),
+            Action::BeginCheckpoint { step } => {
+                let begun = self.begin_checkpoint(step);
+                self.inputs.push_back(Input::CheckpointBegun(begun));
+            }
+            Action::WriteManifest(saving) => {
+                let written = self.write_manifest(*saving);
+                self.inputs.push_back(Input::ManifestWritten(written));
+            }
+            Action::Abandon => {
+                if let Some(folder) = self.folder.take() {
+                    self.shelf.abandon(&folder);
+                }
+            }
+            // There are no other processes, and nothing is kept for them.
+            Action::Keep(_)
+            | Action::KeepState { .. }
+            | Action::ToServer(..)
+            | Action::WritePart { .. }
+            | Action::Pool(_)
+            | Action::Kill(..)
+            | Action::Forget
+            | Action::Restart
+            | Action::End => {}
+        }
+        Ok(())
+    }
+
+    /// Writes an event down. Steps that were committed are told together, before what counts on
+    /// them; the end is told when all files are written.
+    fn record(&mut self, what: What) -> Result<()> {
+        match what {
+            What::Committed { epoch, first_step, end_step, read } => {
+                self.ledger.add(epoch, first_step..end_step, read);
+                Ok(())
+            }
+            // There is one process.
+            What::Joined { .. } => Ok(()),
+            What::Scored { part, scores, .. } => {
+                let scores = serde_json::from_value(scores).map_err(Failure::failed)?;
+                self.last_scores = Some((part, scores));
+                Ok(())
+            }
+            What::Ended { outcome, reason, trouble, .. } => {
+                let trouble = trouble.map(|trouble| self.explained(trouble));
+                self.ended = Some(Ended::of(&outcome, reason, trouble));
+                Ok(())
+            }
+            What::Steps(_) | What::Stopping { .. } => self.emit(what),
+            what => {
+                self.tell_committed()?;
+                self.emit(what)
+            }
+        }
+    }
+
+    /// Scores one batch.
+    fn score(&mut self, batch: Batch) -> Result<()> {
+        if batch.part == HeldOut::Test && batch.batch == 0 {
+            self.recorder.note("evaluating on the test part");
+        }
+        self.scores = Some(self.learner.score(&self.job, batch)?);
+        self.worker.scored(batch, Some(Vec::new()));
+        Ok(())
+    }
+
+    fn pulse(&mut self) {
+        let now = self.clock.elapsed();
+        if self.pulsed.is_none_or(|at| now.saturating_sub(at) >= PULSE_EVERY) {
+            self.pulsed = Some(now);
+            let mut pulse = self.run.pulse(now);
+            pulse.workers.clear();
+            self.recorder.pulse(&pulse);
+        }
+    }
+
+    fn begin_checkpoint(&mut self, step: u64) -> Begun {
         self.recorder.sync();
-        let step = self.course.state().step;
+        let vanished = self.shelf.vanished();
         // A checkpoint counts on the events before it.
-        let synced = self.journal.sync();
-        let folder = synced.and_then(|()| self.write_checkpoint(is_best)).context(|| {
-            let shelf = self.job.run.file(CHECKPOINTS);
-            format!("cannot write a checkpoint of step {step} in `{}`", shelf.display())
-        })?;
-        let name = folder.file_name().unwrap_or_default().to_string_lossy();
-        let folder = format!("{CHECKPOINTS}/{name}");
-        Ok(What::Saved { step, is_best, folder, reason })
+        let begun = self.journal.sync().and_then(|()| self.shelf.begin(step));
+        let folder = match begun {
+            Ok(folder) => {
+                self.folder = Some(folder.clone());
+                Ok(folder.display().to_string())
+            }
+            Err(e) => {
+                let why = e.to_string();
+                self.cannot_save(step, e);
+                Err(why)
+            }
+        };
+        Begun { step, folder, vanished }
     }
 
-    fn write_checkpoint(&self, is_best: bool) -> io::Result<PathBuf> {
-        let folder = self.shelf.begin(self.course.state().step)?;
-        let written = self.fill_checkpoint(&folder, is_best);
-        written.inspect_err(|_| self.shelf.abandon(&folder))?;
-        Ok(folder)
-    }
-
-    fn fill_checkpoint(&self, folder: &Path, is_best: bool) -> io::Result<()> {
-        let state = self.state();
+    fn write_part(&mut self, step: u64, folder: &Path) -> std::result::Result<PartInfo, String> {
         let snapshot = self.learner.snapshot();
         let view = PartView {
-            step: state.step,
+            step,
             start: 0,
             parameters: &snapshot.parameters,
             slots: &snapshot.slots,
             state: &snapshot.state,
         };
+        let written = write_part(folder, 0, &view);
+        drop(snapshot);
+        written.map_err(|e| self.cannot_save(step, e))
+    }
+
+    fn write_manifest(&mut self, saving: Saving) -> std::result::Result<String, String> {
+        let step = saving.state.step;
+        let Some(folder) = self.folder.take() else { return Err("it has no folder".into()) };
+        let snapshot = self.learner.snapshot();
         let lengths = Lengths {
-            parameters: view.parameters.len() as u64,
-            state: view.state.len() as u64,
+            parameters: snapshot.parameters.len() as u64,
+            state: snapshot.state.len() as u64,
             slots: snapshot.slots.len() as u32,
         };
-        let part = Part { info: write_part(folder, 0, &view)?, start: 0, end: lengths.parameters };
+        let end = lengths.parameters;
+        let parts = saving.parts.into_iter().flatten().map(|info| Part { info, start: 0, end });
         let generation = self.journal.generation();
-        let manifest = self.identity.manifest(generation, state, lengths, vec![part]);
-        self.shelf.finish(folder, &manifest, is_best)
+        let state = State { seconds_total: self.seconds(), ..saving.state };
+        let manifest = self.identity.manifest(generation, state, lengths, parts.collect());
+        let finished = self.shelf.finish(&folder, &manifest, saving.is_best);
+        drop(snapshot);
+        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        finished.map_err(|e| {
+            self.shelf.abandon(&folder);
+            self.cannot_save(step, e)
+        })?;
+        self.unsaved = None;
+        Ok(format!("{CHECKPOINTS}/{name}"))
+    }
+
+    fn cannot_save(&mut self, step: u64, why: std::io::Error) -> String {
+        let shelf = self.job.run.file(CHECKPOINTS);
+        let why =
+            format!("cannot write a checkpoint of step {step} in `{}`: {why}", shelf.display());
+        self.unsaved = Some(why.clone());
+        why
+    }
+
+    /// Seconds of the run.
+    fn seconds(&self) -> f64 {
+        self.run.seconds(self.clock.elapsed())
     }
 
     /// How far the run has come, up to this moment.
     pub fn state(&self) -> State {
-        State { seconds_total: self.total.seconds(), ..self.course.state().clone() }
-    }
-
-    pub fn recipe(&self) -> &Recipe {
-        &self.job.plan.recipe
+        State { seconds_total: self.seconds(), ..self.run.state().clone() }
     }
 
     fn started(&self) -> Started {
-        let (recipe, setup) = (self.recipe(), self.course.setup());
+        let (recipe, setup) = (&self.job.plan.recipe, &self.setup);
         Started {
             run_id: self.job.run.id(),
             recipe: recipe.name.clone(),
             version: env!("CARGO_PKG_VERSION").into(),
             recipe_sha256: self.identity.recipe_sha256.clone(),
-            step: self.course.state().step,
+            step: self.run.state().step,
             epochs: setup.epochs,
             steps_per_epoch: setup.steps_per_epoch,
             examples: self.job.data.train.len(),
@@ -343,21 +421,27 @@ impl Session {
         }
     }
 
-    fn reader(&self) -> Result<Reader> {
-        let recipe = self.recipe();
-        let data = &recipe.data;
-        let part = self.job.data.train.clone();
-        let loader = Loader::training(part, recipe.seed, &data.normalize, &data.augment);
-        let state = self.course.state();
-        let schedule = Schedule {
-            batch: recipe.train.batch,
-            epochs: state.epoch..self.course.setup().epochs,
-            step: state.batch,
-        };
-        Reader::start(loader.map_err(failure)?, schedule).map_err(failure)
+    /// Trouble of the run as a failure of this process.
+    fn explained(&self, trouble: Trouble) -> Failure {
+        let path = self.job.run.path().display();
+        match &self.unsaved {
+            Some(why) => Failure::failed(why).hint(format!(
+                "free some space or mend the folder, then `planaria resume {path}` goes on from the \
+                 checkpoint before"
+            )),
+            None => match trouble.hint {
+                Some(hint) => Failure::failed(trouble.message).hint(hint),
+                None => Failure::failed(trouble.message),
+            },
+        }
     }
 
-    fn not_finite(&self, error: &planaria_learn::Error, rate: f32) -> Failure {
+    /// Why a step could not be taken, in words.
+    fn unstepped(&self, why: Unstepped, rate: f32) -> Failure {
+        let error = match why {
+            Unstepped::Other(failure) => return failure,
+            Unstepped::Computing(error) => error,
+        };
         // Steps count from 1 for people, and from 0 in the engine.
         let what = match error {
             planaria_learn::Error::NotFinite { what, value, .. } => format!("{what} is {value}"),
@@ -369,10 +453,22 @@ impl Session {
             }
             _ => String::new(),
         };
-        let step = self.course.state().step + 1;
+        let step = self.run.state().step + 1;
         Failure::failed(format!("training failed at step {step}: {what}")).hint(format!(
             "lower the learning rate (it was {rate}), add `warmup_steps` or set `clip_norm`{saved}"
         ))
+    }
+}
+
+fn join() -> Join {
+    Join {
+        agent: Agent::Worker(WORKER),
+        build: String::new(),
+        pid: std::process::id(),
+        machine: None,
+        address: None,
+        kept: None,
+        errand: Errand::Work,
     }
 }
 
