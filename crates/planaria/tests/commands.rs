@@ -212,7 +212,7 @@ fn only_a_live_run_on_several_processes_can_be_scaled() {
         assert!(talk(&output).contains(expect), "{expect} is missing in {}", talk(&output));
     };
     refused(&["scale", "nowhere", "workers=2"], "nowhere");
-    refused(&["scale", "nowhere", "servers=2"], "only `workers` can be scaled");
+    refused(&["scale", "nowhere", "servers=2"], "only `workers` and `machines` can be scaled");
     refused(&["scale", "nowhere", "workers=1e3"], "a whole number from 1 to 1024, but is `1e3`");
     said(&place, &["train", "tiny.yaml"]);
     let runs = said(&place, &["runs"]);

@@ -8,7 +8,7 @@
 //! - [`methods`]: what only processes of one training method say, and numbers of coded runs
 //! - [`event`]: what happens in a run; [`journal`]: the file `events.jsonl` that keeps it
 //! - [`launch`]: what a process is told when it is started
-//! - [`clock`]: time, as it is passed in
+//! - [`clock`]: time, as it is passed in; [`planted`]: faults that tests plant in shells
 //! - [`state`]: how far a run has come, as checkpoints keep it
 //! - [`link`]: two processes that talk; [`listen`]: who may
 //! - [`passport`]: what a process shows to others; [`tls`]: certificates, and links under them
@@ -36,6 +36,7 @@ pub mod methods;
 mod outbox;
 pub mod passport;
 mod pen;
+pub mod planted;
 mod receiver;
 pub mod secret;
 mod sender;

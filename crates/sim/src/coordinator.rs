@@ -4,29 +4,30 @@
 //! decides what follows from what.
 
 use crate::disk::BOOT;
+use crate::fuse;
 use crate::net::{self, Msg, News, Pid};
 use crate::verdict::Counts;
 use crate::world::{Event, Timer, World};
-use planaria_coordinator::methods::sync;
+use planaria_coordinator::kept;
+use planaria_coordinator::methods::{self, Built};
 use planaria_coordinator::record::{self, RecordFile};
 use planaria_coordinator::run::course::Setup;
 use planaria_coordinator::run::record::{Record, told_steps};
-use planaria_coordinator::run::{Origin, Scored, Session};
+use planaria_coordinator::run::{Origin, Scored, Snapshot};
 use planaria_coordinator::serve::coordinator as real;
 use planaria_coordinator::serve::coordinator::{
     Beginning, CheckpointBegun, Effect, Leave, LinkId, Message, Moment, TICK_EVERY, Untold,
 };
+use planaria_coordinator::serve::keeping::AGAIN_EVERY;
 use planaria_fleet::ending::{ANOTHER, Ending};
-use planaria_protocol::checkpoint::{self, Manifest};
+use planaria_protocol::checkpoint::{self, Manifest, PartView};
 use planaria_protocol::event::{self, Started, What};
-use planaria_protocol::message::{FromWorker, ToConsole};
+use planaria_protocol::message::{FromWorker, ToConsole, ToServer};
 use planaria_protocol::state::State;
 use std::collections::VecDeque;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
-
-/// As in `planaria_coordinator::serve::keeping`.
-const AGAIN_EVERY: Duration = Duration::from_secs(1);
 
 /// What a coordinator is told when it is started.
 #[derive(Debug, Clone)]
@@ -64,6 +65,7 @@ struct Shell {
     began: Duration,
     /// What this process has found out itself.
     own: VecDeque<real::Event>,
+    part: Option<(PathBuf, u64, Arc<Snapshot>)>,
     writing: Option<(PathBuf, Manifest, bool)>,
     written: Option<Result<String, String>>,
 }
@@ -88,6 +90,7 @@ impl Coordinator {
                 shell.flush(world);
                 shell.on(world, pid, real::Event::Tick);
             }
+            Event::Timer(Timer::Part) => shell.finish_part(world, pid),
             Event::Timer(Timer::Manifest) => shell.finish_manifest(world, pid),
             Event::Timer(Timer::ManifestTold) => {
                 if let Some(written) = shell.written.take() {
@@ -133,9 +136,10 @@ impl Coordinator {
             _ => state.clone(),
         };
         let setup = Setup::of(&world.bench.recipe, &world.bench.facts);
-        let config = world.bench.config(&world.plan, workers);
-        let settings = world.bench.settings(&world.plan);
-        let ranges = config.ranges(world.bench.facts.parameters);
+        let folder = world.disk.state();
+        let keeps = Some(folder.display().to_string());
+        let launch = world.bench.launch(&world.plan, generation, workers, keeps);
+        let train = &world.bench.recipe.train;
         let started = Started {
             run_id: "sim".into(),
             recipe: "sim".into(),
@@ -148,9 +152,9 @@ impl Coordinator {
             parameters: world.bench.facts.parameters,
             classification: setup.classification,
             workers,
-            servers: config.servers,
-            shards: settings.shards,
-            batch: settings.batch,
+            servers: world.bench.servers,
+            shards: train.shards as u32,
+            batch: train.batch as u64,
             digest: world.bench.facts.digest,
         };
         let started = after.is_none().then(|| {
@@ -161,19 +165,20 @@ impl Coordinator {
         let left = origin.record.clone();
         world.say(pid, || format!("begins from {origin:?}"));
         let before = base.seconds_total + (world.now - commanded).as_secs_f64();
-        let session = Session { config, setup, origin, seconds_before: before };
-        let beginning = Beginning {
-            run: Box::new(sync::run(session, settings)),
-            generation,
-            manifest: world.bench.manifest(generation, state),
-            ranges,
-            told,
-        };
+        let manifest = world.bench.manifest(generation, state);
+        let Built { run, ranges, manifest } =
+            match methods::build(&launch, origin, manifest, before) {
+                Ok(built) => built,
+                Err(trouble) => {
+                    world.say(pid, || format!("cannot begin: {trouble:?}"));
+                    fuse::exit(Ending::Code(1));
+                }
+            };
+        let beginning = Beginning { run, generation, manifest, ranges, told };
         let moment = Moment { at: Duration::ZERO, unix_seconds: world.now.as_secs_f64() };
         let retold = untold.len();
         let untold = Untold { events: untold, record: left, started };
         let (coordinator, effects) = real::Coordinator::begin(moment, beginning, untold);
-        let folder = world.disk.state();
         let fresh = if world.disk.full { None } else { RecordFile::create(&folder, BOOT).ok() };
         let mut shell = Shell {
             coordinator,
@@ -184,6 +189,7 @@ impl Coordinator {
             retold,
             began: world.now,
             own: VecDeque::new(),
+            part: None,
             writing: None,
             written: None,
         };
@@ -200,11 +206,11 @@ impl Coordinator {
 fn heard(link: LinkId, msg: Msg) -> Option<real::Event> {
     Some(match msg {
         Msg::Join(join) => real::Event::Linked(link, join),
-        Msg::FromWorker(FromWorker::Evaluated { part, step, batch }, Some(scores)) => {
-            let (worker, scores) = (0, *scores);
+        Msg::FromWorker(FromWorker::Evaluated { part, step, batch }, bulk) => {
+            let (worker, scores) = (0, serde_json::from_slice(&bulk).ok()?);
             real::Event::Scored(link, Box::new(Scored { worker, part, step, batch, scores }))
         }
-        Msg::FromWorker(said, _) => real::Event::Worker(link, said, Vec::new()),
+        Msg::FromWorker(said, bulk) => real::Event::Worker(link, said, bulk),
         Msg::FromServer(said, squares) => real::Event::Server(link, said, squares),
         Msg::FromConsole(said) => real::Event::Console(link, said),
         _ => return None,
@@ -213,9 +219,6 @@ fn heard(link: LinkId, msg: Msg) -> Option<real::Event> {
 
 impl Shell {
     fn on(&mut self, world: &mut World<'_>, pid: Pid, event: real::Event) {
-        if !world.lives(pid) {
-            return;
-        }
         if event != real::Event::Tick {
             world.say(pid, || format!("hears {event:?}"));
         }
@@ -228,9 +231,6 @@ impl Shell {
     /// Carries effects out, one after another; the process may end before each.
     fn carry_out(&mut self, world: &mut World<'_>, pid: Pid, effects: Vec<Effect>) {
         for effect in effects {
-            if !world.lives(pid) {
-                return;
-            }
             world.say(pid, || match &effect {
                 Effect::Write(event) => format!("DOES Write({:?})", event.what),
                 Effect::Send(_, message, _) => format!("DOES Send({message:?})"),
@@ -246,7 +246,11 @@ impl Shell {
     fn carry_out_one(&mut self, world: &mut World<'_>, pid: Pid, effect: Effect) {
         match effect {
             Effect::Send(link, message, bulk) => {
-                if let Some(msg) = framed(message, bulk.as_ref().map_or(&[][..], |b| b)) {
+                if let Message::Server(ToServer::Commit { step }) = &message {
+                    let held = world.verdict.commit_said(self.generation, *step);
+                    world.must(held);
+                }
+                if let Some(msg) = framed(message, bulk.unwrap_or_default()) {
                     world.send(pid, link as net::LinkId, msg);
                 }
             }
@@ -272,11 +276,23 @@ impl Shell {
                 world.timer(pid, time, Timer::Manifest);
             }
             Effect::Abandon(folder) => world.disk.shelf().abandon(&folder),
-            Effect::Leave(Leave::Restart) => world.end(pid, Ending::Code(ANOTHER)),
-            Effect::Leave(Leave::Over) => world.end(pid, Ending::Code(0)),
-            // Coded runs are not simulated, nor faults that users ask for.
-            Effect::KeepState { .. } | Effect::WritePart { .. } | Effect::Weather(_) => {}
-            Effect::Log(_) => {}
+            Effect::KeepState { step, state } => {
+                let held = world.verdict.kept_state(world.bench, step, &state);
+                world.must(held);
+                if !world.disk.full {
+                    // Where that fails, a loss of this process goes back to the checkpoint.
+                    let _ = kept::keep(&world.disk.state(), step, &state);
+                }
+            }
+            Effect::WritePart { folder, step, snapshot } => {
+                self.part = Some((folder, step, snapshot));
+                let time = world.coin.between(Duration::from_millis(1), Duration::from_millis(60));
+                world.timer(pid, time, Timer::Part);
+            }
+            Effect::Leave(Leave::Restart) => fuse::exit(Ending::Code(ANOTHER)),
+            Effect::Leave(Leave::Over) => fuse::exit(Ending::Code(0)),
+            // Faults that users ask for are not simulated.
+            Effect::Weather(_) | Effect::Log(_) => {}
         }
     }
 
@@ -330,8 +346,27 @@ impl Shell {
         world.verdict.waits(!self.unwritten.is_empty());
     }
 
+    /// The method's own part of a checkpoint is written.
+    fn finish_part(&mut self, world: &mut World<'_>, pid: Pid) {
+        let Some((folder, step, snapshot)) = self.part.take() else { return };
+        world.act(pid);
+        let view = PartView {
+            step,
+            start: 0,
+            parameters: &snapshot.parameters,
+            slots: &[],
+            state: &snapshot.state,
+        };
+        let written = match world.disk.full {
+            true => Err("No space left on device".to_owned()),
+            false => checkpoint::write_part(&folder, 0, &view).map_err(|e| e.to_string()),
+        };
+        self.on(world, pid, real::Event::PartWritten { step, written });
+    }
+
     fn finish_manifest(&mut self, world: &mut World<'_>, pid: Pid) {
         let Some((folder, manifest, is_best)) = self.writing.take() else { return };
+        world.act(pid);
         let finished = match world.disk.full || !self.unwritten.is_empty() {
             true => Err(std::io::Error::other("No space left on device")),
             false => world.disk.shelf().finish(&folder, &manifest, is_best),
@@ -356,14 +391,14 @@ impl Shell {
 }
 
 /// A message as it crosses a link; nothing where its bulk cannot be read.
-fn framed(message: Message, bulk: &[u8]) -> Option<Msg> {
+fn framed(message: Message, bulk: Arc<Vec<u8>>) -> Option<Msg> {
     Some(match message {
-        Message::Worker(message) => Msg::ToWorker(message),
+        Message::Worker(message) => Msg::ToWorker(message, bulk),
         Message::Server(message) => Msg::ToServer(message),
         Message::Console(message) => {
             let news = match &message {
-                ToConsole::Event { .. } => Some(News::Event(serde_json::from_slice(bulk).ok()?)),
-                ToConsole::Pulse => Some(News::Pulse(serde_json::from_slice(bulk).ok()?)),
+                ToConsole::Event { .. } => Some(News::Event(serde_json::from_slice(&bulk).ok()?)),
+                ToConsole::Pulse => Some(News::Pulse(serde_json::from_slice(&bulk).ok()?)),
                 _ => None,
             };
             Msg::ToConsole(message, news.map(Box::new))

@@ -57,6 +57,11 @@ impl Disk {
         self.folder.path().join("state")
     }
 
+    /// The folder of a worker's machine.
+    pub fn machine(&self, worker: u32) -> PathBuf {
+        self.folder.path().join("machines").join(worker.to_string())
+    }
+
     /// The checkpoints.
     pub fn shelf(&self) -> Shelf {
         Shelf::new(self.checkpoints(), self.keep)
@@ -84,6 +89,7 @@ impl Disk {
         self.shared = Shared::default();
         // What is not there needs no removing.
         let _ = fs::remove_dir_all(self.state());
+        let _ = fs::remove_dir_all(self.folder.path().join("machines"));
         self.make_state();
     }
 

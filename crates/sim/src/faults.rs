@@ -8,6 +8,8 @@ use std::time::Duration;
 
 /// Tells the coin that redundancy is chosen by from the seed's own.
 const REDUNDANCY: u64 = 0x5eed_0fc0_91e5;
+/// Tells the coin that coded runs are chosen by from the seed's own.
+const CODED: u64 = 0x5eed_0fc0_ded5;
 
 /// Something that goes wrong. Whom it strikes is chosen when it does.
 #[derive(Debug, Clone, PartialEq)]
@@ -120,6 +122,35 @@ impl Plan {
         let last = plan.faults.last().map_or(at, |(at, _)| *at);
         plan.heal = last + coin.between(Duration::from_secs(1), Duration::from_secs(30));
         plan
+    }
+}
+
+impl Plan {
+    /// Whether a seed's run is a coded one, and which; nothing for the others.
+    pub fn code(seed: u64, codes: usize) -> Option<usize> {
+        // A coin of its own, so that seeds from before coded runs stay what they were.
+        let mut coin = Coin::new(seed ^ CODED);
+        coin.once_in(4).then(|| coin.below(codes as u64) as usize)
+    }
+
+    /// The same faults in a coded run of these sizes.
+    pub fn coded(mut self, recipe: usize, threshold: u32, machines: u32) -> Self {
+        let fit = |workers: u32| workers.clamp(threshold, machines);
+        (self.recipe, self.redundancy) = (recipe, 0);
+        (self.workers, self.workers_min) = (fit(self.workers), threshold);
+        for (_, fault) in &mut self.faults {
+            match fault {
+                // With fewer than the threshold it waits for ever, as it should.
+                Fault::Scale(workers) => *workers = fit(*workers),
+                Fault::Kill(whom, _) | Fault::Pause(whom, _) | Fault::Hole(whom, _)
+                    if *whom == Whom::Server =>
+                {
+                    *whom = Whom::Worker;
+                }
+                _ => {}
+            }
+        }
+        self
     }
 }
 

@@ -205,7 +205,7 @@ impl Foreground {
             Effect::Start { agent } => {
                 let body = match agent {
                     Agent::Server(index) => Body::Server(Box::new(Server::new(index))),
-                    Agent::Worker(index) => Body::Worker(Box::new(Worker::new(index, world.now))),
+                    Agent::Worker(index) => Body::Worker(Box::new(Worker::new(world, index))),
                     _ => return None,
                 };
                 (agent, self.value.generation(), body)

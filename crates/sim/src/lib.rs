@@ -1,6 +1,6 @@
 //! A whole run in one thread, with faults from a seed.
 //!
-//! The decisions, the parameter store, the worker's duty, the supervisor and the engine are the
+//! The decisions, the parameter store, the worker's session, the supervisor and the engine are the
 //! real ones; clock, network, disk and processes are simulated. A seed says what runs, how fast
 //! everything is, and what goes wrong when. What must hold is checked at everything that happens,
 //! and the same seed always gives the same run.
@@ -38,6 +38,8 @@ pub struct Options {
     pub workers: Option<u32>,
     /// Workers beyond the first that compute each shard, where the seed is not to choose.
     pub redundancy: Option<u32>,
+    /// Whether runs are coded, where the seed is not to choose.
+    pub coded: Option<bool>,
     /// Whether nothing goes wrong.
     pub calm: bool,
 }
@@ -46,6 +48,15 @@ pub struct Options {
 pub fn run<'a>(lab: &'a mut Lab, seed: u64, options: Options, trace: Option<Trace<'a>>) -> Outcome {
     let mut plan = Plan::new(seed, Lab::RECIPES, options.workers, !options.calm);
     plan.redundancy = options.redundancy.unwrap_or(plan.redundancy);
+    let code = match options.coded {
+        None => Plan::code(seed, Lab::CODED),
+        Some(true) => Some(seed as usize % Lab::CODED),
+        Some(false) => None,
+    };
+    if let Some(code) = code {
+        let (threshold, machines) = Lab::CODES[code];
+        plan = plan.coded(Lab::RECIPES + code, threshold as u32, machines as u32);
+    }
     let bench = lab.bench(plan.recipe);
     World::new(seed, plan, bench, trace).live()
 }

@@ -30,6 +30,9 @@ struct Arguments {
     /// Workers beyond the first that compute each shard, in place of what the seed chooses.
     #[arg(long)]
     redundancy: Option<u32>,
+    /// Whether runs are coded, in place of what the seed chooses.
+    #[arg(long)]
+    coded: Option<bool>,
     /// Let nothing go wrong.
     #[arg(long)]
     calm: bool,
@@ -44,11 +47,11 @@ struct Arguments {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let mut out = std::io::stdout().lock();
-    let Arguments { workers, redundancy, calm, trace, .. } = arguments;
+    let Arguments { workers, redundancy, coded, calm, trace, .. } = arguments;
     if arguments.scale {
         return show_costs(&mut out);
     }
-    let options = Options { workers, redundancy, calm };
+    let options = Options { workers, redundancy, coded, calm };
     let seeds = match arguments.seed {
         Some(seed) => seed..seed + 1,
         None => arguments.from..arguments.from + arguments.seeds,
@@ -78,6 +81,9 @@ fn main() -> ExitCode {
             }
             if let Some(redundancy) = redundancy {
                 replay += &format!(" --redundancy {redundancy}");
+            }
+            if let Some(coded) = coded {
+                replay += &format!(" --coded {coded}");
             }
             if calm {
                 replay += " --calm";

@@ -5,12 +5,12 @@
 //! by its number ([`Header::expect`]).
 
 use crate::coin::Coin;
-use planaria_learn::Scores;
 use planaria_protocol::event::{Event, Pulse};
 use planaria_protocol::frame::Header;
 use planaria_protocol::message::{
     FromConsole, FromServer, FromWorker, Join, Pull, Push, ToConsole, ToServer, ToWorker,
 };
+use planaria_worker::methods::coded::letters::Letter;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,10 +25,14 @@ pub type LinkId = usize;
 pub enum Msg {
     /// The first of every link.
     Join(Join),
-    /// Coordinator to worker.
-    ToWorker(ToWorker),
-    /// Worker to coordinator, with the scores of a batch.
-    FromWorker(FromWorker, Option<Box<Scores>>),
+    /// Coordinator to worker, with its bulk.
+    ToWorker(ToWorker, Arc<Vec<u8>>),
+    /// Worker to coordinator, with its bulk.
+    FromWorker(FromWorker, Vec<u8>),
+    /// Worker to worker, in a coded run.
+    Letter(Arc<Letter>),
+    /// So many letters have come.
+    Received(u64),
     /// Coordinator to server.
     ToServer(ToServer),
     /// Server to coordinator, with squares.
@@ -57,6 +61,9 @@ impl Msg {
         64 + match self {
             Self::Push(_, values) | Self::Pull(_, values) => 4 * values.len(),
             Self::FromServer(_, squares) => 8 * squares.len(),
+            Self::ToWorker(_, bulk) => bulk.len(),
+            Self::FromWorker(_, bulk) => bulk.len(),
+            Self::Letter(letter) => letter.1.len(),
             _ => 0,
         }
     }

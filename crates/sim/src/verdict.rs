@@ -93,6 +93,16 @@ impl Verdict {
         self.is_blind |= self.waiting && self.recorded.is_none();
     }
 
+    /// A coordinator of this generation says that a step counts: its record must say so already.
+    pub fn commit_said(&self, generation: u64, step: u64) -> Result<(), Broken> {
+        match self.kept {
+            Some((by, kept)) if by == generation && kept < step + 1 => {
+                broken(format!("the commit of step {step} was said before its record ({kept})"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// A server has done what a coordinator of this generation said.
     pub fn server_committed(&mut self, generation: u64, step: u64) -> Result<(), Broken> {
         if generation < self.generation {
@@ -162,28 +172,28 @@ impl Verdict {
                 if !follows || end_step <= first_step {
                     return broken(format!("steps up to {} had counted: {what:?}", self.end()));
                 }
-                let per_epoch = bench.facts.examples.div_ceil(bench.recipe.train.batch as u64);
+                let per_epoch = bench.steps_per_epoch();
                 if first_step / per_epoch != *epoch || (end_step - 1) / per_epoch != *epoch {
                     return broken(format!("these are not of one epoch: {what:?}"));
                 }
                 self.lineage.push((*first_step, *end_step, *epoch, *read));
             }
             What::Steps(figures) => {
-                let truth = bench
-                    .figures
-                    .iter()
-                    .find(|what| matches!(what, What::Steps(truth) if truth.step == figures.step));
-                self.same(truth, what)?;
+                let truth =
+                    bench.truth.figures.iter().find(
+                        |what| matches!(what, What::Steps(truth) if truth.step == figures.step),
+                    );
+                self.same(bench, truth, what)?;
                 if figures.step != self.end() && !self.is_blind {
                     return broken(format!("steps up to {} were told: {what:?}", self.end()));
                 }
             }
             What::Epoch { figures, read, exact, .. } => {
                 let epoch = figures.epoch - 1;
-                let truth = bench.figures.iter().find(
+                let truth = bench.truth.figures.iter().find(
                     |what| matches!(what, What::Epoch { figures: truth, .. } if truth.epoch == figures.epoch),
                 );
-                self.same(truth, what)?;
+                self.same(bench, truth, what)?;
                 let own = self.lineage.iter().filter(|range| range.2 == epoch);
                 let told = own.fold(Digest::default(), |sum, range| sum.combine(range.3));
                 let same = told == *read || self.is_blind;
@@ -210,11 +220,19 @@ impl Verdict {
                     return broken(format!("{step} steps were done and {:?} saved", self.saved));
                 }
                 if outcome == "completed" {
-                    let state = state.as_deref().cloned().map(timeless_state);
-                    if state.as_ref() != Some(&bench.state) {
-                        return broken(format!("it ended at {state:?}, not {:?}", bench.state));
+                    let mut state = state.as_deref().cloned().map(timeless_state);
+                    if let Some(state) = state.as_mut().filter(|_| bench.is_coded()) {
+                        let truth = &bench.truth.state;
+                        level(&mut state.this_epoch.loss_sum, truth.this_epoch.loss_sum);
+                        level(&mut state.since_line.loss_sum, truth.since_line.loss_sum);
                     }
-                    let truth = bench.scores.as_ref();
+                    if state.as_ref() != Some(&bench.truth.state) {
+                        return broken(format!(
+                            "it ended at {state:?}, not {:?}",
+                            bench.truth.state
+                        ));
+                    }
+                    let truth = bench.truth.scores.as_ref();
                     let truth =
                         truth.map(|(part, s)| (*part, serde_json::to_value(s).unwrap_or_default()));
                     if self.scored.take() != truth {
@@ -232,10 +250,19 @@ impl Verdict {
         Ok(())
     }
 
+    /// A coordinator keeps the weights of a coded run: they must be what the run had.
+    pub fn kept_state(&self, bench: &Bench, step: u64, bytes: &[u8]) -> Result<(), Broken> {
+        let truth = bench.truth.weights.get(step as usize);
+        match truth.is_some_and(|truth| as_bytes(&truth.state) == bytes) {
+            true => Ok(()),
+            false => broken(format!("other weights are kept after step {step}")),
+        }
+    }
+
     /// A checkpoint was made whole: what can be read from it must be what the run had.
     pub fn saved(&self, bench: &Bench, read: &Checkpoint) -> Result<(), Broken> {
         let step = read.manifest.step;
-        let Some(Weights { parameters, state, optimizer }) = bench.weights.get(step as usize)
+        let Some(Weights { parameters, state, optimizer }) = bench.truth.weights.get(step as usize)
         else {
             return broken(format!("there is no step {step}"));
         };
@@ -272,13 +299,41 @@ impl Verdict {
         Ok(())
     }
 
-    fn same(&self, truth: Option<&What>, what: &What) -> Result<(), Broken> {
+    fn same(&self, bench: &Bench, truth: Option<&What>, what: &What) -> Result<(), Broken> {
+        let mut told = timeless_what(what.clone());
+        if let (true, Some(truth)) = (bench.is_coded(), truth.and_then(loss))
+            && let Some(loss) = loss_mut(&mut told)
+        {
+            level(loss, truth);
+        }
         match truth {
-            Some(truth) if *truth == timeless_what(what.clone()) => Ok(()),
+            Some(truth) if *truth == told => Ok(()),
             truth => {
                 broken(format!("the figures {what:?} are not those of the plain run: {truth:?}"))
             }
         }
+    }
+}
+
+/// Losses of coded runs are added up in the order that they come in: takes what is meant for what
+/// was told, where they are the same but for rounding.
+fn level(told: &mut f64, truth: f64) {
+    if (*told - truth).abs() <= 1e-9 * truth.abs().max(1.0) {
+        *told = truth;
+    }
+}
+
+fn loss(what: &What) -> Option<f64> {
+    match what {
+        What::Steps(figures) | What::Epoch { figures, .. } => figures.loss,
+        _ => None,
+    }
+}
+
+fn loss_mut(what: &mut What) -> Option<&mut f64> {
+    match what {
+        What::Steps(figures) | What::Epoch { figures, .. } => figures.loss.as_mut(),
+        _ => None,
     }
 }
 

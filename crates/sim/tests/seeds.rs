@@ -13,10 +13,11 @@ fn hold(seeds: impl IntoIterator<Item = u64>, options: Options) {
     for seed in seeds {
         let outcome = run(&mut lab, seed, options, None);
         if let Some(broken) = outcome.broken {
-            let Options { workers, redundancy, calm } = options;
+            let Options { workers, redundancy, coded, calm } = options;
             panic!(
                 "seed {seed}: {broken}\nreplay: ./dev sim --seed {seed} --trace (and --workers \
-                 {workers:?} --redundancy {redundancy:?} --calm {calm}, where they are something)"
+                 {workers:?} --redundancy {redundancy:?} --coded {coded:?} --calm {calm}, where they are \
+                 something)"
             );
         }
     }
@@ -34,15 +35,43 @@ fn whatever_goes_wrong_what_must_hold_does() {
 
 #[test]
 fn also_with_other_numbers_of_workers() {
-    hold(200..260, Options { workers: Some(1), ..Options::default() });
-    hold(260..300, Options { workers: Some(8), ..Options::default() });
+    let plain = Options { coded: Some(false), ..Options::default() };
+    hold(200..260, Options { workers: Some(1), ..plain });
+    hold(260..300, Options { workers: Some(8), ..plain });
 }
 
 #[test]
 fn also_with_each_shard_on_several_workers() {
-    hold(600..720, Options { redundancy: Some(1), ..Options::default() });
-    hold(720..780, Options { redundancy: Some(2), workers: Some(4), calm: false });
-    hold(780..800, Options { redundancy: Some(1), workers: Some(3), calm: true });
+    let plain = Options { coded: Some(false), ..Options::default() };
+    hold(600..720, Options { redundancy: Some(1), ..plain });
+    hold(720..780, Options { redundancy: Some(2), workers: Some(4), ..plain });
+    hold(780..800, Options { redundancy: Some(1), workers: Some(3), calm: true, ..plain });
+}
+
+#[test]
+fn coded_runs_have_the_weights_of_one_machine_whatever_goes_wrong() {
+    let coded = Options { coded: Some(true), ..Options::default() };
+    hold(0..20, Options { calm: true, ..coded });
+    hold(800..1000, coded);
+}
+
+/// A fault in a real shell is found: by one of so many seeds at the latest.
+#[cfg(debug_assertions)]
+#[test]
+fn what_is_planted_in_a_shell_is_found() {
+    use planaria_protocol::planted::{Planted, plant};
+    let mut lab = Lab::default();
+    for (fault, coded, seeds) in [
+        (Planted::CommitBeforeRecord, false, 20),
+        (Planted::MarkBeforeValues, false, 300),
+        (Planted::LetterOfOldRound, true, 300),
+    ] {
+        let options = Options { coded: Some(coded), ..Options::default() };
+        plant(Some(fault));
+        let found = (0..seeds).find_map(|seed| run(&mut lab, seed, options, None).broken);
+        plant(None);
+        assert!(found.is_some(), "{fault:?} was not found by {seeds} seeds");
+    }
 }
 
 /// Steps of which a worker that is paused had shards: how many waited for somebody to compute them
@@ -105,8 +134,8 @@ const FOUND: &[(u64, &str)] = &[
 
 #[test]
 fn what_was_found_once_is_not_found_again() {
-    // They are from before redundancy.
-    let options = Options { redundancy: Some(0), ..Options::default() };
+    // They are from before redundancy and coded runs.
+    let options = Options { redundancy: Some(0), coded: Some(false), ..Options::default() };
     hold(FOUND.iter().map(|(seed, _)| *seed), options);
 }
 

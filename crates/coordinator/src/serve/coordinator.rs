@@ -14,6 +14,7 @@ use planaria_protocol::message::{
     Agent, FromConsole, FromServer, FromWorker, Join, ToConsole, ToServer, ToWorker, Trouble,
     Weather, event_bulk,
 };
+use planaria_protocol::planted::{self, Planted};
 use planaria_runs::sentence::sentence;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -228,6 +229,9 @@ impl Coordinator {
         }
         if is_tick {
             self.look_around(now);
+        }
+        if planted::is(Planted::CommitBeforeRecord) {
+            self.effects.sort_by_key(|effect| matches!(effect, Effect::KeepRecord(_)));
         }
         std::mem::take(&mut self.effects)
     }

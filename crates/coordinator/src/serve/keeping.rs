@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// Time between two attempts to make a file again.
-const AGAIN_EVERY: Duration = Duration::from_secs(1);
+pub const AGAIN_EVERY: Duration = Duration::from_secs(1);
 
 /// Where the record is kept.
 #[derive(Debug)]

@@ -67,8 +67,8 @@ pub enum Event {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dial {
     Coordinator,
-    /// The process of a server.
-    Server(Pid),
+    /// This process.
+    Process(Pid),
 }
 
 /// What time comes for.
@@ -82,8 +82,6 @@ pub enum Timer {
     Alive,
     /// Something is tried again.
     Retry,
-    /// A worker has waited for a word to join again, in this session.
-    Linger(u64),
     /// Computing has come so far.
     Computed(u64),
     /// Data and engine are there.
@@ -92,6 +90,8 @@ pub enum Timer {
     Copied(u64),
     /// As for a copy.
     CopyTold(u64),
+    /// The coordinator's own part of a checkpoint is on the disk.
+    Part,
     /// A manifest is on the disk, and then: that is told.
     Manifest,
     /// As for a manifest.
@@ -102,6 +102,8 @@ pub enum Timer {
     Follow(LinkId),
     /// A link must have been heard on.
     Silent(LinkId),
+    /// Time for something that is a worker's method's own.
+    Own,
 }
 
 /// What a process does.
@@ -316,7 +318,7 @@ impl<'a> World<'a> {
     fn dialing(&mut self, pid: Pid, dial: Dial, generation: Option<u64>) -> Option<Event> {
         let refused = |why: &str| Some(Event::Dialed(dial, Err(why.to_owned())));
         let to = match dial {
-            Dial::Server(to) => Some(to),
+            Dial::Process(to) => Some(to),
             Dial::Coordinator => self.find(Agent::Coordinator),
         };
         let Some(process) = to.and_then(|to| self.processes.get(&to)) else {

@@ -16,6 +16,7 @@ use planaria_learn::Statistics;
 use planaria_numerics::aggregate::BLOCK;
 use planaria_numerics::tree::Segment;
 use planaria_protocol::message::{Share, Steps};
+use planaria_protocol::planted::{self, Planted};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -445,6 +446,9 @@ impl Store {
         let scale = 1.0 / examples.max(1) as f32;
         let tree = Tree { shards: train.shards, segments: &round.segments, scale };
         let clips = train.clip_norm.is_some();
+        if planted::is(Planted::MarkBeforeValues) {
+            self.marks.set_applied(step + 1);
+        }
         if clips {
             values.sum(tree);
         } else if values.sum_and_update(tree, self.settings.update(step)) {

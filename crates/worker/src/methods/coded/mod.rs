@@ -10,11 +10,12 @@
 //! - [`block`]: what it has of the data; [`source`]: where that comes from; [`cache`]: blocks on the
 //!   disk
 //! - [`rows`]: the arithmetic on them
-//! - [`peers`]: links to the other workers
+//! - [`peers`]: links to the other workers; [`letters`]: what is on its way to one of them
 //! - [`shell`]: the process around the value
 
 pub mod block;
 pub mod cache;
+pub mod letters;
 pub mod peers;
 pub mod round;
 pub mod rows;

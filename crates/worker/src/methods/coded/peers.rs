@@ -1,9 +1,10 @@
 //! The links from one worker of a coded run to the others: products and entries.
 //!
-//! Owns what was sent and is not known to have come: a link that breaks is made again, and what was
-//! on it is sent again, until its round is over. So a letter comes once or more often, never in
-//! part; whoever reads it knows it by its names. Never knows what letters are for.
+//! What was sent and is not known to have come is in [`Letters`]; this makes links for it, and makes
+//! them again. Never knows what letters are for.
 
+pub use super::letters::Letter;
+use super::letters::Letters;
 use crate::session::shell::Log;
 use planaria_protocol::launch::Launch;
 use planaria_protocol::link::{self, Receiver, Sender};
@@ -11,7 +12,7 @@ use planaria_protocol::listen::{self, Listening};
 use planaria_protocol::message::{Errand, Join, Trouble};
 use planaria_protocol::methods::coded::{Received, ToPeer};
 use planaria_protocol::{Error, Passport};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -19,14 +20,11 @@ use std::thread::Builder;
 use std::time::Duration;
 
 /// Between two tries to reach a peer.
-const RETRY: Duration = Duration::from_millis(100);
+pub const RETRY: Duration = Duration::from_millis(100);
 /// How long a link may be silent; it is made again when it is needed.
 const IDLE: Duration = Duration::from_secs(60);
 /// Largest bulk of a letter.
 const BULK_BYTES_MAX: usize = 1 << 30;
-
-/// What comes from a peer, and its bulk.
-pub type Letter = (ToPeer, Vec<u8>);
 
 /// Takes a letter in.
 type Slot = Arc<dyn Fn(Letter) + Send + Sync>;
@@ -116,17 +114,10 @@ struct Post {
 
 #[derive(Default)]
 struct State {
-    /// What is not known to have come, by numbers that grow.
-    letters: BTreeMap<u64, Arc<Letter>>,
-    numbers: u64,
+    letters: Letters,
     link: Option<Sender>,
     /// Links that there were.
     links: u64,
-    /// Numbers of what was sent on this one and is not known to have come.
-    sent: VecDeque<u64>,
-    /// How many are known to have come on this one, now and when a round last ended.
-    received: u64,
-    received_before: Option<u64>,
 }
 
 impl Peers {
@@ -144,10 +135,9 @@ impl Peers {
         let post = posts.entry(address.to_owned()).or_default().clone();
         let mut state = post.state();
         drop(posts);
-        state.numbers += 1;
-        let (number, letter) = (state.numbers, Arc::new(letter));
-        state.letters.insert(number, letter.clone());
-        state.send(number, &letter);
+        if let Some(letter) = state.letters.put(letter) {
+            state.send(&letter);
+        }
         drop(state);
         post.changed.notify_all();
         if is_new {
@@ -163,12 +153,7 @@ impl Peers {
     pub fn retire(&self, round: u64) {
         for post in self.0.posts().values() {
             let mut state = post.state();
-            state.letters.retain(|_, letter| letter.0.round() >= round);
-            let received = state.received;
-            // For a whole round it took nothing in; whether it is there is found out when it is
-            // needed again.
-            let is_silent = state.received_before.replace(received) == Some(received);
-            if is_silent && !state.sent.is_empty() {
+            if state.letters.retire(round) {
                 state.hang_up();
             }
             post.changed.notify_all();
@@ -222,11 +207,9 @@ impl Office {
         let mut state = post.state();
         state.links += 1;
         state.link = Some(sender);
-        state.sent.clear();
-        (state.received, state.received_before) = (0, None);
         let number = state.links;
-        for (number, letter) in state.letters.clone() {
-            state.send(number, &letter);
+        for letter in state.letters.linked() {
+            state.send(&letter);
         }
         drop(state);
         let listened = post.clone();
@@ -257,11 +240,7 @@ impl Post {
             if state.links != number {
                 return;
             }
-            while state.received < count {
-                let Some(number) = state.sent.pop_front() else { break };
-                state.received += 1;
-                state.letters.remove(&number);
-            }
+            state.letters.received(count);
         }
         let mut state = self.state();
         if state.links == number {
@@ -273,15 +252,15 @@ impl Post {
 }
 
 impl State {
-    fn send(&mut self, number: u64, letter: &Letter) {
+    fn send(&mut self, letter: &Letter) {
         let Some(link) = &self.link else { return };
-        self.sent.push_back(number);
         if link.send_with(&letter.0, &letter.1).is_err() {
             self.hang_up();
         }
     }
 
     fn hang_up(&mut self) {
+        self.letters.unlinked();
         if let Some(link) = self.link.take() {
             link.close();
         }

@@ -12,6 +12,7 @@ use planaria_protocol::message::Trouble;
 use planaria_protocol::methods::coded::{
     Coefficient, Command, Effort, Peer, Report, Share, Tallied, ToPeer,
 };
+use planaria_protocol::planted::{self, Planted};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::Duration;
@@ -195,7 +196,9 @@ impl<E: Value> Round<E> {
         rows: &mut impl Arithmetic<E>,
     ) -> Result<Vec<Answer>, Trouble> {
         let mut answers = Vec::new();
-        if self.number != Some(letter.round()) {
+        let is_old = self.number.is_some_and(|own| letter.round() < own);
+        let is_taken = is_old && planted::is(Planted::LetterOfOldRound);
+        if self.number != Some(letter.round()) && !is_taken {
             self.wait_for_round(letter, bulk);
             return Ok(answers);
         }
@@ -203,6 +206,7 @@ impl<E: Value> Round<E> {
         let Some(values) = E::take(&bulk) else { return Ok(answers) };
         match letter {
             ToPeer::Product { round, group, slot } => {
+                let round = if is_taken { self.number.unwrap_or(round) } else { round };
                 self.arrive(round, group, Slot(slot), values, &mut answers);
             }
             ToPeer::Entries { debt, places, .. } => {

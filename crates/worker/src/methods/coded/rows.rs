@@ -86,6 +86,11 @@ impl<E: Value> Rows<E> {
         })
     }
 
+    /// The same, with blocks kept elsewhere than the user keeps them.
+    pub fn with_cache(self, cache: Cache) -> Self {
+        Self { cache: Some(cache), ..self }
+    }
+
     /// Slots whose blocks this machine has; its own first.
     pub fn kept(&self) -> Vec<u16> {
         let own = self.block.as_ref().map(|(slot, _)| slot.0);

@@ -95,7 +95,9 @@ fn nothing_is_kept_of_what_has_come_and_threads_end() {
         }
         std::thread::park_timeout(Duration::from_millis(10));
     }
-    assert!(post.state().letters.is_empty() && post.state().sent.is_empty());
+    let state = post.state();
+    assert!(state.letters.is_empty() && state.letters.on_their_way() == 0);
+    drop(state);
     let office = Arc::downgrade(&peers.0);
     drop(peers);
     for _ in 0..2000 {

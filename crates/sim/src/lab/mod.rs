@@ -1,14 +1,15 @@
 //! What simulated runs compute: small recipes with the real engine and real data, and what a run in
-//! one process makes of them.
+//! one process makes of them. `coded` is that of coded runs.
 //!
 //! Owns the truth that every simulated run is compared with, step by step. What was computed once
 //! is kept: a shard is the same shard whoever computes it, and that the parameters it is computed
 //! with are the run's is compared each time.
 
+pub mod coded;
+
 use crate::faults::Plan;
 use crate::verdict::{Broken, timeless_state, timeless_what};
-use planaria_coordinator::methods::sync;
-use planaria_coordinator::run::Config;
+use coded::CodedData;
 use planaria_coordinator::run::course::{Course, Done, Next, Setup};
 use planaria_data::order::batch_range;
 use planaria_data::{Batch, Loader};
@@ -18,7 +19,7 @@ use planaria_numerics::optimizer;
 use planaria_protocol::bytes::as_bytes;
 use planaria_protocol::checkpoint::{FORMAT, Manifest};
 use planaria_protocol::event::What;
-use planaria_protocol::launch::{Facts, Size};
+use planaria_protocol::launch::{Facts, Launch, Size, Station};
 use planaria_protocol::message::{EVALUATION_BATCH, HeldOut, Push, Sha256, Shelf};
 use planaria_protocol::state::State;
 use planaria_recipe::{DataFacts, Recipe, Source};
@@ -29,6 +30,7 @@ use planaria_worker::gradient::evaluate::Evaluator;
 use planaria_worker::gradient::read_ahead::{Cut, Portion, fill};
 use sha2::Digest as _;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 /// The recipes: what differs between them is what decisions depend on.
@@ -63,6 +65,9 @@ const RECIPES: [(u32, &str); 4] = [
     ),
 ];
 
+/// Threshold and machines of coded runs.
+const CODES: [(usize, usize); 2] = [(2, 5), (3, 6)];
+
 /// Something that a worker tells a server, by its place in the order of blocks.
 pub type Pushed = (usize, Push, Arc<[f32]>);
 
@@ -75,19 +80,36 @@ pub struct Bench {
     pub servers: u32,
     /// The engine's name.
     pub engine: String,
-    /// What training had changed after each step of a run in one process.
+    /// What must come out.
+    pub truth: Truth,
+    work: Work,
+}
+
+/// What a run in one process makes of a recipe.
+#[derive(Debug, Default)]
+pub struct Truth {
+    /// What training had changed after each step.
     pub weights: Vec<Weights>,
-    /// How far that run had come in the end, times left out.
+    /// How far it had come in the end, times left out.
     pub state: State,
     /// Its figures, times left out.
     pub figures: Vec<What>,
     /// The scores of its last weights.
     pub scores: Option<(HeldOut, Scores)>,
+}
+
+/// What is computed with.
+enum Work {
+    Network(Box<Net>),
+    Coded(Rc<CodedData>),
+}
+
+/// A network, its data, and what was computed with them so far.
+struct Net {
     runner: Box<dyn Engine>,
     loader: Loader,
     held_out: [Option<Loader>; 2],
     evaluator: Evaluator,
-    state_values: u64,
     pushes: BTreeMap<(u64, u32, u32), Arc<Vec<Pushed>>>,
     scored: BTreeMap<(HeldOut, u64, u64), Scores>,
 }
@@ -95,16 +117,27 @@ pub struct Bench {
 /// All recipes, made when they are asked for.
 #[derive(Default)]
 pub struct Lab {
-    benches: [Option<Box<Bench>>; RECIPES.len()],
+    benches: [Option<Box<Bench>>; RECIPES.len() + CODES.len()],
 }
 
 impl Lab {
     /// How many recipes there are.
     pub const RECIPES: usize = RECIPES.len();
 
+    /// How many recipes of coded runs there are, after the others.
+    pub const CODED: usize = CODES.len();
+
+    /// Threshold and machines of each.
+    pub const CODES: [(usize, usize); CODES.len()] = CODES;
+
     /// A recipe's.
     pub fn bench(&mut self, recipe: usize) -> &mut Bench {
-        self.benches[recipe].get_or_insert_with(|| Box::new(Bench::new(recipe)))
+        self.benches[recipe].get_or_insert_with(|| {
+            Box::new(match recipe.checked_sub(RECIPES.len()) {
+                None => Bench::new(recipe),
+                Some(code) => Bench::coded_run(CODES[code]),
+            })
+        })
     }
 }
 
@@ -134,7 +167,6 @@ impl Bench {
             marks: vec![("digits".into(), "drawn".into())],
             coding: None,
         };
-        let state_values = network.state_count() as u64;
         let runner = engines::engine(
             Network::of(&recipe, plan.input).expect("as above"),
             Settings::of(&recipe, 1),
@@ -145,25 +177,38 @@ impl Bench {
             part.map(|part| Loader::evaluation(part, normalize).expect("digits can be scaled"))
         };
         let held_out = [evaluation(set.validation), evaluation(set.test)];
-        let mut bench = Self {
-            loader: loader.expect("digits can be scaled"),
-            engine: runner.name().to_owned(),
-            servers,
-            weights: Vec::new(),
-            state: State::default(),
-            figures: Vec::new(),
-            scores: None,
+        let engine = runner.name().to_owned();
+        let work = Work::Network(Box::new(Net {
             runner,
+            loader: loader.expect("digits can be scaled"),
             held_out,
             evaluator: Evaluator::default(),
-            state_values,
             pushes: BTreeMap::new(),
             scored: BTreeMap::new(),
-            recipe,
-            facts,
-        };
+        }));
+        let mut bench = Self { engine, servers, truth: Truth::default(), work, recipe, facts };
         bench.train(network);
         bench
+    }
+
+    fn coded_run((threshold, machines): (usize, usize)) -> Self {
+        let (recipe, facts) = (coded::recipe(threshold, machines), coded::facts());
+        let (data, truth) = CodedData::new(&recipe, &facts);
+        let (engine, work) = ("coded".to_owned(), Work::Coded(Rc::new(data)));
+        Self { engine, servers: 0, truth, work, recipe, facts }
+    }
+
+    /// Whether it is of coded runs.
+    pub fn is_coded(&self) -> bool {
+        matches!(self.work, Work::Coded(_))
+    }
+
+    /// What machines of a coded run may have.
+    pub fn coded(&self) -> &Rc<CodedData> {
+        match &self.work {
+            Work::Coded(data) => data,
+            Work::Network(_) => unreachable!("only coded runs have coded data"),
+        }
     }
 
     /// The run in one process.
@@ -172,19 +217,23 @@ impl Bench {
         let mut trainer = engines::trainer(network, Settings::of(&recipe, 1));
         let state = State { examples_per_epoch: self.facts.examples, ..State::default() };
         let mut course = Course::new(Setup::of(&recipe, &self.facts), state);
-        self.weights.push(trainer.weights());
+        self.truth.weights.push(trainer.weights());
         let mut batch = Batch::default();
         loop {
             match course.next() {
                 Next::Train(steps) => {
                     for (step, at) in steps.steps().zip(steps.batches.clone()) {
                         let places = batch_range(self.facts.examples, recipe.train.batch, at);
-                        self.loader.fill(steps.epoch, places, &mut batch).expect("digits");
+                        self.work
+                            .net()
+                            .loader
+                            .fill(steps.epoch, places, &mut batch)
+                            .expect("digits");
                         let examples =
                             Examples { inputs: &batch.inputs, targets: targets(&batch.targets) };
                         let rate = course.learning_rate(step);
                         let result = trainer.step(step, rate, examples).expect("it is finite");
-                        self.weights.push(trainer.weights());
+                        self.truth.weights.push(trainer.weights());
                         let done = Done {
                             loss_sum: result.loss_sum,
                             correct: result.correct,
@@ -192,15 +241,15 @@ impl Bench {
                             seconds: 0.0,
                             read: batch.digest(),
                         };
-                        self.figures.extend(course.stepped(0.0, &done).map(timeless_what));
+                        self.truth.figures.extend(course.stepped(0.0, &done).map(timeless_what));
                     }
                 }
                 Next::Validate => {
                     let step = course.state().step;
                     let scores = self.score_all(HeldOut::Validation, step);
                     let figures = scores.as_ref().map(|s| (s.loss(), s.accuracy()));
-                    self.scores = scores.map(|scores| (HeldOut::Validation, scores));
-                    self.figures.push(timeless_what(course.validated(0.0, figures)));
+                    self.truth.scores = scores.map(|scores| (HeldOut::Validation, scores));
+                    self.truth.figures.push(timeless_what(course.validated(0.0, figures)));
                 }
                 Next::Save { .. } => course.saved(),
                 Next::End(_) => break,
@@ -208,9 +257,9 @@ impl Bench {
         }
         let step = course.state().step;
         if let Some(scores) = self.score_all(HeldOut::Test, step) {
-            self.scores = Some((HeldOut::Test, scores));
+            self.truth.scores = Some((HeldOut::Test, scores));
         }
-        self.state = timeless_state(course.state().clone());
+        self.truth.state = timeless_state(course.state().clone());
     }
 
     fn score_all(&mut self, part: HeldOut, step: u64) -> Option<Scores> {
@@ -224,36 +273,38 @@ impl Bench {
 
     /// Scores of the true weights after `step` steps on a batch.
     pub fn score(&mut self, part: HeldOut, step: u64, batch: u64) -> Scores {
-        if let Some(scores) = self.scored.get(&(part, step, batch)) {
+        let net = self.work.net();
+        if let Some(scores) = net.scored.get(&(part, step, batch)) {
             return scores.clone();
         }
-        let loader = self.held_out[usize::from(part == HeldOut::Test)].as_ref();
+        let loader = net.held_out[usize::from(part == HeldOut::Test)].as_ref();
         let loader = loader.expect("only parts that there are, are scored");
-        let Weights { parameters, state, .. } = &self.weights[step as usize];
-        self.runner.forget();
+        let Weights { parameters, state, .. } = &self.truth.weights[step as usize];
+        net.runner.forget();
         let weights = (&parameters[..], &state[..]);
         let classes = self.facts.classes as usize;
-        let scores = self.evaluator.score(self.runner.as_mut(), weights, (loader, batch), classes);
+        let scores = net.evaluator.score(net.runner.as_mut(), weights, (loader, batch), classes);
         let scores = scores.expect("digits are drawn");
-        self.scored.insert((part, step, batch), scores.clone());
+        net.scored.insert((part, step, batch), scores.clone());
         scores
     }
 
     /// What a worker tells the servers of a task.
     pub fn compute(&mut self, task: &Task, shelves: &[Shelf]) -> Arc<Vec<Pushed>> {
         let key = (task.step, task.shards.start, task.shards.end);
-        if let Some(pushes) = self.pushes.get(&key) {
+        let net = self.work.net();
+        if let Some(pushes) = net.pushes.get(&key) {
             return pushes.clone();
         }
         let train = &self.recipe.train;
         let mut portion = Portion::default();
         let cut = Cut { batch: train.batch, shards: train.shards };
-        fill(&self.loader, cut, task, &mut portion).expect("digits are drawn");
+        fill(&net.loader, cut, task, &mut portion).expect("digits are drawn");
         let desk = Desk { shelves: shelves.to_vec(), pushes: Mutex::default() };
-        let parameters = &self.weights[task.step as usize].parameters;
+        let parameters = &self.truth.weights[task.step as usize].parameters;
         let mut first = FirstBlocks::default();
         let cut = (train.shards, &mut first);
-        compute(self.runner.as_mut(), &desk, parameters, &portion, cut, &|| false);
+        compute(net.runner.as_mut(), &desk, parameters, &portion, cut, &|| false);
         let mut pushes = desk.pushes.into_inner().expect("no thread panics with the list");
         // A courier may have carried some of the first; the order of the others is theirs.
         let until = pushes.iter().position(|(_, push, _)| matches!(push, Push::Shard { .. }));
@@ -269,7 +320,7 @@ impl Bench {
             _ => (0, *at),
         });
         let pushes = Arc::new(pushes);
-        self.pushes.insert(key, pushes.clone());
+        net.pushes.insert(key, pushes.clone());
         pushes
     }
 
@@ -285,7 +336,7 @@ impl Bench {
 
     /// Whether these are the run's parameters after `step` steps.
     pub fn check_parameters(&self, step: u64, parameters: &[f32]) -> Result<(), Broken> {
-        let truth = self.weights.get(step as usize).map(|w| &w.parameters[..]);
+        let truth = self.truth.weights.get(step as usize).map(|w| &w.parameters[..]);
         if truth.is_some_and(|truth| as_bytes(truth) == as_bytes(parameters)) {
             return Ok(());
         }
@@ -294,7 +345,7 @@ impl Bench {
 
     /// Whether this is the run's state after `step` steps.
     pub fn check_state(&self, step: u64, state: &[f32]) -> Result<(), Broken> {
-        let truth = self.weights.get(step as usize).map(|w| &w.state[..]);
+        let truth = self.truth.weights.get(step as usize).map(|w| &w.state[..]);
         if truth.is_some_and(|truth| as_bytes(truth) == as_bytes(state)) {
             return Ok(());
         }
@@ -303,7 +354,12 @@ impl Bench {
 
     /// Steps in all.
     pub fn steps(&self) -> u64 {
-        self.state.step
+        self.truth.state.step
+    }
+
+    /// Steps of an epoch.
+    pub fn steps_per_epoch(&self) -> u64 {
+        Setup::of(&self.recipe, &self.facts).steps_per_epoch
     }
 
     fn held_out_batches(&self) -> [u64; 2] {
@@ -311,17 +367,29 @@ impl Bench {
         [batches(self.facts.validation), batches(self.facts.test)]
     }
 
-    /// The shape of a run.
-    pub fn config(&self, plan: &Plan, workers: u32) -> Config {
+    /// What a process is told, with this folder to keep things in.
+    pub fn launch(
+        &self,
+        plan: &Plan,
+        generation: u64,
+        workers: u32,
+        state: Option<String>,
+    ) -> Launch {
+        let mut recipe = self.recipe.clone();
+        recipe.train.redundancy = plan.redundancy as usize;
         let (workers_min, servers) = (plan.workers_min, self.servers);
-        let size = Size { workers, workers_min, servers, threads: 1 };
-        Config::of(&self.facts, size, "sim")
-    }
-
-    /// How it is trained.
-    pub fn settings(&self, plan: &Plan) -> sync::Settings {
-        let redundancy = plan.redundancy;
-        sync::Settings { redundancy, ..sync::Settings::of(&self.recipe) }
+        Launch {
+            secret: String::new(),
+            generation,
+            build: "sim".into(),
+            coordinator: None,
+            recipe,
+            facts: self.facts.clone(),
+            size: Size { workers, workers_min, servers, threads: 1 },
+            state,
+            station: Station::default(),
+            course: None,
+        }
     }
 
     /// What every checkpoint's manifest says alike.
@@ -337,9 +405,18 @@ impl Bench {
             data: Vec::new(),
             state,
             parameters: self.facts.parameters,
-            state_values: self.state_values,
+            state_values: self.truth.weights[0].state.len() as u64,
             slots: optimizer::slots(&self.recipe.train.optimizer) as u32,
             parts: Vec::new(),
+        }
+    }
+}
+
+impl Work {
+    fn net(&mut self) -> &mut Net {
+        match self {
+            Self::Network(net) => net,
+            Self::Coded(_) => unreachable!("coded runs have no network"),
         }
     }
 }
