@@ -457,3 +457,6 @@ impl Coordinator {
         self.tell(&event);
     }
 }
+
+#[cfg(test)]
+mod tests;
