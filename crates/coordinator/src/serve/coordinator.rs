@@ -461,3 +461,6 @@ impl Coordinator {
         self.tell(&event);
     }
 }
+
+#[cfg(test)]
+mod tests;
