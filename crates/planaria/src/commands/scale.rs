@@ -51,7 +51,11 @@ pub fn run(options: &cli::Scale, talk: Talk) -> Result<()> {
     let folder = find(&options.run)?;
     script::refuse(&folder, "its processes are told how many they are when they begin", |path| {
         let again = script::once_more(path);
-        format!("stop it by `planaria stop {path} --wait`, then `{again}`")
+        let option = match change {
+            Change::Workers(workers) => format!(" --workers {workers}"),
+            Change::Machines(_) => String::new(),
+        };
+        format!("stop it by `planaria stop {path} --wait`, then `{again}{option}`")
     })?;
     let workers = match change {
         Change::Workers(workers) => workers,
