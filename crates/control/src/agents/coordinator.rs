@@ -51,9 +51,9 @@ pub fn run(launch: Launch, log: &Log) -> Result<Leave, Trouble> {
         course.after = None;
     }
     let shelf = Shelf::new(run_dir.join("checkpoints"), launch.recipe.output.keep);
-    let mut origin = origin(&launch, &course, &shelf, log);
-    // What was decided is told, even if the one who decided it was lost before it could.
     let said: Vec<What> = told.iter().map(|event| event.what.clone()).collect();
+    let mut origin = origin(&launch, &course, &shelf, told_steps(&said), log);
+    // What was decided is told, even if the one who decided it was lost before it could.
     let untold = origin.record.as_mut().map_or_else(Vec::new, |r| r.take_untold(&said));
     let base = match (&origin.record, &origin.after) {
         (Some(record), None) => &record.state,
@@ -103,8 +103,8 @@ fn listen(launch: &Launch, place: Option<&str>) -> Result<TcpListener, Trouble> 
 }
 
 /// Where the run goes on from: as the command said, or, in the place of a coordinator that was
-/// lost, from its record and the newest whole checkpoint.
-fn origin(launch: &Launch, course: &CourseLaunch, shelf: &Shelf, log: &Log) -> Origin {
+/// lost, from its record and the newest whole checkpoint of the steps that events have told.
+fn origin(launch: &Launch, course: &CourseLaunch, shelf: &Shelf, told: u64, log: &Log) -> Origin {
     let (state, checkpoint) = (course.manifest.state.clone(), course.checkpoint.clone());
     let folder = launch.state.as_deref().map(Path::new);
     let record = folder.and_then(|folder| record::read(folder, &boot_id()));
@@ -116,9 +116,13 @@ fn origin(launch: &Launch, course: &CourseLaunch, shelf: &Shelf, log: &Log) -> O
     }
     // Servers go on from what they kept, as the record says; if they cannot, they compare what they
     // read. Nobody is to wait for it before that.
-    let found = match origin.record {
-        Some(_) => shelf.newest_manifest_alone(),
-        None => shelf.newest_manifest(),
+    let is_proven = origin.record.is_none();
+    let steps = origin.record.as_ref().map_or(0, |record| record.state.step).max(told);
+    let found = match shelf.newest_manifest_until(steps, is_proven) {
+        // Events that were deleted tell of no step; what was saved counts all the same.
+        Ok(None) | Err(_) if is_proven => shelf.newest_manifest(),
+        Ok(None) | Err(_) => shelf.newest_manifest_alone(),
+        found => found,
     };
     match found {
         Ok(Some(found)) => {

@@ -141,6 +141,24 @@ impl Shelf {
         })
     }
 
+    /// The manifest of the newest checkpoint of at most so many steps; its parts are compared where
+    /// `is_proven` is to hold. One of more steps may be whole and not linked to when the process that
+    /// wrote it was lost: what it holds beyond was told by no event, or was taken back.
+    pub fn newest_manifest_until(
+        &self,
+        steps_max: u64,
+        is_proven: bool,
+    ) -> Result<Option<Found<Manifest>>, Unreadable> {
+        self.find(|folder| {
+            let manifest = Manifest::read(folder)?;
+            if manifest.step > steps_max {
+                return Err(Unreadable::Missing(folder.to_path_buf()));
+            }
+            manifest.check().map_err(damaged(folder))?;
+            if is_proven { verify(folder) } else { Ok(manifest) }
+        })
+    }
+
     /// The checkpoint of one name (`last`, `best`).
     pub fn named(&self, name: &str) -> Result<Checkpoint, Unreadable> {
         let path = self.folder.join(name);

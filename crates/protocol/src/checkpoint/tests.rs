@@ -231,6 +231,12 @@ fn keeps_the_newest_and_the_best() {
     assert_eq!(shelf.newest().unwrap().unwrap().checkpoint.weights, sample(5));
     assert_eq!(shelf.newest_manifest().unwrap().unwrap().checkpoint.step, 5);
     assert_eq!(shelf.newest_manifest_alone().unwrap().unwrap().checkpoint.step, 5);
+    for is_proven in [false, true] {
+        let until = |steps| shelf.newest_manifest_until(steps, is_proven).unwrap().unwrap();
+        assert_eq!(until(9).checkpoint.step, 5);
+        assert_eq!(until(4).checkpoint.step, 4);
+        assert_eq!(until(3).checkpoint.step, 2);
+    }
     // The old best goes when there is a better one.
     add(&shelf, 6, true);
     assert_eq!(names(dir.path()), ["best", "last", "step-0000000005", "step-0000000006"]);
