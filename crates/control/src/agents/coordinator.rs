@@ -115,7 +115,7 @@ fn origin(launch: &Launch, course: &CourseLaunch, shelf: &Shelf, told: u64, log:
         return origin;
     }
     // Servers go on from what they kept, as the record says; if they cannot, they compare what they
-    // read. Nobody is to wait for it before that.
+    // read. The run does not wait for a look at all parts before that.
     let is_proven = origin.record.is_none();
     let steps = origin.record.as_ref().map_or(0, |record| record.state.step).max(told);
     let found = match shelf.newest_manifest_until(steps, is_proven) {

@@ -46,7 +46,7 @@ pub const FILE: &str = "detached.json";
 pub const ENDED: &str = "ended.json";
 /// How long a question to the controller's machine may take.
 const ASK_WITHIN: Duration = Duration::from_secs(60);
-/// How often it is looked what became of machines that are raised.
+/// Poll interval for machines that are being raised.
 const RAISE_EVERY: Duration = Duration::from_millis(20);
 /// How often it is looked whether the run has begun.
 const LOOK_EVERY: Duration = Duration::from_millis(500);

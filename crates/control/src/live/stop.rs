@@ -57,7 +57,7 @@ fn ask(console: &Console) -> bool {
     false
 }
 
-/// Sends SIGTERM to the process that works on the run, which is looked up once more: between the
+/// Sends SIGTERM to the process that works on the run. The process is looked up again: between the
 /// two looks it may have become another.
 fn signal(folder: &Path, seen: Holder) -> Result<()> {
     let holder = Holder::of(folder)?;

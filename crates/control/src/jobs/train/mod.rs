@@ -55,7 +55,7 @@ pub struct Job {
     pub talk: Talk,
     /// Started with the process.
     pub process: Stopwatch,
-    /// The program that other processes of the run are; nothing where there are none.
+    /// The program that the run's other processes are started from; none in one process.
     pub program: Option<PathBuf>,
     /// Machines that are there already; those of the recipe's pool otherwise.
     pub machines: Option<Machines>,

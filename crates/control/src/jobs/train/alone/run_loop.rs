@@ -31,7 +31,7 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Time between pulses; nobody can read faster.
+/// Time between two updates of the picture; people cannot read faster.
 const PULSE_EVERY: Duration = Duration::from_millis(100);
 /// Time between looks at what follows from time alone, while there is nothing to do.
 const TICK_EVERY: Duration = Duration::from_millis(20);
