@@ -5,7 +5,6 @@
 
 use super::Log;
 use crate::jobs::train::kept::boot_id;
-use crate::jobs::train::source::Source;
 use planaria_coordinator::methods;
 use planaria_coordinator::record;
 use planaria_coordinator::run::Origin;
@@ -13,7 +12,7 @@ use planaria_coordinator::run::course::Setup;
 use planaria_coordinator::run::record::told_steps;
 use planaria_coordinator::serve::coordinator::{Beginning, Untold};
 use planaria_coordinator::serve::keeping::Keeping;
-use planaria_coordinator::serve::{self, Leave, Serving};
+use planaria_coordinator::serve::{self, Leave};
 use planaria_fleet::local::inherited;
 use planaria_protocol::Passport;
 use planaria_protocol::checkpoint::{Manifest, Shelf};
@@ -24,6 +23,7 @@ use planaria_protocol::launch::{CourseLaunch, Launch};
 use planaria_protocol::message::Trouble;
 use planaria_protocol::state::State;
 use planaria_runs::clock::SystemClock;
+use planaria_worker::methods::serving;
 use std::io::Write;
 use std::net::TcpListener;
 use std::path::Path;
@@ -71,7 +71,7 @@ pub fn run(launch: Launch, log: &Log) -> Result<Leave, Trouble> {
     let manifest = Manifest { generation: launch.generation, ..course.manifest };
     let methods::Built { run, ranges, manifest } =
         methods::build(&launch, origin, manifest, before)?;
-    let rows = rows(&launch, log)?;
+    let rows = serving(&launch, log)?;
     let generation = launch.generation;
     serve::run(serve::Shell {
         beginning: Beginning { run, generation, manifest, ranges, told },
@@ -137,15 +137,6 @@ fn origin(launch: &Launch, course: &CourseLaunch, shelf: &Shelf, told: u64, log:
         Err(why) => log(&format!("no checkpoint can be gone back to: {why}")),
     }
     origin
-}
-
-/// What serves rows to workers that never see the data, where it was encoded for them.
-fn rows(launch: &Launch, log: &Log) -> Result<Option<Serving>, Trouble> {
-    if launch.facts.coding.is_none() {
-        return Ok(None);
-    }
-    let source = Source::open(launch, log.clone())?;
-    Ok(Some(Arc::new(move |join, sender, receiver| source.serve(join, sender, receiver))))
 }
 
 fn started(launch: &Launch, course: &CourseLaunch, setup: &Setup, step: u64) -> Started {

@@ -4,6 +4,7 @@
 //! own, which post what came of it. Never decides anything.
 
 use super::Log;
+use super::checkpoints;
 use super::coordinator::{
     CheckpointBegun, Coordinator, Effect, Event, Leave, LinkId, Message, Moment, TICK_EVERY,
 };
@@ -19,7 +20,7 @@ use planaria_protocol::link::Sender;
 use planaria_protocol::message::{ToConsole, Trouble};
 use planaria_protocol::weather;
 use std::collections::{BTreeMap, VecDeque};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver as Inbox, RecvTimeoutError, SyncSender};
 use std::time::Duration;
@@ -180,12 +181,11 @@ impl Driver {
 
     /// Makes a folder for a checkpoint, which parts may go to from then on.
     fn begin_checkpoint(&self, step: u64) -> CheckpointBegun {
-        let vanished = self.shelf.vanished();
-        let folder = self.shelf.begin(step).map_err(|e| e.to_string());
-        if let Ok(folder) = &folder {
+        let begun = checkpoints::begin(&self.shelf, step);
+        if let Ok(folder) = &begun.folder {
             self.parcels.open(folder.clone());
         }
-        CheckpointBegun { step, folder, vanished }
+        begun
     }
 
     fn write_part(&mut self, folder: PathBuf, step: u64, snapshot: Arc<Snapshot>) {
@@ -193,7 +193,7 @@ impl Driver {
             let Snapshot { parameters, state } = &*snapshot;
             let view = PartView { step, start: 0, parameters, slots: &[], state };
             let written = write_part(&folder, 0, &view)
-                .map_err(|e| format!("cannot write a checkpoint of step {step}: {e}"));
+                .map_err(|e| format!("cannot write `{}`: {e}", folder.display()));
             Event::PartWritten { step, written }
         };
         let failed = move |why| Event::PartWritten { step, written: Err(why) };
@@ -203,14 +203,7 @@ impl Driver {
     fn write_manifest(&mut self, folder: PathBuf, manifest: Box<Manifest>, is_best: bool) {
         self.parcels.close();
         let (shelf, events) = (self.shelf.clone(), self.journal.handle());
-        let write = move || {
-            let written = events
-                .and_then(|events| events.sync_data())
-                .and_then(|()| shelf.finish(&folder, &manifest, is_best))
-                .map(|()| name(&folder))
-                .map_err(|e| format!("cannot write checkpoint `{}`: {e}", folder.display()));
-            Event::ManifestWritten(written)
-        };
+        let write = move || checkpoints::finish(&shelf, events, &folder, &manifest, is_best);
         self.aside("manifest", write, |why| Event::ManifestWritten(Err(why)));
     }
 
@@ -238,9 +231,4 @@ impl Driver {
             let _ = sender.flush_and_close(FAREWELL);
         }
     }
-}
-
-/// A checkpoint's name in the run's folder.
-fn name(folder: &Path) -> String {
-    format!("checkpoints/{}", folder.file_name().unwrap_or_default().display())
 }

@@ -6,10 +6,11 @@
 //! # Layout
 //! - [`coordinator`]: the coordinator as a value, `telling` what it tells consoles
 //! - `driver`: sockets, files and the clock around it; `links`: threads that read; [`keeping`]: the
-//!   record is written
+//!   record is written; [`checkpoints`]: folders and manifests are
 //! - [`parcels`]: files of checkpoints for servers that do not have the run's folder; links for rows
 //!   of a coded run are [served](Serving) by the process that has the data
 
+pub mod checkpoints;
 pub mod coordinator;
 mod driver;
 pub mod keeping;

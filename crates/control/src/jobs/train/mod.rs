@@ -11,7 +11,7 @@
 //! - [`identity`]: what must be the same for a run to go on
 //! - [`recorder`]: events to metrics and lines on the screen; `page`: the run's page
 //! - [`ending`]: what is written when a session ends
-//! - [`source`]: a coded run's rows for its workers
+//! - [`linear`]: the weights of a linear model as a file
 
 pub mod alone;
 pub mod cluster;
@@ -20,18 +20,16 @@ pub mod foreground;
 pub mod identity;
 pub mod kept;
 pub mod launch;
+mod linear;
 pub mod meeting;
 mod page;
 pub mod recorder;
-pub mod source;
 
 use crate::jobs::Machines;
 use crate::talk::Talk;
-use alone::evaluation::class_count;
 use planaria_data::DataSet;
-use planaria_learn::{Network, Settings, Trainer, engines};
+use planaria_learn::Network;
 use planaria_protocol::journal;
-use planaria_protocol::launch::Facts;
 use planaria_recipe::Plan;
 use planaria_runs::clock::Stopwatch;
 use planaria_runs::failure::{Failure, Result};
@@ -65,34 +63,7 @@ pub fn unwritten() -> String {
     format!("cannot write `{}`", journal::FILE)
 }
 
-/// What is known of a run's data and network.
-pub fn facts(plan: &Plan, data: &DataSet, network: &Network) -> Facts {
-    let examples = |part: &Option<planaria_data::Part>| part.as_ref().map_or(0, |p| p.len());
-    let marks: Vec<_> = data.marks.iter().map(|m| (m.name.clone(), m.content.clone())).collect();
-    Facts {
-        input: plan.input,
-        classes: classes(plan, network) as u32,
-        examples: data.train.len(),
-        digest: data.train.digest(),
-        validation: examples(&data.validation),
-        test: examples(&data.test),
-        parameters: network.parameter_count() as u64,
-        coding: source::coding(&plan.recipe, &marks, data),
-        marks,
-    }
-}
-
-/// Classes told apart; 0 for regression.
-pub fn classes(plan: &Plan, network: &Network) -> usize {
-    class_count(plan.classes, plan.recipe.train.loss, network.output().len())
-}
-
 /// The network of a plan.
 pub fn network(plan: &Plan) -> Result<Network> {
     Network::of(&plan.recipe, plan.input).map_err(Failure::user)
-}
-
-/// The network of a plan, ready to train.
-pub fn trainer(plan: &Plan, threads: usize) -> Result<Box<dyn Trainer>> {
-    Ok(engines::trainer(network(plan)?, Settings::of(&plan.recipe, threads)))
 }

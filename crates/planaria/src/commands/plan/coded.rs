@@ -2,7 +2,6 @@
 //!
 //! Counted from the plans that a run would make (`numerics::coding::cost`). Never measures time.
 
-use planaria_control::jobs::train::alone::linear::precision_name;
 use planaria_learn::linear::{Batches, Model, code_quality};
 use planaria_numerics::coding::cost::{Cost, cost};
 use planaria_numerics::coding::exact::Residue;
@@ -72,7 +71,7 @@ impl Costs {
         let Coded { threshold, machines, precision, .. } = self.code;
         let mut text = format!(
             "\ncode        any {threshold} of {machines} machines are enough ({}); {}\n",
-            precision_name(precision),
+            precision.name(),
             self.condition()
         );
         let _ = writeln!(
@@ -135,7 +134,7 @@ impl Costs {
         json!({
             "threshold": self.code.threshold,
             "machines": self.code.machines,
-            "precision": precision_name(self.code.precision),
+            "precision": self.code.precision.name(),
             "rows": self.rows,
             "width": self.width,
             "block_rows": self.height,

@@ -50,6 +50,17 @@ pub enum CodedPrecision {
     Exact,
 }
 
+impl CodedPrecision {
+    /// As recipes write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::F64 => "f64",
+            Self::Exact => "exact",
+        }
+    }
+}
+
 /// Checkpoints of a whole run, about.
 const CHECKPOINTS: u64 = 20;
 
