@@ -5,7 +5,6 @@
 //! reap what has ended.
 
 use crate::jobs::pooling::{self, Pooling};
-use crate::jobs::train::launch;
 use crate::jobs::train::meeting::{Meeting, Met, Whom};
 use crate::live::console::{Console, News};
 use crate::live::control::Control;
@@ -291,8 +290,7 @@ impl<'a> Foreground<'a> {
     fn coordinate(&mut self, generation: u64, after: Option<String>) -> Happening<'static> {
         self.unlink();
         self.meeting = None;
-        let mut launch = launch::again(&self.first, generation, after);
-        launch.size.workers = self.controller.workers();
+        let mut launch = self.first.again(generation, after, self.controller.workers());
         let agent = Agent::Coordinator;
         if let Err(why) = self.vouch(agent, &mut launch) {
             return Happening::NotStarted { agent, why };
