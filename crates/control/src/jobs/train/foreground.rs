@@ -6,7 +6,6 @@
 
 use crate::jobs::controller::Kind;
 use crate::jobs::pooling::{self, Pooling};
-use crate::jobs::train::launch;
 use crate::jobs::train::meeting::{Meeting, Met, Whom};
 use crate::jobs::train::telling::Telling;
 use crate::live::console::{Console, News};
@@ -229,8 +228,7 @@ impl<'a> Foreground<'a> {
     fn coordinate(&mut self, generation: u64, after: Option<String>) -> Happening<'static> {
         self.unlink();
         self.meeting = None;
-        let mut launch = launch::again(&self.first, generation, after);
-        launch.size.workers = self.controller.workers();
+        let mut launch = self.first.again(generation, after, self.controller.workers());
         let agent = Agent::Coordinator;
         if let Err(why) = self.vouch(agent, &mut launch) {
             return Happening::NotStarted { agent, why };
