@@ -15,7 +15,8 @@
 //!   need here
 //! - [`channel`] and [`host`]: what is on a machine, and how it is talked to; [`program`]: what goes
 //!   there; [`setup`]: what is done there first
-//! - [`files`]: a script's, to machines and back; [`sockets`]: a machine's
+//! - [`files`]: a script's, to machines and back; [`sockets`]: a machine's; [`many`]: the same work
+//!   for many
 
 pub mod backoff;
 pub mod channel;
@@ -26,6 +27,7 @@ pub mod finding;
 pub mod host;
 pub mod keeper;
 pub mod local;
+pub mod many;
 pub mod pool;
 pub mod process;
 pub mod program;

@@ -153,7 +153,10 @@ impl<M: Method> Run<M> {
         match folder {
             Ok(folder) if self.is_saving(step) => M::write_parts(self, step, &folder),
             Ok(_) => {}
-            Err(why) => self.manifest_written(now, Err(why)),
+            Err(why) => {
+                let why = format!("cannot make a checkpoint of step {step}: {why}");
+                self.manifest_written(now, Err(why));
+            }
         }
     }
 }

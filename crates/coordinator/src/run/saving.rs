@@ -142,7 +142,7 @@ impl<M: Method> Run<M> {
         save.again = Some(now + AGAIN);
         if ending && save.tries >= TRIES {
             let trouble = Trouble {
-                message: format!("cannot write a checkpoint of step {step}, the last: {why}"),
+                message: format!("cannot write a checkpoint of step {step}, the last one: {why}"),
                 hint: Some(
                     "free some space or mend the folder, then `planaria resume RUN` goes on from \
                      the checkpoint before"

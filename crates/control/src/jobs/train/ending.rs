@@ -229,7 +229,7 @@ pub fn finish(mut session: Session, ended: Result<Ended>) -> Result<Finished> {
         threads: session.learner().threads(),
         workers: 0,
         servers: 0,
-        generation: session.journal.generation(),
+        generation: session.files.journal.generation(),
     };
     let mut facts = facts(&session.job.plan, &session.job.run, &session.job.process, means)?;
     facts.name_classes(session.job.data.class_names());
@@ -289,6 +289,6 @@ impl Session {
             trouble: None,
             state: Some(Box::new(self.state())),
         })?;
-        self.journal.sync().context(unwritten)
+        self.files.journal.sync().context(unwritten)
     }
 }

@@ -20,12 +20,12 @@ use planaria_coordinator::methods::Built;
 use planaria_coordinator::methods::solo::{self, WORKER};
 use planaria_coordinator::run::Scored;
 use planaria_coordinator::run::course::Setup;
-use planaria_coordinator::serve::checkpoints;
 use planaria_coordinator::serve::coordinator::{
     Beginning, Coordinator, Effect, Event, LinkId, Message, Moment, Untold,
 };
+use planaria_coordinator::serve::files::{Files, Rest};
 use planaria_learn::{Scores, Weights};
-use planaria_protocol::checkpoint::{Checkpoint, Shelf};
+use planaria_protocol::checkpoint::Checkpoint;
 use planaria_protocol::event::{self, Started, What};
 use planaria_protocol::journal::{self, Journal};
 use planaria_protocol::launch::Facts;
@@ -40,6 +40,7 @@ use planaria_worker::methods::facts;
 use planaria_worker::methods::solo::learner::Learner;
 use planaria_worker::methods::solo::process::{Process, Said};
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Time between two updates of the picture; people cannot read faster.
@@ -55,7 +56,7 @@ const CONSOLE: LinkId = 1;
 pub struct Session {
     pub job: Job,
     pub recorder: Recorder,
-    pub journal: Journal,
+    pub files: Files,
     coordinator: Coordinator,
     worker: Process,
     /// What the coordinator has still to be told.
@@ -66,7 +67,6 @@ pub struct Session {
     pub last_scores: Option<(HeldOut, Scores)>,
     /// How it has ended.
     ended: Option<Ended>,
-    shelf: Shelf,
     /// Started with this session.
     clock: Stopwatch,
     is_stopping: bool,
@@ -109,18 +109,19 @@ impl Session {
         let generation = journal.generation();
         let beginning = Beginning { run, generation, manifest, ranges, told: Vec::new() };
         let untold = Untold { started: Some(started), ..Untold::default() };
+        let shelf = job.run.shelf(recipe.output.keep);
+        let files = Files { journal, shelf, keeping: None, log: Arc::new(|_| ()) };
         let clock = Stopwatch::start();
         let (coordinator, first) = Coordinator::begin(moment(&clock), beginning, untold);
         Ok(Self {
             recorder,
-            journal,
+            files,
             coordinator,
             worker: Process::new(learner),
             events: VecDeque::new(),
             first,
             last_scores: None,
             ended: None,
-            shelf: job.run.shelf(recipe.output.keep),
             clock,
             is_stopping: false,
             pulsed: None,
@@ -151,7 +152,7 @@ impl Session {
     pub fn emit(&mut self, what: What) -> Result<()> {
         let now = self.now();
         let seconds = self.coordinator.run().seconds(now.at);
-        let (unix_seconds, generation) = (now.unix_seconds, self.journal.generation());
+        let (unix_seconds, generation) = (now.unix_seconds, self.files.journal.generation());
         self.write(&event::Event { seconds, unix_seconds, generation, what })
     }
 
@@ -220,39 +221,30 @@ impl Session {
 
     fn carry_out(&mut self, effects: Vec<Effect>) -> Result<()> {
         for effect in effects {
-            match effect {
-                Effect::Send(_, Message::Worker(order), _) => {
-                    if begins_test(&order) {
-                        self.recorder.note("evaluating on the test part");
-                    }
-                    self.worker.hear(self.clock.elapsed(), order);
-                }
-                Effect::Write(event) => self.happened(*event)?,
-                Effect::BeginCheckpoint { step } => {
-                    self.recorder.sync();
-                    let begun = checkpoints::begin(&self.shelf, step);
-                    self.events.push_back(Event::CheckpointBegun(begun));
-                }
-                Effect::WriteManifest { folder, manifest, is_best } => {
-                    let events = self.journal.handle();
-                    let (shelf, manifest) = (&self.shelf, &*manifest);
-                    let written = checkpoints::finish(shelf, events, &folder, manifest, is_best);
-                    self.events.push_back(written);
-                }
-                Effect::Abandon(folder) => self.shelf.abandon(&folder),
-                // There are no other processes, and nothing is kept for them.
-                Effect::Send(..)
-                | Effect::Close(_)
-                | Effect::KeepRecord(_)
-                | Effect::KeepState { .. }
-                | Effect::ForgetRecord
-                | Effect::WritePart { .. }
-                | Effect::Weather(_)
-                | Effect::Log(_)
-                | Effect::Leave(_) => {}
+            if let Effect::Write(event) = effect {
+                self.happened(*event)?;
+                continue;
+            }
+            if matches!(effect, Effect::BeginCheckpoint { .. }) {
+                self.recorder.sync();
+            }
+            match self.files.carry_out(self.clock.elapsed(), effect)? {
+                Rest::Tell(event) => self.events.push_back(event),
+                // The worker is this thread, and has no copy of what is written.
+                Rest::Slow(slow) => self.events.push_back((slow.work)()),
+                Rest::Other(Effect::Send(_, Message::Worker(order), _)) => self.order(order),
+                // There are no other processes.
+                Rest::Other(_) | Rest::Nothing => {}
             }
         }
         Ok(())
+    }
+
+    fn order(&mut self, order: ToWorker) {
+        if begins_test(&order) {
+            self.recorder.note("evaluating on the test part");
+        }
+        self.worker.hear(self.clock.elapsed(), order);
     }
 
     /// Writes an event down. The end, and the scores of the last weights, are told when all files
@@ -273,9 +265,9 @@ impl Session {
     }
 
     fn write(&mut self, event: &event::Event) -> Result<()> {
-        self.journal.write(event).context(unwritten)?;
+        self.files.journal.write(event).context(unwritten)?;
         self.recorder.take(event);
-        if let Some(trouble) = self.journal.trouble() {
+        if let Some(trouble) = self.files.journal.trouble() {
             self.recorder.warn(&format!("{}: {trouble}", unwritten()));
         }
         Ok(())
@@ -298,7 +290,7 @@ impl Session {
     /// Why the worker cannot go on, and what there is to go on from.
     fn explained(&self, trouble: Trouble) -> Failure {
         let Some(hint) = &trouble.hint else { return trouble.into() };
-        let saved = match self.shelf.newest_manifest() {
+        let saved = match self.files.shelf.newest_manifest() {
             Ok(Some(found)) => {
                 format!("; step {} is kept in `{}`", found.checkpoint.step, found.path.display())
             }
