@@ -6,6 +6,7 @@
 //! it to end the script, politely first. Never decides whether a script is started again.
 
 use crate::ending::Ending;
+use crate::home::at_home;
 use crate::local::die_with;
 use crate::process::{self, Signal, signal_group};
 use rustix::process::{Resource, Rlimit};
@@ -18,7 +19,6 @@ use std::io::{self, Read, Write};
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -317,13 +317,6 @@ fn interface_of(address: &str) -> Option<String> {
     // SAFETY: the list came from `getifaddrs`, and nothing of it is kept.
     unsafe { libc::freeifaddrs(list) };
     found
-}
-
-fn at_home(path: &str) -> PathBuf {
-    match path.strip_prefix("~/") {
-        Some(rest) => crate::host::tasks::user_home().join(rest),
-        None => Path::new(path).to_path_buf(),
-    }
 }
 
 /// Reads the orders, which are one line.

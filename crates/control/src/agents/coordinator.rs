@@ -5,7 +5,7 @@
 
 use super::Log;
 use crate::jobs::train::kept::boot_id;
-use crate::jobs::train::source::Source;
+use crate::jobs::train::methods::Source;
 use planaria_coordinator::methods;
 use planaria_coordinator::record;
 use planaria_coordinator::run::Origin;

@@ -4,9 +4,9 @@
 
 use super::raise::Progress;
 use super::{FAREWELL, LOOK_EVERY, News, Pool};
-use crate::host::remote::Told;
-use crate::host::words::ToHost;
+use crate::messages::ToHost;
 use crate::provider::{Fault, Machine};
+use crate::remote::Told;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;

@@ -3,8 +3,8 @@
 //! Owns its processes: a group of their own, killed when time is up, when nobody wants the result
 //! any more, and with the thread that started it.
 
-use crate::host::words::Outcome;
 use crate::local::die_with;
+use crate::messages::Outcome;
 use crate::process::{Signal, signal_group};
 use std::io::Read;
 use std::os::unix::process::{CommandExt, ExitStatusExt};

@@ -2,7 +2,7 @@
 
 use super::ports::Given;
 use super::table::{meets, parse};
-use crate::host::asks::{Meeting, Taken};
+use crate::messages::questions::{Meeting, Taken};
 use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};

@@ -10,7 +10,7 @@ use planaria_control::jobs::pooling::failure;
 use planaria_control::jobs::script::prepare::Prepared;
 use planaria_control::program;
 use planaria_control::talk::Talk;
-use planaria_fleet::host::words::Hello;
+use planaria_fleet::messages::Hello;
 use planaria_fleet::pool::raise::{self, Attempt, Means, Progress, Reach};
 use planaria_fleet::program::Program;
 use planaria_fleet::provider::{Fault, Machine, Tag};

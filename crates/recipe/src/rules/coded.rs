@@ -6,7 +6,7 @@
 use crate::diagnostic::{Finding, quoted};
 use crate::model::{Activation, Layer};
 use crate::sections::{Augment, Recipe};
-use crate::train::{Coded, CodedPrecision, Loss, Method};
+use crate::train::{Coded, LinearPrecision, Loss, Method};
 
 /// Every rule that the recipe breaks.
 pub(super) fn check(recipe: &Recipe, found: &mut Vec<Finding>) {
@@ -104,7 +104,7 @@ fn settings(recipe: &Recipe, code: &Coded, found: &mut Vec<Finding>) {
             "leave it out, or use `method: sync`",
         );
     }
-    if code.scale.is_some() && code.precision != CodedPrecision::Exact {
+    if code.scale.is_some() && code.precision != LinearPrecision::Exact {
         refuse(
             "train.coded.scale",
             "`train.coded.scale` is for `precision: exact`",

@@ -17,7 +17,7 @@ pub struct Coded {
     pub machines: usize,
     /// Numbers that are computed with.
     #[serde(default)]
-    pub precision: CodedPrecision,
+    pub precision: LinearPrecision,
     /// What features are multiplied by to become whole numbers (`precision: exact`); needed where they are not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_048_576))]
@@ -37,10 +37,10 @@ impl Coded {
     }
 }
 
-/// Numbers that coded products are computed with.
+/// Numbers that a linear model is computed with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum CodedPrecision {
+pub enum LinearPrecision {
     /// Single precision.
     F32,
     /// Double precision.
@@ -48,6 +48,28 @@ pub enum CodedPrecision {
     F64,
     /// Whole numbers over a prime field: the same bytes whoever was there.
     Exact,
+}
+
+impl LinearPrecision {
+    /// As recipes write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::F64 => "f64",
+            Self::Exact => "exact",
+        }
+    }
+
+    /// Why a feature cannot be computed with exactly, and what to do about it.
+    pub fn not_whole(feature: &str) -> (String, &'static str) {
+        let why = format!(
+            "`precision: exact` computes with whole numbers below 16,777,216, but feature \
+             `{feature}` has others"
+        );
+        let hint = "set `train.coded.scale`, such as 64, which rounds by at most 1/128; or bin the \
+                    column";
+        (why, hint)
+    }
 }
 
 /// Checkpoints of a whole run, about.
@@ -64,7 +86,7 @@ pub(super) fn traits(code: &Coded) -> Traits {
     Traits {
         name: "coded",
         // Sums of coded floats depend, in their last bits, on which machines were there.
-        bits_differ: (code.precision != CodedPrecision::Exact).then_some(
+        bits_differ: (code.precision != LinearPrecision::Exact).then_some(
             "Weights differ in their last bits, as coded sums of floats do; `precision: exact` \
              has the same bits.",
         ),

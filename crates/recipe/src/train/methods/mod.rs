@@ -7,7 +7,7 @@ mod coded;
 mod sync;
 
 use super::Train;
-pub use coded::{Coded, CodedPrecision};
+pub use coded::{Coded, LinearPrecision};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -61,6 +61,11 @@ impl Train {
             None => sync::steps_per_epoch(self, examples),
             Some(code) => coded::steps_per_epoch(code, self, examples),
         }
+    }
+
+    /// Rows of so many examples that each worker stores, where it stores any.
+    pub fn rows_per_worker(&self, examples: usize) -> Option<usize> {
+        self.code().map(|code| code.height(examples))
     }
 
     /// Epochs between checkpoints where a recipe says nothing.
