@@ -18,10 +18,10 @@ use planaria_fleet::providers;
 use planaria_protocol::clock::Clock;
 use planaria_runs::clock::{self, SystemClock};
 use planaria_runs::failure::{Context, Failure, Result};
+use rustix::fs::{MemfdFlags, memfd_create};
 use serde::de::DeserializeOwned;
 use std::fs::{File, read_to_string};
 use std::io::{Read, Seek, Write};
-use std::os::fd::FromRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -87,7 +87,8 @@ fn replace(run: &str, detaching: Detaching) -> Failure {
     let mut command = Command::new(OWN);
     command.arg0(std::env::args_os().next().unwrap_or_default()).args(["agent", "host", run]);
     let mut replaced = || -> std::io::Result<()> {
-        let mut file = in_memory()?;
+        // A file without a name, so that no other process can read the orders.
+        let mut file = File::from(memfd_create("orders", MemfdFlags::CLOEXEC)?);
         file.write_all(&orders)?;
         file.rewind()?;
         match &listener {
@@ -95,25 +96,12 @@ fn replace(run: &str, detaching: Detaching) -> Failure {
             Some(listener) => command.args(["--control", &passed_on(listener)?]),
         };
         // The command that started it may end now, and whoever started that.
-        // SAFETY: a system call on the process itself, which touches no memory.
-        unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, 0) };
+        rustix::process::set_parent_process_death_signal(None)?;
         command.stdin(file).stdout(Stdio::null()).stderr(Stdio::null());
         Err(command.exec())
     };
     let why = replaced().err();
     Failure::failed(format!("cannot go on without a channel: {why:?}"))
-}
-
-/// A file that has no name, so that nobody else can read it.
-fn in_memory() -> std::io::Result<File> {
-    // SAFETY: the name is a string that ends with a zero; the descriptor is this process' own.
-    unsafe {
-        let descriptor = libc::memfd_create(c"orders".as_ptr(), libc::MFD_CLOEXEC);
-        match descriptor {
-            -1 => Err(std::io::Error::last_os_error()),
-            descriptor => Ok(File::from_raw_fd(descriptor)),
-        }
-    }
 }
 
 fn setting(run: &str, build: &str, ends: Ends) -> Result<Setting> {
