@@ -1,4 +1,4 @@
-//! Each direct dependency has its line in ARCHITECTURE.md, and each line its dependency.
+//! Each direct dependency has its line in docs/design/dependencies.md, and each line its dependency.
 
 use crate::{list, metadata, ours, read, report, root, text};
 use serde_json::Value;
@@ -6,14 +6,14 @@ use std::collections::BTreeSet;
 
 #[test]
 fn every_dependency_is_justified() {
-    let text = read(&root().join("ARCHITECTURE.md"));
+    let text = read(&root().join("docs/design/dependencies.md"));
     report(justifications(&metadata(), &text));
 }
 
-fn justifications(metadata: &Value, architecture: &str) -> Vec<String> {
-    let table: BTreeSet<&str> = architecture
+fn justifications(metadata: &Value, page: &str) -> Vec<String> {
+    let table: BTreeSet<&str> = page
         .lines()
-        .skip_while(|line| !line.starts_with("## Dependencies"))
+        .skip_while(|line| !line.starts_with("# Dependencies"))
         .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
         .collect();
     let used: BTreeSet<&str> = ours(metadata)
@@ -22,10 +22,10 @@ fn justifications(metadata: &Value, architecture: &str) -> Vec<String> {
         .map(|dependency| text(dependency, "name"))
         .collect();
     let missing = used.difference(&table).map(|name| {
-        format!("dependency `{name}` has no line in ARCHITECTURE.md, \"Dependencies\": say what it is for, or do without it")
+        format!("dependency `{name}` has no line in docs/design/dependencies.md: say what it is for, or do without it")
     });
-    let stale = table.difference(&used).map(|name| {
-        format!("ARCHITECTURE.md, \"Dependencies\", explains `{name}`, which no crate uses")
-    });
+    let stale = table
+        .difference(&used)
+        .map(|name| format!("docs/design/dependencies.md explains `{name}`, which no crate uses"));
     missing.chain(stale).collect()
 }

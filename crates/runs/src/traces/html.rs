@@ -1,14 +1,14 @@
 //! `report.html`: the report as one page that needs nothing else and reads well on a phone.
 //!
-//! Owns the page. All text that comes from users is escaped. Never computes a figure.
+//! Owns the page, and what all pages share. `maud` escapes all text. Never computes a figure.
 
 use crate::number::{bytes, counted, duration, grouped, percent, short};
 use crate::run_dir::metrics::{Line, Span};
 use crate::traces::chart::{Curve, STEPS, Scale, figure};
 use crate::traces::report::Report;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 use planaria_recipe::train::Monitor;
 use planaria_recipe::train::methods::has_shards;
-use std::fmt::Write;
 
 /// Classes up to which the whole confusion matrix is shown.
 const MATRIX_CLASSES_MAX: usize = 40;
@@ -17,32 +17,51 @@ const CONFUSIONS_MAX: usize = 8;
 
 /// The page.
 pub fn page(report: &Report, lines: &[Line], recipe: &str) -> String {
-    let mut html = head(&report.run_id);
-    heading(&mut html, report);
-    cards(&mut html, report);
-    charts(&mut html, lines);
-    confusion(&mut html, report);
-    classes(&mut html, report);
-    details(&mut html, report);
-    let _ = write!(
-        html,
-        "<h2>Recipe</h2>\n<div class=\"wide\"><pre>{}</pre></div>\n\
-         <footer>Written by planaria {}.</footer>\n</main>\n</body>\n</html>\n",
-        escape(recipe.trim_end()),
-        escape(&report.planaria_version)
-    );
-    html
+    let body = html! {
+        (heading(report))
+        (cards(&figures(report)))
+        (charts(lines))
+        (confusion(report))
+        (classes(report))
+        (details(report))
+        h2 { "Recipe" }
+        div.wide { pre { (recipe.trim_end()) } }
+        (footer(&report.planaria_version))
+    };
+    document(&report.run_id, html! {}, body)
 }
 
-/// The beginning of a page that needs nothing else.
-pub(super) fn head(name: &str) -> String {
-    format!(
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>{name} · planaria</title>\n<style>\n{css}</style>\n</head>\n<body>\n<main>\n",
-        name = escape(name),
-        css = include_str!("report.css"),
-    )
+/// A page that needs nothing else; `head` is added to what every page has there.
+pub(super) fn document(name: &str, head: Markup, body: Markup) -> String {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { (name) " · planaria" }
+                style { (PreEscaped(include_str!("report.css"))) }
+                (head)
+            }
+            body { main { (body) } }
+        }
+    };
+    page.into_string()
+}
+
+pub(super) fn footer(version: &str) -> Markup {
+    html! { footer { "Written by planaria " (version) "." } }
+}
+
+/// A few figures, large, each with what it is.
+pub(super) fn cards(figures: &[(String, String)]) -> Markup {
+    html! {
+        div.cards {
+            @for (value, label) in figures {
+                div.card { b { (value) } span { (label) } }
+            }
+        }
+    }
 }
 
 /// A share as a tick of an axis.
@@ -50,38 +69,23 @@ pub(super) fn percent_tick(share: f64) -> String {
     format!("{}%", short((share * 1e6).round() / 1e4))
 }
 
-/// Text as HTML.
-pub(super) fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            c => out.push(c),
+/// A time stamp as people read it.
+pub(super) fn moment(stamp: &str) -> String {
+    stamp.replace('T', " ").replace('Z', " UTC")
+}
+
+fn heading(report: &Report) -> Markup {
+    html! {
+        h1 {
+            (report.recipe) " "
+            span class={ "badge " (report.outcome.name()) } { (report.outcome.text()) }
         }
-    }
-    out
-}
-
-fn heading(html: &mut String, report: &Report) {
-    let class = report.outcome.name();
-    let _ = write!(
-        html,
-        "<h1>{} <span class=\"badge {class}\">{}</span></h1>\n<p class=\"sub\">{} · {}</p>\n",
-        escape(&report.recipe),
-        report.outcome.text(),
-        escape(&report.run_id),
-        escape(&report.started.replace('T', " ").replace('Z', " UTC")),
-    );
-    if let Some(reason) = &report.reason {
-        let _ = writeln!(html, "<p class=\"sub\">{}</p>", escape(reason));
+        p.sub { (report.run_id) " · " (moment(&report.started)) }
+        @if let Some(reason) = &report.reason { p.sub { (reason) } }
     }
 }
 
-fn cards(html: &mut String, report: &Report) {
+fn figures(report: &Report) -> Vec<(String, String)> {
     let part = report.evaluated_on.as_deref().unwrap_or("");
     let mut figures: Vec<(String, String)> = Vec::new();
     let mut add = |value: Option<String>, label: String| {
@@ -105,20 +109,11 @@ fn cards(html: &mut String, report: &Report) {
     let plural = if report.epochs == 1 { "epoch" } else { "epochs" };
     add(Some(report.epochs.to_string()), format!("{plural}, {} steps", grouped(report.steps)));
     add(Some(grouped(report.parameters as u64)), "parameters".into());
-    html.push_str("<div class=\"cards\">\n");
-    for (value, label) in figures {
-        let _ = writeln!(
-            html,
-            "<div class=\"card\"><b>{}</b><span>{}</span></div>",
-            escape(&value),
-            escape(&label)
-        );
-    }
-    html.push_str("</div>\n");
+    figures
 }
 
 /// Curves of what was measured while the run trained.
-pub(super) fn charts(html: &mut String, lines: &[Line]) {
+pub(super) fn charts(lines: &[Line]) -> Markup {
     let points = |span: Span, of: fn(&Line) -> Option<f64>| -> Vec<(f64, f64)> {
         let of_span = lines.iter().filter(|l| l.span == span);
         of_span.filter_map(|l| Some((l.step as f64, of(l)?))).collect()
@@ -168,66 +163,69 @@ pub(super) fn charts(html: &mut String, lines: &[Line]) {
         ),
     ]
     .concat();
-    if !figures.is_empty() {
-        let _ = write!(
-            html,
-            "<h2>Curves</h2>\n<div class=\"charts\">\n{figures}</div>\n\
-             <p class=\"note\">By step. Training figures were taken while the weights were changing; \
-             validation follows each epoch.</p>\n"
-        );
+    html! {
+        @if !figures.is_empty() {
+            h2 { "Curves" }
+            div.charts { (PreEscaped(figures)) }
+            p.note {
+                "By step. Training figures were taken while the weights were changing; \
+                 validation follows each epoch."
+            }
+        }
     }
 }
 
-fn confusion(html: &mut String, report: &Report) {
+fn confusion(report: &Report) -> Markup {
     if report.confusion.is_empty() {
-        return;
+        return html! {};
     }
-    let part = report.evaluated_on.as_deref().unwrap_or("");
-    let _ = writeln!(html, "<h2>Confusion matrix</h2>");
-    if report.confusion.len() <= MATRIX_CLASSES_MAX {
-        html.push_str("<div class=\"wide\"><table class=\"heat\"><thead><tr><th></th>");
-        for class in &report.per_class {
-            let _ = write!(html, "<th scope=\"col\">{}</th>", escape(&class.class));
+    html! {
+        h2 { "Confusion matrix" }
+        @if report.confusion.len() <= MATRIX_CLASSES_MAX {
+            div.wide {
+                table.heat {
+                    thead {
+                        tr { th {} @for class in &report.per_class { th scope="col" { (class.class) } } }
+                    }
+                    tbody {
+                        @for (truth, row) in report.confusion.iter().enumerate() {
+                            (matrix_row(report, truth, row))
+                        }
+                    }
+                }
+            }
         }
-        html.push_str("</tr></thead><tbody>\n");
-        for (truth, row) in report.confusion.iter().enumerate() {
-            matrix_row(html, report, truth, row);
+        p.note {
+            (grouped(report.evaluated_examples)) " " (report.evaluated_on.as_deref().unwrap_or(""))
+            " examples; rows are true classes, columns predicted ones." (confusions(report))
         }
-        html.push_str("</tbody></table></div>\n");
     }
-    let _ = writeln!(
-        html,
-        "<p class=\"note\">{} {} examples; rows are true classes, columns predicted ones.{}</p>",
-        grouped(report.evaluated_examples),
-        escape(part),
-        escape(&confusions(report))
-    );
 }
 
-fn matrix_row(html: &mut String, report: &Report, truth: usize, row: &[u64]) {
+fn matrix_row(report: &Report, truth: usize, row: &[u64]) -> Markup {
     let support: u64 = row.iter().sum::<u64>().max(1);
-    let _ = write!(html, "<tr><th scope=\"row\">{}</th>", escape(&report.per_class[truth].class));
-    for (predicted, count) in row.iter().enumerate() {
-        let share = *count as f64 / support as f64;
+    let name = |class: usize| &report.per_class[class].class;
+    let cell = |predicted: usize, count: u64| {
+        let share = count as f64 / support as f64;
         // Mistakes are rare in a good network: a few per cent must already be seen.
-        let (colour, strength) = if truth == predicted {
-            ("good", 0.12 + 0.5 * share)
-        } else {
-            ("bad", (0.1 + 4.0 * share).min(0.75))
+        let (colour, strength) = match truth == predicted {
+            true => ("good", 0.12 + 0.5 * share),
+            false => ("bad", (0.1 + 4.0 * share).min(0.75)),
         };
-        let _ = match count {
-            0 => write!(html, "<td class=\"zero\">0</td>"),
-            count => write!(
-                html,
-                "<td style=\"background:rgb(var(--{colour})/{strength:.2})\" title=\"{} taken for {}: {} ({})\">{count}</td>",
-                escape(&report.per_class[truth].class),
-                escape(&report.per_class[predicted].class),
-                grouped(*count),
-                percent(share),
-            ),
-        };
+        let style = format!("background:rgb(var(--{colour})/{strength:.2})");
+        let (truth, predicted) = (name(truth), name(predicted));
+        let title =
+            format!("{truth} taken for {predicted}: {} ({})", grouped(count), percent(share));
+        html! { td style=(style) title=(title) { (count) } }
+    };
+    html! {
+        tr {
+            th scope="row" { (name(truth)) }
+            @for (predicted, count) in row.iter().enumerate() {
+                @if *count == 0 { td.zero { "0" } } @else { (cell(predicted, *count)) }
+            }
+        }
     }
-    html.push_str("</tr>\n");
 }
 
 /// The commonest mistakes as a sentence.
@@ -250,30 +248,37 @@ fn confusions(report: &Report) -> String {
     format!(" Most often mistaken: {}.", list.join(", "))
 }
 
-fn classes(html: &mut String, report: &Report) {
+fn classes(report: &Report) -> Markup {
     if report.per_class.is_empty() {
-        return;
+        return html! {};
     }
-    html.push_str(
-        "<h2>Classes</h2>\n<div class=\"wide\"><table><thead><tr><th>class</th><th>precision</th>\
-         <th>recall</th><th>F1</th><th>examples</th></tr></thead><tbody>\n",
-    );
-    for class in &report.per_class {
-        let _ = writeln!(
-            html,
-            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}<span class=\"bar\"><i style=\"width:{:.0}%\"></i></span></td><td>{}</td></tr>",
-            escape(&class.class),
-            percent(class.precision),
-            percent(class.recall),
-            percent(class.f1),
-            100.0 * class.f1,
-            grouped(class.support),
-        );
+    html! {
+        h2 { "Classes" }
+        div.wide {
+            table {
+                thead {
+                    tr { th { "class" } th { "precision" } th { "recall" } th { "F1" } th { "examples" } }
+                }
+                tbody {
+                    @for class in &report.per_class {
+                        tr {
+                            td { (class.class) }
+                            td { (percent(class.precision)) }
+                            td { (percent(class.recall)) }
+                            td {
+                                (percent(class.f1))
+                                span.bar { i style={ "width:" (format!("{:.0}", 100.0 * class.f1)) "%" } {} }
+                            }
+                            td { (grouped(class.support)) }
+                        }
+                    }
+                }
+            }
+        }
     }
-    html.push_str("</tbody></table></div>\n");
 }
 
-fn details(html: &mut String, report: &Report) {
+fn details(report: &Report) -> Markup {
     let mut rows: Vec<(&str, String)> = vec![
         (
             "method",
@@ -328,11 +333,12 @@ fn details(html: &mut String, report: &Report) {
     );
     add("resumed", (report.resumes > 0).then(|| format!("{}×", report.resumes)));
     add("weights SHA-256", report.weights_sha256.clone());
-    html.push_str("<h2>Run</h2>\n<div class=\"wide\"><dl>\n");
-    for (label, value) in rows {
-        let _ = writeln!(html, "<dt>{label}</dt><dd>{}</dd>", escape(&value));
+    html! {
+        h2 { "Run" }
+        div.wide {
+            dl { @for (label, value) in rows { dt { (label) } dd { (value) } } }
+        }
     }
-    html.push_str("</dl></div>\n");
 }
 
 /// What was lost, and what became of it.

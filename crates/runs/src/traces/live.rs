@@ -8,11 +8,11 @@ use crate::notices::{Notice, Notices};
 use crate::number::{duration, grouped, loss, percent};
 use crate::run_dir::metrics::Line;
 use crate::summary::Summary;
-use crate::traces::html::{self, escape};
+use crate::traces::html::{cards, charts, document};
+use maud::{Markup, PreEscaped, html};
 use planaria_protocol::event::{Activity, Doing, Event, Pulse, What, WorkerPulse};
 use planaria_protocol::message::Agent;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::fmt::Write;
 
 /// Columns of the strip at most; each is one step or several.
 const COLUMNS_MAX: u64 = 150;
@@ -185,23 +185,22 @@ impl Live {
 
     /// The page; `lines` are the run's metrics.
     pub fn page(&self, run_id: &str, lines: &[Line]) -> String {
-        let refresh = match self.summary.ended {
-            None => "<meta http-equiv=\"refresh\" content=\"1\">\n",
-            Some(_) => "",
+        let head = html! {
+            style { (PreEscaped(include_str!("live.css"))) }
+            @if self.summary.ended.is_none() { meta http-equiv="refresh" content="1"; }
         };
-        let style = format!("{}</style>\n{refresh}</head>", include_str!("live.css"));
-        let mut html = html::head(run_id).replacen("</style>\n</head>", &style, 1);
-        self.heading(&mut html, run_id);
-        self.cards(&mut html, lines.last());
-        self.machines(&mut html);
-        self.strip(&mut html);
-        self.happened(&mut html);
-        html::charts(&mut html, lines);
-        html.push_str("</main>\n</body>\n</html>\n");
-        html
+        let body = html! {
+            (self.heading(run_id))
+            (cards(&self.figures(lines.last())))
+            (self.machines())
+            (self.strip())
+            (self.happened())
+            (charts(lines))
+        };
+        document(run_id, head, body)
     }
 
-    fn heading(&self, html: &mut String, run_id: &str) {
+    fn heading(&self, run_id: &str) -> Markup {
         let phase = self.pulse.phase.as_str();
         let (class, text) = match &self.summary.ended {
             Some(ended) => (ended.outcome.name(), ended.outcome.text()),
@@ -209,21 +208,16 @@ impl Live {
             None if self.pulse.activity == Activity::Training => ("completed", "training"),
             None => ("interrupted", phase),
         };
-        let report = match &self.summary.ended {
-            Some(_) => " · <a href=\"report.html\">report</a>",
-            None => "",
-        };
-        let _ = write!(
-            html,
-            "<h1>{} <span class=\"badge {}\">{}</span></h1>\n<p class=\"sub\">{}{report}</p>\n",
-            escape(&self.frame.name),
-            escape(class),
-            escape(text),
-            escape(run_id)
-        );
+        html! {
+            h1 { (self.frame.name) " " span class={ "badge " (class) } { (text) } }
+            p.sub {
+                (run_id)
+                @if self.summary.ended.is_some() { " · " a href="report.html" { "report" } }
+            }
+        }
     }
 
-    fn cards(&self, html: &mut String, last: Option<&Line>) {
+    fn figures(&self, last: Option<&Line>) -> Vec<(String, String)> {
         let (pulse, frame) = (&self.pulse, &self.frame);
         // An epoch that has just begun has no figures yet.
         let accuracy = pulse.accuracy.or_else(|| last.and_then(|line| line.accuracy));
@@ -241,115 +235,122 @@ impl Live {
             mean.map(|v| (loss(v), "loss while training")),
             pulse.seconds_left.filter(|_| !is_waiting).map(|s| (duration(s), "left")),
         ];
-        html.push_str("<div class=\"cards\">\n");
-        for (value, label) in figures.into_iter().flatten() {
-            let value = escape(&value);
-            let _ = writeln!(html, "<div class=\"card\"><b>{value}</b><span>{label}</span></div>");
-        }
-        html.push_str("</div>\n");
+        figures.into_iter().flatten().map(|(value, label)| (value, label.into())).collect()
     }
 
-    fn machines(&self, html: &mut String) {
+    fn machines(&self) -> Markup {
         let counts_rows = self.workers.values().any(|w| w.pulse.rows.is_some());
-        let work =
-            if counts_rows { "<th>rows computed</th><th>rows/s</th>" } else { "<th>shards</th>" };
-        let slot = if counts_rows { "<th>slot</th>" } else { "" };
-        let _ = writeln!(
-            html,
-            "<h2>Machines</h2>\n<div class=\"wide\"><table><thead><tr><th>worker</th>\
-             <th>state</th>{slot}{work}<th>busy</th><th>lost</th></tr></thead><tbody>"
-        );
-        for (number, worker) in &self.workers {
-            let pulse = &worker.pulse;
-            let (state, class) = match worker.presence() {
-                Some(presence) => (presence.text(), presence.class()),
-                None if worker.is_released => ("released", "fetching"),
-                None => ("starting", "fetching"),
-            };
-            let machine = pulse.machine.as_deref().map_or_else(String::new, |m| format!(" on {m}"));
-            let rate = pulse.examples_per_second.map_or_else(String::new, |r| grouped(r as u64));
-            let work = match counts_rows {
-                true => format!(
-                    "<td>{}</td><td>{}</td><td>{rate}</td>",
-                    pulse.slot.map_or_else(|| "–".into(), |slot| slot.to_string()),
-                    grouped(worker.rows())
-                ),
-                false => format!("<td>{}</td>", pulse.shards),
-            };
-            let busy = pulse.busy.map_or_else(String::new, |busy| format!("{:.0}%", 100.0 * busy));
-            let _ = writeln!(
-                html,
-                "<tr><td>worker-{number}{}</td><td><span class=\"state {class}\">{state}</span></td>\
-                 {work}<td>{busy}</td><td>{}×</td></tr>",
-                escape(&machine),
-                worker.lost
-            );
+        html! {
+            h2 { "Machines" }
+            div.wide {
+                table {
+                    thead {
+                        tr {
+                            th { "worker" } th { "state" }
+                            @if counts_rows {
+                                th { "slot" } th { "rows computed" } th { "rows/s" }
+                            } @else {
+                                th { "shards" }
+                            }
+                            th { "busy" } th { "lost" }
+                        }
+                    }
+                    tbody {
+                        @for (number, worker) in &self.workers {
+                            (machine_row(*number, worker, counts_rows))
+                        }
+                    }
+                }
+            }
         }
-        html.push_str("</tbody></table></div>\n");
     }
 
-    fn strip(&self, html: &mut String) {
+    fn strip(&self) -> Markup {
         let (columns, rows) = (self.columns(), self.workers.len());
         let (left, top) = (66.0, 10.0);
         let width = 960.0_f64;
         let cell = ((width - left) / columns as f64).min(3.0 * CELL.0);
         let height = top + rows as f64 * (CELL.1 + 2.0) + 16.0;
-        let _ = writeln!(
-            html,
-            "<h2>Who was there at each step</h2>\n<figure><svg class=\"strip\" role=\"img\" \
-             viewBox=\"0 0 {width} {height}\" aria-label=\"who was there at each step\">"
-        );
-        for column in &self.paused {
-            let x = left + *column as f64 * cell;
-            let _ = writeln!(
-                html,
-                "<rect class=\"paused\" x=\"{x:.1}\" y=\"0\" width=\"{cell:.1}\" height=\"6\"/>"
-            );
-        }
-        for (row, (number, worker)) in self.workers.iter().enumerate() {
-            let y = top + row as f64 * (CELL.1 + 2.0);
-            let _ = writeln!(html, "<text x=\"0\" y=\"{:.1}\">worker-{number}</text>", y + 11.0);
-            for (first, count, presence) in runs(&worker.strip) {
-                let (x, w) = (left + first as f64 * cell, count as f64 * cell);
-                let _ = writeln!(
-                    html,
-                    "<rect class=\"{}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{w:.1}\" \
-                     height=\"{}\"/>",
-                    presence.class(),
-                    CELL.1
-                );
+        let end = left + columns as f64 * cell;
+        let below = tenth(height - 3.0);
+        html! {
+            h2 { "Who was there at each step" }
+            figure {
+                svg.strip role="img" viewBox={ "0 0 " (width) " " (height) }
+                    aria-label="who was there at each step" {
+                    @for column in &self.paused {
+                        rect.paused x=(tenth(left + *column as f64 * cell)) y="0"
+                            width=(tenth(cell)) height="6" {}
+                    }
+                    @for (row, (number, worker)) in self.workers.iter().enumerate() {
+                        @let y = top + row as f64 * (CELL.1 + 2.0);
+                        text x="0" y=(tenth(y + 11.0)) { "worker-" (number) }
+                        @for (first, count, presence) in runs(&worker.strip) {
+                            rect class=(presence.class()) x=(tenth(left + first as f64 * cell))
+                                y=(tenth(y)) width=(tenth(count as f64 * cell)) height=(CELL.1) {}
+                        }
+                    }
+                    text x=(left) y=(below) { "step 1" }
+                    text x=(tenth(end)) y=(below) text-anchor="end" { (grouped(self.frame.steps)) }
+                }
+            }
+            p.note {
+                @for presence in [Presence::Ready, Presence::Fetching, Presence::Late, Presence::Lost] {
+                    span class={ "state " (presence.class()) } { (presence.text()) } " "
+                }
+                @if !self.paused.is_empty() {
+                    span class="state paused" { "paused: too few machines" }
+                }
             }
         }
-        let end = left + columns as f64 * cell;
-        let _ = writeln!(
-            html,
-            "<text x=\"{left}\" y=\"{0:.1}\">step 1</text>\
-             <text x=\"{end:.1}\" y=\"{0:.1}\" text-anchor=\"end\">{1}</text></svg></figure>",
-            height - 3.0,
-            grouped(self.frame.steps)
-        );
-        html.push_str("<p class=\"note\">");
-        for presence in [Presence::Ready, Presence::Fetching, Presence::Late, Presence::Lost] {
-            let (class, text) = (presence.class(), presence.text());
-            let _ = write!(html, "<span class=\"state {class}\">{text}</span> ");
-        }
-        if !self.paused.is_empty() {
-            html.push_str("<span class=\"state paused\">paused: too few machines</span>");
-        }
-        html.push_str("</p>\n");
     }
 
-    fn happened(&self, html: &mut String) {
-        if self.news.is_empty() {
-            return;
+    fn happened(&self) -> Markup {
+        html! {
+            @if !self.news.is_empty() {
+                h2 { "What happened last" }
+                div.wide {
+                    dl {
+                        @for (seconds, text) in &self.news {
+                            dt { (duration(*seconds)) } dd { (text) }
+                        }
+                    }
+                }
+            }
         }
-        html.push_str("<h2>What happened last</h2>\n<div class=\"wide\"><dl>\n");
-        for (seconds, text) in &self.news {
-            let (at, text) = (duration(*seconds), escape(text));
-            let _ = writeln!(html, "<dt>{at}</dt><dd>{text}</dd>");
-        }
-        html.push_str("</dl></div>\n");
     }
+}
+
+fn machine_row(number: u32, worker: &Seen, counts_rows: bool) -> Markup {
+    let pulse = &worker.pulse;
+    let (state, class) = match worker.presence() {
+        Some(presence) => (presence.text(), presence.class()),
+        None if worker.is_released => ("released", "fetching"),
+        None => ("starting", "fetching"),
+    };
+    html! {
+        tr {
+            td {
+                "worker-" (number)
+                @if let Some(machine) = &pulse.machine { " on " (machine) }
+            }
+            td { span class={ "state " (class) } { (state) } }
+            @if counts_rows {
+                td { @match pulse.slot { Some(slot) => { (slot) }, None => { "–" } } }
+                td { (grouped(worker.rows())) }
+                td { @if let Some(rate) = pulse.examples_per_second { (grouped(rate as u64)) } }
+            } @else {
+                td { (pulse.shards) }
+            }
+            td { @if let Some(busy) = pulse.busy { (format!("{:.0}%", 100.0 * busy)) } }
+            td { (worker.lost) "×" }
+        }
+    }
+}
+
+/// A length of a drawing.
+fn tenth(length: f64) -> String {
+    format!("{length:.1}")
 }
 
 /// Neighbouring columns of the same kind: the first, how many, and which.

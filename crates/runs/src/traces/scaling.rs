@@ -5,10 +5,10 @@
 use crate::number::{counted, duration, grouped, percent, short};
 use crate::run_dir::metrics::Line;
 use crate::traces::chart::{Along, Curve, STEPS, Scale, figure};
-use crate::traces::html::{escape, head, percent_tick};
+use crate::traces::html::{document, footer, moment, percent_tick};
 use crate::traces::report::Report;
+use maud::{PreEscaped, html};
 use serde::{Deserialize, Serialize};
-use std::fmt::Write;
 
 /// Classes of the style sheet for curves, used in turn.
 const CLASSES: [&str; 6] = ["train", "val", "c2", "c3", "c4", "c5"];
@@ -159,41 +159,34 @@ impl Study {
 
     /// The page.
     pub fn page(&self) -> String {
-        let mut html = head(&format!("{} scaling", self.recipe));
-        let badge =
+        let (class, state) =
             if self.complete { ("completed", "completed") } else { ("interrupted", "stopped") };
-        let _ = write!(
-            html,
-            "<h1>{} with more and more workers <span class=\"badge {}\">{}</span></h1>\n\
-             <p class=\"sub\">{}</p>\n",
-            escape(&self.recipe),
-            badge.0,
-            badge.1,
-            escape(&self.started.replace('T', " ").replace('Z', " UTC")),
-        );
-        html += "<h2>Runs</h2>\n<div class=\"wide\"><table><thead><tr>";
-        HEAD.iter().for_each(|name| html += &format!("<th>{name}</th>"));
-        html += "</tr></thead><tbody>\n";
-        for run in &self.runs {
-            html += "<tr>";
-            cells(run).iter().for_each(|cell| html += &format!("<td>{}</td>", escape(cell)));
-            html += "</tr>\n";
-        }
-        html += "</tbody></table></div>\n";
-        for remark in self.remarks() {
-            let _ = writeln!(html, "<p class=\"note\">{}</p>", escape(&remark));
-        }
-        let _ = write!(
-            html,
-            "<h2>Curves</h2>\n<div class=\"charts\">\n{}</div>\n\
-             <p class=\"note\">Speed-up is by time of taking steps, against the first run. \
-             Accuracy is of the validation part after each epoch, else of training; against steps \
-             the curves of runs with the same weights lie on each other.</p>\n\
-             <footer>Written by planaria {}.</footer>\n</main>\n</body>\n</html>\n",
-            self.figures(),
-            escape(&self.planaria_version)
-        );
-        html
+        let body = html! {
+            h1 {
+                (self.recipe) " with more and more workers "
+                span class={ "badge " (class) } { (state) }
+            }
+            p.sub { (moment(&self.started)) }
+            h2 { "Runs" }
+            div.wide {
+                table {
+                    thead { tr { @for name in HEAD { th { (name) } } } }
+                    tbody {
+                        @for run in &self.runs { tr { @for cell in cells(run) { td { (cell) } } } }
+                    }
+                }
+            }
+            @for remark in self.remarks() { p.note { (remark) } }
+            h2 { "Curves" }
+            div.charts { (PreEscaped(self.figures())) }
+            p.note {
+                "Speed-up is by time of taking steps, against the first run. \
+                 Accuracy is of the validation part after each epoch, else of training; against steps \
+                 the curves of runs with the same weights lie on each other."
+            }
+            (footer(&self.planaria_version))
+        };
+        document(&format!("{} scaling", self.recipe), html! {}, body)
     }
 
     fn figures(&self) -> String {
