@@ -36,8 +36,8 @@ const WINGS: &[Wing] = &[
         own: &["coded", "coding"],
         registered: &[
             ("crates/recipe/src/train/mod.rs", 3),
-            ("crates/recipe/src/train/methods/mod.rs", 9),
-            ("crates/recipe/src/rules.rs", 2),
+            ("crates/recipe/src/train/methods/mod.rs", 7),
+            ("crates/recipe/src/rules/methods/mod.rs", 2),
             ("crates/protocol/src/methods/mod.rs", 4),
             ("crates/coordinator/src/methods/mod.rs", 2),
             ("crates/worker/src/methods/mod.rs", 2),
