@@ -17,7 +17,8 @@
 //!   process; [`remote`]: the controller's end of the [`channel`]; [`carrier`]: a process that is one
 //! - [`program`]: what goes to a machine; [`home`]: where it lies there; [`setup`]: what is done
 //!   there first
-//! - [`files`]: a script's, to machines and back; [`sockets`]: a machine's
+//! - [`files`]: a script's, to machines and back; [`sockets`]: a machine's; [`many`]: the same work
+//!   for many
 
 pub mod backoff;
 pub mod carrier;
@@ -30,6 +31,7 @@ pub mod home;
 pub mod host;
 pub mod keeper;
 pub mod local;
+pub mod many;
 pub mod messages;
 pub mod pool;
 pub mod process;

@@ -36,6 +36,18 @@ pub struct Launch {
     pub course: Option<CourseLaunch>,
 }
 
+impl Launch {
+    /// What a coordinator is told that takes the place of the one that was told this.
+    pub fn again(&self, generation: u64, after: Option<String>, workers: u32) -> Self {
+        let mut launch = Self { generation, ..self.clone() };
+        launch.size.workers = workers;
+        if let Some(course) = &mut launch.course {
+            course.after = after;
+        }
+        launch
+    }
+}
+
 /// Where a process lives, and how it meets the others. The default is this machine alone.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Station {

@@ -1,53 +1,35 @@
 //! A simulated coordinator: the real one, and the world around it as its process has it.
 //!
-//! Drives [`planaria_coordinator::serve::coordinator`] in place of sockets, files and threads. Never
-//! decides what follows from what.
+//! Drives [`planaria_coordinator::serve::coordinator`] in place of sockets and threads. What it goes
+//! on from and what it writes is its own code on the simulated disk. Never decides what follows from
+//! what.
 
 use crate::disk::BOOT;
 use crate::fuse;
 use crate::net::{self, Msg, News, Pid};
 use crate::verdict::Counts;
 use crate::world::{Event, Timer, World};
-use planaria_coordinator::kept;
-use planaria_coordinator::methods::{self, Built};
-use planaria_coordinator::record::{self, RecordFile};
-use planaria_coordinator::run::course::Setup;
-use planaria_coordinator::run::record::{Record, told_steps};
-use planaria_coordinator::run::{Origin, Scored, Snapshot};
+use planaria_coordinator::record;
+use planaria_coordinator::run::Scored;
 use planaria_coordinator::serve::coordinator as real;
 use planaria_coordinator::serve::coordinator::{
-    Beginning, CheckpointBegun, Effect, Leave, LinkId, Message, Moment, TICK_EVERY, Untold,
+    Effect, Leave, LinkId, Message, Moment, TICK_EVERY,
 };
-use planaria_coordinator::serve::keeping::AGAIN_EVERY;
+use planaria_coordinator::serve::files::{Files, Rest, Slow};
+use planaria_coordinator::serve::start::{Machine, Start, start};
 use planaria_fleet::ending::{ANOTHER, Ending};
-use planaria_protocol::checkpoint::{self, Manifest, PartView};
-use planaria_protocol::event::{self, Started, What};
+use planaria_protocol::checkpoint;
+use planaria_protocol::event::What;
+use planaria_protocol::launch::Launch;
 use planaria_protocol::message::{FromWorker, ToConsole, ToServer};
-use planaria_protocol::state::State;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
-
-/// What a coordinator is told when it is started.
-#[derive(Debug, Clone)]
-pub struct Course {
-    pub generation: u64,
-    /// How far the run had come when the session began.
-    pub state: State,
-    /// The checkpoint that the session began from.
-    pub checkpoint: Option<String>,
-    /// What was lost, where it takes the place of another.
-    pub after: Option<String>,
-    /// Workers to begin with.
-    pub workers: u32,
-    /// When the session began.
-    pub commanded: Duration,
-}
 
 /// A coordinator's process.
 pub struct Coordinator {
-    course: Course,
+    launch: Launch,
     shell: Option<Shell>,
 }
 
@@ -55,25 +37,27 @@ pub struct Coordinator {
 struct Shell {
     coordinator: real::Coordinator,
     generation: u64,
-    record: Option<RecordFile>,
-    /// When it could not be kept.
-    failed: Option<Duration>,
+    files: Files,
+    log: Arc<Mutex<Vec<String>>>,
     /// Events that the disk has not taken.
-    unwritten: VecDeque<(event::Event, Counts)>,
+    unwritten: VecDeque<(What, Counts)>,
     /// Events that another coordinator has decided, and are still to be written.
     retold: usize,
     began: Duration,
     /// What this process has found out itself.
     own: VecDeque<real::Event>,
-    part: Option<(PathBuf, u64, Arc<Snapshot>)>,
-    writing: Option<(PathBuf, Manifest, bool)>,
-    written: Option<Result<String, String>>,
+    /// By number: what is on its way to the disk, and what came of it.
+    slow: BTreeMap<u64, Slow>,
+    written: BTreeMap<u64, real::Event>,
+    slows: u64,
+    /// The checkpoint whose manifest is being written: its folder, and its step.
+    finishing: Option<(PathBuf, u64)>,
 }
 
 impl Coordinator {
     /// One that is about to begin.
-    pub fn new(course: Course) -> Self {
-        Self { course, shell: None }
+    pub fn new(launch: Launch) -> Self {
+        Self { launch, shell: None }
     }
 
     /// Takes in what happens.
@@ -87,14 +71,12 @@ impl Coordinator {
         match event {
             Event::Timer(Timer::Tick) => {
                 world.timer(pid, TICK_EVERY, Timer::Tick);
-                shell.flush(world);
                 shell.on(world, pid, real::Event::Tick);
             }
-            Event::Timer(Timer::Part) => shell.finish_part(world, pid),
-            Event::Timer(Timer::Manifest) => shell.finish_manifest(world, pid),
-            Event::Timer(Timer::ManifestTold) => {
-                if let Some(written) = shell.written.take() {
-                    shell.on(world, pid, real::Event::ManifestWritten(written));
+            Event::Timer(Timer::Written(number)) => shell.write_slowly(world, pid, number),
+            Event::Timer(Timer::WrittenTold(number)) => {
+                if let Some(written) = shell.written.remove(&number) {
+                    shell.on(world, pid, written);
                 }
             }
             Event::Frame(link, _, msg) => {
@@ -114,84 +96,37 @@ impl Coordinator {
     }
 
     fn begin(&mut self, world: &mut World<'_>, pid: Pid) {
-        let Course { generation, state, checkpoint, after, workers, commanded } =
-            self.course.clone();
-        let mut told = world.disk.session();
-        let record = record::read(&world.disk.state(), BOOT);
-        let record = record.filter(|record| record.state.step >= state.step);
-        let mut origin =
-            Origin { checkpoint, state: state.clone(), record, told: 0, after: after.clone() };
-        if after.is_some()
-            && let Ok(Some(found)) = world.disk.shelf().newest_manifest()
-        {
-            let folder = found.path.canonicalize().unwrap_or(found.path);
-            origin.checkpoint = Some(folder.display().to_string());
-            let resumes = origin.state.resumes;
-            origin.state = State { resumes, ..found.checkpoint.state };
-        }
-        let said: Vec<What> = told.iter().map(|event| event.what.clone()).collect();
-        let untold = origin.record.as_mut().map_or_else(Vec::new, |r| r.take_untold(&said));
-        let base = match (&origin.record, &after) {
-            (Some(record), None) => record.state.clone(),
-            _ => state.clone(),
-        };
-        let setup = Setup::of(&world.bench.recipe, &world.bench.facts);
-        let folder = world.disk.state();
-        let keeps = Some(folder.display().to_string());
-        let launch = world.bench.launch(&world.plan, generation, workers, keeps);
-        let train = &world.bench.recipe.train;
-        let started = Started {
-            run_id: "sim".into(),
-            recipe: "sim".into(),
-            version: "sim".into(),
-            recipe_sha256: String::new(),
-            step: base.step,
-            epochs: setup.epochs,
-            steps_per_epoch: setup.steps_per_epoch,
-            examples: world.bench.facts.examples,
-            parameters: world.bench.facts.parameters,
-            classification: setup.classification,
-            workers,
-            servers: world.bench.servers,
-            shards: train.shards as u32,
-            batch: train.batch as u64,
-            digest: world.bench.facts.digest,
-        };
-        let started = after.is_none().then(|| {
-            told.clear();
-            What::Started(started)
+        let lines = Arc::<Mutex<Vec<String>>>::default();
+        let log = lines.clone();
+        let log: planaria_coordinator::serve::Log = Arc::new(move |line: &str| {
+            log.lock().expect("one thread").push(line.to_owned());
         });
-        origin.told = told_steps(said.iter().chain(&untold).chain(&started));
-        let left = origin.record.clone();
-        world.say(pid, || format!("begins from {origin:?}"));
-        let before = base.seconds_total + (world.now - commanded).as_secs_f64();
-        let manifest = world.bench.manifest(generation, state);
-        let Built { run, ranges, manifest } =
-            match methods::build(&launch, origin, manifest, before) {
-                Ok(built) => built,
-                Err(trouble) => {
-                    world.say(pid, || format!("cannot begin: {trouble:?}"));
-                    fuse::exit(Ending::Code(1));
-                }
-            };
-        let beginning = Beginning { run, generation, manifest, ranges, told };
-        let moment = Moment { at: Duration::ZERO, unix_seconds: world.now.as_secs_f64() };
-        let retold = untold.len();
-        let untold = Untold { events: untold, record: left, started };
+        let (space, unix_seconds) = (world.disk.space.clone(), world.now.as_secs_f64());
+        let machine = Machine { boot: BOOT.into(), space, unix_seconds };
+        let Start { beginning, untold, files } = match start(&self.launch, machine, &log) {
+            Ok(start) => start,
+            Err(trouble) => {
+                world.say(pid, || format!("cannot begin: {trouble:?}"));
+                fuse::exit(Ending::Code(1));
+            }
+        };
+        world.say(pid, || format!("begins with {untold:?}"));
+        let (generation, retold) = (beginning.generation, untold.events.len());
+        let moment = Moment { at: Duration::ZERO, unix_seconds };
         let (coordinator, effects) = real::Coordinator::begin(moment, beginning, untold);
-        let fresh = if world.disk.full { None } else { RecordFile::create(&folder, BOOT).ok() };
         let mut shell = Shell {
             coordinator,
             generation,
-            record: fresh.or_else(|| RecordFile::reuse(&folder, BOOT).ok()),
-            failed: None,
+            files,
+            log: lines,
             unwritten: VecDeque::new(),
             retold,
             began: world.now,
             own: VecDeque::new(),
-            part: None,
-            writing: None,
-            written: None,
+            slow: BTreeMap::new(),
+            written: BTreeMap::new(),
+            slows: 0,
+            finishing: None,
         };
         shell.carry_out(world, pid, effects);
         if let Some(process) = world.process(pid) {
@@ -239,11 +174,60 @@ impl Shell {
             if !matches!(effect, Effect::Send(..) | Effect::Log(_)) {
                 world.act(pid);
             }
-            self.carry_out_one(world, pid, effect);
+            self.before(world, &effect);
+            let record = match &effect {
+                Effect::KeepRecord(record) => Some(Some(record.state.step)),
+                Effect::ForgetRecord => Some(None),
+                _ => None,
+            };
+            match self.files.carry_out(world.now - self.began, effect) {
+                Ok(Rest::Nothing) => {}
+                Ok(Rest::Tell(event)) => self.own.push_back(event),
+                Ok(Rest::Slow(slow)) => {
+                    self.slows += 1;
+                    self.slow.insert(self.slows, slow);
+                    let (least, most) = (Duration::from_millis(1), Duration::from_millis(60));
+                    let time = world.coin.between(least, most);
+                    world.timer(pid, time, Timer::Written(self.slows));
+                }
+                Ok(Rest::Other(effect)) => self.act(world, pid, effect),
+                Err(trouble) => world.fail(format!("events cannot be written: {trouble:?}")),
+            }
+            if let Some(step) = record {
+                self.look_at_record(world, step);
+            }
+            self.count_written(world);
+            for line in std::mem::take(&mut *self.log.lock().expect("one thread")) {
+                world.say(pid, || line);
+            }
         }
     }
 
-    fn carry_out_one(&mut self, world: &mut World<'_>, pid: Pid, effect: Effect) {
+    /// What must hold of what is about to be written.
+    fn before(&mut self, world: &mut World<'_>, effect: &Effect) {
+        match effect {
+            Effect::Write(event) => {
+                let text = serde_json::to_string(&event.what).unwrap_or_default();
+                for byte in world.disk.nameless(&text).bytes() {
+                    world.mix(u64::from(byte));
+                }
+                let is_retold = self.retold > 0;
+                self.retold = self.retold.saturating_sub(1);
+                let counts = world.verdict.decided(&event.what, is_retold);
+                self.unwritten.push_back((event.what.clone(), counts));
+            }
+            Effect::KeepState { step, state } => {
+                let held = world.verdict.kept_state(world.bench, *step, state);
+                world.must(held);
+            }
+            Effect::WriteManifest { folder, manifest, .. } => {
+                self.finishing = Some((folder.clone(), manifest.step));
+            }
+            _ => {}
+        }
+    }
+
+    fn act(&mut self, world: &mut World<'_>, pid: Pid, effect: Effect) {
         match effect {
             Effect::Send(link, message, bulk) => {
                 if let Message::Server(ToServer::Commit { step }) = &message {
@@ -255,138 +239,55 @@ impl Shell {
                 }
             }
             Effect::Close(link) => world.close(pid, link as net::LinkId),
-            Effect::Write(event) => self.write(world, *event),
-            Effect::KeepRecord(record) => self.keep(world, *record),
-            Effect::ForgetRecord => {
-                self.record = None;
-                let _ = record::discard(&world.disk.state());
-                world.verdict.record_lost();
-            }
-            Effect::BeginCheckpoint { step } => {
-                let folder = match world.disk.full {
-                    true => Err("No space left on device".to_owned()),
-                    false => world.disk.shelf().begin(step).map_err(|e| e.to_string()),
-                };
-                let begun = CheckpointBegun { step, folder, vanished: None };
-                self.own.push_back(real::Event::CheckpointBegun(begun));
-            }
-            Effect::WriteManifest { folder, manifest, is_best } => {
-                self.writing = Some((folder, *manifest, is_best));
-                let time = world.coin.between(Duration::from_millis(1), Duration::from_millis(60));
-                world.timer(pid, time, Timer::Manifest);
-            }
-            Effect::Abandon(folder) => world.disk.shelf().abandon(&folder),
-            Effect::KeepState { step, state } => {
-                let held = world.verdict.kept_state(world.bench, step, &state);
-                world.must(held);
-                if !world.disk.full {
-                    // Where that fails, a loss of this process goes back to the checkpoint.
-                    let _ = kept::keep(&world.disk.state(), step, &state);
-                }
-            }
-            Effect::WritePart { folder, step, snapshot } => {
-                self.part = Some((folder, step, snapshot));
-                let time = world.coin.between(Duration::from_millis(1), Duration::from_millis(60));
-                world.timer(pid, time, Timer::Part);
-            }
             Effect::Leave(Leave::Restart) => fuse::exit(Ending::Code(ANOTHER)),
             Effect::Leave(Leave::Over) => fuse::exit(Ending::Code(0)),
-            // Faults that users ask for are not simulated.
-            Effect::Weather(_) | Effect::Log(_) => {}
+            // Faults that users ask for are not simulated; the files have carried out all others.
+            _ => {}
         }
     }
 
-    fn keep(&mut self, world: &mut World<'_>, record: Record) {
-        let is_soon = |at: Duration| world.now.saturating_sub(at) < AGAIN_EVERY;
-        if self.record.is_none() && self.failed.is_some_and(is_soon) {
-            return;
-        }
-        let folder = world.disk.state();
-        let step = record.state.step;
-        let waiting: Vec<What> =
-            self.unwritten.iter().map(|(event, _)| event.what.clone()).collect();
-        let record = record.with_waiting(&waiting);
-        if self.record.is_none() && !world.disk.full {
-            self.record = RecordFile::create(&folder, BOOT).ok();
-        }
-        // Its room was taken when it was made, so a full disk takes it.
-        let kept = self.record.as_mut().is_some_and(|file| file.write(&folder, &record).is_ok());
-        if kept {
-            self.failed = None;
-            world.verdict.kept(self.generation, step);
-        } else {
-            (self.record, self.failed) = (None, Some(world.now));
-            // Where even that fails, what is left behind must not be told again.
-            let _ = record::discard(&folder);
-            world.verdict.record_lost();
+    /// What another coordinator would find now, of a record of so many steps.
+    fn look_at_record(&self, world: &mut World<'_>, step: Option<u64>) {
+        let found = record::read(&world.disk.state(), BOOT).map(|record| record.state.step);
+        match found {
+            Some(found) if Some(found) == step => world.verdict.kept(self.generation, found),
+            _ if world.verdict.has_record() => world.verdict.record_lost(),
+            _ => {}
         }
     }
 
-    fn write(&mut self, world: &mut World<'_>, event: event::Event) {
-        let text = serde_json::to_string(&event.what).unwrap_or_default();
-        for byte in world.disk.nameless(&text).bytes() {
-            world.mix(u64::from(byte));
-        }
-        let is_retold = self.retold > 0;
-        self.retold = self.retold.saturating_sub(1);
-        let counts = world.verdict.decided(&event.what, is_retold);
-        self.unwritten.push_back((event, counts));
-        self.flush(world);
-    }
-
-    /// Writes the events that the disk has not taken; they count when they are written.
-    fn flush(&mut self, world: &mut World<'_>) {
-        while !world.disk.full
-            && let Some((event, counts)) = self.unwritten.pop_front()
-        {
-            let held = world.verdict.recorded(world.bench, &event.what, counts);
+    /// Events count when they are written.
+    fn count_written(&mut self, world: &mut World<'_>) {
+        while self.unwritten.len() > self.files.journal.pending() {
+            let Some((what, counts)) = self.unwritten.pop_front() else { break };
+            let held = world.verdict.recorded(world.bench, &what, counts);
             world.must(held);
-            world.disk.events.push(event);
         }
         world.verdict.waits(!self.unwritten.is_empty());
     }
 
-    /// The method's own part of a checkpoint is written.
-    fn finish_part(&mut self, world: &mut World<'_>, pid: Pid) {
-        let Some((folder, step, snapshot)) = self.part.take() else { return };
+    /// Does what takes the disk long; the coordinator hears of it later.
+    fn write_slowly(&mut self, world: &mut World<'_>, pid: Pid, number: u64) {
+        let Some(Slow { work, .. }) = self.slow.remove(&number) else { return };
         world.act(pid);
-        let view = PartView {
-            step,
-            start: 0,
-            parameters: &snapshot.parameters,
-            slots: &[],
-            state: &snapshot.state,
-        };
-        let written = match world.disk.full {
-            true => Err("No space left on device".to_owned()),
-            false => checkpoint::write_part(&folder, 0, &view).map_err(|e| e.to_string()),
-        };
-        self.on(world, pid, real::Event::PartWritten { step, written });
-    }
-
-    fn finish_manifest(&mut self, world: &mut World<'_>, pid: Pid) {
-        let Some((folder, manifest, is_best)) = self.writing.take() else { return };
-        world.act(pid);
-        let finished = match world.disk.full || !self.unwritten.is_empty() {
-            true => Err(std::io::Error::other("No space left on device")),
-            false => world.disk.shelf().finish(&folder, &manifest, is_best),
-        };
-        if finished.is_ok() {
-            world.verdict.finished(manifest.step);
-            match checkpoint::read(&folder) {
-                Ok(read) => {
-                    let held = world.verdict.saved(world.bench, &read);
-                    world.must(held);
+        let written = work();
+        if let real::Event::ManifestWritten(written) = &written {
+            let finishing = self.finishing.take();
+            if let (Ok(_), Some((folder, step))) = (written, finishing) {
+                world.verdict.finished(step);
+                match checkpoint::read(&folder) {
+                    Ok(read) => {
+                        let held = world.verdict.saved(world.bench, &read);
+                        world.must(held);
+                    }
+                    // It may have been damaged meanwhile, which shows when it is gone back to.
+                    Err(why) => world.say(pid, || format!("the checkpoint is damaged: {why}")),
                 }
-                // It may have been damaged meanwhile, which shows when it is gone back to.
-                Err(why) => world.say(pid, || format!("the checkpoint is damaged: {why}")),
             }
         }
-        let name = folder.file_name().unwrap_or_default().display().to_string();
-        let written = finished.map(|()| format!("checkpoints/{name}")).map_err(|e| e.to_string());
-        self.written = Some(written);
+        self.written.insert(number, written);
         let time = world.coin.between(Duration::ZERO, Duration::from_millis(10));
-        world.timer(pid, time, Timer::ManifestTold);
+        world.timer(pid, time, Timer::WrittenTold(number));
     }
 }
 

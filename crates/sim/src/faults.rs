@@ -255,11 +255,11 @@ pub fn strike(world: &mut World<'_>, fault: &Fault) -> Option<&'static str> {
             Some("scale")
         }
         Fault::FullDisk(_) => {
-            world.disk.full = true;
+            world.disk.space.fill(true);
             Some("full disk")
         }
         Fault::EmptyDisk => {
-            world.disk.full = false;
+            world.disk.space.fill(false);
             None
         }
         Fault::Damage(tears) => {

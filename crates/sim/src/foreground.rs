@@ -1,6 +1,6 @@
 //! The command in front of a simulated user: [`Controller`], wired to the world.
 
-use crate::coordinator::{Coordinator, Course};
+use crate::coordinator::Coordinator;
 use crate::net::{LinkId, Msg, News};
 use crate::server::Server;
 use crate::worker::Worker;
@@ -8,6 +8,8 @@ use crate::world::{Body, Dial, Event, FOREGROUND, Timer, World};
 use planaria_fleet::controller::{Controller, Effect, Failed, Happening, LOOK_EVERY};
 use planaria_fleet::local::Exit;
 use planaria_protocol::event::Seen;
+use planaria_protocol::journal;
+use planaria_protocol::launch::{CourseLaunch, Launch};
 use planaria_protocol::message::{Agent, Errand, FromConsole, Join, ToConsole};
 use planaria_protocol::state::State;
 use std::collections::VecDeque;
@@ -33,12 +35,14 @@ impl Start {
             world.verdict.record_lost();
         }
         let found = world.disk.shelf().newest().ok().flatten();
-        let told = world.disk.events.iter().map(|event| event.generation).max().unwrap_or(0);
+        let saved = found.as_ref().map_or(0, |found| found.checkpoint.manifest.generation);
+        let generation = journal::next_generation(&world.disk.events(), saved);
+        let generation = generation.expect("events can be read");
         match found {
             None => {
                 let examples_per_epoch = world.bench.facts.examples;
                 let state = State { examples_per_epoch, ..State::default() };
-                Self { generation: told + 1, state, checkpoint: None }
+                Self { generation, state, checkpoint: None }
             }
             Some(found) => {
                 let held = world.verdict.saved(world.bench, &found.checkpoint);
@@ -47,7 +51,7 @@ impl Start {
                 let resumes = manifest.state.resumes + 1;
                 let folder = found.path.canonicalize().unwrap_or(found.path);
                 Self {
-                    generation: told.max(manifest.generation) + 1,
+                    generation,
                     state: State { resumes, ..manifest.state },
                     checkpoint: Some(folder.display().to_string()),
                 }
@@ -59,7 +63,7 @@ impl Start {
 /// The command.
 pub struct Foreground {
     value: Controller,
-    first: Course,
+    first: Launch,
     began: Duration,
     link: Option<LinkId>,
     is_dialing: bool,
@@ -74,13 +78,20 @@ impl Foreground {
     /// Nothing is started yet.
     pub fn new(world: &World<'_>, start: Start) -> Self {
         let (workers, servers) = (world.plan.workers, world.bench.servers);
-        let first = Course {
-            generation: start.generation,
-            state: start.state,
+        let course = CourseLaunch {
+            run_dir: world.disk.folder().display().to_string(),
+            run_id: "sim".into(),
+            manifest: world.bench.manifest(start.generation, start.state),
             checkpoint: start.checkpoint,
+            commanded: world.now.as_secs_f64(),
+            listen: None,
             after: None,
-            workers,
-            commanded: world.now,
+            columns: Vec::new(),
+        };
+        let first = Launch {
+            state: Some(world.disk.state().display().to_string()),
+            course: Some(course),
+            ..world.bench.launch(&world.plan)
         };
         Self {
             value: Controller::new(start.generation, servers, workers),
@@ -215,9 +226,8 @@ impl Foreground {
                     world.close(FOREGROUND, link);
                 }
                 self.meets = Some(generation);
-                let workers = self.value.workers();
-                let course = Course { generation, after, workers, ..self.first.clone() };
-                let body = Body::Coordinator(Box::new(Coordinator::new(course)));
+                let launch = self.first.again(generation, after, self.value.workers());
+                let body = Body::Coordinator(Box::new(Coordinator::new(launch)));
                 (Agent::Coordinator, generation, body)
             }
             Effect::Kill { pid, .. } => {

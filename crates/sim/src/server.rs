@@ -379,13 +379,12 @@ impl Server {
     }
 
     fn copied(&mut self, world: &mut World<'_>, pid: Pid, number: u64) {
-        let full = world.disk.full;
         world.act(pid);
         let Some((snapshot, _, told)) = self.copies.get_mut(&number) else { return };
         let step = snapshot.step;
-        *told = Some(match full {
-            true => FromServer::NotSaved { step, why: "No space left on device".into() },
-            false => snapshot.write(),
+        *told = Some(match world.disk.space.check() {
+            Err(e) => FromServer::NotSaved { step, why: e.to_string() },
+            Ok(()) => snapshot.write(),
         });
         let time = world.coin.between(Duration::ZERO, Duration::from_millis(10));
         world.timer(pid, time, Timer::CopyTold(number));

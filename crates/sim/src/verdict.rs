@@ -83,6 +83,11 @@ impl Verdict {
         self.is_blind |= self.waiting;
     }
 
+    /// Whether there is a record to go on from.
+    pub fn has_record(&self) -> bool {
+        self.recorded.is_some()
+    }
+
     /// Whether events wait for the disk.
     pub fn waits(&mut self, waiting: bool) {
         self.waiting = waiting;

@@ -6,7 +6,6 @@
 use crate::live::console::{Console, News};
 use crate::live::control;
 use planaria_protocol::event::What;
-use planaria_runs::clock::Stopwatch;
 use planaria_runs::failure::{Failure, Result};
 use planaria_runs::run_dir;
 use planaria_runs::run_dir::lock::Holder;
@@ -38,25 +37,17 @@ pub fn request(folder: &Path, holder: Holder) -> Result<()> {
 /// Asks a coordinator, and waits until it has said that it stops.
 fn ask(console: &Console) -> bool {
     console.stop("`planaria stop` asked for it");
-    let clock = Stopwatch::start();
-    while clock.elapsed() < PATIENCE {
-        match console.next(PATIENCE) {
-            News::Event(event) => {
-                match event.what {
-                    // Another may have said so, and be gone.
-                    What::Stopping { .. } if event.generation == console.generation() => {
-                        return true;
-                    }
-                    What::Ended { .. } => return true,
-                    _ => {}
-                }
-            }
-            News::Pulse(_) | News::Pool(_) | News::Resize(_) | News::Kill { .. } => {}
-            News::Finish => return true,
-            News::Nothing | News::Gone(_) => return false,
-        }
-    }
-    false
+    let answer = console.wait_for(PATIENCE, |news| match news {
+        News::Event(event) => match event.what {
+            // Another may have said so, and be gone.
+            What::Stopping { .. } if event.generation == console.generation() => Some(()),
+            What::Ended { .. } => Some(()),
+            _ => None,
+        },
+        News::Finish => Some(()),
+        _ => None,
+    });
+    answer.is_some()
 }
 
 /// Sends SIGTERM to the process that works on the run. The process is looked up again: between the

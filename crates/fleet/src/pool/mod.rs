@@ -8,9 +8,9 @@
 //! - [`roster`]: decisions; pure
 //! - [`resources`]: what is held, on disk before it is held
 //! - [`raise`]: from a name to a machine that is ready; `raising`: many of them, on threads
-//! - `giving_back`: the end
+//! - [`giving_back`]: the end
 
-mod giving_back;
+pub mod giving_back;
 pub mod raise;
 mod raising;
 pub mod resources;

@@ -7,6 +7,7 @@ use crate::commands::print;
 use crate::commands::stop::not_running;
 use planaria_control::detached::{self, Away};
 use planaria_control::jobs::script;
+use planaria_control::live::console::Console;
 use planaria_control::live::control;
 use planaria_control::live::scale::{Scaled, ask};
 use planaria_control::talk::{Progress, Talk};
@@ -145,9 +146,18 @@ fn text(scaled: &Scaled) -> String {
     }
 }
 
-/// Asks until there is an answer. To ask twice is to ask once: who has as many as were asked for
-/// says so.
 fn scale(folder: &Path, workers: u32) -> Result<Scaled> {
+    let alone = |history: &History| alone(history, workers);
+    insist(folder, alone, |console, within| ask(console, workers, within))
+}
+
+/// Asks until there is an answer. To ask twice is to ask once: a run that has as many as were asked
+/// for says so. `alone` is told where there is no coordinator to ask.
+fn insist<T>(
+    folder: &Path,
+    alone: impl Fn(&History) -> Result<()>,
+    ask: impl Fn(&Console, Duration) -> Result<Option<T>>,
+) -> Result<T> {
     let since = Stopwatch::start();
     let path = folder.display();
     loop {
@@ -157,11 +167,11 @@ fn scale(folder: &Path, workers: u32) -> Result<Scaled> {
         let left = PATIENCE.saturating_sub(since.elapsed());
         match control::connect(folder) {
             Ok(Some(console)) => {
-                if let Some(scaled) = ask(&console, workers, &since, PATIENCE)? {
-                    return Ok(scaled);
+                if let Some(answer) = ask(&console, left)? {
+                    return Ok(answer);
                 }
             }
-            Ok(None) => alone(&detached::history(folder)?, workers)?,
+            Ok(None) => alone(&detached::history(folder)?)?,
             // It is about to begin or to end, or is being replaced.
             Err(_) => {}
         }

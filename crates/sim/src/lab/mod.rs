@@ -367,26 +367,21 @@ impl Bench {
         [batches(self.facts.validation), batches(self.facts.test)]
     }
 
-    /// What a process is told, with this folder to keep things in.
-    pub fn launch(
-        &self,
-        plan: &Plan,
-        generation: u64,
-        workers: u32,
-        state: Option<String>,
-    ) -> Launch {
+    /// What a process is told.
+    pub fn launch(&self, plan: &Plan) -> Launch {
         let mut recipe = self.recipe.clone();
         recipe.train.redundancy = plan.redundancy as usize;
-        let (workers_min, servers) = (plan.workers_min, self.servers);
+        recipe.output.keep = plan.keep;
+        let (workers, workers_min, servers) = (plan.workers, plan.workers_min, self.servers);
         Launch {
             secret: String::new(),
-            generation,
+            generation: 1,
             build: "sim".into(),
             coordinator: None,
             recipe,
             facts: self.facts.clone(),
             size: Size { workers, workers_min, servers, threads: 1 },
-            state,
+            state: None,
             station: Station::default(),
             course: None,
         }

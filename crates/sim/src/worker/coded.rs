@@ -99,7 +99,7 @@ impl Peers {
     /// Of the worker with this number.
     pub fn new(world: &World<'_>, index: u32) -> Self {
         let data = world.bench.coded().clone();
-        let launch = world.bench.launch(&world.plan, 1, world.plan.workers, None);
+        let launch = world.bench.launch(&world.plan);
         let secret = Secret::from_hex(&"ab".repeat(32)).expect("as long as a secret");
         let digest = launch.facts.coding.as_ref().map_or("", |coding| &coding.digest);
         let me = Me { pid: 0, index };

@@ -90,12 +90,10 @@ pub enum Timer {
     Copied(u64),
     /// As for a copy.
     CopyTold(u64),
-    /// The coordinator's own part of a checkpoint is on the disk.
-    Part,
-    /// A manifest is on the disk, and then: that is told.
-    Manifest,
-    /// As for a manifest.
-    ManifestTold,
+    /// A file of the coordinator's is on the disk, and then: that is told.
+    Written(u64),
+    /// As for a file.
+    WrittenTold(u64),
     /// Whoever has connected must have joined.
     JoinBy(LinkId),
     /// A worker whose link this is may follow.

@@ -67,13 +67,3 @@ pub fn launch(
         course: Some(course),
     })
 }
-
-/// What a coordinator is told that takes the place of another.
-pub fn again(first: &Launch, generation: u64, after: Option<String>) -> Launch {
-    let mut launch = first.clone();
-    launch.generation = generation;
-    if let Some(course) = &mut launch.course {
-        course.after = after;
-    }
-    launch
-}

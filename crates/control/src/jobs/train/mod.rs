@@ -9,7 +9,8 @@
 //! - [`meeting`]: how the coordinator is reached
 //! - [`alone`]: in one process
 //! - [`identity`]: what must be the same for a run to go on
-//! - [`recorder`]: events to metrics and lines on the screen; `page`: the run's page
+//! - [`recorder`]: events to metrics and lines on the screen; `page`: the run's page;
+//!   [`telling`]: both
 //! - [`ending`]: what is written when a session ends
 //! - [`methods`]: what a training method needs besides
 
@@ -24,6 +25,7 @@ pub mod meeting;
 pub mod methods;
 mod page;
 pub mod recorder;
+pub mod telling;
 
 use crate::jobs::Machines;
 use crate::talk::Talk;
