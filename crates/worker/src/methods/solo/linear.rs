@@ -7,14 +7,15 @@
 
 use crate::data::{data_trouble, targets};
 use planaria_data::{Batch, DataSet, Loader, Part};
-use planaria_learn::linear::{Batches, Model, Plain, Stepping, Weights, code_quality, plain};
+use planaria_learn::linear::{Batches, Model, Plain, Stepping, Weights, plain};
 use planaria_learn::{Scores, StepResult};
 use planaria_numerics::coding::exact::DataScale;
+use planaria_numerics::coding::quality;
 use planaria_numerics::digest::Digest;
 use planaria_protocol::message::{EVALUATION_BATCH, Trouble};
 use planaria_recipe::Plan;
 use planaria_recipe::sections::Normalize;
-use planaria_recipe::train::CodedPrecision;
+use planaria_recipe::train::LinearPrecision;
 use std::ops::Range;
 
 /// A linear model under training.
@@ -28,7 +29,7 @@ pub struct Linear {
     part: Part,
     normalize: Normalize,
     names: Vec<String>,
-    precision: CodedPrecision,
+    precision: LinearPrecision,
     scale: DataScale,
 }
 
@@ -43,11 +44,11 @@ impl Linear {
         let rows = usize::try_from(set.train.len()).unwrap_or(usize::MAX);
         let batches = Batches::of(train, rows).map_err(Trouble::wrong_input)?;
         let code = train.code().ok_or_else(|| Trouble::new("the recipe has no code"))?;
-        code_quality(code).map_err(Trouble::wrong_input)?;
+        quality::of(code).map_err(Trouble::wrong_input)?;
         let names = set.feature_names();
         let normalize = plan.recipe.data.normalize.clone();
         let scale = match code.precision {
-            CodedPrecision::Exact => scale(code.scale, &model, &set.train, &normalize, &names)?,
+            LinearPrecision::Exact => scale(code.scale, &model, &set.train, &normalize, &names)?,
             _ => DataScale(1),
         };
         // Rows that do not fit beside the data's own share of memory are read again in every step.
@@ -148,7 +149,7 @@ impl Linear {
 
     /// What exact arithmetic makes of the data, in words.
     pub fn remark(&self) -> Option<String> {
-        (self.precision == CodedPrecision::Exact).then(|| {
+        (self.precision == LinearPrecision::Exact).then(|| {
             let scale = self.scale.0;
             match scale {
                 1 => "exact: features are whole numbers, so nothing of them is rounded".into(),
@@ -180,13 +181,8 @@ fn scale(
     }
     plain::data_scale(given, whole).map_err(|column| {
         let name = names.get(column).map_or("?", String::as_str);
-        Trouble::wrong_input(format!(
-            "`precision: exact` computes with whole numbers below 16,777,216, but feature `{name}` \
-                 has others"
-        ))
-        .hint(
-            "set `train.coded.scale`, such as 64, which rounds by at most 1/128; or bin the column",
-        )
+        let (why, hint) = LinearPrecision::not_whole(name);
+        Trouble::wrong_input(why).hint(hint)
     })
 }
 
