@@ -96,12 +96,7 @@ pub fn end_as(ending: Ending) -> ! {
         }
         std::thread::park_timeout(Duration::from_secs(1));
     }
-    let code = match ending {
-        Ending::Code(code) => code,
-        Ending::Signal(signal) => 128 + signal,
-        Ending::MachineLost => 1,
-    };
-    std::process::exit(code)
+    std::process::exit(ending.exit_code())
 }
 
 fn start(orders: &Orders) -> io::Result<(Child, Option<File>)> {

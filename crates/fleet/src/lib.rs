@@ -8,7 +8,7 @@
 //! - [`controller`]: what the command of a training run does, as a value around it
 //! - [`ending`]: how a process has ended; [`process`]: signals to one, and waiting for it;
 //!   [`backoff`]: pauses before it is tried again
-//! - [`local`]: processes on this machine; [`keeper`]: around each of a user's script,
+//! - [`local`]: processes on this machine; [`command`]: one that is waited for; [`keeper`]: around each of a user's script,
 //!   [`rendezvous`]: where those of Horovod meet
 //! - [`yard`]: both, used alike; [`pool`]: the machines of a run
 //! - [`provider`]: where machines come from; [`providers`]: those there are; [`finding`]: what they
@@ -23,6 +23,7 @@
 pub mod backoff;
 pub mod carrier;
 pub mod channel;
+pub mod command;
 pub mod controller;
 pub mod ending;
 pub mod files;

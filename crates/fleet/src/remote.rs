@@ -5,10 +5,11 @@
 
 use crate::channel::{Channel, LastWords};
 use crate::messages::questions::{Ask, Said};
-use crate::messages::{FromHost, Hello, Outcome, PIECE_BYTES, ToHost, VERSION, hear, say};
+use crate::messages::{
+    AgentNews, FromHost, Hello, Outcome, PIECE_BYTES, ToHost, VERSION, hear, say,
+};
 use crate::provider::Fault;
 use crate::setup::{Command, Hands};
-use planaria_protocol::message::Agent;
 use planaria_store::transfer::{Announced, Outgoing};
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -34,30 +35,10 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 /// Words that may wait to be written: files wait for room, agents' orders hardly ever do.
 const WORDS_MAX: usize = 64;
 
-/// What a host told of its agents.
+/// What a host told.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Told {
-    /// A process runs.
-    Started {
-        /// As the controller calls it.
-        process: u32,
-        /// Its number on its machine.
-        pid: u32,
-    },
-    /// A process could not be started.
-    NotStarted {
-        /// As the controller calls it.
-        process: u32,
-        why: String,
-    },
-    /// A process has ended.
-    Ended {
-        /// As the controller calls it.
-        process: u32,
-        ending: crate::ending::Ending,
-    },
-    /// An agent logged this.
-    Log(Agent, Vec<u8>),
+    Agent(AgentNews),
     /// The channel has ended, and what was said last beside it.
     Gone(String),
 }
@@ -381,12 +362,7 @@ impl Listening {
     fn take(&self, word: FromHost, tell: &dyn Fn(Told)) {
         self.heard.fetch_add(1, Ordering::Relaxed);
         match word {
-            FromHost::Started { process, pid } => tell(Told::Started { process, pid }),
-            FromHost::NotStarted { process, why } => tell(Told::NotStarted { process, why }),
-            FromHost::Ended { process, ending } => {
-                tell(Told::Ended { process, ending: ending.into() });
-            }
-            FromHost::Log { agent, bytes } => tell(Told::Log(agent, bytes)),
+            FromHost::Agent(news) => tell(Told::Agent(news)),
             FromHost::Reached { address } => drop(self.reach.send(address)),
             FromHost::Detaching { port } => drop(self.detach.send(port)),
             FromHost::Output { task, bytes } => self.answer(task, Answer::Output(bytes)),

@@ -9,7 +9,7 @@ use crate::host::tasks::{self, Doing};
 use crate::keeper;
 use crate::local::{Exit, Local};
 use crate::messages::questions::Ask;
-use crate::messages::{Ended, FromHost, Hello, PIECE_BYTES, ToHost, hear, say};
+use crate::messages::{AgentNews, FromHost, Hello, PIECE_BYTES, ToHost, hear, say};
 use planaria_protocol::clock::Clock;
 use planaria_protocol::message::Agent;
 use std::collections::BTreeMap;
@@ -172,9 +172,9 @@ impl Host {
                 match started {
                     Ok(started) => {
                         self.processes.insert(started.pid, process);
-                        self.say(FromHost::Started { process, pid: started.pid });
+                        self.tell(AgentNews::Started { process, pid: started.pid });
                     }
-                    Err(e) => self.say(FromHost::NotStarted { process, why: e.to_string() }),
+                    Err(e) => self.tell(AgentNews::NotStarted { process, why: e.to_string() }),
                 }
             }
             ToHost::Kill { process } => {
@@ -227,7 +227,7 @@ impl Host {
         }
         for Exit { pid, ending, .. } in exits {
             if let Some(process) = self.processes.remove(&pid) {
-                self.say(FromHost::Ended { process, ending: Ended::from(ending) });
+                self.tell(AgentNews::Ended { process, ending });
             }
         }
     }
@@ -240,7 +240,13 @@ impl Host {
 
     fn pass_logs(&mut self) {
         let Self { logs, words, .. } = self;
-        logs.pass(|agent, bytes| words.try_send(FromHost::Log { agent, bytes }).is_ok());
+        let pass =
+            |agent, bytes| words.try_send(FromHost::Agent(AgentNews::Log { agent, bytes })).is_ok();
+        logs.pass(pass);
+    }
+
+    fn tell(&self, news: AgentNews) {
+        self.say(FromHost::Agent(news));
     }
 
     /// Words are few and short; where none can be written the other end is gone, and the reading

@@ -5,7 +5,7 @@
 use super::raise::Progress;
 use super::{FAREWELL, LOOK_EVERY, News, Pool};
 use crate::many;
-use crate::messages::ToHost;
+use crate::messages::{AgentNews, ToHost};
 use crate::provider::{Fault, Machine, Provider, Tag};
 use crate::remote::Told;
 use std::sync::Arc;
@@ -116,7 +116,10 @@ impl Pool {
                     }
                 }
                 News::Progress { progress: Progress::Opened { remote, .. }, .. } => remote.close(),
-                News::Progress { progress: Progress::Told(Told::Log(agent, bytes)), .. } => {
+                News::Progress {
+                    progress: Progress::Told(Told::Agent(AgentNews::Log { agent, bytes })),
+                    ..
+                } => {
                     self.log(agent, &bytes);
                 }
                 _ => {}

@@ -18,7 +18,7 @@ pub mod roster;
 
 use crate::ending::Ending;
 use crate::local::Exit;
-use crate::messages::ToHost;
+use crate::messages::{AgentNews, ToHost};
 use crate::provider::{Fault, Machine, Notice, Provider};
 use crate::remote::{Remote, Told};
 use planaria_protocol::event::MachineState;
@@ -408,13 +408,15 @@ impl Pool {
 
     fn told(&mut self, now: Duration, number: u32, attempt: u64, told: Told) {
         match told {
-            Told::Started { process, pid } => drop(self.pids.insert(process, pid)),
-            Told::Log(agent, bytes) => self.log(agent, &bytes),
-            Told::NotStarted { process, why } => {
+            Told::Agent(AgentNews::Started { process, pid }) => {
+                self.pids.insert(process, pid);
+            }
+            Told::Agent(AgentNews::Log { agent, bytes }) => self.log(agent, &bytes),
+            Told::Agent(AgentNews::NotStarted { process, why }) => {
                 self.notes.push(format!("a process could not be started: {why}"));
                 self.ended(process, Ending::Code(127));
             }
-            Told::Ended { process, ending } => self.ended(process, ending),
+            Told::Agent(AgentNews::Ended { process, ending }) => self.ended(process, ending),
             Told::Gone(why) => {
                 if self.live.get(&number).is_some_and(|live| live.attempt == attempt) {
                     self.lose(now, number, &why);

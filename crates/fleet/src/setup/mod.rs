@@ -6,14 +6,13 @@
 //! # Layout
 //! - `prepare`: steps with all that they name, before anything exists
 //! - `apply`: the steps of one machine, one after another
-//! - `script`: what `sh` is told; `files`, `template`: what goes there; `ansible`, `here`: what is
-//!   done from this machine
+//! - `script`: what `sh` is told; `files`, `template`: what goes there; `ansible`: what is done
+//!   from this machine
 //! - [`secrets`], [`redact`]: looked up, and taken out of what is shown
 
 mod ansible;
 mod apply;
 mod files;
-mod here;
 mod prepare;
 pub mod redact;
 mod script;

@@ -5,7 +5,6 @@
 
 use crate::carrier::{Carrier, End};
 use crate::channel::Channel;
-use crate::ending::Ending;
 use crate::home::{FOLDER, user_home};
 use crate::process::{self, Signal};
 use crate::program::Program;
@@ -184,12 +183,7 @@ impl Provider for Local {
             end.kill();
             return Err(call.timed_out(&machine.name));
         };
-        let code = match ending {
-            Ending::Code(code) => code,
-            Ending::Signal(signal) => 128 + signal,
-            Ending::MachineLost => 128 + process::SIGKILL,
-        };
-        Ok(Ran { code, stdout, stderr: last_words.text().into_bytes() })
+        Ok(Ran { code: ending.exit_code(), stdout, stderr: last_words.text().into_bytes() })
     }
 
     fn list(&self, run: &Tag) -> Result<Vec<Machine>, Fault> {
