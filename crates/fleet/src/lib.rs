@@ -16,10 +16,11 @@
 //! - [`messages`]: what a controller and the host on a machine say to each other; [`host`]: that
 //!   process; [`remote`]: the controller's end of the [`channel`]; [`carrier`]: a process that is one
 //! - [`program`]: what goes to a machine; [`home`]: where it lies there; [`setup`]: what is done
-//!   there first
+//!   there first; [`shell`]: words for `sh`
 //! - [`files`]: a script's, to machines and back; [`sockets`]: a machine's; [`many`]: the same work
 //!   for many
 
+mod archive;
 pub mod backoff;
 pub mod carrier;
 pub mod channel;
@@ -42,6 +43,7 @@ pub mod providers;
 pub mod remote;
 pub mod rendezvous;
 pub mod setup;
+pub mod shell;
 pub mod sockets;
 pub mod supervise;
 pub mod yard;

@@ -1,7 +1,7 @@
 //! The host's process: takes words from its channel, and does what they say until the channel ends.
 //!
 //! Owns the agents of one machine, and a folder there that is gone when it ends. Ends when the
-//! channel does, when it is told to, or when it has heard nothing for [`LEASE`]; whatever it started
+//! channel does, when it is told to, or when it has heard nothing for [`LEASE`]; all that it started
 //! ends with it. Never decides what runs.
 
 use crate::files::desk::Desk;
@@ -98,7 +98,7 @@ pub fn run(
     drop(place);
     host.say(FromHost::Bye);
     drop(host);
-    // What was said last is written; where nobody reads it, the process ends all the same.
+    // What was said last is written; where it is not read, the process ends all the same.
     for _ in 0..50 {
         if writer.is_finished() {
             break;
@@ -267,7 +267,7 @@ impl Host {
         self.fleet.hang_up();
         drop(self.fleet.end(FAREWELL));
         self.end_orphans();
-        // Where agents worked: nobody does any more.
+        // Where agents worked; all have ended.
         self.desk.end();
         self.pass_logs();
     }
@@ -346,7 +346,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What cannot be removed is removed by whoever gives the machine back.
+        // What cannot be removed goes when the machine is given back.
         let _ = fs::remove_dir_all(&self.path);
         let own = std::process::id().to_string();
         if fs::read_to_string(&self.pid_file).is_ok_and(|pid| pid == own) {

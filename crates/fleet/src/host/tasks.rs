@@ -57,7 +57,6 @@ pub struct Piece {
     pub is_last: bool,
 }
 
-/// A command.
 pub struct Work {
     /// Left where it ends well.
     pub mark: Option<String>,
@@ -226,7 +225,7 @@ impl Doing {
     }
 
     fn tell(&self, task: u64, outcome: Outcome) {
-        // Whoever does not listen any more has closed the channel.
+        // Where the channel is closed no answer is needed.
         let _ = self.words.send(FromHost::Task { task, outcome });
     }
 }
@@ -243,7 +242,7 @@ fn leave(mark: &Path) -> io::Result<()> {
 }
 
 fn on_thread(name: &str, work: impl FnOnce() + Send + 'static) {
-    // Without a thread nothing is answered, and whoever waits gives up in time.
+    // Without a thread there is no answer, and the asker gives up in time.
     let _ = std::thread::Builder::new().name(name.into()).spawn(work);
 }
 
@@ -258,7 +257,7 @@ fn first_reached(addresses: Vec<String>) -> Option<String> {
         });
     }
     drop(found);
-    // The preferred one that answers; nobody waits for those after it.
+    // The preferred one that answers; those after it are not waited for.
     let mut answers: Vec<Option<bool>> = vec![None; tried];
     while let Ok((place, reached)) = results.recv_timeout(2 * REACH_WITHIN) {
         answers[place] = Some(reached);

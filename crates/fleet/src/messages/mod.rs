@@ -177,7 +177,7 @@ pub struct Hello {
     pub controller: Option<String>,
     /// The run's folder on that machine.
     pub folder: String,
-    /// Where others may try whether they reach the machine; whoever connects is told nothing.
+    /// A port for testing whether the machine can be reached; nothing is sent there.
     pub probe: Option<u16>,
 }
 
@@ -303,7 +303,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_a_machine_says_is_survived(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn any_bytes_from_a_machine_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let length = (bytes.len() as u32).to_le_bytes();
             let frame = [&length[..], &bytes].concat();
             let _ = hear::<FromHost>(&mut &frame[..]);

@@ -1,4 +1,4 @@
-//! The end of a pool: every machine is given back, with whatever still runs on it.
+//! The end of a pool: every machine is given back, with all that still runs on it.
 //!
 //! Owns the order of it, and that it has an end. What could not be given back stays written down.
 
@@ -70,7 +70,7 @@ impl Pool {
         for live in self.live.values() {
             live.remote.say(ToHost::End);
         }
-        // Whoever waits for a step of the set-up is let go.
+        // Set-up steps under way are given up.
         std::mem::take(&mut self.opened).into_values().for_each(|remote| remote.close());
         let looks = FAREWELL.as_millis() / LOOK_EVERY.as_millis();
         for _ in 0..looks {

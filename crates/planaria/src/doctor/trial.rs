@@ -112,7 +112,7 @@ fn machines(pool: &Pool, question: Option<Question>) -> Result<Vec<Finding>> {
             run: run.clone(),
             program: program.clone(),
             addresses: Vec::new(),
-            reach: Reach::Nobody,
+            reach: Reach::NotNeeded,
             first: Mutex::default(),
             prepare: raise::no_setup(),
             unix_seconds: clock::unix_seconds,
