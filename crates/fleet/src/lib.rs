@@ -5,7 +5,7 @@
 //!
 //! # Layout
 //! - [`supervise`]: what is started, ended and given up; pure
-//! - [`controller`]: what the command of a training run does, as a value around it
+//! - [`training`]: what the command of a training run does, as a value, and its policy
 //! - [`ending`]: how a process has ended; [`process`]: signals to one, and waiting for it;
 //!   [`backoff`]: pauses before it is tried again
 //! - [`local`]: processes on this machine; [`keeper`]: around each of a user's script,
@@ -20,7 +20,6 @@
 
 pub mod backoff;
 pub mod channel;
-pub mod controller;
 pub mod ending;
 pub mod files;
 pub mod finding;
@@ -37,6 +36,7 @@ pub mod rendezvous;
 pub mod setup;
 pub mod sockets;
 pub mod supervise;
+pub mod training;
 pub mod yard;
 
 /// Why a process could not be started.
