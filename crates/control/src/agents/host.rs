@@ -95,7 +95,7 @@ fn replace(run: &str, detaching: Detaching) -> Failure {
             None => command.arg("--dial"),
             Some(listener) => command.args(["--control", &passed_on(listener)?]),
         };
-        // The command that started it may end now, and whoever started that.
+        // The command that started it may end now, and so may the one that started that.
         // SAFETY: a system call on the process itself, which touches no memory.
         unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, 0) };
         command.stdin(file).stdout(Stdio::null()).stderr(Stdio::null());
@@ -105,7 +105,7 @@ fn replace(run: &str, detaching: Detaching) -> Failure {
     Failure::failed(format!("cannot go on without a channel: {why:?}"))
 }
 
-/// A file that has no name, so that nobody else can read it.
+/// A file without a name, which no other process can open.
 fn in_memory() -> std::io::Result<File> {
     // SAFETY: the name is a string that ends with a zero; the descriptor is this process' own.
     unsafe {

@@ -81,7 +81,7 @@ fn open(pid: u32) -> io::Result<Option<OwnedFd>> {
     // SAFETY: makes a descriptor, and touches no memory.
     let handle = unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) };
     if handle >= 0 {
-        // SAFETY: the system has just given us this descriptor, and nobody else has it.
+        // SAFETY: the system has just given us this descriptor, and no other code has it.
         return Ok(Some(unsafe { OwnedFd::from_raw_fd(handle as i32) }));
     }
     match io::Error::last_os_error() {

@@ -13,7 +13,7 @@ use std::time::Duration;
 /// The program's name.
 const NAME: &str = "tensorboard";
 
-/// How often it is looked whether it has ended, and how many times at most.
+/// Poll interval for its end, and how many polls at most.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 const ENDING_LOOKS: u32 = 100;
 
@@ -55,7 +55,7 @@ impl Board {
 impl Drop for Board {
     fn drop(&mut self) {
         let group = self.child.id() as libc::pid_t;
-        // SAFETY: signals a group that this process made, whose leader nobody has waited for.
+        // SAFETY: signals a group that this process made, whose leader has not been waited for.
         unsafe { libc::kill(-group, libc::SIGTERM) };
         for _ in 0..ENDING_LOOKS {
             if !matches!(self.child.try_wait(), Ok(None)) {
