@@ -17,13 +17,13 @@ use crate::stopping;
 use crate::talk::{Progress, Talk};
 use mirror::{Heard, METRICS};
 use planaria_fleet::host::calling::Calling;
-use planaria_fleet::host::words::ToHost;
 use planaria_fleet::local::{Local, OWN};
+use planaria_fleet::messages::ToHost;
 use planaria_fleet::pool::giving_back::{self, DESTROYING};
 use planaria_fleet::pool::resources::{self, Resources};
 use planaria_fleet::pool::{Pool, Standing};
 use planaria_fleet::program::Program;
-use planaria_fleet::provider::{LOOPBACK, Machine, Provider, Ran, Tag};
+use planaria_fleet::provider::{Call, LOOPBACK, Machine, Provider, Ran, Tag};
 use planaria_fleet::yard::Yard;
 use planaria_protocol::Secret;
 use planaria_protocol::event::What;
@@ -380,7 +380,8 @@ impl Away {
         let words: Vec<String> = arguments.iter().map(word).collect();
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let Self { provider, program, run, .. } = self;
-        let ran = provider.run(run, &self.detached.head, program, &words, input, ASK_WITHIN);
+        let call = Call { program, arguments: &words, input, within: ASK_WITHIN };
+        let ran = provider.run(run, &self.detached.head, &call);
         ran.map_err(failure)
     }
 

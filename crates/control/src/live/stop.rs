@@ -9,6 +9,8 @@ use planaria_protocol::event::What;
 use planaria_runs::failure::{Failure, Result};
 use planaria_runs::run_dir;
 use planaria_runs::run_dir::lock::Holder;
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process};
 use std::path::Path;
 use std::time::Duration;
 
@@ -67,12 +69,9 @@ fn signal(folder: &Path, seen: Holder) -> Result<()> {
             return Err(Failure::failed(message).hint("try again in a moment"));
         }
     };
-    // SAFETY: sends a signal, and touches no memory.
-    if unsafe { libc::kill(pid as libc::pid_t, libc::SIGTERM) } == 0 {
-        return Ok(());
-    }
-    match std::io::Error::last_os_error() {
-        e if e.raw_os_error() == Some(libc::ESRCH) => Ok(()),
-        e => Err(Failure::failed(format!("cannot signal process {pid}: {e}"))),
+    let Some(number) = Pid::from_raw(pid as i32) else { return Ok(()) };
+    match kill_process(number, Signal::TERM) {
+        Ok(()) | Err(Errno::SRCH) => Ok(()),
+        Err(e) => Err(Failure::failed(format!("cannot signal process {pid}: {e}"))),
     }
 }

@@ -4,10 +4,10 @@
 
 use super::raise::Progress;
 use super::{FAREWELL, LOOK_EVERY, News, Pool};
-use crate::host::remote::Told;
-use crate::host::words::ToHost;
 use crate::many;
+use crate::messages::ToHost;
 use crate::provider::{Fault, Machine, Provider, Tag};
+use crate::remote::Told;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;

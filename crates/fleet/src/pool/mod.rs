@@ -17,10 +17,10 @@ pub mod resources;
 pub mod roster;
 
 use crate::ending::Ending;
-use crate::host::remote::{Remote, Told};
-use crate::host::words::ToHost;
 use crate::local::Exit;
+use crate::messages::ToHost;
 use crate::provider::{Fault, Machine, Notice, Provider};
+use crate::remote::{Remote, Told};
 use planaria_protocol::event::MachineState;
 use planaria_protocol::message::Agent;
 use raise::{Progress, Raised, Route};

@@ -5,8 +5,8 @@
 
 use planaria_fleet::files::Outputs;
 use planaria_fleet::files::outputs::Round;
-use planaria_fleet::host::asks::Meeting as How;
-use planaria_fleet::host::remote::Remote;
+use planaria_fleet::messages::questions::Meeting as How;
+use planaria_fleet::remote::Remote;
 use planaria_protocol::message::Agent;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};

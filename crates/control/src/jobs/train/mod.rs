@@ -12,7 +12,7 @@
 //! - [`recorder`]: events to metrics and lines on the screen; `page`: the run's page;
 //!   [`display`]: both
 //! - [`ending`]: what is written when a session ends
-//! - [`source`]: a coded run's rows for its workers
+//! - [`methods`]: what a training method needs besides
 
 pub mod alone;
 pub mod cluster;
@@ -23,9 +23,9 @@ pub mod foreground;
 pub mod identity;
 pub mod kept;
 pub mod launch;
+pub mod methods;
 mod page;
 pub mod recorder;
-pub mod source;
 
 use crate::jobs::Machines;
 use crate::talk::Talk;
@@ -79,7 +79,7 @@ pub fn facts(plan: &Plan, data: &DataSet, network: &Network) -> Facts {
         validation: examples(&data.validation),
         test: examples(&data.test),
         parameters: network.parameter_count() as u64,
-        coding: source::coding(&plan.recipe, &marks, data),
+        coding: methods::coding(&plan.recipe, &marks, data),
         marks,
     }
 }

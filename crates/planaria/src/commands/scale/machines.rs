@@ -4,7 +4,7 @@
 //! no worker waits for room or is lost with its machine. Which machines come and go is the pool's to
 //! say.
 
-use super::{Amount, WORKERS_MAX, code, insist, scale};
+use super::{Amount, WORKERS_MAX, insist, scale, traits};
 use crate::commands::print;
 use crate::commands::stop::not_running;
 use planaria_control::detached::{self, Away};
@@ -53,8 +53,8 @@ pub(super) fn run(folder: &Path, amount: Amount, json: bool, talk: Talk) -> Resu
     }
     let pool = holdings::pool(folder)?;
     let mut target = target(&history, &pool, amount)?;
-    if let Some(code) = code(folder) {
-        target.workers = target.workers.min(code.machines as u32);
+    if let Some(most) = traits(folder).and_then(|traits| traits.workers_max) {
+        target.workers = target.workers.min(most as u32);
     }
     if target.machines > target.before {
         resize(folder, target.machines)?;

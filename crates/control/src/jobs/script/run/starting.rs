@@ -7,7 +7,7 @@ use crate::jobs::script::machines::seat;
 use crate::jobs::script::policy::{JobInput, Member};
 use crate::jobs::script::round::{Readying, Unready};
 use crate::jobs::script::variables::{Telling, Told};
-use planaria_fleet::host::tasks::user_home;
+use planaria_fleet::home::user_home;
 use planaria_fleet::keeper;
 use planaria_fleet::supervise::Input;
 use planaria_protocol::event::What;
