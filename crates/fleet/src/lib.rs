@@ -5,11 +5,11 @@
 //!
 //! # Layout
 //! - [`supervise`]: what is started, ended and given up; pure
-//! - [`controller`]: what the command of a training run does, as a value around it
+//! - [`training`]: what the command of a training run does, as a value, and its policy
 //! - [`ending`]: how a process has ended; [`process`]: signals to one, and waiting for it;
 //!   [`backoff`]: pauses before it is tried again
-//! - [`local`]: processes on this machine; [`command`]: one that is waited for; [`keeper`]: around each of a user's script,
-//!   [`rendezvous`]: where those of Horovod meet
+//! - [`local`]: processes on this machine; [`command`]: one that is waited for; [`keeper`]: around
+//!   each of a user's script; [`rendezvous`]: where those of Horovod meet
 //! - [`yard`]: both, used alike; [`pool`]: the machines of a run
 //! - [`provider`]: where machines come from; [`providers`]: those there are; [`finding`]: what they
 //!   need here
@@ -25,7 +25,6 @@ pub mod backoff;
 pub mod carrier;
 pub mod channel;
 pub mod command;
-pub mod controller;
 pub mod ending;
 pub mod files;
 pub mod finding;
@@ -46,6 +45,7 @@ pub mod setup;
 pub mod shell;
 pub mod sockets;
 pub mod supervise;
+pub mod training;
 pub mod yard;
 
 /// Why a process could not be started.

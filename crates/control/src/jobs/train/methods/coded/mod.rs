@@ -91,7 +91,7 @@ impl Source {
         Ok(())
     }
 
-    /// The data; whoever waits for it is told that it takes a while.
+    /// The data; a worker that waits for it is told that it takes a while.
     fn wait(&self, giver: &Line<Ask>) -> Result<Arc<dyn Rows>, Fault> {
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
