@@ -148,7 +148,7 @@ impl Yard {
         self.here.kill_all();
     }
 
-    /// Gives the machines back, with whatever still runs on them; says what could not be.
+    /// Gives the machines back, with all that still runs on them; says what could not be.
     pub fn give_back(&mut self) -> Vec<Fault> {
         self.pool.as_mut().map_or_else(Vec::new, Pool::end)
     }

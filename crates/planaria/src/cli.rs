@@ -493,7 +493,7 @@ pub struct Down {
     #[arg(long, value_name = "FOLDER", default_value = planaria_runs::run_dir::DEFAULT_RUNS)]
     pub dir: PathBuf,
     /// Cross out machines that cannot be given back, such as hosts that are gone for good or were never
-    /// there. Whatever may still run on them is not looked for again.
+    /// there. What may still run on them is not looked for again.
     #[arg(long)]
     pub forget: bool,
     /// Print what came of it as one JSON document.

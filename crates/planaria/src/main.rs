@@ -10,7 +10,7 @@ fn main() -> ExitCode {
         Ok(None) => ExitCode::SUCCESS,
         Ok(Some(exit)) => ExitCode::from(exit.code()),
         Err(failure) => {
-            // With stderr closed there is nobody left to tell.
+            // With stderr closed it cannot be told.
             let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{failure}\n"));
             ExitCode::from(failure.exit.code())
         }

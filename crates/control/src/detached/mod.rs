@@ -49,7 +49,7 @@ pub const FILE: &str = "detached.json";
 pub const ENDED: &str = "ended.json";
 /// How long a question to the controller's machine may take.
 const ASK_WITHIN: Duration = Duration::from_secs(60);
-/// How often it is looked whether the run has begun.
+/// Poll interval for the beginning of a run.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How long a controller may take to begin at all.
 const CONTROL_WITHIN: Duration = Duration::from_secs(20);
@@ -291,7 +291,7 @@ fn hand_over(
     let port = head.remote.detach(json(&orders), true).map_err(failure)?;
     let targets: Vec<String> = addresses.iter().map(|host| format!("{host}:{port}")).collect();
     for other in others {
-        // Those that come later wait for it, and must not believe that nobody is there.
+        // Those that come later wait for it, and must hear meanwhile that the controller lives.
         for later in others {
             later.remote.say(ToHost::Alive);
         }

@@ -15,7 +15,7 @@ use planaria_runs::clock::Stopwatch;
 use planaria_runs::failure::Result;
 use std::time::Duration;
 
-/// How often it is looked what has happened.
+/// Poll interval for machines, processes and stop requests.
 pub const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// What a kind of job does about what happens.

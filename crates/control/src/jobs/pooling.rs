@@ -85,7 +85,7 @@ impl<'a> Need<'a> {
             worker_count: recipe.pool.workers.max(),
             machines: job.machines.as_ref().map(|machines| machines.0.clone()),
             is_detached: false,
-            reach: Reach::Nobody,
+            reach: Reach::NotNeeded,
             last: None,
         }
     }

@@ -27,7 +27,6 @@ const END_WITHIN: Duration = Duration::from_secs(10);
 /// How often it is looked whether it has.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// The desk.
 pub struct Desk {
     asks: Option<Sender<(u64, Ask)>>,
     over: Arc<AtomicBool>,
@@ -53,7 +52,7 @@ impl Desk {
     /// Takes a question; the answer goes to the controller.
     pub fn ask(&self, task: u64, ask: Ask) {
         if let Some(asks) = &self.asks {
-            // Where the thread is gone nothing is answered, and whoever waits gives up in time.
+            // Where the thread is gone there is no answer, and the asker gives up in time.
             let _ = asks.send((task, ask));
         }
     }

@@ -3,7 +3,7 @@
 //! Owns `outputs/` here and knows for each file whose it is. A path found on one machine is
 //! `outputs/PATH`; where several have it, that is the preferred machine's, and another's with a
 //! different content is `outputs/MACHINE/PATH`. A file that takes the place of one from a machine
-//! that is gone replaces it. Never writes outside of its folder, whatever machines say.
+//! that is gone replaces it. Never writes outside of its folder: paths that machines send are checked.
 
 use super::send::{Fetched, Sent};
 use super::{Entry, Hash, Parcel, Patterns, What, about, is_inside, make_way, set_mtime, size};

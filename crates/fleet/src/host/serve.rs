@@ -1,7 +1,7 @@
 //! The host's process: takes words from its channel, and does what they say until the channel ends.
 //!
 //! Owns the agents of one machine, and a folder there that is gone when it ends. Ends when the
-//! channel does, when it is told to, or when it has heard nothing for [`LEASE`]; whatever it started
+//! channel does, when it is told to, or when it has heard nothing for [`LEASE`]; all that it started
 //! ends with it. Never decides what runs.
 
 use crate::files::desk::Desk;
@@ -9,7 +9,7 @@ use crate::host::tasks::{self, Doing};
 use crate::keeper;
 use crate::local::{Exit, Local};
 use crate::messages::questions::Ask;
-use crate::messages::{Ended, FromHost, Hello, PIECE_BYTES, ToHost, hear, say};
+use crate::messages::{AgentNews, FromHost, Hello, PIECE_BYTES, ToHost, hear, say};
 use planaria_protocol::clock::Clock;
 use planaria_protocol::message::Agent;
 use std::collections::BTreeMap;
@@ -98,7 +98,7 @@ pub fn run(
     drop(place);
     host.say(FromHost::Bye);
     drop(host);
-    // What was said last is written; where nobody reads it, the process ends all the same.
+    // What was said last is written; where it is not read, the process ends all the same.
     for _ in 0..50 {
         if writer.is_finished() {
             break;
@@ -172,9 +172,9 @@ impl Host {
                 match started {
                     Ok(started) => {
                         self.processes.insert(started.pid, process);
-                        self.say(FromHost::Started { process, pid: started.pid });
+                        self.tell(AgentNews::Started { process, pid: started.pid });
                     }
-                    Err(e) => self.say(FromHost::NotStarted { process, why: e.to_string() }),
+                    Err(e) => self.tell(AgentNews::NotStarted { process, why: e.to_string() }),
                 }
             }
             ToHost::Kill { process } => {
@@ -227,7 +227,7 @@ impl Host {
         }
         for Exit { pid, ending, .. } in exits {
             if let Some(process) = self.processes.remove(&pid) {
-                self.say(FromHost::Ended { process, ending: Ended::from(ending) });
+                self.tell(AgentNews::Ended { process, ending });
             }
         }
     }
@@ -240,7 +240,13 @@ impl Host {
 
     fn pass_logs(&mut self) {
         let Self { logs, words, .. } = self;
-        logs.pass(|agent, bytes| words.try_send(FromHost::Log { agent, bytes }).is_ok());
+        let pass =
+            |agent, bytes| words.try_send(FromHost::Agent(AgentNews::Log { agent, bytes })).is_ok();
+        logs.pass(pass);
+    }
+
+    fn tell(&self, news: AgentNews) {
+        self.say(FromHost::Agent(news));
     }
 
     /// Words are few and short; where none can be written the other end is gone, and the reading
@@ -261,7 +267,7 @@ impl Host {
         self.fleet.hang_up();
         drop(self.fleet.end(FAREWELL));
         self.end_orphans();
-        // Where agents worked: nobody does any more.
+        // Where agents worked; all have ended.
         self.desk.end();
         self.pass_logs();
     }
@@ -340,7 +346,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What cannot be removed is removed by whoever gives the machine back.
+        // What cannot be removed goes when the machine is given back.
         let _ = fs::remove_dir_all(&self.path);
         let own = std::process::id().to_string();
         if fs::read_to_string(&self.pid_file).is_ok_and(|pid| pid == own) {

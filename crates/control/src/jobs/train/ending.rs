@@ -71,7 +71,6 @@ pub struct Results<'a> {
 }
 
 impl Results<'_> {
-    /// The report.
     pub fn report(&self) -> Report {
         // A run that failed before its first checkpoint has left none.
         let has_weights = self.parameters.len() == self.facts.parameters;
@@ -92,7 +91,7 @@ impl Results<'_> {
             let wide = self.write_linear(run)?;
             self.write_model(run, wide.as_deref(), &report.run_id)?;
         }
-        // Whatever became of the file on the way, it ends as the events have it.
+        // It is written as the events have it, also where it was damaged on the way.
         let path = run.file("metrics.jsonl");
         metrics::write(&path, self.lines)
             .context(|| format!("cannot write `{}`", path.display()))?;

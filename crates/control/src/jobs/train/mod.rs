@@ -6,26 +6,26 @@
 //! # Layout
 //! - [`cluster`]: on many processes; [`foreground`]: these, started, watched and replaced
 //! - [`launch`]: what the processes are told; [`kept`]: where they keep what others go on from
-//! - [`meeting`]: how the coordinator is reached
+//! - [`connecting`]: how the coordinator is reached
 //! - [`alone`]: in one process
 //! - [`identity`]: what must be the same for a run to go on
 //! - [`recorder`]: events to metrics and lines on the screen; `page`: the run's page;
-//!   [`telling`]: both
+//!   [`display`]: both
 //! - [`ending`]: what is written when a session ends
 //! - [`linear`]: the weights of a linear model as a file
 
 pub mod alone;
 pub mod cluster;
+pub mod connecting;
+pub mod display;
 pub mod ending;
 pub mod foreground;
 pub mod identity;
 pub mod kept;
 pub mod launch;
 mod linear;
-pub mod meeting;
 mod page;
 pub mod recorder;
-pub mod telling;
 
 use crate::jobs::Machines;
 use crate::talk::Talk;

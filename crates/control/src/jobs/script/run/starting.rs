@@ -74,9 +74,9 @@ impl Running<'_> {
         self.gathering = None;
         self.unready = 0;
         self.round += 1;
-        self.book.begin(&layout, self.machines.are_here);
+        self.transcript.begin(&layout, self.machines.are_here);
         self.told = self.tell(&layout);
-        self.mending.clear();
+        self.restarting.clear();
         let members = layout.processes.iter().zip(&self.told).map(|(process, told)| Member {
             role: process.role.clone(),
             index: process.index,
@@ -152,7 +152,7 @@ impl Running<'_> {
             env,
             without: job.variables(),
             folder: self.machines.folder(machine).unwrap_or_default(),
-            terminal: self.book.terminal(),
+            terminal: self.transcript.terminal(),
             interface: told.interface.clone(),
             stop_seconds: job.script.stop_seconds,
         }
