@@ -4,8 +4,8 @@
 //! the report are projections of it. A [`Pulse`] is where a run is at a moment; it is shown and
 //! forgotten.
 
-use crate::message::{HeldOut, Share, Trouble};
 use crate::state::State;
+use crate::terms::{HeldOut, Share, Trouble};
 use planaria_numerics::digest::Digest;
 use serde::{Deserialize, Serialize};
 

@@ -3,7 +3,7 @@
 //! These words never travel: the run and its worker are values in the same process, and what is said
 //! is handed over.
 
-use crate::message::Steps;
+use crate::terms::Steps;
 use planaria_numerics::digest::Digest;
 use serde::{Deserialize, Serialize};
 

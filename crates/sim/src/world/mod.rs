@@ -1,26 +1,32 @@
 //! A run in one thread: a clock that jumps from one thing to the next, processes, links and a disk.
 //!
 //! Owns time, the order of what happens, who lives, and what is sent. What processes do is in their
-//! own files; what must hold is [`Verdict`]'s.
+//! own files (`coordinator`, `server`, `worker`, `foreground`), wired to the world as their shells are;
+//! `mischief` is what faults do, `sessions` the user. What must hold is [`Verdict`]'s.
 
+mod coordinator;
+mod foreground;
 mod mischief;
+mod server;
 mod sessions;
+mod worker;
 
 use crate::coin::Coin;
-use crate::coordinator::Coordinator;
 use crate::disk::Disk;
-use crate::faults::{self, Plan};
-use crate::foreground::Foreground;
+use crate::faults::Plan;
 use crate::fuse::{self, Fuse};
 use crate::lab::Bench;
+use crate::lab::truth::Broken;
 use crate::net::{Hole, Link, LinkId, Msg, Pid};
-use crate::server::Server;
-use crate::verdict::{Broken, Verdict};
-use crate::worker::Worker;
+use crate::verdict::Verdict;
+use coordinator::Coordinator;
+use foreground::Foreground;
 use planaria_fleet::ending::Ending;
 use planaria_protocol::message::Agent;
+use server::Server;
 use std::collections::BTreeMap;
 use std::time::Duration;
+use worker::Worker;
 
 /// The process in front of the user.
 pub const FOREGROUND: Pid = 0;
@@ -367,7 +373,7 @@ impl<'a> World<'a> {
             Event::Fault(number) if !self.healed => {
                 let (_, fault) = self.plan.faults[number].clone();
                 self.note(|| format!("FAULT {fault:?}"));
-                if let Some(name) = faults::strike(self, &fault) {
+                if let Some(name) = mischief::strike(self, &fault) {
                     self.struck.push(name);
                 }
             }
