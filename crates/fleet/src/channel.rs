@@ -1,6 +1,6 @@
 //! The bytes between a controller and the host on a machine.
 //!
-//! Owns both directions and the end of them. Never knows what is said ([`crate::host::words`]).
+//! Owns both directions and the end of them. Never knows what is said ([`crate::messages`]).
 
 use std::io::{Read, Write};
 use std::sync::{Arc, Mutex};

@@ -5,7 +5,8 @@
 //! start, to end and to give up is [`Supervisor`]'s to say. Holds no process, link or clock.
 
 use crate::local::Exit;
-use crate::supervise::{Action, Input, Loss, Supervisor};
+use crate::supervise::training::{Loss, RunInput, Supervisor};
+use crate::supervise::{Action, Input};
 use planaria_protocol::event::{Doing, Event, Pulse, What};
 use planaria_protocol::message::{Agent, FromConsole};
 use std::time::Duration;
@@ -102,7 +103,7 @@ impl Controller {
     /// Of a run of which nothing is started yet.
     pub fn new(generation: u64, servers: u32, workers: u32) -> Self {
         Self {
-            supervisor: Supervisor::new(generation, servers, workers),
+            supervisor: Supervisor::training(generation, servers, workers),
             is_linked: false,
             step: None,
             stopping: None,
@@ -118,17 +119,17 @@ impl Controller {
 
     /// Of the last coordinator.
     pub fn generation(&self) -> u64 {
-        self.supervisor.generation()
+        self.supervisor.policy.generation()
     }
 
     /// Workers wanted.
     pub fn workers(&self) -> u32 {
-        self.supervisor.workers()
+        self.supervisor.policy.workers()
     }
 
     /// Whether a coordinator lives.
     pub fn coordinates(&self) -> bool {
-        self.supervisor.pid(Agent::Coordinator).is_some()
+        self.supervisor.places.process(Agent::Coordinator).is_some()
     }
 
     /// Processes that have not joined, and so have not heard that the run is over.
@@ -159,17 +160,17 @@ impl Controller {
                 let untold = self.untold.drain(..);
                 out.extend(untold.map(ended));
                 (self.is_linked, self.told_stop) = (true, false);
-                self.tell(now, Input::Linked, out);
+                self.tell(now, RunInput::Linked, out);
             }
             Happening::LinkGone => {
                 self.is_linked = false;
-                self.tell(now, Input::LinkGone, out);
+                self.tell(now, RunInput::LinkGone, out);
             }
             Happening::Stop { reason } => {
                 self.stopping.get_or_insert_with(|| reason.to_owned());
             }
             said => {
-                self.tell(now, Input::Heard, out);
+                self.tell(now, RunInput::Heard, out);
                 self.hear(now, said, out);
             }
         }
@@ -192,11 +193,11 @@ impl Controller {
             Happening::Event(event) => self.follow(now, event, out),
             Happening::Pulse(pulse) => {
                 self.reached(now, pulse.step, out);
-                self.tell(now, Input::Absent(absent(pulse)), out);
+                self.tell(now, RunInput::Absent(absent(pulse)), out);
             }
             Happening::Pool { workers } => {
                 out.push(Effect::MakeRoom { workers });
-                self.tell(now, Input::Pool { workers }, out);
+                self.tell(now, RunInput::Pool { workers }, out);
             }
             Happening::Kill { agent, pid, why } => {
                 self.tell(now, Input::Kill { agent, pid, why }, out);
@@ -230,7 +231,7 @@ impl Controller {
 
     fn is_over(&mut self, now: Duration, out: &mut Vec<Effect>) {
         self.over.get_or_insert(now);
-        self.tell(now, Input::Over, out);
+        self.tell(now, RunInput::Over, out);
     }
 
     /// The run has come so far.
@@ -238,7 +239,7 @@ impl Controller {
         if self.step.is_some_and(|before| before < step) {
             // Whoever was lost before it is got over.
             self.exits.clear();
-            self.tell(now, Input::Progress, out);
+            self.tell(now, RunInput::Progress, out);
         }
         self.step = Some(step);
     }
@@ -264,19 +265,22 @@ impl Controller {
     }
 
     /// Tells the supervisor, and passes on what it decides.
-    fn tell(&mut self, now: Duration, input: Input, out: &mut Vec<Effect>) {
-        for action in self.supervisor.step(now, input) {
+    fn tell(&mut self, now: Duration, input: impl Into<Input<RunInput>>, out: &mut Vec<Effect>) {
+        for action in self.supervisor.step(now, input.into()) {
             out.push(match action {
-                Action::Start { agent } => Effect::Start { agent },
-                Action::Coordinate { generation, after } => {
+                Action::Start { agent: Agent::Coordinator } => {
                     (self.is_linked, self.step) = (false, None);
-                    Effect::Coordinate { generation, after }
+                    let after = self.supervisor.policy.after().map(str::to_owned);
+                    Effect::Coordinate { generation: self.generation(), after }
                 }
+                Action::Start { agent } => Effect::Start { agent },
                 Action::Kill { agent, pid, why } => Effect::Kill { agent, pid, why },
-                Action::Fail(loss) => {
+                Action::Over(loss) => {
                     self.failed = Some(Failed::Lost(loss));
                     continue;
                 }
+                // The processes of a training run are never started or ended all together.
+                Action::StartAll | Action::Stop { .. } => continue,
             });
         }
     }

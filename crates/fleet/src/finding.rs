@@ -2,8 +2,8 @@
 //!
 //! Owns one line, and asking a program for its version. Never changes anything.
 
+use crate::carrier::Carrier;
 use crate::provider::Fault;
-use crate::providers::carrier::Carrier;
 use serde::Serialize;
 use std::io::{self, Read};
 use std::process::Command;

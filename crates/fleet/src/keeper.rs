@@ -6,19 +6,18 @@
 //! it to end the script, politely first. Never decides whether a script is started again.
 
 use crate::ending::Ending;
-use crate::local::die_with;
-use crate::process::{self, Signal, signal_group};
+use crate::home::at_home;
+use crate::process::{self, Signal, die_with, signal_group};
+use crate::sockets::interfaces;
 use rustix::process::{Resource, Rlimit};
 use rustix::pty::OpenptFlags;
 use rustix::termios::Winsize;
 use serde::{Deserialize, Serialize};
-use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -294,36 +293,8 @@ pub(crate) fn below(root: i32, parents: &[(i32, i32)]) -> Vec<i32> {
 /// The interface that has an address.
 fn interface_of(address: &str) -> Option<String> {
     let address: Ipv4Addr = address.parse().ok()?;
-    let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
-    // SAFETY: the call fills in the list, which is walked and given back below.
-    if unsafe { libc::getifaddrs(&mut list) } != 0 {
-        return None;
-    }
-    let (mut entry, mut found) = (list, None);
-    while !entry.is_null() && found.is_none() {
-        // SAFETY: every entry of the list is whole until it is given back; an address of this
-        // family is a `sockaddr_in`, and a name ends with a zero.
-        unsafe {
-            let own = (*entry).ifa_addr;
-            if !own.is_null() && i32::from((*own).sa_family) == libc::AF_INET {
-                let own = &*own.cast::<libc::sockaddr_in>();
-                if Ipv4Addr::from(u32::from_be(own.sin_addr.s_addr)) == address {
-                    found = CStr::from_ptr((*entry).ifa_name).to_str().ok().map(str::to_owned);
-                }
-            }
-            entry = (*entry).ifa_next;
-        }
-    }
-    // SAFETY: the list came from `getifaddrs`, and nothing of it is kept.
-    unsafe { libc::freeifaddrs(list) };
-    found
-}
-
-fn at_home(path: &str) -> PathBuf {
-    match path.strip_prefix("~/") {
-        Some(rest) => crate::host::tasks::user_home().join(rest),
-        None => Path::new(path).to_path_buf(),
-    }
+    let mut interfaces = interfaces().into_iter();
+    interfaces.find(|interface| interface.address == address).map(|interface| interface.name)
 }
 
 /// Reads the orders, which are one line.

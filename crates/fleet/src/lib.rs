@@ -13,24 +13,32 @@
 //! - [`yard`]: both, used alike; [`pool`]: the machines of a run
 //! - [`provider`]: where machines come from; [`providers`]: those there are; [`finding`]: what they
 //!   need here
-//! - [`channel`] and [`host`]: what is on a machine, and how it is talked to; [`program`]: what goes
-//!   there; [`setup`]: what is done there first
-//! - [`files`]: a script's, to machines and back; [`sockets`]: a machine's
+//! - [`messages`]: what a controller and the host on a machine say to each other; [`host`]: that
+//!   process; [`remote`]: the controller's end of the [`channel`]; [`carrier`]: a process that is one
+//! - [`program`]: what goes to a machine; [`home`]: where it lies there; [`setup`]: what is done
+//!   there first
+//! - [`files`]: a script's, to machines and back; [`sockets`]: a machine's; [`many`]: the same work
+//!   for many
 
 pub mod backoff;
+pub mod carrier;
 pub mod channel;
 pub mod controller;
 pub mod ending;
 pub mod files;
 pub mod finding;
+pub mod home;
 pub mod host;
 pub mod keeper;
 pub mod local;
+pub mod many;
+pub mod messages;
 pub mod pool;
 pub mod process;
 pub mod program;
 pub mod provider;
 pub mod providers;
+pub mod remote;
 pub mod rendezvous;
 pub mod setup;
 pub mod sockets;

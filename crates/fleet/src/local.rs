@@ -8,7 +8,7 @@
 
 use crate::Error;
 use crate::ending::Ending;
-use crate::process::{self, Signal, wait_without_reaping};
+use crate::process::{self, Signal, die_with, wait_without_reaping};
 use planaria_protocol::launch::Launch;
 use planaria_protocol::message::Agent;
 use rustix::io::{FdFlags, fcntl_setfd};
@@ -91,9 +91,7 @@ struct Running {
 impl Local {
     /// Starts `program` for every child, with logs in a folder.
     pub fn new(program: &Path, logs: &Path) -> Self {
-        // Where it is ignored, as it may be inherited, nobody could wait for a child.
-        // SAFETY: the default disposition runs no code of ours.
-        unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+        process::hear_of_children();
         let (announce, exits) = channel();
         Self {
             program: program.to_path_buf(),
@@ -346,18 +344,6 @@ fn pass_on(descriptor: Option<RawFd>) -> std::io::Result<()> {
     // SAFETY: whoever passes it on holds it open meanwhile.
     let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
     fcntl_setfd(borrowed, FdFlags::empty())?;
-    Ok(())
-}
-
-/// In the child: lets the kernel kill it when the thread that started it is gone.
-pub fn die_with(parent: u32) -> std::io::Result<()> {
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-    let own = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get().unsigned_abs());
-    if own != Some(parent) {
-        // Where the parent has gone before the first call nobody would ever send the signal.
-        // SAFETY: ends this process without running anything of it.
-        unsafe { libc::_exit(1) };
-    }
     Ok(())
 }
 

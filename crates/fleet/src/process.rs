@@ -3,10 +3,14 @@
 //! A thin layer over `rustix`: numbers as the rest of the crate has them, and no error where a process
 //! is gone already.
 
+use rustix::io::Errno;
 pub use rustix::process::Signal;
 use rustix::process::{
     Pid, WaitId, WaitIdOptions, WaitOptions, kill_process, kill_process_group, waitid, waitpid,
 };
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 /// The number of the signal that kills, as endings have it.
 pub const SIGKILL: i32 = Signal::KILL.as_raw();
@@ -32,6 +36,13 @@ pub fn signal_group(group: u32, signal: Signal) {
     }
 }
 
+/// Makes it possible to wait for children, where this process has inherited that their ends are
+/// ignored.
+pub(crate) fn hear_of_children() {
+    // SAFETY: the default disposition runs no code of ours.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+}
+
 /// Kills a child that nobody else waits for, and waits for it.
 pub(crate) fn kill_and_reap(pid: u32) {
     signal(pid, Signal::KILL);
@@ -54,5 +65,23 @@ pub(crate) fn reap(pid: Option<u32>) -> bool {
 pub(crate) fn wait_without_reaping(pid: u32) {
     let Some(pid) = number(pid) else { return };
     let wait = || waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
-    while matches!(wait(), Err(rustix::io::Errno::INTR)) {}
+    while matches!(wait(), Err(Errno::INTR)) {}
+}
+
+/// Has the kernel kill what a command starts when the thread that started it is gone.
+pub fn end_with_parent(command: &mut Command) {
+    let parent = std::process::id();
+    // SAFETY: between fork and exec only system calls are made, which allocate nothing.
+    unsafe { command.pre_exec(move || die_with(parent)) };
+}
+
+/// In the child: lets the kernel kill it when the thread that started it is gone. Allocates nothing.
+pub(crate) fn die_with(parent: u32) -> io::Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    let own = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get().unsigned_abs());
+    match own == Some(parent) {
+        true => Ok(()),
+        // Where the parent has gone before the first call the signal would never come.
+        false => Err(Errno::SRCH.into()),
+    }
 }

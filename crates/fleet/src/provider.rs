@@ -56,6 +56,25 @@ fn is_first(supply: &usize) -> bool {
     *supply == 0
 }
 
+/// The program, run once on a machine: `planaria ARGUMENTS…`.
+#[derive(Debug, Clone, Copy)]
+pub struct Call<'a> {
+    pub program: &'a Program,
+    pub arguments: &'a [&'a str],
+    /// Its standard input.
+    pub input: &'a [u8],
+    /// How long it may take.
+    pub within: Duration,
+}
+
+impl Call<'_> {
+    /// The fault of one that took too long.
+    pub fn timed_out(&self, machine: &str) -> Fault {
+        let (words, seconds) = (self.arguments.join(" "), self.within.as_secs());
+        Fault::retry(machine, format!("`planaria {words}` took longer than {seconds} s"))
+    }
+}
+
 /// What became of a command on a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ran {
@@ -87,6 +106,14 @@ pub struct Notice {
     /// How long it will still be there, about.
     pub within: Duration,
     pub why: String,
+}
+
+/// The addresses of a channel's two ends, as far as its provider tells them to a host.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ends {
+    pub controller: Option<String>,
+    /// The host's own.
+    pub own: Option<String>,
 }
 
 /// Something that a provider still holds for a run.
@@ -157,17 +184,8 @@ pub trait Provider: Send + Sync {
     /// gives the channel to it. The first bytes on the channel are the host's.
     fn open(&self, run: &Tag, machine: &Machine, program: &Program) -> Result<Channel, Fault>;
 
-    /// Runs the program on a machine (`planaria ARGUMENTS…`), with these bytes as its standard
-    /// input, for so long at most.
-    fn run(
-        &self,
-        run: &Tag,
-        machine: &Machine,
-        program: &Program,
-        arguments: &[&str],
-        input: &[u8],
-        within: Duration,
-    ) -> Result<Ran, Fault>;
+    /// Runs the program on a machine, and waits for its end.
+    fn run(&self, run: &Tag, machine: &Machine, call: &Call<'_>) -> Result<Ran, Fault>;
 
     /// Machines of the run that exist, as the provider sees them.
     fn list(&self, run: &Tag) -> Result<Vec<Machine>, Fault>;
@@ -244,14 +262,8 @@ impl Fault {
         what: impl Into<String>,
         hint: impl Into<String>,
     ) -> Self {
-        let (machine, what) = (machine.into(), what.into());
-        Self {
-            machine,
-            what,
-            hint: Some(hint.into()),
-            remedy: Remedy::Replace,
-            is_untouched: false,
-        }
+        let hint = Some(hint.into());
+        Self { hint, remedy: Remedy::Replace, ..Self::retry(machine, what) }
     }
 
     /// A fault of the recipe or of the provider's settings.
@@ -260,8 +272,7 @@ impl Fault {
         what: impl Into<String>,
         hint: impl Into<String>,
     ) -> Self {
-        let (machine, what) = (machine.into(), what.into());
-        Self { machine, what, hint: Some(hint.into()), remedy: Remedy::Fix, is_untouched: false }
+        Self { remedy: Remedy::Fix, ..Self::replace(machine, what, hint) }
     }
 }
 

@@ -25,6 +25,25 @@ impl Yard {
         Self { here, pool }
     }
 
+    /// The machines of the pool, where there is one.
+    pub fn pool(&self) -> Option<&Pool> {
+        self.pool.as_ref()
+    }
+
+    pub fn pool_mut(&mut self) -> Option<&mut Pool> {
+        self.pool.as_mut()
+    }
+
+    /// Takes the pool out: nothing of it is given back here.
+    pub fn take_pool(&mut self) -> Option<Pool> {
+        self.pool.take()
+    }
+
+    /// What the processes of scripts have written since the last time.
+    pub fn take_said(&mut self) -> Vec<(Agent, Vec<u8>)> {
+        self.pool.as_mut().map_or_else(Vec::new, Pool::take_said)
+    }
+
     /// Takes in what has happened on other machines. Says what people are to be told.
     pub fn look(&mut self, now: Duration) -> Vec<String> {
         let Some(pool) = &mut self.pool else { return Vec::new() };
@@ -131,6 +150,6 @@ impl Yard {
 
     /// Gives the machines back, with whatever still runs on them; says what could not be.
     pub fn give_back(&mut self) -> Vec<Fault> {
-        self.pool.take().map_or_else(Vec::new, |mut pool| pool.end())
+        self.pool.as_mut().map_or_else(Vec::new, Pool::end)
     }
 }

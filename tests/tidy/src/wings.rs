@@ -29,8 +29,6 @@ const WINGS: &[Wing] = &[
         registered: &[
             ("crates/recipe/src/pool/providers/mod.rs", 2),
             ("crates/fleet/src/providers/mod.rs", 2),
-            ("crates/control/src/agents/host.rs", 3),
-            ("crates/fleet/src/providers/docker/faults.rs", 1),
         ],
     },
     Wing {
@@ -38,11 +36,13 @@ const WINGS: &[Wing] = &[
         own: &["coded", "coding"],
         registered: &[
             ("crates/recipe/src/train/mod.rs", 3),
-            ("crates/recipe/src/train/methods/mod.rs", 9),
-            ("crates/recipe/src/rules.rs", 2),
+            ("crates/recipe/src/train/methods/mod.rs", 7),
+            ("crates/recipe/src/rules/methods/mod.rs", 2),
             ("crates/protocol/src/methods/mod.rs", 4),
             ("crates/coordinator/src/methods/mod.rs", 2),
             ("crates/worker/src/methods/mod.rs", 2),
+            ("crates/control/src/jobs/train/methods/mod.rs", 2),
+            ("crates/planaria/src/commands/plan/methods/mod.rs", 2),
             // The simulation has a laboratory for each method, and seeds choose one.
             ("crates/sim/src/world/worker/mod.rs", 6),
             // What is still to be asked by another name. Only ever made shorter.
@@ -52,13 +52,6 @@ const WINGS: &[Wing] = &[
             ("crates/sim/src/main.rs", 5),
             ("crates/sim/src/net.rs", 1),
             ("crates/sim/src/verdict.rs", 2),
-            ("crates/control/src/jobs/train/alone/linear.rs", 9),
-            ("crates/control/src/jobs/train/source/mod.rs", 1),
-            ("crates/control/src/jobs/train/source/rows.rs", 13),
-            ("crates/learn/src/linear/mod.rs", 5),
-            ("crates/learn/src/linear/plain.rs", 5),
-            ("crates/planaria/src/commands/plan.rs", 4),
-            ("crates/planaria/src/commands/scale.rs", 3),
         ],
     },
 ];

@@ -5,7 +5,7 @@
 
 use super::Log;
 use crate::jobs::train::kept::boot_id;
-use crate::jobs::train::source::Source;
+use crate::jobs::train::methods::Source;
 use planaria_coordinator::serve::start::{Machine, start};
 use planaria_coordinator::serve::{self, Leave, Serving};
 use planaria_fleet::local::inherited;

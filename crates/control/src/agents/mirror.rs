@@ -6,7 +6,7 @@
 use crate::agents::host;
 use crate::detached::ENDED;
 use crate::detached::mirror::{Known, Told, tell};
-use planaria_fleet::host::words::say;
+use planaria_fleet::messages::say;
 use planaria_runs::failure::{Context, Result};
 use planaria_runs::run_dir::lock::Holder;
 use std::io::Write;

@@ -1,10 +1,10 @@
 //! What is told of a detached run's folder, from the machine of its controller to whoever started
-//! it: frames as [`words`](planaria_fleet::host::words) has them.
+//! it: frames as [`words`](planaria_fleet::messages) has them.
 //!
 //! Owns which files those are, and that nothing of what is told leads out of the run's folder here.
 //! Never asks a machine.
 
-use planaria_fleet::host::words::{FRAME_BYTES_MAX, hear};
+use planaria_fleet::messages::{FRAME_BYTES_MAX, hear};
 use planaria_fleet::provider::is_name;
 use planaria_protocol::journal;
 use planaria_runs::run_dir::{CHECKPOINTS, LOGS};

@@ -6,7 +6,6 @@
 use crate::jobs::steps;
 use crate::jobs::train::Job;
 use crate::machine::interfaces;
-use planaria_fleet::host::remote::Remote;
 use planaria_fleet::pool::raise::{Prepare, Reach};
 use planaria_fleet::pool::resources::Resources;
 use planaria_fleet::pool::roster::Roster;
@@ -14,6 +13,7 @@ use planaria_fleet::pool::{Means, Pool, Spot};
 use planaria_fleet::program::Program;
 use planaria_fleet::provider::{Fault, Machine, Provider, Remedy, Tag};
 use planaria_fleet::providers::{self, Purpose};
+use planaria_fleet::remote::Remote;
 use planaria_fleet::setup::{self, Setup};
 use planaria_fleet::yard::Yard;
 use planaria_protocol::launch::{Launch, Parts, Trust};

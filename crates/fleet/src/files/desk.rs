@@ -7,8 +7,8 @@
 use super::store::{BYTES_MAX, Store};
 use super::work::{Lay, Work};
 use super::{Entry, Patterns, find};
-use crate::host::asks::{Ask, Said};
-use crate::host::words::FromHost;
+use crate::messages::FromHost;
+use crate::messages::questions::{Ask, Said};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;

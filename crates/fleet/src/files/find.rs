@@ -7,8 +7,9 @@
 //! out of the folder are not followed.
 
 use super::work::Work;
-use super::{Found, is_inside, mtime_ns};
-use crate::host::words::PIECE_BYTES;
+use super::{is_inside, mtime_ns};
+use crate::messages::PIECE_BYTES;
+use crate::messages::questions::Found;
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};

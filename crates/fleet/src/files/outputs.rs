@@ -6,11 +6,10 @@
 //! that is gone replaces it. Never writes outside of its folder, whatever machines say.
 
 use super::send::{Fetched, Sent};
-use super::{
-    Entry, Found, Hash, Parcel, Patterns, What, about, is_inside, make_way, set_mtime, size,
-};
-use crate::host::remote::Remote;
+use super::{Entry, Hash, Parcel, Patterns, What, about, is_inside, make_way, set_mtime, size};
+use crate::messages::questions::Found;
 use crate::provider::{Fault, is_name};
+use crate::remote::Remote;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};

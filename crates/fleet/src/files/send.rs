@@ -3,11 +3,11 @@
 //! Owns how much is under way at a time: a few pieces, so that other words get through. Each content
 //! is read from disk when it is sent, and is sent once for all files that have it.
 
-use super::{Code, Found, Hash, Parcel, Patterns, size};
-use crate::host::asks::{Ask, Meeting, Piece, Said, Taken};
-use crate::host::remote::{Asked, Remote};
-use crate::host::words::PIECE_BYTES;
+use super::{Code, Hash, Parcel, Patterns, size};
+use crate::messages::PIECE_BYTES;
+use crate::messages::questions::{Ask, Found, Meeting, Piece, Said, Taken};
 use crate::provider::{Fault, Remedy};
+use crate::remote::{Asked, Remote};
 use planaria_store::transfer::{self, Announced, Outgoing, WINDOW};
 use std::collections::VecDeque;
 use std::fs::File;

@@ -4,7 +4,7 @@
 //! another name, checked, and renamed. Other hosts of the user may use it at the same time.
 
 use super::{Hash, about, hex, make_folder, mtime_ns};
-use crate::host::asks::Piece;
+use crate::messages::questions::Piece;
 use planaria_store::durable::Draft;
 use planaria_store::transfer::{self, Announced, Incoming};
 use rustix::fs::{Timespec, Timestamps, UTIME_NOW};

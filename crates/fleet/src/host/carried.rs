@@ -1,10 +1,10 @@
 //! A channel that a link carries: of a host that called by itself, and of the controller it called.
 //!
-//! Owns nothing but both ends' bytes; what is said on them is [`words`](super::words)'. A piece that
+//! Owns nothing but both ends' bytes; what is said on them is [`messages`](crate::messages)'. A piece that
 //! is written is one frame of the link, and is read as bytes again. Never makes a link.
 
-use super::words::FRAME_BYTES_MAX;
 use crate::channel::{Channel, LastWords};
+use crate::messages::FRAME_BYTES_MAX;
 use planaria_protocol::{Receiver, Sender};
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};

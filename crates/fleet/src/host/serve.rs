@@ -5,11 +5,11 @@
 //! ends with it. Never decides what runs.
 
 use crate::files::desk::Desk;
-use crate::host::asks::Ask;
 use crate::host::tasks::{self, Doing};
-use crate::host::words::{Ended, FromHost, Hello, PIECE_BYTES, ToHost, hear, say};
 use crate::keeper;
 use crate::local::{Exit, Local};
+use crate::messages::questions::Ask;
+use crate::messages::{Ended, FromHost, Hello, PIECE_BYTES, ToHost, hear, say};
 use planaria_protocol::clock::Clock;
 use planaria_protocol::message::Agent;
 use std::collections::BTreeMap;

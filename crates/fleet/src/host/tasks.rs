@@ -3,8 +3,9 @@
 //! Owns the marks of what was done, and every process that a command started: none outlives its
 //! task. Each task has a thread of its own, and tells what came of it.
 
-use crate::host::asks::{Ask, Said};
-use crate::host::words::{FromHost, Outcome, PIECE_BYTES};
+use crate::home::at_home;
+use crate::messages::questions::{Ask, Said};
+use crate::messages::{FromHost, Outcome, PIECE_BYTES};
 use crate::process::{Signal, signal_group};
 use crate::provider::is_name;
 use crate::sockets::ports::Given;
@@ -200,21 +201,13 @@ impl Doing {
 
     /// `~/x` is in the user's home, `x` in the run's folder here.
     fn target(&self, path: &str) -> PathBuf {
-        match path.strip_prefix("~/") {
-            Some(rest) => user_home().join(rest),
-            None => self.folder.join(path),
-        }
+        self.folder.join(at_home(path))
     }
 
     fn tell(&self, task: u64, outcome: Outcome) {
         // Whoever does not listen any more has closed the channel.
         let _ = self.words.send(FromHost::Task { task, outcome });
     }
-}
-
-/// The home of the user this runs as.
-pub fn user_home() -> PathBuf {
-    std::env::var_os("HOME").map_or_else(|| PathBuf::from("/"), PathBuf::from)
 }
 
 fn about(path: &Path, error: &io::Error) -> io::Error {

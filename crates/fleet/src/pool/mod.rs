@@ -8,19 +8,19 @@
 //! - [`roster`]: decisions; pure
 //! - [`resources`]: what is held, on disk before it is held
 //! - [`raise`]: from a name to a machine that is ready; `raising`: many of them, on threads
-//! - `giving_back`: the end
+//! - [`giving_back`]: the end
 
-mod giving_back;
+pub mod giving_back;
 pub mod raise;
 mod raising;
 pub mod resources;
 pub mod roster;
 
 use crate::ending::Ending;
-use crate::host::remote::{Remote, Told};
-use crate::host::words::ToHost;
 use crate::local::Exit;
+use crate::messages::ToHost;
 use crate::provider::{Fault, Machine, Notice, Provider};
+use crate::remote::{Remote, Told};
 use planaria_protocol::event::MachineState;
 use planaria_protocol::message::Agent;
 use raise::{Progress, Raised, Route};

@@ -4,10 +4,10 @@
 //! raise a machine, for runs, scripts, detached runs and `doctor` alike. Never decides whether it is
 //! tried again.
 
-use crate::host::remote::{Remote, Told};
 use crate::pool::resources::Resources;
 use crate::program::Program;
 use crate::provider::{Fault, LOOPBACK, Machine, Made, Provider, Tag};
+use crate::remote::{Remote, Told};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

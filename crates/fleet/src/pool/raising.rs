@@ -5,7 +5,7 @@
 
 use super::raise::Attempt;
 use super::{FAREWELL, LOOK_EVERY, News, Pool};
-use crate::host::words::ToHost;
+use crate::messages::ToHost;
 use crate::provider::{Fault, Machine, Made};
 use planaria_protocol::event::MachineState;
 use std::collections::BTreeMap;

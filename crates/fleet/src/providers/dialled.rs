@@ -7,9 +7,9 @@
 use crate::channel::Channel;
 use crate::host::calling::GENERATION;
 use crate::host::carried;
-use crate::host::words::{ToHost, say};
+use crate::messages::{ToHost, say};
 use crate::program::Program;
-use crate::provider::{Fault, Leak, Machine, Made, Provider, Ran, Tag};
+use crate::provider::{Call, Fault, Leak, Machine, Made, Provider, Ran, Tag};
 use planaria_protocol::listen::{self, Listening};
 use planaria_protocol::{Error, Passport, Receiver, Sender};
 use std::collections::BTreeMap;
@@ -101,16 +101,8 @@ impl Provider for Dialled {
         }
     }
 
-    fn run(
-        &self,
-        _run: &Tag,
-        machine: &Machine,
-        _program: &Program,
-        arguments: &[&str],
-        _input: &[u8],
-        _within: Duration,
-    ) -> Result<Ran, Fault> {
-        let what = format!("`planaria {}` cannot be run on it from here", arguments.join(" "));
+    fn run(&self, _run: &Tag, machine: &Machine, call: &Call<'_>) -> Result<Ran, Fault> {
+        let what = format!("`planaria {}` cannot be run on it from here", call.arguments.join(" "));
         Err(Fault::fix(&machine.name, what, "give the command where the run was started"))
     }
 

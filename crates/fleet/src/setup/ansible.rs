@@ -5,7 +5,7 @@
 
 use super::files::Content;
 use super::here;
-use crate::host::words::Outcome;
+use crate::messages::Outcome;
 use crate::provider::{Fault, Machine};
 use planaria_recipe::pool::{SERVER, WORKER, is_in};
 use sha2::{Digest, Sha256};

@@ -6,7 +6,7 @@
 use super::prepare::{Prepared, Setup, Work};
 use super::redact::{Redactor, Secrets};
 use super::{Command, Hands, Job, Summary, ansible, script};
-use crate::host::words::Outcome;
+use crate::messages::Outcome;
 use crate::provider::Fault;
 use std::io::{Cursor, Read, Write};
 use std::sync::mpsc::channel;

@@ -3,9 +3,8 @@
 //! Owns its processes: a group of their own, killed when time is up, when nobody wants the result
 //! any more, and with the thread that started it.
 
-use crate::host::words::Outcome;
-use crate::local::die_with;
-use crate::process::{Signal, signal_group};
+use crate::messages::Outcome;
+use crate::process::{Signal, end_with_parent, signal_group};
 use std::io::Read;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -34,10 +33,8 @@ pub(super) fn run(
     output: &mut dyn FnMut(&[u8]),
 ) -> std::io::Result<Outcome> {
     let (reading, writing) = std::io::pipe()?;
-    let own = std::process::id();
     command.stdin(Stdio::null()).stdout(writing.try_clone()?).stderr(writing).process_group(0);
-    // SAFETY: between fork and exec only system calls are made, which allocate nothing.
-    unsafe { command.pre_exec(move || die_with(own)) };
+    end_with_parent(command);
     let child = command.spawn()?;
     // Ours must be closed, or the pipe never ends.
     command.stdout(Stdio::null()).stderr(Stdio::null());

@@ -23,7 +23,7 @@ pub mod template;
 pub use ansible::inventory;
 pub use prepare::{Prepared, Setup};
 
-use crate::host::words::Outcome;
+use crate::messages::Outcome;
 use crate::provider::{Fault, Machine, Tag};
 use planaria_protocol::clock::Clock;
 use std::path::Path;

@@ -9,6 +9,7 @@ use super::redact::Secrets;
 use super::secrets::{self, Secret};
 use super::template::Template;
 use super::{Job, script};
+use crate::home::at_home;
 use crate::provider::Fault;
 use planaria_recipe::setup::{Action, FIELDS, Scalar, Step, Words};
 use sha2::{Digest, Sha256};
@@ -178,11 +179,11 @@ fn work(step: &Step, looked_up: &mut Vec<Secret>) -> Result<Work, Fault> {
         Some(Action::Run(command)) => Work::Run(command.to_owned()),
         Some(Action::Check(command)) => Work::Check(command.to_owned()),
         Some(Action::Copy { from, to }) => {
-            let content = Content::read(&secrets::at_home(from), step.mode_bits());
+            let content = Content::read(&at_home(from), step.mode_bits());
             Work::Copy { content: content.map_err(|e| unreadable(from, &e))?, to: to.to_owned() }
         }
         Some(Action::Ansible(playbook)) => {
-            let read = Playbook::read(&secrets::at_home(playbook));
+            let read = Playbook::read(&at_home(playbook));
             Work::Ansible(read.map_err(|e| unreadable(playbook, &e))?)
         }
         Some(Action::Template { from, to, values }) => template(step, from, to, values, looked_up)?,
@@ -197,7 +198,7 @@ fn requirements(words: &Words) -> Result<Vec<String>, Fault> {
             packages.push(word.to_owned());
             continue;
         };
-        let text = read_text(&secrets::at_home(path)).map_err(|e| unreadable(path, &e))?;
+        let text = read_text(&at_home(path)).map_err(|e| unreadable(path, &e))?;
         for (number, line) in text.lines().enumerate() {
             let line = line.split(" #").next().unwrap_or_default().trim();
             if line.is_empty() || line.starts_with('#') {
@@ -222,7 +223,7 @@ fn template(
     values: &BTreeMap<String, Scalar>,
     looked_up: &mut Vec<Secret>,
 ) -> Result<Work, Fault> {
-    let text = read_text(&secrets::at_home(from)).map_err(|e| unreadable(from, &e))?;
+    let text = read_text(&at_home(from)).map_err(|e| unreadable(from, &e))?;
     let known: Vec<&str> = FIELDS.into_iter().chain(values.keys().map(String::as_str)).collect();
     let template = Template::parse(&text, &known).map_err(|why| {
         let what = format!("template `{from}`, {why}");

@@ -3,12 +3,12 @@
 //! Owns the look-up and its bounds. A value leaves this process only inside a step's variables or a
 //! filled-in template, over the channel.
 
+use crate::home::at_home;
 use crate::provider::Fault;
 use planaria_recipe::setup::{SecretText, Whence};
 use std::fmt;
 use std::fs::File;
 use std::io::Read;
-use std::path::PathBuf;
 
 /// Longest secret.
 const SECRET_BYTES_MAX: u64 = 64 << 10;
@@ -86,14 +86,6 @@ fn read(text: &SecretText, path: &str) -> Result<Secret, Fault> {
         return Err(refuse("it holds a zero byte".into()));
     }
     Ok(Secret { text: value.to_owned(), is_referred: true })
-}
-
-/// A path of this machine, `~/…` in the user's home.
-pub(super) fn at_home(path: &str) -> PathBuf {
-    match (path.strip_prefix("~/"), std::env::var_os("HOME")) {
-        (Some(rest), Some(home)) => PathBuf::from(home).join(rest),
-        _ => PathBuf::from(path),
-    }
 }
 
 fn unsound(text: &SecretText, why: &str) -> Fault {

@@ -4,10 +4,13 @@
 //!
 //! # Layout
 //! - [`ports`]: free ones, and who has the others
-//! - [`table`]: the kernel's table of sockets, and which processes they belong to
+//! - [`interfaces`]: the network's; [`table`]: the kernel's table of sockets, and which processes they belong to
 
+mod interfaces;
 pub mod ports;
 pub mod table;
+
+pub use interfaces::{Interface, interfaces};
 
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,7 @@
 //! host. A port is free when it can be bound on all addresses.
 
 use super::table;
-use crate::host::asks::Taken;
+use crate::messages::questions::Taken;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;

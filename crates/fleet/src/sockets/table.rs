@@ -2,7 +2,7 @@
 //!
 //! Owns reading `/proc`. What another user's processes have open cannot be seen without being root.
 
-use crate::host::asks::Meeting;
+use crate::messages::questions::Meeting;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 

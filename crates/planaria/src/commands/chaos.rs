@@ -19,6 +19,7 @@ use planaria_runs::history::{History, Standing};
 use planaria_runs::number::{counted, duration, grouped};
 use planaria_runs::run_dir::lock::Holder;
 use planaria_runs::run_dir::{find, run_id};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -284,7 +285,7 @@ impl Storm {
             Failure::failed(format!("cannot signal process {}: {e}", process.pid))
         };
         let done = match draw.fault {
-            Fault::Kill(_) => family.signal(&process, libc::SIGKILL).map_err(cannot)?,
+            Fault::Kill(_) => family.signal(&process, Signal::KILL).map_err(cannot)?,
             Fault::Pause(_) => {
                 let hold = self.grip.hold(&family, &process, Hold::Stopped, draw.lasts);
                 hold.map_err(cannot)?

@@ -2,8 +2,8 @@
 //!
 //! Looks at headers and labels of the data only. Never writes a file.
 
-mod coded;
 mod machines;
+mod methods;
 mod script;
 
 use crate::cli;
@@ -39,13 +39,13 @@ pub fn run(options: &cli::Plan) -> Result<()> {
     check_output(&source)?;
     let (threads, size) = (training_threads(None, &plan), cluster_size(None, &plan));
     let memory_bytes = memory_bytes(&plan, threads, size);
-    let costs = coded::Costs::of(&plan)?;
+    let costs = methods::costs(&plan)?;
     if !options.json {
-        let code = costs.as_ref().map(coded::Costs::text).unwrap_or_default();
+        let costs = costs.map(|costs| costs.text).unwrap_or_default();
         let processes = processes_text(&plan, size, threads);
         let memory = format!("memory      about {} for training\n", bytes(memory_bytes));
         let machines = machines::text(&plan.recipe.pool, &plan.recipe.setup);
-        return print(&format!("{plan}{code}{processes}{machines}{memory}{}", data_text(&facts)));
+        return print(&format!("{plan}{costs}{processes}{machines}{memory}{}", data_text(&facts)));
     }
     // By way of text: a single-precision number in a `Value` would show the digits of a double.
     let text = serde_json::to_string(&plan).expect("a plan has string keys only");
@@ -54,7 +54,8 @@ pub fn run(options: &cli::Plan) -> Result<()> {
     document["processes"] = processes_json(&plan, size, threads);
     document["data"] = data_json(&facts);
     if let Some(costs) = costs {
-        document["coded"] = costs.document();
+        let (key, costs) = costs.document;
+        document[key] = costs;
     }
     if plan.recipe.pool.has_machines() {
         document["machines"] = machines::document(&plan.recipe.pool, &plan.recipe.setup);

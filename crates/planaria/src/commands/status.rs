@@ -14,7 +14,7 @@ use planaria_control::talk::Room;
 use planaria_control::talk::Talk;
 use planaria_protocol::event::{MachineState, Pulse};
 use planaria_recipe::words::listed;
-use planaria_runs::clock::{self, Stopwatch};
+use planaria_runs::clock;
 use planaria_runs::failure::{Failure, Result, plain};
 use planaria_runs::frame::Frame;
 use planaria_runs::history::{History, Standing};
@@ -70,16 +70,11 @@ pub fn run(options: &cli::Status, talk: Talk) -> Result<()> {
 /// Where a live run on several processes is at this moment; nothing where nobody answers
 /// within the time.
 pub fn pulse(folder: &Path, patience: Duration) -> Option<Box<Pulse>> {
-    let watch = Stopwatch::start();
     let console = control::connect(folder).ok().flatten()?;
-    while watch.elapsed() < patience {
-        match console.next(patience.saturating_sub(watch.elapsed())) {
-            News::Event(_) | News::Pool(_) | News::Resize(_) | News::Kill { .. } => {}
-            News::Pulse(pulse) => return Some(pulse),
-            News::Nothing | News::Finish | News::Gone(_) => return None,
-        }
-    }
-    None
+    console.wait_for(patience, |news| match news {
+        News::Pulse(pulse) => Some(pulse.clone()),
+        _ => None,
+    })
 }
 
 /// Steps that the processes of a run which is gone have kept beyond its last checkpoint.

@@ -5,7 +5,9 @@
 //! host is at work on, which may be for a run of another folder or user.
 
 use planaria_control::detached;
-use planaria_control::holdings::{self, Errand, Holding, Kept, errands};
+use planaria_control::holdings::{self, Holding, Kept};
+use planaria_fleet::many;
+use planaria_fleet::pool::giving_back::{DESTROYING, Unwanted, destroy};
 use planaria_fleet::provider::{self, Fault, Leak, Tag, is_name};
 use planaria_fleet::providers::{self, Purpose};
 use planaria_recipe::pool::{Pool, Provider};
@@ -128,12 +130,12 @@ pub fn fix(found: &mut Found, tell: &mut dyn FnMut(&str)) {
                 // A name that is none of ours was not given by us.
                 let Some(run) = Tag::new(&leak.run) else { continue };
                 let (provider, machine) = (provider.clone(), leak.machine.clone());
-                strays.push(Errand { provider, run, machine });
+                strays.push(Unwanted { provider, run, machine });
                 places.push(place);
             }
         }
     }
-    holdings::destroy(strays, |number, result| {
+    destroy(strays, DESTROYING, |number, result| {
         let left = &mut found.leaks[places[number]];
         match result {
             Ok(()) => {
@@ -183,7 +185,7 @@ fn ask(pools: &[Pool]) -> Vec<(Place, Result<Vec<Leak>, Fault>)> {
     let asked: Vec<Arc<dyn provider::Provider>> =
         places.iter().map(|place| place.provider.clone()).collect();
     let mut answers = BTreeMap::new();
-    errands::run(
+    many::each(
         asked,
         ASKING,
         |provider| provider.leaks(),

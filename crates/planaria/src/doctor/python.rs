@@ -2,10 +2,10 @@
 //!
 //! Owns the question and what to do about its answers. Never installs anything.
 
-use planaria_fleet::host::remote::Remote;
-use planaria_fleet::host::tasks::user_home;
-use planaria_fleet::host::words::Outcome;
+use planaria_fleet::home::user_home;
+use planaria_fleet::messages::Outcome;
 use planaria_fleet::provider::Fault;
+use planaria_fleet::remote::Remote;
 use planaria_fleet::setup::{Command, Hands};
 use planaria_recipe::script::{Framework, Job};
 use std::time::Duration;

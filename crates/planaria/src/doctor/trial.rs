@@ -5,12 +5,12 @@
 
 use super::python::Question;
 use super::{Block, Finding, here};
-use planaria_control::holdings::errands;
 use planaria_control::jobs::pooling::failure;
 use planaria_control::jobs::script::prepare::Prepared;
 use planaria_control::program;
 use planaria_control::talk::Talk;
-use planaria_fleet::host::words::Hello;
+use planaria_fleet::many;
+use planaria_fleet::messages::Hello;
 use planaria_fleet::pool::raise::{self, Attempt, Means, Progress, Reach};
 use planaria_fleet::program::Program;
 use planaria_fleet::provider::{Fault, Machine, Tag};
@@ -133,7 +133,7 @@ fn attempts(
 ) -> Vec<Finding> {
     let mut findings: Vec<Option<Finding>> = vec![None; machines.len()];
     let names: Vec<String> = machines.iter().map(|machine| machine.name.clone()).collect();
-    errands::run(machines, TRYING, attempt, |number, result| {
+    many::each(machines, TRYING, attempt, |number, result| {
         let name = &names[number];
         findings[number] = Some(match result {
             Some(Ok(said)) => Finding::ok(name, said),

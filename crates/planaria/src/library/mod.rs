@@ -323,7 +323,7 @@ impl Planaria {
         };
         let data = survey.data.expect("a plan is made from opened data");
         check_output(&source)?;
-        planaria_control::jobs::train::source::check(&plan.recipe, plan.input, &data)
+        planaria_control::jobs::train::methods::check(&plan.recipe, plan.input, &data)
             .map_err(Failure::from)?;
         let threads = training_threads(self.threads, &plan);
         let size = cluster_size(self.threads, &plan);

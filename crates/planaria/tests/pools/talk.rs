@@ -2,7 +2,7 @@
 
 use planaria::clock::Stopwatch;
 use planaria_fleet::channel::{Channel, LastWords};
-use planaria_fleet::host::words::{FromHost, Hello, ToHost, hear, say};
+use planaria_fleet::messages::{FromHost, Hello, ToHost, hear, say};
 use planaria_fleet::program::Program;
 use planaria_fleet::provider::Tag;
 use std::io::Write;

@@ -4,7 +4,7 @@
 
 pub mod methods;
 
-pub use methods::{Coded, CodedPrecision, Method, Traits};
+pub use methods::{Coded, LinearPrecision, Method, Traits};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -17,7 +17,7 @@ use planaria_protocol::message::HeldOut;
 use planaria_protocol::state::State;
 use planaria_recipe::Recipe;
 use planaria_recipe::shape::Shape;
-use planaria_recipe::train::CodedPrecision;
+use planaria_recipe::train::LinearPrecision;
 use planaria_worker::methods::coded::block::{Block, Label};
 
 const ROWS: usize = 47;
@@ -129,7 +129,7 @@ impl CodedData {
     fn train(&self, recipe: &Recipe, facts: &Facts, features: &[f32], batches: &Batches) -> Truth {
         let stepping = Stepping::of(recipe);
         let mut weights = Weights::start(&self.model, &stepping);
-        let mut data = Plain::new(&self.model, CodedPrecision::Exact, SCALE, true);
+        let mut data = Plain::new(&self.model, LinearPrecision::Exact, SCALE, true);
         let targets: Vec<f64> = self.labels.iter().map(|label| label.1).collect();
         data.push(features, &targets).expect("whole numbers");
         let state = State { examples_per_epoch: facts.examples, ..State::default() };

@@ -1,7 +1,7 @@
 //! A folder that is told becomes the same folder elsewhere, and nothing else.
 
 use super::*;
-use planaria_fleet::host::words::say;
+use planaria_fleet::messages::say;
 
 fn told(run: &Path, known: &Known, is_live: bool) -> Vec<u8> {
     let mut bytes = Vec::new();

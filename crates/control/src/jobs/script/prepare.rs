@@ -7,7 +7,7 @@ use crate::jobs::script::board;
 use crate::jobs::script::python::{self, Checked};
 use crate::talk::{Talk, patiently};
 use planaria_fleet::files::{Code, Listing, Patterns};
-use planaria_fleet::host::tasks::user_home;
+use planaria_fleet::home::at_home;
 use planaria_fleet::setup::redact::Secrets;
 use planaria_fleet::setup::secrets::{self, Secret};
 use planaria_recipe::script::{Framework, Job};
@@ -185,14 +185,6 @@ fn outputs(job: &Job) -> Result<Patterns> {
         patterns.push(format!("{}/**", folder.trim_matches('/')));
     }
     Patterns::new(&patterns).map_err(Failure::user)
-}
-
-/// `~/x` is in the user's home.
-fn at_home(path: &str) -> PathBuf {
-    match path.strip_prefix("~/") {
-        Some(rest) => user_home().join(rest),
-        None => PathBuf::from(path),
-    }
 }
 
 /// Where the data is on machines, and the step that brings it there.

@@ -3,26 +3,28 @@
 //! Owns what is told of them, and what is written when they are done. All decisions on the training
 //! are the coordinator's. Never trains.
 
+use crate::jobs::controller;
 use crate::jobs::pooling::Pooling;
 use crate::jobs::train::Job;
 use crate::jobs::train::ending::{self, Finished, Means, Results};
-use crate::jobs::train::foreground::{Audience, Foreground};
+use crate::jobs::train::foreground::Foreground;
 use crate::jobs::train::identity::Identity;
 use crate::jobs::train::page::Page;
 use crate::jobs::train::recorder::Recorder;
+use crate::jobs::train::telling::Telling;
 use crate::jobs::train::{kept, launch};
 use crate::talk::Progress;
 
 use planaria_fleet::ending::Ending;
 use planaria_fleet::local::Exit;
 use planaria_protocol::checkpoint::{Checkpoint, Found, Manifest};
-use planaria_protocol::event::{Event, Pulse, What};
+use planaria_protocol::event::{Event, What};
 use planaria_protocol::journal::{self, Journal};
 use planaria_protocol::launch::Size;
 use planaria_protocol::state::State;
 use planaria_protocol::{Passport, Secret};
 use planaria_runs::clock;
-use planaria_runs::failure::{Context, Failure, Result, plain};
+use planaria_runs::failure::{Context, Failure, Result};
 use planaria_runs::run_dir::LOGS;
 use planaria_runs::summary::{Ended, Summary};
 use planaria_runs::traces::report::{Outcome, peak_memory_of_children};
@@ -74,8 +76,10 @@ pub fn run(job: Job, size: Size, found: Option<Found<Checkpoint>>) -> Result<Fin
             Passport::new(secret, Some(&trust), None).map_err(Failure::failed)?
         }
     };
-    let mut foreground = Foreground::new(&job.run, &program, &passport, launch, pooling)?;
-    let trained = foreground.train(&mut telling);
+    let mut foreground =
+        Foreground::new(&job.run, &program, &passport, launch, pooling, &mut telling)?;
+    let clock = foreground.clock();
+    let trained = controller::follow(&mut foreground, &job.run.id(), clock);
     let size = Size { workers: foreground.workers(), ..size };
     let generations = (generation, foreground.generation());
     let exits = foreground.exits();
@@ -122,30 +126,6 @@ struct Watch {
     generations: (u64, u64),
     /// Processes that have ended since the last step, in that order.
     exits: Vec<Exit>,
-}
-
-/// What is made of all that is heard.
-struct Telling {
-    recorder: Recorder,
-    page: Page,
-}
-
-impl Audience for Telling {
-    fn event(&mut self, event: &Event) -> Result<()> {
-        self.recorder.take(event);
-        self.page.take(event, self.recorder.lines());
-        Ok(())
-    }
-
-    fn pulse(&mut self, pulse: &Pulse) {
-        self.recorder.pulse(pulse);
-        self.page.pulse(pulse, self.recorder.lines());
-    }
-
-    fn note(&mut self, note: &str) {
-        // What machines say must not steer the terminal.
-        self.recorder.note(&plain(note));
-    }
 }
 
 impl Watch {

@@ -1,20 +1,22 @@
-//! Keeps the processes of a run going until it is over, and tells what they say.
+//! Training as a kind of job: a coordinator, servers and workers, followed until the run is over.
 //!
-//! Owns the fleet, the link to the coordinator, and what both do to each other; what to do is
+//! Owns the link to the coordinator, and what it and the processes do to each other; what to do is
 //! [`Controller`]'s to say. One thread does it all, and never waits for longer than a moment but to
 //! reap what has ended.
 
+use crate::jobs::controller::Kind;
 use crate::jobs::pooling::{self, Pooling};
 use crate::jobs::train::meeting::{Meeting, Met, Whom};
+use crate::jobs::train::telling::Telling;
 use crate::live::console::{Console, News};
 use crate::live::control::Control;
 use crate::stopping;
 use planaria_fleet::controller::{Controller, Effect, Failed, Happening, LOOK_EVERY};
 use planaria_fleet::local::{Exit, Local, Started};
-use planaria_fleet::pool::Spot;
+use planaria_fleet::pool::{Change, Spot};
 use planaria_fleet::yard::Yard;
 use planaria_protocol::Passport;
-use planaria_protocol::event::{Event, Pulse, Seen, What};
+use planaria_protocol::event::{Seen, What};
 use planaria_protocol::launch::Launch;
 use planaria_protocol::message::Agent;
 use planaria_protocol::tls::Authority;
@@ -35,16 +37,6 @@ const REPORTS_MAX: usize = 4096;
 /// Of a log, what is looked at for its last line.
 const LOG_END_BYTES: u64 = 4096;
 
-/// What is told as it happens.
-pub trait Audience {
-    /// Something happened.
-    fn event(&mut self, event: &Event) -> Result<()>;
-    /// Where the run is.
-    fn pulse(&mut self, pulse: &Pulse);
-    /// Something about machines that people should know.
-    fn note(&mut self, note: &str);
-}
-
 /// The processes of a run, seen from the command that started them.
 pub struct Foreground<'a> {
     run: &'a RunDir,
@@ -52,6 +44,8 @@ pub struct Foreground<'a> {
     passport: &'a Passport,
     /// What the first coordinator was told.
     first: Launch,
+    /// What is made of all that is heard.
+    telling: &'a mut Telling,
     yard: Yard,
     /// Who vouches for the run's processes, where they are on several machines.
     authority: Option<Authority>,
@@ -83,6 +77,7 @@ impl<'a> Foreground<'a> {
         passport: &'a Passport,
         mut first: Launch,
         pooling: Option<Pooling>,
+        telling: &'a mut Telling,
     ) -> Result<Self> {
         let logs = run.file(LOGS);
         fs::create_dir_all(&logs).context(|| format!("cannot create `{}`", logs.display()))?;
@@ -102,6 +97,7 @@ impl<'a> Foreground<'a> {
         Ok(Self {
             run,
             passport,
+            telling,
             yard: Yard::new(here, pool),
             authority,
             controller: Controller::new(first.generation, size.servers, size.workers),
@@ -120,6 +116,11 @@ impl<'a> Foreground<'a> {
         })
     }
 
+    /// Since when it is followed.
+    pub fn clock(&self) -> Stopwatch {
+        self.clock
+    }
+
     /// Of the last coordinator.
     pub fn generation(&self) -> u64 {
         self.controller.generation()
@@ -135,73 +136,17 @@ impl<'a> Foreground<'a> {
         [self.controller.exits(), &self.last_exits].concat()
     }
 
-    /// Starts every process, and others for those that are lost, until the run is over. Nothing is
-    /// left running, however it ends.
-    pub fn train(&mut self, audience: &mut impl Audience) -> Result<()> {
-        let trained = self.work(audience);
-        (self.meeting, self.link, self.control) = (None, None, None);
-        if trained.is_ok() {
-            // Those who had not joined have not heard that the run is over.
-            let unready = self.controller.unready();
-            unready.iter().for_each(|(agent, pid)| self.yard.kill(*agent, *pid));
-            let own = |exit: &Exit| unready.contains(&(exit.agent, exit.pid));
-            let clock = self.clock;
-            let exits = self.yard.end(FAREWELL, &|| clock.elapsed());
-            self.last_exits.extend(exits.into_iter().filter(|exit| !own(exit)));
-        } else {
-            // Those that are left wait for the others, and would for ever.
-            self.yard.kill_all();
-        }
-        for fault in self.yard.give_back() {
-            let id = self.run.id();
-            audience.note(&format!(
-                "warning: {fault}; it may still run something: `planaria down {id}` tries again"
-            ));
-        }
-        trained
-    }
-
-    fn work(&mut self, audience: &mut impl Audience) -> Result<()> {
-        loop {
-            self.on(Happening::Look);
-            for note in self.yard.look(self.clock.elapsed()) {
-                audience.note(&note);
-            }
-            if let Some(fault) = self.yard.take_failure() {
-                return Err(pooling::failure(fault));
-            }
-            self.report();
-            let news = match &self.link {
-                Some(link) => link.next(LOOK_EVERY),
-                None => self.meet(),
-            };
-            self.hear(news, audience)?;
-            for exit in self.yard.exits() {
-                self.on(Happening::Exited(exit));
-            }
-            if stopping::asked() {
-                self.on(Happening::Stop { reason: stopping::REASON });
-            }
-            if let Some(failure) = self.failed.take() {
-                return Err(failure);
-            }
-            if let Some(ended) = self.ended.take() {
-                return ended.map_err(|failed| self.failure(failed));
-            }
-        }
-    }
-
     /// Takes in what the coordinator said.
-    fn hear(&mut self, news: News, audience: &mut impl Audience) -> Result<()> {
+    fn hear(&mut self, news: News) {
         match news {
             News::Event(event) => {
                 self.has_begun |= matches!(event.what, What::Started(_));
                 self.on(Happening::Event(&event));
-                audience.event(&event)?;
+                self.telling.event(&event);
             }
             News::Pulse(pulse) => {
                 self.on(Happening::Pulse(&pulse));
-                audience.pulse(&pulse);
+                self.telling.pulse(&pulse);
             }
             News::Pool(workers) => self.on(Happening::Pool { workers }),
             News::Resize(machines) => {
@@ -216,17 +161,10 @@ impl<'a> Foreground<'a> {
                 self.on(Happening::LinkGone);
             }
         }
-        Ok(())
     }
 
     /// Has the coordinator write down what happened to machines.
     fn report(&mut self) {
-        let changes = self.yard.take_changes().into_iter();
-        self.unreported.extend(changes.map(|change| What::Machine {
-            machine: change.machine,
-            state: change.state,
-            reason: change.why,
-        }));
         let over = self.unreported.len().saturating_sub(REPORTS_MAX);
         self.unreported.drain(..over);
         if let Some(link) = self.link.as_ref().filter(|_| self.has_begun) {
@@ -388,6 +326,65 @@ impl<'a> Foreground<'a> {
             Some(line) => format!("its log is `{path}`, and ends with: {line}"),
             None => format!("its log is `{path}`"),
         })
+    }
+}
+
+impl Kind for Foreground<'_> {
+    type End = ();
+
+    fn yard(&mut self) -> &mut Yard {
+        &mut self.yard
+    }
+
+    fn note(&mut self, text: &str) {
+        self.telling.note(text);
+    }
+
+    fn machine(&mut self, change: Change) {
+        let Change { machine, state, why } = change;
+        self.unreported.push(What::Machine { machine, state, reason: why });
+    }
+
+    fn exited(&mut self, _: Duration, exit: Exit) {
+        self.on(Happening::Exited(exit));
+    }
+
+    fn stop(&mut self, _: Duration) -> Result<()> {
+        self.on(Happening::Stop { reason: stopping::REASON });
+        Ok(())
+    }
+
+    fn look(&mut self, _: Duration) -> Result<Option<()>> {
+        self.on(Happening::Look);
+        self.report();
+        if self.ended.is_none() {
+            let news = match &self.link {
+                Some(link) => link.next(LOOK_EVERY),
+                None => self.meet(),
+            };
+            self.hear(news);
+        }
+        match (self.failed.take(), self.ended.take()) {
+            (Some(failure), _) => Err(failure),
+            (None, Some(Err(failed))) => Err(self.failure(failed)),
+            (None, Some(Ok(()))) => Ok(Some(())),
+            (None, None) => Ok(None),
+        }
+    }
+
+    fn leave(&mut self, ended: &Result<()>) {
+        (self.meeting, self.link, self.control) = (None, None, None);
+        if ended.is_err() {
+            // Those that are left wait for the others, and would for ever.
+            return self.yard.kill_all();
+        }
+        // Those that had not joined have not heard that the run is over.
+        let unready = self.controller.unready();
+        unready.iter().for_each(|(agent, pid)| self.yard.kill(*agent, *pid));
+        let own = |exit: &Exit| unready.contains(&(exit.agent, exit.pid));
+        let clock = self.clock;
+        let exits = self.yard.end(FAREWELL, &|| clock.elapsed());
+        self.last_exits.extend(exits.into_iter().filter(|exit| !own(exit)));
     }
 }
 

@@ -49,9 +49,9 @@ pub fn launch(
         commanded: clock::unix_seconds() - job.process.seconds(),
         listen: None,
         after: None,
-        columns: match recipe.train.code() {
-            Some(_) => job.data.feature_names(),
-            None => Vec::new(),
+        columns: match recipe.train.traits().is_linear {
+            true => job.data.feature_names(),
+            false => Vec::new(),
         },
     };
     Ok(Launch {

@@ -9,9 +9,10 @@
 //! - [`meeting`]: how the coordinator is reached
 //! - [`alone`]: in one process
 //! - [`identity`]: what must be the same for a run to go on
-//! - [`recorder`]: events to metrics and lines on the screen; `page`: the run's page
+//! - [`recorder`]: events to metrics and lines on the screen; `page`: the run's page;
+//!   [`telling`]: both
 //! - [`ending`]: what is written when a session ends
-//! - [`source`]: a coded run's rows for its workers
+//! - [`methods`]: what a training method needs besides
 
 pub mod alone;
 pub mod cluster;
@@ -21,9 +22,10 @@ pub mod identity;
 pub mod kept;
 pub mod launch;
 pub mod meeting;
+pub mod methods;
 mod page;
 pub mod recorder;
-pub mod source;
+pub mod telling;
 
 use crate::jobs::Machines;
 use crate::talk::Talk;
@@ -77,7 +79,7 @@ pub fn facts(plan: &Plan, data: &DataSet, network: &Network) -> Facts {
         validation: examples(&data.validation),
         test: examples(&data.test),
         parameters: network.parameter_count() as u64,
-        coding: source::coding(&plan.recipe, &marks, data),
+        coding: methods::coding(&plan.recipe, &marks, data),
         marks,
     }
 }

@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::host::calling::Calling;
-use crate::host::remote::Remote;
 use crate::host::serve::{self, Leave, Setting};
-use crate::host::words::{Hello, VERSION};
+use crate::messages::{Hello, VERSION};
+use crate::remote::Remote;
 use planaria_protocol::Secret;
 use planaria_protocol::clock::Clock;
 use planaria_protocol::tls::Authority;

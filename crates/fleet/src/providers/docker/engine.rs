@@ -95,7 +95,7 @@ pub struct Listed {
 }
 
 /// An engine, by its socket.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Engine {
     socket: PathBuf,
     api: OnceLock<Api>,

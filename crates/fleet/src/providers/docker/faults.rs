@@ -22,8 +22,8 @@ pub fn socket(given: Option<&str>, docker_host: Option<&str>) -> Result<PathBuf,
         _ => Err(Fault::fix(
             "docker",
             format!("the engine's address `{word}` is no unix socket"),
-            "give the engine's socket as `unix:///path` (a remote one can be forwarded: \
-             `ssh -L /tmp/docker.sock:/var/run/docker.sock HOST`)",
+            "give the engine's socket as `unix:///path`; another machine's can be forwarded to one \
+             here",
         )),
     }
 }

@@ -2,9 +2,10 @@
 //!
 //! Owns the settings as plain data, and whether what they name on this machine is there.
 
+use crate::home::at_home;
 use crate::program::Program;
 use crate::provider::Fault;
-use crate::providers::{Purpose, at_home};
+use crate::providers::Purpose;
 use planaria_recipe::pool::providers::docker as recipe;
 use std::path::PathBuf;
 

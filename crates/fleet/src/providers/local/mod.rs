@@ -3,13 +3,13 @@
 //! Owns the folders and the host processes in them. Nothing is delivered: the program is here. The
 //! smallest provider there can be, and the one to begin another from (`docs/providers.md`).
 
+use crate::carrier::{Carrier, End};
 use crate::channel::Channel;
 use crate::ending::Ending;
-use crate::host::tasks::user_home;
+use crate::home::{FOLDER, user_home};
 use crate::process::{self, Signal};
-use crate::program::{FOLDER, Program};
-use crate::provider::{Fault, Leak, Machine, Made, Notice, Provider, Ran, Tag, is_name};
-use crate::providers::carrier::{Carrier, End};
+use crate::program::Program;
+use crate::provider::{Call, Fault, Leak, Machine, Made, Notice, Provider, Ran, Tag, is_name};
 use crate::providers::{Kind, Place, Purpose};
 use planaria_recipe::pool::providers::local as settings;
 use std::fs;
@@ -162,20 +162,12 @@ impl Provider for Local {
         }
     }
 
-    fn run(
-        &self,
-        run: &Tag,
-        machine: &Machine,
-        program: &Program,
-        arguments: &[&str],
-        input: &[u8],
-        limit: Duration,
-    ) -> Result<Ran, Fault> {
+    fn run(&self, run: &Tag, machine: &Machine, call: &Call<'_>) -> Result<Ran, Fault> {
         let home = self.home(run, machine)?;
-        let started = self.start(&home, program, arguments);
+        let started = self.start(&home, call.program, call.arguments);
         let Carrier { mut stdin, stdout, last_words, end } =
             started.map_err(|e| unstarted(machine, &home, &e))?;
-        let input = input.to_vec();
+        let (input, limit) = (call.input.to_vec(), call.within);
         // At the same time as it is heard, or both could wait for each other.
         let feed = move || {
             let _ = stdin.write_all(&input);
@@ -190,12 +182,7 @@ impl Provider for Local {
         };
         let Some((stdout, Some(ending))) = within(limit, &end, hear) else {
             end.kill();
-            let what = format!(
-                "`planaria {}` took longer than {} s",
-                arguments.join(" "),
-                limit.as_secs()
-            );
-            return Err(Fault::retry(&machine.name, what));
+            return Err(call.timed_out(&machine.name));
         };
         let code = match ending {
             Ending::Code(code) => code,

@@ -5,6 +5,7 @@
 
 use super::script::quoted;
 use super::{Host, HostKeys, Settings};
+use crate::home::at_home;
 use std::path::Path;
 use std::process::Command;
 
@@ -114,7 +115,7 @@ fn trust(settings: &Settings, host: &Host) -> Vec<String> {
     }
     if let Some(key) = &host.key {
         option("IdentitiesOnly=yes".into());
-        words.extend(["-i".into(), key.display().to_string()]);
+        words.extend(["-i".into(), at_home(key).display().to_string()]);
     }
     words
 }

@@ -4,7 +4,7 @@
 
 use super::{Settings, Ssh};
 use crate::finding::{Answer, Finding, ask};
-use crate::host::tasks::user_home;
+use crate::home::user_home;
 use crate::provider::Provider;
 use planaria_recipe::words::counted;
 use std::path::Path;

@@ -5,7 +5,6 @@
 
 use super::{Host, Settings};
 use crate::provider::Fault;
-use std::path::Path;
 
 /// Longest part of a message that is passed on.
 const SHOWN_CHARS_MAX: usize = 300;
@@ -34,7 +33,7 @@ fn meaning(settings: &Settings, host: &Host, said: &str) -> Fault {
         return unknown(settings, host);
     }
     if has("UNPROTECTED PRIVATE KEY") || has("bad permissions") {
-        let key = host.key.as_deref().map_or("the key".into(), shown);
+        let key = host.key.as_ref().map_or_else(|| "the key".into(), |key| format!("`{key}`"));
         let what = format!("others can read {key}, so ssh does not use it");
         return Fault::replace(name, what, format!("run `chmod 600` on {key}"));
     }
@@ -156,7 +155,7 @@ fn unknown(settings: &Settings, host: &Host) -> Fault {
 
 fn denied(host: &Host, said: &str) -> Fault {
     let key = match &host.key {
-        Some(key) => format!("with the key {}", shown(key)),
+        Some(key) => format!("with the key `{key}`"),
         None => "with the keys that ssh has by itself".to_owned(),
     };
     let what = format!("{} does not let us in {key}: {}", host.whom(), last(said));
@@ -205,10 +204,6 @@ fn last(said: &str) -> String {
 /// What a machine said, fit to be shown: not too long, and nothing in it that moves a cursor.
 fn clipped(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(SHOWN_CHARS_MAX).collect()
-}
-
-fn shown(path: &Path) -> String {
-    format!("`{}`", path.display())
 }
 
 #[cfg(test)]

@@ -21,13 +21,13 @@ pub mod settings;
 pub mod sockets;
 
 use settings::host_and_port;
-pub use settings::{Host, HostKeys, Settings};
+pub use settings::{Host, HostKeys, Settings, machine};
 
+use crate::carrier::{Carrier, End};
 use crate::channel::{Channel, LastWords};
 use crate::finding::Finding;
 use crate::program::Program;
-use crate::provider::{Fault, Leak, Machine, Made, Provider, Ran, Tag};
-use crate::providers::carrier::{Carrier, End};
+use crate::provider::{Call, Ends, Fault, Leak, Machine, Made, Provider, Ran, Tag};
 use crate::providers::{Kind, Place, Purpose};
 use command::Sharing;
 use planaria_recipe::pool::providers::ssh as recipe;
@@ -35,6 +35,7 @@ use script::Line;
 use session::{Opened, Patience, Trouble};
 use sockets::Sockets;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Mutex;
@@ -70,8 +71,8 @@ impl Ssh {
     /// The host that a machine is.
     fn host(&self, machine: &Machine) -> Host {
         let mut hosts = self.settings.hosts.iter();
-        let known = hosts.find(|host| host.name == machine.name && host.machine() == *machine);
-        known.cloned().unwrap_or_else(|| Host::of(machine))
+        let known = hosts.find(|host| settings::machine(host) == *machine);
+        known.cloned().unwrap_or_else(|| settings::host_of(machine))
     }
 
     /// The connection of a machine, if it is open.
@@ -87,7 +88,7 @@ impl Ssh {
     }
 
     fn start(&self, host: &Host, command: Command) -> Result<Carrier, Fault> {
-        if let Some(fault) = host.fault() {
+        if let Some(fault) = settings::fault(host) {
             return Err(fault);
         }
         Carrier::start(command).map_err(|e| explain::not_started(&self.settings, &host.name, &e))
@@ -127,7 +128,7 @@ impl Ssh {
                 let number = next.fetch_add(1, Ordering::Relaxed);
                 hosts.get(number).map(|host| (number, host))
             } {
-                let said = self.ask(&host.machine(), script::census());
+                let said = self.ask(&settings::machine(host), script::census());
                 found.lock().expect("nobody panics with an answer").insert(number, said);
             }
         };
@@ -139,7 +140,7 @@ impl Ssh {
         let found = found.into_inner().expect("nobody panics with an answer");
         let mut counted = Vec::new();
         for (number, said) in found {
-            counted.push((hosts[number].machine(), said?));
+            counted.push((settings::machine(&hosts[number]), said?));
         }
         Ok(counted)
     }
@@ -192,6 +193,11 @@ impl Kind for Ssh {
         doctor::needs()
     }
 
+    /// `SSH_CONNECTION` of sshd: `client port server port`.
+    fn ends() -> Option<Ends> {
+        Some(ends(&std::env::var("SSH_CONNECTION").ok()?))
+    }
+
     /// Each host by itself.
     fn places(settings: &Self::Settings) -> Vec<Place<Self::Settings>> {
         let ssh = &settings.ssh;
@@ -233,7 +239,7 @@ impl Provider for Ssh {
     }
 
     fn plan(&self, _run: &Tag, number: u32) -> Option<Machine> {
-        self.settings.hosts.get(number as usize).map(Host::machine)
+        self.settings.hosts.get(number as usize).map(settings::machine)
     }
 
     fn create(&self, _run: &Tag, _machine: &Machine) -> Result<Made, Fault> {
@@ -261,15 +267,8 @@ impl Provider for Ssh {
         Ok(end.channel(Box::new(reading), writing, last_words))
     }
 
-    fn run(
-        &self,
-        _run: &Tag,
-        machine: &Machine,
-        program: &Program,
-        arguments: &[&str],
-        input: &[u8],
-        within: Duration,
-    ) -> Result<Ran, Fault> {
+    fn run(&self, _run: &Tag, machine: &Machine, call: &Call<'_>) -> Result<Ran, Fault> {
+        let Call { program, arguments, input, within } = *call;
         let host = self.host(machine);
         let script = script::command(program, arguments, within.as_secs().max(1));
         let carrier = self.start_script(machine, &host, &script)?;
@@ -280,12 +279,7 @@ impl Provider for Ssh {
         let patience = Patience { connecting: within, waiting: within };
         let said =
             session::feed(opened, input.to_vec(), patience).map_err(|trouble| match trouble {
-                Trouble::Silence(time, _) => {
-                    let command = arguments.join(" ");
-                    let what =
-                        format!("`planaria {command}` took longer than {} s", time.as_secs());
-                    Fault::retry(&host.name, what)
-                }
+                Trouble::Silence(..) => call.timed_out(&host.name),
                 other => fault(other),
             })?;
         let (stdout, code) = script::ended(&said).ok_or_else(|| fault(Trouble::Ended))?;
@@ -307,7 +301,7 @@ impl Provider for Ssh {
         for line in lines {
             if let Line::Kept(why) = line {
                 let what = format!("the run's folder there cannot be removed: {why}");
-                let hint = format!("remove `~/{}/runs/{run}` there", crate::program::FOLDER);
+                let hint = format!("remove `~/{}/runs/{run}` there", crate::home::FOLDER);
                 return Err(Fault { hint: Some(hint), ..Fault::retry(&machine.name, what) });
             }
         }
@@ -375,9 +369,31 @@ impl Provider for Ssh {
     }
 }
 
+fn ends(connection: &str) -> Ends {
+    let words: Vec<&str> = connection.split(' ').collect();
+    let address = |at: usize| words.get(at)?.parse::<IpAddr>().ok().map(|a| a.to_string());
+    Ends { controller: address(0), own: address(2) }
+}
+
 fn tag(line: &Line) -> Option<&Tag> {
     match line {
         Line::Folder(run) | Line::Host(run) => Some(run),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sshd_tells_both_ends() {
+        let known = |text: &str| {
+            let Ends { controller, own } = ends(text);
+            (controller.unwrap_or_default(), own.unwrap_or_default())
+        };
+        assert_eq!(known("10.0.0.1 4711 10.0.0.2 22"), ("10.0.0.1".into(), "10.0.0.2".into()));
+        assert_eq!(known("fe80::1 4711 UNKNOWN 22"), ("fe80::1".into(), String::new()));
+        assert_eq!(known(""), (String::new(), String::new()));
     }
 }

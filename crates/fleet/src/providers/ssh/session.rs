@@ -5,9 +5,9 @@
 
 use super::needs;
 use super::script::{self, Line};
+use crate::carrier::{Carrier, End};
 use crate::channel::LastWords;
 use crate::program::Program;
-use crate::providers::carrier::{Carrier, End};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{ChildStdin, ChildStdout};

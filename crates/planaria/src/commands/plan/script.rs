@@ -8,13 +8,13 @@ use super::machines;
 use crate::cli;
 use crate::commands::print;
 use planaria_control::jobs::pooling::failure;
-use planaria_control::jobs::script::decide::{Member, Policy};
 use planaria_control::jobs::script::layout::{Layout, Process, Seat};
+use planaria_control::jobs::script::policy::{Member, Rules};
 use planaria_control::jobs::script::prepare::Prepared;
 use planaria_control::jobs::script::variables::{Telling, Told};
 use planaria_control::talk::Talk;
-use planaria_fleet::files::What;
 use planaria_fleet::host::gpus;
+use planaria_fleet::messages::questions::What;
 use planaria_fleet::provider::{LOOPBACK, Tag};
 use planaria_fleet::providers::{self, Purpose};
 use planaria_fleet::setup::Setup;
@@ -100,8 +100,8 @@ impl<'p> Plan<'p> {
             [] => add("outputs", "none are brought back; `script.outputs` names some"),
             patterns => add("outputs", &patterns.join(", ")),
         }
-        add("done when", &self.policy().done_when(&self.members()));
-        add("restarts", &self.policy().restarts(&self.members(), job.script.max_restarts));
+        add("done when", &self.rules().done_when(&self.members()));
+        add("restarts", &self.rules().restarts(&self.members(), job.script.max_restarts));
         for note in &prepared.notes {
             add("note", note);
         }
@@ -129,8 +129,8 @@ impl<'p> Plan<'p> {
                 "largest": self.largest(),
             },
             "outputs": prepared.outputs.texts(),
-            "done_when": self.policy().done_when(&self.members()),
-            "restarts": self.policy().restarts(&self.members(), job.script.max_restarts),
+            "done_when": self.rules().done_when(&self.members()),
+            "restarts": self.rules().restarts(&self.members(), job.script.max_restarts),
             "notes": prepared.notes,
         })
     }
@@ -238,8 +238,8 @@ impl<'p> Plan<'p> {
         files
     }
 
-    fn policy(&self) -> Policy {
-        Policy::of(&self.prepared.job, self.prepared.framework)
+    fn rules(&self) -> Rules {
+        Rules::of(&self.prepared.job, self.prepared.framework)
     }
 
     fn members(&self) -> Vec<Member> {

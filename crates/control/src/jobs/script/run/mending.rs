@@ -3,10 +3,13 @@
 use super::{REPLACED_WITHIN, Running, UNMET_TOLD, UNREADY_MAX, ordered, sources};
 use crate::jobs::script::layout::{Layout, Process};
 use crate::jobs::script::machines::seat;
+use crate::jobs::script::policy::JobInput;
 use crate::jobs::script::round::{Readying, Unready};
 use crate::jobs::script::variables::Meeting;
 use crate::jobs::script::watch::Question;
 use planaria_fleet::pool::Standing;
+use planaria_fleet::supervise::places::Process as Live;
+use planaria_protocol::message::Agent;
 use std::time::Duration;
 
 /// A process that waits to be started again by itself.
@@ -18,7 +21,7 @@ pub(super) struct Mending {
 impl Running<'_> {
     /// Starts processes again that restart alone, once their machine is there.
     pub(super) fn mend(&mut self, now: Duration) {
-        if !self.decider.is_up() {
+        if !self.supervisor.places.is_up() {
             return self.mending.clear();
         }
         for id in self.mending.keys().copied().collect::<Vec<_>>() {
@@ -39,7 +42,7 @@ impl Running<'_> {
                     self.unready += 1;
                     match self.unready >= UNREADY_MAX {
                         // Where one cannot be made ready all are tried, which is bounded too.
-                        true => self.decider.all_again(now),
+                        true => self.on(now, JobInput::AllAgain),
                         false => {
                             self.progress.note(&fault.to_string());
                             mending.readying = None;
@@ -48,7 +51,7 @@ impl Running<'_> {
                     }
                 }
                 // Its port is another's now: all get new ones.
-                Some(Err(Unready::Never(_))) => self.decider.all_again(now),
+                Some(Err(Unready::Never(_))) => self.on(now, JobInput::AllAgain),
             }
             return;
         }
@@ -68,7 +71,7 @@ impl Running<'_> {
                 self.mending.insert(id, mending);
             }
             None if now.saturating_sub(mending.since) > REPLACED_WITHIN => {
-                self.decider.all_again(now);
+                self.on(now, JobInput::AllAgain);
             }
             None => drop(self.mending.insert(id, mending)),
         }
@@ -85,8 +88,7 @@ impl Running<'_> {
         self.told = self.tell(&layout);
         let is_alone = are_here && layout.seats.len() == 1;
         self.book.moved(id, if is_alone { "" } else { &standing.machine.name });
-        self.fetching.from(ordered(&layout, &self.machines.pool.standing()));
-        self.decider.started_one(now, id);
+        self.fetching.from(ordered(&layout, &self.machines.pool().standing()));
         self.start(now, id);
     }
 
@@ -96,12 +98,12 @@ impl Running<'_> {
         let layout = self.layout.as_ref()?;
         let process = layout.processes.get(id as usize)?;
         let before = layout.seat(process);
-        let standing = self.machines.pool.standing();
+        let standing = self.machines.pool().standing();
         let same = standing.iter().find(|one| one.number == before.number);
         let is_used = |one: &&Standing| layout.seats.iter().any(|seat| seat.number == one.number);
         let found = same.or_else(|| standing.iter().find(|one| !is_used(one)));
         let found = match found {
-            None if self.machines.pool.coming() == 0 && !self.is_known_to_others() => {
+            None if self.machines.pool().coming() == 0 && !self.is_known_to_others() => {
                 standing.first()
             }
             found => found,
@@ -117,29 +119,27 @@ impl Running<'_> {
 
     /// Asks machines whether processes have found each other.
     pub(super) fn ask(&mut self, now: Duration) {
-        if !self.decider.is_up() {
+        if !self.supervisor.places.is_up() {
             return;
         }
-        let unmet = self.decider.unmet();
+        let unmet = self.supervisor.policy.unmet(&self.supervisor.places);
         if unmet.is_empty() {
             return;
         }
         if self.meetings.is_free() {
-            let standing = self.machines.pool.standing();
-            let question = |(number, (id, start)): (&u32, &(u32, u32))| {
+            let standing = self.machines.pool().standing();
+            let question = |(agent, live): (Agent, &Live)| {
+                let Agent::Task(id) = agent else { return None };
                 let layout = self.layout.as_ref()?;
-                let seat = layout.seat(layout.processes.get(*id as usize)?);
+                let seat = layout.seat(layout.processes.get(id as usize)?);
                 let remote = standing.iter().find(|one| one.number == seat.number)?.remote.clone();
-                let (pid, meeting) =
-                    (self.machines.pool.pid(*number)?, self.told[*id as usize].meeting?);
-                unmet.contains(id).then_some(Question {
-                    process: (*id, *start),
-                    remote,
-                    pid,
-                    meeting,
-                })
+                let meeting = self.told[id as usize].meeting?;
+                let pid = self.machines.pool().pid(live.pid)?;
+                let question = Question { agent, process: live.pid, pid, remote, meeting };
+                unmet.contains(&id).then_some(question)
             };
-            self.meetings.ask(self.live.iter().filter_map(question).collect());
+            let questions = self.supervisor.places.processes().filter_map(question).collect();
+            self.meetings.ask(questions);
         }
         let began = self.round_began.unwrap_or(now);
         if !self.unmet_told && now.saturating_sub(began) > UNMET_TOLD {

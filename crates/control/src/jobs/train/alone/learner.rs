@@ -63,9 +63,9 @@ pub struct Snapshot<'a> {
 impl Learner {
     /// As a plan says, at its start.
     pub fn new(plan: &Plan, data: &DataSet, threads: usize) -> Result<Self> {
-        let model = match plan.recipe.train.code() {
-            Some(_) => Model::Linear(Box::new(Linear::new(plan, data)?)),
-            None => Model::Network(train::trainer(plan, threads)?),
+        let model = match plan.recipe.train.traits().is_linear {
+            true => Model::Linear(Box::new(Linear::new(plan, data)?)),
+            false => Model::Network(train::trainer(plan, threads)?),
         };
         let classes = train::classes(plan, &train::network(plan)?);
         Ok(Self { model, classes, batches: None, held_out: None })

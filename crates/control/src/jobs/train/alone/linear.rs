@@ -7,14 +7,15 @@
 
 use crate::jobs::train::alone::evaluation::failure;
 use planaria_data::{Batch, DataSet, Loader, Part};
-use planaria_learn::linear::{Batches, Model, Plain, Stepping, Weights, code_quality, plain};
+use planaria_learn::linear::{Batches, Model, Plain, Stepping, Weights, plain};
 use planaria_learn::{Scores, StepResult};
 use planaria_numerics::coding::exact::DataScale;
+use planaria_numerics::coding::quality;
 use planaria_numerics::digest::Digest;
 use planaria_protocol::message::EVALUATION_BATCH;
 use planaria_recipe::Plan;
 use planaria_recipe::sections::Normalize;
-use planaria_recipe::train::CodedPrecision;
+use planaria_recipe::train::LinearPrecision;
 use planaria_runs::failure::{Failure, Result};
 use planaria_worker::data::targets;
 use std::ops::Range;
@@ -30,7 +31,7 @@ pub struct Linear {
     part: Part,
     normalize: Normalize,
     names: Vec<String>,
-    precision: CodedPrecision,
+    precision: LinearPrecision,
     scale: DataScale,
 }
 
@@ -42,11 +43,11 @@ impl Linear {
         let rows = usize::try_from(set.train.len()).unwrap_or(usize::MAX);
         let batches = Batches::of(train, rows).map_err(Failure::user)?;
         let code = train.code().ok_or_else(|| Failure::failed("the recipe has no code"))?;
-        code_quality(code).map_err(Failure::user)?;
+        quality::of(code).map_err(Failure::user)?;
         let names = set.feature_names();
         let normalize = plan.recipe.data.normalize.clone();
         let scale = match code.precision {
-            CodedPrecision::Exact => scale(code.scale, &model, &set.train, &normalize, &names)?,
+            LinearPrecision::Exact => scale(code.scale, &model, &set.train, &normalize, &names)?,
             _ => DataScale(1),
         };
         // Rows that do not fit beside the data's own share of memory are read again in every step.
@@ -136,12 +137,12 @@ impl Linear {
 
     /// As reports call what computes it.
     pub fn engine(&self) -> String {
-        format!("linear {}", precision_name(self.precision))
+        format!("linear {}", self.precision.name())
     }
 
     /// What exact arithmetic makes of the data, in words.
     pub fn remark(&self) -> Option<String> {
-        (self.precision == CodedPrecision::Exact).then(|| {
+        (self.precision == LinearPrecision::Exact).then(|| {
             let scale = self.scale.0;
             match scale {
                 1 => "exact: features are whole numbers, so nothing of them is rounded".into(),
@@ -158,15 +159,6 @@ impl Linear {
 pub fn model(plan: &Plan, class_names: &[String]) -> Result<(Model, Stepping)> {
     let model = Model::of(&plan.recipe, plan.input, class_names).map_err(Failure::user)?;
     Ok((model, Stepping::of(&plan.recipe)))
-}
-
-/// As recipes write it.
-pub fn precision_name(precision: CodedPrecision) -> &'static str {
-    match precision {
-        CodedPrecision::F32 => "f32",
-        CodedPrecision::F64 => "f64",
-        CodedPrecision::Exact => "exact",
-    }
 }
 
 /// Full-precision weights as a table, a line for each feature.
@@ -223,13 +215,8 @@ fn scale(
     }
     plain::data_scale(given, whole).map_err(|column| {
         let name = names.get(column).map_or("?", String::as_str);
-        Failure::user(format!(
-            "`precision: exact` computes with whole numbers below 16,777,216, but feature `{name}` \
-                 has others"
-        ))
-        .hint(
-            "set `train.coded.scale`, such as 64, which rounds by at most 1/128; or bin the column",
-        )
+        let (why, hint) = LinearPrecision::not_whole(name);
+        Failure::user(why).hint(hint)
     })
 }
 

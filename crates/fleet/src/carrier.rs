@@ -5,8 +5,7 @@
 
 use crate::channel::{Channel, LastWords};
 use crate::ending::Ending;
-use crate::local::die_with;
-use crate::process::{self, Signal, wait_without_reaping};
+use crate::process::{self, Signal, end_with_parent, wait_without_reaping};
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
@@ -53,14 +52,10 @@ impl Carrier {
     /// to ask on, and Ctrl-C does not reach it.
     pub fn start(mut command: Command) -> io::Result<Self> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let parent = std::process::id();
-        let begin = move || {
-            // It fails only for a group's leader, which a process that was forked just now is not.
-            let _ = rustix::process::setsid();
-            die_with(parent)
-        };
-        // SAFETY: between fork and exec only system calls are made, which allocate nothing.
-        unsafe { command.pre_exec(begin) };
+        end_with_parent(&mut command);
+        let own_session = || Ok(rustix::process::setsid().map(drop)?);
+        // SAFETY: between fork and exec only a system call is made, which allocates nothing.
+        unsafe { command.pre_exec(own_session) };
         let mut child = spawn(command)?;
         let streams = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (Some(stdin), Some(stdout), Some(stderr)) = streams else {
@@ -194,9 +189,7 @@ fn spawn(command: Command) -> io::Result<Child> {
 fn starter() -> io::Result<Sender<Order>> {
     let (orders, ordered) = channel::<Order>();
     let start = move || {
-        // Where it is ignored, as it may be inherited, nobody could wait for a child.
-        // SAFETY: the default disposition runs no code of ours.
-        unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+        process::hear_of_children();
         for mut order in ordered {
             // Whoever ordered it waits for the answer.
             let _ = order.answer.send(order.command.spawn());

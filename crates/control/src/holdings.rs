@@ -3,17 +3,13 @@
 //! Owns the way from a run's `resources.jsonl` to nothing. A live run is asked to stop first, and
 //! gives back what it holds by itself; its lock is taken before anything is destroyed, so that
 //! nobody goes on with it meanwhile. Never prints.
-//!
-//! # Layout
-//! - [`errands`]: the same thing done for many
-
-pub mod errands;
 
 use crate::detached;
 use crate::jobs::pooling::failure;
 use crate::live::stop;
+use planaria_fleet::pool::giving_back::{DESTROYING, Unwanted, destroy};
 use planaria_fleet::pool::resources::{self, Resources};
-use planaria_fleet::provider::{Fault, Machine, Provider, Tag};
+use planaria_fleet::provider::{Fault, Machine, Tag};
 use planaria_fleet::providers::{self, Purpose};
 use planaria_protocol::event::What;
 use planaria_protocol::journal;
@@ -25,15 +21,12 @@ use planaria_runs::run_dir::lock::{Holder, Lock};
 use planaria_runs::run_dir::{self, run_id};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a live run may take to stop.
 const STOPPING: Duration = Duration::from_secs(60);
 /// How often it is looked whether it has.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How long nothing may be given back before the rest is given up. Providers bound each by less.
-const DESTROYING: Duration = Duration::from_secs(180);
 
 /// What a run holds, as it is written down.
 #[derive(Debug, Clone)]
@@ -127,12 +120,12 @@ pub fn give_back(folder: &Path, forget: bool, tell: &mut dyn FnMut(&str)) -> Res
     let path = folder.join(resources::FILE);
     let unwritable = || format!("cannot write `{}`", path.display());
     let mut written = Resources::open(folder).context(unwritable)?;
-    let errand = |machine: &Machine| Errand {
+    let unwanted = |machine: &Machine| Unwanted {
         provider: provider.clone(),
         run: run.clone(),
         machine: machine.clone(),
     };
-    destroy(machines.iter().map(errand).collect(), |number, result| {
+    destroy(machines.iter().map(unwanted).collect(), DESTROYING, |number, result| {
         let machine = &machines[number];
         let crossed_out = |()| {
             let hint = "it is gone all the same; make room, and give it back once more";
@@ -151,28 +144,6 @@ pub fn give_back(folder: &Path, forget: bool, tell: &mut dyn FnMut(&str)) -> Res
         }
     });
     Ok(account)
-}
-
-/// A machine to be destroyed.
-pub struct Errand {
-    /// Where it comes from.
-    pub provider: Arc<dyn Provider>,
-    /// Whose it was.
-    pub run: Tag,
-    pub machine: Machine,
-}
-
-/// Destroys machines, several at a time, and tells what came of each.
-pub fn destroy(errands: Vec<Errand>, mut done: impl FnMut(usize, Result<(), Fault>)) {
-    let names: Vec<String> = errands.iter().map(|errand| errand.machine.name.clone()).collect();
-    let work = |errand: &Errand| errand.provider.destroy(&errand.run, &errand.machine);
-    errands::run(errands, DESTROYING, work, |number, result| {
-        let late = || {
-            let what = format!("nothing came of it within {} s", DESTROYING.as_secs());
-            Err(Fault::retry(&names[number], what))
-        };
-        done(number, result.unwrap_or_else(late));
-    });
 }
 
 /// The pool that the recipe of a run names, whether it trains a network or runs a script.

@@ -2,23 +2,22 @@
 //!
 //! Counted from the plans that a run would make (`numerics::coding::cost`). Never measures time.
 
-use planaria_control::jobs::train::alone::linear::precision_name;
-use planaria_learn::linear::{Batches, Model, code_quality};
+use planaria_learn::linear::{Batches, Model};
 use planaria_numerics::coding::cost::{Cost, cost};
 use planaria_numerics::coding::exact::Residue;
 use planaria_numerics::coding::generator::Generator;
 use planaria_numerics::coding::group::Judge;
-use planaria_numerics::coding::quality::Quality;
+use planaria_numerics::coding::quality::{self, Quality};
 use planaria_numerics::coding::{Error, Precision, Slot, ring};
 use planaria_recipe::Plan;
-use planaria_recipe::train::{Coded, CodedPrecision};
+use planaria_recipe::train::{Coded, LinearPrecision};
 use planaria_runs::failure::{Failure, Result};
 use planaria_runs::number::{bytes, grouped};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
 /// A code and its costs.
-pub struct Costs {
+struct Costs {
     code: Coded,
     quality: Option<Quality>,
     rows: usize,
@@ -29,11 +28,17 @@ pub struct Costs {
     table: Vec<(usize, Cost)>,
 }
 
+/// The costs of a plan's code; nothing where it has none.
+pub fn costs(plan: &Plan) -> Result<Option<super::Costs>> {
+    let costs = Costs::of(plan)?;
+    Ok(costs
+        .map(|costs| super::Costs { text: costs.text(), document: ("coded", costs.document()) }))
+}
+
 impl Costs {
-    /// Of a plan; nothing where it is not coded.
-    pub fn of(plan: &Plan) -> Result<Option<Self>> {
+    fn of(plan: &Plan) -> Result<Option<Self>> {
         let Some(code) = plan.recipe.train.code() else { return Ok(None) };
-        let quality = code_quality(code).map_err(Failure::user)?;
+        let quality = quality::of(code).map_err(Failure::user)?;
         // Sizes do not depend on what labels are called.
         let mut recipe = plan.recipe.clone();
         recipe.train.class_weights.clear();
@@ -42,20 +47,20 @@ impl Costs {
         let sizes = (batches, model.width(), model.columns());
         let (threshold, machines) = (code.threshold, code.machines);
         let table = match code.precision {
-            CodedPrecision::F32 => {
+            LinearPrecision::F32 => {
                 let code = Generator::<f64>::stored(threshold, machines);
-                code.and_then(|code| costs(&code, Precision::F32, sizes, 4))
+                code.and_then(|code| table(&code, Precision::F32, sizes, 4))
             }
-            CodedPrecision::F64 => {
+            LinearPrecision::F64 => {
                 let code = Generator::<f64>::stored(threshold, machines);
-                code.and_then(|code| costs(&code, Precision::F64, sizes, 8))
+                code.and_then(|code| table(&code, Precision::F64, sizes, 8))
             }
-            CodedPrecision::Exact => {
+            LinearPrecision::Exact => {
                 let code = Generator::<Residue>::cauchy(threshold, machines);
-                code.and_then(|code| costs(&code, Precision::Exact, sizes, 8))
+                code.and_then(|code| table(&code, Precision::Exact, sizes, 8))
             }
         };
-        let value_bytes = if code.precision == CodedPrecision::F32 { 4 } else { 8 };
+        let value_bytes = if code.precision == LinearPrecision::F32 { 4 } else { 8 };
         Ok(Some(Self {
             code: *code,
             quality,
@@ -68,11 +73,11 @@ impl Costs {
     }
 
     /// As a person reads it.
-    pub fn text(&self) -> String {
+    fn text(&self) -> String {
         let Coded { threshold, machines, precision, .. } = self.code;
         let mut text = format!(
             "\ncode        any {threshold} of {machines} machines are enough ({}); {}\n",
-            precision_name(precision),
+            precision.name(),
             self.condition()
         );
         let _ = writeln!(
@@ -111,7 +116,7 @@ impl Costs {
     }
 
     /// The same as data.
-    pub fn document(&self) -> Value {
+    fn document(&self) -> Value {
         let rows: Vec<Value> = self
             .table
             .iter()
@@ -135,7 +140,7 @@ impl Costs {
         json!({
             "threshold": self.code.threshold,
             "machines": self.code.machines,
-            "precision": precision_name(self.code.precision),
+            "precision": self.code.precision.name(),
             "rows": self.rows,
             "width": self.width,
             "block_rows": self.height,
@@ -182,7 +187,7 @@ impl Each {
     }
 }
 
-fn costs<S: Judge>(
+fn table<S: Judge>(
     code: &Generator<S>,
     precision: Precision,
     (batches, width, columns): (Batches, usize, usize),

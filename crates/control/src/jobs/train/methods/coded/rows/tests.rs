@@ -114,10 +114,10 @@ fn exact_rows_have_bounds_and_fractions_are_named() {
     let head = of(&recipe, facts.input, set).unwrap().look(Wanted::Block { slot: 0 }).unwrap().1;
     assert!(serde_json::from_slice::<Bounds>(&head).is_ok());
     let (recipe, facts, set) = opened("exact", "3.5");
-    let found = crate::jobs::train::source::check(&recipe, facts.input, &set).unwrap_err();
+    let found = crate::jobs::train::methods::check(&recipe, facts.input, &set).unwrap_err();
     assert!(found.fix_input && found.message.contains("feature `b`"), "{found:?}");
     let (recipe, facts, set) = opened("f64", "3.5");
-    assert_eq!(crate::jobs::train::source::check(&recipe, facts.input, &set), Ok(()));
+    assert_eq!(crate::jobs::train::methods::check(&recipe, facts.input, &set), Ok(()));
 }
 
 #[test]

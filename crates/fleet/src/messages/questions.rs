@@ -4,8 +4,10 @@
 //! answer; how many may wait for one is the controller's to bound, so that a host never holds more
 //! than a few pieces of files.
 
-use crate::files::{Entry, Found, Hash};
 use serde::{Deserialize, Serialize};
+
+/// SHA-256 of a content.
+pub type Hash = [u8; 32];
 
 /// From the controller.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -79,7 +81,7 @@ pub enum Said {
         /// Whether there are more.
         is_cut: bool,
     },
-    /// The bytes, up to [`crate::host::words::PIECE_BYTES`].
+    /// The bytes, up to [`crate::messages::PIECE_BYTES`].
     Piece(Vec<u8>),
     /// The file is not what it was.
     Changed,
@@ -125,4 +127,45 @@ pub struct Taken {
     pub port: u16,
     /// By which process and what it is called, where that can be seen.
     pub by: Option<(u32, String)>,
+}
+
+/// A file, folder or link of a work folder.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Relative to the work folder.
+    pub path: String,
+    pub mode: u32,
+    /// When it was written, where that is to be kept.
+    pub mtime_ns: Option<i64>,
+    /// What it is.
+    pub what: What,
+}
+
+/// What an entry is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum What {
+    File {
+        /// Of its content.
+        hash: Hash,
+        bytes: u64,
+    },
+    /// A folder, also where nothing is in it.
+    Folder,
+    /// A link that leads to something in the same work folder.
+    Link {
+        /// Relative to where the link is.
+        to: String,
+    },
+}
+
+/// A file of a machine's work folder that somebody asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Found {
+    /// Relative to the work folder.
+    pub path: String,
+    pub bytes: u64,
+    /// When it was written, in nanoseconds since 1970 by the machine's clock.
+    pub mtime_ns: i64,
+    /// How long ago that was, by the same clock.
+    pub age_seconds: u64,
 }

@@ -1,6 +1,7 @@
 //! What becomes of a job, end by end.
 
 use super::*;
+use planaria_fleet::supervise::Action;
 
 const KILLED: Ending = Ending::Signal(9);
 const WELL: Ending = Ending::Code(0);
@@ -18,7 +19,7 @@ fn members(roles: &[(&str, usize)]) -> Vec<Member> {
 }
 
 struct Scene {
-    decider: Decider,
+    supervisor: Supervisor,
     members: Vec<Member>,
     now: Duration,
 }
@@ -31,21 +32,40 @@ impl Scene {
         restarts: u32,
     ) -> Self {
         let members = members(roles);
-        let policy = Policy::new(framework, launcher, &members, true);
-        let decider = Decider::new(policy, restarts, Duration::from_secs(60));
-        let mut scene = Self { decider, members, now: Duration::ZERO };
+        let rules = Rules::new(framework, launcher, &members, true);
+        Self::of(rules, members, restarts)
+    }
+
+    fn of(rules: Rules, members: Vec<Member>, restarts: u32) -> Self {
+        let supervisor = Policy::supervisor(rules, restarts, Duration::from_secs(60));
+        let mut scene = Self { supervisor, members, now: Duration::ZERO };
         scene.round();
         scene
+    }
+
+    /// What follows, without what is yet to be looked for.
+    fn step(&mut self, input: impl Into<Input<JobInput>>) -> Vec<Action<Outcome>> {
+        self.supervisor.step(self.now, input.into())
+    }
+
+    /// A process is started, whose number is that of its place.
+    fn started(&mut self, id: u32) {
+        assert_eq!(self.step(Input::Started { agent: Agent::Task(id), pid: id }), []);
+    }
+
+    fn met(&mut self, id: u32) {
+        assert_eq!(self.step(Input::Ready { agent: Agent::Task(id), pid: id }), []);
     }
 
     /// Waits until all are to be started, and starts them.
     #[track_caller]
     fn round(&mut self) {
         for _ in 0..100 {
-            let actions = self.decider.look(self.now);
-            if actions == [Action::Round] {
-                self.decider.started(self.now, self.members.clone());
-                return;
+            let actions = self.step(Input::Look);
+            if actions == [Action::StartAll] {
+                let members = self.members.clone();
+                assert_eq!(self.step(JobInput::Began(members)), []);
+                return (0..self.members.len() as u32).for_each(|id| self.started(id));
             }
             assert_eq!(actions, []);
             self.now += Duration::from_millis(500);
@@ -54,18 +74,20 @@ impl Scene {
     }
 
     fn end(&mut self, id: u32, ending: Ending) {
-        self.decider.ended(self.now, id, ending);
+        let agent = Agent::Task(id);
+        assert_eq!(self.step(Input::Ended { agent, pid: id, ending }), []);
     }
 
     #[track_caller]
-    fn look(&mut self, expect: &[Action]) {
-        assert_eq!(self.decider.look(self.now), expect);
+    fn look(&mut self, expect: &[Action<Outcome>]) {
+        assert_eq!(self.step(Input::Look), expect);
     }
 
     /// Ends what is to end.
     #[track_caller]
     fn stops(&mut self, ids: &[u32]) {
-        self.look(&[Action::Stop(ids.to_vec())]);
+        let stop = |id: &u32| Action::Stop { agent: Agent::Task(*id), pid: *id };
+        self.look(&ids.iter().map(stop).collect::<Vec<_>>());
         ids.iter().for_each(|id| self.end(*id, KILLED));
     }
 }
@@ -85,7 +107,7 @@ fn equals_are_all_started_again_with_pauses_and_bounds() {
     let mut scene = Scene::new(Framework::Pytorch, Launcher::Direct, &[("worker", 3)], 2);
     for restarts in 1..=2 {
         scene.end(1, KILLED);
-        let told = scene.decider.take_restarts();
+        let told = scene.supervisor.policy.take_restarts();
         assert_eq!(told, [Restart { process: None, restarts, failed: 1, ending: KILLED }]);
         scene.stops(&[0, 2]);
         let before = scene.now;
@@ -105,16 +127,16 @@ fn a_chief_that_is_done_ends_workers_and_servers() {
     let roles = [("chief", 1), ("worker", 2), ("ps", 1)];
     let mut scene = Scene::new(Framework::Tensorflow, Launcher::Direct, &roles, 3);
     scene.end(2, KILLED);
-    assert_eq!(scene.decider.take_restarts()[0].process, Some(2));
+    assert_eq!(scene.supervisor.policy.take_restarts()[0].process, Some(2));
     scene.look(&[]);
     scene.now += PAUSE;
-    scene.look(&[Action::Start(2)]);
-    scene.decider.started_one(scene.now, 2);
+    scene.look(&[Action::Start { agent: Agent::Task(2) }]);
+    scene.started(2);
     scene.look(&[]);
     scene.end(0, WELL);
     scene.stops(&[1, 2, 3]);
     scene.look(&[Action::Over(Outcome::Completed)]);
-    assert_eq!(scene.decider.restarts(), 1);
+    assert_eq!(scene.supervisor.policy.restarts(), 1);
 }
 
 #[test]
@@ -123,7 +145,7 @@ fn without_its_server_or_chief_all_begin_again() {
     for lost in [0, 2] {
         let mut scene = Scene::new(Framework::Tensorflow, Launcher::Direct, &roles, 3);
         scene.end(lost, Ending::MachineLost);
-        assert_eq!(scene.decider.take_restarts()[0].process, None);
+        assert_eq!(scene.supervisor.policy.take_restarts()[0].process, None);
         let others: Vec<u32> = (0..3).filter(|id| *id != lost).collect();
         scene.stops(&others);
         scene.round();
@@ -136,27 +158,27 @@ fn a_worker_that_fails_after_the_first_was_done_is_told() {
     scene.end(0, WELL);
     scene.look(&[]);
     scene.end(1, Ending::Code(4));
-    let actions = scene.decider.look(scene.now);
+    let actions = scene.step(Input::Look);
     let [Action::Over(Outcome::Failed(failed))] = &actions[..] else { panic!("{actions:?}") };
     assert_eq!((failed.process, failed.ending), (1, Some(Ending::Code(4))));
     assert_eq!(failed.why, Why::LeaderDone);
 
     let mut scene = Scene::new(Framework::Pytorch, Launcher::Direct, &[("worker", 2)], 3);
-    scene.decider.met(0);
-    scene.decider.met(1);
+    scene.met(0);
+    scene.met(1);
     scene.end(0, WELL);
     scene.now += Duration::from_secs(61);
     scene.look(&[]);
     scene.stops(&[1]);
-    let actions = scene.decider.look(scene.now);
+    let actions = scene.step(Input::Look);
     assert!(matches!(&actions[..], [Action::Over(Outcome::Failed(failed))] if failed.process == 1));
 }
 
 #[test]
 fn whoever_never_meets_the_others_is_named() {
     let mut scene = Scene::new(Framework::Pytorch, Launcher::Direct, &[("worker", 2)], 3);
-    scene.decider.met(0);
-    assert_eq!(scene.decider.unmet(), [1]);
+    scene.met(0);
+    assert_eq!(scene.supervisor.policy.unmet(&scene.supervisor.places), [1]);
     scene.now += Duration::from_secs(61);
     scene.look(&[]);
     scene.stops(&[0, 1]);
@@ -170,38 +192,38 @@ fn launchers_are_replaced_one_by_one_but_for_the_first() {
     let mut scene = Scene::new(Framework::Pytorch, Launcher::Torchrun, &roles, 3);
     scene.end(1, KILLED);
     scene.now += PAUSE;
-    scene.look(&[Action::Start(1)]);
-    scene.decider.started_one(scene.now, 1);
+    scene.look(&[Action::Start { agent: Agent::Task(1) }]);
+    scene.started(1);
     scene.end(0, KILLED);
     scene.stops(&[1, 2]);
     scene.round();
     scene.end(2, Ending::Code(1));
     scene.stops(&[0, 1]);
-    let actions = scene.decider.look(scene.now);
+    let actions = scene.step(Input::Look);
     assert!(matches!(&actions[..], [Action::Over(Outcome::Failed(failed))] if failed.process == 2));
 }
 
 #[test]
 fn plain_scripts_are_alone() {
     let members = members(&[("worker", 2)]);
-    let policy = Policy::new(Framework::Plain, Launcher::Direct, &members, false);
-    let mut decider = Decider::new(policy, 1, Duration::from_secs(60));
-    assert_eq!(decider.look(Duration::ZERO), [Action::Round]);
+    let rules = Rules::new(Framework::Plain, Launcher::Direct, &members, false);
     let alone = |role: &Member| Member { meets: false, ..role.clone() };
-    decider.started(Duration::ZERO, members.iter().map(alone).collect());
-    decider.ended(Duration::ZERO, 0, WELL);
-    decider.ended(Duration::ZERO, 1, Ending::Code(1));
-    assert_eq!(decider.look(Duration::from_secs(2)), [Action::Start(1)]);
-    decider.started_one(Duration::from_secs(2), 1);
-    decider.ended(Duration::from_secs(3), 1, WELL);
-    assert_eq!(decider.look(Duration::from_secs(3)), [Action::Over(Outcome::Completed)]);
+    let mut scene = Scene::of(rules, members.iter().map(alone).collect(), 1);
+    scene.end(0, WELL);
+    scene.end(1, Ending::Code(1));
+    scene.now = Duration::from_secs(2);
+    scene.look(&[Action::Start { agent: Agent::Task(1) }]);
+    scene.started(1);
+    scene.now = Duration::from_secs(3);
+    scene.end(1, WELL);
+    scene.look(&[Action::Over(Outcome::Completed)]);
 }
 
 #[test]
 fn a_stop_ends_all_of_it() {
     let mut scene = Scene::new(Framework::Jax, Launcher::Direct, &[("worker", 2)], 3);
-    scene.decider.give_up();
-    assert!(scene.decider.is_ending());
+    scene.step(JobInput::Interrupted);
+    assert!(scene.supervisor.places.is_ending());
     scene.stops(&[0, 1]);
     scene.look(&[Action::Over(Outcome::Interrupted)]);
 }
@@ -212,7 +234,7 @@ fn what_is_lost_with_one_machine_counts_once() {
     let mut scene = Scene::new(Framework::Tensorflow, Launcher::Direct, &roles, 1);
     scene.end(2, Ending::MachineLost);
     scene.end(3, Ending::MachineLost);
-    let told = scene.decider.take_restarts();
+    let told = scene.supervisor.policy.take_restarts();
     assert_eq!(told.len(), 1, "{told:?}");
     assert_eq!((told[0].process, told[0].failed, told[0].restarts), (None, 3, 1));
     scene.stops(&[0, 1]);

@@ -17,7 +17,7 @@ use planaria_protocol::transfer::Length;
 use planaria_protocol::transfer::rows::Wanted;
 use planaria_recipe::Recipe;
 use planaria_recipe::shape::Shape;
-use planaria_recipe::train::{Coded as Words, CodedPrecision};
+use planaria_recipe::train::{Coded as Words, LinearPrecision};
 use planaria_worker::data::data_trouble;
 use planaria_worker::data::targets;
 use planaria_worker::methods::coded::Value;
@@ -40,9 +40,9 @@ pub trait Rows: Send + Sync {
 pub fn of(recipe: &Recipe, input: Shape, data: DataSet) -> Result<Arc<dyn Rows>, Trouble> {
     let code = recipe.train.code().ok_or_else(|| Trouble::new("the recipe has no code"))?;
     Ok(match code.precision {
-        CodedPrecision::F32 => Arc::new(Coded::<f32>::new(recipe, code, input, data)?),
-        CodedPrecision::F64 => Arc::new(Coded::<f64>::new(recipe, code, input, data)?),
-        CodedPrecision::Exact => {
+        LinearPrecision::F32 => Arc::new(Coded::<f32>::new(recipe, code, input, data)?),
+        LinearPrecision::F64 => Arc::new(Coded::<f64>::new(recipe, code, input, data)?),
+        LinearPrecision::Exact => {
             let mut coded = Coded::<Residue>::new(recipe, code, input, data)?;
             coded.bound(code.scale.is_none())?;
             Arc::new(coded)
@@ -157,18 +157,8 @@ impl<E: Value> Coded<E> {
 
     fn fraction(&self, column: usize) -> Trouble {
         let name = self.names.get(column).map_or("?", String::as_str);
-        Trouble {
-            message: format!(
-                "`precision: exact` computes with whole numbers below 16,777,216, but feature `{name}` \
-                 has others"
-            ),
-            hint: Some(
-                "set `train.coded.scale`, such as 64, which rounds by at most 1/128; or bin the \
-                 column"
-                    .into(),
-            ),
-            fix_input: true,
-        }
+        let (message, hint) = LinearPrecision::not_whole(name);
+        Trouble { message, hint: Some(hint.into()), fix_input: true }
     }
 
     /// An error of arithmetic names columns by their numbers; people know them by their names.

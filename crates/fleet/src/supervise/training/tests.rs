@@ -1,5 +1,6 @@
 //! Places and who fills them, in a world without processes.
 
+use super::super::Action;
 use super::*;
 use crate::ending::{ANOTHER, PANICKED};
 use Agent::{Coordinator, Server, Worker};
@@ -27,13 +28,13 @@ impl World {
     fn new(servers: u32, workers: u32) -> Self {
         let mut world = Self::bare(servers, workers);
         world.tell(Input::Look);
-        world.tell(Input::Linked);
+        world.tell(RunInput::Linked);
         world
     }
 
     fn bare(servers: u32, workers: u32) -> Self {
         Self {
-            supervisor: Supervisor::new(1, servers, workers),
+            supervisor: Supervisor::training(1, servers, workers),
             now: Duration::ZERO,
             pids: 100,
             running: BTreeMap::new(),
@@ -44,27 +45,29 @@ impl World {
         }
     }
 
-    fn tell(&mut self, input: Input) {
-        let mut inputs = vec![input];
+    fn tell(&mut self, input: impl Into<Input<RunInput>>) {
+        let mut inputs = vec![input.into()];
         while let Some(input) = inputs.pop() {
             for action in self.supervisor.step(self.now, input) {
                 assert!(self.failed.is_none(), "{action:?} after the end");
                 let agent = match action {
                     Action::Start { agent } => agent,
-                    Action::Coordinate { generation, after } => {
-                        self.coordinators.push((generation, after));
-                        Coordinator
-                    }
                     Action::Kill { agent, pid, .. } => {
                         assert_eq!(self.running.get(&agent), Some(&pid), "killed a stranger");
                         self.killed.push((agent, pid));
                         continue;
                     }
-                    Action::Fail(loss) => {
+                    Action::Over(loss) => {
                         self.failed = Some(loss);
                         continue;
                     }
+                    action => panic!("{action:?} is not for training"),
                 };
+                if agent == Coordinator {
+                    let policy = &self.supervisor.policy;
+                    let after = policy.after().map(str::to_owned);
+                    self.coordinators.push((policy.generation(), after));
+                }
                 self.pids += 1;
                 assert_eq!(self.running.insert(agent, self.pids), None, "two {agent}");
                 self.started.push(agent);
@@ -79,7 +82,7 @@ impl World {
         while self.now < end {
             self.now += LOOK;
             if self.running.contains_key(&Coordinator) {
-                self.tell(Input::Heard);
+                self.tell(RunInput::Heard);
             }
             self.tell(Input::Look);
         }
@@ -88,7 +91,7 @@ impl World {
     fn end(&mut self, agent: Agent, ending: Ending) {
         let pid = self.running.remove(&agent).expect("it runs");
         if agent == Coordinator {
-            self.tell(Input::LinkGone);
+            self.tell(RunInput::LinkGone);
         }
         self.tell(Input::Ended { agent, pid, ending });
     }
@@ -118,7 +121,7 @@ fn the_coordinator_comes_first_and_others_when_it_was_reached() {
     world.wait(0.5);
     assert_eq!(world.started, [Coordinator]);
     assert_eq!(world.coordinators, [(1, None)]);
-    world.tell(Input::Linked);
+    world.tell(RunInput::Linked);
     assert_eq!(world.started, [Coordinator, Server(0), Worker(0), Worker(1)]);
 }
 
@@ -126,11 +129,11 @@ fn the_coordinator_comes_first_and_others_when_it_was_reached() {
 fn a_worker_is_started_again_at_once_and_then_with_growing_pauses() {
     let mut world = World::new(1, 2);
     world.all_ready();
-    world.tell(Input::Progress);
+    world.tell(RunInput::Progress);
     world.wait(60.0);
     let mut pauses = Vec::new();
     for _ in 0..9 {
-        world.tell(Input::Progress);
+        world.tell(RunInput::Progress);
         let (before, ended) = (world.times(Worker(1)), world.now);
         world.end(Worker(1), Ending::Code(1));
         while world.times(Worker(1)) == before {
@@ -155,7 +158,7 @@ fn one_that_is_ready_each_time_is_not_kept_waiting_long() {
     let mut world = World::new(1, 1);
     for _ in 0..20 {
         world.all_ready();
-        world.tell(Input::Progress);
+        world.tell(RunInput::Progress);
         world.wait(1.0);
         world.end(Worker(0), KILLED);
         world.wait(2.1);
@@ -184,10 +187,10 @@ fn a_bad_start_does_not_loop() {
     // Another worker that is ready shows that it can be done.
     let mut world = World::new(1, 2);
     world.all_ready();
-    world.tell(Input::Progress);
+    world.tell(RunInput::Progress);
     for _ in 0..9 {
         world.wait(31.0);
-        world.tell(Input::Progress);
+        world.tell(RunInput::Progress);
         world.end(Worker(1), Ending::Code(1));
     }
     assert_eq!(world.failed, None);
@@ -209,10 +212,10 @@ fn a_worker_that_ends_before_any_step_each_time_ends_the_run() {
 fn whoever_is_killed_from_outside_again_and_again_is_not_given_up() {
     let mut world = World::new(1, 2);
     world.all_ready();
-    world.tell(Input::Progress);
+    world.tell(RunInput::Progress);
     for agent in [Server(0), Coordinator, Worker(0)].repeat(12) {
         world.wait(2.1);
-        world.tell(Input::Linked);
+        world.tell(RunInput::Linked);
         world.end(agent, KILLED);
     }
     assert_eq!(world.failed, None);
@@ -223,7 +226,7 @@ fn whoever_ends_at_once_each_time_is_not_started_in_a_hot_loop() {
     for (agent, most) in [(Worker(0), 8), (Server(0), 6), (Coordinator, 6)] {
         let mut world = World::new(1, 2);
         world.all_ready();
-        world.tell(Input::Progress);
+        world.tell(RunInput::Progress);
         world.wait(20.0);
         let before = world.times(agent);
         for _ in 0..600 * 50 {
@@ -249,12 +252,12 @@ fn a_coordinator_that_sees_that_it_cannot_start_is_believed() {
 
 #[test]
 fn nothing_that_cannot_be_started_is_asked_for_in_a_loop() {
-    let mut supervisor = Supervisor::new(1, 1, 1);
+    let mut supervisor = Supervisor::training(1, 1, 1);
     assert_eq!(supervisor.step(Duration::ZERO, Input::Look).len(), 1);
     let why = "cannot start coordinator: no memory".to_owned();
     let input = Input::NotStarted { agent: Coordinator, why: why.clone() };
     let actions = supervisor.step(Duration::ZERO, input);
-    assert_eq!(actions, [Action::Fail(Loss { agent: Coordinator, message: why })]);
+    assert_eq!(actions, [Action::Over(Loss { agent: Coordinator, message: why })]);
 }
 
 #[test]
@@ -292,11 +295,11 @@ fn a_coordinator_is_replaced_with_a_higher_generation_and_the_reason() {
     world.all_ready();
     for (ending, word) in [(KILLED, "signal 9"), (Ending::Code(PANICKED), "exit code 101")] {
         world.wait(1.0);
-        world.tell(Input::Progress);
+        world.tell(RunInput::Progress);
         world.end(Coordinator, ending);
         let (_, after) = world.coordinators.last().unwrap();
         assert!(after.as_ref().unwrap().contains(word), "{after:?}");
-        world.tell(Input::Linked);
+        world.tell(RunInput::Linked);
     }
     let generations: Vec<u64> = world.coordinators.iter().map(|c| c.0).collect();
     assert_eq!(generations, [1, 2, 3]);
@@ -310,15 +313,15 @@ fn five_coordinators_in_a_row_without_a_step_are_the_most() {
     for _ in 0..5 {
         world.end(Coordinator, KILLED);
         world.wait(10.0);
-        world.tell(Input::Linked);
+        world.tell(RunInput::Linked);
     }
     assert_eq!(world.failed, None);
     // A step starts the count anew.
-    world.tell(Input::Progress);
+    world.tell(RunInput::Progress);
     for _ in 0..5 {
         world.end(Coordinator, KILLED);
         world.wait(10.0);
-        world.tell(Input::Linked);
+        world.tell(RunInput::Linked);
     }
     assert_eq!(world.failed, None);
     world.end(Coordinator, Ending::Signal(11));
@@ -337,8 +340,8 @@ fn last_words_are_heard_before_a_coordinator_is_replaced() {
     let pid = world.running.remove(&Coordinator).unwrap();
     world.tell(Input::Ended { agent: Coordinator, pid, ending: Ending::Code(0) });
     assert_eq!(world.times(Coordinator), 1);
-    world.tell(Input::Over);
-    world.tell(Input::LinkGone);
+    world.tell(RunInput::Over);
+    world.tell(RunInput::LinkGone);
     world.end(Worker(0), Ending::Code(0));
     world.wait(60.0);
     assert_eq!((world.times(Coordinator), world.times(Worker(0))), (1, 1));
@@ -357,7 +360,7 @@ fn workers_that_end_well_just_before_the_run_is_over_are_not_started_again() {
     world.all_ready();
     world.end(Worker(0), Ending::Code(0));
     world.wait(0.4);
-    world.tell(Input::Over);
+    world.tell(RunInput::Over);
     world.wait(10.0);
     assert_eq!(world.times(Worker(0)), 1);
 }
@@ -436,10 +439,10 @@ fn only_the_process_that_is_there_is_killed() {
 fn the_pool_grows_and_shrinks() {
     let mut world = World::new(1, 2);
     world.all_ready();
-    world.tell(Input::Pool { workers: 4 });
+    world.tell(RunInput::Pool { workers: 4 });
     assert_eq!((world.times(Worker(2)), world.times(Worker(3))), (1, 1));
     world.all_ready();
-    world.tell(Input::Pool { workers: 1 });
+    world.tell(RunInput::Pool { workers: 1 });
     world.end(Worker(3), Ending::Code(0));
     world.end(Worker(2), KILLED);
     world.wait(29.0);
@@ -449,11 +452,11 @@ fn the_pool_grows_and_shrinks() {
     world.wait(2.0);
     assert_eq!(world.killed, [(Worker(1), world.running[&Worker(1)])]);
     // It is wanted again before it has ended.
-    world.tell(Input::Pool { workers: 3 });
+    world.tell(RunInput::Pool { workers: 3 });
     world.end(Worker(1), Ending::Code(0));
     world.wait(1.0);
     let times = [0, 1, 2, 3].map(|n| world.times(Worker(n)));
-    assert_eq!((times, world.supervisor.workers()), ([1, 2, 2, 1], 3));
+    assert_eq!((times, world.supervisor.policy.workers()), ([1, 2, 2, 1], 3));
 }
 
 #[test]
@@ -508,16 +511,16 @@ proptest! {
                     world.end(agent, if how < 0 { Ending::Signal(-how) } else { Ending::Code(how) });
                 },
                 Chance::Ready => world.all_ready(),
-                Chance::Progress => { progress += 1; world.tell(Input::Progress) }
-                Chance::Pool(n) => world.tell(Input::Pool { workers: n.into() }),
+                Chance::Progress => { progress += 1; world.tell(RunInput::Progress) }
+                Chance::Pool(n) => world.tell(RunInput::Pool { workers: n.into() }),
                 Chance::Kill(who, right) => if let Some(agent) = pick(who) {
                     let pid = world.running[&agent] + u32::from(!right);
                     world.tell(Input::Kill { agent, pid, why: "hung".into() });
                 },
-                Chance::LinkGone => world.tell(Input::LinkGone),
+                Chance::LinkGone => world.tell(RunInput::LinkGone),
             }
             if world.running.contains_key(&Coordinator) {
-                world.tell(Input::Linked);
+                world.tell(RunInput::Linked);
             }
         }
         let generations: Vec<u64> = world.coordinators.iter().map(|c| c.0).collect();
@@ -527,7 +530,7 @@ proptest! {
         prop_assert!(world.started.len() <= 1 + (servers + workers) as usize + ends + 8 * 80);
         world.all_ready();
         world.wait(40.0);
-        let wanted = world.supervisor.workers();
+        let wanted = world.supervisor.policy.workers();
         let there: BTreeSet<Agent> = world.running.keys().copied().collect();
         let expect: BTreeSet<Agent> = std::iter::once(Coordinator)
             .chain((0..servers).map(Server))
@@ -539,14 +542,14 @@ proptest! {
 
 #[test]
 fn whoever_no_machine_has_room_for_waits_and_is_not_blamed() {
-    let mut supervisor = Supervisor::new(1, 0, 1);
+    let mut supervisor = Supervisor::training(1, 0, 1);
     let mut now = Duration::ZERO;
     for action in supervisor.step(now, Input::Look) {
-        assert!(matches!(action, Action::Coordinate { .. }));
+        assert_eq!(action, Action::Start { agent: Coordinator });
         supervisor.step(now, Input::Started { agent: Coordinator, pid: 1 });
     }
     let mut asked = 0;
-    let mut actions = supervisor.step(now, Input::Linked);
+    let mut actions = supervisor.step(now, RunInput::Linked.into());
     for _ in 0..10_000 {
         for action in std::mem::take(&mut actions) {
             assert_eq!(action, Action::Start { agent: Worker(0) });
@@ -554,7 +557,7 @@ fn whoever_no_machine_has_room_for_waits_and_is_not_blamed() {
             actions.extend(supervisor.step(now, Input::NoRoom { agent: Worker(0) }));
         }
         now += LOOK;
-        actions.extend(supervisor.step(now, Input::Heard));
+        actions.extend(supervisor.step(now, RunInput::Heard.into()));
         actions.extend(supervisor.step(now, Input::Look));
     }
     assert!(asked > 1000, "asked {asked} times");

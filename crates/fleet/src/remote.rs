@@ -4,8 +4,8 @@
 //! to tasks go to whoever waits for them ([`Hands`]). Never waits without an end.
 
 use crate::channel::{Channel, LastWords};
-use crate::host::asks::{Ask, Said};
-use crate::host::words::{FromHost, Hello, Outcome, PIECE_BYTES, ToHost, VERSION, hear, say};
+use crate::messages::questions::{Ask, Said};
+use crate::messages::{FromHost, Hello, Outcome, PIECE_BYTES, ToHost, VERSION, hear, say};
 use crate::provider::Fault;
 use crate::setup::{Command, Hands};
 use planaria_protocol::message::Agent;

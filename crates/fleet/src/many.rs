@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex};
 use std::thread::Builder;
 use std::time::Duration;
 
-/// Errands that are under way at a time.
+/// Items that are worked on at a time.
 const AT_ONCE_MAX: usize = 32;
 
 /// Does the work for each item and tells what came of it, in the order of the ends; nothing for
 /// those that were not done when no other ended for so long.
-pub fn run<T, R>(
+pub fn each<T, R>(
     items: Vec<T>,
     patience: Duration,
     work: impl Fn(&T) -> R + Send + Sync + 'static,
@@ -28,9 +28,9 @@ pub fn run<T, R>(
     let (tell, told) = channel();
     for _ in 0..count.min(AT_ONCE_MAX) {
         let (waiting, work, tell) = (waiting.clone(), work.clone(), tell.clone());
-        let errands = move || {
+        let take = move || {
             loop {
-                let next = waiting.lock().expect("nobody panics with the items").pop_front();
+                let next = waiting.lock().expect("no thread panics with the items").pop_front();
                 let Some((number, item)) = next else { return };
                 if tell.send((number, work(&item))).is_err() {
                     return;
@@ -38,7 +38,7 @@ pub fn run<T, R>(
             }
         };
         // With fewer threads it takes longer; with none the loop below says so.
-        let _ = Builder::new().name("errand".into()).spawn(errands);
+        let _ = Builder::new().name("many".into()).spawn(take);
     }
     drop(tell);
     let mut is_open = vec![true; count];
@@ -64,7 +64,7 @@ mod tests {
             }
             item * 2
         };
-        run((0..100).collect(), Duration::from_millis(300), twice, |number, result| {
+        each((0..100).collect(), Duration::from_millis(300), twice, |number, result| {
             found[number] = result;
         });
         let expect: Vec<_> = (0..100).map(|item| (item != 7).then_some(item * 2)).collect();
@@ -75,7 +75,7 @@ mod tests {
     fn one_that_panics_keeps_nobody() {
         let mut found = Vec::new();
         let fail = |item: &u32| assert_ne!(*item, 1, "as it should");
-        run(vec![1, 2], Duration::from_secs(20), fail, |number, result| {
+        each(vec![1, 2], Duration::from_secs(20), fail, |number, result| {
             found.push((number, result.is_some()));
         });
         assert_eq!(found, [(1, true), (0, false)]);

@@ -1,6 +1,6 @@
 //! What the end of processes means, in words.
 
-use super::{Member, PAUSE, PAUSE_MAX, Policy, Why, is_service};
+use super::{Member, PAUSE, PAUSE_MAX, Rules, Why, is_service};
 use crate::jobs::script::layout::MPIRUN;
 use planaria_recipe::script::CHIEF;
 
@@ -24,7 +24,7 @@ impl std::fmt::Display for Why {
     }
 }
 
-impl Policy {
+impl Rules {
     /// When a job of these members is done.
     pub fn done_when(self, members: &[Member]) -> String {
         let services = roles(members.iter().filter(|member| is_service(member)));
@@ -141,7 +141,7 @@ mod tests {
             ),
         ] {
             let members = members(roles);
-            let policy = Policy::new(framework, launcher, &members, false);
+            let policy = Rules::new(framework, launcher, &members, false);
             assert_eq!(policy.done_when(&members), done);
             let said = policy.restarts(&members, 3);
             assert!(said.starts_with(restarts), "{said}");

@@ -6,41 +6,17 @@
 use crate::diagnostic::{Finding, quoted};
 use crate::model::{Activation, Layer};
 use crate::sections::{Augment, Recipe};
-use crate::train::{Coded, CodedPrecision, Loss, Method};
+use crate::train::{Coded, LinearPrecision, Loss};
 
 /// Every rule that the recipe breaks.
 pub(super) fn check(recipe: &Recipe, found: &mut Vec<Finding>) {
-    let train = &recipe.train;
-    match (train.method, &train.coded) {
-        (Method::Sync, coded) => plain(recipe, coded.is_some(), found),
-        (Method::Coded, None) => found.push(
-            Finding::new("train.method", "`method: coded` needs to know its code")
-                .hint("add `coded: {threshold: 4, machines: 8}` to `train`"),
-        ),
-        (Method::Coded, Some(code)) => {
-            sizes(recipe, code, found);
-            settings(recipe, code, found);
-            model(recipe, found);
-        }
-    }
-}
-
-/// Words of coded training where there is none.
-fn plain(recipe: &Recipe, coded: bool, found: &mut Vec<Finding>) {
-    let train = &recipe.train;
-    let mut refuse = |key: &str, hint: &str| {
-        let message = format!("`train.{key}` is for `method: coded`");
-        found.push(Finding::new(format!("train.{key}"), message).hint(hint));
+    let Some(code) = &recipe.train.coded else {
+        let missing = Finding::new("train.method", "`method: coded` needs to know its code");
+        return found.push(missing.hint("add `coded: {threshold: 4, machines: 8}` to `train`"));
     };
-    if coded {
-        refuse("coded", "add `method: coded`, or leave `coded` out");
-    }
-    if train.l2 != 0.0 {
-        refuse("l2", "set `weight_decay` of the optimizer");
-    }
-    if !train.class_weights.is_empty() {
-        refuse("class_weights", "leave it out, or train a linear model with `method: coded`");
-    }
+    sizes(recipe, code, found);
+    settings(recipe, code, found);
+    model(recipe, found);
 }
 
 fn sizes(recipe: &Recipe, code: &Coded, found: &mut Vec<Finding>) {
@@ -104,7 +80,7 @@ fn settings(recipe: &Recipe, code: &Coded, found: &mut Vec<Finding>) {
             "leave it out, or use `method: sync`",
         );
     }
-    if code.scale.is_some() && code.precision != CodedPrecision::Exact {
+    if code.scale.is_some() && code.precision != LinearPrecision::Exact {
         refuse(
             "train.coded.scale",
             "`train.coded.scale` is for `precision: exact`",

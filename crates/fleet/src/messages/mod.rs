@@ -4,9 +4,11 @@
 //! Owns the words and their bounds. The host speaks first ([`FromHost::Hello`]). Either end that
 //! reads what it cannot understand ends the channel.
 
+pub mod questions;
+
 use crate::ending::Ending;
-use crate::host::asks::{Ask, Said};
 use planaria_protocol::message::Agent;
+use questions::{Ask, Said};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
