@@ -1,5 +1,6 @@
 //! What messages, events and methods all speak of.
 
+use crate::agent::Agent;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
@@ -59,6 +60,14 @@ impl std::fmt::Display for HeldOut {
             Self::Test => "test",
         })
     }
+}
+
+/// A process that was lost.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Loss {
+    pub agent: Agent,
+    /// What became of it, as a sentence.
+    pub message: String,
 }
 
 /// Why a process cannot go on.
