@@ -4,9 +4,9 @@
 //! channel does, when it is told to, or when it has heard nothing for [`LEASE`]; all that it started
 //! ends with it. Never decides what runs.
 
-use crate::files::desk::Desk;
-use crate::host::tasks::{self, Doing};
-use crate::keeper;
+use crate::files::service::FileService;
+use crate::guard;
+use crate::host::tasks::{FilePiece, ShellCommand, Tasks};
 use crate::local::{Exit, Local};
 use crate::messages::questions::Ask;
 use crate::messages::{AgentNews, FromHost, Hello, PIECE_BYTES, ToHost, hear, say};
@@ -73,7 +73,7 @@ pub fn run(
 ) -> io::Result<Leave> {
     let Setting { program, run, home, mut hello, is_alone } = setting;
     if is_alone {
-        keeper::adopt();
+        guard::adopt();
     }
     let place = Folder::make(&home, &run)?;
     hello.folder = place.path.display().to_string();
@@ -87,11 +87,11 @@ pub fn run(
         .name("writing".into())
         .spawn(move || talk(writing, &written))?;
     let fleet = Local::new(&program, &logs);
-    let doing = Doing::new(&home, &place.path, words.clone());
-    let desk = Desk::open(&home, &place.run, words.clone())?;
+    let tasks = Tasks::new(&home, &place.path, words.clone());
+    let service = FileService::open(&home, &place.run, words.clone())?;
     let logs = Logs { folder: logs, read: BTreeMap::new() };
     let processes = BTreeMap::new();
-    let mut host = Host { run, fleet, doing, desk, words, logs, processes, is_alone };
+    let mut host = Host { run, fleet, tasks, service, words, logs, processes, is_alone };
     host.say(FromHost::Hello(hello));
     let leave = host.work(&inbox, clock);
     host.end();
@@ -125,8 +125,8 @@ fn probe() -> Option<u16> {
 struct Host {
     run: String,
     fleet: Local,
-    doing: Doing,
-    desk: Desk,
+    tasks: Tasks,
+    service: FileService,
     words: SyncSender<FromHost>,
     logs: Logs,
     /// By number here, what the controller calls each process.
@@ -187,21 +187,21 @@ impl Host {
                     self.fleet.dismiss(*pid);
                 }
             }
-            ToHost::Reach { addresses } => self.doing.reach(addresses),
+            ToHost::Reach { addresses } => self.tasks.reach(addresses),
             ToHost::Put { task, path, mode, piece, is_first, is_last } => {
-                let piece = tasks::Piece { path, mode, bytes: piece, is_first, is_last };
-                self.doing.put(task, piece);
+                let piece = FilePiece { path, mode, bytes: piece, is_first, is_last };
+                self.tasks.put(task, piece);
             }
             ToHost::Do { task, mark, command, env, seconds_max } => {
                 let within = Duration::from_secs(seconds_max);
-                self.doing.run(task, tasks::Work { mark, command, env, within });
+                self.tasks.run(task, ShellCommand { mark, command, env, within });
             }
-            ToHost::Done { task, mark } => self.doing.is_done(task, &mark),
+            ToHost::Done { task, mark } => self.tasks.is_done(task, &mark),
             ToHost::Ask { task, ask } => match ask {
                 Ask::Ports { .. } | Ask::Release { .. } | Ask::Meets { .. } => {
-                    self.doing.look(task, ask);
+                    self.tasks.look(task, ask);
                 }
-                about_files => self.desk.ask(task, about_files),
+                about_files => self.service.ask(task, about_files),
             },
             ToHost::Alive | ToHost::End | ToHost::Detach { .. } => {}
         }
@@ -234,7 +234,7 @@ impl Host {
 
     fn end_orphans(&self) {
         if self.is_alone {
-            keeper::end_orphans();
+            guard::end_orphans();
         }
     }
 
@@ -263,12 +263,12 @@ impl Host {
     }
 
     fn end(&mut self) {
-        self.doing.end();
+        self.tasks.end();
         self.fleet.hang_up();
         drop(self.fleet.end(FAREWELL));
         self.end_orphans();
         // Where agents worked; all have ended.
-        self.desk.end();
+        self.service.end();
         self.pass_logs();
     }
 }

@@ -34,7 +34,7 @@ const END_WITHIN: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Tasks under way.
-pub struct Doing {
+pub struct Tasks {
     home: PathBuf,
     folder: PathBuf,
     words: SyncSender<FromHost>,
@@ -46,7 +46,7 @@ pub struct Doing {
 }
 
 /// A piece of a file.
-pub struct Piece {
+pub struct FilePiece {
     /// Where it goes.
     pub path: String,
     pub mode: u32,
@@ -57,7 +57,7 @@ pub struct Piece {
     pub is_last: bool,
 }
 
-pub struct Work {
+pub struct ShellCommand {
     /// Left where it ends well.
     pub mark: Option<String>,
     /// For `sh -c`.
@@ -68,7 +68,7 @@ pub struct Work {
     pub within: Duration,
 }
 
-impl Doing {
+impl Tasks {
     /// Nothing is under way.
     pub fn new(home: &Path, folder: &Path, words: SyncSender<FromHost>) -> Self {
         let (home, folder) = (home.to_path_buf(), folder.to_path_buf());
@@ -123,7 +123,7 @@ impl Doing {
     }
 
     /// Writes a piece of a file.
-    pub fn put(&mut self, task: u64, piece: Piece) {
+    pub fn put(&mut self, task: u64, piece: FilePiece) {
         let is_last = piece.is_last;
         match self.write(task, piece) {
             Ok(()) if is_last => self.tell(task, Outcome::Done),
@@ -135,7 +135,7 @@ impl Doing {
         }
     }
 
-    fn write(&mut self, task: u64, piece: Piece) -> io::Result<()> {
+    fn write(&mut self, task: u64, piece: FilePiece) -> io::Result<()> {
         let target = self.target(&piece.path);
         if piece.is_first {
             let parent = target.parent().unwrap_or(Path::new("/"));
@@ -158,7 +158,7 @@ impl Doing {
     }
 
     /// Runs a command on a thread of its own.
-    pub fn run(&self, task: u64, work: Work) {
+    pub fn run(&self, task: u64, work: ShellCommand) {
         let mark = match &work.mark {
             None => None,
             Some(mark) => match self.mark(mark) {

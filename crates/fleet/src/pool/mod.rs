@@ -71,7 +71,7 @@ pub struct Pool {
     processes: BTreeMap<u32, (u32, Agent)>,
     /// Numbers on their machines of processes that run.
     pids: BTreeMap<u32, u32>,
-    /// What keepers of scripts have passed on.
+    /// What guards of scripts have passed on.
     said: Vec<(Agent, Vec<u8>)>,
     next_process: u32,
     exits: Vec<Exit>,

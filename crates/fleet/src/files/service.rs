@@ -1,7 +1,7 @@
-//! A host's desk for files: questions about them, answered one after another on a thread of its own,
+//! A host's service for files: questions about them, answered one after another on a thread of its own,
 //! so that agents and logs never wait for a disk.
 //!
-//! Owns the work folder, which is gone when the desk ends, and the machine's store. How much may wait
+//! Owns the work folder, which is gone when the service ends, and the machine's store. How much may wait
 //! here is bounded by the controller, which waits for answers.
 
 use super::store::{BYTES_MAX, Store};
@@ -22,19 +22,19 @@ use std::time::Duration;
 const ENTRIES_MAX: usize = 200_000;
 /// Layouts that wait to be laid out.
 const LAYOUTS_MAX: usize = 8;
-/// How long the desk may take to end.
+/// How long the service may take to end.
 const END_WITHIN: Duration = Duration::from_secs(10);
 /// How often it is looked whether it has.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-pub struct Desk {
+pub struct FileService {
     asks: Option<Sender<(u64, Ask)>>,
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Desk {
-    /// Opens the desk of a run. `home` is our folder in the user's home, `run` the run's in it.
+impl FileService {
+    /// Opens the service of a run. `home` is our folder in the user's home, `run` the run's in it.
     pub fn open(home: &Path, run: &Path, words: SyncSender<FromHost>) -> io::Result<Self> {
         let (asks, asked) = channel();
         let over = Arc::new(AtomicBool::new(false));
@@ -57,7 +57,7 @@ impl Desk {
         }
     }
 
-    /// Ends the desk and removes the work folder. Nothing may run there any more.
+    /// Ends the service and removes the work folder. Nothing may run there any more.
     pub fn end(&mut self) {
         self.over.store(true, Ordering::SeqCst);
         self.asks = None;

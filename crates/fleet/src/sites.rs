@@ -14,12 +14,12 @@ use std::time::Duration;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// The controller's machine, and those of a pool.
-pub struct Yard {
+pub struct Sites {
     here: Local,
     pool: Option<Pool>,
 }
 
-impl Yard {
+impl Sites {
     /// Nothing is started yet.
     pub fn new(here: Local, pool: Option<Pool>) -> Self {
         Self { here, pool }
