@@ -2,7 +2,7 @@
 //!
 //! Owns the way from a run's `resources.jsonl` to nothing. A live run is asked to stop first, and
 //! gives back what it holds by itself; its lock is taken before anything is destroyed, so that
-//! nobody goes on with it meanwhile. Never prints.
+//! no command goes on with it meanwhile. Never prints.
 
 use crate::detached;
 use crate::jobs::pooling::failure;
@@ -25,7 +25,7 @@ use std::time::Duration;
 
 /// How long a live run may take to stop.
 const STOPPING: Duration = Duration::from_secs(60);
-/// How often it is looked whether it has.
+/// Poll interval for its end.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// What a run holds, as it is written down.
@@ -197,7 +197,7 @@ fn stop_run(folder: &Path, tell: &mut dyn FnMut(&str)) -> Result<()> {
                 // Where it cannot be asked it is only just beginning or ending.
                 asked = stop::request(folder, holder).is_ok().then_some(holder);
             }
-            // Somebody else gives it back, or a program has to stop it by itself.
+            // Another command gives it back, or a program has to stop it by itself.
             _ => {}
         }
         std::thread::park_timeout(LOOK_EVERY);

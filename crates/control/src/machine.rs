@@ -16,7 +16,7 @@ pub fn interfaces() -> Vec<String> {
 /// The address that is used towards other networks, if there is a way to any. Nothing is sent.
 fn outward() -> Option<String> {
     let socket = UdpSocket::bind(("0.0.0.0", 0)).ok()?;
-    // An address that documents may use (RFC 5737), and nobody has.
+    // An address that documents may use (RFC 5737), and no machine has.
     socket.connect(("203.0.113.1", 9)).ok()?;
     let address = socket.local_addr().ok()?.ip();
     (!address.is_loopback() && !address.is_unspecified()).then(|| address.to_string())

@@ -10,10 +10,8 @@
 //!
 //! # Layout
 //! - [`places`]: which process is where, and what is asked for
-//! - [`training`]: the policy of training; that of scripts is with their job
 
 pub mod places;
-pub mod training;
 
 use crate::ending::Ending;
 use places::{Places, Process};

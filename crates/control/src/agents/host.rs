@@ -95,7 +95,7 @@ fn replace(run: &str, detaching: Detaching) -> Failure {
             None => command.arg("--dial"),
             Some(listener) => command.args(["--control", &passed_on(listener)?]),
         };
-        // The command that started it may end now, and whoever started that.
+        // The command that started it may end now, and so may the one that started that.
         rustix::process::set_parent_process_death_signal(None)?;
         command.stdin(file).stdout(Stdio::null()).stderr(Stdio::null());
         Err(command.exec())

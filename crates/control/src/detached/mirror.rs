@@ -1,5 +1,5 @@
-//! What is told of a detached run's folder, from the machine of its controller to whoever started
-//! it: frames as [`words`](planaria_fleet::messages) has them.
+//! What is told of a detached run's folder, from the machine of its controller to where it was
+//! started: frames as [`messages`](planaria_fleet::messages) has them.
 //!
 //! Owns which files those are, and that nothing of what is told leads out of the run's folder here.
 //! Never asks a machine.
@@ -211,7 +211,7 @@ fn place(run: &Path, name: &str) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// The same, whatever is there.
+/// The same, also where a link is at it.
 fn room(run: &Path, name: &str) -> io::Result<PathBuf> {
     if !is_told(name, false) {
         let what = format!("`{name}` is no file of a run that is told");

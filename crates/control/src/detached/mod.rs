@@ -24,7 +24,7 @@ use planaria_fleet::pool::resources::{self, Resources};
 use planaria_fleet::pool::{Pool, Standing};
 use planaria_fleet::program::Program;
 use planaria_fleet::provider::{Call, LOOPBACK, Machine, Provider, Ran, Tag};
-use planaria_fleet::yard::Yard;
+use planaria_fleet::sites::Sites;
 use planaria_protocol::Secret;
 use planaria_protocol::event::What;
 use planaria_protocol::journal;
@@ -49,7 +49,7 @@ pub const FILE: &str = "detached.json";
 pub const ENDED: &str = "ended.json";
 /// How long a question to the controller's machine may take.
 const ASK_WITHIN: Duration = Duration::from_secs(60);
-/// How often it is looked whether the run has begun.
+/// Poll interval for the beginning of a run.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How long a controller may take to begin at all.
 const CONTROL_WITHIN: Duration = Duration::from_secs(20);
@@ -189,13 +189,13 @@ pub fn begin(job: Job, threads: Option<u16>) -> Result<PathBuf> {
     let (pool, authority) = Pooling::detached(&job, &program)?.pool();
     let provider = pool.provider();
     let mut raising = Raising {
-        yard: Yard::new(Local::new(&program, &logs), Some(pool)),
+        sites: Sites::new(Local::new(&program, &logs), Some(pool)),
         progress: Progress::new(job.talk),
         slots: job.plan.recipe.pool.slot_count(),
         workers_min: job.plan.recipe.pool.workers.min(),
     };
     controller::raise(&mut raising, &job.run.id())?;
-    let machines = raising.yard.take_pool().map_or_else(Vec::new, Pool::let_go);
+    let machines = raising.sites.take_pool().map_or_else(Vec::new, Pool::let_go);
     let left = hand_over(&job, &*provider, &authority, &machines, threads);
     let folder = job.run.path().to_path_buf();
     let (talk, run) = (job.talk, job.run);
@@ -214,7 +214,7 @@ pub fn begin(job: Job, threads: Option<u16>) -> Result<PathBuf> {
 /// The machines of a run that will be left to them, raised all at a time. Some may fail, as long as
 /// the others have room for enough workers. Where that is not so everything is given back.
 struct Raising {
-    yard: Yard,
+    sites: Sites,
     progress: Progress,
     /// Workers of each machine, and the fewest there may be.
     slots: usize,
@@ -224,8 +224,8 @@ struct Raising {
 impl Kind for Raising {
     type End = ();
 
-    fn yard(&mut self) -> &mut Yard {
-        &mut self.yard
+    fn sites(&mut self) -> &mut Sites {
+        &mut self.sites
     }
 
     fn note(&mut self, text: &str) {
@@ -238,7 +238,7 @@ impl Kind for Raising {
     }
 
     fn look(&mut self, _: Duration) -> Result<Option<()>> {
-        let pool = self.yard.pool().expect("it has a pool until it is over");
+        let pool = self.sites.pool().expect("it has a pool until it is over");
         if pool.coming() > 0 {
             std::thread::park_timeout(controller::LOOK_EVERY);
             return Ok(None);
@@ -295,7 +295,7 @@ fn hand_over(
     let port = head.remote.detach(json(&orders), true).map_err(failure)?;
     let targets: Vec<String> = addresses.iter().map(|host| format!("{host}:{port}")).collect();
     for other in others {
-        // Those that come later wait for it, and must not believe that nobody is there.
+        // Those that come later wait for it, and must hear meanwhile that the controller lives.
         for later in others {
             later.remote.say(ToHost::Alive);
         }

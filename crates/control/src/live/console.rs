@@ -169,7 +169,7 @@ impl Console {
 }
 
 impl Console {
-    /// Asks that a process is killed by whoever started it; says whether the coordinator could be
+    /// Asks that a process is killed by the command that started it; says whether the coordinator could be
     /// asked.
     pub fn kill(&self, agent: Agent) -> bool {
         self.sender.send(&FromConsole::Kill { agent }).is_ok()

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// A slowed process runs for the first of these and is stopped for the second: a fiftieth.
 const SLOW: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(98));
-/// How often it is looked whether to let go.
+/// Poll interval for the time to let go.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// How a process is held.

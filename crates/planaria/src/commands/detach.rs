@@ -25,14 +25,14 @@ use std::time::Duration;
 
 /// The log of the process that is left behind.
 pub const LOG: &str = "controller.log";
-/// How often it is looked whether the run has begun.
+/// Poll interval for the beginning of the run.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Longest name of a folder, in bytes.
 const FOLDER_BYTES_MAX: u64 = 64 << 10;
 
 /// Leaves a training behind, on this machine or on those of its pool, and says how to find it.
 pub fn run(training: Planaria, talk: Talk) -> Result<Option<Exit>> {
-    // What is wrong with the recipe is told by whoever trains.
+    // What is wrong with the recipe is told by the process that trains.
     if !training.source().is_ok_and(|source| source.recipe().pool.has_machines()) {
         return here(talk);
     }

@@ -67,7 +67,7 @@ pub fn run(options: &cli::Status, talk: Talk) -> Result<()> {
     print(&text(&history, kept, pulse.as_deref(), columns, clock::unix_seconds()))
 }
 
-/// Where a live run on several processes is at this moment; nothing where nobody answers
+/// Where a live run on several processes is at this moment; nothing where it does not answer
 /// within the time.
 pub fn pulse(folder: &Path, patience: Duration) -> Option<Box<Pulse>> {
     let console = control::connect(folder).ok().flatten()?;

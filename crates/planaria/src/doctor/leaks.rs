@@ -1,4 +1,4 @@
-//! What providers still hold for runs that nobody is at work on.
+//! What providers still hold for runs that no process works on.
 //!
 //! Owns where is looked: the runs of a folder, the places that the recipes of those runs name, and
 //! those that providers always look at. What belongs to a live run is no leak; nor is what a
@@ -28,7 +28,7 @@ const ASKING: Duration = Duration::from_secs(120);
 /// What was found.
 #[derive(Default, Serialize)]
 pub struct Found {
-    /// What is left, and nobody needs.
+    /// What is left of runs that have ended.
     pub leaks: Vec<Left>,
     /// What a host is at work on, and is of no run in the folder.
     pub at_work: Vec<String>,
@@ -88,7 +88,7 @@ pub fn look(dir: &Path, besides: Option<&Pool>) -> Result<Found> {
             held.extend(holding.machines.iter().map(|m| (id.clone(), m.name.clone())));
             found.leaks.push(of_run(&holding, id));
         }
-        // A recipe that cannot be read names nobody who could be asked.
+        // A recipe that cannot be read names no provider to ask.
         pools.extend(holdings::pool(folder));
     }
     // One that was begun meanwhile lives too.

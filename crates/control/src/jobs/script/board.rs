@@ -14,7 +14,7 @@ use std::time::Duration;
 /// The program's name.
 const NAME: &str = "tensorboard";
 
-/// How often it is looked whether it has ended, and how many times at most.
+/// Poll interval for its end, and how many polls at most.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 const ENDING_LOOKS: u32 = 100;
 

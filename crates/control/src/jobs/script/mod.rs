@@ -11,12 +11,11 @@
 //!   means; all pure
 //! - [`run`]: the shell around them; [`round`]: what is done on machines before processes start;
 //!   [`watch`]: what is asked of machines while they run
-//! - [`book`]: what is kept of what they write; [`lines`]: as lines
+//! - [`transcript`]: what is kept of what they write; [`lines`]: as lines
 //! - [`show`]: the lines of all processes on one screen; [`board`]: TensorBoard
 //! - [`report`]: what came of it
 
 pub mod board;
-pub mod book;
 pub mod layout;
 pub mod lines;
 pub mod machines;
@@ -27,6 +26,7 @@ pub mod report;
 pub mod round;
 pub mod run;
 pub mod show;
+pub mod transcript;
 pub mod variables;
 pub mod watch;
 

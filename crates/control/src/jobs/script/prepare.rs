@@ -44,7 +44,7 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// Checks a job. Whoever wrote the recipe is told at which key it is wrong.
+    /// Checks a job; a failure names the key of the recipe that is wrong.
     pub fn new(source: &JobSource, talk: Talk) -> Result<Self> {
         let mut job = source.recipe().clone();
         let mut notes = Vec::new();

@@ -4,36 +4,35 @@
 //! [`policy`](super::policy)'s to say.
 //!
 //! # Layout
-//! - `starting`: from machines to processes; `mending`: one process again; `ending`: what is left
+//! - `starting`: from machines to processes; `restarting`: one process again; `ending`: what is left
 
 mod ending;
-mod mending;
+mod restarting;
 mod starting;
 
 use crate::jobs::controller::{self, Kind, LOOK_EVERY};
 use crate::jobs::script::board::Board;
-use crate::jobs::script::book::Book;
 use crate::jobs::script::layout::{Layout, Process};
 use crate::jobs::script::machines::Machines;
 use crate::jobs::script::policy::{self, JobInput, Outcome, Policy, Rules, Supervisor};
 use crate::jobs::script::prepare::Prepared;
 use crate::jobs::script::report::Report;
 use crate::jobs::script::round::Readying;
+use crate::jobs::script::transcript::Transcript;
 use crate::jobs::script::variables::Told;
 use crate::jobs::script::watch::{Fetching, Meetings, Sources};
 use crate::program;
 use crate::stopping;
 use crate::talk::{Progress, Talk};
 use ending::hopeless;
-use mending::Mending;
 use planaria_fleet::ending::Ending;
 use planaria_fleet::files::Outputs;
 use planaria_fleet::home::{FOLDER, user_home};
 use planaria_fleet::local::Exit;
 use planaria_fleet::pool::Standing;
 use planaria_fleet::provider::Fault;
+use planaria_fleet::sites::Sites;
 use planaria_fleet::supervise::{Action, Input};
-use planaria_fleet::yard::Yard;
 use planaria_numerics::digest::Digest;
 use planaria_protocol::event::{Started, What};
 use planaria_protocol::journal::{self, Journal};
@@ -44,6 +43,7 @@ use planaria_runs::clock::{self, Stopwatch};
 use planaria_runs::failure::{Context, Failure, Result};
 use planaria_runs::number::counted;
 use planaria_runs::run_dir::RunDir;
+use restarting::Restarting;
 use sha2::Digest as _;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -54,7 +54,7 @@ const REPLACED_WITHIN: Duration = Duration::from_secs(60);
 /// How often a round may fail to be made ready on machines that are there, and the pause between.
 const UNREADY_MAX: u32 = 5;
 const UNREADY_PAUSE: Duration = Duration::from_secs(2);
-/// When it is first told that somebody has not found the others.
+/// When it is first told that a process has not found the others.
 const UNMET_TOLD: Duration = Duration::from_secs(30);
 /// Last lines of a failed process that are shown.
 const LINES_SHOWN: usize = 20;
@@ -115,7 +115,7 @@ struct Running<'p> {
     folder: &'p RunDir,
     machines: Machines,
     supervisor: Supervisor,
-    book: Book<'p>,
+    transcript: Transcript<'p>,
     progress: Progress,
     journal: Journal,
     clock: Stopwatch,
@@ -125,7 +125,7 @@ struct Running<'p> {
     round: u32,
     gathering: Option<Duration>,
     readying: Option<Readying>,
-    mending: BTreeMap<u32, Mending>,
+    restarting: BTreeMap<u32, Restarting>,
     meetings: Meetings,
     fetching: Fetching,
     board: Option<Board>,
@@ -157,7 +157,7 @@ impl<'p> Running<'p> {
             folder,
             machines,
             supervisor: Policy::supervisor(rules, job.script.max_restarts, connect),
-            book: Book::open(folder.path(), asked.talk, &prepared.secrets)?,
+            transcript: Transcript::open(folder.path(), asked.talk, &prepared.secrets)?,
             progress: Progress::new(asked.talk),
             journal: journal.context(|| format!("cannot write `{}`", path.display()))?,
             clock: Stopwatch::start(),
@@ -167,7 +167,7 @@ impl<'p> Running<'p> {
             round: 0,
             gathering: None,
             readying: None,
-            mending: BTreeMap::new(),
+            restarting: BTreeMap::new(),
             meetings: Meetings::begin(),
             fetching: Fetching::new(outputs, is_wanted),
             board: None,
@@ -239,7 +239,7 @@ impl<'p> Running<'p> {
             match action {
                 Action::StartAll => self.gathering = Some(now),
                 Action::Start { agent: Agent::Task(id) } => {
-                    self.mending.insert(id, Mending { since: now, readying: None });
+                    self.restarting.insert(id, Restarting { since: now, readying: None });
                 }
                 Action::Start { .. } => {}
                 Action::Stop { pid, .. } => self.machines.pool().dismiss(pid),
@@ -274,7 +274,7 @@ impl<'p> Running<'p> {
             Some(_) => "it is started again".to_owned(),
             None => "all processes are started again".to_owned(),
         };
-        self.book.flush();
+        self.transcript.flush();
         self.progress.note(&format!("{reason}: {whom} ({count})"));
         let agent = restart.process.and_then(|id| self.process(id)).map(|p| p.slug());
         self.record(What::Restarted {
@@ -298,8 +298,8 @@ impl<'p> Running<'p> {
 impl Kind for Running<'_> {
     type End = Outcome;
 
-    fn yard(&mut self) -> &mut Yard {
-        &mut self.machines.yard
+    fn sites(&mut self) -> &mut Sites {
+        &mut self.machines.sites
     }
 
     fn note(&mut self, text: &str) {
@@ -308,7 +308,7 @@ impl Kind for Running<'_> {
 
     fn wrote(&mut self, agent: Agent, bytes: &[u8]) {
         if let Agent::Task(id) = agent {
-            self.book.wrote(id, bytes);
+            self.transcript.wrote(id, bytes);
         }
     }
 
@@ -317,9 +317,9 @@ impl Kind for Running<'_> {
         let live = self.supervisor.places.process(agent).filter(|live| live.pid == pid);
         let (Agent::Task(id), Some(live)) = (agent, live) else { return };
         let is_stopped = live.is_stopped;
-        self.book.ended(id);
+        self.transcript.ended(id);
         let Some(process) = self.process(id) else { return };
-        if let Some(why) = hopeless(ending, &self.book.last_lines(&process.slug())) {
+        if let Some(why) = hopeless(ending, &self.transcript.last_lines(&process.slug())) {
             self.on(now, JobInput::Hopeless { process: id, why });
         }
         self.on(now, Input::Ended { agent, pid, ending });
@@ -343,16 +343,16 @@ impl Kind for Running<'_> {
         self.on(now, Input::Look);
         if self.outcome.is_none() {
             self.gather(now)?;
-            self.mend(now);
+            self.restart_due(now);
             self.ask(now);
-            self.book.tick(self.since_command.seconds());
+            self.transcript.tick(self.since_command.seconds());
             std::thread::park_timeout(LOOK_EVERY);
         }
         Ok(self.outcome.take())
     }
 
     fn leave(&mut self, ended: &Result<Outcome>) {
-        self.book.flush();
+        self.transcript.flush();
         if matches!(ended, Ok(Outcome::Completed)) {
             self.tell_strangers();
         }

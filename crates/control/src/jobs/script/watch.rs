@@ -1,7 +1,7 @@
 //! What is asked of machines while a job runs, on threads of their own: a machine that does not
-//! answer holds up nobody.
+//! answer holds up no other.
 //!
-//! Owns the questions' rhythm. Never decides what follows from an answer.
+//! Owns how often is asked. Never decides what follows from an answer.
 
 use planaria_fleet::files::Outputs;
 use planaria_fleet::files::outputs::Round;
@@ -61,7 +61,7 @@ impl Meetings {
                 asking.store(false, Ordering::SeqCst);
             }
         };
-        // Without the thread nobody is ever seen to meet, which is then said.
+        // Without the thread no process is ever seen to meet, which is then said.
         let _ = std::thread::Builder::new().name("meetings".into()).spawn(work);
         Self { ask, met, is_asking }
     }
@@ -71,7 +71,6 @@ impl Meetings {
         !self.is_asking.load(Ordering::SeqCst)
     }
 
-    /// Asks.
     pub fn ask(&self, questions: Vec<Question>) {
         if !questions.is_empty() {
             self.is_asking.store(true, Ordering::SeqCst);
@@ -85,7 +84,7 @@ impl Meetings {
     }
 }
 
-/// Machines by name, that of whoever decides first.
+/// Machines by name, that of the first process first.
 pub type Sources = Vec<(String, Arc<Remote>)>;
 
 /// Brings outputs here while the job runs.

@@ -6,12 +6,12 @@
 use crate::jobs::controller;
 use crate::jobs::pooling::Pooling;
 use crate::jobs::train::Job;
+use crate::jobs::train::display::Display;
 use crate::jobs::train::ending::{self, Finished, Means, Results};
 use crate::jobs::train::foreground::Foreground;
 use crate::jobs::train::identity::Identity;
 use crate::jobs::train::page::Page;
 use crate::jobs::train::recorder::Recorder;
-use crate::jobs::train::telling::Telling;
 use crate::jobs::train::{kept, launch};
 use crate::talk::Progress;
 
@@ -42,7 +42,7 @@ pub fn run(job: Job, size: Size, found: Option<Found<Checkpoint>>) -> Result<Fin
     };
     let generation = launch::generation(&job.run, origin.as_ref())?;
     let secret = Secret::random().map_err(Failure::failed)?;
-    // What a killed session has left is later than its last checkpoint. If it cannot be gone on from
+    // What a killed session has left is later than its last checkpoint. If it cannot be used
     // after all, an event says so, and the recorder goes back.
     let left = kept::record(job.run.path()).map(|record| record.state);
     let from = left.filter(|left| left.step >= state.step).unwrap_or_else(|| state.clone());
@@ -68,7 +68,7 @@ pub fn run(job: Job, size: Size, found: Option<Found<Checkpoint>>) -> Result<Fin
     let pooling = Pooling::of(&job, &program)?;
     let page = Page::new(&job.run);
     recorder.note(&format!("page {}", page.path().display()));
-    let mut telling = Telling { recorder, page };
+    let mut display = Display { recorder, page };
     let passport = match &pooling {
         None => Passport::plain(secret),
         Some(pooling) => {
@@ -77,17 +77,18 @@ pub fn run(job: Job, size: Size, found: Option<Found<Checkpoint>>) -> Result<Fin
         }
     };
     let mut foreground =
-        Foreground::new(&job.run, &program, &passport, launch, pooling, &mut telling)?;
+        Foreground::new(&job.run, &program, &passport, launch, pooling, &mut display)?;
     let clock = foreground.clock();
     let trained = controller::follow(&mut foreground, &job.run.id(), clock);
     let size = Size { workers: foreground.workers(), ..size };
     let generations = (generation, foreground.generation());
     let exits = foreground.exits();
     drop(foreground);
-    let summary = telling.recorder.summary().clone();
-    let mut watch = Watch { job, recorder: telling.recorder, summary, state, generations, exits };
-    watch.catch_up();
-    watch.finish(size, trained)
+    let summary = display.recorder.summary().clone();
+    let mut ended =
+        EndedRun { job, recorder: display.recorder, summary, state, generations, exits };
+    ended.catch_up();
+    ended.finish(size, trained)
 }
 
 /// Where a run goes on from.
@@ -115,7 +116,7 @@ impl Origin {
 }
 
 /// A run whose processes have ended.
-struct Watch {
+struct EndedRun {
     job: Job,
     recorder: Recorder,
     /// What the events of the session add up to.
@@ -128,7 +129,7 @@ struct Watch {
     exits: Vec<Exit>,
 }
 
-impl Watch {
+impl EndedRun {
     /// Reads the coordinator's last words where it had no time to say them.
     fn catch_up(&mut self) {
         if self.summary.ended.is_none() {
@@ -226,7 +227,7 @@ impl Watch {
         let message = match exit.ending {
             // It could still say what was wrong.
             Ending::Code(_) => failure.message,
-            // So could whoever came in its place.
+            // So could the process that came in its place.
             _ if failure.exit == planaria_runs::failure::Exit::User => failure.message,
             Ending::Signal(_) | Ending::MachineLost => {
                 format!("{} (process {}) was lost: {}", exit.agent, exit.pid, exit.how())

@@ -6,15 +6,15 @@
 
 use crate::jobs::controller::Kind;
 use crate::jobs::pooling::{self, Pooling};
-use crate::jobs::train::meeting::{Meeting, Met, Whom};
-use crate::jobs::train::telling::Telling;
+use crate::jobs::train::connecting::{Connected, Connecting, Target};
+use crate::jobs::train::display::Display;
 use crate::live::console::{Console, News};
 use crate::live::control::Control;
 use crate::stopping;
-use planaria_fleet::controller::{Controller, Effect, Failed, Happening, LOOK_EVERY};
 use planaria_fleet::local::{Exit, Local, Started};
 use planaria_fleet::pool::{Change, Spot};
-use planaria_fleet::yard::Yard;
+use planaria_fleet::sites::Sites;
+use planaria_fleet::training::{Controller, Effect, Failed, Happening, LOOK_EVERY};
 use planaria_protocol::Passport;
 use planaria_protocol::event::{Seen, What};
 use planaria_protocol::launch::Launch;
@@ -45,16 +45,16 @@ pub struct Foreground<'a> {
     /// What the first coordinator was told.
     first: Launch,
     /// What is made of all that is heard.
-    telling: &'a mut Telling,
-    yard: Yard,
-    /// Who vouches for the run's processes, where they are on several machines.
+    display: &'a mut Display,
+    sites: Sites,
+    /// Issues the certificates of the run's processes, where they are on several machines.
     authority: Option<Authority>,
     controller: Controller,
     clock: Stopwatch,
     /// Where coordinators listen, one after another.
     address: String,
     link: Option<Console>,
-    meeting: Option<Meeting>,
+    connecting: Option<Connecting>,
     control: Option<Control>,
     /// The events that have been seen.
     seen: Seen,
@@ -77,7 +77,7 @@ impl<'a> Foreground<'a> {
         passport: &'a Passport,
         mut first: Launch,
         pooling: Option<Pooling>,
-        telling: &'a mut Telling,
+        display: &'a mut Display,
     ) -> Result<Self> {
         let logs = run.file(LOGS);
         fs::create_dir_all(&logs).context(|| format!("cannot create `{}`", logs.display()))?;
@@ -97,15 +97,15 @@ impl<'a> Foreground<'a> {
         Ok(Self {
             run,
             passport,
-            telling,
-            yard: Yard::new(here, pool),
+            display,
+            sites: Sites::new(here, pool),
             authority,
             controller: Controller::new(first.generation, size.servers, size.workers),
             first,
             clock: Stopwatch::start(),
             address: format!("127.0.0.1:{port}"),
             link: None,
-            meeting: None,
+            connecting: None,
             control: None,
             seen: Seen::default(),
             ended: None,
@@ -142,15 +142,15 @@ impl<'a> Foreground<'a> {
             News::Event(event) => {
                 self.has_begun |= matches!(event.what, What::Started(_));
                 self.on(Happening::Event(&event));
-                self.telling.event(&event);
+                self.display.event(&event);
             }
             News::Pulse(pulse) => {
                 self.on(Happening::Pulse(&pulse));
-                self.telling.pulse(&pulse);
+                self.display.pulse(&pulse);
             }
             News::Pool(workers) => self.on(Happening::Pool { workers }),
             News::Resize(machines) => {
-                self.yard.resize(self.clock.elapsed(), machines as usize);
+                self.sites.resize(self.clock.elapsed(), machines as usize);
                 self.unreported.push(What::Resized { machines });
             }
             News::Kill { agent, pid, why } => self.on(Happening::Kill { agent, pid, why }),
@@ -189,8 +189,8 @@ impl<'a> Foreground<'a> {
             Effect::Coordinate { generation, after } => {
                 return Some(self.coordinate(generation, after));
             }
-            Effect::Kill { agent, pid, .. } => self.yard.kill(agent, pid),
-            Effect::MakeRoom { workers } => self.yard.set_workers(workers),
+            Effect::Kill { agent, pid, .. } => self.sites.kill(agent, pid),
+            Effect::MakeRoom { workers } => self.sites.set_workers(workers),
             Effect::Tell(message) => {
                 if let Some(link) = &self.link {
                     link.tell(&message);
@@ -204,7 +204,7 @@ impl<'a> Foreground<'a> {
     }
 
     fn start(&mut self, agent: Agent) -> Happening<'static> {
-        let spot = self.yard.place(self.clock.elapsed(), agent);
+        let spot = self.sites.place(self.clock.elapsed(), agent);
         if spot == Spot::Nowhere {
             return Happening::NoRoom { agent };
         }
@@ -213,12 +213,12 @@ impl<'a> Foreground<'a> {
         launch.size.workers = self.controller.workers();
         launch.coordinator = Some(self.address.clone());
         launch.course = None;
-        launch.station.process = self.yard.next_process(&spot);
-        pooling::station(&mut launch, &spot, &self.yard);
+        launch.station.process = self.sites.next_process(&spot);
+        pooling::station(&mut launch, &spot, &self.sites);
         if let Err(why) = self.vouch(agent, &mut launch) {
             return Happening::NotStarted { agent, why };
         }
-        match self.yard.start(&spot, agent, &self.run.id(), &launch) {
+        match self.sites.start(&spot, agent, &self.run.id(), &launch) {
             Ok(started) => Happening::Started { agent, pid: started.pid },
             Err(e) => Happening::NotStarted { agent, why: e.to_string() },
         }
@@ -227,16 +227,16 @@ impl<'a> Foreground<'a> {
     /// Starts a coordinator and begins to reach it.
     fn coordinate(&mut self, generation: u64, after: Option<Loss>) -> Happening<'static> {
         self.unlink();
-        self.meeting = None;
+        self.connecting = None;
         let mut launch = self.first.again(generation, after, self.controller.workers());
         let agent = Agent::Coordinator;
         if let Err(why) = self.vouch(agent, &mut launch) {
             return Happening::NotStarted { agent, why };
         }
-        match self.yard.start(&Spot::Here, agent, &self.run.id(), &launch) {
+        match self.sites.start(&Spot::Here, agent, &self.run.id(), &launch) {
             Err(e) => Happening::NotStarted { agent, why: e.to_string() },
             Ok(Started { pid, stdout }) => {
-                self.meeting = self.meeting(generation, stdout);
+                self.connecting = self.begin_to_connect(generation, stdout);
                 Happening::Started { agent, pid }
             }
         }
@@ -252,8 +252,8 @@ impl<'a> Foreground<'a> {
     }
 
     /// Begins to reach a coordinator; where there is no thread to do it, it is tried again.
-    fn meeting(&self, generation: u64, stdout: Option<ChildStdout>) -> Option<Meeting> {
-        let whom = Whom {
+    fn begin_to_connect(&self, generation: u64, stdout: Option<ChildStdout>) -> Option<Connecting> {
+        let target = Target {
             address: Some(self.address.clone()),
             stdout,
             passport: self.passport.clone(),
@@ -261,31 +261,32 @@ impl<'a> Foreground<'a> {
             generation,
             seen: self.seen,
         };
-        Meeting::begin(whom).ok()
+        Connecting::begin(target).ok()
     }
 
     /// Waits a moment for a coordinator to be reached.
-    fn meet(&mut self) -> News {
-        let met = match &self.meeting {
-            Some(meeting) => meeting.result(LOOK_EVERY),
+    fn connect(&mut self) -> News {
+        let connected = match &self.connecting {
+            Some(connecting) => connecting.result(LOOK_EVERY),
             None => {
                 std::thread::park_timeout(LOOK_EVERY);
-                Met::Nobody
+                Connected::Failed
             }
         };
-        match met {
-            Met::NotYet => {}
-            Met::There(address, console) => self.met(address, console),
+        match connected {
+            Connected::NotYet => {}
+            Connected::There(address, console) => self.connected(address, console),
             // If it lives it may have dropped the link only. If it says nothing it will be killed.
-            Met::Nobody => {
+            Connected::Failed => {
                 let lives = self.controller.coordinates();
-                self.meeting = lives.then(|| self.meeting(self.generation(), None)).flatten();
+                let generation = self.generation();
+                self.connecting = lives.then(|| self.begin_to_connect(generation, None)).flatten();
             }
         }
         News::Nothing
     }
 
-    fn met(&mut self, address: String, console: Console) {
+    fn connected(&mut self, address: String, console: Console) {
         if self.control.is_none() {
             match Control::write(self.run, &address, self.passport, &self.first) {
                 Ok(control) => self.control = Some(control),
@@ -296,7 +297,7 @@ impl<'a> Foreground<'a> {
             }
         }
         self.address = address;
-        (self.link, self.meeting) = (Some(console), None);
+        (self.link, self.connecting) = (Some(console), None);
         self.on(Happening::Linked);
     }
 
@@ -332,12 +333,12 @@ impl<'a> Foreground<'a> {
 impl Kind for Foreground<'_> {
     type End = ();
 
-    fn yard(&mut self) -> &mut Yard {
-        &mut self.yard
+    fn sites(&mut self) -> &mut Sites {
+        &mut self.sites
     }
 
     fn note(&mut self, text: &str) {
-        self.telling.note(text);
+        self.display.note(text);
     }
 
     fn machine(&mut self, change: Change) {
@@ -360,7 +361,7 @@ impl Kind for Foreground<'_> {
         if self.ended.is_none() {
             let news = match &self.link {
                 Some(link) => link.next(LOOK_EVERY),
-                None => self.meet(),
+                None => self.connect(),
             };
             self.hear(news);
         }
@@ -373,17 +374,17 @@ impl Kind for Foreground<'_> {
     }
 
     fn leave(&mut self, ended: &Result<()>) {
-        (self.meeting, self.link, self.control) = (None, None, None);
+        (self.connecting, self.link, self.control) = (None, None, None);
         if ended.is_err() {
             // Those that are left wait for the others, and would for ever.
-            return self.yard.kill_all();
+            return self.sites.kill_all();
         }
         // Those that had not joined have not heard that the run is over.
         let unready = self.controller.unready();
-        unready.iter().for_each(|(agent, pid)| self.yard.kill(*agent, *pid));
+        unready.iter().for_each(|(agent, pid)| self.sites.kill(*agent, *pid));
         let own = |exit: &Exit| unready.contains(&(exit.agent, exit.pid));
         let clock = self.clock;
-        let exits = self.yard.end(FAREWELL, &|| clock.elapsed());
+        let exits = self.sites.end(FAREWELL, &|| clock.elapsed());
         self.last_exits.extend(exits.into_iter().filter(|exit| !own(exit)));
     }
 }

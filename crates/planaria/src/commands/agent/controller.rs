@@ -2,8 +2,8 @@
 //! machines.
 //!
 //! Owns the run's folder there, takes the calls of the machines' hosts and trains with them as any
-//! command does with the machines of its pool. When the run is over it keeps the folder for whoever
-//! started the run to fetch, and ends. Never gives a machine back: whoever raised it does.
+//! command does with the machines of its pool. When the run is over it keeps the folder until it is
+//! fetched from where the run was started, and ends. Never gives a machine back.
 
 use crate::commands::{detach, train};
 use crate::library::Planaria;
@@ -37,7 +37,7 @@ use std::time::Duration;
 
 /// How long the folder is kept when the run is over.
 const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
-/// How often it is looked whether that is over.
+/// Poll interval for the end of that.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Trains, and keeps what came of it.
@@ -128,7 +128,7 @@ fn keep(home: &Path) {
         }
     }
     if clock.now() >= KEPT {
-        // What cannot be removed is removed by whoever gives the machine back.
+        // What cannot be removed is removed when the machine is given back.
         let _ = fs::remove_dir_all(home);
     }
 }

@@ -175,7 +175,7 @@ fn a_worker_that_fails_after_the_first_was_done_is_told() {
 }
 
 #[test]
-fn whoever_never_meets_the_others_is_named() {
+fn a_process_that_never_meets_the_others_is_named() {
     let mut scene = Scene::new(Framework::Pytorch, Launcher::Direct, &[("worker", 2)], 3);
     scene.met(0);
     assert_eq!(scene.supervisor.policy.unmet(&scene.supervisor.places), [1]);

@@ -45,11 +45,11 @@ impl Running<'_> {
         });
         let _ = self.journal.sync();
         let path = self.folder.path().to_path_buf();
-        let summary = report.summary(self.book.latest(), &path.display().to_string());
+        let summary = report.summary(self.transcript.latest(), &path.display().to_string());
         Ok(Finished { report, path, summary, failure })
     }
 
-    /// Tells of processes that have trained, each by itself, as scripts do that know of nobody else.
+    /// Tells of processes that have trained, each by itself, as scripts do that know of no other process.
     pub(super) fn tell_strangers(&mut self) {
         let began = self.round_began.unwrap_or_default();
         let strangers = self.supervisor.policy.never_met(&self.supervisor.places);
@@ -99,7 +99,7 @@ impl Running<'_> {
             how: failed.ending.map_or_else(|| failed.why.to_string(), ended_how),
             exit_code: failed.ending.map(exit_code),
             why: failed.why.to_string(),
-            last_lines: self.book.last_lines(&process.slug()),
+            last_lines: self.transcript.last_lines(&process.slug()),
         })
     }
 
@@ -184,8 +184,8 @@ impl Running<'_> {
             seconds: self.since_command.seconds(),
             seconds_to_start: self.first_start,
             seconds_running: running,
-            figures: serde_json::to_value(self.book.latest().figures()).unwrap_or_default(),
-            points: self.book.points(),
+            figures: serde_json::to_value(self.transcript.latest().figures()).unwrap_or_default(),
+            points: self.transcript.points(),
             outputs: self.fetching.outputs.lock().expect("no thread panics with them").files(),
             failed,
         }

@@ -7,8 +7,8 @@ use crate::jobs::script::machines::seat;
 use crate::jobs::script::policy::{JobInput, Member};
 use crate::jobs::script::round::{Readying, Unready};
 use crate::jobs::script::variables::{Telling, Told};
+use planaria_fleet::guard;
 use planaria_fleet::home::user_home;
-use planaria_fleet::keeper;
 use planaria_fleet::supervise::Input;
 use planaria_protocol::event::What;
 use planaria_protocol::message::Agent;
@@ -74,9 +74,9 @@ impl Running<'_> {
         self.gathering = None;
         self.unready = 0;
         self.round += 1;
-        self.book.begin(&layout, self.machines.are_here);
+        self.transcript.begin(&layout, self.machines.are_here);
         self.told = self.tell(&layout);
-        self.mending.clear();
+        self.restarting.clear();
         let members = layout.processes.iter().zip(&self.told).map(|(process, told)| Member {
             role: process.role.clone(),
             index: process.index,
@@ -115,7 +115,7 @@ impl Running<'_> {
         let orders = self.orders(id, &machine.name);
         let orders = serde_json::to_vec(&orders).expect("plain strings");
         let agent = Agent::Task(id);
-        let pool = self.machines.yard.pool_mut().expect("a script has a pool");
+        let pool = self.machines.sites.pool_mut().expect("a script has a pool");
         match pool.start(machine.number, agent, orders) {
             Ok(pid) => {
                 self.on(now, Input::Started { agent, pid });
@@ -132,7 +132,7 @@ impl Running<'_> {
         }
     }
 
-    fn orders(&self, id: u32, machine: &str) -> keeper::Orders {
+    fn orders(&self, id: u32, machine: &str) -> guard::Orders {
         let (job, told) = (&self.prepared.job, &self.told[id as usize]);
         let mut env = told.env.clone();
         let mut command = told.command.clone();
@@ -147,12 +147,12 @@ impl Running<'_> {
         }
         let own = self.prepared.env.iter();
         env.extend(own.map(|(name, secret)| (name.clone(), secret.reveal().to_owned())));
-        keeper::Orders {
+        guard::Orders {
             command,
             env,
             without: job.variables(),
             folder: self.machines.folder(machine).unwrap_or_default(),
-            terminal: self.book.terminal(),
+            terminal: self.transcript.terminal(),
             interface: told.interface.clone(),
             stop_seconds: job.script.stop_seconds,
         }

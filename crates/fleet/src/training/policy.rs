@@ -4,11 +4,11 @@
 //! Owns the pauses between attempts, and when an attempt is the last. Never knows what processes say
 //! to each other beyond that they live, are ready, and get on.
 
-use super::places::Places;
-use super::{How, Input, Lost, Policy};
 use crate::backoff::Backoff;
 use crate::ending::Ending;
 use crate::pool::FIRST_PROCESS;
+use crate::supervise::places::Places;
+use crate::supervise::{self, How, Input, Lost, Policy};
 use planaria_protocol::message::{Agent, Loss};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -53,7 +53,7 @@ const RELEASE_MAX: Duration = Duration::from_secs(30);
 pub const WORKERS_MAX: u32 = 4096;
 
 /// The supervisor of a training run.
-pub type Supervisor = super::Supervisor<Training>;
+pub type Supervisor = supervise::Supervisor<Training>;
 
 /// What only a training run hears.
 #[derive(Debug, Clone, PartialEq, Eq)]

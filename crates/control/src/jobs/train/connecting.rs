@@ -1,6 +1,6 @@
-//! Reaching a coordinator that was started just now, or has dropped the link to it.
+//! Connecting to a coordinator that was started just now, or has dropped the link to it.
 //!
-//! Owns a thread that tries, so that the one who supervises goes on looking after the others. Never
+//! Owns a thread that tries, so that the controller looks after the other processes meanwhile. Never
 //! tries for longer than [`PATIENCE`].
 
 use crate::live::console::{Console, Watching};
@@ -19,8 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Time between two attempts.
 const BETWEEN: Duration = Duration::from_millis(20);
 
-/// Whom to reach.
-pub struct Whom {
+/// The coordinator to reach.
+pub struct Target {
     /// Where it listens; else it says so in its first line.
     pub address: Option<String>,
     /// Its standard output, where it was started just now. It must not find it closed.
@@ -36,63 +36,63 @@ pub struct Whom {
 }
 
 /// An attempt to reach a coordinator.
-pub struct Meeting {
+pub struct Connecting {
     passed: Receiver<Option<(String, Console)>>,
     is_off: Arc<AtomicBool>,
 }
 
 /// What has come of it.
-pub enum Met {
+pub enum Connected {
     /// It is still tried.
     NotYet,
     /// Where the coordinator listens, and the link to it.
     There(String, Console),
     /// It could not be reached.
-    Nobody,
+    Failed,
 }
 
-impl Meeting {
+impl Connecting {
     /// Begins to try.
-    pub fn begin(whom: Whom) -> Result<Self> {
+    pub fn begin(target: Target) -> Result<Self> {
         let (pass, passed) = channel();
         let is_off = Arc::new(AtomicBool::new(false));
         let off = is_off.clone();
-        let meet = move || {
+        let connect = move || {
             // The other side may have stopped waiting.
-            let _ = pass.send(reach(whom, &off));
+            let _ = pass.send(reach(target, &off));
         };
-        std::thread::Builder::new().name("meeting".into()).spawn(meet)?;
+        std::thread::Builder::new().name("connecting".into()).spawn(connect)?;
         Ok(Self { passed, is_off })
     }
 
     /// What has come of it, waited for at most so long.
-    pub fn result(&self, wait: Duration) -> Met {
+    pub fn result(&self, wait: Duration) -> Connected {
         match self.passed.recv_timeout(wait) {
-            Ok(Some((address, console))) => Met::There(address, console),
-            Err(RecvTimeoutError::Timeout) => Met::NotYet,
-            Ok(None) | Err(RecvTimeoutError::Disconnected) => Met::Nobody,
+            Ok(Some((address, console))) => Connected::There(address, console),
+            Err(RecvTimeoutError::Timeout) => Connected::NotYet,
+            Ok(None) | Err(RecvTimeoutError::Disconnected) => Connected::Failed,
         }
     }
 }
 
-impl Drop for Meeting {
+impl Drop for Connecting {
     fn drop(&mut self) {
         self.is_off.store(true, Ordering::Relaxed);
     }
 }
 
-fn reach(whom: Whom, is_off: &AtomicBool) -> Option<(String, Console)> {
+fn reach(target: Target, is_off: &AtomicBool) -> Option<(String, Console)> {
     let since = Stopwatch::start();
-    let mut stdout = whom.stdout.map(BufReader::new);
-    let address = whom.address.or_else(|| {
+    let mut stdout = target.stdout.map(BufReader::new);
+    let address = target.address.or_else(|| {
         let mut line = String::new();
         let read = stdout.as_mut()?.read_line(&mut line);
         matches!(read, Ok(1..)).then(|| line.trim().to_owned())
     })?;
     while !is_off.load(Ordering::Relaxed) && since.elapsed() < PATIENCE {
-        let watching = Watching { supervises: true, seen: whom.seen };
-        match Console::join(&address, &whom.passport, &whom.build, watching) {
-            Ok(console) if console.generation() == whom.generation => {
+        let watching = Watching { supervises: true, seen: target.seen };
+        match Console::join(&address, &target.passport, &target.build, watching) {
+            Ok(console) if console.generation() == target.generation => {
                 return Some((address, console));
             }
             _ => std::thread::park_timeout(BETWEEN),

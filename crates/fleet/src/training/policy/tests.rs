@@ -1,8 +1,8 @@
 //! Places and who fills them, in a world without processes.
 
-use super::super::Action;
 use super::*;
 use crate::ending::{ANOTHER, PANICKED};
+use crate::supervise::Action;
 use Agent::{Coordinator, Server, Worker};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -209,7 +209,7 @@ fn a_worker_that_ends_before_any_step_each_time_ends_the_run() {
 }
 
 #[test]
-fn whoever_is_killed_from_outside_again_and_again_is_not_given_up() {
+fn a_process_that_is_killed_from_outside_again_and_again_is_not_given_up() {
     let mut world = World::new(1, 2);
     world.all_ready();
     world.tell(RunInput::Progress);
@@ -222,7 +222,7 @@ fn whoever_is_killed_from_outside_again_and_again_is_not_given_up() {
 }
 
 #[test]
-fn whoever_ends_at_once_each_time_is_not_started_in_a_hot_loop() {
+fn a_process_that_ends_at_once_each_time_is_not_started_in_a_hot_loop() {
     for (agent, most) in [(Worker(0), 8), (Server(0), 6), (Coordinator, 6)] {
         let mut world = World::new(1, 2);
         world.all_ready();
@@ -398,7 +398,7 @@ fn a_silent_coordinator_is_killed_and_replaced() {
 }
 
 #[test]
-fn a_supervisor_that_was_suspended_or_starved_blames_nobody() {
+fn a_supervisor_that_was_suspended_or_starved_blames_no_process() {
     let mut world = World::new(1, 1);
     world.all_ready();
     for _ in 0..10 {
@@ -460,7 +460,7 @@ fn the_pool_grows_and_shrinks() {
 }
 
 #[test]
-fn those_who_would_not_hear_of_the_end_are_known() {
+fn processes_that_would_not_hear_of_the_end_are_known() {
     let mut world = World::new(1, 2);
     world.ready(Server(0));
     world.ready(Worker(1));
@@ -496,9 +496,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     /// Never two processes in one place (`World::tell` sees to it), generations only rise, attempts
-    /// are bounded by time and progress, and when it is quiet everybody is there or the run failed.
+    /// are bounded by time and progress, and when it is quiet every process is there or the run failed.
     #[test]
-    fn whatever_happens(servers in 1u32..3, workers in 1u32..4, course in prop::collection::vec(chance(), 0..80)) {
+    fn any_course_of_events(servers in 1u32..3, workers in 1u32..4, course in prop::collection::vec(chance(), 0..80)) {
         let mut world = World::new(servers, workers);
         let (mut progress, mut ends) = (0, 0);
         for chance in course {
@@ -526,7 +526,7 @@ proptest! {
         let generations: Vec<u64> = world.coordinators.iter().map(|c| c.0).collect();
         prop_assert!(generations.windows(2).all(|w| w[0] < w[1]));
         prop_assert!(generations.len() <= 1 + 50 * (progress + 1));
-        // Nobody is started but in the place of one that has ended, or because the pool grew.
+        // No process is started but in the place of one that has ended, or because the pool grew.
         prop_assert!(world.started.len() <= 1 + (servers + workers) as usize + ends + 8 * 80);
         world.all_ready();
         world.wait(40.0);
@@ -541,7 +541,7 @@ proptest! {
 }
 
 #[test]
-fn whoever_no_machine_has_room_for_waits_and_is_not_blamed() {
+fn a_process_that_no_machine_has_room_for_waits_and_is_not_blamed() {
     let mut supervisor = Supervisor::training(1, 0, 1);
     let mut now = Duration::ZERO;
     for action in supervisor.step(now, Input::Look) {

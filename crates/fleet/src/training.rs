@@ -4,11 +4,13 @@
 //! has said, whether a stop was asked for and told, who has ended, and when the run is over. Whom to
 //! start, to end and to give up is [`Supervisor`]'s to say. Holds no process, link or clock.
 
+pub mod policy;
+
 use crate::local::Exit;
-use crate::supervise::training::{RunInput, Supervisor};
 use crate::supervise::{Action, Input};
 use planaria_protocol::event::{Doing, Event, Pulse, What};
 use planaria_protocol::message::{Agent, FromConsole, Loss};
+use policy::{RunInput, Supervisor};
 use std::time::Duration;
 
 /// How often processes that have ended are looked for: as often it takes [`Happening::Look`].
@@ -87,7 +89,7 @@ pub struct Controller {
     /// Why the run is to stop, and whether this coordinator was told so.
     stopping: Option<String>,
     told_stop: bool,
-    /// Since when there was nobody to be told so.
+    /// Since when there was no coordinator to be told so.
     unheard: Option<Duration>,
     /// Since when it is known that the run is over.
     over: Option<Duration>,
@@ -237,7 +239,7 @@ impl Controller {
     /// The run has come so far.
     fn reached(&mut self, now: Duration, step: u64, out: &mut Vec<Effect>) {
         if self.step.is_some_and(|before| before < step) {
-            // Whoever was lost before it is got over.
+            // What was lost before no longer counts.
             self.exits.clear();
             self.tell(now, RunInput::Progress, out);
         }
@@ -309,7 +311,7 @@ fn ended(exit: Exit) -> Effect {
     Effect::Tell(FromConsole::Ended { agent: exit.agent, pid: exit.pid, how: exit.how() })
 }
 
-/// Those whom the coordinator waits for to join.
+/// Processes that the coordinator waits for to join.
 fn absent(pulse: &Pulse) -> Vec<Agent> {
     let workers = pulse.workers.iter().filter(|w| w.state == Doing::Starting);
     let servers = pulse.servers.iter().filter(|s| s.state == Doing::Starting);

@@ -5,13 +5,13 @@ use crate::jobs::train::recorder::Recorder;
 use planaria_protocol::event::{Event, Pulse};
 use planaria_runs::failure::plain;
 
-/// What is made of all that is heard.
-pub struct Telling {
+/// See the module.
+pub struct Display {
     pub recorder: Recorder,
     pub page: Page,
 }
 
-impl Telling {
+impl Display {
     pub fn event(&mut self, event: &Event) {
         self.recorder.take(event);
         self.page.take(event, self.recorder.lines());

@@ -13,27 +13,27 @@ use planaria_protocol::message::Agent;
 use std::time::Duration;
 
 /// A process that waits to be started again by itself.
-pub(super) struct Mending {
+pub(super) struct Restarting {
     pub(super) since: Duration,
     pub(super) readying: Option<(Readying, Standing)>,
 }
 
 impl Running<'_> {
     /// Starts processes again that restart alone, once their machine is there.
-    pub(super) fn mend(&mut self, now: Duration) {
+    pub(super) fn restart_due(&mut self, now: Duration) {
         if !self.supervisor.places.is_up() {
-            return self.mending.clear();
+            return self.restarting.clear();
         }
-        for id in self.mending.keys().copied().collect::<Vec<_>>() {
-            self.mend_one(now, id);
+        for id in self.restarting.keys().copied().collect::<Vec<_>>() {
+            self.restart(now, id);
         }
     }
 
-    fn mend_one(&mut self, now: Duration, id: u32) {
-        let Some(mut mending) = self.mending.remove(&id) else { return };
-        if let Some((readying, standing)) = &mending.readying {
+    fn restart(&mut self, now: Duration, id: u32) {
+        let Some(mut restarting) = self.restarting.remove(&id) else { return };
+        if let Some((readying, standing)) = &restarting.readying {
             match readying.take() {
-                None => drop(self.mending.insert(id, mending)),
+                None => drop(self.restarting.insert(id, restarting)),
                 Some(Ok(layout)) => {
                     let port = layout.processes[0].port;
                     self.settle(now, id, &standing.clone(), port);
@@ -45,8 +45,8 @@ impl Running<'_> {
                         true => self.on(now, JobInput::AllAgain),
                         false => {
                             self.progress.note(&fault.to_string());
-                            mending.readying = None;
-                            self.mending.insert(id, mending);
+                            restarting.readying = None;
+                            self.restarting.insert(id, restarting);
                         }
                     }
                 }
@@ -67,13 +67,13 @@ impl Running<'_> {
                 };
                 let outputs = Some(self.fetching.outputs.clone());
                 let from = sources(std::slice::from_ref(&standing));
-                mending.readying = Some((Readying::new(alone, from, port, outputs), standing));
-                self.mending.insert(id, mending);
+                restarting.readying = Some((Readying::new(alone, from, port, outputs), standing));
+                self.restarting.insert(id, restarting);
             }
-            None if now.saturating_sub(mending.since) > REPLACED_WITHIN => {
+            None if now.saturating_sub(restarting.since) > REPLACED_WITHIN => {
                 self.on(now, JobInput::AllAgain);
             }
-            None => drop(self.mending.insert(id, mending)),
+            None => drop(self.restarting.insert(id, restarting)),
         }
     }
 
@@ -87,7 +87,7 @@ impl Running<'_> {
         let layout = layout.clone();
         self.told = self.tell(&layout);
         let is_alone = are_here && layout.seats.len() == 1;
-        self.book.moved(id, if is_alone { "" } else { &standing.machine.name });
+        self.transcript.moved(id, if is_alone { "" } else { &standing.machine.name });
         self.fetching.from(ordered(&layout, &self.machines.pool().standing()));
         self.start(now, id);
     }

@@ -16,11 +16,11 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Lines of a process that are kept for whoever asks how it failed.
+/// Last lines of a process that are kept to tell how it failed.
 const LINES_MAX: usize = 80;
 
-/// The book of one job.
-pub struct Book<'s> {
+/// The transcript of one job.
+pub struct Transcript<'s> {
     folder: PathBuf,
     talk: Talk,
     secrets: &'s Secrets,
@@ -40,7 +40,7 @@ struct Writer<'s> {
     last: VecDeque<String>,
 }
 
-impl<'s> Book<'s> {
+impl<'s> Transcript<'s> {
     /// In a run's folder.
     pub fn open(folder: &Path, talk: Talk, secrets: &'s Secrets) -> Result<Self> {
         let logs = folder.join(LOGS);
