@@ -48,7 +48,7 @@ const ALIVE_EVERY: Duration = Duration::from_secs(1);
 const FAREWELL: Duration = Duration::from_secs(5);
 /// How often a provider is asked for notices.
 const NOTICES_EVERY: Duration = Duration::from_secs(1);
-/// How often it is looked whether all is over.
+/// Poll interval for the end of all machines.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Numbers of processes on machines begin above any that a kernel gives.
 pub const FIRST_PROCESS: u32 = 1 << 23;
@@ -323,7 +323,7 @@ impl Pool {
         self.standing()
     }
 
-    /// Why no machine can be had.
+    /// Why no machine is available.
     pub fn take_failure(&mut self) -> Option<Fault> {
         self.failed.take()
     }

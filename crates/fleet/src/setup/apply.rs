@@ -18,7 +18,7 @@ const LAST_LINES: usize = 10;
 const LOG_BYTES_MAX: usize = 16 << 20;
 /// Bytes kept to take those lines from.
 const LAST_BYTES: usize = 8 << 10;
-/// Pause before another attempt, and how often is looked whether it is still wanted.
+/// Pause before another attempt, and the poll interval for whether it is still wanted.
 const PAUSE: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_millis(200);
 
