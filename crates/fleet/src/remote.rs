@@ -6,7 +6,8 @@
 use crate::channel::{Channel, StderrTail};
 use crate::messages::questions::{Ask, Said};
 use crate::messages::{
-    AgentNews, FromHost, Hello, Outcome, PIECE_BYTES, ToHost, VERSION, read_message, write_message,
+    AgentNews, FromHost, Hello, PIECE_BYTES, TaskOutcome, ToHost, VERSION, read_message,
+    write_message,
 };
 use crate::provider::Fault;
 use crate::setup::{Command, Hands};
@@ -63,7 +64,7 @@ pub struct Remote {
 
 enum Answer {
     Output(Vec<u8>),
-    Over(Outcome),
+    Over(TaskOutcome),
     Said(Said),
 }
 
@@ -267,7 +268,7 @@ impl Remote {
         answers: &Receiver<Answer>,
         within: Duration,
         output: &mut dyn FnMut(&[u8]),
-    ) -> Result<Outcome, Fault> {
+    ) -> Result<TaskOutcome, Fault> {
         loop {
             match answers.recv_timeout(within) {
                 Ok(Answer::Output(bytes)) => output(&bytes),
@@ -291,7 +292,7 @@ impl Hands for &Remote {
     fn is_done(&mut self, mark: &str) -> Result<bool, Fault> {
         let (task, answers) = self.task();
         self.send(ToHost::Done { task, mark: mark.to_owned() })?;
-        Ok(self.outcome(&answers, MARK_WITHIN, &mut |_| {})? == Outcome::Skipped)
+        Ok(self.outcome(&answers, MARK_WITHIN, &mut |_| {})? == TaskOutcome::Skipped)
     }
 
     fn put(&mut self, path: &str, mode: u32, bytes: &mut dyn Read) -> Result<(), Fault> {
@@ -305,7 +306,7 @@ impl Hands for &Remote {
             self.send(ToHost::Put { task, path, mode, piece, is_first, is_last })?;
         }
         match self.outcome(&answers, PUT_WITHIN, &mut |_| {})? {
-            Outcome::Impossible(why) => Err(Fault::replace(
+            TaskOutcome::Impossible(why) => Err(Fault::replace(
                 &self.machine,
                 why,
                 "is the disk full, or is it another user's?",
@@ -318,7 +319,7 @@ impl Hands for &Remote {
         &mut self,
         command: &Command<'_>,
         output: &mut dyn FnMut(&[u8]),
-    ) -> Result<Outcome, Fault> {
+    ) -> Result<TaskOutcome, Fault> {
         let (task, answers) = self.task();
         self.send(ToHost::Do {
             task,

@@ -5,7 +5,7 @@
 //! here is bounded by the controller, which waits for answers.
 
 use super::store::{BYTES_MAX, Store};
-use super::work::{Lay, Work};
+use super::work::{Lay, WorkFolder};
 use super::{Entry, Patterns, find};
 use crate::messages::FromHost;
 use crate::messages::questions::{Ask, Said};
@@ -40,7 +40,7 @@ impl FileService {
         let over = Arc::new(AtomicBool::new(false));
         let clerk = Clerk {
             store: Store::new(home),
-            work: Work::open(run),
+            work: WorkFolder::open(run),
             layouts: BTreeMap::new(),
             over: over.clone(),
         };
@@ -73,7 +73,7 @@ impl FileService {
 
 struct Clerk {
     store: Store,
-    work: Work,
+    work: WorkFolder,
     layouts: BTreeMap<u64, Vec<Entry>>,
     over: Arc<AtomicBool>,
 }

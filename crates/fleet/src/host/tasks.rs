@@ -6,7 +6,7 @@
 use crate::command;
 use crate::home::at_home;
 use crate::messages::questions::{Ask, Said};
-use crate::messages::{FromHost, Outcome};
+use crate::messages::{FromHost, TaskOutcome};
 use crate::provider::is_name;
 use crate::sockets::ports::Given;
 use crate::sockets::table;
@@ -116,8 +116,8 @@ impl Tasks {
     /// Tells whether a mark is there.
     pub fn is_done(&self, task: u64, mark: &str) {
         let outcome = match self.mark(mark) {
-            Some(path) if path.exists() => Outcome::Skipped,
-            _ => Outcome::Done,
+            Some(path) if path.exists() => TaskOutcome::Skipped,
+            _ => TaskOutcome::Done,
         };
         self.tell(task, outcome);
     }
@@ -126,11 +126,11 @@ impl Tasks {
     pub fn put(&mut self, task: u64, piece: FilePiece) {
         let is_last = piece.is_last;
         match self.write(task, piece) {
-            Ok(()) if is_last => self.tell(task, Outcome::Done),
+            Ok(()) if is_last => self.tell(task, TaskOutcome::Done),
             Ok(()) => {}
             Err(e) => {
                 self.files.remove(&task);
-                self.tell(task, Outcome::Impossible(e.to_string()));
+                self.tell(task, TaskOutcome::Impossible(e.to_string()));
             }
         }
     }
@@ -164,12 +164,13 @@ impl Tasks {
             Some(mark) => match self.mark(mark) {
                 Some(path) => Some(path),
                 None => {
-                    return self.tell(task, Outcome::Impossible(format!("no mark is `{mark}`")));
+                    return self
+                        .tell(task, TaskOutcome::Impossible(format!("no mark is `{mark}`")));
                 }
             },
         };
         if mark.as_ref().is_some_and(|mark| mark.exists()) {
-            return self.tell(task, Outcome::Skipped);
+            return self.tell(task, TaskOutcome::Skipped);
         }
         let (messages, over, running) =
             (self.messages.clone(), self.over.clone(), self.running.clone());
@@ -192,10 +193,10 @@ impl Tasks {
             let ran = command::run(&mut shell, work.within, &is_over, &mut pass);
             drop(running);
             let outcome = match ran {
-                Err(e) => Outcome::Impossible(e.to_string()),
-                Ok(Outcome::Done) => match mark.as_deref().map_or(Ok(()), leave) {
-                    Ok(()) => Outcome::Done,
-                    Err(e) => Outcome::Impossible(format!("cannot leave its mark: {e}")),
+                Err(e) => TaskOutcome::Impossible(e.to_string()),
+                Ok(TaskOutcome::Done) => match mark.as_deref().map_or(Ok(()), leave) {
+                    Ok(()) => TaskOutcome::Done,
+                    Err(e) => TaskOutcome::Impossible(format!("cannot leave its mark: {e}")),
                 },
                 Ok(outcome) => outcome,
             };
@@ -225,7 +226,7 @@ impl Tasks {
         self.folder.join(at_home(path))
     }
 
-    fn tell(&self, task: u64, outcome: Outcome) {
+    fn tell(&self, task: u64, outcome: TaskOutcome) {
         // Where the channel is closed no answer is needed.
         let _ = self.messages.send(FromHost::Task { task, outcome });
     }

@@ -112,7 +112,7 @@ pub enum FromHost {
     /// A task has ended.
     Task {
         task: u64,
-        outcome: Outcome,
+        outcome: TaskOutcome,
     },
     /// The answer to a question.
     Said {
@@ -183,7 +183,7 @@ pub struct Hello {
 
 /// How a task has ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Outcome {
+pub enum TaskOutcome {
     Done,
     /// It had been done before.
     Skipped,
@@ -271,7 +271,7 @@ mod tests {
             FromHost::Hello(hello()),
             FromHost::Agent(AgentNews::Ended { process: 3, ending: Ending::Signal(9) }),
             FromHost::Agent(AgentNews::Log { agent: Agent::Server(0), bytes: vec![0, 255] }),
-            FromHost::Task { task: 9, outcome: Outcome::Failed(137) },
+            FromHost::Task { task: 9, outcome: TaskOutcome::Failed(137) },
             FromHost::Said { task: 4, said: Said::Lacks(vec![[7; 32]]) },
             FromHost::Bye,
         ];

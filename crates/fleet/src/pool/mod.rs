@@ -123,7 +123,7 @@ struct Live {
 
 /// A machine that is ready.
 #[derive(Clone)]
-pub struct Standing {
+pub struct ReadyMachine {
     /// Its number in the pool.
     pub number: u32,
     pub machine: Machine,
@@ -248,8 +248,8 @@ impl Pool {
     }
 
     /// Machines that are ready, by their numbers.
-    pub fn standing(&self) -> Vec<Standing> {
-        let standing = |(number, live): (&u32, &Live)| Standing {
+    pub fn standing(&self) -> Vec<ReadyMachine> {
+        let standing = |(number, live): (&u32, &Live)| ReadyMachine {
             number: *number,
             machine: live.machine.clone(),
             route: live.route.clone(),
@@ -317,7 +317,7 @@ impl Pool {
     }
 
     /// Lets go of the machines that are ready, to be taken over: nothing is given back.
-    pub fn let_go(mut self) -> Vec<Standing> {
+    pub fn let_go(mut self) -> Vec<ReadyMachine> {
         self.stop_raising();
         self.settle();
         self.standing()
