@@ -21,7 +21,7 @@ use planaria_fleet::local::{Local, OWN};
 use planaria_fleet::messages::ToHost;
 use planaria_fleet::pool::giving_back::{self, DESTROYING};
 use planaria_fleet::pool::resources::{self, Resources};
-use planaria_fleet::pool::{Pool, Standing};
+use planaria_fleet::pool::{Pool, ReadyMachine};
 use planaria_fleet::program::Program;
 use planaria_fleet::provider::{Call, LOOPBACK, Machine, Provider, Ran, Tag};
 use planaria_fleet::sites::Sites;
@@ -257,7 +257,7 @@ fn hand_over(
     job: &Job,
     provider: &dyn Provider,
     authority: &Authority,
-    raised: &[Standing],
+    raised: &[ReadyMachine],
     threads: Option<u16>,
 ) -> Result<()> {
     let secret = Secret::random().map_err(Failure::failed)?.to_hex();

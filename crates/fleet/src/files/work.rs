@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A run's work folder.
-pub struct Work {
+pub struct WorkFolder {
     run: PathBuf,
     /// Where scripts run.
     pub folder: PathBuf,
@@ -45,7 +45,7 @@ pub enum Lay {
     Lacks(Vec<Hash>),
 }
 
-impl Work {
+impl WorkFolder {
     /// The work folder in a run's folder, with what was laid out before.
     pub fn open(run: &Path) -> Self {
         let laid = fs::read(run.join("laid.json")).ok();

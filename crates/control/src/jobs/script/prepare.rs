@@ -11,7 +11,7 @@ use planaria_fleet::home::at_home;
 use planaria_fleet::setup::redact::Secrets;
 use planaria_fleet::setup::secrets::{self, Secret};
 use planaria_recipe::script::{Framework, Job};
-use planaria_recipe::setup::{Step, Whence};
+use planaria_recipe::setup::{SecretSource, Step};
 use planaria_recipe::{JobSource, script};
 use planaria_runs::failure::{Failure, Result};
 use sha2::{Digest, Sha256};
@@ -172,8 +172,8 @@ fn listing(job: &Job, file: &Path) -> Result<(String, Listing)> {
     let folder = job.script.code_folder();
     let mut left_out = vec![PathBuf::from(&job.output.dir)];
     // Files of secrets are for the script's environment alone.
-    left_out.extend(job.script.env.values().filter_map(|text| match text.whence() {
-        Ok(Whence::File(path)) => Some(at_home(path)),
+    left_out.extend(job.script.env.values().filter_map(|text| match text.source() {
+        Ok(SecretSource::File(path)) => Some(at_home(path)),
         _ => None,
     }));
     // What this command says may go to a file in the folder, which grows as it is read.
