@@ -171,7 +171,8 @@ impl Search<'_> {
 pub(super) fn read(
     folder: &Path,
     path: &str,
-    (bytes, mtime): (u64, i64),
+    bytes: u64,
+    mtime: i64,
     at: u64,
 ) -> io::Result<Option<Vec<u8>>> {
     if !is_inside(path) {

@@ -112,7 +112,7 @@ impl Clerk {
                 Ok(Said::Found { files, is_cut })
             }
             Ask::Read { path, bytes, mtime_ns, at } => {
-                let read = find::read(&self.work.folder, &path, (bytes, mtime_ns), at)?;
+                let read = find::read(&self.work.folder, &path, bytes, mtime_ns, at)?;
                 Ok(read.map_or(Said::Changed, Said::Piece))
             }
             Ask::Ports { .. } | Ask::Release { .. } | Ask::Meets { .. } => {

@@ -151,7 +151,7 @@ impl WorkFolder {
             }
             What::File { hash, bytes } => {
                 let new = self.run.join(format!("laying-{}", std::process::id()));
-                let written = self.write(entry, (hash, *bytes), &new, store);
+                let written = self.write(entry, hash, *bytes, &new, store);
                 if !matches!(written, Ok(true)) {
                     let _ = fs::remove_file(&new);
                     return written.map_err(|e| about(&place, &e));
@@ -175,7 +175,8 @@ impl WorkFolder {
     fn write(
         &self,
         entry: &Entry,
-        (hash, bytes): (&Hash, u64),
+        hash: &Hash,
+        bytes: u64,
         new: &Path,
         store: &mut Store,
     ) -> io::Result<bool> {

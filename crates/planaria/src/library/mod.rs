@@ -411,14 +411,6 @@ pub(crate) fn processes(plan: &Plan, size: Option<Size>, threads: usize) -> Stri
     }
 }
 
-/// Shards of each worker before speeds are measured.
-pub(crate) fn first_deal(plan: &Plan, size: Size) -> Vec<usize> {
-    let speeds: Vec<_> = (0..size.workers).map(|worker| (worker, 1.0)).collect();
-    let shares =
-        planaria_coordinator::methods::sync::deal::deal(plan.recipe.train.shards as u32, &speeds);
-    shares.iter().map(|share| share.shards.len()).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

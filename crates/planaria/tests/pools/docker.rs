@@ -133,7 +133,7 @@ fn machines_made_of_the_program_alone() {
     let other = Tag::new("digits-2").unwrap();
     assert_eq!(provider.list(&other).unwrap(), []);
     let fault = provider.destroy(&other, &one).unwrap_err();
-    assert_fault(&fault, Remedy::Replace, &["somebody else"]);
+    assert_fault(&fault, Remedy::Replace, &["another container"]);
     let leaks = provider.leaks().unwrap();
     let found: Vec<&str> = leaks.iter().map(|leak| leak.what.as_str()).collect();
     assert_eq!(found, ["container digits-1-m0 (running)", "container digits-1-m1 (created)"]);
