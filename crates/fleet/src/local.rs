@@ -163,7 +163,7 @@ impl Local {
         // SAFETY: between fork and exec only system calls are made, which allocate nothing.
         unsafe {
             command.pre_exec(move || match agent {
-                // A keeper ends its script first; the end of its pipe tells it to.
+                // A guard ends its script first; the end of its pipe tells it to.
                 Agent::Task(_) => Ok(()),
                 _ => die_with(parent).and_then(|()| pass_on(held)),
             });

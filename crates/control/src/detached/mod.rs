@@ -21,10 +21,10 @@ use planaria_fleet::local::{Local, OWN};
 use planaria_fleet::messages::ToHost;
 use planaria_fleet::pool::giving_back::{self, DESTROYING};
 use planaria_fleet::pool::resources::{self, Resources};
-use planaria_fleet::pool::{Pool, Standing};
+use planaria_fleet::pool::{Pool, ReadyMachine};
 use planaria_fleet::program::Program;
 use planaria_fleet::provider::{Call, LOOPBACK, Machine, Provider, Ran, Tag};
-use planaria_fleet::yard::Yard;
+use planaria_fleet::sites::Sites;
 use planaria_protocol::Secret;
 use planaria_protocol::event::What;
 use planaria_protocol::journal;
@@ -83,18 +83,22 @@ pub struct Ended {
     pub message: String,
     /// What to do about it.
     pub hint: Option<String>,
+    #[serde(default)]
+    pub is_diagnosis: bool,
 }
 
 impl Ended {
     /// Of a failure.
     pub fn of(failure: &Failure) -> Self {
         let (message, hint) = (failure.message.clone(), failure.hint.clone());
-        Self { exit: failure.exit.code().into(), message, hint }
+        let is_diagnosis = failure.is_diagnosis;
+        Self { exit: failure.exit.code().into(), message, hint, is_diagnosis }
     }
 
     fn failure(self) -> Option<Failure> {
         let exit = Exit::of_code(self.exit)?;
-        Some(Failure { exit, message: self.message, hint: self.hint })
+        let is_diagnosis = self.is_diagnosis;
+        Some(Failure { is_diagnosis, ..Failure::new(exit, self.message, self.hint) })
     }
 }
 
@@ -185,13 +189,13 @@ pub fn begin(job: Job, threads: Option<u16>) -> Result<PathBuf> {
     let (pool, authority) = Pooling::detached(&job, &program)?.pool();
     let provider = pool.provider();
     let mut raising = Raising {
-        yard: Yard::new(Local::new(&program, &logs), Some(pool)),
+        sites: Sites::new(Local::new(&program, &logs), Some(pool)),
         progress: Progress::new(job.talk),
         slots: job.plan.recipe.pool.slot_count(),
         workers_min: job.plan.recipe.pool.workers.min(),
     };
     controller::raise(&mut raising, &job.run.id())?;
-    let machines = raising.yard.take_pool().map_or_else(Vec::new, Pool::let_go);
+    let machines = raising.sites.take_pool().map_or_else(Vec::new, Pool::let_go);
     let left = hand_over(&job, &*provider, &authority, &machines, threads);
     let folder = job.run.path().to_path_buf();
     let (talk, run) = (job.talk, job.run);
@@ -210,7 +214,7 @@ pub fn begin(job: Job, threads: Option<u16>) -> Result<PathBuf> {
 /// The machines of a run that will be left to them, raised all at a time. Some may fail, as long as
 /// the others have room for enough workers. Where that is not so everything is given back.
 struct Raising {
-    yard: Yard,
+    sites: Sites,
     progress: Progress,
     /// Workers of each machine, and the fewest there may be.
     slots: usize,
@@ -220,8 +224,8 @@ struct Raising {
 impl Kind for Raising {
     type End = ();
 
-    fn yard(&mut self) -> &mut Yard {
-        &mut self.yard
+    fn sites(&mut self) -> &mut Sites {
+        &mut self.sites
     }
 
     fn note(&mut self, text: &str) {
@@ -234,7 +238,7 @@ impl Kind for Raising {
     }
 
     fn look(&mut self, _: Duration) -> Result<Option<()>> {
-        let pool = self.yard.pool().expect("it has a pool until it is over");
+        let pool = self.sites.pool().expect("it has a pool until it is over");
         if pool.coming() > 0 {
             std::thread::park_timeout(controller::LOOK_EVERY);
             return Ok(None);
@@ -253,7 +257,7 @@ fn hand_over(
     job: &Job,
     provider: &dyn Provider,
     authority: &Authority,
-    raised: &[Standing],
+    raised: &[ReadyMachine],
     threads: Option<u16>,
 ) -> Result<()> {
     let secret = Secret::random().map_err(Failure::failed)?.to_hex();
@@ -362,7 +366,7 @@ impl Away {
         let path = folder.join("recipe.yaml");
         let text = fs::read(&path).context(|| format!("cannot read `{}`", path.display()))?;
         let source = Source::parse(&path.display().to_string(), &text, &[]);
-        let source = source.map_err(Failure::user)?;
+        let source = source?;
         let program = pooling::read(Path::new(OWN))?;
         let provider = pooling::provider(source.recipe(), &program, true)?;
         let id = run_dir::run_id(folder);
@@ -392,7 +396,7 @@ impl Away {
         let said = String::from_utf8_lossy(&ran.stderr).trim().to_owned();
         let said = said.strip_prefix("error: ").unwrap_or(&said);
         let message = format!("on {}: {said}", self.detached.head.name);
-        Err(Failure { exit, message, hint: None })
+        Err(Failure::new(exit, message, None))
     }
 
     /// Fetches what is new of the run; all of it where it has ended.

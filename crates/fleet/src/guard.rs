@@ -1,8 +1,8 @@
-//! The keeper of one process of a user's script: an agent that starts it, passes on what it writes,
+//! The guard of one process of a user's script: an agent that starts it, passes on what it writes,
 //! and ends as it ended.
 //!
 //! Owns that process and all that comes of it, also what has left its group: nothing of it is left
-//! when the keeper ends. Told through its standard input what to start; the end of that input asks
+//! when the guard ends. Told through its standard input what to start; the end of that input asks
 //! it to end the script, politely first. Never decides whether a script is started again.
 
 use crate::ending::Ending;
@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// How often it is looked whether what was asked to end has ended.
+/// Poll interval for the end of the script.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// How often what is left is killed, before it is given up: nothing stops SIGKILL, but a process in
 /// a system call takes a moment.
@@ -31,12 +31,12 @@ const KILLS_MAX: u32 = 500;
 /// Exit code where the program cannot be started at all, as shells have it.
 const NOT_FOUND: i32 = 127;
 
-/// What a keeper is told.
+/// What a guard is told.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Orders {
     /// The program and its arguments. One that begins with `~/` is in the user's home.
     pub command: Vec<String>,
-    /// Variables, besides those that the keeper has.
+    /// Variables, besides those that the guard has.
     pub env: Vec<(String, String)>,
     /// Variables that the script must not have.
     pub without: Vec<String>,
@@ -51,7 +51,7 @@ pub struct Orders {
 }
 
 /// Keeps a process to its end. `life` is asked for its end on a thread of its own.
-pub fn keep(orders: &Orders, life: impl Read + Send + 'static) -> Ending {
+pub fn run(orders: &Orders, life: impl Read + Send + 'static) -> Ending {
     adopt();
     let (child, terminal) = match start(orders) {
         Ok(started) => started,
@@ -228,7 +228,7 @@ pub(crate) fn adopt() {
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
 }
 
-/// Ends what keepers that were killed have left behind. A script has a session of its own; all that a
+/// Ends what guards that were killed have left behind. A script has a session of its own; all that a
 /// host starts itself is in the host's.
 pub(crate) fn end_orphans() {
     let own = std::process::id();

@@ -1,11 +1,11 @@
-//! A host's desk for files: questions about them, answered one after another on a thread of its own,
+//! A host's service for files: questions about them, answered one after another on a thread of its own,
 //! so that agents and logs never wait for a disk.
 //!
-//! Owns the work folder, which is gone when the desk ends, and the machine's store. How much may wait
+//! Owns the work folder, which is gone when the service ends, and the machine's store. How much may wait
 //! here is bounded by the controller, which waits for answers.
 
 use super::store::{BYTES_MAX, Store};
-use super::work::{Lay, Work};
+use super::work::{Lay, WorkFolder};
 use super::{Entry, Patterns, find};
 use crate::messages::FromHost;
 use crate::messages::questions::{Ask, Said};
@@ -22,29 +22,29 @@ use std::time::Duration;
 const ENTRIES_MAX: usize = 200_000;
 /// Layouts that wait to be laid out.
 const LAYOUTS_MAX: usize = 8;
-/// How long the desk may take to end.
+/// How long the service may take to end.
 const END_WITHIN: Duration = Duration::from_secs(10);
-/// How often it is looked whether it has.
+/// Poll interval for that.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-pub struct Desk {
+pub struct FileService {
     asks: Option<Sender<(u64, Ask)>>,
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Desk {
-    /// Opens the desk of a run. `home` is our folder in the user's home, `run` the run's in it.
-    pub fn open(home: &Path, run: &Path, words: SyncSender<FromHost>) -> io::Result<Self> {
+impl FileService {
+    /// Opens the service of a run. `home` is our folder in the user's home, `run` the run's in it.
+    pub fn open(home: &Path, run: &Path, messages: SyncSender<FromHost>) -> io::Result<Self> {
         let (asks, asked) = channel();
         let over = Arc::new(AtomicBool::new(false));
         let clerk = Clerk {
             store: Store::new(home),
-            work: Work::open(run),
+            work: WorkFolder::open(run),
             layouts: BTreeMap::new(),
             over: over.clone(),
         };
-        let serve = move || clerk.serve(&asked, &words);
+        let serve = move || clerk.serve(&asked, &messages);
         let thread = std::thread::Builder::new().name("files".into()).spawn(serve)?;
         Ok(Self { asks: Some(asks), over, thread: Some(thread) })
     }
@@ -57,7 +57,7 @@ impl Desk {
         }
     }
 
-    /// Ends the desk and removes the work folder. Nothing may run there any more.
+    /// Ends the service and removes the work folder. Nothing may run there any more.
     pub fn end(&mut self) {
         self.over.store(true, Ordering::SeqCst);
         self.asks = None;
@@ -73,13 +73,13 @@ impl Desk {
 
 struct Clerk {
     store: Store,
-    work: Work,
+    work: WorkFolder,
     layouts: BTreeMap<u64, Vec<Entry>>,
     over: Arc<AtomicBool>,
 }
 
 impl Clerk {
-    fn serve(mut self, asked: &Receiver<(u64, Ask)>, words: &SyncSender<FromHost>) {
+    fn serve(mut self, asked: &Receiver<(u64, Ask)>, messages: &SyncSender<FromHost>) {
         while let Ok((task, ask)) = asked.recv() {
             if self.over.load(Ordering::SeqCst) {
                 break;
@@ -91,7 +91,7 @@ impl Clerk {
                     io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
                 ),
             });
-            if words.send(FromHost::Said { task, said }).is_err() {
+            if messages.send(FromHost::Said { task, said }).is_err() {
                 break;
             }
         }
@@ -112,7 +112,7 @@ impl Clerk {
                 Ok(Said::Found { files, is_cut })
             }
             Ask::Read { path, bytes, mtime_ns, at } => {
-                let read = find::read(&self.work.folder, &path, (bytes, mtime_ns), at)?;
+                let read = find::read(&self.work.folder, &path, bytes, mtime_ns, at)?;
                 Ok(read.map_or(Said::Changed, Said::Piece))
             }
             Ask::Ports { .. } | Ask::Release { .. } | Ask::Meets { .. } => {
