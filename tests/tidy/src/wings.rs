@@ -45,7 +45,7 @@ const WINGS: &[Wing] = &[
             ("crates/worker/src/methods/mod.rs", 5),
             ("crates/planaria/src/commands/plan/methods/mod.rs", 3),
             // The simulation has a laboratory for each method, and seeds choose one.
-            ("crates/sim/src/worker/mod.rs", 6),
+            ("crates/sim/src/world/worker/mod.rs", 6),
             // What is still to be asked by another name. Only ever made shorter.
             ("crates/sim/src/faults.rs", 3),
             ("crates/sim/src/lab/mod.rs", 15),

@@ -274,7 +274,7 @@ impl Planaria {
 
     /// The recipe as it is after all overrides, checked as far as that goes without data.
     pub(crate) fn source(&self) -> Result<Source> {
-        self.read(&self.all_sets()).map_err(Failure::user)
+        Ok(self.read(&self.all_sets())?)
     }
 
     fn read(&self, sets: &[String]) -> Result<Source, Diagnostics> {

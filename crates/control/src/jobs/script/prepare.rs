@@ -50,12 +50,12 @@ impl Prepared {
         let mut notes = Vec::new();
         let wrong = |key: &str, failure: Failure| {
             let hint = failure.hint.as_deref();
-            Failure::user(source.diagnose(key, failure.message.clone(), hint))
+            Failure::from(source.diagnose(key, failure.message.clone(), hint))
         };
         let file = PathBuf::from(&job.script.file);
-        let framework = framework(&job, &file, &mut notes).map_err(|failure| {
-            // What Python says has its own place.
-            if failure.message.contains("-->") { failure } else { wrong("script.file", failure) }
+        let framework = framework(&job, &file, &mut notes).map_err(|refused| match refused {
+            Refused::AtItsLine(failure) => failure,
+            Refused::Whole(failure) => wrong("script.file", failure),
         })?;
         job.script.framework = Some(framework);
         recheck(source, &job)?;
@@ -100,10 +100,21 @@ impl Prepared {
 }
 
 /// What the script is written for, once Python has read it.
-fn framework(job: &Job, file: &Path, notes: &mut Vec<String>) -> Result<Framework> {
+/// Why a script is refused.
+enum Refused {
+    /// The message names the line.
+    AtItsLine(Failure),
+    Whole(Failure),
+}
+
+fn framework(
+    job: &Job,
+    file: &Path,
+    notes: &mut Vec<String>,
+) -> std::result::Result<Framework, Refused> {
     // Python here stands for the one there; another version may see it differently.
     let own = job.script.python.as_deref().filter(|_| job.pool.is_here());
-    let checked = python::check(file, own)?;
+    let checked = python::check(file, own).map_err(Refused::Whole)?;
     let told = match checked {
         Checked::Script(script) => {
             let told = named(script.framework());
@@ -114,13 +125,15 @@ fn framework(job: &Job, file: &Path, notes: &mut Vec<String>) -> Result<Framewor
             {
                 let message =
                     "the script uses ParameterServerStrategy, but `script.roles` has no `ps`";
-                return Err(
-                    Failure::user(message).hint("write `roles: {chief: 1, worker: 2, ps: 1}`")
-                );
+                let hint = "write `roles: {chief: 1, worker: 2, ps: 1}`";
+                return Err(Refused::Whole(Failure::user(message).hint(hint)));
             }
             told
         }
-        Checked::Mistake(mistake) => return Err(mistake.failure(file)),
+        Checked::Mistake(mistake) if mistake.line > 0 => {
+            return Err(Refused::AtItsLine(mistake.failure(file)));
+        }
+        Checked::Mistake(mistake) => return Err(Refused::Whole(mistake.failure(file))),
         Checked::NoPython(python) => {
             let file = file.display();
             notes.push(format!("`{file}` was not looked at: there is no `{python}` here"));
@@ -151,7 +164,7 @@ fn recheck(source: &JobSource, job: &Job) -> Result<()> {
         return Ok(());
     }
     let framework = job.script.framework.map_or("plain", Framework::as_str);
-    source.again(&format!("script.framework={framework}")).map_err(Failure::user)
+    source.again(&format!("script.framework={framework}")).map_err(Failure::from)
 }
 
 /// The script's name in the code's folder, and what is in that folder.

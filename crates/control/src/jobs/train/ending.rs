@@ -23,6 +23,7 @@ use planaria_runs::clock::{self, Stopwatch};
 use planaria_runs::failure::{Context, Failure, Result};
 use planaria_runs::run_dir::RunDir;
 use planaria_runs::run_dir::metrics::{self, Line};
+use planaria_runs::summary::Summary;
 use planaria_runs::traces::html;
 use planaria_runs::traces::report::{
     Ending, Facts, Outcome, Report, peak_memory_bytes, weight_values, weights_sha256,
@@ -194,7 +195,7 @@ pub fn facts(plan: &Plan, run: &RunDir, process: &Stopwatch, means: Means) -> Re
         bits_promised: recipe.train.traits().bits_differ.is_none(),
         classes: (0..classes).map(|n| n.to_string()).collect(),
         monitor: Rule::new(recipe.train.early_stopping.as_ref(), classes > 0).monitor,
-        audit: audit::audit(&events, None, None),
+        audit: audit::audit(&Summary::of(&events), None, None),
     })
 }
 
