@@ -1,6 +1,6 @@
 //! `method: coded`: linear models on coded data, of which any few workers have all.
 
-use super::{Kind, Traits};
+use super::{About, Method, Traits};
 use crate::train::Train;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -75,9 +75,9 @@ impl LinearPrecision {
 /// Checkpoints of a whole run, about.
 const CHECKPOINTS: u64 = 20;
 
-pub(super) struct Method;
+pub(super) struct Kind;
 
-impl Kind for Method {
+impl About for Kind {
     fn traits(&self, train: &Train) -> Traits {
         let code = code(train);
         Traits {
@@ -122,6 +122,13 @@ impl Kind for Method {
             (!train.class_weights.is_empty(), "class_weights", weights),
         ];
         keys.into_iter().filter(|(is_set, ..)| *is_set).map(|(_, key, hint)| (key, hint)).collect()
+    }
+}
+
+impl Train {
+    /// The code, where the method is coded.
+    pub fn code(&self) -> Option<&Coded> {
+        self.coded.as_ref().filter(|_| self.method == Method::Coded)
     }
 }
 

@@ -1,11 +1,11 @@
 //! `method: sync`: shards of each batch to workers, parameters on servers; any network.
 
-use super::{Kind, Traits};
+use super::{About, Traits};
 use crate::train::Train;
 
-pub(super) struct Sync;
+pub(super) struct Kind;
 
-impl Kind for Sync {
+impl About for Kind {
     fn traits(&self, _train: &Train) -> Traits {
         Traits {
             name: "sync",
