@@ -76,17 +76,15 @@ fn supply(
         return;
     }
     let provider = supply.provider.name();
-    for (owner, keys) in Provider::own_keys().into_iter().filter(|(owner, _)| *owner != provider) {
-        for key in &keys {
-            if at.written(key).is_none() {
-                continue;
-            }
-            let message = format!(
-                "`{}` belongs to `provider: {owner}`, but the provider is `{provider}`",
-                at.key(key)
-            );
-            at.add(key, message, format!("write `provider: {owner}`, or leave `{key}` out"));
+    for (key, owners) in supply.provider.keys_of_others() {
+        if at.written(&key).is_none() {
+            continue;
         }
+        let owners: Vec<_> = owners.iter().map(|name| format!("`provider: {name}`")).collect();
+        let owners = owners.join(" or ");
+        let message =
+            format!("`{}` belongs to {owners}, but the provider is `{provider}`", at.key(&key));
+        at.add(&key, message, format!("write {owners}, or leave `{key}` out"));
     }
     // The first may be this machine, without any of its own.
     let is_beside = at.path == "pool" && !supply.has_machines();
