@@ -1,6 +1,6 @@
 //! `method: coded`: linear models on coded data, of which any few workers have all.
 
-use super::{About, Method, Traits};
+use super::{Kind, Traits};
 use crate::train::Train;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -75,9 +75,9 @@ impl LinearPrecision {
 /// Checkpoints of a whole run, about.
 const CHECKPOINTS: u64 = 20;
 
-pub(super) struct Kind;
+pub(super) struct Method;
 
-impl About for Kind {
+impl Kind for Method {
     fn traits(&self, train: &Train) -> Traits {
         let code = code(train);
         Traits {
@@ -128,7 +128,7 @@ impl About for Kind {
 impl Train {
     /// The code, where the method is coded.
     pub fn code(&self) -> Option<&Coded> {
-        self.coded.as_ref().filter(|_| self.method == Method::Coded)
+        self.coded.as_ref().filter(|_| self.method == super::Method::Coded)
     }
 }
 

@@ -24,7 +24,7 @@ macro_rules! methods {
         impl Method {
             const ALL: &[Self] = &[$(Self::$variant),*];
 
-            fn kind(self) -> &'static dyn About {
+            fn kind(self) -> &'static dyn Kind {
                 match self { $(Self::$variant => &$kind),* }
             }
         }
@@ -34,9 +34,9 @@ macro_rules! methods {
 methods! {
     /// Shards of each batch to workers, parameters on servers: any network.
     #[default]
-    Sync => sync::Kind,
+    Sync => sync::Method,
     /// Coded data: linear models, whose workers may leave and come at any moment.
-    Coded => coded::Kind,
+    Coded => coded::Method,
 }
 
 /// What follows from a method for those who do not care which it is.
@@ -59,7 +59,7 @@ pub struct Traits {
 }
 
 /// What a method says of itself. What is asked of a recipe that was not checked may lack its settings.
-trait About {
+trait Kind {
     /// What follows for those who do not care which method it is.
     fn traits(&self, train: &Train) -> Traits;
 

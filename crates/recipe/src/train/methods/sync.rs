@@ -1,11 +1,11 @@
 //! `method: sync`: shards of each batch to workers, parameters on servers; any network.
 
-use super::{About, Traits};
+use super::{Kind, Traits};
 use crate::train::Train;
 
-pub(super) struct Kind;
+pub(super) struct Method;
 
-impl About for Kind {
+impl Kind for Method {
     fn traits(&self, _train: &Train) -> Traits {
         Traits {
             name: "sync",
