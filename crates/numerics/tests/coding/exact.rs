@@ -1,7 +1,7 @@
 //! Exact arithmetic against whole numbers of 128 bits, and its limits.
 
 use crate::{
-    cluster::{Cluster, Tally, Weather},
+    cluster::{Cluster, FrameLoss, Tally},
     numbers::{Numbers, SCALE, stream},
 };
 use planaria_numerics::coding::{
@@ -38,10 +38,10 @@ proptest! {
         let places = 0..cluster.blocks.height();
         let plan = ring::arrange(&cluster.generator, Residue::PRECISION, places, &alive, None);
         let plan = plan.expect("good").ready().expect("enough");
-        let mut weather = Weather { alive, draws: stream(seed, 10), one_in: 5, left: 10 };
+        let mut frame_loss = FrameLoss { alive, draws: stream(seed, 10), one_in: 5, left: 10 };
         let mut tally = Tally::default();
-        let gathered = cluster.first(&plan, &field(&w), &mut weather, &mut tally);
-        let sums = cluster.second(&gathered, &field(&g), &mut weather, &mut tally);
+        let gathered = cluster.first(&plan, &field(&w), &mut frame_loss, &mut tally);
+        let sums = cluster.second(&gathered, &field(&g), &mut frame_loss, &mut tally);
 
         let wide = |v: i64| i128::from(v);
         for (row, z) in x.chunks_exact(width).zip(&gathered.products) {
