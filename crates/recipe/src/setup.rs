@@ -254,11 +254,6 @@ impl SecretText {
             _ => Err("text comes before the reference".into()),
         }
     }
-
-    /// Whether it refers to something outside of the recipe.
-    pub fn is_reference(&self) -> bool {
-        !matches!(self.source(), Ok(SecretSource::Here(_)))
-    }
 }
 
 impl fmt::Display for SecretText {
@@ -300,7 +295,8 @@ mod tests {
             let secret = SecretText::new(text);
             assert_eq!(secret.to_string(), shown);
             assert_eq!(format!("{secret:?}"), format!("SecretText({shown})"));
-            assert_eq!(secret.is_reference(), reference, "{text}");
+            let is_text = matches!(secret.source(), Ok(SecretSource::Here(_)));
+            assert_eq!(is_text, !reference, "{text}");
         }
         for wrong in ["file:", "${env:}", "${env:1a}", "${env:A", "x${env:A}", "${env:A}${env:B}"] {
             assert!(SecretText::new(wrong).source().is_err(), "{wrong}");

@@ -30,7 +30,7 @@ pub struct Tally {
 }
 
 /// Who is there, and how machines are lost in the middle of an iteration.
-pub struct FrameLoss {
+pub struct Losses {
     pub alive: BTreeSet<Slot>,
     pub draws: Stream,
     /// One in so many sub-blocks is followed by a loss; 0 for none.
@@ -39,7 +39,7 @@ pub struct FrameLoss {
     pub left: usize,
 }
 
-impl FrameLoss {
+impl Losses {
     pub fn calm(alive: BTreeSet<Slot>) -> Self {
         Self { alive, draws: crate::numbers::stream(0, 0), one_in: 0, left: 0 }
     }
@@ -102,16 +102,16 @@ impl<E: Numbers> Cluster<E> {
         &self,
         plan: &Plan,
         weights: &[E],
-        frame_loss: &mut FrameLoss,
+        losses: &mut Losses,
         tally: &mut Tally,
     ) -> Gathered<E> {
         let columns = weights.len() / self.width;
         let mut gathering = Gathering::new(plan);
         let mut came: BTreeMap<SubBlock, Vec<E>> = BTreeMap::new();
-        self.repair(&mut gathering, frame_loss, tally);
+        self.repair(&mut gathering, losses, tally);
         while !gathering.is_finished() {
             let owing = gathering.owing();
-            let next = owing[frame_loss.draws.below(owing.len() as u64) as usize];
+            let next = owing[losses.draws.below(owing.len() as u64) as usize];
             let places = gathering.places(next.group);
             let mut out = vec![E::default(); places.len() * columns];
             product::rows_times(self.width, self.rows(next.slot, &places), weights, &mut out);
@@ -119,10 +119,10 @@ impl<E: Numbers> Cluster<E> {
             assert_eq!(gathering.take(next), Taken::Again);
             tally.rows[0] += places.len();
             came.insert(next, out);
-            if frame_loss.strikes() {
-                frame_loss.lose();
+            if losses.strikes() {
+                losses.lose();
                 tally.losses[0] += 1;
-                self.repair(&mut gathering, frame_loss, tally);
+                self.repair(&mut gathering, losses, tally);
             }
         }
         let products = self.decode(&gathering, plan, &mut came, columns, tally);
@@ -131,25 +131,25 @@ impl<E: Numbers> Cluster<E> {
         Gathered { groups: (0..plan.groups().len()).map(group).collect(), products }
     }
 
-    fn repair(&self, gathering: &mut Gathering, frame_loss: &mut FrameLoss, tally: &mut Tally) {
+    fn repair(&self, gathering: &mut Gathering, losses: &mut Losses, tally: &mut Tally) {
         loop {
-            let repaired = gathering.repair(&self.generator, E::PRECISION, &frame_loss.alive);
+            let repaired = gathering.repair(&self.generator, E::PRECISION, &losses.alive);
             match repaired.expect("some group is good enough") {
                 Standing::Ready(new) => {
                     tally.extra[0] +=
                         new.iter().map(|s| gathering.places(s.group).len()).sum::<usize>();
                     return;
                 }
-                Standing::Paused(paused) => self.pause(paused, frame_loss, tally),
+                Standing::Paused(paused) => self.pause(paused, losses, tally),
             }
         }
     }
 
-    fn pause(&self, paused: Paused, frame_loss: &mut FrameLoss, tally: &mut Tally) {
+    fn pause(&self, paused: Paused, losses: &mut Losses, tally: &mut Tally) {
         let need = self.generator.threshold();
-        assert_eq!(paused, Paused { have: frame_loss.alive.len(), need });
+        assert_eq!(paused, Paused { have: losses.alive.len(), need });
         tally.pauses += 1;
-        frame_loss.join(self.generator.machines());
+        losses.join(self.generator.machines());
     }
 
     fn decode(
@@ -187,27 +187,27 @@ impl<E: Numbers> Cluster<E> {
         &self,
         gathered: &Gathered<E>,
         slopes: &[E],
-        frame_loss: &mut FrameLoss,
+        losses: &mut Losses,
         tally: &mut Tally,
     ) -> Vec<E> {
         let columns = slopes.len() / self.blocks.rows();
         let mut owed = self.entries(gathered, slopes, columns, tally);
         let mut sums: BTreeMap<Slot, Vec<E>> = BTreeMap::new();
-        owed = self.hand_on(owed, frame_loss, tally);
+        owed = self.hand_on(owed, losses, tally);
         while !owed.is_empty() {
-            let next = match frame_loss.left {
+            let next = match losses.left {
                 0 => owed.remove(0),
-                _ => owed.swap_remove(frame_loss.draws.below(owed.len() as u64) as usize),
+                _ => owed.swap_remove(losses.draws.below(owed.len() as u64) as usize),
             };
             let sum =
                 sums.entry(next.slot).or_insert_with(|| vec![E::default(); self.width * columns]);
             let rows = self.rows(next.slot, &next.places);
             product::add_rows_scaled(self.width, rows, &next.entries, sum);
             tally.rows[1] += next.places.len();
-            if frame_loss.strikes() {
-                frame_loss.lose();
+            if losses.strikes() {
+                losses.lose();
                 tally.losses[1] += 1;
-                owed = self.hand_on(owed, frame_loss, tally);
+                owed = self.hand_on(owed, losses, tally);
             }
         }
         let parts: Vec<&[E]> = sums.values().map(Vec::as_slice).collect();
@@ -247,22 +247,17 @@ impl<E: Numbers> Cluster<E> {
         owed
     }
 
-    fn hand_on(
-        &self,
-        owed: Vec<Owed<E>>,
-        frame_loss: &mut FrameLoss,
-        tally: &mut Tally,
-    ) -> Vec<Owed<E>> {
+    fn hand_on(&self, owed: Vec<Owed<E>>, losses: &mut Losses, tally: &mut Tally) -> Vec<Owed<E>> {
         let mut next = vec![];
         for share in owed {
             loop {
-                if frame_loss.alive.contains(&share.slot) {
+                if losses.alive.contains(&share.slot) {
                     next.push(share);
                     break;
                 }
-                let handed = share.hand_on(&self.generator, E::PRECISION, &frame_loss.alive);
+                let handed = share.hand_on(&self.generator, E::PRECISION, &losses.alive);
                 match handed.expect("some group is good enough") {
-                    Standing::Paused(paused) => self.pause(paused, frame_loss, tally),
+                    Standing::Paused(paused) => self.pause(paused, losses, tally),
                     Standing::Ready(others) => {
                         tally.extra[1] += others.iter().map(|o| o.places.len()).sum::<usize>();
                         next.extend(others);
