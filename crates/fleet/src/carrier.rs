@@ -28,7 +28,7 @@ pub struct Carrier {
     pub end: End,
 }
 
-/// The end of a process, whoever holds its streams.
+/// The end of a process; its streams may be held elsewhere.
 #[derive(Debug, Clone)]
 pub struct End(Arc<Shared>);
 
@@ -86,7 +86,7 @@ impl End {
 
     /// Ends it at once; more than once is no error.
     pub fn kill(&self) {
-        let state = self.0.state.lock().expect("nobody panics with a state");
+        let state = self.0.state.lock().expect("no thread panics with a state");
         if state.ending.is_none() {
             // The child has not been waited for, so the number is still its own.
             process::signal(self.0.pid, Signal::KILL);
@@ -95,19 +95,19 @@ impl End {
 
     /// How it has ended, waiting for it at most so long, and then a moment for its last words.
     pub fn wait(&self, within: Duration) -> Option<Ending> {
-        let state = self.0.state.lock().expect("nobody panics with a state");
+        let state = self.0.state.lock().expect("no thread panics with a state");
         let waiting = |state: &mut State| state.ending.is_none();
         let ended = self.0.changed.wait_timeout_while(state, within, waiting);
-        let (state, _) = ended.expect("nobody panics with a state");
+        let (state, _) = ended.expect("no thread panics with a state");
         state.ending?;
         let talking = |state: &mut State| !state.is_silent;
         let silent = self.0.changed.wait_timeout_while(state, LAST_WORDS, talking);
-        silent.expect("nobody panics with a state").0.ending
+        silent.expect("no thread panics with a state").0.ending
     }
 
     /// Whether it still runs.
     pub fn is_running(&self) -> bool {
-        self.0.state.lock().expect("nobody panics with a state").ending.is_none()
+        self.0.state.lock().expect("no thread panics with a state").ending.is_none()
     }
 
     /// A channel of these streams that this ends.
@@ -128,14 +128,14 @@ impl End {
         let wait = move || {
             let mut child = child;
             wait_without_reaping(pid);
-            let mut state = shared.state.lock().expect("nobody panics with a state");
+            let mut state = shared.state.lock().expect("no thread panics with a state");
             state.ending = Some(child.wait().map_or(Ending::Signal(0), Ending::from));
             shared.changed.notify_all();
         };
         let shared = self.0.clone();
         let hear = move || {
             hear_out(stderr, &words);
-            shared.state.lock().expect("nobody panics with a state").is_silent = true;
+            shared.state.lock().expect("no thread panics with a state").is_silent = true;
             shared.changed.notify_all();
         };
         let waiting = Builder::new().name(format!("wait-{pid}")).spawn(wait);
@@ -175,11 +175,11 @@ static STARTING: Mutex<Option<Sender<Order>>> = Mutex::new(None);
 fn spawn(command: Command) -> io::Result<Child> {
     let (answer, answered) = sync_channel(1);
     {
-        let mut starting = STARTING.lock().expect("nobody panics with the orders");
+        let mut starting = STARTING.lock().expect("no thread panics with the orders");
         if starting.is_none() {
             *starting = Some(starter()?);
         }
-        let gone = |_| io::Error::other("nobody starts processes any more");
+        let gone = |_| io::Error::other("the thread that starts processes has ended");
         let orders = starting.as_ref().expect("it was put there just now");
         orders.send(Order { command, answer }).map_err(gone)?;
     }
@@ -191,7 +191,6 @@ fn starter() -> io::Result<Sender<Order>> {
     let start = move || {
         process::hear_of_children();
         for mut order in ordered {
-            // Whoever ordered it waits for the answer.
             let _ = order.answer.send(order.command.spawn());
         }
     };

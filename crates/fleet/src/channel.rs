@@ -14,7 +14,7 @@ pub struct Channel {
     pub reading: Box<dyn Read + Send>,
     /// To the host.
     pub writing: Box<dyn Write + Send>,
-    /// Ends it at once, whoever reads or writes; more than once is no error.
+    /// Ends it at once, also while it is read or written; more than once is no error.
     pub closing: Arc<dyn Fn() + Send + Sync>,
     /// What `ssh`, the engine or the host said beside it, to explain its end by.
     pub last_words: LastWords,
@@ -27,7 +27,7 @@ pub struct LastWords(Arc<Mutex<Vec<u8>>>);
 impl LastWords {
     /// More was said.
     pub fn add(&self, bytes: &[u8]) {
-        let mut kept = self.0.lock().expect("nobody panics with the last words");
+        let mut kept = self.0.lock().expect("no thread panics with the last words");
         kept.extend_from_slice(bytes);
         let over = kept.len().saturating_sub(LAST_WORDS_BYTES);
         kept.drain(..over);
@@ -35,7 +35,7 @@ impl LastWords {
 
     /// What was said last, as text.
     pub fn text(&self) -> String {
-        let kept = self.0.lock().expect("nobody panics with the last words");
+        let kept = self.0.lock().expect("no thread panics with the last words");
         String::from_utf8_lossy(&kept).trim().to_owned()
     }
 }

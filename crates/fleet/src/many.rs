@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_panics_keeps_nobody() {
+    fn one_that_panics_stops_no_other() {
         let mut found = Vec::new();
         let fail = |item: &u32| assert_ne!(*item, 1, "as it should");
         each(vec![1, 2], Duration::from_secs(20), fail, |number, result| {

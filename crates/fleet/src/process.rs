@@ -43,7 +43,7 @@ pub(crate) fn hear_of_children() {
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
 }
 
-/// Kills a child that nobody else waits for, and waits for it.
+/// Kills a child that no other thread waits for, and waits for it.
 pub(crate) fn kill_and_reap(pid: u32) {
     signal(pid, Signal::KILL);
     if let Some(pid) = number(pid) {
@@ -83,5 +83,55 @@ pub(crate) fn die_with(parent: u32) -> io::Result<()> {
         true => Ok(()),
         // Where the parent has gone before the first call the signal would never come.
         false => Err(Errno::SRCH.into()),
+    }
+}
+
+/// A process, as the system lists it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Listed {
+    pub pid: u32,
+    pub parent: u32,
+    pub session: u32,
+}
+
+/// All processes that can be seen.
+pub(crate) fn all() -> Vec<Listed> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter_map(|pid: u32| {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The name is in brackets and may hold anything: what follows begins after the last one.
+        let mut words = text.rsplit_once(')')?.1.split_whitespace().skip(1);
+        let (parent, session) = (words.next()?.parse().ok()?, words.nth(1)?.parse().ok()?);
+        Some(Listed { pid, parent, session })
+    })
+    .collect()
+}
+
+/// All processes below one, as far as their parents live.
+pub(crate) fn below(root: u32, all: &[Listed]) -> Vec<u32> {
+    let mut found = vec![root];
+    let mut next = 0;
+    while next < found.len() {
+        let parent = found[next];
+        let is_new = |one: &&Listed| one.parent == parent && !found.contains(&one.pid);
+        let children: Vec<u32> = all.iter().filter(is_new).map(|one| one.pid).collect();
+        found.extend(children);
+        next += 1;
+    }
+    found.split_off(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descendants_are_found() {
+        let listed = |(pid, parent)| Listed { pid, parent, session: 1 };
+        let all = [(2, 1), (3, 2), (4, 2), (5, 4), (6, 1), (7, 7)].map(listed);
+        assert_eq!(below(2, &all), [3, 4, 5]);
+        assert_eq!(below(6, &all), [0; 0]);
+        assert_eq!(below(7, &all), [0; 0]);
     }
 }

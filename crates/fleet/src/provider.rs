@@ -124,8 +124,8 @@ pub struct Leak {
     pub what: String,
     /// The machine, to be destroyed.
     pub machine: Machine,
-    /// Whether a host is at work there. One that nobody talks to ends itself; so somebody does,
-    /// or did a moment ago.
+    /// Whether a host is at work there. One without a controller ends itself; so it has one, or had
+    /// one a moment ago.
     pub busy: bool,
 }
 
@@ -206,7 +206,7 @@ pub trait Provider: Send + Sync {
     }
 
     /// Whether a machine is this one, so that it and the controller reach each other over loopback,
-    /// which is there whatever becomes of other addresses.
+    /// which stays when other addresses go.
     fn is_here(&self, machine: &Machine) -> bool {
         let _ = machine;
         false

@@ -1,14 +1,15 @@
 //! A machine's host, as its controller sees it.
 //!
 //! Owns the channel: a thread reads it, another writes it. News of agents goes to the pool; answers
-//! to tasks go to whoever waits for them ([`Hands`]). Never waits without an end.
+//! to tasks go to the threads that wait for them ([`Hands`]). Never waits without an end.
 
 use crate::channel::{Channel, LastWords};
 use crate::messages::questions::{Ask, Said};
-use crate::messages::{FromHost, Hello, Outcome, PIECE_BYTES, ToHost, VERSION, hear, say};
+use crate::messages::{
+    AgentNews, FromHost, Hello, Outcome, PIECE_BYTES, ToHost, VERSION, hear, say,
+};
 use crate::provider::Fault;
 use crate::setup::{Command, Hands};
-use planaria_protocol::message::Agent;
 use planaria_store::transfer::{Announced, Outgoing};
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -23,7 +24,7 @@ const HELLO_WITHIN: Duration = Duration::from_secs(20);
 const REACH_WITHIN: Duration = Duration::from_secs(10);
 /// How long it may take to take its leave.
 const DETACH_WITHIN: Duration = Duration::from_secs(5);
-/// How often it is looked whether it has.
+/// Poll interval for that.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// How long a file's last piece may take to be written.
 const PUT_WITHIN: Duration = Duration::from_secs(300);
@@ -34,35 +35,14 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 /// Words that may wait to be written: files wait for room, agents' orders hardly ever do.
 const WORDS_MAX: usize = 64;
 
-/// What a host told of its agents.
+/// What a host told.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Told {
-    /// A process runs.
-    Started {
-        /// As the controller calls it.
-        process: u32,
-        /// Its number on its machine.
-        pid: u32,
-    },
-    /// A process could not be started.
-    NotStarted {
-        /// As the controller calls it.
-        process: u32,
-        why: String,
-    },
-    /// A process has ended.
-    Ended {
-        /// As the controller calls it.
-        process: u32,
-        ending: crate::ending::Ending,
-    },
-    /// An agent logged this.
-    Log(Agent, Vec<u8>),
+    Agent(AgentNews),
     /// The channel has ended, and what was said last beside it.
     Gone(String),
 }
 
-/// A host.
 pub struct Remote {
     machine: String,
     /// What the machine is.
@@ -206,7 +186,7 @@ impl Remote {
     /// Has the host become another process that needs no channel, with these orders; says on which
     /// port that is called, where it is to control the run. From then on nothing ends it from here.
     pub fn detach(&self, orders: Vec<u8>, controls: bool) -> Result<u16, Fault> {
-        let detached = self.detached.lock().expect("nobody panics with the answers");
+        let detached = self.detached.lock().expect("no thread panics with the answers");
         self.send(ToHost::Detach { orders, controls })?;
         let port = detached.recv_timeout(REACH_WITHIN).map_err(|_| self.gone())?;
         self.is_let_go.store(true, Ordering::SeqCst);
@@ -220,14 +200,14 @@ impl Remote {
         Err(self.gone())
     }
 
-    /// Whether nobody needs it any more.
+    /// Whether it is not needed any more.
     pub fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::SeqCst)
     }
 
     /// The first of these addresses that the machine can reach.
     pub fn reach(&self, addresses: Vec<String>) -> Result<Option<String>, Fault> {
-        let reached = self.reached.lock().expect("nobody panics with the answers");
+        let reached = self.reached.lock().expect("no thread panics with the answers");
         self.words.send(ToHost::Reach { addresses }).map_err(|_| self.gone())?;
         reached.recv_timeout(REACH_WITHIN).map_err(|_| self.gone())
     }
@@ -258,7 +238,7 @@ impl Remote {
         match answers.recv_timeout(within) {
             Ok(Answer::Said(said)) => Ok(said),
             _ => {
-                self.tasks.lock().expect("nobody panics with the tasks").remove(&task);
+                self.tasks.lock().expect("no thread panics with the tasks").remove(&task);
                 Err(self.gone())
             }
         }
@@ -273,7 +253,7 @@ impl Remote {
     fn task(&self) -> (u64, Receiver<Answer>) {
         let task = self.next_task.fetch_add(1, Ordering::Relaxed);
         let (answer, answers) = channel();
-        self.tasks.lock().expect("nobody panics with the tasks").insert(task, answer);
+        self.tasks.lock().expect("no thread panics with the tasks").insert(task, answer);
         (task, answers)
     }
 
@@ -371,9 +351,9 @@ impl Listening {
                 Err(e) => break format!("the connection broke: {e}"),
             }
         };
-        // Whoever waits for a task is let go, and nobody begins to.
+        // Threads that wait for a task are let go, and none begins to.
         self.is_over.store(true, Ordering::SeqCst);
-        self.tasks.lock().expect("nobody panics with the tasks").clear();
+        self.tasks.lock().expect("no thread panics with the tasks").clear();
         let said = self.last_words.text();
         tell(Told::Gone(if said.is_empty() { why } else { said }));
     }
@@ -381,22 +361,17 @@ impl Listening {
     fn take(&self, word: FromHost, tell: &dyn Fn(Told)) {
         self.heard.fetch_add(1, Ordering::Relaxed);
         match word {
-            FromHost::Started { process, pid } => tell(Told::Started { process, pid }),
-            FromHost::NotStarted { process, why } => tell(Told::NotStarted { process, why }),
-            FromHost::Ended { process, ending } => {
-                tell(Told::Ended { process, ending: ending.into() });
-            }
-            FromHost::Log { agent, bytes } => tell(Told::Log(agent, bytes)),
+            FromHost::Agent(news) => tell(Told::Agent(news)),
             FromHost::Reached { address } => drop(self.reach.send(address)),
             FromHost::Detaching { port } => drop(self.detach.send(port)),
             FromHost::Output { task, bytes } => self.answer(task, Answer::Output(bytes)),
             FromHost::Task { task, outcome } => {
                 self.answer(task, Answer::Over(outcome));
-                self.tasks.lock().expect("nobody panics with the tasks").remove(&task);
+                self.tasks.lock().expect("no thread panics with the tasks").remove(&task);
             }
             FromHost::Said { task, said } => {
                 self.answer(task, Answer::Said(said));
-                self.tasks.lock().expect("nobody panics with the tasks").remove(&task);
+                self.tasks.lock().expect("no thread panics with the tasks").remove(&task);
             }
             FromHost::Bye => self.said_bye.store(true, Ordering::SeqCst),
             FromHost::Alive | FromHost::Hello(_) => {}
@@ -404,9 +379,9 @@ impl Listening {
     }
 
     fn answer(&self, task: u64, answer: Answer) {
-        let tasks = self.tasks.lock().expect("nobody panics with the tasks");
+        let tasks = self.tasks.lock().expect("no thread panics with the tasks");
         if let Some(waiting) = tasks.get(&task) {
-            // Whoever asked may have given up.
+            // The asker may have given up.
             let _ = waiting.send(answer);
         }
     }

@@ -2,7 +2,7 @@
 //! controller asks for it.
 //!
 //! `PUT /SCOPE/KEY` keeps a value, `GET` gives it or says 404 until it is there, `DELETE` forgets it.
-//! Holds nothing else, and nothing once it ends. Whoever reaches the port can read and write it, as
+//! Holds nothing else, and nothing once it ends. Any process that reaches the port can read and write it, as
 //! Horovod's own: it knows no secret. Requests are bounded in length and number.
 
 use std::collections::BTreeMap;

@@ -1,13 +1,12 @@
 //! The `planaria` binary: arguments to a command to an exit code.
 
-use clap::Parser;
 use planaria::cli::Cli;
 use planaria::clock::Stopwatch;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let process = Stopwatch::start();
-    match planaria::commands::run(Cli::parse(), process) {
+    match planaria::commands::run(Cli::of_process(), process) {
         Ok(None) => ExitCode::SUCCESS,
         Ok(Some(exit)) => ExitCode::from(exit.code()),
         Err(failure) => {

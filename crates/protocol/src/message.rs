@@ -466,6 +466,16 @@ impl Trouble {
     pub fn new(what: impl std::fmt::Display) -> Self {
         Self { message: what.to_string(), hint: None, fix_input: false }
     }
+
+    /// The user must change something.
+    pub fn wrong_input(what: impl std::fmt::Display) -> Self {
+        Self { fix_input: true, ..Self::new(what) }
+    }
+
+    /// What to do about it.
+    pub fn hint(self, hint: impl std::fmt::Display) -> Self {
+        Self { hint: Some(hint.to_string()), ..self }
+    }
 }
 
 /// An event as it crosses the wire.

@@ -275,7 +275,7 @@ fn redundancy(recipe: &Recipe, found: &mut Vec<Finding>) {
     if redundancy == 0 {
         return;
     }
-    // A run in one process has nobody to lose.
+    // A run in one process has no other process to lose.
     let workers = recipe.pool.workers.max();
     if !recipe.pool.is_one_process() && workers <= redundancy {
         let needed = redundancy + 1;

@@ -15,7 +15,7 @@ pub const PROCESSES_MAX: usize = 4096;
 pub const VENV_DEFAULT: &str = "~/.cache/planaria/venv";
 /// The role that every framework has.
 pub const WORKER: &str = "worker";
-/// The role of whoever decides when the job is done.
+/// The role that decides when the job is done.
 pub const CHIEF: &str = "chief";
 /// The role of processes that never end by themselves.
 pub const PS: &str = "ps";
@@ -321,7 +321,7 @@ impl Script {
     }
 }
 
-/// Ranks are given in the order of roles: whoever decides first, services last.
+/// Ranks are given in the order of roles: those that decide first, services last.
 fn place_of(role: &str) -> u8 {
     match role {
         CHIEF | "master" => 0,

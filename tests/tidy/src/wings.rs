@@ -40,8 +40,7 @@ const WINGS: &[Wing] = &[
             ("crates/recipe/src/rules/methods/mod.rs", 2),
             ("crates/protocol/src/methods/mod.rs", 4),
             ("crates/coordinator/src/methods/mod.rs", 2),
-            ("crates/worker/src/methods/mod.rs", 2),
-            ("crates/control/src/jobs/train/methods/mod.rs", 2),
+            ("crates/worker/src/methods/mod.rs", 5),
             ("crates/planaria/src/commands/plan/methods/mod.rs", 2),
             // The simulation has a laboratory for each method, and seeds choose one.
             ("crates/sim/src/worker/mod.rs", 6),

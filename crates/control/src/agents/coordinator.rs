@@ -5,9 +5,8 @@
 
 use super::Log;
 use crate::jobs::train::kept::boot_id;
-use crate::jobs::train::methods::Source;
 use planaria_coordinator::serve::start::{Machine, start};
-use planaria_coordinator::serve::{self, Leave, Serving};
+use planaria_coordinator::serve::{self, Leave};
 use planaria_fleet::local::inherited;
 use planaria_protocol::Passport;
 use planaria_protocol::clock::Clock;
@@ -15,6 +14,7 @@ use planaria_protocol::durable::Space;
 use planaria_protocol::launch::Launch;
 use planaria_protocol::message::Trouble;
 use planaria_runs::clock::SystemClock;
+use planaria_worker::methods::serving;
 use std::io::Write;
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub fn run(launch: Launch, log: &Log) -> Result<Leave, Trouble> {
     let machine =
         Machine { boot: boot_id(), space: Space::default(), unix_seconds: clock.unix_seconds() };
     let start = start(&launch, machine, log)?;
-    let rows = rows(&launch, log)?;
+    let rows = serving(&launch, log)?;
     serve::run(serve::Shell { start, listener, passport, rows, clock })
 }
 
@@ -45,13 +45,4 @@ fn listen(launch: &Launch, place: Option<&str>) -> Result<TcpListener, Trouble> 
         None => TcpListener::bind(&address),
     };
     listener.map_err(|e| Trouble::new(format!("cannot listen on {address}: {e}")))
-}
-
-/// What serves rows to workers that never see the data, where it was encoded for them.
-fn rows(launch: &Launch, log: &Log) -> Result<Option<Serving>, Trouble> {
-    if launch.facts.coding.is_none() {
-        return Ok(None);
-    }
-    let source = Source::open(launch, log.clone())?;
-    Ok(Some(Arc::new(move |join, sender, receiver| source.serve(join, sender, receiver))))
 }

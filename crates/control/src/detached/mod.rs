@@ -24,7 +24,7 @@ use planaria_fleet::pool::resources::{self, Resources};
 use planaria_fleet::pool::{Pool, Standing};
 use planaria_fleet::program::Program;
 use planaria_fleet::provider::{Call, LOOPBACK, Machine, Provider, Ran, Tag};
-use planaria_fleet::yard::Yard;
+use planaria_fleet::sites::Sites;
 use planaria_protocol::Secret;
 use planaria_protocol::event::What;
 use planaria_protocol::journal;
@@ -185,13 +185,13 @@ pub fn begin(job: Job, threads: Option<u16>) -> Result<PathBuf> {
     let (pool, authority) = Pooling::detached(&job, &program)?.pool();
     let provider = pool.provider();
     let mut raising = Raising {
-        yard: Yard::new(Local::new(&program, &logs), Some(pool)),
+        sites: Sites::new(Local::new(&program, &logs), Some(pool)),
         progress: Progress::new(job.talk),
         slots: job.plan.recipe.pool.slot_count(),
         workers_min: job.plan.recipe.pool.workers.min(),
     };
     controller::raise(&mut raising, &job.run.id())?;
-    let machines = raising.yard.take_pool().map_or_else(Vec::new, Pool::let_go);
+    let machines = raising.sites.take_pool().map_or_else(Vec::new, Pool::let_go);
     let left = hand_over(&job, &*provider, &authority, &machines, threads);
     let folder = job.run.path().to_path_buf();
     let (talk, run) = (job.talk, job.run);
@@ -210,7 +210,7 @@ pub fn begin(job: Job, threads: Option<u16>) -> Result<PathBuf> {
 /// The machines of a run that will be left to them, raised all at a time. Some may fail, as long as
 /// the others have room for enough workers. Where that is not so everything is given back.
 struct Raising {
-    yard: Yard,
+    sites: Sites,
     progress: Progress,
     /// Workers of each machine, and the fewest there may be.
     slots: usize,
@@ -220,8 +220,8 @@ struct Raising {
 impl Kind for Raising {
     type End = ();
 
-    fn yard(&mut self) -> &mut Yard {
-        &mut self.yard
+    fn sites(&mut self) -> &mut Sites {
+        &mut self.sites
     }
 
     fn note(&mut self, text: &str) {
@@ -234,7 +234,7 @@ impl Kind for Raising {
     }
 
     fn look(&mut self, _: Duration) -> Result<Option<()>> {
-        let pool = self.yard.pool().expect("it has a pool until it is over");
+        let pool = self.sites.pool().expect("it has a pool until it is over");
         if pool.coming() > 0 {
             std::thread::park_timeout(controller::LOOK_EVERY);
             return Ok(None);

@@ -9,7 +9,7 @@ use crate::stopping;
 use planaria_fleet::local::Exit;
 use planaria_fleet::pool::Change;
 use planaria_fleet::provider::Fault;
-use planaria_fleet::yard::Yard;
+use planaria_fleet::sites::Sites;
 use planaria_protocol::message::Agent;
 use planaria_runs::clock::Stopwatch;
 use planaria_runs::failure::Result;
@@ -24,7 +24,7 @@ pub trait Kind {
     type End;
 
     /// Where its processes live.
-    fn yard(&mut self) -> &mut Yard;
+    fn sites(&mut self) -> &mut Sites;
     /// Something about machines that people should know.
     fn note(&mut self, text: &str);
     /// A machine has become ready, was lost, and so on.
@@ -63,7 +63,7 @@ pub fn raise<K: Kind>(kind: &mut K, run: &str) -> Result<K::End> {
 }
 
 fn give_back<K: Kind>(kind: &mut K, run: &str) {
-    for fault in kind.yard().give_back() {
+    for fault in kind.sites().give_back() {
         let text = kind.kept(&fault, run);
         kind.note(&text);
     }
@@ -77,19 +77,19 @@ pub fn kept(fault: &Fault, run: &str) -> String {
 fn watch<K: Kind>(kind: &mut K, clock: Stopwatch) -> Result<K::End> {
     loop {
         let now = clock.elapsed();
-        for note in kind.yard().look(now) {
+        for note in kind.sites().look(now) {
             kind.note(&note);
         }
-        for (agent, bytes) in kind.yard().take_said() {
+        for (agent, bytes) in kind.sites().take_said() {
             kind.wrote(agent, &bytes);
         }
-        for exit in kind.yard().exits() {
+        for exit in kind.sites().exits() {
             kind.exited(now, exit);
         }
-        if let Some(fault) = kind.yard().take_failure() {
+        if let Some(fault) = kind.sites().take_failure() {
             return Err(failure(fault));
         }
-        for change in kind.yard().take_changes() {
+        for change in kind.sites().take_changes() {
             kind.machine(change);
         }
         if stopping::asked() {

@@ -101,7 +101,7 @@ impl Files {
             let written = space
                 .check()
                 .and_then(|()| write_part(&folder, 0, &view))
-                .map_err(|e| format!("cannot write a checkpoint of step {step}: {e}"));
+                .map_err(|e| format!("cannot write `{}`: {e}", folder.display()));
             Event::PartWritten { step, written }
         };
         let failed = move |why| Event::PartWritten { step, written: Err(why) };

@@ -5,14 +5,14 @@
 //!
 //! # Layout
 //! - [`code`]: what a folder here holds; [`send`]: its way to a machine
-//! - `desk`: the host's side, with `store` (contents by hash) and `work` (the work folder)
+//! - `service`: the host's side, with `store` (contents by hash) and `work` (the work folder)
 //! - [`find`]: which files match, and reading them; [`outputs`]: what came back
 
 pub mod code;
-pub(crate) mod desk;
 pub mod find;
 pub mod outputs;
 pub mod send;
+pub(crate) mod service;
 mod store;
 mod work;
 
@@ -35,13 +35,13 @@ const BLOCK_BYTES: usize = 1 << 20;
 
 /// Entries, and where their contents are here.
 #[derive(Debug, Clone, Default)]
-pub struct Parcel {
+pub struct Bundle {
     pub entries: Vec<Entry>,
     /// By content: a file here that has it, and its length.
     pub sources: BTreeMap<Hash, (PathBuf, u64)>,
 }
 
-impl Parcel {
+impl Bundle {
     /// Length of all files together.
     pub fn bytes(&self) -> u64 {
         let bytes = |entry: &Entry| match entry.what {

@@ -24,7 +24,6 @@ const FRESH_NS: i64 = 3_600_000_000_000;
 /// Unfinished contents of hosts that were killed are removed after so long.
 const UNFINISHED_NS: i64 = 24 * FRESH_NS;
 
-/// The store.
 pub struct Store {
     folder: PathBuf,
     partial: BTreeMap<Hash, Incoming>,

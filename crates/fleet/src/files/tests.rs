@@ -124,7 +124,7 @@ fn write(folder: &Path, path: &str, text: impl AsRef<[u8]>) {
 }
 
 fn paths(code: &Code) -> Vec<&str> {
-    code.parcel.entries.iter().map(|entry| entry.path.as_str()).collect()
+    code.bundle.entries.iter().map(|entry| entry.path.as_str()).collect()
 }
 
 fn temporary() -> tempfile::TempDir {
@@ -220,19 +220,19 @@ fn nothing_is_laid_out_outside_of_the_work_folder() {
     let good = Code::read(folder.path(), &[]).unwrap();
     for path in ["../x", "/tmp/x", "a/../../x", "", "a/"] {
         let mut code = good.clone();
-        code.parcel.entries[0].path = path.to_owned();
+        code.bundle.entries[0].path = path.to_owned();
         let fault = place.remote.lay_out(&code, &mut |_, _| {}).unwrap_err();
         assert!(fault.what.contains(&format!("`{path}` leads out")), "{fault}");
     }
     for to in ["/etc", "../x", "a/../../x"] {
         let mut code = good.clone();
-        code.parcel.entries[0].what = What::Link { to: to.to_owned() };
+        code.bundle.entries[0].what = What::Link { to: to.to_owned() };
         assert!(place.remote.lay_out(&code, &mut |_, _| {}).is_err(), "{to}");
     }
     // Nor through a link that the script made.
     symlink(elsewhere.path(), place.work("out")).unwrap();
     let mut code = good;
-    code.parcel.entries[0].path = "out/train.py".to_owned();
+    code.bundle.entries[0].path = "out/train.py".to_owned();
     let fault = place.remote.lay_out(&code, &mut |_, _| {}).unwrap_err();
     assert!(fault.what.contains("is no folder"), "{fault}");
     assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);

@@ -122,7 +122,7 @@ impl Work {
     /// Removes all of it, if anything was laid out from here.
     pub fn remove(&mut self) {
         if std::mem::take(&mut self.has_laid) {
-            // What cannot be removed is removed by whoever gives the machine back.
+            // What cannot be removed goes when the machine is given back.
             let _ = fs::remove_dir_all(&self.folder);
             let _ = fs::remove_file(self.run.join("laid.json"));
         }

@@ -1,15 +1,15 @@
 //! The host's process: takes words from its channel, and does what they say until the channel ends.
 //!
 //! Owns the agents of one machine, and a folder there that is gone when it ends. Ends when the
-//! channel does, when it is told to, or when it has heard nothing for [`LEASE`]; whatever it started
+//! channel does, when it is told to, or when it has heard nothing for [`LEASE`]; all that it started
 //! ends with it. Never decides what runs.
 
-use crate::files::desk::Desk;
-use crate::host::tasks::{self, Doing};
-use crate::keeper;
+use crate::files::service::FileService;
+use crate::guard;
+use crate::host::tasks::{FilePiece, ShellCommand, Tasks};
 use crate::local::{Exit, Local};
 use crate::messages::questions::Ask;
-use crate::messages::{Ended, FromHost, Hello, PIECE_BYTES, ToHost, hear, say};
+use crate::messages::{AgentNews, FromHost, Hello, PIECE_BYTES, ToHost, hear, say};
 use planaria_protocol::clock::Clock;
 use planaria_protocol::message::Agent;
 use std::collections::BTreeMap;
@@ -73,7 +73,7 @@ pub fn run(
 ) -> io::Result<Leave> {
     let Setting { program, run, home, mut hello, is_alone } = setting;
     if is_alone {
-        keeper::adopt();
+        guard::adopt();
     }
     let place = Folder::make(&home, &run)?;
     hello.folder = place.path.display().to_string();
@@ -87,18 +87,18 @@ pub fn run(
         .name("writing".into())
         .spawn(move || talk(writing, &written))?;
     let fleet = Local::new(&program, &logs);
-    let doing = Doing::new(&home, &place.path, words.clone());
-    let desk = Desk::open(&home, &place.run, words.clone())?;
+    let tasks = Tasks::new(&home, &place.path, words.clone());
+    let service = FileService::open(&home, &place.run, words.clone())?;
     let logs = Logs { folder: logs, read: BTreeMap::new() };
     let processes = BTreeMap::new();
-    let mut host = Host { run, fleet, doing, desk, words, logs, processes, is_alone };
+    let mut host = Host { run, fleet, tasks, service, words, logs, processes, is_alone };
     host.say(FromHost::Hello(hello));
     let leave = host.work(&inbox, clock);
     host.end();
     drop(place);
     host.say(FromHost::Bye);
     drop(host);
-    // What was said last is written; where nobody reads it, the process ends all the same.
+    // What was said last is written; where it is not read, the process ends all the same.
     for _ in 0..50 {
         if writer.is_finished() {
             break;
@@ -125,8 +125,8 @@ fn probe() -> Option<u16> {
 struct Host {
     run: String,
     fleet: Local,
-    doing: Doing,
-    desk: Desk,
+    tasks: Tasks,
+    service: FileService,
     words: SyncSender<FromHost>,
     logs: Logs,
     /// By number here, what the controller calls each process.
@@ -172,9 +172,9 @@ impl Host {
                 match started {
                     Ok(started) => {
                         self.processes.insert(started.pid, process);
-                        self.say(FromHost::Started { process, pid: started.pid });
+                        self.tell(AgentNews::Started { process, pid: started.pid });
                     }
-                    Err(e) => self.say(FromHost::NotStarted { process, why: e.to_string() }),
+                    Err(e) => self.tell(AgentNews::NotStarted { process, why: e.to_string() }),
                 }
             }
             ToHost::Kill { process } => {
@@ -187,21 +187,21 @@ impl Host {
                     self.fleet.dismiss(*pid);
                 }
             }
-            ToHost::Reach { addresses } => self.doing.reach(addresses),
+            ToHost::Reach { addresses } => self.tasks.reach(addresses),
             ToHost::Put { task, path, mode, piece, is_first, is_last } => {
-                let piece = tasks::Piece { path, mode, bytes: piece, is_first, is_last };
-                self.doing.put(task, piece);
+                let piece = FilePiece { path, mode, bytes: piece, is_first, is_last };
+                self.tasks.put(task, piece);
             }
             ToHost::Do { task, mark, command, env, seconds_max } => {
                 let within = Duration::from_secs(seconds_max);
-                self.doing.run(task, tasks::Work { mark, command, env, within });
+                self.tasks.run(task, ShellCommand { mark, command, env, within });
             }
-            ToHost::Done { task, mark } => self.doing.is_done(task, &mark),
+            ToHost::Done { task, mark } => self.tasks.is_done(task, &mark),
             ToHost::Ask { task, ask } => match ask {
                 Ask::Ports { .. } | Ask::Release { .. } | Ask::Meets { .. } => {
-                    self.doing.look(task, ask);
+                    self.tasks.look(task, ask);
                 }
-                about_files => self.desk.ask(task, about_files),
+                about_files => self.service.ask(task, about_files),
             },
             ToHost::Alive | ToHost::End | ToHost::Detach { .. } => {}
         }
@@ -227,20 +227,26 @@ impl Host {
         }
         for Exit { pid, ending, .. } in exits {
             if let Some(process) = self.processes.remove(&pid) {
-                self.say(FromHost::Ended { process, ending: Ended::from(ending) });
+                self.tell(AgentNews::Ended { process, ending });
             }
         }
     }
 
     fn end_orphans(&self) {
         if self.is_alone {
-            keeper::end_orphans();
+            guard::end_orphans();
         }
     }
 
     fn pass_logs(&mut self) {
         let Self { logs, words, .. } = self;
-        logs.pass(|agent, bytes| words.try_send(FromHost::Log { agent, bytes }).is_ok());
+        let pass =
+            |agent, bytes| words.try_send(FromHost::Agent(AgentNews::Log { agent, bytes })).is_ok();
+        logs.pass(pass);
+    }
+
+    fn tell(&self, news: AgentNews) {
+        self.say(FromHost::Agent(news));
     }
 
     /// Words are few and short; where none can be written the other end is gone, and the reading
@@ -257,12 +263,12 @@ impl Host {
     }
 
     fn end(&mut self) {
-        self.doing.end();
+        self.tasks.end();
         self.fleet.hang_up();
         drop(self.fleet.end(FAREWELL));
         self.end_orphans();
-        // Where agents worked: nobody does any more.
-        self.desk.end();
+        // Where agents worked; all have ended.
+        self.service.end();
         self.pass_logs();
     }
 }
@@ -340,7 +346,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What cannot be removed is removed by whoever gives the machine back.
+        // What cannot be removed goes when the machine is given back.
         let _ = fs::remove_dir_all(&self.path);
         let own = std::process::id().to_string();
         if fs::read_to_string(&self.pid_file).is_ok_and(|pid| pid == own) {

@@ -3,10 +3,10 @@
 //! Owns the marks of what was done, and every process that a command started: none outlives its
 //! task. Each task has a thread of its own, and tells what came of it.
 
+use crate::command;
 use crate::home::at_home;
 use crate::messages::questions::{Ask, Said};
-use crate::messages::{FromHost, Outcome, PIECE_BYTES};
-use crate::process::{Signal, signal_group};
+use crate::messages::{FromHost, Outcome};
 use crate::provider::is_name;
 use crate::sockets::ports::Given;
 use crate::sockets::table;
@@ -14,14 +14,13 @@ use planaria_store::durable::Draft;
 use planaria_store::transfer::{Announced, Incoming};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{SyncSender, channel};
+use std::sync::mpsc::{SyncSender, TrySendError, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -29,23 +28,25 @@ use std::time::Duration;
 const REACH_WITHIN: Duration = Duration::from_secs(2);
 /// Addresses that are tried at most.
 const ADDRESSES_MAX: usize = 32;
-/// How often a command is looked at.
+/// How long commands may take to end at the end.
+const END_WITHIN: Duration = Duration::from_secs(2);
+/// Poll interval for that.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Tasks under way.
-pub struct Doing {
+pub struct Tasks {
     home: PathBuf,
     folder: PathBuf,
     words: SyncSender<FromHost>,
     files: BTreeMap<u64, Incoming>,
     over: Arc<AtomicBool>,
-    /// Process groups of commands under way.
-    groups: Arc<Mutex<Vec<i32>>>,
+    /// Shared with the thread of each command under way.
+    running: Arc<()>,
     ports: Arc<Mutex<Given>>,
 }
 
 /// A piece of a file.
-pub struct Piece {
+pub struct FilePiece {
     /// Where it goes.
     pub path: String,
     pub mode: u32,
@@ -56,8 +57,7 @@ pub struct Piece {
     pub is_last: bool,
 }
 
-/// A command.
-pub struct Work {
+pub struct ShellCommand {
     /// Left where it ends well.
     pub mark: Option<String>,
     /// For `sh -c`.
@@ -68,7 +68,7 @@ pub struct Work {
     pub within: Duration,
 }
 
-impl Doing {
+impl Tasks {
     /// Nothing is under way.
     pub fn new(home: &Path, folder: &Path, words: SyncSender<FromHost>) -> Self {
         let (home, folder) = (home.to_path_buf(), folder.to_path_buf());
@@ -78,7 +78,7 @@ impl Doing {
             words,
             files: BTreeMap::new(),
             over: Arc::default(),
-            groups: Arc::default(),
+            running: Arc::default(),
             ports: Arc::default(),
         }
     }
@@ -123,7 +123,7 @@ impl Doing {
     }
 
     /// Writes a piece of a file.
-    pub fn put(&mut self, task: u64, piece: Piece) {
+    pub fn put(&mut self, task: u64, piece: FilePiece) {
         let is_last = piece.is_last;
         match self.write(task, piece) {
             Ok(()) if is_last => self.tell(task, Outcome::Done),
@@ -135,7 +135,7 @@ impl Doing {
         }
     }
 
-    fn write(&mut self, task: u64, piece: Piece) -> io::Result<()> {
+    fn write(&mut self, task: u64, piece: FilePiece) -> io::Result<()> {
         let target = self.target(&piece.path);
         if piece.is_first {
             let parent = target.parent().unwrap_or(Path::new("/"));
@@ -158,7 +158,7 @@ impl Doing {
     }
 
     /// Runs a command on a thread of its own.
-    pub fn run(&self, task: u64, work: Work) {
+    pub fn run(&self, task: u64, work: ShellCommand) {
         let mark = match &work.mark {
             None => None,
             Some(mark) => match self.mark(mark) {
@@ -171,10 +171,26 @@ impl Doing {
         if mark.as_ref().is_some_and(|mark| mark.exists()) {
             return self.tell(task, Outcome::Skipped);
         }
-        let (words, over, groups) = (self.words.clone(), self.over.clone(), self.groups.clone());
+        let (words, over, running) = (self.words.clone(), self.over.clone(), self.running.clone());
         let folder = self.folder.clone();
         on_thread("task", move || {
-            let outcome = match carry_out(task, &work, &folder, &words, (&over, &groups)) {
+            let mut shell = Command::new("/bin/sh");
+            shell.arg("-c").arg(&work.command).current_dir(folder).envs(work.env);
+            let is_over = || over.load(Ordering::SeqCst);
+            let mut pass = |bytes: &[u8]| {
+                // A controller that reads nothing must not keep the command from its end.
+                let mut output = FromHost::Output { task, bytes: bytes.to_vec() };
+                while let Err(TrySendError::Full(back)) = words.try_send(output) {
+                    if is_over() {
+                        return;
+                    }
+                    output = back;
+                    std::thread::park_timeout(LOOK_EVERY);
+                }
+            };
+            let ran = command::run(&mut shell, work.within, &is_over, &mut pass);
+            drop(running);
+            let outcome = match ran {
                 Err(e) => Outcome::Impossible(e.to_string()),
                 Ok(Outcome::Done) => match mark.as_deref().map_or(Ok(()), leave) {
                     Ok(()) => Outcome::Done,
@@ -189,8 +205,12 @@ impl Doing {
     /// Ends what is under way.
     pub fn end(&mut self) {
         self.over.store(true, Ordering::SeqCst);
-        for group in self.groups.lock().expect("no thread panics with the groups").drain(..) {
-            end_group(group);
+        // Each command's thread ends its processes.
+        for _ in 0..END_WITHIN.as_millis() / LOOK_EVERY.as_millis() {
+            if Arc::strong_count(&self.running) == 1 {
+                break;
+            }
+            std::thread::park_timeout(LOOK_EVERY);
         }
         self.files.clear();
     }
@@ -205,7 +225,7 @@ impl Doing {
     }
 
     fn tell(&self, task: u64, outcome: Outcome) {
-        // Whoever does not listen any more has closed the channel.
+        // Where the channel is closed no answer is needed.
         let _ = self.words.send(FromHost::Task { task, outcome });
     }
 }
@@ -221,82 +241,8 @@ fn leave(mark: &Path) -> io::Result<()> {
     File::create(mark)?.sync_all()
 }
 
-fn carry_out(
-    task: u64,
-    work: &Work,
-    folder: &Path,
-    words: &SyncSender<FromHost>,
-    (over, groups): (&AtomicBool, &Mutex<Vec<i32>>),
-) -> io::Result<Outcome> {
-    let mut command = Command::new("/bin/sh");
-    command.arg("-c").arg(&work.command).current_dir(folder).stdin(Stdio::null());
-    command.envs(work.env.iter().map(|(name, value)| (name, value)));
-    let (mut reading, writing) = io::pipe()?;
-    command.stdout(writing.try_clone()?).stderr(writing).process_group(0);
-    let mut child = command.spawn()?;
-    let group = child.id() as i32;
-    groups.lock().expect("no thread panics with the groups").push(group);
-    drop(command);
-    let passing = words.clone();
-    let pass = move || {
-        let mut bytes = vec![0; PIECE_BYTES.min(16 << 10)];
-        while let Ok(read) = reading.read(&mut bytes) {
-            let output = FromHost::Output { task, bytes: bytes[..read].to_vec() };
-            if read == 0 || passing.send(output).is_err() {
-                return;
-            }
-        }
-    };
-    let passing = std::thread::Builder::new().name("output".into()).spawn(pass)?;
-    let status = wait(&mut child, work.within, over);
-    // Whatever it left running in its group would hold the pipe open.
-    end_group(group);
-    groups.lock().expect("no thread panics with the groups").retain(|known| *known != group);
-    let status = match status? {
-        Some(status) => status,
-        None => {
-            child.wait()?;
-            let _ = passing.join();
-            return Ok(Outcome::TimedOut);
-        }
-    };
-    let _ = passing.join();
-    Ok(match Ending(status).code() {
-        0 => Outcome::Done,
-        code => Outcome::Failed(code),
-    })
-}
-
-/// Waits for a child in looks, for so long at most.
-fn wait(child: &mut Child, within: Duration, over: &AtomicBool) -> io::Result<Option<ExitStatus>> {
-    let looks = within.as_millis() / LOOK_EVERY.as_millis();
-    for _ in 0..=looks {
-        if let Some(status) = child.try_wait()? {
-            return Ok(Some(status));
-        }
-        if over.load(Ordering::SeqCst) {
-            return Ok(None);
-        }
-        std::thread::park_timeout(LOOK_EVERY);
-    }
-    Ok(None)
-}
-
-fn end_group(group: i32) {
-    signal_group(group.unsigned_abs(), Signal::KILL);
-}
-
-struct Ending(ExitStatus);
-
-impl Ending {
-    fn code(&self) -> i32 {
-        use std::os::unix::process::ExitStatusExt;
-        self.0.code().unwrap_or_else(|| 128 + self.0.signal().unwrap_or(0))
-    }
-}
-
 fn on_thread(name: &str, work: impl FnOnce() + Send + 'static) {
-    // Without a thread nothing is answered, and whoever waits gives up in time.
+    // Without a thread there is no answer, and the asker gives up in time.
     let _ = std::thread::Builder::new().name(name.into()).spawn(work);
 }
 
@@ -311,7 +257,7 @@ fn first_reached(addresses: Vec<String>) -> Option<String> {
         });
     }
     drop(found);
-    // The preferred one that answers; nobody waits for those after it.
+    // The preferred one that answers; those after it are not waited for.
     let mut answers: Vec<Option<bool>> = vec![None; tried];
     while let Ok((place, reached)) = results.recv_timeout(2 * REACH_WITHIN) {
         answers[place] = Some(reached);

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
 
 /// Version of these words; both ends must have the same, and are of one build anyway.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 /// Longest frame, in bytes. Files and logs go in pieces of [`PIECE_BYTES`].
 pub const FRAME_BYTES_MAX: usize = 64 << 20;
 /// A piece of a file or log.
@@ -98,28 +98,8 @@ pub enum ToHost {
 pub enum FromHost {
     /// The first word.
     Hello(Hello),
-    /// An agent runs.
-    Started {
-        process: u32,
-        /// Its number on that machine.
-        pid: u32,
-    },
-    /// An agent could not be started.
-    NotStarted {
-        process: u32,
-        why: String,
-    },
-    /// An agent has ended.
-    Ended {
-        process: u32,
-        ending: Ended,
-    },
-    /// What an agent logged.
-    Log {
-        agent: Agent,
-        /// The bytes, as they came.
-        bytes: Vec<u8>,
-    },
+    /// News of an agent.
+    Agent(AgentNews),
     /// The first of the addresses that was reached.
     Reached {
         address: Option<String>,
@@ -149,6 +129,30 @@ pub enum FromHost {
     Bye,
 }
 
+/// What a host tells of the agents that it has started.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum AgentNews {
+    Started {
+        process: u32,
+        /// Its number on that machine.
+        pid: u32,
+    },
+    NotStarted {
+        process: u32,
+        why: String,
+    },
+    Ended {
+        process: u32,
+        ending: Ending,
+    },
+    /// What it logged.
+    Log {
+        agent: Agent,
+        /// The bytes, as they came.
+        bytes: Vec<u8>,
+    },
+}
+
 /// What a machine is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Hello {
@@ -173,7 +177,7 @@ pub struct Hello {
     pub controller: Option<String>,
     /// The run's folder on that machine.
     pub folder: String,
-    /// Where others may try whether they reach the machine; whoever connects is told nothing.
+    /// A port for testing whether the machine can be reached; nothing is sent there.
     pub probe: Option<u16>,
 }
 
@@ -189,34 +193,6 @@ pub enum Outcome {
     TimedOut,
     /// It could not be done at all.
     Impossible(String),
-}
-
-/// [`Ending`] on the wire.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Ended {
-    Code(i32),
-    /// By a signal.
-    Signal(i32),
-}
-
-impl From<Ending> for Ended {
-    fn from(ending: Ending) -> Self {
-        match ending {
-            Ending::Code(code) => Self::Code(code),
-            Ending::Signal(signal) => Self::Signal(signal),
-            // Only a controller says that of a machine.
-            Ending::MachineLost => Self::Signal(crate::process::SIGKILL),
-        }
-    }
-}
-
-impl From<Ended> for Ending {
-    fn from(ended: Ended) -> Self {
-        match ended {
-            Ended::Code(code) => Self::Code(code),
-            Ended::Signal(signal) => Self::Signal(signal),
-        }
-    }
 }
 
 /// Writes one word and flushes it.
@@ -293,8 +269,8 @@ mod tests {
         ];
         let from = [
             FromHost::Hello(hello()),
-            FromHost::Ended { process: 3, ending: Ended::Signal(9) },
-            FromHost::Log { agent: Agent::Server(0), bytes: vec![0, 255] },
+            FromHost::Agent(AgentNews::Ended { process: 3, ending: Ending::Signal(9) }),
+            FromHost::Agent(AgentNews::Log { agent: Agent::Server(0), bytes: vec![0, 255] }),
             FromHost::Task { task: 9, outcome: Outcome::Failed(137) },
             FromHost::Said { task: 4, said: Said::Lacks(vec![[7; 32]]) },
             FromHost::Bye,
@@ -327,7 +303,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_a_machine_says_is_survived(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn any_bytes_from_a_machine_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let length = (bytes.len() as u32).to_le_bytes();
             let frame = [&length[..], &bytes].concat();
             let _ = hear::<FromHost>(&mut &frame[..]);

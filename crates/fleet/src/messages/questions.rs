@@ -46,7 +46,7 @@ pub enum Ask {
         /// Where the piece begins.
         at: u64,
     },
-    /// Ports that nobody has: [`Said::Ports`].
+    /// Free ports: [`Said::Ports`].
     Ports {
         /// So many of any number.
         count: u16,
@@ -158,7 +158,7 @@ pub enum What {
     },
 }
 
-/// A file of a machine's work folder that somebody asked for.
+/// A file of a machine's work folder that was asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Found {
     /// Relative to the work folder.

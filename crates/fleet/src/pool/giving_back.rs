@@ -1,11 +1,11 @@
-//! The end of a pool: every machine is given back, with whatever still runs on it.
+//! The end of a pool: every machine is given back, with all that still runs on it.
 //!
 //! Owns the order of it, and that it has an end. What could not be given back stays written down.
 
 use super::raise::Progress;
 use super::{FAREWELL, LOOK_EVERY, News, Pool};
 use crate::many;
-use crate::messages::ToHost;
+use crate::messages::{AgentNews, ToHost};
 use crate::provider::{Fault, Machine, Provider, Tag};
 use crate::remote::Told;
 use std::sync::Arc;
@@ -70,7 +70,7 @@ impl Pool {
         for live in self.live.values() {
             live.remote.say(ToHost::End);
         }
-        // Whoever waits for a step of the set-up is let go.
+        // Set-up steps under way are given up.
         std::mem::take(&mut self.opened).into_values().for_each(|remote| remote.close());
         let looks = FAREWELL.as_millis() / LOOK_EVERY.as_millis();
         for _ in 0..looks {
@@ -116,7 +116,10 @@ impl Pool {
                     }
                 }
                 News::Progress { progress: Progress::Opened { remote, .. }, .. } => remote.close(),
-                News::Progress { progress: Progress::Told(Told::Log(agent, bytes)), .. } => {
+                News::Progress {
+                    progress: Progress::Told(Told::Agent(AgentNews::Log { agent, bytes })),
+                    ..
+                } => {
                     self.log(agent, &bytes);
                 }
                 _ => {}

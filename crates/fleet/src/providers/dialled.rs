@@ -1,8 +1,8 @@
 //! Machines that call by themselves: those of a detached run, whose controller is on one of them.
 //!
 //! Owns the place where their hosts call, and those that wait to be opened. Makes and ends no
-//! machine, delivers nothing, and cannot run a command: whoever raised the machines has done all
-//! that before, and gives them back.
+//! machine, delivers nothing, and cannot run a command: the command that raised the machines has
+//! done all that before, and gives them back.
 
 use crate::channel::Channel;
 use crate::host::calling::GENERATION;
@@ -20,7 +20,7 @@ use std::time::Duration;
 
 /// How long a machine may take to call; then it is tried again.
 const CALL_WITHIN: Duration = Duration::from_secs(10);
-/// How long a host may take to hear that nobody needs it.
+/// How long a host may take to hear that it is not needed.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Machines that call.
@@ -50,7 +50,7 @@ impl Dialled {
         let on_link = move |join: planaria_protocol::message::Join, sender, receiver| {
             let machine = join.machine.unwrap_or_default();
             if names.contains(&machine) {
-                let mut waiting = taking.waiting.lock().expect("nobody panics with the callers");
+                let mut waiting = taking.waiting.lock().expect("no thread panics with the callers");
                 // A host calls again only when the link before is over.
                 waiting.insert(machine, (sender, receiver));
                 taking.came.notify_all();
@@ -88,10 +88,10 @@ impl Provider for Dialled {
     }
 
     fn open(&self, _run: &Tag, machine: &Machine, _program: &Program) -> Result<Channel, Fault> {
-        let waiting = self.callers.waiting.lock().expect("nobody panics with the callers");
+        let waiting = self.callers.waiting.lock().expect("no thread panics with the callers");
         let absent = |waiting: &mut BTreeMap<_, _>| !waiting.contains_key(&machine.name);
         let came = self.callers.came.wait_timeout_while(waiting, CALL_WITHIN, absent);
-        let (mut waiting, _) = came.expect("nobody panics with the callers");
+        let (mut waiting, _) = came.expect("no thread panics with the callers");
         match waiting.remove(&machine.name) {
             Some((sender, receiver)) => Ok(carried::channel(sender, receiver)),
             None => {
@@ -111,8 +111,8 @@ impl Provider for Dialled {
     }
 
     fn destroy(&self, _run: &Tag, machine: &Machine) -> Result<(), Fault> {
-        // A link that nobody has opened is of a host that is not wanted as it is; it calls again.
-        let mut waiting = self.callers.waiting.lock().expect("nobody panics with the callers");
+        // A link that was not opened is of a host that is not wanted as it is; it calls again.
+        let mut waiting = self.callers.waiting.lock().expect("no thread panics with the callers");
         if let Some((sender, _)) = waiting.remove(&machine.name) {
             sender.close();
         }
@@ -135,7 +135,7 @@ impl Provider for Dialled {
 impl Drop for Dialled {
     fn drop(&mut self) {
         // Those that called and were not wanted need not call again.
-        let mut waiting = self.callers.waiting.lock().expect("nobody panics with the callers");
+        let mut waiting = self.callers.waiting.lock().expect("no thread panics with the callers");
         for (sender, receiver) in std::mem::take(&mut *waiting).into_values() {
             let (_, mut writing) = carried::halves(sender.clone(), receiver);
             if say(&mut writing, &ToHost::End).is_ok() {

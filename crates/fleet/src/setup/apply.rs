@@ -128,7 +128,7 @@ fn before_mark(
     mark: &str,
     telling: &mut Telling<'_>,
 ) -> Result<Result<String, Outcome>, Fault> {
-    // Of its own in the run's folder, and readable by nobody else.
+    // Of its own in the run's folder, and readable by its owner alone.
     let staged = format!("setup-{mark}.part");
     let (mut stream, script): (Box<dyn Read>, String) = match &step.work {
         Work::Copy { content, to } => {
@@ -190,13 +190,13 @@ fn failure(
     Fault::replace(&job.machine.name, telling.secrets.redact(&what), hint)
 }
 
-/// Waits a moment, unless nobody wants the result any more.
+/// Waits a moment, unless the result is not wanted any more.
 fn pause(job: &Job<'_>) {
     let (_alive, never) = channel::<()>();
     let mut left = job.pause.unwrap_or(PAUSE);
     while !left.is_zero() && !(job.is_cancelled)() {
         let wait = TICK.min(left);
-        // Nobody says anything; only time passes.
+        // No message can come; only time passes.
         let _ = never.recv_timeout(wait);
         left -= wait;
     }

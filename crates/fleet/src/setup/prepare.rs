@@ -79,7 +79,7 @@ impl Setup {
         self.steps.iter().filter(|prepared| prepared.step.is_for(groups))
     }
 
-    /// Secrets, to be taken out of whatever is shown.
+    /// Secrets, to be taken out of all that is shown.
     pub fn secrets(&self) -> &Secrets {
         &self.secrets
     }

@@ -22,7 +22,7 @@ pub struct Secret {
 }
 
 impl Secret {
-    /// Text that anybody may see.
+    /// Text that may be shown.
     pub(super) fn plain(text: String) -> Self {
         Self { text, is_referred: false }
     }

@@ -1,6 +1,7 @@
 //! Steps on a machine that is a folder: real `sh`, real files.
 
 use super::*;
+use crate::command;
 use crate::provider::Remedy;
 use planaria_recipe::setup::{Scalar, SecretText, Step, Words};
 use std::cell::Cell;
@@ -122,7 +123,7 @@ impl Hands for Place {
         sh.args(["-c", command.text]).current_dir(self.at("run"));
         sh.env("HOME", self.root.path()).env("PATH", &self.path);
         sh.envs(command.env.iter().map(|(name, value)| (name, value)));
-        let outcome = here::run(&mut sh, command.within, &|| false, output).unwrap();
+        let outcome = command::run(&mut sh, command.within, &|| false, output).unwrap();
         if let (Outcome::Done, Some(mark)) = (&outcome, command.mark) {
             fs::write(self.at("marks").join(mark), "").unwrap();
         }

@@ -86,7 +86,7 @@ fn a_grandchild_that_listens_has_met() {
     );
     let (root, port): (u32, u16) = (family.0.id(), port.parse().unwrap());
     assert!(meets(root, port, Meeting::Listens));
-    assert!(!meets(root, port, Meeting::Connects), "nobody is connected");
+    assert!(!meets(root, port, Meeting::Connects), "no process is connected");
     assert!(!meets(root, port.wrapping_add(1), Meeting::Listens));
     let (other, _) = Family::start("print(1,flush=True); import sys; sys.stdin.read()");
     assert!(!meets(other.0.id(), port, Meeting::Listens), "another's socket");

@@ -7,6 +7,7 @@ use planaria_fleet::messages::Outcome;
 use planaria_fleet::provider::Fault;
 use planaria_fleet::remote::Remote;
 use planaria_fleet::setup::{Command, Hands};
+use planaria_fleet::shell;
 use planaria_recipe::script::{Framework, Job};
 use std::time::Duration;
 
@@ -54,10 +55,7 @@ impl Question {
 
     /// For `sh -c`.
     fn text(&self) -> String {
-        let python = match self.python.strip_prefix("~/") {
-            Some(rest) => format!("\"$HOME\"/{}", quoted(rest)),
-            None => quoted(&self.python),
-        };
+        let python = shell::path(&self.python);
         let code = match self.module {
             None => format!("import sys; print(\"{MARK}Python\", sys.version.split()[0])"),
             Some((module, _)) => format!(
@@ -118,10 +116,6 @@ fn module(framework: Framework) -> Option<(&'static str, &'static str)> {
         Framework::Mpi => Some(("mpi4py", "mpi4py")),
         Framework::Plain => None,
     }
-}
-
-fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "'\\''"))
 }
 
 #[cfg(test)]

@@ -46,7 +46,7 @@ pub fn job(source: &JobSource) -> Result<Block> {
     let mut findings = Vec::new();
     let framework = match Prepared::new(source, Talk::QUIET) {
         Ok(prepared) => {
-            let (framework, code) = (prepared.framework.as_str(), &prepared.code.parcel);
+            let (framework, code) = (prepared.framework.as_str(), &prepared.code.bundle);
             let files = counted(code.files() as u64, "file");
             let said =
                 format!("{} ({framework}); {files}, {}", job.script.file, bytes(code.bytes()));
@@ -112,7 +112,7 @@ fn machines(pool: &Pool, question: Option<Question>) -> Result<Vec<Finding>> {
             run: run.clone(),
             program: program.clone(),
             addresses: Vec::new(),
-            reach: Reach::Nobody,
+            reach: Reach::NotNeeded,
             first: Mutex::default(),
             prepare: raise::no_setup(),
             unix_seconds: clock::unix_seconds,

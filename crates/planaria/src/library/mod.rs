@@ -17,7 +17,7 @@ use crate::screen;
 use planaria_control::detached;
 use planaria_control::jobs::Machines;
 use planaria_control::jobs::train::Job;
-use planaria_control::jobs::train::alone::run_loop::Session;
+use planaria_control::jobs::train::alone::Session;
 use planaria_control::jobs::train::cluster;
 use planaria_control::jobs::train::ending::Finished;
 use planaria_control::jobs::train::kept;
@@ -323,8 +323,7 @@ impl Planaria {
         };
         let data = survey.data.expect("a plan is made from opened data");
         check_output(&source)?;
-        planaria_control::jobs::train::methods::check(&plan.recipe, plan.input, &data)
-            .map_err(Failure::from)?;
+        planaria_worker::methods::check(&plan.recipe, plan.input, &data).map_err(Failure::from)?;
         let threads = training_threads(self.threads, &plan);
         let size = cluster_size(self.threads, &plan);
         if !plan.recipe.pool.has_machines() {

@@ -29,7 +29,7 @@ const HOROVOD: [&str; 7] = [
     "HOROVOD_HOSTNAME",
     "HOROVOD_CONTROLLER",
 ];
-/// Fields that tell one worker from another, which are for whoever starts them where that is not us.
+/// Fields that tell one worker from another: set by the framework where it starts the workers.
 const OWN_FIELDS: [&str; 8] = [
     "role",
     "index",

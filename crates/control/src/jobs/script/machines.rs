@@ -11,7 +11,7 @@ use planaria_fleet::local::Local;
 use planaria_fleet::pool::{Pool, Reach, Standing};
 use planaria_fleet::provider::{LOOPBACK, Machine};
 use planaria_fleet::remote::Remote;
-use planaria_fleet::yard::Yard;
+use planaria_fleet::sites::Sites;
 use planaria_runs::failure::Result;
 use planaria_runs::number::counted;
 use planaria_runs::run_dir::{LOGS, RunDir};
@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex};
 
 /// The machines of a job.
 pub struct Machines {
-    pub yard: Yard,
+    pub sites: Sites,
     /// Whether all of them are this machine.
     pub are_here: bool,
     placed: Arc<Mutex<Placed>>,
@@ -67,12 +67,12 @@ impl Machines {
         })?;
         let (pool, _) = pooling.pool();
         // No process of a script is this command's own child.
-        let yard = Yard::new(Local::new(program, &run.file(LOGS)), Some(pool));
-        Ok(Self { yard, are_here, placed })
+        let sites = Sites::new(Local::new(program, &run.file(LOGS)), Some(pool));
+        Ok(Self { sites, are_here, placed })
     }
 
     pub fn pool(&self) -> &Pool {
-        self.yard.pool().expect("a script has a pool")
+        self.sites.pool().expect("a script has a pool")
     }
 
     /// What is to be told of files since the last time.

@@ -31,8 +31,8 @@ use planaria_fleet::home::{FOLDER, user_home};
 use planaria_fleet::local::Exit;
 use planaria_fleet::pool::Standing;
 use planaria_fleet::provider::Fault;
+use planaria_fleet::sites::Sites;
 use planaria_fleet::supervise::{Action, Input};
-use planaria_fleet::yard::Yard;
 use planaria_numerics::digest::Digest;
 use planaria_protocol::event::{Started, What};
 use planaria_protocol::journal::{self, Journal};
@@ -298,8 +298,8 @@ impl<'p> Running<'p> {
 impl Kind for Running<'_> {
     type End = Outcome;
 
-    fn yard(&mut self) -> &mut Yard {
-        &mut self.machines.yard
+    fn sites(&mut self) -> &mut Sites {
+        &mut self.machines.sites
     }
 
     fn note(&mut self, text: &str) {

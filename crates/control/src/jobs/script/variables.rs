@@ -65,7 +65,7 @@ impl Telling<'_> {
             meeting: None,
         };
         if process.role == RENDEZVOUS {
-            // A keeper is a process of this program, and so is what it starts by this name.
+            // A guard is a process of this program, and so is what it starts by this name.
             let port = process.port.to_string();
             told.command = ["/proc/self/exe", "agent", RENDEZVOUS, &port].map(str::to_owned).into();
             told.meeting = Some(Meeting::Listens(process.port));

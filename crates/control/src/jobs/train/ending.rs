@@ -4,14 +4,13 @@
 //! means the others are there. [`Results`] needs no trainer: weights may come from anywhere. Never
 //! trains.
 
+use crate::jobs::train::alone::Session;
 use crate::jobs::train::alone::evaluation::failure;
-use crate::jobs::train::alone::linear;
-use crate::jobs::train::alone::run_loop::Session;
-use crate::jobs::train::{classes, network, unwritten};
+use crate::jobs::train::{linear, network, unwritten};
 use planaria_coordinator::run::watch::Rule;
 use planaria_data::table::Encoder;
 use planaria_learn::Scores;
-use planaria_learn::linear::{Stepping, Weights};
+use planaria_learn::linear::{Model, Stepping, Weights};
 use planaria_learn::saved::Description;
 use planaria_protocol::event::What;
 use planaria_protocol::journal;
@@ -28,6 +27,7 @@ use planaria_runs::traces::html;
 use planaria_runs::traces::report::{
     Ending, Facts, Outcome, Report, peak_memory_bytes, weight_values, weights_sha256,
 };
+use planaria_worker::data::classes;
 use planaria_worker::features::{Saved, TableModel};
 
 /// A session's result.
@@ -138,7 +138,8 @@ impl Results<'_> {
         if !self.plan.recipe.train.traits().is_linear {
             return Ok(None);
         }
-        let (model, _) = linear::model(self.plan, &self.facts.classes)?;
+        let (recipe, classes) = (&self.plan.recipe, &self.facts.classes);
+        let model = Model::of(recipe, self.plan.input, classes).map_err(Failure::user)?;
         let names: Vec<String> = match self.encoder {
             Some(encoder) if self.plan.recipe.model.features.is_none() => {
                 encoder.features().into_iter().map(|f| f.name).collect()
@@ -223,16 +224,16 @@ pub fn finish(mut session: Session, ended: Result<Ended>) -> Result<Finished> {
     let Ended { outcome, reason, failure } = ended.unwrap_or_else(Ended::failed);
     let scored = session.last_scores.take();
     let means = Means {
-        engine: session.learner.engine(),
-        threads: session.learner.threads(),
+        engine: session.learner().engine(),
+        threads: session.learner().threads(),
         workers: 0,
         servers: 0,
-        generation: session.journal.generation(),
+        generation: session.files.journal.generation(),
     };
     let mut facts = facts(&session.job.plan, &session.job.run, &session.job.process, means)?;
     facts.name_classes(session.job.data.class_names());
     let state = session.state();
-    let (snapshot, values) = (session.learner.snapshot(), session.learner.values());
+    let (snapshot, values) = (session.learner().snapshot(), session.learner().values());
     let results = Results {
         plan: &session.job.plan,
         recipe_text: &session.job.recipe_text,
@@ -287,6 +288,6 @@ impl Session {
             trouble: None,
             state: Some(Box::new(self.state())),
         })?;
-        self.journal.sync().context(unwritten)
+        self.files.journal.sync().context(unwritten)
     }
 }

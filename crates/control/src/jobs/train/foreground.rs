@@ -13,8 +13,8 @@ use crate::live::control::Control;
 use crate::stopping;
 use planaria_fleet::local::{Exit, Local, Started};
 use planaria_fleet::pool::{Change, Spot};
+use planaria_fleet::sites::Sites;
 use planaria_fleet::training::{Controller, Effect, Failed, Happening, LOOK_EVERY};
-use planaria_fleet::yard::Yard;
 use planaria_protocol::Passport;
 use planaria_protocol::event::{Seen, What};
 use planaria_protocol::launch::Launch;
@@ -46,7 +46,7 @@ pub struct Foreground<'a> {
     first: Launch,
     /// What is made of all that is heard.
     display: &'a mut Display,
-    yard: Yard,
+    sites: Sites,
     /// Issues the certificates of the run's processes, where they are on several machines.
     authority: Option<Authority>,
     controller: Controller,
@@ -98,7 +98,7 @@ impl<'a> Foreground<'a> {
             run,
             passport,
             display,
-            yard: Yard::new(here, pool),
+            sites: Sites::new(here, pool),
             authority,
             controller: Controller::new(first.generation, size.servers, size.workers),
             first,
@@ -150,7 +150,7 @@ impl<'a> Foreground<'a> {
             }
             News::Pool(workers) => self.on(Happening::Pool { workers }),
             News::Resize(machines) => {
-                self.yard.resize(self.clock.elapsed(), machines as usize);
+                self.sites.resize(self.clock.elapsed(), machines as usize);
                 self.unreported.push(What::Resized { machines });
             }
             News::Kill { agent, pid, why } => self.on(Happening::Kill { agent, pid, why }),
@@ -189,8 +189,8 @@ impl<'a> Foreground<'a> {
             Effect::Coordinate { generation, after } => {
                 return Some(self.coordinate(generation, after));
             }
-            Effect::Kill { agent, pid, .. } => self.yard.kill(agent, pid),
-            Effect::MakeRoom { workers } => self.yard.set_workers(workers),
+            Effect::Kill { agent, pid, .. } => self.sites.kill(agent, pid),
+            Effect::MakeRoom { workers } => self.sites.set_workers(workers),
             Effect::Tell(message) => {
                 if let Some(link) = &self.link {
                     link.tell(&message);
@@ -204,7 +204,7 @@ impl<'a> Foreground<'a> {
     }
 
     fn start(&mut self, agent: Agent) -> Happening<'static> {
-        let spot = self.yard.place(self.clock.elapsed(), agent);
+        let spot = self.sites.place(self.clock.elapsed(), agent);
         if spot == Spot::Nowhere {
             return Happening::NoRoom { agent };
         }
@@ -213,12 +213,12 @@ impl<'a> Foreground<'a> {
         launch.size.workers = self.controller.workers();
         launch.coordinator = Some(self.address.clone());
         launch.course = None;
-        launch.station.process = self.yard.next_process(&spot);
-        pooling::station(&mut launch, &spot, &self.yard);
+        launch.station.process = self.sites.next_process(&spot);
+        pooling::station(&mut launch, &spot, &self.sites);
         if let Err(why) = self.vouch(agent, &mut launch) {
             return Happening::NotStarted { agent, why };
         }
-        match self.yard.start(&spot, agent, &self.run.id(), &launch) {
+        match self.sites.start(&spot, agent, &self.run.id(), &launch) {
             Ok(started) => Happening::Started { agent, pid: started.pid },
             Err(e) => Happening::NotStarted { agent, why: e.to_string() },
         }
@@ -233,7 +233,7 @@ impl<'a> Foreground<'a> {
         if let Err(why) = self.vouch(agent, &mut launch) {
             return Happening::NotStarted { agent, why };
         }
-        match self.yard.start(&Spot::Here, agent, &self.run.id(), &launch) {
+        match self.sites.start(&Spot::Here, agent, &self.run.id(), &launch) {
             Err(e) => Happening::NotStarted { agent, why: e.to_string() },
             Ok(Started { pid, stdout }) => {
                 self.connecting = self.begin_to_connect(generation, stdout);
@@ -333,8 +333,8 @@ impl<'a> Foreground<'a> {
 impl Kind for Foreground<'_> {
     type End = ();
 
-    fn yard(&mut self) -> &mut Yard {
-        &mut self.yard
+    fn sites(&mut self) -> &mut Sites {
+        &mut self.sites
     }
 
     fn note(&mut self, text: &str) {
@@ -377,14 +377,14 @@ impl Kind for Foreground<'_> {
         (self.connecting, self.link, self.control) = (None, None, None);
         if ended.is_err() {
             // Those that are left wait for the others, and would for ever.
-            return self.yard.kill_all();
+            return self.sites.kill_all();
         }
         // Those that had not joined have not heard that the run is over.
         let unready = self.controller.unready();
-        unready.iter().for_each(|(agent, pid)| self.yard.kill(*agent, *pid));
+        unready.iter().for_each(|(agent, pid)| self.sites.kill(*agent, *pid));
         let own = |exit: &Exit| unready.contains(&(exit.agent, exit.pid));
         let clock = self.clock;
-        let exits = self.yard.end(FAREWELL, &|| clock.elapsed());
+        let exits = self.sites.end(FAREWELL, &|| clock.elapsed());
         self.last_exits.extend(exits.into_iter().filter(|exit| !own(exit)));
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::jobs::train::cluster::Origin;
 use crate::jobs::train::identity::{Identity, Lengths};
-use crate::jobs::train::{Job, facts, network};
+use crate::jobs::train::{Job, network};
 use crate::program;
 use planaria_numerics::optimizer;
 use planaria_protocol::Secret;
@@ -12,6 +12,7 @@ use planaria_protocol::state::State;
 use planaria_runs::clock;
 use planaria_runs::failure::{Context, Result};
 use planaria_runs::run_dir::RunDir;
+use planaria_worker::methods::facts;
 use std::path::Path;
 
 /// The generation that a session begins: one more than any before.

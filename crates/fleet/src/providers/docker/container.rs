@@ -116,7 +116,7 @@ pub fn spec(
         "HostConfig": {
             // Nothing is left of a machine whose host has ended.
             "AutoRemove": true,
-            // Set-up steps leave children that nobody waits for; this does.
+            // Set-up steps leave children without a parent; this reaps them.
             "Init": true,
             "CapDrop": ["ALL"],
             "CapAdd": CAPABILITIES,
@@ -140,7 +140,7 @@ pub fn is_for(container: &Container, program: &Program) -> bool {
 }
 
 /// The machine that a container is. One that only ran a command has no name but its own. Labels may
-/// be anybody's: what cannot be ours is nothing.
+/// be set by others: what cannot be ours is nothing.
 pub fn machine_of(listed: &Listed) -> Option<Machine> {
     Tag::new(listed.labels.get(RUN)?)?;
     let handle = listed.names.first()?.trim_start_matches('/').to_owned();

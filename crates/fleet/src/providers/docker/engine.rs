@@ -317,7 +317,7 @@ impl Engine {
         let answer = self.ask("DELETE", &path, Body::Nothing, WORK)?;
         match answer.status {
             404 => Ok(()),
-            // Somebody else removes it already, mostly the engine itself.
+            // It is being removed already, mostly by the engine itself.
             409 => self.wait_gone(id),
             _ => {
                 answer.granted()?;
@@ -377,7 +377,7 @@ fn converse(stream: Stream, input: &[u8], within: Duration) -> Result<(Vec<u8>, 
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
     let read = std::thread::scope(|scope| {
         scope.spawn(move || {
-            // Whoever does not want to read all of it need not.
+            // A command may end without reading all of it.
             let _ = writing.write_all(input);
             let _ = writing.shutdown(Shutdown::Write);
         });

@@ -9,7 +9,7 @@ use crate::provider::{Fault, Remedy};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// Where the engine listens unless somebody says otherwise.
+/// Where the engine listens by default.
 pub const SOCKET: &str = "/var/run/docker.sock";
 
 /// The socket's path: as the settings say, else as `DOCKER_HOST` does, else the usual one.
@@ -61,7 +61,7 @@ fn refused(machine: &str, text: String, status: u16, message: &str) -> Fault {
     Fault::retry(machine, text)
 }
 
-/// Nobody answers at the socket. An engine may come back, but whoever has just begun wants to know.
+/// No answer at the socket. An engine may come back, but a command that has just begun should fail.
 fn unreachable(machine: &str, socket: &Path, why: &std::io::Error) -> Fault {
     let shown = socket.display();
     let start = "start it (`systemctl start docker`, or `dockerd`)";
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_not_there_is_named() {
+    fn an_engine_that_is_not_there_is_named() {
         for (kind, words) in [
             (ErrorKind::PermissionDenied, "may not use"),
             (ErrorKind::ConnectionRefused, "is not running"),

@@ -33,7 +33,7 @@ impl<R: Read> Frames<R> {
             let mut head = [0; 8];
             let Some(()) = fill(&mut self.from, &mut head)? else { return Ok(None) };
             self.which = match head[0] {
-                // Standard input comes back where it was asked for; nobody does.
+                // Standard input comes back only where it was asked for, which it is not.
                 1 => Which::Out,
                 0 | 2 | 3 => Which::Aside,
                 _ => return Err(io::Error::new(ErrorKind::InvalidData, "no frame of a container")),

@@ -25,7 +25,7 @@ const MESSAGE_BYTES_MAX: usize = 2000;
 /// Why there is no answer, or not the one that was wanted.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Nobody is there, or this user may not talk to them.
+    /// No engine listens there, or this user may not connect.
     #[error("cannot connect to `{socket}`: {why}")]
     Connect { socket: String, why: io::Error },
     /// The connection broke, or nothing came in time.
@@ -337,7 +337,7 @@ impl Deadline {
         let watch = move || {
             if released.recv_timeout(within) == Err(RecvTimeoutError::Timeout) {
                 told.store(true, Ordering::Relaxed);
-                // Whoever reads or writes sees the end of it.
+                // Readers and writers see the end of it.
                 let _ = stream.shutdown(Shutdown::Both);
             }
         };

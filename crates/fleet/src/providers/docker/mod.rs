@@ -125,7 +125,7 @@ impl Docker {
         }
         let name = container::image_name(program);
         // Held all the while: the others wait for the image, and do not make it too.
-        let mut built = self.built.lock().expect("nobody panics with the image");
+        let mut built = self.built.lock().expect("no thread panics with the image");
         if built.as_ref() == Some(&program.sha256) {
             return Ok(name);
         }
@@ -152,7 +152,7 @@ impl Docker {
         made.map_err(|e| faults::fault("docker", "make an image of the program", e))
     }
 
-    /// Images of programs that nobody has used for long; those in use are refused by the engine.
+    /// Removes images of old programs; the engine refuses to remove those in use.
     fn forget_old_images(&self) {
         let images = self.engine.images(container::PROGRAM).unwrap_or_default();
         for image in images.iter().skip(IMAGES_MAX) {
@@ -203,7 +203,7 @@ impl Docker {
         match found {
             Some(found) if !container::is_of(&found, run) => Err(Fault::replace(
                 &machine.name,
-                format!("the name `{}` is taken by a container of somebody else's", machine.handle),
+                format!("the name `{}` is taken by another container", machine.handle),
                 "remove or rename that container if it is of no use",
             )),
             found => Ok(found),
@@ -218,14 +218,14 @@ impl Docker {
                 Some(found) if found.status == "created" && container::is_for(&found, program) => {
                     return Ok(found.id);
                 }
-                // Its host has ended, or nobody talks to it any more: there is no second start.
+                // Its host has ended or lost its controller: there is no second start.
                 Some(found) => self.remove(machine, &found.id)?,
                 None => {}
             }
             let spec = container::machine(&self.settings, run, machine, &image, program);
             match self.engine.create(&machine.handle, spec) {
                 Ok(id) => return Ok(id),
-                // Somebody else was faster, or one of that name is still going.
+                // Another caller was faster, or one of that name is still being removed.
                 Err(Error::Refused { status: 409, .. }) => {}
                 Err(e @ Error::Refused { status: 404, .. }) if is_about_image(&e) => {
                     // It was there: another user of the engine has removed it meanwhile.
@@ -233,7 +233,7 @@ impl Docker {
                         let what = format!("the image `{image}` is gone from the engine");
                         return Err(Fault::retry(&machine.name, what));
                     }
-                    *self.built.lock().expect("nobody panics with the image") = None;
+                    *self.built.lock().expect("no thread panics with the image") = None;
                 }
                 Err(e) => return Err(faults::fault(&machine.name, "create the container", e)),
             }
@@ -295,7 +295,7 @@ impl Docker {
             return Err(faults::silent(&machine.name, &image, program, &last_words.text()));
         }
         first.truncate(read);
-        // The host is heard every few seconds; whoever reads minds that.
+        // The host speaks every few seconds; the reader checks that.
         writing.set_read_timeout(None).map_err(lost)?;
         writing.set_write_timeout(None).map_err(lost)?;
         let socket = writing.try_clone().map_err(lost)?;
@@ -313,7 +313,7 @@ impl Docker {
     fn listed(&self, label: &str) -> Result<Vec<Listed>, Fault> {
         let listed = self.engine.containers(label);
         let mut listed = listed.map_err(|e| faults::fault("docker", "list containers", e))?;
-        // What the engine removes already is nobody's any more.
+        // What the engine removes already does not count.
         listed.retain(|one| one.state != "removing");
         listed.sort_by(|one, other| one.names.cmp(&other.names));
         Ok(listed)

@@ -33,7 +33,7 @@ pub struct Settings {
     pub gpus: Option<i32>,
     /// Machines outlive the channel to their host.
     pub detached: bool,
-    /// What containers are made to run. Whoever only lists and destroys needs none.
+    /// What containers are made to run. Listing and destroying need none.
     pub program: Option<Program>,
 }
 

@@ -5,7 +5,6 @@
 
 use crate::carrier::{Carrier, End};
 use crate::channel::Channel;
-use crate::ending::Ending;
 use crate::home::{FOLDER, user_home};
 use crate::process::{self, Signal};
 use crate::program::Program;
@@ -63,7 +62,7 @@ impl Local {
             return Ok(home);
         }
         let what = format!("`{}` is no folder of {run}", machine.handle);
-        Err(Fault::fix(&machine.name, what, "machines are moved by nobody"))
+        Err(Fault::fix(&machine.name, what, "leave the machines' folders where they are"))
     }
 
     fn machine(&self, run: &Tag, name: &str) -> Machine {
@@ -184,12 +183,7 @@ impl Provider for Local {
             end.kill();
             return Err(call.timed_out(&machine.name));
         };
-        let code = match ending {
-            Ending::Code(code) => code,
-            Ending::Signal(signal) => 128 + signal,
-            Ending::MachineLost => 128 + process::SIGKILL,
-        };
-        Ok(Ran { code, stdout, stderr: last_words.text().into_bytes() })
+        Ok(Ran { code: ending.exit_code(), stdout, stderr: last_words.text().into_bytes() })
     }
 
     fn list(&self, run: &Tag) -> Result<Vec<Machine>, Fault> {
@@ -237,7 +231,7 @@ fn within<T: Send + 'static>(
 ) -> Option<T> {
     let (tell, told) = channel();
     let work = move || {
-        // Nobody listens any more where it took too long.
+        // The receiver is gone where it took too long.
         let _ = tell.send(work());
     };
     let done = match Builder::new().name(format!("talk-{}", end.pid())).spawn(work) {
@@ -251,26 +245,25 @@ fn within<T: Send + 'static>(
 }
 
 /// The host that wrote its number down, if it lives.
-fn host(run: &Tag, home: &Path) -> Option<i32> {
+fn host(run: &Tag, home: &Path) -> Option<u32> {
     let file = home.join(FOLDER).join("runs").join(run.as_str()).join("host.pid");
-    let number = fs::read_to_string(file).ok().and_then(|text| text.trim().parse::<i32>().ok());
+    let number = fs::read_to_string(file).ok().and_then(|text| text.trim().parse::<u32>().ok());
     number.filter(|pid| *pid > 1 && is_host(*pid, run, home))
 }
 
 /// Ends the hosts in a home: one, or two where one of them controls a detached run.
 fn end_hosts(run: &Tag, home: &Path) {
-    let Ok(entries) = fs::read_dir("/proc") else { return };
-    let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    for pid in numbers.filter(|pid| *pid > 1 && is_host(*pid, run, home)) {
+    let all = process::all().into_iter().map(|one| one.pid);
+    for pid in all.filter(|pid| *pid > 1 && is_host(*pid, run, home)) {
         end_host(pid, run, home);
     }
 }
 
 /// Ends a host, by its own wish or without.
-fn end_host(pid: i32, run: &Tag, home: &Path) {
+fn end_host(pid: u32, run: &Tag, home: &Path) {
     for signal in [Signal::TERM, Signal::KILL] {
         // It was just seen to be a host of this run.
-        process::signal(pid.unsigned_abs(), signal);
+        process::signal(pid, signal);
         for _ in 0..ENDING.as_millis() / LOOK.as_millis() {
             if !is_host(pid, run, home) {
                 return;
@@ -282,7 +275,7 @@ fn end_host(pid: i32, run: &Tag, home: &Path) {
 
 /// Whether a process is the run's host in this home: a number that was written down may be another's
 /// by now.
-fn is_host(pid: i32, run: &Tag, home: &Path) -> bool {
+fn is_host(pid: u32, run: &Tag, home: &Path) -> bool {
     let Ok(line) = fs::read(format!("/proc/{pid}/cmdline")) else { return false };
     let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
     let asked = [&b"agent"[..], b"host", run.as_str().as_bytes()];

@@ -3,9 +3,9 @@
 //! Owns its options: the user's own configuration holds but for what would make it ask, forward or
 //! share what it should not.
 
-use super::script::quoted;
 use super::{Host, HostKeys, Settings};
 use crate::home::at_home;
+use crate::shell::quoted;
 use std::path::Path;
 use std::process::Command;
 
@@ -49,7 +49,7 @@ pub fn ssh(settings: &Settings, host: &Host, sharing: Sharing<'_>, remote: &str)
     if let Some(jump) = &host.jump {
         command.arg("-o").arg(format!("ProxyCommand={}", proxy(settings, host, jump)));
     }
-    // Nobody is asked anything, on no screen.
+    // Never prompts, on any screen.
     command.env("SSH_ASKPASS_REQUIRE", "never").env_remove("SSH_ASKPASS");
     command.args(["--", &host.host, remote]);
     command
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_hold_whatever_the_user_has_configured() {
+    fn options_override_the_users_configuration() {
         let settings = Settings { known_hosts: Some("/a b/known".into()), ..Settings::default() };
         let host = Host {
             user: Some("lab".into()),

@@ -1,6 +1,6 @@
 //! What this machine has for reaching hosts: the client, its configuration and keys.
 //!
-//! Owns the lines of `doctor` about it. Connects to nobody.
+//! Owns the lines of `doctor` about it. Never connects.
 
 use super::{Settings, Ssh};
 use crate::finding::{Answer, Finding, ask};

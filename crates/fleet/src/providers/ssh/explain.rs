@@ -127,13 +127,13 @@ fn changed(settings: &Settings, host: &Host, said: &str) -> Fault {
     let fingerprint = said.split_whitespace().find(|word| word.starts_with("SHA256:"));
     let fingerprint = fingerprint.unwrap_or("unknown").trim_end_matches('.');
     let what = format!(
-        "ITS HOST KEY HAS CHANGED: {} is not the machine it was, or somebody is between (it now \
+        "ITS HOST KEY HAS CHANGED: {} is not the machine it was, or the connection is intercepted (it now \
          shows {fingerprint}); nothing was sent",
         host.host
     );
     let file = settings.known_hosts.as_deref().map(|path| format!(" -f {}", path.display()));
     let hint = format!(
-        "ask whoever runs it; only if that key is right: `ssh-keygen{} -R {}`, and connect once by hand",
+        "ask its administrator; only if that key is right: `ssh-keygen{} -R {}`, and connect once by hand",
         file.unwrap_or_default(),
         host.known_as()
     );

@@ -29,6 +29,7 @@ use crate::finding::Finding;
 use crate::program::Program;
 use crate::provider::{Call, Ends, Fault, Leak, Machine, Made, Provider, Ran, Tag};
 use crate::providers::{Kind, Place, Purpose};
+use crate::shell::quoted;
 use command::Sharing;
 use planaria_recipe::pool::providers::ssh as recipe;
 use script::Line;
@@ -77,7 +78,7 @@ impl Ssh {
 
     /// The connection of a machine, if it is open.
     fn connection(&self, machine: &Machine) -> Option<Connection> {
-        let open = self.open.lock().expect("nobody panics with the connections");
+        let open = self.open.lock().expect("no thread panics with the connections");
         open.get(&machine.name).filter(|connection| connection.end.is_running()).cloned()
     }
 
@@ -129,7 +130,7 @@ impl Ssh {
                 hosts.get(number).map(|host| (number, host))
             } {
                 let said = self.ask(&settings::machine(host), script::census());
-                found.lock().expect("nobody panics with an answer").insert(number, said);
+                found.lock().expect("no thread panics with an answer").insert(number, said);
             }
         };
         std::thread::scope(|scope| {
@@ -137,7 +138,7 @@ impl Ssh {
                 scope.spawn(work);
             }
         });
-        let found = found.into_inner().expect("nobody panics with an answer");
+        let found = found.into_inner().expect("no thread panics with an answer");
         let mut counted = Vec::new();
         for (number, said) in found {
             counted.push((settings::machine(&hosts[number]), said?));
@@ -173,7 +174,7 @@ impl Ssh {
 
     /// Forgets a machine's connection, and ends it.
     fn hang_up(&self, machine: &Machine) {
-        let mut open = self.open.lock().expect("nobody panics with the connections");
+        let mut open = self.open.lock().expect("no thread panics with the connections");
         if let Some(connection) = open.remove(&machine.name) {
             connection.end.kill();
             let _ = std::fs::remove_file(connection.socket);
@@ -203,7 +204,7 @@ impl Kind for Ssh {
         let ssh = &settings.ssh;
         let place = |entry: &recipe::HostEntry| {
             let host = entry.spelled_out().ok()?;
-            // However long somebody waits for it, it is the same.
+            // The time it may take to connect does not make it another place.
             let way = (&ssh.config, &ssh.known_hosts, ssh.host_keys);
             let id = format!("{}\n{host:?} {way:?}", host.name);
             let settings = recipe::Settings { hosts: vec![entry.clone()], ssh: ssh.clone() };
@@ -262,7 +263,7 @@ impl Provider for Ssh {
         let opened = session::open(carrier, script, program, self.patience(), true);
         let opened = opened.map_err(|trouble| self.fault(&host, trouble, &words))?;
         let Opened { writing, reading, last_words, end } = opened;
-        let mut open = self.open.lock().expect("nobody panics with the connections");
+        let mut open = self.open.lock().expect("no thread panics with the connections");
         open.insert(machine.name.clone(), Connection { socket, end: end.clone() });
         Ok(end.channel(Box::new(reading), writing, last_words))
     }
@@ -359,7 +360,7 @@ impl Provider for Ssh {
             .into_iter()
             .map(|word| match word.chars().all(is_plain) && !word.is_empty() {
                 true => word,
-                false => script::quoted(&word),
+                false => quoted(&word),
             })
             .collect();
         // In an inventory a value with spaces is in quotes, in which a backslash escapes.

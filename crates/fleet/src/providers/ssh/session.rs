@@ -129,7 +129,7 @@ fn within<T: Send + 'static>(
             let _ = tell.send(News::Alive);
         };
         let done = talk(&alive);
-        // Nobody listens any more where it was given up.
+        // The receiver is gone where it was given up.
         let _ = tell.send(News::Done(done));
     };
     if let Err(why) = Builder::new().name(format!("talk-{}", end.pid())).spawn(work) {
@@ -142,7 +142,7 @@ fn within<T: Send + 'static>(
             Ok(News::Alive) => (wait, has_spoken) = (patience.waiting, true),
             Ok(News::Done(Ok(done))) => return Ok(done),
             Ok(News::Done(Err(trouble))) => {
-                // Whatever it said has been heard when it has ended.
+                // All that it said has been heard when it has ended.
                 end.wait(Duration::from_secs(2));
                 end.kill();
                 return Err(trouble);

@@ -124,8 +124,8 @@ impl<'p> Plan<'p> {
             "own_variables": secret,
             "code": {
                 "folder": prepared.code.root,
-                "files": prepared.code.parcel.files(),
-                "bytes": prepared.code.parcel.bytes(),
+                "files": prepared.code.bundle.files(),
+                "bytes": prepared.code.bundle.bytes(),
                 "largest": self.largest(),
             },
             "outputs": prepared.outputs.texts(),
@@ -213,19 +213,19 @@ impl<'p> Plan<'p> {
     }
 
     fn code(&self) -> String {
-        let parcel = &self.prepared.code.parcel;
-        let files = counted(parcel.files() as u64, "file");
+        let bundle = &self.prepared.code.bundle;
+        let files = counted(bundle.files() as u64, "file");
         let largest: Vec<String> =
             self.largest().iter().map(|(path, n)| format!("{path} {}", bytes(*n))).collect();
         let folder = self.prepared.job.script.code_folder();
-        format!("{folder}: {files}, {}; largest: {}", bytes(parcel.bytes()), largest.join(", "))
+        format!("{folder}: {files}, {}; largest: {}", bytes(bundle.bytes()), largest.join(", "))
     }
 
     fn largest(&self) -> Vec<(String, u64)> {
         let mut files: Vec<(String, u64)> = self
             .prepared
             .code
-            .parcel
+            .bundle
             .entries
             .iter()
             .filter_map(|entry| match entry.what {

@@ -46,7 +46,7 @@ pub enum LinearPrecision {
     /// Double precision.
     #[default]
     F64,
-    /// Whole numbers over a prime field: the same bytes whoever was there.
+    /// Whole numbers over a prime field: the same bytes for any members.
     Exact,
 }
 

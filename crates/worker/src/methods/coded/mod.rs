@@ -12,6 +12,7 @@
 //! - [`rows`]: the arithmetic on them
 //! - [`peers`]: links to the other workers; [`letters`]: what is on its way to one of them
 //! - [`shell`]: the process around the value
+//! - [`serving`]: the other end of [`source`], in the coordinator's process
 
 pub mod block;
 pub mod cache;
@@ -19,6 +20,7 @@ pub mod letters;
 pub mod peers;
 pub mod round;
 pub mod rows;
+pub mod serving;
 pub mod shell;
 pub mod source;
 

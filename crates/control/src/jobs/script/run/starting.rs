@@ -7,8 +7,8 @@ use crate::jobs::script::machines::seat;
 use crate::jobs::script::policy::{JobInput, Member};
 use crate::jobs::script::round::{Readying, Unready};
 use crate::jobs::script::variables::{Telling, Told};
+use planaria_fleet::guard;
 use planaria_fleet::home::user_home;
-use planaria_fleet::keeper;
 use planaria_fleet::supervise::Input;
 use planaria_protocol::event::What;
 use planaria_protocol::message::Agent;
@@ -115,7 +115,7 @@ impl Running<'_> {
         let orders = self.orders(id, &machine.name);
         let orders = serde_json::to_vec(&orders).expect("plain strings");
         let agent = Agent::Task(id);
-        let pool = self.machines.yard.pool_mut().expect("a script has a pool");
+        let pool = self.machines.sites.pool_mut().expect("a script has a pool");
         match pool.start(machine.number, agent, orders) {
             Ok(pid) => {
                 self.on(now, Input::Started { agent, pid });
@@ -132,7 +132,7 @@ impl Running<'_> {
         }
     }
 
-    fn orders(&self, id: u32, machine: &str) -> keeper::Orders {
+    fn orders(&self, id: u32, machine: &str) -> guard::Orders {
         let (job, told) = (&self.prepared.job, &self.told[id as usize]);
         let mut env = told.env.clone();
         let mut command = told.command.clone();
@@ -147,7 +147,7 @@ impl Running<'_> {
         }
         let own = self.prepared.env.iter();
         env.extend(own.map(|(name, secret)| (name.clone(), secret.reveal().to_owned())));
-        keeper::Orders {
+        guard::Orders {
             command,
             env,
             without: job.variables(),

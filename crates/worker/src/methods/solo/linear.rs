@@ -5,19 +5,17 @@
 //! kernels, slopes and steps as on machines
 //! (`learn::linear`); nothing else is computed here. Never decides what comes next.
 
-use crate::jobs::train::alone::evaluation::failure;
+use crate::data::{data_trouble, targets};
 use planaria_data::{Batch, DataSet, Loader, Part};
 use planaria_learn::linear::{Batches, Model, Plain, Stepping, Weights, plain};
 use planaria_learn::{Scores, StepResult};
 use planaria_numerics::coding::exact::DataScale;
 use planaria_numerics::coding::quality;
 use planaria_numerics::digest::Digest;
-use planaria_protocol::message::EVALUATION_BATCH;
+use planaria_protocol::message::{EVALUATION_BATCH, Trouble};
 use planaria_recipe::Plan;
 use planaria_recipe::sections::Normalize;
 use planaria_recipe::train::LinearPrecision;
-use planaria_runs::failure::{Failure, Result};
-use planaria_worker::data::targets;
 use std::ops::Range;
 
 /// A linear model under training.
@@ -37,13 +35,16 @@ pub struct Linear {
 
 impl Linear {
     /// Reads the training part of a coded plan.
-    pub fn new(plan: &Plan, set: &DataSet) -> Result<Self> {
-        let (model, stepping) = model(plan, &set.class_names())?;
+    pub fn new(plan: &Plan, set: &DataSet) -> Result<Self, Trouble> {
+        let recipe = &plan.recipe;
+        let model =
+            Model::of(recipe, plan.input, &set.class_names()).map_err(Trouble::wrong_input)?;
+        let stepping = Stepping::of(recipe);
         let train = &plan.recipe.train;
         let rows = usize::try_from(set.train.len()).unwrap_or(usize::MAX);
-        let batches = Batches::of(train, rows).map_err(Failure::user)?;
-        let code = train.code().ok_or_else(|| Failure::failed("the recipe has no code"))?;
-        quality::of(code).map_err(Failure::user)?;
+        let batches = Batches::of(train, rows).map_err(Trouble::wrong_input)?;
+        let code = train.code().ok_or_else(|| Trouble::new("the recipe has no code"))?;
+        quality::of(code).map_err(Trouble::wrong_input)?;
         let names = set.feature_names();
         let normalize = plan.recipe.data.normalize.clone();
         let scale = match code.precision {
@@ -56,7 +57,7 @@ impl Linear {
         let mut data = Plain::new(&model, code.precision, scale, is_kept);
         each(&set.train, &normalize, |batch| {
             let pushed = data.push(&batch.inputs, &model.targets(targets(&batch.targets)));
-            pushed.map_err(|e| Failure::user(plain::named(&e, &names)))
+            pushed.map_err(|e| Trouble::wrong_input(plain::named(&e, &names)))
         })?;
         Ok(Self {
             weights: Weights::start(&model, &stepping),
@@ -73,16 +74,22 @@ impl Linear {
     }
 
     /// Goes back to a checkpoint's state.
-    pub fn restore(&mut self, state: &[f32]) -> Result<()> {
+    pub fn restore(&mut self, state: &[f32]) -> Result<(), Trouble> {
         let restored = Weights::restore(&self.model, &self.stepping, state);
         self.weights = restored
-            .map_err(|e| Failure::failed(format!("the checkpoint does not fit the model: {e}")))?;
+            .map_err(|e| Trouble::new(format!("the checkpoint does not fit the model: {e}")))?;
         Ok(())
     }
 
     /// One step on one batch of an epoch, and which examples it took.
-    pub fn step(&mut self, step: u64, batch: u64, rate: f32) -> Result<(StepResult, Digest)> {
-        let loader = Loader::evaluation(self.part.clone(), &self.normalize).map_err(failure)?;
+    pub fn step(
+        &mut self,
+        step: u64,
+        batch: u64,
+        rate: f32,
+    ) -> Result<(StepResult, Digest), Trouble> {
+        let loader =
+            Loader::evaluation(self.part.clone(), &self.normalize).map_err(data_trouble)?;
         let (mut room, mut unread) = (Batch::default(), None);
         let mut read = |rows: Range<usize>| {
             let filled = loader.fill(0, rows.start as u64..rows.end as u64, &mut room);
@@ -94,16 +101,16 @@ impl Linear {
         let summed = summed.map_err(|fault| match (fault, unread.take()) {
             (plain::Fault::Coding(e), _) => {
                 let step = step + 1;
-                Failure::failed(format!("step {step}: {}", plain::named(&e, &self.names)))
+                Trouble::new(format!("step {step}: {}", plain::named(&e, &self.names)))
             }
-            (plain::Fault::Unread, Some(error)) => failure(error),
-            (plain::Fault::Unread, None) => Failure::failed("training rows could not be read"),
+            (plain::Fault::Unread, Some(error)) => data_trouble(error),
+            (plain::Fault::Unread, None) => Trouble::new("training rows could not be read"),
         })?;
         let outcome = summed.outcome;
         let (model, stepping) = (&self.model, &self.stepping);
         let stepped = self.weights.step(model, stepping, step, rate, outcome.rows, &summed.sums);
         let gradient_norm = stepped.map_err(|e| {
-            Failure::failed(format!("training failed: {e}"))
+            Trouble::new(format!("training failed: {e}"))
                 .hint(format!("lower the learning rate (it was {rate}) or set `clip_norm`"))
         })?;
         let result = StepResult {
@@ -155,47 +162,6 @@ impl Linear {
     }
 }
 
-/// The model of a coded plan and how it is stepped.
-pub fn model(plan: &Plan, class_names: &[String]) -> Result<(Model, Stepping)> {
-    let model = Model::of(&plan.recipe, plan.input, class_names).map_err(Failure::user)?;
-    Ok((model, Stepping::of(&plan.recipe)))
-}
-
-/// Full-precision weights as a table, a line for each feature.
-pub fn weights_csv(
-    model: &Model,
-    values: &[f64],
-    features: &[String],
-    classes: &[String],
-) -> String {
-    let columns: Vec<&[f64]> = values.chunks_exact(model.width().max(1)).collect();
-    let heads: Vec<String> = match columns.len() {
-        1 => vec!["weight".into()],
-        n => (0..n).map(|i| classes.get(i).cloned().unwrap_or_else(|| i.to_string())).collect(),
-    };
-    let mut text = format!(
-        "feature,{}\n",
-        heads.iter().map(|head| quoted(head)).collect::<Vec<_>>().join(",")
-    );
-    for i in 0..model.width() {
-        let name = features.get(i).filter(|_| i < model.features).map_or("(bias)", String::as_str);
-        text.push_str(&quoted(name));
-        for column in &columns {
-            // The shortest digits that give the same number back.
-            text.push_str(&format!(",{:?}", column[i]));
-        }
-        text.push('\n');
-    }
-    text
-}
-
-fn quoted(field: &str) -> String {
-    match field.contains([',', '"', '\n', '\r']) {
-        true => format!("\"{}\"", field.replace('"', "\"\"")),
-        false => field.to_owned(),
-    }
-}
-
 /// What features are multiplied by, or which is not a whole number.
 fn scale(
     given: Option<u32>,
@@ -203,7 +169,7 @@ fn scale(
     part: &Part,
     normalize: &Normalize,
     names: &[String],
-) -> Result<DataScale> {
+) -> Result<DataScale, Trouble> {
     let mut whole = Ok(());
     if given.is_none() {
         each(part, normalize, |batch| {
@@ -216,7 +182,7 @@ fn scale(
     plain::data_scale(given, whole).map_err(|column| {
         let name = names.get(column).map_or("?", String::as_str);
         let (why, hint) = LinearPrecision::not_whole(name);
-        Failure::user(why).hint(hint)
+        Trouble::wrong_input(why).hint(hint)
     })
 }
 
@@ -224,12 +190,12 @@ fn scale(
 fn each(
     part: &Part,
     normalize: &Normalize,
-    mut take: impl FnMut(&Batch) -> Result<()>,
-) -> Result<()> {
-    let loader = Loader::evaluation(part.clone(), normalize).map_err(failure)?;
+    mut take: impl FnMut(&Batch) -> Result<(), Trouble>,
+) -> Result<(), Trouble> {
+    let loader = Loader::evaluation(part.clone(), normalize).map_err(data_trouble)?;
     let mut batch = Batch::default();
     for places in chunks(part.len(), EVALUATION_BATCH as u64) {
-        loader.fill(0, places, &mut batch).map_err(failure)?;
+        loader.fill(0, places, &mut batch).map_err(data_trouble)?;
         take(&batch)?;
     }
     Ok(())

@@ -3,6 +3,9 @@
 //!
 //! Owns the numbers that the data becomes, and the bounds of its columns. Never keeps what it made.
 
+use crate::data::{data_trouble, targets};
+use crate::methods::coded::Value;
+use crate::methods::coded::block::{LABEL_BYTES, label_bytes};
 use planaria_data::order::batch_range;
 use planaria_data::{Batch, DataSet, Loader, Part, Target, Targets};
 use planaria_learn::linear::number::Bounds;
@@ -18,10 +21,6 @@ use planaria_protocol::transfer::rows::Wanted;
 use planaria_recipe::Recipe;
 use planaria_recipe::shape::Shape;
 use planaria_recipe::train::{Coded as Words, LinearPrecision};
-use planaria_worker::data::data_trouble;
-use planaria_worker::data::targets;
-use planaria_worker::methods::coded::Value;
-use planaria_worker::methods::coded::block::{LABEL_BYTES, label_bytes};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -65,14 +64,14 @@ struct Coded<E: Value> {
 
 impl<E: Value> Coded<E> {
     fn new(recipe: &Recipe, code: &Words, input: Shape, data: DataSet) -> Result<Self, Trouble> {
-        let model = Model::of(recipe, input, &data.class_names()).map_err(wrong)?;
-        let count = usize::try_from(data.train.len()).map_err(wrong)?;
-        let batches = Batches::of(&recipe.train, count).map_err(wrong)?;
+        let model = Model::of(recipe, input, &data.class_names()).map_err(Trouble::wrong_input)?;
+        let count = usize::try_from(data.train.len()).map_err(Trouble::wrong_input)?;
+        let batches = Batches::of(&recipe.train, count).map_err(Trouble::wrong_input)?;
         let load =
             |part: Part| Loader::evaluation(part, &recipe.data.normalize).map_err(data_trouble);
         Ok(Self {
             model,
-            generator: E::code(code.threshold, code.machines).map_err(wrong)?,
+            generator: E::code(code.threshold, code.machines).map_err(Trouble::wrong_input)?,
             blocks: batches.blocks(),
             scale: DataScale(code.scale.unwrap_or(1)),
             names: data.feature_names(),
@@ -157,13 +156,13 @@ impl<E: Value> Coded<E> {
 
     fn fraction(&self, column: usize) -> Trouble {
         let name = self.names.get(column).map_or("?", String::as_str);
-        let (message, hint) = LinearPrecision::not_whole(name);
-        Trouble { message, hint: Some(hint.into()), fix_input: true }
+        let (why, hint) = LinearPrecision::not_whole(name);
+        Trouble::wrong_input(why).hint(hint)
     }
 
     /// An error of arithmetic names columns by their numbers; people know them by their names.
     fn named(&self, error: &coding::Error) -> Trouble {
-        wrong(plain::named(error, &self.names))
+        Trouble::wrong_input(plain::named(error, &self.names))
     }
 }
 
@@ -217,10 +216,6 @@ where
 
 fn batch_rows(loader: &Loader, batch: u64) -> Range<u64> {
     batch_range(loader.part().len(), EVALUATION_BATCH, batch)
-}
-
-fn wrong(error: impl std::fmt::Display) -> Trouble {
-    Trouble { fix_input: true, ..Trouble::new(error) }
 }
 
 #[cfg(test)]

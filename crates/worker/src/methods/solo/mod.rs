@@ -1,5 +1,14 @@
 //! The only worker of a run in one process: holds the parameters itself and takes whole steps, one
-//! after another. A value; what computes and writes is with the process that drives it.
+//! after another.
+//!
+//! # Layout
+//! - [`Solo`]: what it does and when, as a value
+//! - [`learner`]: what is trained: a network or a [`linear`] model
+//! - [`process`]: both together, as the coordinator in the same process sees them
+
+pub mod learner;
+pub mod linear;
+pub mod process;
 
 use crate::session::method::{Effect, Input, Method, Session, Todo};
 use crate::session::scoring::Scoring;
@@ -23,7 +32,8 @@ pub struct Solo {
 pub enum Do {
     /// Take a step; the answer is its report.
     Step(Step),
-    /// Write the parameters, which are those after `step` steps, to this folder.
+    /// Write the parameters, which are those after `step` steps, to this folder; the answer is a
+    /// report.
     Save { step: u64, folder: String },
 }
 
@@ -35,6 +45,8 @@ pub struct Step {
     pub epoch: u64,
     /// Batch of the epoch.
     pub batch: u64,
+    /// When it begins.
+    pub began: Duration,
 }
 
 impl Method for Solo {
@@ -53,7 +65,7 @@ impl Method for Solo {
 
     fn on(
         &mut self,
-        _now: Duration,
+        now: Duration,
         input: Input<Report>,
         todo: &mut Todo<Self>,
     ) -> Result<Session, Trouble> {
@@ -62,10 +74,11 @@ impl Method for Solo {
                 self.steps = Some(steps);
             }
             Input::Command(methods::Command::Solo(Command::Save { step, folder }), _) => {
+                self.is_busy = true;
                 todo.push_back(Effect::Own(Do::Save { step, folder }));
             }
             Input::Command(..) => {}
-            Input::Woken => self.go_on(todo),
+            Input::Woken => self.go_on(now, todo),
             Input::Evaluate { part, step, batches, .. } => self.scoring.add(part, step, batches, 0),
             Input::Scored { .. } => self.is_busy = false,
             Input::Own(report) => {
@@ -89,13 +102,14 @@ impl Method for Solo {
 }
 
 impl Solo {
-    fn go_on(&mut self, todo: &mut Todo<Self>) {
+    fn go_on(&mut self, now: Duration, todo: &mut Todo<Self>) {
         if let Some(batch) = self.scoring.take() {
             self.is_busy = true;
             return todo.push_back(Effect::Score(batch));
         }
         let Some(steps) = &mut self.steps else { return };
-        let step = Step { step: steps.first_step, epoch: steps.epoch, batch: steps.batches.start };
+        let Steps { first_step, epoch, batches } = &*steps;
+        let step = Step { step: *first_step, epoch: *epoch, batch: batches.start, began: now };
         if steps.batches.is_empty() {
             self.steps = None;
             return;
@@ -134,11 +148,12 @@ mod tests {
 
     fn stepped(step: u64) -> Report {
         let (loss_sum, correct, gradient_norm) = (1.0, 1, 1.0);
-        Report::Stepped { step, loss_sum, correct, gradient_norm, read: Digest::default() }
+        let read = Digest::default();
+        Report::Stepped { step, began: NOW, loss_sum, correct, gradient_norm, read }
     }
 
     fn step(step: u64) -> Option<Effect<Do>> {
-        Some(Effect::Own(Do::Step(Step { step, epoch: 0, batch: step })))
+        Some(Effect::Own(Do::Step(Step { step, epoch: 0, batch: step, began: NOW })))
     }
 
     fn told(step: u64) -> Option<Effect<Do>> {

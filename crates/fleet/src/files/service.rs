@@ -1,7 +1,7 @@
-//! A host's desk for files: questions about them, answered one after another on a thread of its own,
+//! A host's service for files: questions about them, answered one after another on a thread of its own,
 //! so that agents and logs never wait for a disk.
 //!
-//! Owns the work folder, which is gone when the desk ends, and the machine's store. How much may wait
+//! Owns the work folder, which is gone when the service ends, and the machine's store. How much may wait
 //! here is bounded by the controller, which waits for answers.
 
 use super::store::{BYTES_MAX, Store};
@@ -22,20 +22,19 @@ use std::time::Duration;
 const ENTRIES_MAX: usize = 200_000;
 /// Layouts that wait to be laid out.
 const LAYOUTS_MAX: usize = 8;
-/// How long the desk may take to end.
+/// How long the service may take to end.
 const END_WITHIN: Duration = Duration::from_secs(10);
 /// How often it is looked whether it has.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// The desk.
-pub struct Desk {
+pub struct FileService {
     asks: Option<Sender<(u64, Ask)>>,
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Desk {
-    /// Opens the desk of a run. `home` is our folder in the user's home, `run` the run's in it.
+impl FileService {
+    /// Opens the service of a run. `home` is our folder in the user's home, `run` the run's in it.
     pub fn open(home: &Path, run: &Path, words: SyncSender<FromHost>) -> io::Result<Self> {
         let (asks, asked) = channel();
         let over = Arc::new(AtomicBool::new(false));
@@ -53,12 +52,12 @@ impl Desk {
     /// Takes a question; the answer goes to the controller.
     pub fn ask(&self, task: u64, ask: Ask) {
         if let Some(asks) = &self.asks {
-            // Where the thread is gone nothing is answered, and whoever waits gives up in time.
+            // Where the thread is gone there is no answer, and the asker gives up in time.
             let _ = asks.send((task, ask));
         }
     }
 
-    /// Ends the desk and removes the work folder. Nothing may run there any more.
+    /// Ends the service and removes the work folder. Nothing may run there any more.
     pub fn end(&mut self) {
         self.over.store(true, Ordering::SeqCst);
         self.asks = None;

@@ -1,13 +1,13 @@
-//! The keeper of one process of a user's script: an agent that starts it, passes on what it writes,
+//! The guard of one process of a user's script: an agent that starts it, passes on what it writes,
 //! and ends as it ended.
 //!
 //! Owns that process and all that comes of it, also what has left its group: nothing of it is left
-//! when the keeper ends. Told through its standard input what to start; the end of that input asks
+//! when the guard ends. Told through its standard input what to start; the end of that input asks
 //! it to end the script, politely first. Never decides whether a script is started again.
 
 use crate::ending::Ending;
 use crate::home::at_home;
-use crate::process::{self, Signal, die_with, signal_group};
+use crate::process::{self, Listed, Signal, die_with, signal_group};
 use crate::sockets::interfaces;
 use rustix::process::{Resource, Rlimit};
 use rustix::pty::OpenptFlags;
@@ -31,12 +31,12 @@ const KILLS_MAX: u32 = 500;
 /// Exit code where the program cannot be started at all, as shells have it.
 const NOT_FOUND: i32 = 127;
 
-/// What a keeper is told.
+/// What a guard is told.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Orders {
     /// The program and its arguments. One that begins with `~/` is in the user's home.
     pub command: Vec<String>,
-    /// Variables, besides those that the keeper has.
+    /// Variables, besides those that the guard has.
     pub env: Vec<(String, String)>,
     /// Variables that the script must not have.
     pub without: Vec<String>,
@@ -51,7 +51,7 @@ pub struct Orders {
 }
 
 /// Keeps a process to its end. `life` is asked for its end on a thread of its own.
-pub fn keep(orders: &Orders, life: impl Read + Send + 'static) -> Ending {
+pub fn run(orders: &Orders, life: impl Read + Send + 'static) -> Ending {
     adopt();
     let (child, terminal) = match start(orders) {
         Ok(started) => started,
@@ -83,7 +83,7 @@ pub fn keep(orders: &Orders, life: impl Read + Send + 'static) -> Ending {
     status.into()
 }
 
-/// Ends this process as another has ended, so that whoever waits for it sees the same.
+/// Ends this process as another has ended, so that its parent sees the same.
 pub fn end_as(ending: Ending) -> ! {
     if let Ending::Signal(signal) = ending {
         // No core file is written of it.
@@ -96,12 +96,7 @@ pub fn end_as(ending: Ending) -> ! {
         }
         std::thread::park_timeout(Duration::from_secs(1));
     }
-    let code = match ending {
-        Ending::Code(code) => code,
-        Ending::Signal(signal) => 128 + signal,
-        Ending::MachineLost => 1,
-    };
-    std::process::exit(code)
+    std::process::exit(ending.exit_code())
 }
 
 fn start(orders: &Orders) -> io::Result<(Child, Option<File>)> {
@@ -130,7 +125,7 @@ fn start(orders: &Orders) -> io::Result<(Child, Option<File>)> {
     // SAFETY: between fork and exec only system calls are made, which allocate nothing.
     unsafe {
         command.pre_exec(move || {
-            // A session of its own: signals for its group reach all of it, and nobody else's do.
+            // A session of its own: signals for its group reach all of it and nothing else.
             rustix::process::setsid()?;
             if has_terminal {
                 let _ = rustix::process::ioctl_tiocsctty(rustix::stdio::stdout());
@@ -154,13 +149,13 @@ fn terminal((columns, rows): (u16, u16)) -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((master, slave))
 }
 
-/// Passes on what is written to a terminal, until nobody has it open any more.
+/// Passes on what is written to a terminal, until no process has it open any more.
 fn pass_on(mut terminal: File) {
     let mut bytes = vec![0; 16 << 10];
     let mut stdout = io::stdout();
     loop {
         match terminal.read(&mut bytes) {
-            // A terminal without anybody at its other end is an error to read.
+            // Reading a terminal whose other end is closed is an error.
             Ok(0) | Err(_) => return,
             Ok(read) => {
                 if stdout.write_all(&bytes[..read]).and_then(|()| stdout.flush()).is_err() {
@@ -180,7 +175,7 @@ fn wait(child: &Mutex<Child>, asked: &AtomicBool, patience: Duration) -> ExitSta
         match held.try_wait() {
             Ok(Some(status)) => return status,
             Ok(None) => {}
-            // Nobody else waits for it; as if it had been killed.
+            // No other thread waits for it; as if it had been killed.
             Err(_) => return ExitStatus::from_raw(process::SIGKILL),
         }
         let group = held.id();
@@ -219,75 +214,39 @@ fn end_descendants() {
 
 /// Kills processes below this one: each keeps its number until this process has waited for it, or its
 /// own parent has, which is what the signal asks for anyway.
-fn kill(processes: &[i32]) {
-    processes.iter().for_each(|pid| process::signal(pid.unsigned_abs(), Signal::KILL));
+fn kill(processes: &[u32]) {
+    processes.iter().for_each(|pid| process::signal(*pid, Signal::KILL));
 }
 
 /// Processes below this one, as the system lists them now.
-fn descendants() -> Vec<i32> {
-    let own = std::process::id() as i32;
-    below(own, &parents())
+fn descendants() -> Vec<u32> {
+    process::below(std::process::id(), &process::all())
 }
 
-/// Each process and its parent.
-pub(crate) fn parents() -> Vec<(i32, i32)> {
-    processes().into_iter().map(|(pid, parent, _)| (pid, parent)).collect()
-}
-
-/// Each process, its parent and its session.
-fn processes() -> Vec<(i32, i32, i32)> {
-    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
-    let number = |name: &str| name.parse::<i32>().ok();
-    let pids = entries.flatten().filter_map(|entry| number(entry.file_name().to_str()?));
-    pids.filter_map(|pid| {
-        let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name is in brackets and may hold anything.
-        let mut words = text.rsplit_once(')')?.1.split_whitespace().skip(1);
-        let (parent, session) = (words.next()?, words.nth(1)?);
-        Some((pid, number(parent)?, number(session)?))
-    })
-    .collect()
-}
-
-/// From here on whoever loses its parent below this process becomes its child, and can be found.
+/// From here on a process below this one that loses its parent becomes its child, and can be found.
 pub(crate) fn adopt() {
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
 }
 
-/// Ends what keepers that were killed have left behind. A script has a session of its own; all that a
+/// Ends what guards that were killed have left behind. A script has a session of its own; all that a
 /// host starts itself is in the host's.
 pub(crate) fn end_orphans() {
-    let own = std::process::id() as i32;
+    let own = std::process::id();
     let session = rustix::process::getsid(None).map_or(0, |pid| pid.as_raw_nonzero().get());
     for _ in 0..KILLS_MAX {
-        let all = processes();
-        let parents: Vec<(i32, i32)> = all.iter().map(|(pid, of, _)| (*pid, *of)).collect();
-        let is_orphan = |one: &&(i32, i32, i32)| one.1 == own && one.2 != session;
-        let orphans: Vec<i32> = all.iter().filter(is_orphan).map(|(pid, ..)| *pid).collect();
+        let all = process::all();
+        let is_orphan = |one: &&Listed| one.parent == own && one.session != session.unsigned_abs();
+        let orphans: Vec<u32> = all.iter().filter(is_orphan).map(|one| one.pid).collect();
         if orphans.is_empty() {
             return;
         }
         for orphan in orphans {
-            kill(&below(orphan, &parents));
+            kill(&process::below(orphan, &all));
             kill(&[orphan]);
-            process::reap(Some(orphan.unsigned_abs()));
+            process::reap(Some(orphan));
         }
         std::thread::park_timeout(LOOK_EVERY);
     }
-}
-
-/// All processes below one.
-pub(crate) fn below(root: i32, parents: &[(i32, i32)]) -> Vec<i32> {
-    let mut found = vec![root];
-    let mut next = 0;
-    while next < found.len() {
-        let parent = found[next];
-        let children = parents.iter().filter(|(pid, of)| *of == parent && !found.contains(pid));
-        let children: Vec<i32> = children.map(|(pid, _)| *pid).collect();
-        found.extend(children);
-        next += 1;
-    }
-    found.split_off(1)
 }
 
 /// The interface that has an address.
@@ -310,14 +269,6 @@ pub fn orders(from: &mut impl Read) -> io::Result<Orders> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn whoever_is_below_is_found() {
-        let parents = [(2, 1), (3, 2), (4, 2), (5, 4), (6, 1), (7, 7)];
-        assert_eq!(below(2, &parents), [3, 4, 5]);
-        assert_eq!(below(6, &parents), [0; 0]);
-        assert_eq!(below(7, &parents), [0; 0]);
-    }
 
     #[test]
     fn interfaces_are_found_by_their_address() {

@@ -1,10 +1,11 @@
 //! Rows are the same bytes however many are made at a time, and those that one process would encode.
 
 use super::*;
-use crate::jobs::train::{facts, network};
-use crate::survey::data_facts;
+use crate::methods::coded::{block, serving::check};
+use crate::methods::facts;
+use planaria_learn::Network;
 use planaria_protocol::launch::Facts;
-use planaria_recipe::Source;
+use planaria_recipe::{DataFacts, Source};
 use std::fmt::Write;
 use std::path::Path;
 
@@ -33,8 +34,10 @@ fn opened(precision: &str, odd: &str) -> (Recipe, Facts, DataSet) {
     );
     let source = Source::parse("t.yaml", text.as_bytes(), &[]).unwrap_or_else(|e| panic!("{e}"));
     let set = planaria_data::open(&source.recipe().data, source.recipe().seed).unwrap();
-    let plan = source.plan(&data_facts(&set.facts)).unwrap_or_else(|e| panic!("{e}"));
-    let facts = facts(&plan, &set, &network(&plan).unwrap());
+    let examples = set.facts.train as usize;
+    let seen = DataFacts { input: set.facts.input, classes: set.facts.classes(), examples };
+    let plan = source.plan(&seen).unwrap_or_else(|e| panic!("{e}"));
+    let facts = facts(&plan, &set, &Network::of(&plan.recipe, plan.input).unwrap());
     (plan.recipe, facts, set)
 }
 
@@ -88,7 +91,7 @@ fn labels_and_held_out_rows_are_plain() {
     let (recipe, facts, set) = opened("exact", "3");
     let rows = of(&recipe, facts.input, set.clone()).unwrap();
     let labels = all(&*rows, Wanted::Labels, 7);
-    let labels = planaria_worker::methods::coded::block::labels(&labels).unwrap();
+    let labels = block::labels(&labels).unwrap();
     let ids: Vec<u64> = labels.iter().map(|(id, _)| *id).collect();
     assert_eq!(ids, (0..set.train.len()).map(|at| set.train.id(at)).collect::<Vec<_>>());
     assert!(labels.iter().all(|(_, target)| target.abs() == 1.0));
@@ -97,9 +100,8 @@ fn labels_and_held_out_rows_are_plain() {
     let (length, head) = rows.look(wanted).unwrap();
     assert_eq!((length.units, head.as_slice()), (facts.test, [0].as_slice()));
     let bytes = all(&*rows, wanted, 2);
-    let words = planaria_worker::methods::coded::block::words(&bytes).unwrap();
-    let held =
-        planaria_worker::methods::coded::block::Held::of(&words, facts.input.len(), &head).unwrap();
+    let words = block::words(&bytes).unwrap();
+    let held = block::Held::of(&words, facts.input.len(), &head).unwrap();
     let loader = Loader::evaluation(set.test.unwrap(), &recipe.data.normalize).unwrap();
     let mut batch = Batch::default();
     loader.fill(0, 0..facts.test, &mut batch).unwrap();
@@ -114,10 +116,10 @@ fn exact_rows_have_bounds_and_fractions_are_named() {
     let head = of(&recipe, facts.input, set).unwrap().look(Wanted::Block { slot: 0 }).unwrap().1;
     assert!(serde_json::from_slice::<Bounds>(&head).is_ok());
     let (recipe, facts, set) = opened("exact", "3.5");
-    let found = crate::jobs::train::methods::check(&recipe, facts.input, &set).unwrap_err();
+    let found = check(&recipe, facts.input, &set).unwrap_err();
     assert!(found.fix_input && found.message.contains("feature `b`"), "{found:?}");
     let (recipe, facts, set) = opened("f64", "3.5");
-    assert_eq!(crate::jobs::train::methods::check(&recipe, facts.input, &set), Ok(()));
+    assert_eq!(check(&recipe, facts.input, &set), Ok(()));
 }
 
 #[test]

@@ -1,16 +1,19 @@
 //! The source of a coded run: rows of its data, encoded for workers that never see it.
 //!
-//! Lives in the coordinator's process, which is where the data is. Each worker that wants rows has
+//! Runs in the coordinator's process, which is where the data is. Each worker that wants rows has
 //! a link of its own for them, served here on a thread of its own, so that control never waits
 //! behind them. Owns the opened data, and what tells one coding from another. Never holds a block:
 //! rows are encoded as they are sent, a piece at a time.
 //!
 //! # Layout
-//! - [`rows`]: the rows of blocks, labels and held-out batches, made of the data
+//! - [`encode`]: the rows of blocks, labels and held-out batches, made of the data
 
-pub mod rows;
+pub mod encode;
 
-use planaria_coordinator::serve::Log;
+use crate::data::{data_trouble, same_data};
+use crate::features;
+use crate::session::shell::Log;
+use encode::Rows;
 use planaria_data::DataSet;
 use planaria_protocol::launch::{Coding, Launch};
 use planaria_protocol::link::{Receiver, Sender};
@@ -19,9 +22,6 @@ use planaria_protocol::transfer::rows::{Ask, Wanted};
 use planaria_protocol::transfer::{Fault, Line, PREPARING_EVERY};
 use planaria_recipe::Recipe;
 use planaria_recipe::shape::Shape;
-use planaria_worker::data::{data_trouble, same_data};
-use planaria_worker::features;
-use rows::Rows;
 use sha2::{Digest, Sha256};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
@@ -29,14 +29,14 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 type Opened = Result<Arc<dyn Rows>, Trouble>;
 
 /// Serves rows of a coded run.
-pub struct Source {
+pub struct RowServer {
     digest: String,
     log: Log,
     opened: Mutex<Option<Opened>>,
     changed: Condvar,
 }
 
-impl Source {
+impl RowServer {
     /// Begins to open the data, on a thread of its own.
     pub fn open(launch: &Launch, log: Log) -> Result<Arc<Self>, Trouble> {
         let coding = launch.facts.coding.as_ref();
@@ -112,13 +112,13 @@ fn open(launch: &Launch) -> Opened {
     let recipe = &launch.recipe;
     let data = features::open(recipe, launch.size.threads as usize).map_err(data_trouble)?;
     same_data(launch, &data)?;
-    rows::of(recipe, launch.facts.input, data)
+    encode::of(recipe, launch.facts.input, data)
 }
 
 /// Finds what is wrong with the data of a coded recipe, before anything is made or asked for.
 pub fn check(recipe: &Recipe, input: Shape, data: &DataSet) -> Result<(), Trouble> {
     match recipe.train.code() {
-        Some(_) => rows::of(recipe, input, data.clone()).map(|_| ()),
+        Some(_) => encode::of(recipe, input, data.clone()).map(|_| ()),
         None => Ok(()),
     }
 }

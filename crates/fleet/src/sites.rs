@@ -14,12 +14,12 @@ use std::time::Duration;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// The controller's machine, and those of a pool.
-pub struct Yard {
+pub struct Sites {
     here: Local,
     pool: Option<Pool>,
 }
 
-impl Yard {
+impl Sites {
     /// Nothing is started yet.
     pub fn new(here: Local, pool: Option<Pool>) -> Self {
         Self { here, pool }
@@ -148,7 +148,7 @@ impl Yard {
         self.here.kill_all();
     }
 
-    /// Gives the machines back, with whatever still runs on them; says what could not be.
+    /// Gives the machines back, with all that still runs on them; says what could not be.
     pub fn give_back(&mut self) -> Vec<Fault> {
         self.pool.as_mut().map_or_else(Vec::new, Pool::end)
     }

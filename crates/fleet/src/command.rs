@@ -1,24 +1,25 @@
 //! A command on this machine, with an end to it.
 //!
-//! Owns its processes: a group of their own, killed when time is up, when nobody wants the result
-//! any more, and with the thread that started it.
+//! Owns its processes: a group of their own, of which none is left when the command has ended, when
+//! time is up, when the result is not wanted any more, or when the thread that started it ends.
 
+use crate::ending::Ending;
 use crate::messages::Outcome;
-use crate::process::{Signal, end_with_parent, signal_group};
+use crate::process::{Signal, end_with_parent, signal_group, wait_without_reaping};
 use std::io::Read;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-/// How often somebody is asked whether the result is still wanted.
-const TICK: Duration = Duration::from_millis(200);
+/// How often it is checked whether the result is still wanted.
+const TICK: Duration = Duration::from_millis(50);
 /// How long output is waited for after the command has ended: another may hold its pipe.
 const DRAIN: Duration = Duration::from_secs(1);
 
 enum News {
     Output(Vec<u8>),
-    Ended(ExitStatus),
+    Ended(Ending),
     /// Nothing more will be written.
     Silent,
     /// Time is up.
@@ -26,7 +27,7 @@ enum News {
 }
 
 /// Runs a command, its output as it comes. An error is one of starting it.
-pub(super) fn run(
+pub fn run(
     command: &mut Command,
     within: Duration,
     is_cancelled: &dyn Fn() -> bool,
@@ -47,7 +48,7 @@ pub(super) fn run(
             let _ = say.send(News::Late);
         }
     };
-    std::thread::Builder::new().name("setup-alarm".into()).spawn(alarm)?;
+    std::thread::Builder::new().name("command-alarm".into()).spawn(alarm)?;
     let outcome = follow(&news, is_cancelled, output);
     drop(still_here);
     if outcome == Outcome::TimedOut {
@@ -76,12 +77,16 @@ fn watch(
         let _ = written.send(News::Silent);
     };
     let wait = move || {
+        // The group keeps its number until its leader is reaped; what is left of it would hold the
+        // pipe open.
+        wait_without_reaping(child.id());
+        signal_group(child.id(), Signal::KILL);
         if let Ok(status) = child.wait() {
-            let _ = ended.send(News::Ended(status));
+            let _ = ended.send(News::Ended(status.into()));
         }
     };
-    std::thread::Builder::new().name("setup-wait".into()).spawn(wait)?;
-    std::thread::Builder::new().name("setup-read".into()).spawn(read)?;
+    std::thread::Builder::new().name("command-wait".into()).spawn(wait)?;
+    std::thread::Builder::new().name("command-read".into()).spawn(read)?;
     Ok(())
 }
 
@@ -102,18 +107,13 @@ fn follow(
             (Err(RecvTimeoutError::Disconnected), None) => break,
         }
         if let (Some(status), true) = (status, is_silent) {
-            return ended(status);
+            return match status.exit_code() {
+                0 => Outcome::Done,
+                code => Outcome::Failed(code),
+            };
         }
     }
     Outcome::TimedOut
-}
-
-fn ended(status: ExitStatus) -> Outcome {
-    match (status.code(), status.signal()) {
-        (Some(0), _) => Outcome::Done,
-        (Some(code), _) => Outcome::Failed(code),
-        (None, signal) => Outcome::Failed(128 + signal.unwrap_or(0)),
-    }
 }
 
 #[cfg(test)]
@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(sh("echo a; sleep 60", short, false), (Outcome::TimedOut, "a\n".into()));
         assert_eq!(sh("while :; do echo y; done", short, false).0, Outcome::TimedOut);
         assert_eq!(sh("sleep 60", long, true).0, Outcome::TimedOut);
-        // One that leaves another behind is not waited for.
+        // What it leaves behind ends with it.
         assert_eq!(sh("sleep 3 & echo a", long, false), (Outcome::Done, "a\n".into()));
     }
 }
