@@ -110,7 +110,7 @@ mod tests {
 
     /// A job of no process, which ends or fails at its third look.
     struct Idle {
-        yard: Yard,
+        sites: Sites,
         looks: u32,
         fails: bool,
         left: Option<bool>,
@@ -119,8 +119,8 @@ mod tests {
     impl Kind for Idle {
         type End = u32;
 
-        fn yard(&mut self) -> &mut Yard {
-            &mut self.yard
+        fn sites(&mut self) -> &mut Sites {
+            &mut self.sites
         }
 
         fn note(&mut self, text: &str) {
@@ -148,8 +148,8 @@ mod tests {
     #[test]
     fn a_job_is_looked_after_until_it_ends_and_left_once() {
         for fails in [false, true] {
-            let yard = Yard::new(Local::new(Path::new("none"), Path::new("none")), None);
-            let mut job = Idle { yard, looks: 0, fails, left: None };
+            let sites = Sites::new(Local::new(Path::new("none"), Path::new("none")), None);
+            let mut job = Idle { sites, looks: 0, fails, left: None };
             let ended = follow(&mut job, "run-1", Stopwatch::start());
             assert_eq!((ended.ok(), job.left), ((!fails).then_some(3), Some(!fails)));
         }
