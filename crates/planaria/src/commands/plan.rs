@@ -63,7 +63,7 @@ pub fn run(options: &cli::Plan) -> Result<()> {
     print(&format!("{document:#}\n"))
 }
 
-/// Processes, and who begins with how many shards; runs of equal shares are written as one.
+/// Processes, and with how many shards each begins; runs of equal shares are written as one.
 fn processes_text(plan: &Plan, size: Option<Size>, threads: usize) -> String {
     let mut text = format!("processes   {}\n", processes(plan, size, threads));
     if let Some(size) = size.filter(|_| plan.recipe.train.traits().has_shards) {
