@@ -152,7 +152,7 @@ pub fn pool(folder: &Path) -> Result<Pool> {
         return Ok(job.pool);
     }
     let path = folder.join("recipe.yaml");
-    let source = Source::load(&path, &[]).map_err(Failure::user)?;
+    let source = Source::load(&path, &[])?;
     Ok(source.recipe().pool.clone())
 }
 

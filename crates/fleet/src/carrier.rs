@@ -3,7 +3,7 @@
 //! Owns its start, its end and what it says on standard error. Never knows what is said on the
 //! channel. None outlives this process: the kernel kills what is left.
 
-use crate::channel::{Channel, LastWords};
+use crate::channel::{Channel, StderrTail};
 use crate::ending::Ending;
 use crate::process::{self, Signal, end_with_parent, wait_without_reaping};
 use std::io::{self, Read};
@@ -16,14 +16,13 @@ use std::time::Duration;
 
 /// How long to wait for the last of standard error once the process has ended: something that it
 /// started may hold it open.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+const STDERR_WITHIN: Duration = Duration::from_millis(500);
 
 /// A process that was started.
 pub struct Carrier {
     pub stdin: ChildStdin,
     pub stdout: ChildStdout,
-    /// What it said beside.
-    pub last_words: LastWords,
+    pub stderr_tail: StderrTail,
     /// How it ends, and is ended.
     pub end: End,
 }
@@ -61,20 +60,20 @@ impl Carrier {
         let (Some(stdin), Some(stdout), Some(stderr)) = streams else {
             return Err(io::Error::other("a process without streams"));
         };
-        let last_words = LastWords::default();
+        let stderr_tail = StderrTail::default();
         let end = End(Arc::new(Shared {
             pid: child.id(),
             state: Mutex::default(),
             changed: Condvar::new(),
         }));
-        end.watch(child, stderr, last_words.clone())?;
-        Ok(Self { stdin, stdout, last_words, end })
+        end.watch(child, stderr, stderr_tail.clone())?;
+        Ok(Self { stdin, stdout, stderr_tail, end })
     }
 
     /// The channel that its streams are, from here on.
     pub fn into_channel(self) -> Channel {
-        let Self { stdin, stdout, last_words, end } = self;
-        end.channel(Box::new(stdout), stdin, last_words)
+        let Self { stdin, stdout, stderr_tail, end } = self;
+        end.channel(Box::new(stdout), stdin, stderr_tail)
     }
 }
 
@@ -93,7 +92,7 @@ impl End {
         }
     }
 
-    /// How it has ended, waiting for it at most so long, and then a moment for its last words.
+    /// How it has ended, waiting for it at most so long, and then a moment for the rest of its standard error.
     pub fn wait(&self, within: Duration) -> Option<Ending> {
         let state = self.0.state.lock().expect("no thread panics with a state");
         let waiting = |state: &mut State| state.ending.is_none();
@@ -101,7 +100,7 @@ impl End {
         let (state, _) = ended.expect("no thread panics with a state");
         state.ending?;
         let talking = |state: &mut State| !state.is_silent;
-        let silent = self.0.changed.wait_timeout_while(state, LAST_WORDS, talking);
+        let silent = self.0.changed.wait_timeout_while(state, STDERR_WITHIN, talking);
         silent.expect("no thread panics with a state").0.ending
     }
 
@@ -115,15 +114,15 @@ impl End {
         &self,
         reading: Box<dyn Read + Send>,
         writing: ChildStdin,
-        last_words: LastWords,
+        stderr_tail: StderrTail,
     ) -> Channel {
         let end = self.clone();
         let closing = Arc::new(move || end.kill());
-        Channel { reading, writing: Box::new(writing), closing, last_words }
+        Channel { reading, writing: Box::new(writing), closing, stderr_tail }
     }
 
-    /// Two threads that last as long as the process: one hears it out, one waits for its end.
-    fn watch(&self, child: Child, stderr: ChildStderr, words: LastWords) -> io::Result<()> {
+    /// Two threads that last as long as the process: one reads its standard error, one waits for its end.
+    fn watch(&self, child: Child, stderr: ChildStderr, words: StderrTail) -> io::Result<()> {
         let (pid, shared) = (child.id(), self.0.clone());
         let wait = move || {
             let mut child = child;
@@ -133,8 +132,8 @@ impl End {
             shared.changed.notify_all();
         };
         let shared = self.0.clone();
-        let hear = move || {
-            hear_out(stderr, &words);
+        let read = move || {
+            read_stderr(stderr, &words);
             shared.state.lock().expect("no thread panics with a state").is_silent = true;
             shared.changed.notify_all();
         };
@@ -144,14 +143,14 @@ impl End {
             return Err(error);
         }
         Builder::new()
-            .name(format!("hear-{pid}"))
-            .spawn(hear)
+            .name(format!("stderr-{pid}"))
+            .spawn(read)
             .map(drop)
             .inspect_err(|_| self.kill())
     }
 }
 
-fn hear_out(mut stderr: ChildStderr, words: &LastWords) {
+fn read_stderr(mut stderr: ChildStderr, words: &StderrTail) {
     let mut piece = [0; 4096];
     loop {
         match stderr.read(&mut piece) {
@@ -212,7 +211,7 @@ mod tests {
     #[test]
     fn carries_until_its_input_ends() {
         let carrier = shell("cat; echo bye >&2; exit 3");
-        let (end, words) = (carrier.end.clone(), carrier.last_words.clone());
+        let (end, words) = (carrier.end.clone(), carrier.stderr_tail.clone());
         let mut channel = carrier.into_channel();
         channel.writing.write_all(b"hello").expect("it reads");
         drop(channel.writing);

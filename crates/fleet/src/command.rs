@@ -4,7 +4,7 @@
 //! time is up, when the result is not wanted any more, or when the thread that started it ends.
 
 use crate::ending::Ending;
-use crate::messages::Outcome;
+use crate::messages::TaskOutcome;
 use crate::process::{Signal, end_with_parent, signal_group, wait_without_reaping};
 use std::io::Read;
 use std::os::unix::process::CommandExt;
@@ -32,7 +32,7 @@ pub fn run(
     within: Duration,
     is_cancelled: &dyn Fn() -> bool,
     output: &mut dyn FnMut(&[u8]),
-) -> std::io::Result<Outcome> {
+) -> std::io::Result<TaskOutcome> {
     let (reading, writing) = std::io::pipe()?;
     command.stdin(Stdio::null()).stdout(writing.try_clone()?).stderr(writing).process_group(0);
     end_with_parent(command);
@@ -51,7 +51,7 @@ pub fn run(
     std::thread::Builder::new().name("command-alarm".into()).spawn(alarm)?;
     let outcome = follow(&news, is_cancelled, output);
     drop(still_here);
-    if outcome == Outcome::TimedOut {
+    if outcome == TaskOutcome::TimedOut {
         // It was started here and has not been seen to end.
         signal_group(group, Signal::KILL);
         while let Ok(News::Output(bytes)) = news.recv_timeout(DRAIN) {
@@ -94,7 +94,7 @@ fn follow(
     news: &Receiver<News>,
     is_cancelled: &dyn Fn() -> bool,
     output: &mut dyn FnMut(&[u8]),
-) -> Outcome {
+) -> TaskOutcome {
     let (mut status, mut is_silent) = (None, false);
     while !is_cancelled() {
         match (news.recv_timeout(if status.is_some() { DRAIN } else { TICK }), status) {
@@ -108,19 +108,19 @@ fn follow(
         }
         if let (Some(status), true) = (status, is_silent) {
             return match status.exit_code() {
-                0 => Outcome::Done,
-                code => Outcome::Failed(code),
+                0 => TaskOutcome::Done,
+                code => TaskOutcome::Failed(code),
             };
         }
     }
-    Outcome::TimedOut
+    TaskOutcome::TimedOut
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn sh(text: &str, within: Duration, is_cancelled: bool) -> (Outcome, String) {
+    fn sh(text: &str, within: Duration, is_cancelled: bool) -> (TaskOutcome, String) {
         let mut written = Vec::new();
         let mut output = |bytes: &[u8]| written.extend_from_slice(bytes);
         let mut command = Command::new("sh");
@@ -133,13 +133,13 @@ mod tests {
     fn commands_end_and_are_ended() {
         let long = Duration::from_secs(20);
         let short = Duration::from_millis(300);
-        assert_eq!(sh("echo a; echo b >&2", long, false), (Outcome::Done, "a\nb\n".into()));
-        assert_eq!(sh("exit 7", long, false).0, Outcome::Failed(7));
-        assert_eq!(sh("kill -9 $$", long, false).0, Outcome::Failed(137));
-        assert_eq!(sh("echo a; sleep 60", short, false), (Outcome::TimedOut, "a\n".into()));
-        assert_eq!(sh("while :; do echo y; done", short, false).0, Outcome::TimedOut);
-        assert_eq!(sh("sleep 60", long, true).0, Outcome::TimedOut);
+        assert_eq!(sh("echo a; echo b >&2", long, false), (TaskOutcome::Done, "a\nb\n".into()));
+        assert_eq!(sh("exit 7", long, false).0, TaskOutcome::Failed(7));
+        assert_eq!(sh("kill -9 $$", long, false).0, TaskOutcome::Failed(137));
+        assert_eq!(sh("echo a; sleep 60", short, false), (TaskOutcome::TimedOut, "a\n".into()));
+        assert_eq!(sh("while :; do echo y; done", short, false).0, TaskOutcome::TimedOut);
+        assert_eq!(sh("sleep 60", long, true).0, TaskOutcome::TimedOut);
         // What it leaves behind ends with it.
-        assert_eq!(sh("sleep 3 & echo a", long, false), (Outcome::Done, "a\n".into()));
+        assert_eq!(sh("sleep 3 & echo a", long, false), (TaskOutcome::Done, "a\n".into()));
     }
 }

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// How often it is looked whether what was asked to end has ended.
+/// Poll interval for the end of the script.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// How often what is left is killed, before it is given up: nothing stops SIGKILL, but a process in
 /// a system call takes a moment.

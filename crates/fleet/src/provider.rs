@@ -212,7 +212,7 @@ pub trait Provider: Send + Sync {
         false
     }
 
-    /// Whether nothing is left of a machine whose host has taken its leave, so that it need not be
+    /// Whether nothing is left of a machine whose host has said goodbye, so that it need not be
     /// destroyed.
     fn leaves_with_host(&self, machine: &Machine) -> bool {
         let _ = machine;

@@ -3,10 +3,11 @@
 //! Owns the channel: a thread reads it, another writes it. News of agents goes to the pool; answers
 //! to tasks go to the threads that wait for them ([`Hands`]). Never waits without an end.
 
-use crate::channel::{Channel, LastWords};
+use crate::channel::{Channel, StderrTail};
 use crate::messages::questions::{Ask, Said};
 use crate::messages::{
-    AgentNews, FromHost, Hello, Outcome, PIECE_BYTES, ToHost, VERSION, hear, say,
+    AgentNews, FromHost, Hello, PIECE_BYTES, TaskOutcome, ToHost, VERSION, read_message,
+    write_message,
 };
 use crate::provider::Fault;
 use crate::setup::{Command, Hands};
@@ -22,7 +23,7 @@ use std::time::Duration;
 const HELLO_WITHIN: Duration = Duration::from_secs(20);
 /// How long it may take to say which address it reaches.
 const REACH_WITHIN: Duration = Duration::from_secs(10);
-/// How long it may take to take its leave.
+/// How long it may take to detach.
 const DETACH_WITHIN: Duration = Duration::from_secs(5);
 /// Poll interval for that.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -33,7 +34,7 @@ const MARK_WITHIN: Duration = Duration::from_secs(30);
 /// What a command's answer may take longer than the command.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 /// Words that may wait to be written: files wait for room, agents' orders hardly ever do.
-const WORDS_MAX: usize = 64;
+const MESSAGES_MAX: usize = 64;
 
 /// What a host told.
 #[derive(Debug, Clone, PartialEq)]
@@ -47,7 +48,7 @@ pub struct Remote {
     machine: String,
     /// What the machine is.
     pub hello: Hello,
-    words: SyncSender<ToHost>,
+    messages: SyncSender<ToHost>,
     tasks: Arc<Mutex<BTreeMap<u64, Sender<Answer>>>>,
     next_task: AtomicU64,
     reached: Mutex<Receiver<Option<String>>>,
@@ -58,12 +59,12 @@ pub struct Remote {
     is_closed: AtomicBool,
     is_let_go: AtomicBool,
     closing: Arc<dyn Fn() + Send + Sync>,
-    last_words: LastWords,
+    stderr_tail: StderrTail,
 }
 
 enum Answer {
     Output(Vec<u8>),
-    Over(Outcome),
+    Over(TaskOutcome),
     Said(Said),
 }
 
@@ -78,7 +79,7 @@ impl Remote {
         build: &str,
         tell: impl Fn(Told) + Send + 'static,
     ) -> Result<Self, Fault> {
-        let Channel { mut reading, mut writing, closing, last_words } = over;
+        let Channel { mut reading, mut writing, closing, stderr_tail } = over;
         let (greet, greeted) = channel_of_one();
         let tasks = Arc::new(Mutex::new(BTreeMap::new()));
         let heard = Arc::new(AtomicU64::new(0));
@@ -93,25 +94,25 @@ impl Remote {
             is_over: is_over.clone(),
             reach,
             detach,
-            last_words: last_words.clone(),
+            stderr_tail: stderr_tail.clone(),
         };
         let listen = move || {
-            match hear::<FromHost>(&mut reading) {
+            match read_message::<FromHost>(&mut reading) {
                 Ok(Some(FromHost::Hello(hello))) => {
                     let _ = greet.send(Ok(hello));
                 }
-                Ok(_) => return drop(greet.send(Err("it hung up".to_owned()))),
+                Ok(_) => return drop(greet.send(Err("it closed the channel".to_owned()))),
                 Err(e) => return drop(greet.send(Err(e.to_string()))),
             }
             listening.listen(&mut reading, &tell);
         };
-        let (words, written) = sync_channel(WORDS_MAX);
+        let (messages, written) = sync_channel(MESSAGES_MAX);
         let closes = closing.clone();
         let talk = move || {
             // The end of this thread closes the channel's writing half, which ends the host.
-            while let Ok(word) = written.recv() {
-                let is_last = word == ToHost::End;
-                if say(&mut writing, &word).is_err() {
+            while let Ok(message) = written.recv() {
+                let is_last = message == ToHost::End;
+                if write_message(&mut writing, &message).is_err() {
                     return closes();
                 }
                 if is_last {
@@ -125,7 +126,7 @@ impl Remote {
             Ok(Ok(hello)) => hello,
             Ok(Err(why)) => {
                 closing();
-                let said = last_words.text();
+                let said = stderr_tail.text();
                 let said = if said.is_empty() { why } else { said };
                 return Err(fault(format!("planaria did not start on it: {said}")));
             }
@@ -145,7 +146,7 @@ impl Remote {
         Ok(Self {
             machine,
             hello,
-            words,
+            messages,
             tasks,
             next_task,
             reached,
@@ -156,23 +157,23 @@ impl Remote {
             is_closed: AtomicBool::new(false),
             is_let_go: AtomicBool::new(false),
             closing,
-            last_words,
+            stderr_tail,
         })
     }
 
-    /// Words heard so far: where it stands still, the host does not answer.
+    /// Messages received so far: where it stands still, the host does not answer.
     pub fn heard(&self) -> u64 {
         self.heard.load(Ordering::Relaxed)
     }
 
-    /// Whether the host has taken its leave, with nothing left on its machine.
+    /// Whether the host has said goodbye, with nothing left on its machine.
     pub fn has_said_bye(&self) -> bool {
         self.said_bye.load(Ordering::SeqCst)
     }
 
-    /// Says a word, if there is room for it: a host that takes none is about to be lost.
-    pub fn say(&self, word: ToHost) -> bool {
-        self.words.try_send(word).is_ok()
+    /// Sends a message, if there is room for it: a host that takes none is about to be lost.
+    pub fn say(&self, message: ToHost) -> bool {
+        self.messages.try_send(message).is_ok()
     }
 
     /// Ends the channel at once.
@@ -190,7 +191,7 @@ impl Remote {
         self.send(ToHost::Detach { orders, controls })?;
         let port = detached.recv_timeout(REACH_WITHIN).map_err(|_| self.gone())?;
         self.is_let_go.store(true, Ordering::SeqCst);
-        // Its last word: after it, it only becomes the other.
+        // Its last message: after it, it only becomes the other process.
         for _ in 0..DETACH_WITHIN.as_millis() / LOOK_EVERY.as_millis() {
             if self.has_said_bye() {
                 return Ok(port);
@@ -208,7 +209,7 @@ impl Remote {
     /// The first of these addresses that the machine can reach.
     pub fn reach(&self, addresses: Vec<String>) -> Result<Option<String>, Fault> {
         let reached = self.reached.lock().expect("no thread panics with the answers");
-        self.words.send(ToHost::Reach { addresses }).map_err(|_| self.gone())?;
+        self.messages.send(ToHost::Reach { addresses }).map_err(|_| self.gone())?;
         reached.recv_timeout(REACH_WITHIN).map_err(|_| self.gone())
     }
 
@@ -245,7 +246,7 @@ impl Remote {
     }
 
     fn gone(&self) -> Fault {
-        let said = self.last_words.text();
+        let said = self.stderr_tail.text();
         let what = if said.is_empty() { "it does not answer".to_owned() } else { said };
         Fault::retry(&self.machine, what)
     }
@@ -257,8 +258,8 @@ impl Remote {
         (task, answers)
     }
 
-    fn send(&self, word: ToHost) -> Result<(), Fault> {
-        self.words.send(word).map_err(|_| self.gone())
+    fn send(&self, message: ToHost) -> Result<(), Fault> {
+        self.messages.send(message).map_err(|_| self.gone())
     }
 
     /// Waits for a task's end.
@@ -267,7 +268,7 @@ impl Remote {
         answers: &Receiver<Answer>,
         within: Duration,
         output: &mut dyn FnMut(&[u8]),
-    ) -> Result<Outcome, Fault> {
+    ) -> Result<TaskOutcome, Fault> {
         loop {
             match answers.recv_timeout(within) {
                 Ok(Answer::Output(bytes)) => output(&bytes),
@@ -291,7 +292,7 @@ impl Hands for &Remote {
     fn is_done(&mut self, mark: &str) -> Result<bool, Fault> {
         let (task, answers) = self.task();
         self.send(ToHost::Done { task, mark: mark.to_owned() })?;
-        Ok(self.outcome(&answers, MARK_WITHIN, &mut |_| {})? == Outcome::Skipped)
+        Ok(self.outcome(&answers, MARK_WITHIN, &mut |_| {})? == TaskOutcome::Skipped)
     }
 
     fn put(&mut self, path: &str, mode: u32, bytes: &mut dyn Read) -> Result<(), Fault> {
@@ -305,7 +306,7 @@ impl Hands for &Remote {
             self.send(ToHost::Put { task, path, mode, piece, is_first, is_last })?;
         }
         match self.outcome(&answers, PUT_WITHIN, &mut |_| {})? {
-            Outcome::Impossible(why) => Err(Fault::replace(
+            TaskOutcome::Impossible(why) => Err(Fault::replace(
                 &self.machine,
                 why,
                 "is the disk full, or is it another user's?",
@@ -318,7 +319,7 @@ impl Hands for &Remote {
         &mut self,
         command: &Command<'_>,
         output: &mut dyn FnMut(&[u8]),
-    ) -> Result<Outcome, Fault> {
+    ) -> Result<TaskOutcome, Fault> {
         let (task, answers) = self.task();
         self.send(ToHost::Do {
             task,
@@ -339,14 +340,14 @@ struct Listening {
     is_over: Arc<AtomicBool>,
     reach: Sender<Option<String>>,
     detach: Sender<u16>,
-    last_words: LastWords,
+    stderr_tail: StderrTail,
 }
 
 impl Listening {
     fn listen(self, reading: &mut dyn Read, tell: &dyn Fn(Told)) {
         let why = loop {
-            match hear(reading) {
-                Ok(Some(word)) => self.take(word, tell),
+            match read_message(reading) {
+                Ok(Some(message)) => self.take(message, tell),
                 Ok(None) => break "the connection has ended".to_owned(),
                 Err(e) => break format!("the connection broke: {e}"),
             }
@@ -354,13 +355,13 @@ impl Listening {
         // Threads that wait for a task are let go, and none begins to.
         self.is_over.store(true, Ordering::SeqCst);
         self.tasks.lock().expect("no thread panics with the tasks").clear();
-        let said = self.last_words.text();
+        let said = self.stderr_tail.text();
         tell(Told::Gone(if said.is_empty() { why } else { said }));
     }
 
-    fn take(&self, word: FromHost, tell: &dyn Fn(Told)) {
+    fn take(&self, message: FromHost, tell: &dyn Fn(Told)) {
         self.heard.fetch_add(1, Ordering::Relaxed);
-        match word {
+        match message {
             FromHost::Agent(news) => tell(Told::Agent(news)),
             FromHost::Reached { address } => drop(self.reach.send(address)),
             FromHost::Detaching { port } => drop(self.detach.send(port)),

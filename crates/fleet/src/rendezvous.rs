@@ -35,11 +35,11 @@ pub fn serve(listener: &TcpListener) {
         }
         let (values, held) = (values.clone(), connections.clone());
         let work = move || {
-            // One that does not keep to the rules is hung up on.
+            // The connection of one that breaks the protocol is closed.
             let _ = answer(&stream, &values);
             drop(held);
         };
-        // Without a thread it is hung up on, and asks again.
+        // Without a thread its connection is closed, and it asks again.
         let _ = std::thread::Builder::new().name("request".into()).spawn(work);
     }
 }

@@ -1,6 +1,6 @@
 //! Where the processes of a run live: the controller's machine, and those of a pool.
 //!
-//! Owns that both are used alike: started, ended and seen to end. Never decides whom to start.
+//! Owns that both are used alike: started, ended and seen to end. Never decides what to start.
 
 use crate::Error;
 use crate::local::{Exit, Local, Started};
@@ -10,7 +10,7 @@ use planaria_protocol::launch::Launch;
 use planaria_protocol::message::Agent;
 use std::time::Duration;
 
-/// How often it is looked whether processes on machines have ended.
+/// Poll interval for exits on machines.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// The controller's machine, and those of a pool.
@@ -51,7 +51,7 @@ impl Sites {
         pool.take_notes()
     }
 
-    /// Why no machine can be had.
+    /// Why no machine is available.
     pub fn take_failure(&mut self) -> Option<Fault> {
         self.pool.as_mut()?.take_failure()
     }

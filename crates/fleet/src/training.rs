@@ -12,8 +12,8 @@ pub mod policy;
 use crate::local::Exit;
 use crate::supervise::{Action, Input};
 use planaria_protocol::event::{Doing, Event, Pulse, What};
-use planaria_protocol::message::{Agent, FromConsole};
-use policy::{Loss, RunInput, Supervisor};
+use planaria_protocol::message::{Agent, FromConsole, Loss};
+use policy::{RunInput, Supervisor};
 use std::time::Duration;
 
 /// How often processes that have ended are looked for: as often it takes [`Happening::Look`].
@@ -62,7 +62,7 @@ pub enum Effect {
     /// Start a process, and say at once what became of it.
     Start { agent: Agent },
     /// Start a coordinator, say at once what became of it, and reach it.
-    Coordinate { generation: u64, after: Option<String> },
+    Coordinate { generation: u64, after: Option<Loss> },
     /// End a process at once.
     Kill { agent: Agent, pid: u32, why: String },
     /// So many workers need room.
@@ -275,7 +275,7 @@ impl Controller {
             out.push(match action {
                 Action::Start { agent: Agent::Coordinator } => {
                     (self.is_linked, self.step) = (false, None);
-                    let after = self.supervisor.policy.after().map(str::to_owned);
+                    let after = self.supervisor.policy.after().cloned();
                     Effect::Coordinate { generation: self.generation(), after }
                 }
                 Action::Start { agent } => Effect::Start { agent },

@@ -3,7 +3,7 @@
 //! Owns the vocabulary, and how many processes of which role there are. Never reads the script.
 
 use crate::pool::{Pool, Workers};
-use crate::setup::{Action, SecretText, Step, Whence, Words};
+use crate::setup::{Action, SecretSource, SecretText, Step, Words};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -386,8 +386,8 @@ impl Job {
 
     /// Variables of this machine that secrets are taken from.
     pub fn variables(&self) -> Vec<String> {
-        let own = self.script.env.values().filter_map(|text| match text.whence() {
-            Ok(Whence::Env(name)) => Some(name),
+        let own = self.script.env.values().filter_map(|text| match text.source() {
+            Ok(SecretSource::Env(name)) => Some(name),
             _ => None,
         });
         own.chain(self.setup.iter().flat_map(Step::variables)).map(str::to_owned).collect()

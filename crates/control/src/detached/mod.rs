@@ -21,7 +21,7 @@ use planaria_fleet::local::{Local, OWN};
 use planaria_fleet::messages::ToHost;
 use planaria_fleet::pool::giving_back::{self, DESTROYING};
 use planaria_fleet::pool::resources::{self, Resources};
-use planaria_fleet::pool::{Pool, Standing};
+use planaria_fleet::pool::{Pool, ReadyMachine};
 use planaria_fleet::program::Program;
 use planaria_fleet::provider::{Call, LOOPBACK, Machine, Provider, Ran, Tag};
 use planaria_fleet::sites::Sites;
@@ -83,18 +83,22 @@ pub struct Ended {
     pub message: String,
     /// What to do about it.
     pub hint: Option<String>,
+    #[serde(default)]
+    pub is_diagnosis: bool,
 }
 
 impl Ended {
     /// Of a failure.
     pub fn of(failure: &Failure) -> Self {
         let (message, hint) = (failure.message.clone(), failure.hint.clone());
-        Self { exit: failure.exit.code().into(), message, hint }
+        let is_diagnosis = failure.is_diagnosis;
+        Self { exit: failure.exit.code().into(), message, hint, is_diagnosis }
     }
 
     fn failure(self) -> Option<Failure> {
         let exit = Exit::of_code(self.exit)?;
-        Some(Failure { exit, message: self.message, hint: self.hint })
+        let is_diagnosis = self.is_diagnosis;
+        Some(Failure { is_diagnosis, ..Failure::new(exit, self.message, self.hint) })
     }
 }
 
@@ -253,7 +257,7 @@ fn hand_over(
     job: &Job,
     provider: &dyn Provider,
     authority: &Authority,
-    raised: &[Standing],
+    raised: &[ReadyMachine],
     threads: Option<u16>,
 ) -> Result<()> {
     let secret = Secret::random().map_err(Failure::failed)?.to_hex();
@@ -362,7 +366,7 @@ impl Away {
         let path = folder.join("recipe.yaml");
         let text = fs::read(&path).context(|| format!("cannot read `{}`", path.display()))?;
         let source = Source::parse(&path.display().to_string(), &text, &[]);
-        let source = source.map_err(Failure::user)?;
+        let source = source?;
         let program = pooling::read(Path::new(OWN))?;
         let provider = pooling::provider(source.recipe(), &program, true)?;
         let id = run_dir::run_id(folder);
@@ -392,7 +396,7 @@ impl Away {
         let said = String::from_utf8_lossy(&ran.stderr).trim().to_owned();
         let said = said.strip_prefix("error: ").unwrap_or(&said);
         let message = format!("on {}: {said}", self.detached.head.name);
-        Err(Failure { exit, message, hint: None })
+        Err(Failure::new(exit, message, None))
     }
 
     /// Fetches what is new of the run; all of it where it has ended.

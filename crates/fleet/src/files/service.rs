@@ -5,7 +5,7 @@
 //! here is bounded by the controller, which waits for answers.
 
 use super::store::{BYTES_MAX, Store};
-use super::work::{Lay, Work};
+use super::work::{Lay, WorkFolder};
 use super::{Entry, Patterns, find};
 use crate::messages::FromHost;
 use crate::messages::questions::{Ask, Said};
@@ -24,7 +24,7 @@ const ENTRIES_MAX: usize = 200_000;
 const LAYOUTS_MAX: usize = 8;
 /// How long the service may take to end.
 const END_WITHIN: Duration = Duration::from_secs(10);
-/// How often it is looked whether it has.
+/// Poll interval for that.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 pub struct FileService {
@@ -35,16 +35,16 @@ pub struct FileService {
 
 impl FileService {
     /// Opens the service of a run. `home` is our folder in the user's home, `run` the run's in it.
-    pub fn open(home: &Path, run: &Path, words: SyncSender<FromHost>) -> io::Result<Self> {
+    pub fn open(home: &Path, run: &Path, messages: SyncSender<FromHost>) -> io::Result<Self> {
         let (asks, asked) = channel();
         let over = Arc::new(AtomicBool::new(false));
         let clerk = Clerk {
             store: Store::new(home),
-            work: Work::open(run),
+            work: WorkFolder::open(run),
             layouts: BTreeMap::new(),
             over: over.clone(),
         };
-        let serve = move || clerk.serve(&asked, &words);
+        let serve = move || clerk.serve(&asked, &messages);
         let thread = std::thread::Builder::new().name("files".into()).spawn(serve)?;
         Ok(Self { asks: Some(asks), over, thread: Some(thread) })
     }
@@ -73,13 +73,13 @@ impl FileService {
 
 struct Clerk {
     store: Store,
-    work: Work,
+    work: WorkFolder,
     layouts: BTreeMap<u64, Vec<Entry>>,
     over: Arc<AtomicBool>,
 }
 
 impl Clerk {
-    fn serve(mut self, asked: &Receiver<(u64, Ask)>, words: &SyncSender<FromHost>) {
+    fn serve(mut self, asked: &Receiver<(u64, Ask)>, messages: &SyncSender<FromHost>) {
         while let Ok((task, ask)) = asked.recv() {
             if self.over.load(Ordering::SeqCst) {
                 break;
@@ -91,7 +91,7 @@ impl Clerk {
                     io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
                 ),
             });
-            if words.send(FromHost::Said { task, said }).is_err() {
+            if messages.send(FromHost::Said { task, said }).is_err() {
                 break;
             }
         }
@@ -112,7 +112,7 @@ impl Clerk {
                 Ok(Said::Found { files, is_cut })
             }
             Ask::Read { path, bytes, mtime_ns, at } => {
-                let read = find::read(&self.work.folder, &path, (bytes, mtime_ns), at)?;
+                let read = find::read(&self.work.folder, &path, bytes, mtime_ns, at)?;
                 Ok(read.map_or(Said::Changed, Said::Piece))
             }
             Ask::Ports { .. } | Ask::Release { .. } | Ask::Meets { .. } => {

@@ -4,7 +4,7 @@ mod listing;
 
 use super::code::Unlisted;
 use super::*;
-use crate::channel::{Channel, LastWords};
+use crate::channel::{Channel, StderrTail};
 use crate::host::serve::{self, Leave, Setting};
 use crate::messages::questions::Found;
 use crate::messages::{Hello, ToHost, VERSION};
@@ -73,7 +73,7 @@ impl Place {
             reading: Box::new(from_host),
             writing: Box::new(to_host),
             closing: Arc::new(|| {}),
-            last_words: LastWords::default(),
+            stderr_tail: StderrTail::default(),
         };
         let remote = Remote::meet(name, channel, "b", |_| {}).expect("it says hello");
         Self { home, remote, host: Some(host) }

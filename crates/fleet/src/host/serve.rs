@@ -1,4 +1,4 @@
-//! The host's process: takes words from its channel, and does what they say until the channel ends.
+//! The host's process: takes messages from its channel, and does what they say until the channel ends.
 //!
 //! Owns the agents of one machine, and a folder there that is gone when it ends. Ends when the
 //! channel does, when it is told to, or when it has heard nothing for [`LEASE`]; all that it started
@@ -9,7 +9,9 @@ use crate::guard;
 use crate::host::tasks::{FilePiece, ShellCommand, Tasks};
 use crate::local::{Exit, Local};
 use crate::messages::questions::Ask;
-use crate::messages::{AgentNews, FromHost, Hello, PIECE_BYTES, ToHost, hear, say};
+use crate::messages::{
+    AgentNews, FromHost, Hello, PIECE_BYTES, ToHost, read_message, write_message,
+};
 use planaria_protocol::clock::Clock;
 use planaria_protocol::message::Agent;
 use std::collections::BTreeMap;
@@ -21,7 +23,7 @@ use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
-/// Without a word for so long, the controller is gone.
+/// Without a message for so long, the controller is gone.
 pub const LEASE: Duration = Duration::from_secs(30);
 /// How often ended agents and their logs are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -29,7 +31,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 const LOGS_EVERY: Duration = Duration::from_millis(200);
 const ALIVE_EVERY: Duration = Duration::from_secs(1);
 /// Words that may wait to be written.
-const WORDS_MAX: usize = 256;
+const MESSAGES_MAX: usize = 256;
 /// How long agents may take to end by themselves when all is over.
 const FAREWELL: Duration = Duration::from_millis(500);
 
@@ -80,18 +82,18 @@ pub fn run(
     hello.probe = probe();
     let logs = place.path.join("logs");
     fs::create_dir_all(&logs)?;
-    let (words, written) = sync_channel(WORDS_MAX);
-    let (heard, inbox) = sync_channel(WORDS_MAX);
+    let (messages, written) = sync_channel(MESSAGES_MAX);
+    let (heard, inbox) = sync_channel(MESSAGES_MAX);
     std::thread::Builder::new().name("reading".into()).spawn(move || listen(reading, &heard))?;
     let writer = std::thread::Builder::new()
         .name("writing".into())
         .spawn(move || talk(writing, &written))?;
     let fleet = Local::new(&program, &logs);
-    let tasks = Tasks::new(&home, &place.path, words.clone());
-    let service = FileService::open(&home, &place.run, words.clone())?;
+    let tasks = Tasks::new(&home, &place.path, messages.clone());
+    let service = FileService::open(&home, &place.run, messages.clone())?;
     let logs = Logs { folder: logs, read: BTreeMap::new() };
     let processes = BTreeMap::new();
-    let mut host = Host { run, fleet, tasks, service, words, logs, processes, is_alone };
+    let mut host = Host { run, fleet, tasks, service, messages, logs, processes, is_alone };
     host.say(FromHost::Hello(hello));
     let leave = host.work(&inbox, clock);
     host.end();
@@ -127,7 +129,7 @@ struct Host {
     fleet: Local,
     tasks: Tasks,
     service: FileService,
-    words: SyncSender<FromHost>,
+    messages: SyncSender<FromHost>,
     logs: Logs,
     /// By number here, what the controller calls each process.
     processes: BTreeMap<u32, u32>,
@@ -142,9 +144,9 @@ impl Host {
                 Ok(ToHost::End) => return Leave::Told,
                 Err(RecvTimeoutError::Disconnected) => return Leave::Gone,
                 Ok(ToHost::Detach { orders, controls }) => return self.detach(orders, controls),
-                Ok(word) => {
+                Ok(message) => {
                     heard = clock.now();
-                    self.obey(word);
+                    self.obey(message);
                 }
                 Err(RecvTimeoutError::Timeout) => {}
             }
@@ -156,8 +158,8 @@ impl Host {
             }
             if now - alive >= ALIVE_EVERY {
                 alive = now;
-                // Where words wait the controller does not read, and its lease will tell.
-                let _ = self.words.try_send(FromHost::Alive);
+                // Where messages wait the controller does not read, and its lease will tell.
+                let _ = self.messages.try_send(FromHost::Alive);
             }
             if now - heard >= LEASE {
                 return Leave::Gone;
@@ -165,8 +167,8 @@ impl Host {
         }
     }
 
-    fn obey(&mut self, word: ToHost) {
-        match word {
+    fn obey(&mut self, message: ToHost) {
+        match message {
             ToHost::Start { process, agent, orders } => {
                 let started = self.fleet.start_with(agent, &self.run, orders);
                 match started {
@@ -239,9 +241,10 @@ impl Host {
     }
 
     fn pass_logs(&mut self) {
-        let Self { logs, words, .. } = self;
-        let pass =
-            |agent, bytes| words.try_send(FromHost::Agent(AgentNews::Log { agent, bytes })).is_ok();
+        let Self { logs, messages, .. } = self;
+        let pass = |agent, bytes| {
+            messages.try_send(FromHost::Agent(AgentNews::Log { agent, bytes })).is_ok()
+        };
         logs.pass(pass);
     }
 
@@ -251,11 +254,11 @@ impl Host {
 
     /// Words are few and short; where none can be written the other end is gone, and the reading
     /// thread or the lease sees it.
-    fn say(&self, word: FromHost) {
-        let mut word = word;
+    fn say(&self, message: FromHost) {
+        let mut message = message;
         for _ in 0..LEASE.as_millis() / LOOK_EVERY.as_millis() {
-            match self.words.try_send(word) {
-                Err(TrySendError::Full(back)) => word = back,
+            match self.messages.try_send(message) {
+                Err(TrySendError::Full(back)) => message = back,
                 _ => return,
             }
             std::thread::park_timeout(LOOK_EVERY);
@@ -275,17 +278,17 @@ impl Host {
 
 fn listen(mut reading: impl Read, heard: &SyncSender<ToHost>) {
     // What cannot be understood ends the channel like its end.
-    while let Ok(Some(word)) = hear(&mut reading) {
-        if heard.send(word).is_err() {
+    while let Ok(Some(message)) = read_message(&mut reading) {
+        if heard.send(message).is_err() {
             return;
         }
     }
 }
 
-fn talk(mut writing: impl Write, words: &Receiver<FromHost>) {
-    while let Ok(word) = words.recv() {
-        let is_last = word == FromHost::Bye;
-        if say(&mut writing, &word).is_err() || is_last {
+fn talk(mut writing: impl Write, messages: &Receiver<FromHost>) {
+    while let Ok(message) = messages.recv() {
+        let is_last = message == FromHost::Bye;
+        if write_message(&mut writing, &message).is_err() || is_last {
             return;
         }
     }

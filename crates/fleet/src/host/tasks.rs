@@ -6,7 +6,7 @@
 use crate::command;
 use crate::home::at_home;
 use crate::messages::questions::{Ask, Said};
-use crate::messages::{FromHost, Outcome};
+use crate::messages::{FromHost, TaskOutcome};
 use crate::provider::is_name;
 use crate::sockets::ports::Given;
 use crate::sockets::table;
@@ -37,7 +37,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 pub struct Tasks {
     home: PathBuf,
     folder: PathBuf,
-    words: SyncSender<FromHost>,
+    messages: SyncSender<FromHost>,
     files: BTreeMap<u64, Incoming>,
     over: Arc<AtomicBool>,
     /// Shared with the thread of each command under way.
@@ -70,12 +70,12 @@ pub struct ShellCommand {
 
 impl Tasks {
     /// Nothing is under way.
-    pub fn new(home: &Path, folder: &Path, words: SyncSender<FromHost>) -> Self {
+    pub fn new(home: &Path, folder: &Path, messages: SyncSender<FromHost>) -> Self {
         let (home, folder) = (home.to_path_buf(), folder.to_path_buf());
         Self {
             home,
             folder,
-            words,
+            messages,
             files: BTreeMap::new(),
             over: Arc::default(),
             running: Arc::default(),
@@ -85,16 +85,16 @@ impl Tasks {
 
     /// Tells which of some addresses can be reached: the first of them that answers.
     pub fn reach(&self, addresses: Vec<String>) {
-        let words = self.words.clone();
+        let messages = self.messages.clone();
         on_thread("reach", move || {
             let address = first_reached(addresses);
-            let _ = words.send(FromHost::Reached { address });
+            let _ = messages.send(FromHost::Reached { address });
         });
     }
 
     /// Answers a question about sockets.
     pub fn look(&self, task: u64, ask: Ask) {
-        let (words, ports) = (self.words.clone(), self.ports.clone());
+        let (messages, ports) = (self.messages.clone(), self.ports.clone());
         on_thread("sockets", move || {
             let given = || ports.lock().expect("no thread panics with the ports");
             let said = match ask {
@@ -109,15 +109,15 @@ impl Tasks {
                 Ask::Meets { pid, port, meeting } => Said::Meets(table::meets(pid, port, meeting)),
                 _ => return,
             };
-            let _ = words.send(FromHost::Said { task, said });
+            let _ = messages.send(FromHost::Said { task, said });
         });
     }
 
     /// Tells whether a mark is there.
     pub fn is_done(&self, task: u64, mark: &str) {
         let outcome = match self.mark(mark) {
-            Some(path) if path.exists() => Outcome::Skipped,
-            _ => Outcome::Done,
+            Some(path) if path.exists() => TaskOutcome::Skipped,
+            _ => TaskOutcome::Done,
         };
         self.tell(task, outcome);
     }
@@ -126,11 +126,11 @@ impl Tasks {
     pub fn put(&mut self, task: u64, piece: FilePiece) {
         let is_last = piece.is_last;
         match self.write(task, piece) {
-            Ok(()) if is_last => self.tell(task, Outcome::Done),
+            Ok(()) if is_last => self.tell(task, TaskOutcome::Done),
             Ok(()) => {}
             Err(e) => {
                 self.files.remove(&task);
-                self.tell(task, Outcome::Impossible(e.to_string()));
+                self.tell(task, TaskOutcome::Impossible(e.to_string()));
             }
         }
     }
@@ -164,14 +164,16 @@ impl Tasks {
             Some(mark) => match self.mark(mark) {
                 Some(path) => Some(path),
                 None => {
-                    return self.tell(task, Outcome::Impossible(format!("no mark is `{mark}`")));
+                    return self
+                        .tell(task, TaskOutcome::Impossible(format!("no mark is `{mark}`")));
                 }
             },
         };
         if mark.as_ref().is_some_and(|mark| mark.exists()) {
-            return self.tell(task, Outcome::Skipped);
+            return self.tell(task, TaskOutcome::Skipped);
         }
-        let (words, over, running) = (self.words.clone(), self.over.clone(), self.running.clone());
+        let (messages, over, running) =
+            (self.messages.clone(), self.over.clone(), self.running.clone());
         let folder = self.folder.clone();
         on_thread("task", move || {
             let mut shell = Command::new("/bin/sh");
@@ -180,7 +182,7 @@ impl Tasks {
             let mut pass = |bytes: &[u8]| {
                 // A controller that reads nothing must not keep the command from its end.
                 let mut output = FromHost::Output { task, bytes: bytes.to_vec() };
-                while let Err(TrySendError::Full(back)) = words.try_send(output) {
+                while let Err(TrySendError::Full(back)) = messages.try_send(output) {
                     if is_over() {
                         return;
                     }
@@ -191,14 +193,14 @@ impl Tasks {
             let ran = command::run(&mut shell, work.within, &is_over, &mut pass);
             drop(running);
             let outcome = match ran {
-                Err(e) => Outcome::Impossible(e.to_string()),
-                Ok(Outcome::Done) => match mark.as_deref().map_or(Ok(()), leave) {
-                    Ok(()) => Outcome::Done,
-                    Err(e) => Outcome::Impossible(format!("cannot leave its mark: {e}")),
+                Err(e) => TaskOutcome::Impossible(e.to_string()),
+                Ok(TaskOutcome::Done) => match mark.as_deref().map_or(Ok(()), leave) {
+                    Ok(()) => TaskOutcome::Done,
+                    Err(e) => TaskOutcome::Impossible(format!("cannot leave its mark: {e}")),
                 },
                 Ok(outcome) => outcome,
             };
-            let _ = words.send(FromHost::Task { task, outcome });
+            let _ = messages.send(FromHost::Task { task, outcome });
         });
     }
 
@@ -224,9 +226,9 @@ impl Tasks {
         self.folder.join(at_home(path))
     }
 
-    fn tell(&self, task: u64, outcome: Outcome) {
+    fn tell(&self, task: u64, outcome: TaskOutcome) {
         // Where the channel is closed no answer is needed.
-        let _ = self.words.send(FromHost::Task { task, outcome });
+        let _ = self.messages.send(FromHost::Task { task, outcome });
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a controller and a host say to each other: frames of `postcard`, each after its length in
 //! four bytes, little end first.
 //!
-//! Owns the words and their bounds. The host speaks first ([`FromHost::Hello`]). Either end that
+//! Owns the messages and their bounds. The host speaks first ([`FromHost::Hello`]). Either end that
 //! reads what it cannot understand ends the channel.
 
 pub mod questions;
@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
 
-/// Version of these words; both ends must have the same, and are of one build anyway.
+/// Version of these messages; both ends must have the same, and are of one build anyway.
 pub const VERSION: u16 = 3;
 /// Longest frame, in bytes. Files and logs go in pieces of [`PIECE_BYTES`].
 pub const FRAME_BYTES_MAX: usize = 64 << 20;
@@ -96,7 +96,7 @@ pub enum ToHost {
 /// From a host to its controller.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum FromHost {
-    /// The first word.
+    /// The first message.
     Hello(Hello),
     /// News of an agent.
     Agent(AgentNews),
@@ -112,7 +112,7 @@ pub enum FromHost {
     /// A task has ended.
     Task {
         task: u64,
-        outcome: Outcome,
+        outcome: TaskOutcome,
     },
     /// The answer to a question.
     Said {
@@ -125,7 +125,7 @@ pub enum FromHost {
         port: u16,
     },
     Alive,
-    /// The last word: everything has ended, and the run's folder there is gone.
+    /// The last message: everything has ended, and the run's folder there is gone.
     Bye,
 }
 
@@ -183,7 +183,7 @@ pub struct Hello {
 
 /// How a task has ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Outcome {
+pub enum TaskOutcome {
     Done,
     /// It had been done before.
     Skipped,
@@ -195,18 +195,18 @@ pub enum Outcome {
     Impossible(String),
 }
 
-/// Writes one word and flushes it.
-pub fn say(to: &mut dyn Write, word: &impl Serialize) -> io::Result<()> {
+/// Writes one message and flushes it.
+pub fn write_message(to: &mut dyn Write, message: &impl Serialize) -> io::Result<()> {
     let mut frame = vec![0; 4];
-    frame = postcard::to_extend(word, frame).map_err(io::Error::other)?;
+    frame = postcard::to_extend(message, frame).map_err(io::Error::other)?;
     let bytes = u32::try_from(frame.len() - 4).map_err(io::Error::other)?;
     frame[..4].copy_from_slice(&bytes.to_le_bytes());
     to.write_all(&frame)?;
     to.flush()
 }
 
-/// Reads one word; nothing where the other end has hung up between two.
-pub fn hear<W: DeserializeOwned>(from: &mut dyn Read) -> io::Result<Option<W>> {
+/// Reads one message; nothing where the other end has closed the channel between two.
+pub fn read_message<M: DeserializeOwned>(from: &mut dyn Read) -> io::Result<Option<M>> {
     let mut length = [0; 4];
     let mut read = 0;
     while read < length.len() {
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn words_come_over_as_they_were_said() {
+    fn messages_come_over_as_they_were_sent() {
         let to = [
             ToHost::Start { process: 1 << 23, agent: Agent::Worker(2), orders: b"{}".to_vec() },
             ToHost::Kill { process: 3 },
@@ -271,34 +271,38 @@ mod tests {
             FromHost::Hello(hello()),
             FromHost::Agent(AgentNews::Ended { process: 3, ending: Ending::Signal(9) }),
             FromHost::Agent(AgentNews::Log { agent: Agent::Server(0), bytes: vec![0, 255] }),
-            FromHost::Task { task: 9, outcome: Outcome::Failed(137) },
+            FromHost::Task { task: 9, outcome: TaskOutcome::Failed(137) },
             FromHost::Said { task: 4, said: Said::Lacks(vec![[7; 32]]) },
             FromHost::Bye,
         ];
         let mut bytes = Vec::new();
-        to.iter().for_each(|word| say(&mut bytes, word).unwrap());
+        to.iter().for_each(|message| write_message(&mut bytes, message).unwrap());
         let mut reading = &bytes[..];
-        for word in &to {
-            assert_eq!(hear(&mut reading).unwrap().as_ref(), Some(word));
+        for message in &to {
+            assert_eq!(read_message(&mut reading).unwrap().as_ref(), Some(message));
         }
-        assert_eq!(hear::<ToHost>(&mut reading).unwrap(), None, "the end between two words");
+        assert_eq!(
+            read_message::<ToHost>(&mut reading).unwrap(),
+            None,
+            "the end between two messages"
+        );
         let mut bytes = Vec::new();
-        from.iter().for_each(|word| say(&mut bytes, word).unwrap());
+        from.iter().for_each(|message| write_message(&mut bytes, message).unwrap());
         let mut reading = &bytes[..];
-        for word in &from {
-            assert_eq!(hear(&mut reading).unwrap().as_ref(), Some(word));
+        for message in &from {
+            assert_eq!(read_message(&mut reading).unwrap().as_ref(), Some(message));
         }
     }
 
     #[test]
-    fn a_word_that_is_cut_off_or_too_long_is_an_error() {
+    fn a_message_that_is_cut_off_or_too_long_is_an_error() {
         let mut bytes = Vec::new();
-        say(&mut bytes, &FromHost::Hello(hello())).unwrap();
+        write_message(&mut bytes, &FromHost::Hello(hello())).unwrap();
         for end in 1..bytes.len() {
-            assert!(hear::<FromHost>(&mut &bytes[..end]).is_err(), "{end} bytes");
+            assert!(read_message::<FromHost>(&mut &bytes[..end]).is_err(), "{end} bytes");
         }
         let long = (FRAME_BYTES_MAX as u32 + 1).to_le_bytes();
-        assert!(hear::<FromHost>(&mut &long[..]).is_err());
+        assert!(read_message::<FromHost>(&mut &long[..]).is_err());
     }
 
     proptest! {
@@ -306,8 +310,8 @@ mod tests {
         fn any_bytes_from_a_machine_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let length = (bytes.len() as u32).to_le_bytes();
             let frame = [&length[..], &bytes].concat();
-            let _ = hear::<FromHost>(&mut &frame[..]);
-            let _ = hear::<ToHost>(&mut &bytes[..]);
+            let _ = read_message::<FromHost>(&mut &frame[..]);
+            let _ = read_message::<ToHost>(&mut &bytes[..]);
         }
     }
 }

@@ -48,7 +48,7 @@ const ALIVE_EVERY: Duration = Duration::from_secs(1);
 const FAREWELL: Duration = Duration::from_secs(5);
 /// How often a provider is asked for notices.
 const NOTICES_EVERY: Duration = Duration::from_secs(1);
-/// How often it is looked whether all is over.
+/// Poll interval for the end of all machines.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Numbers of processes on machines begin above any that a kernel gives.
 pub const FIRST_PROCESS: u32 = 1 << 23;
@@ -123,7 +123,7 @@ struct Live {
 
 /// A machine that is ready.
 #[derive(Clone)]
-pub struct Standing {
+pub struct ReadyMachine {
     /// Its number in the pool.
     pub number: u32,
     pub machine: Machine,
@@ -248,8 +248,8 @@ impl Pool {
     }
 
     /// Machines that are ready, by their numbers.
-    pub fn standing(&self) -> Vec<Standing> {
-        let standing = |(number, live): (&u32, &Live)| Standing {
+    pub fn standing(&self) -> Vec<ReadyMachine> {
+        let standing = |(number, live): (&u32, &Live)| ReadyMachine {
             number: *number,
             machine: live.machine.clone(),
             route: live.route.clone(),
@@ -317,13 +317,13 @@ impl Pool {
     }
 
     /// Lets go of the machines that are ready, to be taken over: nothing is given back.
-    pub fn let_go(mut self) -> Vec<Standing> {
+    pub fn let_go(mut self) -> Vec<ReadyMachine> {
         self.stop_raising();
         self.settle();
         self.standing()
     }
 
-    /// Why no machine can be had.
+    /// Why no machine is available.
     pub fn take_failure(&mut self) -> Option<Fault> {
         self.failed.take()
     }

@@ -7,7 +7,7 @@
 use crate::channel::Channel;
 use crate::host::calling::GENERATION;
 use crate::host::carried;
-use crate::messages::{ToHost, say};
+use crate::messages::{ToHost, write_message};
 use crate::program::Program;
 use crate::provider::{Call, Fault, Leak, Machine, Made, Provider, Ran, Tag};
 use planaria_protocol::listen::{self, Listening};
@@ -138,7 +138,7 @@ impl Drop for Dialled {
         let mut waiting = self.callers.waiting.lock().expect("no thread panics with the callers");
         for (sender, receiver) in std::mem::take(&mut *waiting).into_values() {
             let (_, mut writing) = carried::halves(sender.clone(), receiver);
-            if say(&mut writing, &ToHost::End).is_ok() {
+            if write_message(&mut writing, &ToHost::End).is_ok() {
                 let _ = sender.flush_and_close(FAREWELL);
             }
         }

@@ -5,7 +5,7 @@
 
 use super::files::Content;
 use crate::command;
-use crate::messages::Outcome;
+use crate::messages::TaskOutcome;
 use crate::provider::{Fault, Machine};
 use planaria_recipe::pool::{SERVER, WORKER, is_in};
 use sha2::{Digest, Sha256};
@@ -79,7 +79,7 @@ pub(super) fn play(
     playbook: &Playbook,
     call: &Call<'_>,
     output: &mut dyn FnMut(&[u8]),
-) -> Result<Outcome, Fault> {
+) -> Result<TaskOutcome, Fault> {
     let written = fs::create_dir_all(call.folder).and_then(|()| {
         let path = call.folder.join(format!("inventory-{}.ini", call.machine));
         fs::write(&path, inventory(call.machines)).map(|()| path)

@@ -22,7 +22,7 @@ pub mod template;
 pub use ansible::inventory;
 pub use prepare::{Prepared, Setup};
 
-use crate::messages::Outcome;
+use crate::messages::TaskOutcome;
 use crate::provider::{Fault, Machine, Tag};
 use planaria_protocol::clock::Clock;
 use std::path::Path;
@@ -42,7 +42,7 @@ pub trait Hands {
         &mut self,
         command: &Command<'_>,
         output: &mut dyn FnMut(&[u8]),
-    ) -> Result<Outcome, Fault>;
+    ) -> Result<TaskOutcome, Fault>;
 }
 
 /// A command for a machine.

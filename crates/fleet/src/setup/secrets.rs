@@ -5,7 +5,7 @@
 
 use crate::home::at_home;
 use crate::provider::Fault;
-use planaria_recipe::setup::{SecretText, Whence};
+use planaria_recipe::setup::{SecretSource, SecretText};
 use std::fmt;
 use std::fs::File;
 use std::io::Read;
@@ -52,9 +52,9 @@ impl fmt::Display for Secret {
 
 /// Looks a secret up, in the environment and the files of this machine.
 pub fn resolve(text: &SecretText) -> Result<Secret, Fault> {
-    match text.whence().map_err(|why| unsound(text, &why))? {
-        Whence::Here(text) => Ok(Secret::plain(text.to_owned())),
-        Whence::Env(name) => match std::env::var(name) {
+    match text.source().map_err(|why| unsound(text, &why))? {
+        SecretSource::Here(text) => Ok(Secret::plain(text.to_owned())),
+        SecretSource::Env(name) => match std::env::var(name) {
             Ok(value) if value.contains('\0') => Err(unsound(text, "it holds a zero byte")),
             Ok(value) => Ok(Secret { text: value, is_referred: true }),
             Err(std::env::VarError::NotPresent) => Err(Fault::fix(
@@ -64,7 +64,7 @@ pub fn resolve(text: &SecretText) -> Result<Secret, Fault> {
             )),
             Err(std::env::VarError::NotUnicode(_)) => Err(unsound(text, "it is not UTF-8 text")),
         },
-        Whence::File(path) => read(text, path),
+        SecretSource::File(path) => read(text, path),
     }
 }
 

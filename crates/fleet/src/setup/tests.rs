@@ -114,9 +114,9 @@ impl Hands for Place {
         &mut self,
         command: &Command<'_>,
         output: &mut dyn FnMut(&[u8]),
-    ) -> Result<Outcome, Fault> {
+    ) -> Result<TaskOutcome, Fault> {
         if command.mark.is_some_and(|mark| self.at("marks").join(mark).exists()) {
-            return Ok(Outcome::Skipped);
+            return Ok(TaskOutcome::Skipped);
         }
         self.commands += 1;
         let mut sh = std::process::Command::new("/bin/sh");
@@ -124,7 +124,7 @@ impl Hands for Place {
         sh.env("HOME", self.root.path()).env("PATH", &self.path);
         sh.envs(command.env.iter().map(|(name, value)| (name, value)));
         let outcome = command::run(&mut sh, command.within, &|| false, output).unwrap();
-        if let (Outcome::Done, Some(mark)) = (&outcome, command.mark) {
+        if let (TaskOutcome::Done, Some(mark)) = (&outcome, command.mark) {
             fs::write(self.at("marks").join(mark), "").unwrap();
         }
         Ok(outcome)

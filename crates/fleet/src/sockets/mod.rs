@@ -1,4 +1,4 @@
-//! A machine's sockets: ports that are free, and who has met whom.
+//! A machine's sockets: ports that are free, and which processes are connected.
 //!
 //! Owns what a host has given out. Reads the kernel's tables; never connects anywhere.
 //!

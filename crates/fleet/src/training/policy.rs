@@ -9,7 +9,7 @@ use crate::ending::Ending;
 use crate::pool::FIRST_PROCESS;
 use crate::supervise::places::Places;
 use crate::supervise::{self, How, Input, Lost, Policy};
-use planaria_protocol::message::Agent;
+use planaria_protocol::message::{Agent, Loss};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -74,15 +74,6 @@ pub enum RunInput {
     Over,
 }
 
-/// What a run fails by.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Loss {
-    /// The agent whose log tells more.
-    pub agent: Agent,
-    /// Which process it was and how it ended.
-    pub message: String,
-}
-
 /// See the module.
 #[derive(Debug, Clone)]
 pub struct Training {
@@ -98,11 +89,11 @@ pub struct Training {
     silent: Duration,
     /// Coordinators that took the place of another since the last step.
     coordinators: u32,
-    after: Option<String>,
+    after: Option<Loss>,
     /// The coordinator that has ended, as long as its last words may be on their way.
     parting: Option<Parting>,
     /// The server that was lost since the coordinator began.
-    lost_server: Option<String>,
+    lost_server: Option<Loss>,
     /// Processes that the coordinator waits for to join, and for how long that was seen.
     absent: BTreeMap<Agent, Duration>,
     /// Workers that are no longer wanted, and when they must have ended.
@@ -191,7 +182,8 @@ impl Policy for Training {
                 places.give_up(Loss { agent, message: how });
             }
             (Agent::Coordinator, How::NotStarted(_)) => {
-                self.replace_coordinator(now, how, COORDINATORS_MAX, places);
+                let loss = Loss { agent: Agent::Coordinator, message: how };
+                self.replace_coordinator(now, loss, COORDINATORS_MAX, places);
             }
             (Agent::Coordinator, How::Ended { process, ending }) => {
                 let (ending, was_killed) = (*ending, process.killed.is_some());
@@ -200,7 +192,7 @@ impl Policy for Training {
             }
             (agent, how_lost) => {
                 if matches!((agent, how_lost), (Agent::Server(_), How::Ended { .. })) {
-                    self.lost_server = Some(how.clone());
+                    self.lost_server = Some(Loss { agent, message: how.clone() });
                 }
                 self.again(now, &lost, &how, places);
             }
@@ -270,8 +262,8 @@ impl Training {
     }
 
     /// What was lost, where the coordinator takes the place of another.
-    pub fn after(&self) -> Option<&str> {
-        self.after.as_deref()
+    pub fn after(&self) -> Option<&Loss> {
+        self.after.as_ref()
     }
 
     /// Workers wanted.
@@ -347,9 +339,9 @@ impl Training {
             let message = format!("the coordinator did not start: {ending}");
             return places.give_up(Loss { agent: Agent::Coordinator, message });
         }
-        let reason = match &self.lost_server {
+        let loss = match &self.lost_server {
             Some(server) if ending.asks_for_another() => server.clone(),
-            _ => how,
+            _ => Loss { agent: Agent::Coordinator, message: how },
         };
         let most = match ending.is_from_outside() || ending.asks_for_another() {
             true if !was_killed => DISTURBED_MAX,
@@ -357,13 +349,13 @@ impl Training {
             true if self.was_linked => SILENT_MAX,
             _ => COORDINATORS_MAX,
         };
-        self.replace_coordinator(now, reason, most, places);
+        self.replace_coordinator(now, loss, most, places);
     }
 
     fn replace_coordinator(
         &mut self,
         now: Duration,
-        reason: String,
+        loss: Loss,
         most: u32,
         places: &mut Places<Loss>,
     ) {
@@ -371,15 +363,15 @@ impl Training {
         let longest = if most == COORDINATORS_MAX { PAUSE_MAX } else { PAUSE_DISTURBED_MAX };
         if self.coordinators >= most {
             let message = format!(
-                "{reason}; {most} coordinators in a row were started again without \
-                 a step between them"
+                "{}; {most} coordinators in a row were started again without a step between them",
+                loss.message
             );
             return places.give_up(Loss { agent, message });
         }
         let wait = pause(self.coordinators, longest);
         self.coordinators += 1;
         self.generation += 1;
-        self.after = Some(reason);
+        self.after = Some(loss);
         places.again(agent, now + wait);
     }
 

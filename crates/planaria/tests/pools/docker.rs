@@ -6,7 +6,7 @@ use crate::support::eventually;
 use crate::support::frameworks::Python;
 use crate::talk::program;
 use planaria_fleet::channel::Channel;
-use planaria_fleet::messages::{FromHost, Hello, ToHost, hear, say};
+use planaria_fleet::messages::{FromHost, Hello, ToHost, read_message, write_message};
 use planaria_fleet::provider::{Call, Fault, Machine, Made, Provider, Remedy, Tag};
 use planaria_fleet::providers::docker::{Docker, Settings};
 use std::path::Path;
@@ -39,9 +39,9 @@ fn machine(provider: &Docker, number: u32) -> Machine {
 #[track_caller]
 fn open(provider: &Docker, machine: &Machine) -> (Channel, Hello) {
     let mut channel = provider.open(&run(), machine, &program()).expect("a channel");
-    match hear(&mut channel.reading).expect("a word") {
+    match read_message(&mut channel.reading).expect("a word") {
         Some(FromHost::Hello(hello)) => (channel, hello),
-        other => panic!("{other:?}; {}", channel.last_words.text()),
+        other => panic!("{other:?}; {}", channel.stderr_tail.text()),
     }
 }
 
@@ -133,7 +133,7 @@ fn machines_made_of_the_program_alone() {
     let other = Tag::new("digits-2").unwrap();
     assert_eq!(provider.list(&other).unwrap(), []);
     let fault = provider.destroy(&other, &one).unwrap_err();
-    assert_fault(&fault, Remedy::Replace, &["somebody else"]);
+    assert_fault(&fault, Remedy::Replace, &["another container"]);
     let leaks = provider.leaks().unwrap();
     let found: Vec<&str> = leaks.iter().map(|leak| leak.what.as_str()).collect();
     assert_eq!(found, ["container digits-1-m0 (running)", "container digits-1-m1 (created)"]);
@@ -152,9 +152,9 @@ fn machines_made_of_the_program_alone() {
 /// Hangs up in one direction; the other ends by itself.
 #[track_caller]
 fn ends_when_left(channel: Channel) {
-    let Channel { reading, writing, closing, last_words } = channel;
+    let Channel { reading, writing, closing, stderr_tail } = channel;
     drop(writing);
-    ends(Channel { reading, writing: Box::new(std::io::sink()), closing, last_words });
+    ends(Channel { reading, writing: Box::new(std::io::sink()), closing, stderr_tail });
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn machines_that_are_lost_and_opened_again() {
     assert_eq!(first.hostname, second.hostname);
 
     // Told to end, it ends and is removed.
-    say(&mut channel.writing, &ToHost::End).unwrap();
+    write_message(&mut channel.writing, &ToHost::End).unwrap();
     ends(channel);
     eventually("the end of the container", || names(&provider).is_empty());
 

@@ -4,7 +4,7 @@
 //! is handed over.
 
 use crate::checkpoint::PartInfo;
-use crate::message::Steps;
+use crate::terms::Steps;
 use planaria_numerics::digest::Digest;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;

@@ -285,7 +285,7 @@ fn variables(script: &Script, found: &mut Vec<Finding>) {
             let message = format!("`{name}` is set for each process as the framework wants it");
             add(found, &key, message, "leave it out");
         }
-        if let Err(why) = value.whence() {
+        if let Err(why) = value.source() {
             let hint = "a reference stands alone: `${env:NAME}` or `file:PATH`";
             add(found, &key, format!("`{name}`: {why}"), hint);
         }

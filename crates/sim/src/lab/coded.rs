@@ -3,8 +3,7 @@
 //! In exact arithmetic no sum has an order, so the weights of every step are the same bytes whoever
 //! computed what. Losses are floats, and agree up to rounding.
 
-use super::Truth;
-use crate::verdict::{timeless_state, timeless_what};
+use super::truth::{Truth, timeless_state, timeless_what};
 use planaria_coordinator::run::course::{Course, Done, Next, Setup};
 use planaria_learn::linear::number::{Bounds, Number};
 use planaria_learn::linear::{Batches, Model, Plain, Stepping, Weights, plain};

@@ -8,7 +8,7 @@ use crate::jobs::script::prepare::Prepared;
 use planaria_fleet::files::size;
 use planaria_fleet::home::FOLDER;
 use planaria_fleet::local::Local;
-use planaria_fleet::pool::{Pool, Reach, Standing};
+use planaria_fleet::pool::{Pool, Reach, ReadyMachine};
 use planaria_fleet::provider::{LOOPBACK, Machine};
 use planaria_fleet::remote::Remote;
 use planaria_fleet::sites::Sites;
@@ -87,7 +87,7 @@ impl Machines {
 }
 
 /// A machine as the layout sees it.
-pub fn seat(standing: &Standing, are_here: bool) -> Seat {
+pub fn seat(standing: &ReadyMachine, are_here: bool) -> Seat {
     let hello = &standing.remote.hello;
     let address = if are_here { LOOPBACK.to_owned() } else { standing.route.advertise.clone() };
     Seat {

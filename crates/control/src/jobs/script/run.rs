@@ -29,7 +29,7 @@ use planaria_fleet::ending::Ending;
 use planaria_fleet::files::Outputs;
 use planaria_fleet::home::{FOLDER, user_home};
 use planaria_fleet::local::Exit;
-use planaria_fleet::pool::Standing;
+use planaria_fleet::pool::ReadyMachine;
 use planaria_fleet::provider::Fault;
 use planaria_fleet::sites::Sites;
 use planaria_fleet::supervise::{Action, Input};
@@ -375,12 +375,12 @@ fn counted_role(role: &str, count: usize) -> String {
 }
 
 /// Machines by name.
-fn sources(standing: &[Standing]) -> Sources {
+fn sources(standing: &[ReadyMachine]) -> Sources {
     standing.iter().map(|one| (one.machine.name.clone(), one.remote.clone())).collect()
 }
 
 /// The same, that of the first process first.
-fn ordered(layout: &Layout, standing: &[Standing]) -> Sources {
+fn ordered(layout: &Layout, standing: &[ReadyMachine]) -> Sources {
     let first = layout.processes.first().map(|process| layout.seat(process).name.clone());
     let mut sources = sources(standing);
     sources.sort_by_key(|(name, _)| Some(name) != first.as_ref());

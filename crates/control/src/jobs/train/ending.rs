@@ -21,6 +21,7 @@ use planaria_runs::clock;
 use planaria_runs::failure::{Context, Failure, Result};
 use planaria_runs::run_dir::RunDir;
 use planaria_runs::run_dir::metrics::{self, Line};
+use planaria_runs::summary::Summary;
 use planaria_runs::traces::html;
 use planaria_runs::traces::report::{
     Ending, Facts, Outcome, Report, peak_memory_bytes, weight_values, weights_sha256,
@@ -203,7 +204,7 @@ pub fn facts(job: &Job, means: Means) -> Result<Facts> {
         bits_promised: recipe.train.traits().bits_differ.is_none(),
         classes: (0..classes).map(|n| n.to_string()).collect(),
         monitor: Rule::new(recipe.train.early_stopping.as_ref(), classes > 0).monitor,
-        audit: audit::audit(&events, None, None),
+        audit: audit::audit(&Summary::of(&events), None, None),
     };
     facts.name_classes(job.data.class_names());
     Ok(facts)

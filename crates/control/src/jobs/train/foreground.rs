@@ -18,7 +18,7 @@ use planaria_fleet::training::{Controller, Effect, Failed, Happening, LOOK_EVERY
 use planaria_protocol::Passport;
 use planaria_protocol::event::{Seen, What};
 use planaria_protocol::launch::Launch;
-use planaria_protocol::message::Agent;
+use planaria_protocol::message::{Agent, Loss};
 use planaria_protocol::tls::Authority;
 use planaria_runs::clock::Stopwatch;
 use planaria_runs::failure::{Context, Failure, Result};
@@ -225,7 +225,7 @@ impl<'a> Foreground<'a> {
     }
 
     /// Starts a coordinator and begins to reach it.
-    fn coordinate(&mut self, generation: u64, after: Option<String>) -> Happening<'static> {
+    fn coordinate(&mut self, generation: u64, after: Option<Loss>) -> Happening<'static> {
         self.unlink();
         self.connecting = None;
         let mut launch = self.first.again(generation, after, self.controller.workers());

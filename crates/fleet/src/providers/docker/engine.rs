@@ -24,7 +24,7 @@ const ANSWER: Duration = Duration::from_secs(30);
 const WORK: Duration = Duration::from_secs(60);
 /// How long nothing may come of an image that is pulled or imported.
 const PULL: Duration = Duration::from_secs(180);
-/// How often it is looked again whether a container is gone, and how often at most.
+/// Poll interval for a container's end, and how often at most.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 const LOOKS_MAX: u32 = 600;
 /// Longest answer, in bytes.
@@ -246,7 +246,7 @@ impl Engine {
         self.ask("PUT", &path, Body::Tar(files), WORK)?.granted().map(drop)
     }
 
-    /// The streams of a container's first process, to be had before it is started.
+    /// The streams of a container's first process; asked for before it is started.
     pub fn attach(&self, id: &str) -> Result<Stream, Error> {
         let path = format!("/containers/{id}/attach?stream=1&stdin=1&stdout=1&stderr=1");
         self.hijack(&path, Body::Nothing)

@@ -130,7 +130,7 @@ pub fn other_processor(whose: &str, arch: &str, program: &Program) -> Option<Fau
     })
 }
 
-/// The host ended before its first word.
+/// The host ended before it said hello.
 pub fn silent(machine: &str, image: &str, program: &Program, said: &str) -> Fault {
     let cannot_run = [
         "no such file or directory",

@@ -47,7 +47,7 @@ pub enum Error {
 fn lost(why: &io::Error) -> String {
     match why.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => "the engine did not answer in time".into(),
-        _ => format!("the engine has hung up: {why}"),
+        _ => format!("the engine closed the connection: {why}"),
     }
 }
 
@@ -345,7 +345,7 @@ impl Deadline {
         Ok(Self { _held: held, is_over })
     }
 
-    /// Whether it has hung up.
+    /// Whether it has closed the connection.
     pub fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Relaxed)
     }

@@ -21,7 +21,7 @@ mod tar;
 
 pub use settings::{Mount, Settings};
 
-use crate::channel::{Channel, LastWords};
+use crate::channel::{Channel, StderrTail};
 use crate::finding::Finding;
 use crate::program::Program;
 use crate::provider::{Call, Fault, Leak, Machine, Made, Notice, Provider, Ran, Remedy, Tag};
@@ -38,7 +38,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::Builder;
 use std::time::Duration;
 
-/// How long a host may take to say its first word.
+/// How long a host may take to say hello.
 const HELLO: Duration = Duration::from_secs(30);
 /// How long a program may take to say which build it is.
 const BUILD: Duration = Duration::from_secs(30);
@@ -238,7 +238,7 @@ impl Docker {
                 Err(e) => return Err(faults::fault(&machine.name, "create the container", e)),
             }
         }
-        Err(Fault::retry(&machine.name, "its container does not come about"))
+        Err(Fault::retry(&machine.name, "its container could not be created"))
     }
 
     /// Puts the program into a container that has not got it.
@@ -278,8 +278,8 @@ impl Docker {
     ) -> Result<Channel, Fault> {
         let lost = |e| faults::fault(&machine.name, "talk to the host", Error::Lost(e));
         let Stream { reading, writing } = stream;
-        let last_words = LastWords::default();
-        let mut output = Output::new(Frames::new(reading), last_words.clone());
+        let stderr_tail = StderrTail::default();
+        let mut output = Output::new(Frames::new(reading), stderr_tail.clone());
         writing.set_read_timeout(Some(HELLO)).map_err(lost)?;
         let mut first = vec![0; 4096];
         let read = output.read(&mut first).map_err(|e| match e.kind() {
@@ -292,7 +292,7 @@ impl Docker {
         if read == 0 {
             let image = self.settings.image.clone();
             let image = image.unwrap_or_else(|| container::image_name(program));
-            return Err(faults::silent(&machine.name, &image, program, &last_words.text()));
+            return Err(faults::silent(&machine.name, &image, program, &stderr_tail.text()));
         }
         first.truncate(read);
         // The host speaks every few seconds; the reader checks that.
@@ -306,7 +306,7 @@ impl Docker {
                 // It may be closed already.
                 let _ = socket.shutdown(Shutdown::Both);
             }),
-            last_words,
+            stderr_tail,
         })
     }
 
@@ -446,7 +446,7 @@ impl Provider for Docker {
         let Call { program, arguments, input, within } = *call;
         let gone = || {
             let what = format!("container `{}` is gone", machine.handle);
-            Fault::replace(&machine.name, what, "`docker ps` lists those there are")
+            Fault::replace(&machine.name, what, "`docker ps` lists the containers there are")
         };
         let found = self.find(run, machine)?.ok_or_else(gone)?;
         match found.status.as_str() {

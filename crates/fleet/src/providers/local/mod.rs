@@ -19,11 +19,11 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread::Builder;
 use std::time::Duration;
 
-/// How long a host may take to say its first word.
+/// How long a host may take to say hello.
 const HELLO: Duration = Duration::from_secs(20);
 /// How long a host may take to end after it was told to.
 const ENDING: Duration = Duration::from_secs(3);
-/// How often it is looked whether it has.
+/// Poll interval for that.
 const LOOK: Duration = Duration::from_millis(20);
 /// Most bytes that are kept of what a command writes.
 const OUTPUT_BYTES_MAX: u64 = 64 << 20;
@@ -140,7 +140,7 @@ impl Provider for Local {
     fn open(&self, run: &Tag, machine: &Machine, program: &Program) -> Result<Channel, Fault> {
         let home = self.home(run, machine)?;
         let started = self.start(&home, program, &["agent", "host", run.as_str()]);
-        let Carrier { stdin, stdout, last_words, end } =
+        let Carrier { stdin, stdout, stderr_tail, end } =
             started.map_err(|e| unstarted(machine, &home, &e))?;
         let listen = move || {
             let mut reading = BufReader::new(stdout);
@@ -148,10 +148,10 @@ impl Provider for Local {
             is_there.then_some(reading)
         };
         match within(HELLO, &end, listen) {
-            Some(Some(reading)) => Ok(end.channel(Box::new(reading), stdin, last_words)),
+            Some(Some(reading)) => Ok(end.channel(Box::new(reading), stdin, stderr_tail)),
             Some(None) => {
                 end.wait(ENDING);
-                let what = format!("the host ended at once: {}", last_words.text());
+                let what = format!("the host ended at once: {}", stderr_tail.text());
                 Err(Fault::retry(&machine.name, what))
             }
             None => {
@@ -164,7 +164,7 @@ impl Provider for Local {
     fn run(&self, run: &Tag, machine: &Machine, call: &Call<'_>) -> Result<Ran, Fault> {
         let home = self.home(run, machine)?;
         let started = self.start(&home, call.program, call.arguments);
-        let Carrier { mut stdin, stdout, last_words, end } =
+        let Carrier { mut stdin, stdout, stderr_tail, end } =
             started.map_err(|e| unstarted(machine, &home, &e))?;
         let (input, limit) = (call.input.to_vec(), call.within);
         // At the same time as it is heard, or both could wait for each other.
@@ -183,7 +183,7 @@ impl Provider for Local {
             end.kill();
             return Err(call.timed_out(&machine.name));
         };
-        Ok(Ran { code: ending.exit_code(), stdout, stderr: last_words.text().into_bytes() })
+        Ok(Ran { code: ending.exit_code(), stdout, stderr: stderr_tail.text().into_bytes() })
     }
 
     fn list(&self, run: &Tag) -> Result<Vec<Machine>, Fault> {

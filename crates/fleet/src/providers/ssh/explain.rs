@@ -69,7 +69,7 @@ fn meaning(settings: &Settings, host: &Host, said: &str) -> Fault {
     }
     let what = match last(said) {
         text if text.is_empty() => {
-            "the connection ended without a word: it, or the way to it, is gone".to_owned()
+            "the connection ended without a message: the host, or the way to it, is gone".to_owned()
         }
         text => format!("the connection ended: {text}"),
     };
@@ -252,7 +252,7 @@ mod tests {
         check("Can't open user config file /x: No such file", Remedy::Fix, "configuration");
         check("sh: 1: head: not found", Remedy::Replace, "runs no commands");
         check("what\nelse\u{1b}[2J?\n\n", Remedy::Retry, "ended: else[2J?");
-        check("", Remedy::Retry, "without a word");
+        check("", Remedy::Retry, "without a message");
     }
 
     #[test]

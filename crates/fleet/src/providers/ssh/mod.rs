@@ -24,7 +24,7 @@ use settings::host_and_port;
 pub use settings::{Host, HostKeys, Settings, machine};
 
 use crate::carrier::{Carrier, End};
-use crate::channel::{Channel, LastWords};
+use crate::channel::{Channel, StderrTail};
 use crate::finding::Finding;
 use crate::program::Program;
 use crate::provider::{Call, Ends, Fault, Leak, Machine, Made, Provider, Ran, Tag};
@@ -108,7 +108,7 @@ impl Ssh {
     fn ask(&self, machine: &Machine, script: String) -> Result<Vec<Line>, Fault> {
         let host = self.host(machine);
         let carrier = self.start_script(machine, &host, &script)?;
-        let words = carrier.last_words.clone();
+        let words = carrier.stderr_tail.clone();
         let said = session::ask(carrier, script, self.patience());
         let said = said.map_err(|trouble| self.fault(&host, trouble, &words))?;
         let lines: Vec<Line> =
@@ -147,7 +147,7 @@ impl Ssh {
     }
 
     /// What a talk that came to nothing means.
-    fn fault(&self, host: &Host, trouble: Trouble, words: &LastWords) -> Fault {
+    fn fault(&self, host: &Host, trouble: Trouble, words: &StderrTail) -> Fault {
         let name = host.name.as_str();
         match trouble {
             Trouble::Start(why) => explain::not_started(&self.settings, name, &why),
@@ -225,7 +225,7 @@ impl Provider for Ssh {
         }
         let started = Carrier::start(command::version(&self.settings));
         let carrier = started.map_err(|e| explain::not_started(&self.settings, "ssh", &e))?;
-        let (end, words) = (carrier.end.clone(), carrier.last_words.clone());
+        let (end, words) = (carrier.end.clone(), carrier.stderr_tail.clone());
         drop(carrier);
         if end.wait(HERE.connecting).is_some_and(|ending| ending.is_well()) {
             return Ok(());
@@ -259,13 +259,13 @@ impl Provider for Ssh {
         let remote = script::reading(&script);
         let command = command::ssh(&self.settings, &host, Sharing::Offer(&socket), &remote);
         let carrier = self.start(&host, command)?;
-        let words = carrier.last_words.clone();
+        let words = carrier.stderr_tail.clone();
         let opened = session::open(carrier, script, program, self.patience(), true);
         let opened = opened.map_err(|trouble| self.fault(&host, trouble, &words))?;
-        let Opened { writing, reading, last_words, end } = opened;
+        let Opened { writing, reading, stderr_tail, end } = opened;
         let mut open = self.open.lock().expect("no thread panics with the connections");
         open.insert(machine.name.clone(), Connection { socket, end: end.clone() });
-        Ok(end.channel(Box::new(reading), writing, last_words))
+        Ok(end.channel(Box::new(reading), writing, stderr_tail))
     }
 
     fn run(&self, _run: &Tag, machine: &Machine, call: &Call<'_>) -> Result<Ran, Fault> {
@@ -273,7 +273,7 @@ impl Provider for Ssh {
         let host = self.host(machine);
         let script = script::command(program, arguments, within.as_secs().max(1));
         let carrier = self.start_script(machine, &host, &script)?;
-        let words = carrier.last_words.clone();
+        let words = carrier.stderr_tail.clone();
         let fault = |trouble| self.fault(&host, trouble, &words);
         let opened = session::open(carrier, script, program, self.patience(), false);
         let opened = opened.map_err(fault)?;
@@ -334,7 +334,7 @@ impl Provider for Ssh {
             return Err(Fault::retry(&machine.name, "there is no open connection for a tunnel"));
         };
         let carrier = self.start(&host, command::forward(&self.settings, &connection.socket))?;
-        let words = carrier.last_words.clone();
+        let words = carrier.stderr_tail.clone();
         let said = session::ask(carrier, String::new(), HERE);
         let said = said.map_err(|_| no(format!("no tunnel: {}", words.text())))?;
         let port = String::from_utf8_lossy(&said).trim().parse::<u16>();

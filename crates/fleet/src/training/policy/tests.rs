@@ -65,7 +65,7 @@ impl World {
                 };
                 if agent == Coordinator {
                     let policy = &self.supervisor.policy;
-                    let after = policy.after().map(str::to_owned);
+                    let after = policy.after().map(|loss| loss.message.clone());
                     self.coordinators.push((policy.generation(), after));
                 }
                 self.pids += 1;

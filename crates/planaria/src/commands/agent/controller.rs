@@ -55,7 +55,7 @@ pub fn run(run: &str, place: &str) -> Result<()> {
     // It lives, from before there is a run's folder to when all is said.
     let lock = Lock::take(&home)?;
     let ended = match control(run, &home, orders, listener) {
-        Ok(()) => Ended { exit: 0, message: String::new(), hint: None },
+        Ok(()) => Ended { exit: 0, message: String::new(), hint: None, is_diagnosis: false },
         Err(failure) => {
             screen::say(&format!("{failure}\n"));
             Ended::of(&failure)

@@ -36,7 +36,7 @@ const COMMAND_MAX: usize = 2000;
 /// Prints the plan.
 pub(super) fn run(options: &cli::Plan) -> Result<()> {
     let source = JobSource::load(&options.recipe.recipe, &options.recipe.sets);
-    let source = source.map_err(Failure::user)?;
+    let source = source?;
     let prepared = Prepared::new(&source, Talk::QUIET)?;
     Setup::prepare(&prepared.setup).map_err(failure)?;
     providers::check_settings(&prepared.job.pool).map_err(failure)?;

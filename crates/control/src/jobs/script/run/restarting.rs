@@ -7,7 +7,7 @@ use crate::jobs::script::policy::JobInput;
 use crate::jobs::script::round::{Readying, Unready};
 use crate::jobs::script::variables::Meeting;
 use crate::jobs::script::watch::Question;
-use planaria_fleet::pool::Standing;
+use planaria_fleet::pool::ReadyMachine;
 use planaria_fleet::supervise::places::Process as Live;
 use planaria_protocol::message::Agent;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use std::time::Duration;
 /// A process that waits to be started again by itself.
 pub(super) struct Restarting {
     pub(super) since: Duration,
-    pub(super) readying: Option<(Readying, Standing)>,
+    pub(super) readying: Option<(Readying, ReadyMachine)>,
 }
 
 impl Running<'_> {
@@ -78,7 +78,7 @@ impl Running<'_> {
     }
 
     /// A process goes on on a machine.
-    fn settle(&mut self, now: Duration, id: u32, standing: &Standing, port: u16) {
+    fn settle(&mut self, now: Duration, id: u32, standing: &ReadyMachine, port: u16) {
         let are_here = self.machines.are_here;
         let Some(layout) = &mut self.layout else { return };
         let place = layout.processes[id as usize].seat;
@@ -94,13 +94,14 @@ impl Running<'_> {
 
     /// The machine that a process can be started on again, if it is there: where the others know it
     /// by its address, only that; else any.
-    fn standing_for(&self, id: u32) -> Option<Standing> {
+    fn standing_for(&self, id: u32) -> Option<ReadyMachine> {
         let layout = self.layout.as_ref()?;
         let process = layout.processes.get(id as usize)?;
         let before = layout.seat(process);
         let standing = self.machines.pool().standing();
         let same = standing.iter().find(|one| one.number == before.number);
-        let is_used = |one: &&Standing| layout.seats.iter().any(|seat| seat.number == one.number);
+        let is_used =
+            |one: &&ReadyMachine| layout.seats.iter().any(|seat| seat.number == one.number);
         let found = same.or_else(|| standing.iter().find(|one| !is_used(one)));
         let found = match found {
             None if self.machines.pool().coming() == 0 && !self.is_known_to_others() => {

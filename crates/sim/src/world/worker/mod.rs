@@ -7,9 +7,9 @@
 mod coded;
 mod sync;
 
+use super::{Dial, Event, Timer, World};
 use crate::fuse;
 use crate::net::{LinkId, Msg, Pid};
-use crate::world::{Dial, Event, Timer, World};
 use planaria_fleet::ending::Ending;
 use planaria_protocol::message::{Agent, Errand, FromWorker, Join};
 use planaria_worker::session::inbox::{Beat, Heard};

@@ -5,7 +5,6 @@
 //! wrong: a new generation may tell steps before its cut, which the lost one did not come to tell;
 //! and it may tell once more what the lost one had told with its last breath. Pure.
 
-use crate::audit::GenerationAudit;
 use planaria_numerics::digest::Digest;
 use planaria_protocol::event::{Event, What};
 
@@ -42,7 +41,7 @@ pub struct Cut {
 }
 
 /// The steps that count, and what is wrong with them.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Lineage {
     /// Ranges, end to end where nothing is wrong.
     pub tiles: Vec<Tile>,
@@ -59,37 +58,19 @@ pub struct Lineage {
 }
 
 impl Lineage {
-    /// From all events of a run.
-    pub fn of(events: &[Event]) -> Self {
-        let mut lineage = Self::default();
-        for event in events {
-            lineage.take(event);
-        }
-        lineage
-    }
-
     /// Steps up to where the lineage has come.
     pub fn end(&self) -> u64 {
         self.tiles.last().map_or(0, |tile| tile.end)
     }
 
-    /// Generations, with the steps of each that count.
-    pub fn generations(&self) -> Vec<GenerationAudit> {
-        let steps = |generation: u64| {
-            let own = self.tiles.iter().filter(|tile| tile.generation == generation);
-            own.map(|tile| tile.end - tile.first).sum()
-        };
-        let entry = |cut: &Cut| GenerationAudit {
-            generation: cut.generation,
-            from_step: cut.step,
-            steps: steps(cut.generation),
-            superseded: cut.superseded,
-            why: cut.why.clone(),
-        };
-        self.cuts.iter().map(entry).collect()
+    /// Steps of a generation that count.
+    pub fn steps_of(&self, generation: u64) -> u64 {
+        let own = self.tiles.iter().filter(|tile| tile.generation == generation);
+        own.map(|tile| tile.end - tile.first).sum()
     }
 
-    fn take(&mut self, event: &Event) {
+    /// The next event.
+    pub fn take(&mut self, event: &Event) {
         let generation = event.generation;
         if self.cuts.last().is_some_and(|cut| generation < cut.generation) {
             // A process that did not yet know that it had been replaced. It commits nothing.

@@ -1,10 +1,10 @@
 //! The command in front of a simulated user: [`Controller`], wired to the world.
 
-use crate::coordinator::Coordinator;
+use super::coordinator::Coordinator;
+use super::server::Server;
+use super::worker::Worker;
+use super::{Body, Dial, Event, FOREGROUND, Timer, World};
 use crate::net::{LinkId, Msg, News};
-use crate::server::Server;
-use crate::worker::Worker;
-use crate::world::{Body, Dial, Event, FOREGROUND, Timer, World};
 use planaria_fleet::local::Exit;
 use planaria_fleet::training::{Controller, Effect, Failed, Happening, LOOK_EVERY};
 use planaria_protocol::event::Seen;

@@ -4,11 +4,11 @@
 //! on from and what it writes is its own code on the simulated disk. Never decides what follows from
 //! what.
 
+use super::{Event, Timer, World};
 use crate::disk::BOOT;
 use crate::fuse;
 use crate::net::{self, Msg, News, Pid};
 use crate::verdict::Counts;
-use crate::world::{Event, Timer, World};
 use planaria_coordinator::record;
 use planaria_coordinator::run::Scored;
 use planaria_coordinator::serve::coordinator as real;

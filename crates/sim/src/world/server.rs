@@ -1,9 +1,9 @@
 //! A simulated server: [`parameters::Server`](planaria_coordinator::parameters::Server), wired to
 //! the world. What would wait for a step's turn stays at the head of its link.
 
+use super::{Dial, Event, Timer, World};
 use crate::fuse::{self, Fuse};
 use crate::net::{LinkId, Msg, Pid};
-use crate::world::{Dial, Event, Timer, World};
 use planaria_coordinator::parameters::chunk::Bulk;
 use planaria_coordinator::parameters::region::{Identity, Place};
 use planaria_coordinator::parameters::server::{
