@@ -80,8 +80,8 @@ mod tests {
         };
         // That there were four once is no answer.
         let events = [4, 3].map(|workers| What::Scaled { workers }).to_vec();
-        let (address, passport, _listening, heard) = fake(events, answer);
-        let join = || Console::join(&address, &passport, "b", Watching::default()).unwrap();
+        let (address, credentials, _listening, heard) = fake(events, answer);
+        let join = || Console::join(&address, &credentials, "b", Watching::default()).unwrap();
         let scaled = ask(&join(), 4, WITHIN).unwrap();
         assert_eq!(scaled, Some(Scaled { before: Some(3), workers: 4 }));
         // Who has as many says so, and is not asked.

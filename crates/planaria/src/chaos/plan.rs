@@ -6,7 +6,7 @@
 use crate::chaos::words::{Share, Span};
 use clap::ValueEnum;
 use planaria_numerics::random::{Purpose, Stream};
-use planaria_protocol::message::{Agent, Weather};
+use planaria_protocol::message::{Agent, FrameLoss};
 use std::time::Duration;
 
 /// How long frames are lost.
@@ -146,9 +146,9 @@ impl Settings {
 
 impl Draw {
     /// The network faults that a process is asked to suffer.
-    pub fn weather(&self) -> Option<Weather> {
+    pub fn frame_loss(&self) -> Option<FrameLoss> {
         match self.fault {
-            Fault::Drop(share) => Some(Weather {
+            Fault::Drop(share) => Some(FrameLoss {
                 drop_per_mille: share.per_mille,
                 seconds: self.lasts.as_secs_f64(),
                 seed: self.seed,
@@ -216,8 +216,8 @@ mod tests {
                 Fault::Pause(_) => assert!((500..=3000).contains(&draw.lasts.as_millis())),
                 Fault::Slow(_) => assert!((2000..=5000).contains(&draw.lasts.as_millis())),
                 Fault::Drop(_) => {
-                    let weather = draw.weather().unwrap();
-                    assert!(weather.drop_per_mille == 50 && weather.seconds <= 3.0);
+                    let frame_loss = draw.frame_loss().unwrap();
+                    assert!(frame_loss.drop_per_mille == 50 && frame_loss.seconds <= 3.0);
                 }
             }
             kinds.insert(draw.fault.name());

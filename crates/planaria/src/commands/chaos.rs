@@ -294,8 +294,8 @@ impl Storm {
                 let hold = self.grip.hold(&family, &process, Hold::Slowed, draw.lasts);
                 hold.map_err(cannot)?
             }
-            Fault::Drop(_) => match (&self.console, draw.weather()) {
-                (Some(console), Some(weather)) => console.chaos(agent, weather),
+            Fault::Drop(_) => match (&self.console, draw.frame_loss()) {
+                (Some(console), Some(frame_loss)) => console.chaos(agent, frame_loss),
                 _ => false,
             },
         };
@@ -309,9 +309,9 @@ impl Storm {
     /// The same for a process on another machine.
     fn act_elsewhere(&mut self, draw: &Draw, agent: Agent) -> Result<bool> {
         let Some(console) = &self.console else { return Ok(false) };
-        let done = match (draw.fault, draw.weather()) {
+        let done = match (draw.fault, draw.frame_loss()) {
             (Fault::Kill(_), _) => console.kill(agent),
-            (Fault::Drop(_), Some(weather)) => console.chaos(agent, weather),
+            (Fault::Drop(_), Some(frame_loss)) => console.chaos(agent, frame_loss),
             _ => false,
         };
         if done {

@@ -22,7 +22,7 @@ use planaria_protocol::event::{Event, What};
 use planaria_protocol::journal::{self, Journal};
 use planaria_protocol::launch::Size;
 use planaria_protocol::state::State;
-use planaria_protocol::{Passport, Secret};
+use planaria_protocol::{Credentials, Secret};
 use planaria_runs::clock;
 use planaria_runs::failure::{Context, Failure, Result};
 use planaria_runs::run_dir::LOGS;
@@ -69,15 +69,15 @@ pub fn run(job: Job, size: Size, found: Option<Found<Checkpoint>>) -> Result<Fin
     let page = Page::new(&job.run);
     recorder.note(&format!("page {}", page.path().display()));
     let mut display = Display { recorder, page };
-    let passport = match &pooling {
-        None => Passport::plain(secret),
+    let credentials = match &pooling {
+        None => Credentials::plain(secret),
         Some(pooling) => {
             let trust = pooling.trust("console")?;
-            Passport::new(secret, Some(&trust), None).map_err(Failure::failed)?
+            Credentials::new(secret, Some(&trust), None).map_err(Failure::failed)?
         }
     };
     let mut foreground =
-        Foreground::new(&job.run, &program, &passport, launch, pooling, &mut display)?;
+        Foreground::new(&job.run, &program, &credentials, launch, pooling, &mut display)?;
     let clock = foreground.clock();
     let trained = controller::follow(&mut foreground, &job.run.id(), clock);
     let size = Size { workers: foreground.workers(), ..size };
