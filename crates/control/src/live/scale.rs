@@ -22,7 +22,7 @@ pub fn ask(console: &Console, workers: u32, within: Duration) -> Result<Option<S
                 What::Scaled { workers: now } if is_asked && *now == workers => {
                     return Some(Ok(Scaled { before, workers }));
                 }
-                // It may also come from another who asks at the same time.
+                // It may also come from another command that asks at the same time.
                 What::Scaled { workers: now } => before = Some(*now),
                 What::Ended { .. } => return Some(Err(just_ended())),
                 _ => {}

@@ -1,6 +1,6 @@
 //! The faults that follow from a seed: a pure function of settings, seed and number.
 //!
-//! Everything about the n-th fault is drawn before anyone looks who lives, so that the same seed
+//! Everything about the n-th fault is drawn before it is known which processes live, so that the same seed
 //! makes the same choices. Never looks at the clock or at a process.
 
 use crate::chaos::words::{Share, Span};
@@ -62,8 +62,8 @@ impl Fault {
         }
     }
 
-    /// Whom it can befall, in words.
-    pub fn whom(&self) -> &'static str {
+    /// Which processes it can affect, in words.
+    pub fn targets(&self) -> &'static str {
         match self {
             Self::Kill(Victims::Worker) | Self::Slow(_) => "workers",
             Self::Kill(Victims::Server) => "servers",
@@ -129,7 +129,7 @@ impl Settings {
         Draw { wait, fault, lasts, victim: stream.next_u64(), seed: stream.next_u64() }
     }
 
-    /// Which of the living it befalls, if any.
+    /// Which of the live processes it affects, if any.
     pub fn victim(&self, draw: &Draw, living: &[Agent]) -> Option<Agent> {
         let is_target = |agent: &Agent| self.target.is_none_or(|target| target == *agent);
         let mut able: Vec<Agent> = living
@@ -197,7 +197,7 @@ mod tests {
         shuffled.reverse();
         assert_eq!(run(7, &ALL), run(7, &shuffled), "in any order");
         assert_ne!(run(7, &ALL), run(8, &ALL));
-        // Who lives decides only who it is.
+        // Which processes live decides only which is hit.
         let draws = |all: Vec<(Draw, Option<Agent>)>| all.into_iter().map(|(d, _)| d);
         assert!(draws(run(7, &ALL)).eq(draws(run(7, &ALL[..1]))));
     }

@@ -100,7 +100,7 @@ fn fitting(target: Agent, faults: Vec<Fault>) -> Result<Vec<Fault>> {
     let (able, unable): (Vec<Fault>, Vec<Fault>) =
         faults.into_iter().partition(|fault| fault.fits(target));
     if able.is_empty() {
-        let why = |fault: &Fault| format!("`{}` befalls only {}", fault.text(), fault.whom());
+        let why = |fault: &Fault| format!("`{}` only affects {}", fault.text(), fault.targets());
         let why: Vec<String> = unable.iter().map(why).collect();
         return Err(Failure::user(format!("nothing can befall {target}: {}", why.join(", ")))
             .hint("name another `--target`, or `--kill any` or `--pause`, which befall all"));
@@ -333,16 +333,16 @@ impl Storm {
             }));
         }
         let process = pid.map_or_else(String::new, |pid| format!(" (process {pid})"));
-        let whom = format!("{agent}{process}");
+        let target = format!("{agent}{process}");
         let what = match draw.fault {
-            Fault::Kill(_) => format!("killed {whom}"),
-            Fault::Pause(_) => format!("stopped {whom} for {}", duration(lasts)),
-            Fault::Slow(_) => format!("slowed {whom} to a fiftieth for {}", duration(lasts)),
+            Fault::Kill(_) => format!("killed {target}"),
+            Fault::Pause(_) => format!("stopped {target} for {}", duration(lasts)),
+            Fault::Slow(_) => format!("slowed {target} to a fiftieth for {}", duration(lasts)),
             Fault::Drop(share) if share.per_mille == 1000 => {
-                format!("cut {whom} off for {}", duration(lasts))
+                format!("cut {target} off for {}", duration(lasts))
             }
             Fault::Drop(share) => {
-                format!("{share} of what {whom} sends is lost for {}", duration(lasts))
+                format!("{share} of what {target} sends is lost for {}", duration(lasts))
             }
         };
         self.say(&format!("{}  {what}\n", clock::iso8601_millis(now)))
