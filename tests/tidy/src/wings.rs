@@ -101,7 +101,6 @@ const WINGS: &[Wing] = &[
             ("crates/sim/src/net.rs", 1),
             ("crates/sim/src/verdict.rs", 2),
         ],
-        ..PLAIN
     },
     Wing {
         seam: &METHODS,
