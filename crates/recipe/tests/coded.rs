@@ -100,7 +100,7 @@ fn mistakes_have_places_and_remedies() {
     check(
         &coded("redundancy: 1, coded: {threshold: 4, machines: 8}"),
         DENSE,
-        "`train.redundancy` is for `method: sync`; a code is redundant itself",
+        "`train.redundancy` is for `method: sync` // leave it out, or use `method: sync`",
     );
     check(
         &coded("coded: {threshold: 4, machines: 8, scale: 2}"),

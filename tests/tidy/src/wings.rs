@@ -108,7 +108,7 @@ const WINGS: &[Wing] = &[
         text: Some("sync"),
         registered: &[
             ("crates/recipe/src/train/methods/mod.rs", 2),
-            ("crates/recipe/src/rules/methods/mod.rs", 1),
+            ("crates/recipe/src/rules/methods/mod.rs", 2),
             ("crates/protocol/src/methods/mod.rs", 2),
             ("crates/coordinator/src/methods/mod.rs", 2),
             ("crates/worker/src/methods/mod.rs", 2),

@@ -1,6 +1,7 @@
 //! What a training method asks of the rest of a recipe: a file for each that asks anything.
 
 mod coded;
+mod sync;
 
 use crate::diagnostic::Finding;
 use crate::sections::Recipe;
@@ -13,7 +14,7 @@ pub(super) fn check(recipe: &Recipe, found: &mut Vec<Finding>) {
         found.push(Finding::new(format!("train.{key}"), message).hint(hint));
     }
     match recipe.train.method {
-        Method::Sync => {}
+        Method::Sync => sync::check(recipe, found),
         Method::Coded => coded::check(recipe, found),
     }
 }

@@ -26,4 +26,9 @@ impl Kind for Method {
     fn checkpoint_epochs(&self, _train: &Train) -> u64 {
         1
     }
+
+    fn own_keys(&self, train: &Train) -> Vec<(&'static str, &'static str)> {
+        let hint = "leave it out, or use `method: sync`";
+        (train.redundancy > 0).then_some(("redundancy", hint)).into_iter().collect()
+    }
 }
