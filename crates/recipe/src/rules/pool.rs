@@ -29,15 +29,6 @@ fn processes(pool: &Pool, found: &mut Vec<Finding>) {
         let hint = format!("set `min` to {most} or less, or `max` to {least} or more");
         found.push(Finding::new("pool.workers.min", message).hint(hint));
     }
-    let who = match most {
-        1 if pool.has_machines() => "workers on machines".to_owned(),
-        1 => return,
-        most => format!("{most} workers"),
-    };
-    if pool.servers == Some(0) {
-        let message = format!("`pool.servers` is 0, but {who} need one to hold the parameters");
-        found.push(Finding::new("pool.servers", message).hint("set `servers: 1`, or leave it out"));
-    }
 }
 
 /// Whether there are no machines, and none were meant: what was unsound has been told of.
