@@ -90,7 +90,7 @@ const WINGS: &[Wing] = &[
             ("crates/protocol/src/methods/mod.rs", 2),
             ("crates/coordinator/src/methods/mod.rs", 2),
             ("crates/worker/src/methods/mod.rs", 5),
-            ("crates/planaria/src/commands/plan/methods/mod.rs", 3),
+            ("crates/planaria/src/commands/plan/methods/mod.rs", 4),
             // The simulation has a laboratory for each method, and seeds choose one.
             ("crates/sim/src/world/worker/mod.rs", 6),
             // What is still to be asked by another name. Only ever made shorter.
@@ -111,7 +111,7 @@ const WINGS: &[Wing] = &[
             ("crates/recipe/src/rules/methods/mod.rs", 2),
             ("crates/protocol/src/methods/mod.rs", 2),
             ("crates/coordinator/src/methods/mod.rs", 2),
-            ("crates/worker/src/methods/mod.rs", 2),
+            ("crates/worker/src/methods/mod.rs", 5),
             ("crates/planaria/src/commands/plan/methods/mod.rs", 4),
             // The simulation of very many workers is of this method.
             ("crates/sim/src/scale.rs", 4),
