@@ -55,7 +55,7 @@ fn the_first_block_comes_after_the_reports_on_the_same_link() {
             let shelf = |(server, blocks)| Shelf { server, address: String::new(), blocks };
             let shelves: Vec<Shelf> = (0..).zip(blocks).map(shelf).collect();
             let desk = Desk { shelves, told: Mutex::default() };
-            let mut engine = engines::engine(network(), Settings::of(&recipe(), threads));
+            let mut engine = engines::engine(network(), Settings::of(&recipe(), threads)).unwrap();
             let examples = 2 * shards.len();
             let batch = Batch::default();
             let mut portion =
