@@ -63,7 +63,7 @@ class Sleeper:
             process.send_signal(number)
 
     def _line(self, timeout_s):
-        """The next line of JSON, skipping whatever else the libraries print."""
+        """The next line of JSON, skipping what else the libraries print."""
         deadline = time.monotonic() + timeout_s
         out = self.processes[0].stdout
         while True:

@@ -29,7 +29,7 @@ def serve(net, take):
     """Warms up, then measures once for each line on stdin, which says for how many seconds.
 
     `take` does about that many global steps with all workers, waits for them and returns how many
-    it were. How many fill the seconds is told from the steps before, so that nobody looks at a
+    it were. How many fill the seconds is told from the steps before, so that no process looks at a
     clock on the way.
     """
     batch, _, unit = NETS[net]

@@ -1,9 +1,8 @@
 //! What this machine is: its addresses, its way out, and its free space.
 
-use std::ffi::{CStr, CString};
+use planaria_fleet::sockets;
 use std::fs::read_to_string;
 use std::net::{Ipv4Addr, UdpSocket};
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// The IPv4 addresses of this machine that others may reach, first the one that it goes out by:
@@ -17,38 +16,16 @@ pub fn interfaces() -> Vec<String> {
 /// The address that is used towards other networks, if there is a way to any. Nothing is sent.
 fn outward() -> Option<String> {
     let socket = UdpSocket::bind(("0.0.0.0", 0)).ok()?;
-    // An address that documents may use (RFC 5737), and nobody has.
+    // An address that documents may use (RFC 5737), and no machine has.
     socket.connect(("203.0.113.1", 9)).ok()?;
     let address = socket.local_addr().ok()?.ip();
     (!address.is_loopback() && !address.is_unspecified()).then(|| address.to_string())
 }
 
 fn all_interfaces() -> Vec<String> {
-    let mut found = Vec::new();
-    let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
-    // SAFETY: the call fills in the list, which is walked and given back below.
-    if unsafe { libc::getifaddrs(&mut list) } != 0 {
-        return found;
-    }
-    let mut entry = list;
-    while !entry.is_null() {
-        // SAFETY: every entry of the list is whole until it is given back; an address of this
-        // family is a `sockaddr_in`.
-        unsafe {
-            let address = (*entry).ifa_addr;
-            if !address.is_null() && i32::from((*address).sa_family) == libc::AF_INET {
-                let address = &*address.cast::<libc::sockaddr_in>();
-                let address = Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr));
-                if !address.is_loopback() && !address.is_link_local() {
-                    found.push(address.to_string());
-                }
-            }
-            entry = (*entry).ifa_next;
-        }
-    }
-    // SAFETY: the list came from `getifaddrs`, and nothing of it is kept.
-    unsafe { libc::freeifaddrs(list) };
-    found
+    let others = |address: &Ipv4Addr| !address.is_loopback() && !address.is_link_local();
+    let addresses = sockets::interfaces().into_iter().map(|interface| interface.address);
+    addresses.filter(others).map(|address| address.to_string()).collect()
 }
 
 /// The machine that leads elsewhere: for a container, the one it runs on.
@@ -64,12 +41,6 @@ pub fn gateway() -> Option<String> {
 
 /// Free space where a folder is.
 pub fn disk_free_bytes(folder: &Path) -> Option<u64> {
-    let path = CString::new(folder.as_os_str().as_bytes()).ok()?;
-    let path: &CStr = &path;
-    // SAFETY: all zeros is a valid `statvfs`, and the call only writes to it.
-    let found = unsafe {
-        let mut found: libc::statvfs = std::mem::zeroed();
-        (libc::statvfs(path.as_ptr(), &mut found) == 0).then_some(found)
-    }?;
+    let found = rustix::fs::statvfs(folder).ok()?;
     Some(found.f_bavail.saturating_mul(found.f_frsize))
 }

@@ -25,14 +25,14 @@ pub fn estimate_bytes(plan: &Plan, threads: usize) -> u64 {
     let activations = activations(plan).saturating_mul(busy);
     let parameters = plan.parameters.saturating_add(plan.state).saturating_mul(copies);
     let network = parameters.saturating_add(activations).saturating_mul(FLOAT_BYTES);
-    match train.code() {
+    match train.traits().is_linear {
         // All rows in numbers of eight bytes, as far as they are kept; nothing else is of their size.
-        Some(_) => (plan.examples as u64)
+        true => (plan.examples as u64)
             .saturating_mul(plan.input.len() as u64 + 1)
             .saturating_mul(8)
             .min(planaria_data::Memory::of_process().limit())
             .saturating_add(plan.parameters.saturating_mul(8 * copies)),
-        None => network,
+        false => network,
     }
 }
 
@@ -46,10 +46,10 @@ pub fn estimate_cluster_bytes(plan: &Plan, workers: usize, threads: usize) -> u6
     let kept = 1 + slots(&train.optimizer) as u64;
     let workers = workers.max(1) as u64;
     let computing = workers.min(train.shards as u64);
-    if let Some(code) = train.code() {
-        // Each worker stores a block of rows.
-        let rows = code.height(plan.examples) as u64;
-        return rows.saturating_mul(plan.input.len() as u64 + 1).saturating_mul(8 * workers);
+    if let Some(rows) = train.rows_per_worker(plan.examples) {
+        return (rows as u64)
+            .saturating_mul(plan.input.len() as u64 + 1)
+            .saturating_mul(8 * workers);
     }
     // With redundancy several bring the same.
     let brought = computing.saturating_mul(1 + train.redundancy as u64);

@@ -15,7 +15,7 @@ const NAME: &str = "planaria";
 /// Which build this is.
 static BUILD: OnceLock<&str> = OnceLock::new();
 
-/// Says which build this is; whoever uses this crate does so first.
+/// Says which build this is; to be called before anything else of this crate.
 pub fn is_of_build(build: &'static str) {
     let _ = BUILD.set(build);
 }

@@ -37,7 +37,7 @@ impl Survey {
 
     /// The failure to report: one of the machine comes before mistakes in the recipe.
     pub fn failure(self, diagnostics: &Diagnostics) -> Failure {
-        self.broken.unwrap_or_else(|| Failure::user(diagnostics))
+        self.broken.unwrap_or_else(|| diagnostics.into())
     }
 }
 
@@ -48,7 +48,7 @@ pub fn check_output(source: &Source) -> Result<()> {
     let Some(file) = in_the_way else { return Ok(()) };
     let message = format!("`{}` is a file, where a folder for runs is needed", file.display());
     let hint = "name another folder, such as `dir: runs`";
-    Err(Failure::user(source.diagnose("output.dir", message, Some(hint))))
+    Err(source.diagnose("output.dir", message, Some(hint)).into())
 }
 
 /// Turns an error of the user's data into a mistake in the recipe, and keeps any other in `broken`.

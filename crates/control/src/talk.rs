@@ -1,4 +1,4 @@
-//! What a job says while it goes on, and to whom.
+//! What a job says while it runs, and on which screen.
 //!
 //! On a terminal a run's picture is drawn anew, at most ten times a second; elsewhere plain lines
 //! appear now and then. Owns when something is shown; the [`Screen`] that it is given knows how.

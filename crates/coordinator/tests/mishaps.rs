@@ -8,7 +8,7 @@ use planaria_coordinator::run::watch::Rule;
 use planaria_coordinator::run::{Action, Config, Input, Left, Origin, Session};
 use planaria_protocol::event::What;
 use planaria_protocol::message::{
-    Agent, FromServer, FromWorker, Join, Kept, Source, ToServer, ToWorker, Trouble,
+    Agent, FromServer, FromWorker, Join, Kept, Loss, Source, ToServer, ToWorker, Trouble,
 };
 use planaria_protocol::methods::{self, sync};
 use planaria_protocol::state::State;
@@ -16,6 +16,10 @@ use planaria_recipe::train::{Monitor, Train};
 use std::time::Duration;
 
 const BLOCKS: u32 = 2;
+
+fn after(message: &str) -> Option<Loss> {
+    Some(Loss { agent: Agent::Coordinator, message: message.into() })
+}
 
 fn setup() -> Setup {
     Setup {
@@ -174,7 +178,7 @@ fn server_0_always_has_a_block_and_every_block_a_server() {
 
 #[test]
 fn a_pool_scaled_while_servers_join_leaves_the_record_to_go_on_from() {
-    let origin = Origin { record: Some(left(3, 2)), after: Some("x".into()), ..Origin::default() };
+    let origin = Origin { record: Some(left(3, 2)), after: after("x"), ..Origin::default() };
     let mut run = Run::new(config(2, 2), origin);
     let kept = |blocks| Some(Kept { blocks, steps: vec![3], snapshot: None });
     run.tell(joined(Agent::Server(0), kept(0..1)));
@@ -182,7 +186,7 @@ fn a_pool_scaled_while_servers_join_leaves_the_record_to_go_on_from() {
     let [Action::Keep(record), ..] = &all[..] else { panic!("it is not kept: {all:?}") };
     assert_eq!((record.state.step, record.workers), (3, 5));
     // If this coordinator is lost as well, the next one goes on from there with five workers.
-    let after = Some("y".into());
+    let after = after("y");
     let origin = Origin { record: Some(*record.clone()), after, ..Origin::default() };
     let mut next = Run::new(config(2, 2), origin);
     next.tell(joined(Agent::Server(0), kept(0..1)));
@@ -241,7 +245,7 @@ fn the_least_size_is_never_above_a_pool_that_was_made_smaller() {
     assert_eq!(leased(&run.worker_ready(0)), [(0, 2)], "one is enough");
 
     // And so does the next coordinator, which finds the size in the record.
-    let after = Some("x".into());
+    let after = after("x");
     let origin = Origin { record: Some(left(0, 1)), after, ..Origin::default() };
     let mut next = Run::new(config(3, 1), origin);
     assert_eq!(leased(&next.start(1)), [(0, 0)]);
@@ -295,7 +299,7 @@ fn a_server_without_blocks_need_not_have_kept_anything() {
 fn a_damaged_checkpoint_is_gone_back_from_if_what_was_kept_is_lost_too() {
     let failed = || FromServer::Failed(Trouble::new("checkpoint `c` is damaged"));
     let from = |record: Option<Record>| {
-        let (checkpoint, after) = (Some("c".to_owned()), Some("all were lost".to_owned()));
+        let (checkpoint, after) = (Some("c".to_owned()), after("all were lost"));
         let mut run =
             Run::new(config(1, 1), Origin { record, checkpoint, after, ..Origin::default() });
         let all = run.tell(joined(Agent::Server(0), None));
@@ -317,7 +321,7 @@ fn a_damaged_checkpoint_is_gone_back_from_if_what_was_kept_is_lost_too() {
 fn a_stop_that_comes_before_the_servers_is_not_forgotten() {
     let record = Record { unsaved: true, ..left(5, 1) };
     let origin =
-        Origin { record: Some(record), after: Some("all were lost".into()), ..Origin::default() };
+        Origin { record: Some(record), after: after("all were lost"), ..Origin::default() };
     let mut run = Run::new(config(1, 1), origin);
     run.tell(Input::Stop("asked".into()));
     let kept = Kept { blocks: 0..BLOCKS, steps: vec![5], snapshot: None };

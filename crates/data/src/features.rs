@@ -1,7 +1,7 @@
 //! Examples as the features that something fixed makes of them.
 //!
-//! Owns when that is computed: once for each part, when its first example is read. Whoever opens
-//! data gets parts that read like any other. Never knows what makes the features.
+//! Owns when that is computed: once for each part, when its first example is read. A caller that
+//! opens data gets parts that read like any other. Never knows what makes the features.
 
 use crate::batch::{Batch, Loader};
 use crate::budget::Memory;

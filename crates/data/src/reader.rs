@@ -89,14 +89,14 @@ impl Iterator for Reader {
 impl Drop for Reader {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // A thread that waits to hand over a batch wakes when nobody is left to take it.
+        // A thread that waits to hand over a batch wakes when the reader is gone.
         self.ready = None;
         // Who drops a reader no longer asks how it went.
         let _ = self.join();
     }
 }
 
-/// The thread: fills batches until the schedule ends, something fails or nobody listens.
+/// The thread: fills batches until the schedule ends, something fails or the reader is gone.
 fn read(
     loader: &Loader,
     schedule: &Schedule,

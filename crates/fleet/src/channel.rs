@@ -1,12 +1,12 @@
 //! The bytes between a controller and the host on a machine.
 //!
-//! Owns both directions and the end of them. Never knows what is said ([`crate::host::words`]).
+//! Owns both directions and the end of them. Never knows what is said ([`crate::messages`]).
 
 use std::io::{Read, Write};
 use std::sync::{Arc, Mutex};
 
-/// Bytes kept of what was said beside the channel.
-const LAST_WORDS_BYTES: usize = 4096;
+/// Bytes kept of standard error.
+const STDERR_BYTES_MAX: usize = 4096;
 
 /// Both directions of a channel. Dropping the writing half tells the host to end.
 pub struct Channel {
@@ -14,28 +14,28 @@ pub struct Channel {
     pub reading: Box<dyn Read + Send>,
     /// To the host.
     pub writing: Box<dyn Write + Send>,
-    /// Ends it at once, whoever reads or writes; more than once is no error.
+    /// Ends it at once, also while it is read or written; more than once is no error.
     pub closing: Arc<dyn Fn() + Send + Sync>,
-    /// What `ssh`, the engine or the host said beside it, to explain its end by.
-    pub last_words: LastWords,
+    /// What `ssh`, the engine or the host wrote to standard error, to explain its end by.
+    pub stderr_tail: StderrTail,
 }
 
-/// The end of what was said beside a channel.
+/// The end of what was written to standard error.
 #[derive(Debug, Clone, Default)]
-pub struct LastWords(Arc<Mutex<Vec<u8>>>);
+pub struct StderrTail(Arc<Mutex<Vec<u8>>>);
 
-impl LastWords {
-    /// More was said.
+impl StderrTail {
+    /// More was written.
     pub fn add(&self, bytes: &[u8]) {
-        let mut kept = self.0.lock().expect("nobody panics with the last words");
+        let mut kept = self.0.lock().expect("no thread panics with the tail");
         kept.extend_from_slice(bytes);
-        let over = kept.len().saturating_sub(LAST_WORDS_BYTES);
+        let over = kept.len().saturating_sub(STDERR_BYTES_MAX);
         kept.drain(..over);
     }
 
-    /// What was said last, as text.
+    /// The end of it, as text.
     pub fn text(&self) -> String {
-        let kept = self.0.lock().expect("nobody panics with the last words");
+        let kept = self.0.lock().expect("no thread panics with the tail");
         String::from_utf8_lossy(&kept).trim().to_owned()
     }
 }

@@ -1,6 +1,7 @@
 //! How a process has ended.
 
 use crate::process::{SIGKILL, SIGTERM};
+use serde::{Deserialize, Serialize};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
@@ -10,7 +11,7 @@ pub const ANOTHER: i32 = 75;
 pub const PANICKED: i32 = 101;
 
 /// How a process has ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ending {
     /// By itself, with this code.
     Code(i32),
@@ -24,6 +25,15 @@ impl Ending {
     /// Whether it ended as it should.
     pub fn is_well(self) -> bool {
         self == Self::Code(0)
+    }
+
+    /// As shells have it: 128 and the signal where one ended it.
+    pub fn exit_code(self) -> i32 {
+        match self {
+            Self::Code(code) => code,
+            Self::Signal(signal) => 128 + signal,
+            Self::MachineLost => 128 + SIGKILL,
+        }
     }
 
     /// Whether it wants another process in its place.

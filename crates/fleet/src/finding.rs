@@ -2,8 +2,8 @@
 //!
 //! Owns one line, and asking a program for its version. Never changes anything.
 
+use crate::carrier::Carrier;
 use crate::provider::Fault;
-use crate::providers::carrier::Carrier;
 use serde::Serialize;
 use std::io::{self, Read};
 use std::process::Command;
@@ -99,7 +99,7 @@ impl Answer {
 pub fn ask(program: &str, words: &[&str]) -> io::Result<Answer> {
     let mut command = Command::new(program);
     command.args(words);
-    let Carrier { stdin, stdout, last_words, end } = Carrier::start(command)?;
+    let Carrier { stdin, stdout, stderr_tail, end } = Carrier::start(command)?;
     drop(stdin);
     let Some(ending) = end.wait(ANSWER) else {
         end.kill();
@@ -108,7 +108,7 @@ pub fn ask(program: &str, words: &[&str]) -> io::Result<Answer> {
     let mut said = Vec::new();
     stdout.take(ANSWER_BYTES_MAX).read_to_end(&mut said)?;
     let said = String::from_utf8_lossy(&said).trim().to_owned();
-    let said = if said.is_empty() { last_words.text() } else { said };
+    let said = if said.is_empty() { stderr_tail.text() } else { said };
     Ok(Answer { is_well: ending.is_well(), said })
 }
 

@@ -5,37 +5,48 @@
 //!
 //! # Layout
 //! - [`supervise`]: what is started, ended and given up; pure
-//! - [`controller`]: what the command of a training run does, as a value around it
+//! - [`training`]: what the command of a training run does, as a value, and its policy
 //! - [`ending`]: how a process has ended; [`process`]: signals to one, and waiting for it;
 //!   [`backoff`]: pauses before it is tried again
-//! - [`local`]: processes on this machine; [`keeper`]: around each of a user's script,
-//!   [`rendezvous`]: where those of Horovod meet
-//! - [`yard`]: both, used alike; [`pool`]: the machines of a run
+//! - [`local`]: processes on this machine; [`command`]: one that is waited for; [`guard`]: around
+//!   each of a user's script; [`rendezvous`]: where those of Horovod meet
+//! - [`sites`]: both, used alike; [`pool`]: the machines of a run
 //! - [`provider`]: where machines come from; [`providers`]: those there are; [`finding`]: what they
 //!   need here
-//! - [`channel`] and [`host`]: what is on a machine, and how it is talked to; [`program`]: what goes
-//!   there; [`setup`]: what is done there first
-//! - [`files`]: a script's, to machines and back; [`sockets`]: a machine's
+//! - [`messages`]: what a controller and the host on a machine say to each other; [`host`]: that
+//!   process; [`remote`]: the controller's end of the [`channel`]; [`carrier`]: a process that is one
+//! - [`program`]: what goes to a machine; [`home`]: where it lies there; [`setup`]: what is done
+//!   there first; [`shell`]: words for `sh`
+//! - [`files`]: a script's, to machines and back; [`sockets`]: a machine's; [`many`]: the same work
+//!   for many
 
+mod archive;
 pub mod backoff;
+pub mod carrier;
 pub mod channel;
-pub mod controller;
+pub mod command;
 pub mod ending;
 pub mod files;
 pub mod finding;
+pub mod guard;
+pub mod home;
 pub mod host;
-pub mod keeper;
 pub mod local;
+pub mod many;
+pub mod messages;
 pub mod pool;
 pub mod process;
 pub mod program;
 pub mod provider;
 pub mod providers;
+pub mod remote;
 pub mod rendezvous;
 pub mod setup;
+pub mod shell;
+pub mod sites;
 pub mod sockets;
 pub mod supervise;
-pub mod yard;
+pub mod training;
 
 /// Why a process could not be started.
 #[derive(Debug, thiserror::Error)]

@@ -8,7 +8,7 @@
 
 use crate::Error;
 use crate::ending::Ending;
-use crate::process::{self, Signal, wait_without_reaping};
+use crate::process::{self, Signal, die_with, wait_without_reaping};
 use planaria_protocol::launch::Launch;
 use planaria_protocol::message::Agent;
 use rustix::io::{FdFlags, fcntl_setfd};
@@ -91,9 +91,7 @@ struct Running {
 impl Local {
     /// Starts `program` for every child, with logs in a folder.
     pub fn new(program: &Path, logs: &Path) -> Self {
-        // Where it is ignored, as it may be inherited, nobody could wait for a child.
-        // SAFETY: the default disposition runs no code of ours.
-        unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+        process::hear_of_children();
         let (announce, exits) = channel();
         Self {
             program: program.to_path_buf(),
@@ -112,7 +110,7 @@ impl Local {
         self.hidden = variables;
     }
 
-    /// Holds the place where coordinators listen, so that nobody else takes it while none lives;
+    /// Holds the place where coordinators listen, so that no other process takes it while none lives;
     /// each inherits it. Says what they are told of it ([`inherited`]).
     pub fn hold(&mut self, listener: TcpListener) -> String {
         let word = format!("{INHERITED}{}", listener.as_raw_fd());
@@ -165,7 +163,7 @@ impl Local {
         // SAFETY: between fork and exec only system calls are made, which allocate nothing.
         unsafe {
             command.pre_exec(move || match agent {
-                // A keeper ends its script first; the end of its pipe tells it to.
+                // A guard ends its script first; the end of its pipe tells it to.
                 Agent::Task(_) => Ok(()),
                 _ => die_with(parent).and_then(|()| pass_on(held)),
             });
@@ -207,13 +205,13 @@ impl Local {
         self.children.iter().filter(|child| child.pid == pid).for_each(Running::kill);
     }
 
-    /// Tells the child of this number that nobody needs it: it ends by itself.
+    /// Tells the child of this number that it is not needed any more: it ends by itself.
     pub fn dismiss(&mut self, pid: u32) {
         let child = self.children.iter_mut().find(|child| child.pid == pid);
         child.into_iter().for_each(|child| child.stdin = None);
     }
 
-    /// Tells all children that nobody needs them: they end by themselves.
+    /// Tells all children that they are not needed any more: they end by themselves.
     pub fn hang_up(&mut self) {
         self.children.iter_mut().for_each(|child| child.stdin = None);
     }
@@ -234,7 +232,7 @@ impl Local {
         exits
     }
 
-    /// Ends whatever is left, at once, and waits for it; [`Local::exits`] does not tell of these.
+    /// Kills all that are left and waits for them; [`Local::exits`] does not tell of these.
     pub fn kill_all(&mut self) {
         for child in &mut self.children {
             child.stdin = None;
@@ -280,15 +278,15 @@ impl Local {
             let mut reaped = reaped.lock().expect("no thread panics with a child");
             let status = child.wait();
             *reaped = true;
-            // Before the lock is let go: whoever sees that nothing runs must find every exit.
+            // Before the lock is released: where nothing runs, every exit must be there.
             if let Ok(status) = status {
-                // Nobody listens any more when the fleet is gone.
+                // The receiver is gone with the fleet.
                 let _ = announce.send(Exit { agent, pid, ending: status.into() });
             }
         };
         let waiting = std::thread::Builder::new().name(format!("wait-{agent}")).spawn(wait);
         if let Err(error) = waiting {
-            // Nobody would see it end. It has been told nothing yet, and its number is its own.
+            // Its end would not be seen. It has been told nothing yet, and its number is its own.
             process::kill_and_reap(pid);
             return Err(error);
         }
@@ -343,21 +341,9 @@ pub fn passed_on(listener: &TcpListener) -> std::io::Result<String> {
 /// In the child: keeps a descriptor open over exec.
 fn pass_on(descriptor: Option<RawFd>) -> std::io::Result<()> {
     let Some(descriptor) = descriptor else { return Ok(()) };
-    // SAFETY: whoever passes it on holds it open meanwhile.
+    // SAFETY: the caller holds it open meanwhile.
     let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
     fcntl_setfd(borrowed, FdFlags::empty())?;
-    Ok(())
-}
-
-/// In the child: lets the kernel kill it when the thread that started it is gone.
-pub fn die_with(parent: u32) -> std::io::Result<()> {
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-    let own = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get().unsigned_abs());
-    if own != Some(parent) {
-        // Where the parent has gone before the first call nobody would ever send the signal.
-        // SAFETY: ends this process without running anything of it.
-        unsafe { libc::_exit(1) };
-    }
     Ok(())
 }
 

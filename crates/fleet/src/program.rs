@@ -44,8 +44,3 @@ impl Program {
         Ok(Self { path, sha256, bytes, arch: std::env::consts::ARCH, build })
     }
 }
-
-/// The folder, in the home of a machine's user, for all that is ours there: `bin/SHA256/planaria`,
-/// `setup/HASH` (a step that was done), `files/` (contents by hash), `runs/RUN/` (removed when the run
-/// gives the machine back).
-pub const FOLDER: &str = ".cache/planaria";

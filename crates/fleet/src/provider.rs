@@ -56,6 +56,25 @@ fn is_first(supply: &usize) -> bool {
     *supply == 0
 }
 
+/// The program, run once on a machine: `planaria ARGUMENTS…`.
+#[derive(Debug, Clone, Copy)]
+pub struct Call<'a> {
+    pub program: &'a Program,
+    pub arguments: &'a [&'a str],
+    /// Its standard input.
+    pub input: &'a [u8],
+    /// How long it may take.
+    pub within: Duration,
+}
+
+impl Call<'_> {
+    /// The fault of one that took too long.
+    pub fn timed_out(&self, machine: &str) -> Fault {
+        let (words, seconds) = (self.arguments.join(" "), self.within.as_secs());
+        Fault::retry(machine, format!("`planaria {words}` took longer than {seconds} s"))
+    }
+}
+
 /// What became of a command on a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ran {
@@ -89,6 +108,14 @@ pub struct Notice {
     pub why: String,
 }
 
+/// The addresses of a channel's two ends, as far as its provider tells them to a host.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ends {
+    pub controller: Option<String>,
+    /// The host's own.
+    pub own: Option<String>,
+}
+
 /// Something that a provider still holds for a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Leak {
@@ -97,8 +124,8 @@ pub struct Leak {
     pub what: String,
     /// The machine, to be destroyed.
     pub machine: Machine,
-    /// Whether a host is at work there. One that nobody talks to ends itself; so somebody does,
-    /// or did a moment ago.
+    /// Whether a host is at work there. One without a controller ends itself; so it has one, or had
+    /// one a moment ago.
     pub busy: bool,
 }
 
@@ -157,17 +184,8 @@ pub trait Provider: Send + Sync {
     /// gives the channel to it. The first bytes on the channel are the host's.
     fn open(&self, run: &Tag, machine: &Machine, program: &Program) -> Result<Channel, Fault>;
 
-    /// Runs the program on a machine (`planaria ARGUMENTS…`), with these bytes as its standard
-    /// input, for so long at most.
-    fn run(
-        &self,
-        run: &Tag,
-        machine: &Machine,
-        program: &Program,
-        arguments: &[&str],
-        input: &[u8],
-        within: Duration,
-    ) -> Result<Ran, Fault>;
+    /// Runs the program on a machine, and waits for its end.
+    fn run(&self, run: &Tag, machine: &Machine, call: &Call<'_>) -> Result<Ran, Fault>;
 
     /// Machines of the run that exist, as the provider sees them.
     fn list(&self, run: &Tag) -> Result<Vec<Machine>, Fault>;
@@ -188,13 +206,13 @@ pub trait Provider: Send + Sync {
     }
 
     /// Whether a machine is this one, so that it and the controller reach each other over loopback,
-    /// which is there whatever becomes of other addresses.
+    /// which stays when other addresses go.
     fn is_here(&self, machine: &Machine) -> bool {
         let _ = machine;
         false
     }
 
-    /// Whether nothing is left of a machine whose host has taken its leave, so that it need not be
+    /// Whether nothing is left of a machine whose host has said goodbye, so that it need not be
     /// destroyed.
     fn leaves_with_host(&self, machine: &Machine) -> bool {
         let _ = machine;
@@ -244,14 +262,8 @@ impl Fault {
         what: impl Into<String>,
         hint: impl Into<String>,
     ) -> Self {
-        let (machine, what) = (machine.into(), what.into());
-        Self {
-            machine,
-            what,
-            hint: Some(hint.into()),
-            remedy: Remedy::Replace,
-            is_untouched: false,
-        }
+        let hint = Some(hint.into());
+        Self { hint, remedy: Remedy::Replace, ..Self::retry(machine, what) }
     }
 
     /// A fault of the recipe or of the provider's settings.
@@ -260,8 +272,7 @@ impl Fault {
         what: impl Into<String>,
         hint: impl Into<String>,
     ) -> Self {
-        let (machine, what) = (machine.into(), what.into());
-        Self { machine, what, hint: Some(hint.into()), remedy: Remedy::Fix, is_untouched: false }
+        Self { remedy: Remedy::Fix, ..Self::replace(machine, what, hint) }
     }
 }
 

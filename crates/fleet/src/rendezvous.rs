@@ -2,7 +2,7 @@
 //! controller asks for it.
 //!
 //! `PUT /SCOPE/KEY` keeps a value, `GET` gives it or says 404 until it is there, `DELETE` forgets it.
-//! Holds nothing else, and nothing once it ends. Whoever reaches the port can read and write it, as
+//! Holds nothing else, and nothing once it ends. Any process that reaches the port can read and write it, as
 //! Horovod's own: it knows no secret. Requests are bounded in length and number.
 
 use std::collections::BTreeMap;
@@ -35,11 +35,11 @@ pub fn serve(listener: &TcpListener) {
         }
         let (values, held) = (values.clone(), connections.clone());
         let work = move || {
-            // One that does not keep to the rules is hung up on.
+            // The connection of one that breaks the protocol is closed.
             let _ = answer(&stream, &values);
             drop(held);
         };
-        // Without a thread it is hung up on, and asks again.
+        // Without a thread its connection is closed, and it asks again.
         let _ = std::thread::Builder::new().name("request".into()).spawn(work);
     }
 }

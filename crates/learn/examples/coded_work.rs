@@ -126,7 +126,7 @@ impl Lab {
     /// A plan for so many machines, another choice of them in each round.
     fn plan(&self, present: usize, round: usize, before: Option<&Plan>) -> Result<Plan, Failure> {
         let all = self.generator.machines();
-        // Whoever stays is there at the next size as well; 7 is prime to all counts up to 20 but 14.
+        // A machine that stays is there at the next size as well; 7 is prime to all counts up to 20 but 14.
         let here: BTreeSet<Slot> =
             (0..present).map(|i| Slot(((i + round * 7) % all) as u16)).collect();
         let places = 0..self.blocks.height();
@@ -199,7 +199,7 @@ impl Lab {
         for (number, slot) in plan.ring().iter().enumerate() {
             let start = cpu_seconds();
             let mut sum = vec![0.0; self.width];
-            // Whoever is beyond the threshold does as much, in case one of the others is lost.
+            // A machine beyond the threshold does as much, in case one of the others is lost.
             let own = &entries[number % threshold * places.len()..][..places.len()];
             product::add_rows_scaled(self.width, self.rows(*slot, &places), own, &mut sum);
             *of_one.entry(*slot).or_default() += cpu_seconds() - start;

@@ -1,4 +1,4 @@
-//! A cheap sum of values' bits, by which changes that nobody meant are found out.
+//! A cheap sum of values' bits, that finds changes which were not meant.
 //!
 //! Each value is added to one of 16 lanes, and each lane to a second sum, so that order counts
 //! (Fletcher's sum, An arithmetic checksum for serial transmissions, 1982). It costs little more

@@ -1,5 +1,5 @@
-//! An order-free digest of example ids, for exactly-once accounting: whoever read what, in whatever
-//! order, the sums over an epoch must equal the part's.
+//! An order-free digest of example ids, for exactly-once accounting: whichever process read what, in
+//! any order, the sums over an epoch must equal the part's.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 

@@ -2,8 +2,8 @@
 //! alone.
 //!
 //! A tree over some shards is its largest full subtree and the rest: a node at level k covers
-//! shards `first..min(first + 2^k, shards)`, where `first` is a multiple of 2^k. Whoever holds all
-//! shards of a node may add them up alone ([`segment_sum`]), and whoever gets such sums finishes
+//! shards `first..min(first + 2^k, shards)`, where `first` is a multiple of 2^k. A process that holds all
+//! shards of a node may add them up alone ([`segment_sum`]), and one that gets such sums finishes
 //! the tree ([`tree_sum_segments`]): the bits are those of [`tree_sum`]. Never asks who holds what.
 
 use crate::aggregate::squares;

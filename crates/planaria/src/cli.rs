@@ -29,6 +29,27 @@ pub struct Cli {
     pub command: Command,
 }
 
+impl Cli {
+    /// What this process was asked. A run starts its agents one after another and waits for them, so
+    /// nothing is built for them of what people can ask.
+    pub fn of_process() -> Self {
+        let mut arguments = std::env::args_os().skip(1);
+        if arguments.next().is_some_and(|first| first == "agent") {
+            let Agent { role } = Agent::parse_from(arguments);
+            return Self { quiet: false, command: Command::Agent(role) };
+        }
+        Self::parse()
+    }
+}
+
+/// `planaria agent`.
+#[derive(Debug, Parser)]
+#[command(name = "planaria agent", no_binary_name = true)]
+struct Agent {
+    #[command(subcommand)]
+    role: Role,
+}
+
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -472,7 +493,7 @@ pub struct Down {
     #[arg(long, value_name = "FOLDER", default_value = planaria_runs::run_dir::DEFAULT_RUNS)]
     pub dir: PathBuf,
     /// Cross out machines that cannot be given back, such as hosts that are gone for good or were never
-    /// there. Whatever may still run on them is not looked for again.
+    /// there. What may still run on them is not looked for again.
     #[arg(long)]
     pub forget: bool,
     /// Print what came of it as one JSON document.

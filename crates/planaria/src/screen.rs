@@ -1,6 +1,6 @@
 //! The last lines of the terminal, which are drawn anew again and again.
 //!
-//! Owns what of stderr is drawn and not said: whoever says something, on whatever thread, has the
+//! Owns what of stderr is drawn and not said: all that is said, on any thread, has the
 //! drawing moved below it. Never writes to stdout, and never fails: a closed stderr does not stop
 //! a run.
 
@@ -74,7 +74,7 @@ pub fn talk(quiet: bool) -> Talk {
     Talk { style, screen: &Terminal }
 }
 
-/// Lines now and then, whatever stderr is.
+/// Lines now and then, also on a terminal.
 pub const PLAIN: Talk = Talk { style: Style::Plain, screen: &Terminal };
 
 /// The room that stderr's terminal has.
@@ -127,7 +127,7 @@ pub fn clear() {
 }
 
 fn lock() -> MutexGuard<'static, Drawing> {
-    // Whoever panicked with the drawing has at worst drawn it wrong.
+    // A thread that panicked with the drawing has at worst drawn it wrong.
     DRAWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

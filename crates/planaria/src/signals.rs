@@ -88,7 +88,7 @@ fn soon(talk: impl FnOnce() + Send + 'static) {
     let (done, waiting) = channel();
     let said = std::thread::Builder::new().name("talk".into()).spawn(move || {
         talk();
-        // Nobody waits any longer when it took too long.
+        // The receiver is gone when it took too long.
         let _ = done.send(());
     });
     if said.is_ok() {

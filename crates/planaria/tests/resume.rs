@@ -158,8 +158,9 @@ fn events_tell_all_sessions() {
                     assert!(folder.starts_with("checkpoints/step-"), "{folder}");
                     resumed_from = Some(step).filter(|_| generation == 1).or(resumed_from);
                 }
-                What::Committed { end_step, read, .. } => {
-                    assert!(*end_step == step && read.count > 0);
+                What::Committed { first_step, end_step, read, .. } => {
+                    assert_eq!((*first_step, *end_step), (step, step + 1), "told before its line");
+                    assert!(read.count > 0);
                 }
                 What::Scored { examples, .. } => assert_eq!(Some(*examples), scored(&report)),
                 What::Ended { outcome, weights_sha256, step: last, .. } => {

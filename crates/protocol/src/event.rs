@@ -4,8 +4,8 @@
 //! the report are projections of it. A [`Pulse`] is where a run is at a moment; it is shown and
 //! forgotten.
 
-use crate::message::{HeldOut, Share, Trouble};
 use crate::state::State;
+use crate::terms::{HeldOut, Share, Trouble};
 use planaria_numerics::digest::Digest;
 use serde::{Deserialize, Serialize};
 
@@ -135,8 +135,11 @@ pub enum What {
         superseded: u64,
         /// `kept`, or the checkpoint's folder, or `the seed`.
         source: String,
-        /// What was lost.
+        /// What was lost, as a sentence.
         reason: String,
+        /// Whose loss it was, where it was that of a process.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        lost: Option<String>,
     },
     /// Some steps of one epoch were committed, each once: the ground of an audit.
     Committed {
@@ -548,7 +551,13 @@ mod tests {
             What::Released { agent: agent() },
             What::Paused { workers: 1, min: 2 },
             What::Unpaused { workers: 2 },
-            What::Recovered { step: 3, superseded: 1, source: text(), reason: text() },
+            What::Recovered {
+                step: 3,
+                superseded: 1,
+                source: text(),
+                reason: text(),
+                lost: Some(text()),
+            },
             What::Committed { epoch: 0, first_step: 0, end_step: 3, read },
             What::NotSaved { step: 3, reason: text() },
             What::Vanished { folder: text() },

@@ -5,6 +5,7 @@
 //! run: what could not be written waits, and is written before the next event once it can be. A
 //! file that was deleted is made again with what it held. Never decides what is an event.
 
+use crate::durable::Space;
 use crate::event::{Event, What};
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
@@ -29,6 +30,7 @@ pub struct Journal {
     torn: bool,
     /// Why the last attempt to write failed.
     trouble: Option<String>,
+    space: Space,
 }
 
 impl Journal {
@@ -43,9 +45,15 @@ impl Journal {
             waiting: Waiting::default(),
             torn,
             trouble: None,
+            space: Space::default(),
         };
         journal.flush();
         Ok(journal)
+    }
+
+    /// On a simulated disk.
+    pub fn with_space(self, space: Space) -> Self {
+        Self { space, ..self }
     }
 
     /// How many times the run was started or taken up again, this time included.
@@ -119,6 +127,7 @@ impl Journal {
         self.find_file()?;
         let Some(file) = &mut self.file else { return Ok(()) };
         while let Some(next) = self.waiting.front() {
+            self.space.check()?;
             let line = if self.torn { [b"\n", &next[..]].concat() } else { next };
             put(file, &line, &mut self.torn)?;
             self.waiting.pop_front();

@@ -4,6 +4,7 @@
 //! the secret is in no argument, environment or file that others can read.
 
 use crate::checkpoint::Manifest;
+use crate::terms::Loss;
 use planaria_numerics::digest::Digest;
 use planaria_recipe::Recipe;
 use planaria_recipe::shape::Shape;
@@ -34,6 +35,18 @@ pub struct Launch {
     pub station: Station,
     /// For the coordinator.
     pub course: Option<CourseLaunch>,
+}
+
+impl Launch {
+    /// What a coordinator is told that takes the place of the one that was told this.
+    pub fn again(&self, generation: u64, after: Option<Loss>, workers: u32) -> Self {
+        let mut launch = Self { generation, ..self.clone() };
+        launch.size.workers = workers;
+        if let Some(course) = &mut launch.course {
+            course.after = after;
+        }
+        launch
+    }
 }
 
 /// Where a process lives, and how it meets the others. The default is this machine alone.
@@ -173,7 +186,7 @@ pub struct CourseLaunch {
     /// listens where that one did.
     pub listen: Option<String>,
     /// What was lost, where this coordinator takes the place of another in the same session.
-    pub after: Option<String>,
+    pub after: Option<Loss>,
     /// Names of the columns of a coded run's data, for whoever reads what is wrong with one.
     #[serde(default)]
     pub columns: Vec<String>,

@@ -42,6 +42,7 @@ pub mod secret;
 mod sender;
 mod socks;
 pub mod state;
+mod terms;
 mod ticks;
 pub mod tls;
 pub mod transfer;

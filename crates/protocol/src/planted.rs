@@ -10,6 +10,8 @@ pub enum Planted {
     CommitBeforeRecord,
     /// A server marks a step as applied before its values are written.
     MarkBeforeValues,
+    /// A worker of a synchronous run takes the first parameters of a step that come for all of them.
+    FirstBlocksForAll,
     /// A worker of a coded run takes what was meant for an earlier round.
     LetterOfOldRound,
 }

@@ -1,6 +1,6 @@
 //! Values that are one of several cases: names, names with options, or different types.
 //!
-//! Part of the structural check; it exists so that nobody ever reads "matches none of oneOf".
+//! Part of the structural check; it exists so that no user ever reads "matches none of oneOf".
 
 use crate::check::{Checker, kind_of, strings};
 use crate::diagnostic::{Span, quoted};

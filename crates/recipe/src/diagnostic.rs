@@ -64,11 +64,6 @@ impl Finding {
         self.hint = Some(hint.into());
         self
     }
-    /// The file or folder that `key` names does not exist.
-    pub fn missing_file(key: impl Into<String>, path: &str) -> Self {
-        Self::new(key, format!("no file or folder `{}`", plain(path)))
-            .hint("paths are relative to the current directory; `digits` needs no file")
-    }
 }
 
 /// One mistake, ready to be shown.

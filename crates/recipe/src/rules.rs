@@ -1,10 +1,10 @@
 //! What a recipe's values must mean together, as far as the file alone can tell.
 //!
 //! Owns the checks that no single field's type can express; those of `pool`, `setup`, `script`,
-//! `data.table` and `train.coded` have files of their own. Never looks at data or shapes; that is
+//! `data.table` and each training method have files of their own. Never looks at data or shapes; that is
 //! [`crate::network`].
 
-mod coded;
+mod methods;
 mod pool;
 mod script;
 mod setup;
@@ -36,7 +36,7 @@ pub(crate) fn check(recipe: &Recipe, tree: &Node) -> Vec<Finding> {
     data(&recipe.data, tree, &mut found);
     model(recipe, tree, &mut found);
     train(recipe, &mut found);
-    coded::check(recipe, &mut found);
+    methods::check(recipe, &mut found);
     output(&recipe.output.dir, &mut found);
     found
 }
@@ -275,7 +275,7 @@ fn redundancy(recipe: &Recipe, found: &mut Vec<Finding>) {
     if redundancy == 0 {
         return;
     }
-    // A run in one process has nobody to lose.
+    // A run in one process has no other process to lose.
     let workers = recipe.pool.workers.max();
     if !recipe.pool.is_one_process() && workers <= redundancy {
         let needed = redundancy + 1;

@@ -3,7 +3,7 @@
 //! Owns the vocabulary, and how many processes of which role there are. Never reads the script.
 
 use crate::pool::{Pool, Workers};
-use crate::setup::{Action, SecretText, Step, Whence, Words};
+use crate::setup::{Action, SecretSource, SecretText, Step, Words};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ pub const PROCESSES_MAX: usize = 4096;
 pub const VENV_DEFAULT: &str = "~/.cache/planaria/venv";
 /// The role that every framework has.
 pub const WORKER: &str = "worker";
-/// The role of whoever decides when the job is done.
+/// The role that decides when the job is done.
 pub const CHIEF: &str = "chief";
 /// The role of processes that never end by themselves.
 pub const PS: &str = "ps";
@@ -321,7 +321,7 @@ impl Script {
     }
 }
 
-/// Ranks are given in the order of roles: whoever decides first, services last.
+/// Ranks are given in the order of roles: those that decide first, services last.
 fn place_of(role: &str) -> u8 {
     match role {
         CHIEF | "master" => 0,
@@ -386,8 +386,8 @@ impl Job {
 
     /// Variables of this machine that secrets are taken from.
     pub fn variables(&self) -> Vec<String> {
-        let own = self.script.env.values().filter_map(|text| match text.whence() {
-            Ok(Whence::Env(name)) => Some(name),
+        let own = self.script.env.values().filter_map(|text| match text.source() {
+            Ok(SecretSource::Env(name)) => Some(name),
             _ => None,
         });
         own.chain(self.setup.iter().flat_map(Step::variables)).map(str::to_owned).collect()

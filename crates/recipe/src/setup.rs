@@ -151,8 +151,8 @@ impl Step {
             Scalar::Text(text) => Some(text),
             _ => None,
         });
-        self.env.values().chain(values).filter_map(|text| match text.whence() {
-            Ok(Whence::Env(name)) => Some(name),
+        self.env.values().chain(values).filter_map(|text| match text.source() {
+            Ok(SecretSource::Env(name)) => Some(name),
             _ => None,
         })
     }
@@ -223,7 +223,7 @@ pub struct SecretText(String);
 
 /// Where the text of a secret is.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Whence<'a> {
+pub enum SecretSource<'a> {
     /// In a variable of the environment here.
     Env(&'a str),
     /// In a file here, without line breaks at its end.
@@ -239,33 +239,28 @@ impl SecretText {
     }
 
     /// Where its text is, or what is wrong with it.
-    pub fn whence(&self) -> Result<Whence<'_>, String> {
+    pub fn source(&self) -> Result<SecretSource<'_>, String> {
         if let Some(path) = self.0.strip_prefix("file:") {
             return match path.is_empty() || path.contains('\0') {
                 true => Err("`file:` names no file".into()),
-                false => Ok(Whence::File(path)),
+                false => Ok(SecretSource::File(path)),
             };
         }
-        let Some(at) = self.0.find("${env:") else { return Ok(Whence::Here(&self.0)) };
+        let Some(at) = self.0.find("${env:") else { return Ok(SecretSource::Here(&self.0)) };
         match self.0.strip_prefix("${env:").and_then(|rest| rest.strip_suffix('}')) {
-            Some(name) if is_variable(name) => Ok(Whence::Env(name)),
+            Some(name) if is_variable(name) => Ok(SecretSource::Env(name)),
             Some(name) if !name.contains('}') => Err(format!("`{name}` cannot name a variable")),
             _ if at == 0 => Err("text follows the reference".into()),
             _ => Err("text comes before the reference".into()),
         }
     }
-
-    /// Whether it refers to something outside of the recipe.
-    pub fn is_reference(&self) -> bool {
-        !matches!(self.whence(), Ok(Whence::Here(_)))
-    }
 }
 
 impl fmt::Display for SecretText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.whence() {
-            Ok(Whence::Env(name)) => write!(f, "${{env:{name}}}"),
-            Ok(Whence::File(path)) => write!(f, "file:{path}"),
+        match self.source() {
+            Ok(SecretSource::Env(name)) => write!(f, "${{env:{name}}}"),
+            Ok(SecretSource::File(path)) => write!(f, "file:{path}"),
             _ => f.write_str("***"),
         }
     }
@@ -300,10 +295,11 @@ mod tests {
             let secret = SecretText::new(text);
             assert_eq!(secret.to_string(), shown);
             assert_eq!(format!("{secret:?}"), format!("SecretText({shown})"));
-            assert_eq!(secret.is_reference(), reference, "{text}");
+            let is_text = matches!(secret.source(), Ok(SecretSource::Here(_)));
+            assert_eq!(is_text, !reference, "{text}");
         }
         for wrong in ["file:", "${env:}", "${env:1a}", "${env:A", "x${env:A}", "${env:A}${env:B}"] {
-            assert!(SecretText::new(wrong).whence().is_err(), "{wrong}");
+            assert!(SecretText::new(wrong).source().is_err(), "{wrong}");
         }
     }
 

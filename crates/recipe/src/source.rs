@@ -118,7 +118,7 @@ impl Tree<'_> {
 /// be read is none.
 pub fn is_job(path: &Path, sets: &[String]) -> bool {
     let Some(mut tree) = read(path).ok().and_then(|bytes| tree(&bytes).0) else { return false };
-    // What is wrong with them is found again by whoever reads the recipe.
+    // What is wrong with them is found again when the recipe is read.
     sets::apply(&mut tree, sets);
     Tree(&tree).has(SCRIPT)
 }

@@ -90,7 +90,7 @@ pub enum Word {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LabelKind {
-    /// Names of classes, whatever they look like.
+    /// Names of classes, also where they look like numbers.
     #[default]
     Class,
     /// Numbers to predict.

@@ -21,7 +21,12 @@ pub(crate) fn user(text: &str) -> Option<String> {
 /// Why this cannot be a list of hosts to go through.
 pub(crate) fn jumps(text: &str) -> Option<String> {
     letters(text, 1024, "-_.:%@[],").or_else(|| {
-        text.split(',').any(str::is_empty).then(|| "has nothing between two commas".to_owned())
+        let mut hops = text.split(',');
+        hops.find_map(|hop| match hop {
+            "" => Some("has nothing between two commas".to_owned()),
+            _ if hop.starts_with('-') => Some("has a host that starts with `-`".to_owned()),
+            _ => None,
+        })
     })
 }
 

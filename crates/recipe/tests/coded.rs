@@ -1,6 +1,6 @@
 //! `train.method: coded`: what is accepted, what follows, and what is said of mistakes.
 
-use planaria_recipe::train::{CodedPrecision, Method};
+use planaria_recipe::train::{LinearPrecision, Method};
 use planaria_recipe::{DataFacts, Shape, Source, to_yaml};
 
 const TABLE: DataFacts = DataFacts { input: Shape::Vector(20), classes: Some(2), examples: 1003 };
@@ -40,7 +40,7 @@ fn a_batch_that_is_left_out_is_all_examples() {
     let plan = source.plan(&TABLE).unwrap();
     assert_eq!((plan.recipe.train.batch, plan.steps_per_epoch), (1003, 1));
     let code = plan.recipe.train.code().unwrap();
-    assert_eq!((code.threshold, code.machines, code.precision), (4, 8, CodedPrecision::F64));
+    assert_eq!((code.threshold, code.machines, code.precision), (4, 8, LinearPrecision::F64));
     // As it is written into a run's folder it comes back.
     let again = Source::parse("r.yaml", to_yaml(&plan.recipe).as_bytes(), &[]).unwrap();
     assert_eq!(again.plan(&TABLE).unwrap().recipe, plan.recipe);

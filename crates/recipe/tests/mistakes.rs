@@ -505,8 +505,9 @@ fn sets() {
 #[test]
 fn callers_attach_mistakes_to_keys() {
     let text = "name: a\ndata:\n  train: nowhere\nmodel: {preset: mlp}\ntrain: {x: 1}\n";
-    let survey =
-        |_: &planaria_recipe::Recipe| Err(vec![Finding::missing_file("data.train", "nowhere")]);
+    let survey = |_: &planaria_recipe::Recipe| {
+        Err(vec![Finding::new("data.train", "no file or folder `nowhere`")])
+    };
     let found = Source::parse_and_plan("r.yaml", text.as_bytes(), &[], survey).err();
     let places: Vec<_> = found
         .iter()

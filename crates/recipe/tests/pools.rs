@@ -2,7 +2,7 @@
 
 use planaria_recipe::pool::Provider;
 use planaria_recipe::pool::providers::ssh::HostKeys;
-use planaria_recipe::setup::{Action, Whence};
+use planaria_recipe::setup::{Action, SecretSource};
 use planaria_recipe::{DataFacts, Shape, Source, to_yaml};
 
 const REST: &str = "data: {train: digits}\nmodel: {preset: mlp}\n";
@@ -55,7 +55,7 @@ fn a_whole_recipe_is_read_and_written_again() {
     assert_eq!(steps[3].mode_bits(), Some(0o600));
     let on = |n: usize, host: usize| steps[n].is_for(&hosts[host].groups);
     assert_eq!([on(0, 2), on(1, 2), on(1, 0), on(2, 2), on(3, 2)], [true, false, true, true, true]);
-    assert!(matches!(steps[2].env["TOKEN"].whence(), Ok(Whence::Env("TOKEN"))));
+    assert!(matches!(steps[2].env["TOKEN"].source(), Ok(SecretSource::Env("TOKEN"))));
     let resolved = to_yaml(recipe);
     assert!(resolved.contains("${env:TOKEN}") && resolved.contains("file:~/.key"), "{resolved}");
     let again = Source::parse("r.yaml", resolved.as_bytes(), &[]);

@@ -55,9 +55,7 @@ impl planaria_protocol::clock::Clock for SystemClock {
     }
 
     fn cpu(&self) -> Duration {
-        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: the call only writes to `time`.
-        unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
         Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec.max(0) as u32)
     }
 }

@@ -5,6 +5,7 @@
 use crate::audit::{Audit, Checkpoint, Reported, audit};
 use crate::failure::{Context, Result};
 use crate::run_dir::shelf;
+use crate::summary::Summary;
 use crate::traces::report::{Report, weight_values, weights_sha256};
 use planaria_protocol::journal;
 use planaria_recipe::Source;
@@ -16,7 +17,7 @@ pub fn audit_run(folder: &Path) -> Result<Audit> {
     let events = journal::read(&path).context(|| format!("cannot read `{}`", path.display()))?;
     let checkpoint = newest(folder);
     let reported = reported(folder);
-    Ok(audit(&events, checkpoint.as_ref(), reported.as_ref()))
+    Ok(audit(&Summary::of(&events), checkpoint.as_ref(), reported.as_ref()))
 }
 
 /// The checkpoint that `last` leads to.

@@ -3,6 +3,7 @@
 //! Owns the exit codes. Never prints; `main` does.
 
 use planaria_protocol::message::Trouble;
+use planaria_recipe::Diagnostics;
 use std::fmt::Display;
 use std::io::ErrorKind;
 
@@ -54,20 +55,27 @@ pub struct Failure {
     pub message: String,
     /// What to do about it.
     pub hint: Option<String>,
+    /// Whether the message is a recipe's mistakes, each of which says that it is an error.
+    pub is_diagnosis: bool,
 }
 
 /// What fallible commands return.
 pub type Result<T, E = Failure> = std::result::Result<T, E>;
 
 impl Failure {
+    /// As a command exits with it.
+    pub fn new(exit: Exit, message: String, hint: Option<String>) -> Self {
+        Self { exit, message, hint, is_diagnosis: false }
+    }
+
     /// The user must change something.
     pub fn user(message: impl Display) -> Self {
-        Self { exit: Exit::User, message: message.to_string(), hint: None }
+        Self::new(Exit::User, message.to_string(), None)
     }
 
     /// The world did not co-operate.
     pub fn failed(message: impl Display) -> Self {
-        Self { exit: Exit::Failed, message: message.to_string(), hint: None }
+        Self::new(Exit::Failed, message.to_string(), None)
     }
 
     /// Adds what to do about it.
@@ -80,8 +88,7 @@ impl Failure {
 
 impl Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Diagnostics of the recipe checker come ready-made and already say `error:`.
-        if !self.message.starts_with("error") {
+        if !self.is_diagnosis {
             write!(f, "error: ")?;
         }
         write!(f, "{}", plain(self.message.trim_end()))?;
@@ -94,11 +101,24 @@ impl Display for Failure {
 
 impl std::error::Error for Failure {}
 
+/// The user must mend the recipe.
+impl From<Diagnostics> for Failure {
+    fn from(diagnostics: Diagnostics) -> Self {
+        Self::from(&diagnostics)
+    }
+}
+
+impl From<&Diagnostics> for Failure {
+    fn from(diagnostics: &Diagnostics) -> Self {
+        Self { is_diagnosis: true, ..Self::user(diagnostics) }
+    }
+}
+
 /// What went wrong in another process of the run.
 impl From<Trouble> for Failure {
     fn from(trouble: Trouble) -> Self {
         let exit = if trouble.fix_input { Exit::User } else { Exit::Failed };
-        Self { exit, message: trouble.message, hint: trouble.hint }
+        Self::new(exit, trouble.message, trouble.hint)
     }
 }
 

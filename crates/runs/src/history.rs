@@ -295,6 +295,7 @@ mod tests {
             superseded: 7,
             source: "checkpoints/x".into(),
             reason: "server-0 was lost".into(),
+            lost: None,
         };
         let events = [
             event(1, started(0)),

@@ -20,6 +20,7 @@ pub mod failure;
 pub mod figures;
 pub mod frame;
 pub mod history;
+pub mod lineage;
 pub mod machines;
 pub mod notices;
 pub mod number;

@@ -1,6 +1,7 @@
 //! Who was lost, who joined, and what that cost. Pure counting over events.
 
 use planaria_protocol::event::{Event, Products, What};
+use planaria_protocol::message::Agent;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -109,12 +110,11 @@ impl Count {
             }
             What::Joined { agent, pid, .. } => self.joined(agent, *pid, event.generation),
             // Its successor says so.
-            What::Lost { agent, .. } if agent == "coordinator" => {}
+            What::Lost { agent, .. } if Agent::named(agent) == Some(Agent::Coordinator) => {}
             What::Lost { agent, pid, .. } => self.lost(agent, *pid),
-            What::Recovered { reason, .. } => {
-                // `server-0 was lost: the coordinator hung up` is not about the coordinator.
-                let who = reason.split(" was lost").next().unwrap_or_default();
-                machines.machines_lost += u64::from(who.contains("coordinator"));
+            What::Recovered { lost, .. } => {
+                let lost = lost.as_deref().and_then(Agent::named);
+                machines.machines_lost += u64::from(lost == Some(Agent::Coordinator));
                 self.begun = true;
             }
             What::Suspected { .. } => machines.suspicions += 1,
@@ -156,9 +156,9 @@ mod tests {
         What::Committed { epoch: 0, first_step: 0, end_step: 1, read }
     }
 
-    fn recovered(reason: &str) -> What {
-        let (source, reason) = ("kept".into(), reason.into());
-        What::Recovered { step: 5, superseded: 0, source, reason }
+    fn recovered(lost: &str) -> What {
+        let (source, reason, lost) = ("kept".into(), "".into(), Some(lost.into()));
+        What::Recovered { step: 5, superseded: 0, source, reason, lost }
     }
 
     /// Counts over one session, in which every recovery begins a generation.
@@ -194,12 +194,12 @@ mod tests {
             lost("worker-0", 10),
             joined("worker-0", 12),
             healed,
-            recovered("the coordinator was lost: killed by signal 9"),
+            recovered("coordinator"),
             // Everyone joins again, with the same processes.
             joined("worker-0", 12),
             joined("server-0", 11),
             lost("server-0", 11),
-            recovered("server-0 was lost: the coordinator hung up"),
+            recovered("server-0"),
             joined("server-0", 13),
             joined("worker-0", 12),
             What::Paused { workers: 0, min: 1 },

@@ -4,7 +4,7 @@
 //! checkpoints are missing. Pure: whoever asks shows it.
 
 use crate::number::{counted, grouped};
-use crate::sentence::sentence;
+use crate::sentence::{is_worker, sentence};
 use planaria_protocol::event::{Event, What};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -59,7 +59,7 @@ impl Notices {
                 }
                 self.lost.insert(agent.clone());
                 // What becomes of a server's loss is told with `Recovered`.
-                agent.starts_with("worker-").then_some(Note(text))
+                is_worker(agent).then_some(Note(text))
             }
             What::Released { agent } => {
                 self.lost.remove(agent);

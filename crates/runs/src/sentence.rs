@@ -6,9 +6,15 @@
 use crate::number::{counted, duration, grouped, loss};
 use crate::paint::fit;
 use planaria_protocol::event::{Event, Figures, What};
+use planaria_protocol::message::Agent;
 
 /// Shares that are listed one by one.
 const SHARES_MAX: usize = 16;
+
+/// Whether this is the name of a worker.
+pub fn is_worker(agent: &str) -> bool {
+    matches!(Agent::named(agent), Some(Agent::Worker(_)))
+}
 
 /// What happened and why; nothing for what comes every few steps.
 pub fn sentence(event: &Event) -> Option<String> {
@@ -37,7 +43,7 @@ pub fn sentence(event: &Event) -> Option<String> {
                 false => format!("{agent} joined{machine} ({})", words.join(", ")),
             }
         }
-        What::Lost { agent, reason, .. } if agent.starts_with("worker-") => {
+        What::Lost { agent, reason, .. } if is_worker(agent) => {
             format!("{agent} was lost ({}); its work goes to the others", short(reason))
         }
         What::Lost { agent, reason, .. } => format!("{agent} was lost ({})", short(reason)),
@@ -178,6 +184,7 @@ mod tests {
             superseded,
             source: "kept".into(),
             reason: "server-0 was lost".into(),
+            lost: None,
         };
         for (what, expect) in [
             (joined(None), "worker-0 joined (process 7, cpu-avx2, 2 threads)"),

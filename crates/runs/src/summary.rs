@@ -4,10 +4,12 @@
 //! Pure: events go in, in their order; whoever asks shows or writes what has come of them.
 
 use crate::frame::Frame;
+use crate::lineage::Lineage;
 use crate::machines::{Count, Machines};
 use crate::outcome::{Outcome, positive};
 use crate::run_dir::metrics::Line;
 use planaria_learn::Scores;
+use planaria_numerics::digest::Digest;
 use planaria_protocol::event::{Event, Figures, MachineState, Started, What};
 use planaria_protocol::message::{HeldOut, Trouble};
 use planaria_protocol::state::State;
@@ -55,6 +57,10 @@ pub struct Summary {
     pub ended: Option<Ended>,
     /// The figures along the way; of steps that were done again only the later.
     pub lines: Vec<Line>,
+    /// Which committed steps count.
+    pub lineage: Lineage,
+    /// By epoch from 0: what its own event says was read, and whether it was exact.
+    pub read: BTreeMap<u64, (Digest, bool)>,
     count: Count,
 }
 
@@ -71,6 +77,8 @@ pub struct PoolMachine {
 #[derive(Debug, Clone)]
 pub struct Ended {
     pub outcome: Outcome,
+    /// Steps done.
+    pub step: u64,
     pub reason: Option<String>,
     pub trouble: Option<Trouble>,
     /// How far the run had come.
@@ -105,11 +113,14 @@ impl Summary {
     pub fn take(&mut self, event: &Event) {
         self.generation = event.generation;
         self.count.take(event);
+        self.lineage.take(event);
         self.keep_line(event);
         match &event.what {
             What::Started(started) => self.begin(started),
             What::Recovered { step, .. } => {
                 self.step = *step;
+                // Its coordinator may have been lost with the last word.
+                self.ended = None;
                 self.epochs_done = self.epochs_done.min(step / self.steps_per_epoch());
             }
             What::Joined { agent, engine: Some(engine), threads, .. } => {
@@ -132,8 +143,9 @@ impl Summary {
                 (self.saved_step, self.not_saved) = (Some(*step), None);
             }
             What::Steps(figures) => self.trained(figures),
-            What::Epoch { figures, validation_loss, validation_accuracy, .. } => {
+            What::Epoch { figures, validation_loss, validation_accuracy, read, exact } => {
                 self.trained(figures);
+                self.read.insert(figures.epoch.saturating_sub(1), (*read, *exact));
                 self.epochs_done = figures.epoch;
                 if validation_loss.is_some() {
                     (self.loss, self.accuracy) = (*validation_loss, *validation_accuracy);
@@ -154,6 +166,7 @@ impl Summary {
                 self.step = *step;
                 self.ended = Some(Ended {
                     outcome: Outcome::named(outcome),
+                    step: *step,
                     reason: reason.clone(),
                     trouble: trouble.clone(),
                     state: state

@@ -1,11 +1,13 @@
-//! The disk of a simulated machine: a folder in memory for checkpoints and records, which are
-//! written by their own code; events in a list; and what may go wrong with all of it.
+//! The disk of a simulated machine: a folder in memory for events, checkpoints and records, which are
+//! written by their own code; and what may go wrong with all of it.
 
 use crate::faults::Plan;
 use crate::fuse::Fuse;
 use planaria_coordinator::parameters::region::{Backing, Shared};
-use planaria_protocol::checkpoint::Shelf;
-use planaria_protocol::event::{Event, What};
+use planaria_protocol::checkpoint::{self, Shelf};
+use planaria_protocol::durable::Space;
+use planaria_protocol::journal;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -15,9 +17,8 @@ pub const BOOT: &str = "simulated";
 /// The disk.
 pub struct Disk {
     folder: tempfile::TempDir,
-    pub events: Vec<Event>,
-    /// Whether it takes nothing.
-    pub full: bool,
+    /// Whether it takes anything.
+    pub space: Space,
     /// What servers keep.
     shared: Shared,
     keep: usize,
@@ -30,13 +31,8 @@ impl Disk {
         let folder =
             if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
         let folder = folder.expect("a temporary folder can be made");
-        let disk = Self {
-            folder,
-            events: Vec::new(),
-            full: false,
-            shared: Shared::default(),
-            keep: plan.keep,
-        };
+        let disk =
+            Self { folder, space: Space::simulated(), shared: Shared::default(), keep: plan.keep };
         disk.make();
         disk
     }
@@ -47,9 +43,19 @@ impl Disk {
         }
     }
 
+    /// The folder of the run.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The file of events.
+    pub fn events(&self) -> PathBuf {
+        self.folder.path().join(journal::FILE)
+    }
+
     /// The folder of checkpoints.
     pub fn checkpoints(&self) -> PathBuf {
-        self.folder.path().join("checkpoints")
+        self.folder.path().join(checkpoint::FOLDER)
     }
 
     /// The folder of what is kept.
@@ -64,13 +70,13 @@ impl Disk {
 
     /// The checkpoints.
     pub fn shelf(&self) -> Shelf {
-        Shelf::new(self.checkpoints(), self.keep)
+        Shelf::new(self.checkpoints(), self.keep).with_space(self.space.clone())
     }
 
     /// Where a server that starts now keeps its values.
     /// Every write to it burns the fuse of its process.
     pub fn backing(&self, fuse: Fuse) -> Backing {
-        if self.full {
+        if self.space.check().is_err() {
             return Backing::Memory;
         }
         Backing::Shared(self.shared.watched(move || fuse.burn()))
@@ -97,15 +103,9 @@ impl Disk {
         fs::create_dir_all(self.state()).expect("a temporary folder can be written");
     }
 
-    /// The events of the last session.
-    pub fn session(&self) -> Vec<Event> {
-        let began = self.events.iter().rposition(|e| matches!(e.what, What::Started(_)));
-        self.events[began.unwrap_or(0)..].to_vec()
-    }
-
     /// Everything is as it should be.
     pub fn mend(&mut self) {
-        self.full = false;
+        self.space.fill(false);
         self.make();
     }
 

@@ -1,9 +1,7 @@
 //! What goes wrong in a world, and when: chosen by the seed.
 
 use crate::coin::Coin;
-use crate::net::{Hole, Mishap, Pid};
-use crate::world::World;
-use planaria_protocol::message::Agent;
+use crate::net::{Hole, Mishap};
 use std::time::Duration;
 
 /// Tells the coin that redundancy is chosen by from the seed's own.
@@ -196,111 +194,4 @@ fn fault(coin: &mut Coin, workers: u32) -> Fault {
         30 => Fault::Delete,
         _ => Fault::LoseKept,
     }
-}
-
-/// Lets a fault happen. Says its name, if it struck anybody.
-pub fn strike(world: &mut World<'_>, fault: &Fault) -> Option<&'static str> {
-    match fault {
-        Fault::Kill(whom, fuse) => {
-            let pid = find(world, *whom)?;
-            if *fuse == 0 {
-                world.kill(pid)
-            } else {
-                world.light(pid, *fuse)
-            }
-            Some("kill")
-        }
-        Fault::Pause(whom, time) => {
-            let pid = find(world, *whom)?;
-            world.pause(pid, *time);
-            Some("pause")
-        }
-        Fault::Slow(times, time) => {
-            let pid = find(world, Whom::Worker)?;
-            world.slow(pid, *times, *time);
-            Some("slow")
-        }
-        Fault::Frame(mishap) => {
-            let (link, end) = link(world)?;
-            world.mishap(link, end, *mishap);
-            Some(match mishap {
-                Mishap::Drop => "drop",
-                Mishap::Double => "double",
-                Mishap::Late => "reorder",
-                Mishap::Delay(_) => "delay",
-            })
-        }
-        Fault::Cut => {
-            let (link, _) = link(world)?;
-            world.cut(link);
-            Some("cut")
-        }
-        Fault::Hole(whom, hole) => {
-            let pid = find(world, *whom)?;
-            let until = world.now + hole.until;
-            world.dig(pid, Hole { until, ..*hole });
-            Some("partition")
-        }
-        Fault::KillAll => {
-            world.kill_everything();
-            Some("kill all")
-        }
-        Fault::Stop => {
-            world.ask(|foreground, world| foreground.stop(world));
-            Some("stop")
-        }
-        Fault::Scale(workers) => {
-            let workers = *workers;
-            world.ask(|foreground, world| foreground.scale(world, workers));
-            Some("scale")
-        }
-        Fault::FullDisk(_) => {
-            world.disk.full = true;
-            Some("full disk")
-        }
-        Fault::EmptyDisk => {
-            world.disk.full = false;
-            None
-        }
-        Fault::Damage(tears) => {
-            let pick = world.coin.number();
-            world.disk.damage(pick, *tears).then_some("damage")
-        }
-        Fault::DamageRecord => {
-            let pick = world.coin.number();
-            let struck = world.disk.damage_record(pick);
-            world.verdict.record_lost();
-            struck.then_some("damaged record")
-        }
-        Fault::Delete => {
-            world.disk.delete_checkpoints();
-            Some("deleted checkpoints")
-        }
-        Fault::LoseKept => {
-            world.disk.lose_kept();
-            world.verdict.record_lost();
-            Some("lost state")
-        }
-    }
-}
-
-fn find(world: &mut World<'_>, whom: Whom) -> Option<Pid> {
-    let is = |agent: &Agent| match whom {
-        Whom::Coordinator => *agent == Agent::Coordinator,
-        Whom::Server => matches!(agent, Agent::Server(_)),
-        Whom::Worker => matches!(agent, Agent::Worker(_)),
-        Whom::Foreground => *agent == Agent::Console,
-    };
-    let all: Vec<Pid> =
-        world.everyone().into_iter().filter(|(_, a)| is(a)).map(|(pid, _)| pid).collect();
-    (!all.is_empty()).then(|| all[world.coin.below(all.len() as u64) as usize])
-}
-
-fn link(world: &mut World<'_>) -> Option<(usize, usize)> {
-    let open = world.open_links();
-    if open.is_empty() {
-        return None;
-    }
-    let link = open[world.coin.below(open.len() as u64) as usize];
-    Some((link, world.coin.below(2) as usize))
 }

@@ -8,23 +8,19 @@
 //! # Layout
 //! - [`lab`]: what is computed, and the plain run that everything is compared with
 //! - [`faults`]: what goes wrong; [`coin`]: chance
-//! - [`world`]: time and processes; [`net`]: links; [`disk`]; `fuse`: how a process is killed
-//! - `coordinator`, `server`, `worker`, `foreground`: the processes, as their shells are
+//! - [`world`]: time and processes (`coordinator`, `server`, `worker`, `foreground`, as their shells
+//!   are); [`net`]: links; [`disk`]; `fuse`: how a process is killed
 //! - [`verdict`]: what must hold
 //! - [`scale`]: what decisions cost with many workers
 
 pub mod coin;
-mod coordinator;
 pub mod disk;
 pub mod faults;
-mod foreground;
 mod fuse;
 pub mod lab;
 pub mod net;
 pub mod scale;
-mod server;
 pub mod verdict;
-mod worker;
 pub mod world;
 
 use faults::Plan;

@@ -4,24 +4,14 @@
 //! came about.
 
 use crate::lab::Bench;
+use crate::lab::truth::{Broken, timeless_state, timeless_what};
 use planaria_learn::Weights;
 use planaria_numerics::digest::Digest;
 use planaria_protocol::bytes::as_bytes;
 use planaria_protocol::checkpoint::Checkpoint;
-use planaria_protocol::event::{Figures, What};
+use planaria_protocol::event::What;
 use planaria_protocol::message::HeldOut;
-use planaria_protocol::state::{State, Tally};
 use std::collections::BTreeSet;
-
-/// Something that must hold and does not.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Broken(pub String);
-
-impl std::fmt::Display for Broken {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
 
 /// How the last session ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,6 +71,11 @@ impl Verdict {
     pub fn record_lost(&mut self) {
         (self.recorded, self.kept) = (None, None);
         self.is_blind |= self.waiting;
+    }
+
+    /// Whether there is a record to go on from.
+    pub fn has_record(&self) -> bool {
+        self.recorded.is_some()
     }
 
     /// Whether events wait for the disk.
@@ -339,32 +334,4 @@ fn loss_mut(what: &mut What) -> Option<&mut f64> {
 
 fn broken<T>(why: String) -> Result<T, Broken> {
     Err(Broken(why))
-}
-
-/// A state without what depends on time and on how often it was taken up.
-pub fn timeless_state(state: State) -> State {
-    let still = |tally: Tally| Tally { seconds: 0.0, ..tally };
-    State {
-        this_epoch: still(state.this_epoch),
-        since_line: still(state.since_line),
-        seconds_training: 0.0,
-        seconds_total: 0.0,
-        seconds_to_first_step: None,
-        resumes: 0,
-        ..state
-    }
-}
-
-/// Figures without what depends on time.
-pub fn timeless_what(what: What) -> What {
-    let still =
-        |figures: Figures| Figures { examples_per_second: None, training_seconds: 0.0, ..figures };
-    match what {
-        What::Steps(figures) => What::Steps(still(figures)),
-        What::Epoch { figures, validation_loss, validation_accuracy, read, exact } => {
-            let figures = still(figures);
-            What::Epoch { figures, validation_loss, validation_accuracy, read, exact }
-        }
-        other => other,
-    }
 }

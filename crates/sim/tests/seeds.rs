@@ -64,6 +64,7 @@ fn what_is_planted_in_a_shell_is_found() {
     for (fault, coded, seeds) in [
         (Planted::CommitBeforeRecord, false, 20),
         (Planted::MarkBeforeValues, false, 300),
+        (Planted::FirstBlocksForAll, false, 20),
         (Planted::LetterOfOldRound, true, 300),
     ] {
         let options = Options { coded: Some(coded), ..Options::default() };

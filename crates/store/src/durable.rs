@@ -5,9 +5,38 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Longest file that may stand in for a link.
 const LINK_BYTES_MAX: u64 = 255;
+
+/// Whether a disk takes more. A real disk says so when it is written to; a simulated one is told, and
+/// those who write ask it first. Clones are of the same disk.
+#[derive(Debug, Clone, Default)]
+pub struct Space(Option<Arc<AtomicBool>>);
+
+impl Space {
+    /// Of a simulated disk, which takes everything so far.
+    pub fn simulated() -> Self {
+        Self(Some(Arc::default()))
+    }
+
+    /// From now on a simulated disk takes nothing, or everything again.
+    pub fn fill(&self, is_full: bool) {
+        if let Some(full) = &self.0 {
+            full.store(is_full, Ordering::Relaxed);
+        }
+    }
+
+    /// An error while a simulated disk takes nothing.
+    pub fn check(&self) -> io::Result<()> {
+        match self.0.as_ref().is_some_and(|full| full.load(Ordering::Relaxed)) {
+            true => Err(io::Error::new(io::ErrorKind::StorageFull, "No space left on device")),
+            false => Ok(()),
+        }
+    }
+}
 
 /// Writes `bytes` to `path`: temporary name, sync, rename, sync of the folder.
 pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {

@@ -1,4 +1,4 @@
-//! Bytes on their way from one machine to another: what both ends do, whatever carries the pieces.
+//! Bytes on their way from one machine to another: what both ends do, over any transport.
 //!
 //! The sender announces length and, where it is known, SHA-256; pieces follow in order, a few in
 //! flight at a time. The receiver writes under a temporary name, takes no more than was announced,

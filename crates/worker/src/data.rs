@@ -2,15 +2,28 @@
 //! errors as reasons to end.
 
 use planaria_data::{DataSet, Kind, Targets as Read};
-use planaria_learn::Targets;
+use planaria_learn::{Network, Targets};
 use planaria_protocol::launch::Launch;
 use planaria_protocol::message::Trouble;
+use planaria_recipe::Plan;
+use planaria_recipe::train::Loss;
 
 /// A batch's targets as the engine takes them.
 pub fn targets(read: &Read) -> Targets<'_> {
     match read {
         Read::Classes(classes) => Targets::Classes(classes),
         Read::Values(values) => Targets::Values(values),
+    }
+}
+
+/// Classes that outputs are told apart by; 0 for regression, which a single output with a squared
+/// error is, whatever the labels.
+pub fn classes(plan: &Plan, network: &Network) -> usize {
+    let outputs = network.output().len();
+    match (plan.classes, plan.recipe.train.loss) {
+        (None, _) => 0,
+        (Some(_), Loss::Mse) if outputs == 1 => 0,
+        (Some(classes), _) => classes.max(outputs),
     }
 }
 

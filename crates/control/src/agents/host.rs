@@ -6,23 +6,22 @@
 
 use crate::machine::{disk_free_bytes, gateway, interfaces};
 use crate::memory;
+use planaria_fleet::home::{FOLDER, user_home};
 use planaria_fleet::host::calling::{Calling, Reached};
 use planaria_fleet::host::carried;
 use planaria_fleet::host::gpus;
 use planaria_fleet::host::serve::{self, Detaching, Leave, Setting};
-use planaria_fleet::host::tasks::user_home;
-use planaria_fleet::host::words::{Hello, VERSION};
 use planaria_fleet::local::{OWN, passed_on};
-use planaria_fleet::program::FOLDER;
-use planaria_fleet::provider::is_name;
+use planaria_fleet::messages::{Hello, VERSION};
+use planaria_fleet::provider::{Ends, is_name};
+use planaria_fleet::providers;
 use planaria_protocol::clock::Clock;
 use planaria_runs::clock::{self, SystemClock};
 use planaria_runs::failure::{Context, Failure, Result};
+use rustix::fs::{MemfdFlags, memfd_create};
 use serde::de::DeserializeOwned;
 use std::fs::{File, read_to_string};
 use std::io::{Read, Seek, Write};
-use std::net::IpAddr;
-use std::os::fd::FromRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -39,7 +38,7 @@ const ORDERS_BYTES_MAX: u64 = 64 << 20;
 pub fn run(run: &str, build: &str) -> Result<()> {
     let (reading, writing) = (std::io::stdin(), std::io::stdout());
     match serve::run(
-        setting(run, build, ssh_connection())?,
+        setting(run, build, providers::ends())?,
         reading,
         writing,
         &SystemClock::start(),
@@ -58,7 +57,7 @@ pub fn call(run: &str, build: &str) -> Result<()> {
     while clock.now() - answered < ALONE_MAX {
         // Why it cannot be reached does not matter: it is tried until it is given up.
         if let Ok(Reached { controller, own, sender, receiver }) = calling.call(build) {
-            let setting = setting(run, build, (Some(controller), own))?;
+            let setting = setting(run, build, Ends { controller: Some(controller), own })?;
             let (reading, writing) = carried::halves(sender.clone(), receiver);
             let served = serve::run(setting, reading, writing, &clock);
             sender.close();
@@ -88,16 +87,16 @@ fn replace(run: &str, detaching: Detaching) -> Failure {
     let mut command = Command::new(OWN);
     command.arg0(std::env::args_os().next().unwrap_or_default()).args(["agent", "host", run]);
     let mut replaced = || -> std::io::Result<()> {
-        let mut file = in_memory()?;
+        // A file without a name, so that no other process can read the orders.
+        let mut file = File::from(memfd_create("orders", MemfdFlags::CLOEXEC)?);
         file.write_all(&orders)?;
         file.rewind()?;
         match &listener {
             None => command.arg("--dial"),
             Some(listener) => command.args(["--control", &passed_on(listener)?]),
         };
-        // The command that started it may end now, and whoever started that.
-        // SAFETY: a system call on the process itself, which touches no memory.
-        unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, 0) };
+        // The command that started it may end now, and so may the one that started that.
+        rustix::process::set_parent_process_death_signal(None)?;
         command.stdin(file).stdout(Stdio::null()).stderr(Stdio::null());
         Err(command.exec())
     };
@@ -105,19 +104,7 @@ fn replace(run: &str, detaching: Detaching) -> Failure {
     Failure::failed(format!("cannot go on without a channel: {why:?}"))
 }
 
-/// A file that has no name, so that nobody else can read it.
-fn in_memory() -> std::io::Result<File> {
-    // SAFETY: the name is a string that ends with a zero; the descriptor is this process' own.
-    unsafe {
-        let descriptor = libc::memfd_create(c"orders".as_ptr(), libc::MFD_CLOEXEC);
-        match descriptor {
-            -1 => Err(std::io::Error::last_os_error()),
-            descriptor => Ok(File::from_raw_fd(descriptor)),
-        }
-    }
-}
-
-fn setting(run: &str, build: &str, ends: (Option<String>, Option<String>)) -> Result<Setting> {
+fn setting(run: &str, build: &str, ends: Ends) -> Result<Setting> {
     if !is_name(run) {
         return Err(Failure::user(format!("`{run}` cannot be the name of a run")));
     }
@@ -127,10 +114,8 @@ fn setting(run: &str, build: &str, ends: (Option<String>, Option<String>)) -> Re
     Ok(Setting { program: OWN.into(), run: run.to_owned(), home, hello, is_alone: true })
 }
 
-/// What the machine is; `ends` are the addresses of the controller and of this machine, where they
-/// are known.
-fn hello(home: &Path, build: &str, ends: (Option<String>, Option<String>)) -> Hello {
-    let (controller, own) = ends;
+fn hello(home: &Path, build: &str, ends: Ends) -> Hello {
+    let Ends { controller, own } = ends;
     let others = interfaces().into_iter().filter(|address| Some(address) != own.as_ref());
     let addresses = own.iter().cloned().chain(others).collect();
     Hello {
@@ -148,12 +133,4 @@ fn hello(home: &Path, build: &str, ends: (Option<String>, Option<String>)) -> He
         folder: String::new(),
         probe: None,
     }
-}
-
-/// The addresses of both ends, as sshd tells them: `client port server port`.
-fn ssh_connection() -> (Option<String>, Option<String>) {
-    let text = std::env::var("SSH_CONNECTION").unwrap_or_default();
-    let words: Vec<&str> = text.split(' ').collect();
-    let address = |word: Option<&&str>| word?.parse::<IpAddr>().ok().map(|a| a.to_string());
-    (address(words.first()), address(words.get(2)))
 }

@@ -6,7 +6,7 @@
 use crate::agents::host;
 use crate::detached::ENDED;
 use crate::detached::mirror::{Known, Told, tell};
-use planaria_fleet::host::words::say;
+use planaria_fleet::messages::write_message;
 use planaria_runs::failure::{Context, Result};
 use planaria_runs::run_dir::lock::Holder;
 use std::io::Write;
@@ -22,9 +22,9 @@ pub fn run(folder: &Path) -> Result<()> {
     let is_live = ended.is_none() && holder.is_some_and(Holder::is_live);
     let mut stdout = std::io::stdout().lock();
     let mut tell_all = || {
-        say(&mut stdout, &Told::Run { is_live, ended: ended.clone() })?;
-        let is_more = tell(folder, &known, is_live, |word| say(&mut stdout, &word))?;
-        say(&mut stdout, &Told::Over { is_more })?;
+        write_message(&mut stdout, &Told::Run { is_live, ended: ended.clone() })?;
+        let is_more = tell(folder, &known, is_live, |word| write_message(&mut stdout, &word))?;
+        write_message(&mut stdout, &Told::Over { is_more })?;
         stdout.flush()
     };
     tell_all().context(|| format!("cannot tell of `{}`", folder.display()))

@@ -1,15 +1,15 @@
-//! `planaria agent task N RUN`: the keeper of one process of a user's script; and `planaria agent
+//! `planaria agent task N RUN`: the guard of one process of a user's script; and `planaria agent
 //! rendezvous PORT`, where those of Horovod meet.
 
-use planaria_fleet::{keeper, rendezvous};
+use planaria_fleet::{guard, rendezvous};
 use planaria_runs::failure::{Context, Exit, Result};
 use std::net::TcpListener;
 
 /// Keeps the process, and ends as it ended.
 pub fn run() -> Result<Option<Exit>> {
     let mut stdin = std::io::stdin();
-    let orders = keeper::orders(&mut stdin).context(|| "standard input holds no orders".into())?;
-    keeper::end_as(keeper::keep(&orders, stdin))
+    let orders = guard::orders(&mut stdin).context(|| "standard input holds no orders".into())?;
+    guard::end_as(guard::run(&orders, stdin))
 }
 
 /// Serves processes of Horovod until it is ended.

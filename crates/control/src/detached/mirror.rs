@@ -1,10 +1,10 @@
-//! What is told of a detached run's folder, from the machine of its controller to whoever started
-//! it: frames as [`words`](planaria_fleet::host::words) has them.
+//! What is told of a detached run's folder, from the machine of its controller to where it was
+//! started: frames as [`messages`](planaria_fleet::messages) has them.
 //!
 //! Owns which files those are, and that nothing of what is told leads out of the run's folder here.
 //! Never asks a machine.
 
-use planaria_fleet::host::words::{FRAME_BYTES_MAX, hear};
+use planaria_fleet::messages::{FRAME_BYTES_MAX, read_message};
 use planaria_fleet::provider::is_name;
 use planaria_protocol::journal;
 use planaria_runs::run_dir::{CHECKPOINTS, LOGS};
@@ -188,9 +188,11 @@ pub struct Heard {
 /// Takes in what was told, into the run's folder here.
 pub fn take(run: &Path, mut told: &[u8]) -> io::Result<Heard> {
     let unheard = || io::Error::new(ErrorKind::InvalidData, "what was told is cut off");
-    let Some(Told::Run { is_live, ended }) = hear(&mut told)? else { return Err(unheard()) };
+    let Some(Told::Run { is_live, ended }) = read_message(&mut told)? else {
+        return Err(unheard());
+    };
     loop {
-        match hear(&mut told)?.ok_or_else(unheard)? {
+        match read_message(&mut told)?.ok_or_else(unheard)? {
             Told::Run { .. } => return Err(unheard()),
             Told::Over { is_more } => return Ok(Heard { is_live, ended, is_more }),
             Told::Link { name, target } => take_link(run, &name, &target)?,
@@ -211,7 +213,7 @@ fn place(run: &Path, name: &str) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// The same, whatever is there.
+/// The same, also where a link is at it.
 fn room(run: &Path, name: &str) -> io::Result<PathBuf> {
     if !is_told(name, false) {
         let what = format!("`{name}` is no file of a run that is told");

@@ -9,6 +9,7 @@
 
 pub mod mirror;
 
+use crate::jobs::controller::{self, Kind};
 use crate::jobs::pooling::{self, Pooling, failure};
 use crate::jobs::train::Job;
 use crate::program;
@@ -16,12 +17,14 @@ use crate::stopping;
 use crate::talk::{Progress, Talk};
 use mirror::{Heard, METRICS};
 use planaria_fleet::host::calling::Calling;
-use planaria_fleet::host::words::ToHost;
-use planaria_fleet::local::OWN;
+use planaria_fleet::local::{Local, OWN};
+use planaria_fleet::messages::ToHost;
+use planaria_fleet::pool::giving_back::{self, DESTROYING};
 use planaria_fleet::pool::resources::{self, Resources};
-use planaria_fleet::pool::{Pool, Standing};
+use planaria_fleet::pool::{Pool, ReadyMachine};
 use planaria_fleet::program::Program;
-use planaria_fleet::provider::{Fault, LOOPBACK, Machine, Provider, Ran, Tag};
+use planaria_fleet::provider::{Call, LOOPBACK, Machine, Provider, Ran, Tag};
+use planaria_fleet::sites::Sites;
 use planaria_protocol::Secret;
 use planaria_protocol::event::What;
 use planaria_protocol::journal;
@@ -46,9 +49,7 @@ pub const FILE: &str = "detached.json";
 pub const ENDED: &str = "ended.json";
 /// How long a question to the controller's machine may take.
 const ASK_WITHIN: Duration = Duration::from_secs(60);
-/// Poll interval for machines that are being raised.
-const RAISE_EVERY: Duration = Duration::from_millis(20);
-/// How often it is looked whether the run has begun.
+/// Poll interval for the beginning of a run.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How long a controller may take to begin at all.
 const CONTROL_WITHIN: Duration = Duration::from_secs(20);
@@ -82,18 +83,22 @@ pub struct Ended {
     pub message: String,
     /// What to do about it.
     pub hint: Option<String>,
+    #[serde(default)]
+    pub is_diagnosis: bool,
 }
 
 impl Ended {
     /// Of a failure.
     pub fn of(failure: &Failure) -> Self {
         let (message, hint) = (failure.message.clone(), failure.hint.clone());
-        Self { exit: failure.exit.code().into(), message, hint }
+        let is_diagnosis = failure.is_diagnosis;
+        Self { exit: failure.exit.code().into(), message, hint, is_diagnosis }
     }
 
     fn failure(self) -> Option<Failure> {
         let exit = Exit::of_code(self.exit)?;
-        Some(Failure { exit, message: self.message, hint: self.hint })
+        let is_diagnosis = self.is_diagnosis;
+        Some(Failure { is_diagnosis, ..Failure::new(exit, self.message, self.hint) })
     }
 }
 
@@ -183,7 +188,14 @@ pub fn begin(job: Job, threads: Option<u16>) -> Result<PathBuf> {
     fs::create_dir_all(&logs).context(|| format!("cannot create `{}`", logs.display()))?;
     let (pool, authority) = Pooling::detached(&job, &program)?.pool();
     let provider = pool.provider();
-    let machines = raise_all(&job, pool)?;
+    let mut raising = Raising {
+        sites: Sites::new(Local::new(&program, &logs), Some(pool)),
+        progress: Progress::new(job.talk),
+        slots: job.plan.recipe.pool.slot_count(),
+        workers_min: job.plan.recipe.pool.workers.min(),
+    };
+    controller::raise(&mut raising, &job.run.id())?;
+    let machines = raising.sites.take_pool().map_or_else(Vec::new, Pool::let_go);
     let left = hand_over(&job, &*provider, &authority, &machines, threads);
     let folder = job.run.path().to_path_buf();
     let (talk, run) = (job.talk, job.run);
@@ -199,33 +211,45 @@ pub fn begin(job: Job, threads: Option<u16>) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Raises all machines at a time. Some may fail, as long as the others have room for enough workers.
-/// Where that is not so everything is given back with the pool.
-fn raise_all(job: &Job, mut pool: Pool) -> Result<Vec<Standing>> {
-    let (recipe, since) = (&job.plan.recipe.pool, Stopwatch::start());
-    let mut progress = Progress::new(job.talk);
-    loop {
-        pool.look(since.elapsed());
-        pool.take_notes().iter().for_each(|note| progress.note(&plain(note)));
-        if let Some(fault) = pool.take_failure() {
-            return Err(failure(fault));
-        }
-        if stopping::asked() {
-            let message = "stopped before the run began";
-            return Err(Failure { exit: Exit::Unsaved, ..Failure::failed(message) });
-        }
-        if pool.coming() == 0 {
-            break;
-        }
-        std::thread::park_timeout(RAISE_EVERY);
+/// The machines of a run that will be left to them, raised all at a time. Some may fail, as long as
+/// the others have room for enough workers. Where that is not so everything is given back.
+struct Raising {
+    sites: Sites,
+    progress: Progress,
+    /// Workers of each machine, and the fewest there may be.
+    slots: usize,
+    workers_min: usize,
+}
+
+impl Kind for Raising {
+    type End = ();
+
+    fn sites(&mut self) -> &mut Sites {
+        &mut self.sites
     }
-    let room = pool.standing().len() * recipe.slot_count();
-    if let Some(fault) = pool.first_fault()
-        && room < recipe.workers.min()
-    {
-        return Err(failure(fault.clone()));
+
+    fn note(&mut self, text: &str) {
+        self.progress.note(&plain(text));
     }
-    Ok(pool.let_go())
+
+    fn stop(&mut self, _: Duration) -> Result<()> {
+        let message = "stopped before the run began";
+        Err(Failure { exit: Exit::Unsaved, ..Failure::failed(message) })
+    }
+
+    fn look(&mut self, _: Duration) -> Result<Option<()>> {
+        let pool = self.sites.pool().expect("it has a pool until it is over");
+        if pool.coming() > 0 {
+            std::thread::park_timeout(controller::LOOK_EVERY);
+            return Ok(None);
+        }
+        match pool.first_fault() {
+            Some(fault) if pool.standing().len() * self.slots < self.workers_min => {
+                Err(failure(fault.clone()))
+            }
+            _ => Ok(Some(())),
+        }
+    }
 }
 
 /// Makes the first machine's host the run's controller, and has the others call it.
@@ -233,7 +257,7 @@ fn hand_over(
     job: &Job,
     provider: &dyn Provider,
     authority: &Authority,
-    raised: &[Standing],
+    raised: &[ReadyMachine],
     threads: Option<u16>,
 ) -> Result<()> {
     let secret = Secret::random().map_err(Failure::failed)?.to_hex();
@@ -271,7 +295,7 @@ fn hand_over(
     let port = head.remote.detach(json(&orders), true).map_err(failure)?;
     let targets: Vec<String> = addresses.iter().map(|host| format!("{host}:{port}")).collect();
     for other in others {
-        // Those that come later wait for it, and must not believe that nobody is there.
+        // Those that come later wait for it, and must hear meanwhile that the controller lives.
         for later in others {
             later.remote.say(ToHost::Alive);
         }
@@ -342,7 +366,7 @@ impl Away {
         let path = folder.join("recipe.yaml");
         let text = fs::read(&path).context(|| format!("cannot read `{}`", path.display()))?;
         let source = Source::parse(&path.display().to_string(), &text, &[]);
-        let source = source.map_err(Failure::user)?;
+        let source = source?;
         let program = pooling::read(Path::new(OWN))?;
         let provider = pooling::provider(source.recipe(), &program, true)?;
         let id = run_dir::run_id(folder);
@@ -360,7 +384,8 @@ impl Away {
         let words: Vec<String> = arguments.iter().map(word).collect();
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let Self { provider, program, run, .. } = self;
-        let ran = provider.run(run, &self.detached.head, program, &words, input, ASK_WITHIN);
+        let call = Call { program, arguments: &words, input, within: ASK_WITHIN };
+        let ran = provider.run(run, &self.detached.head, &call);
         ran.map_err(failure)
     }
 
@@ -371,7 +396,7 @@ impl Away {
         let said = String::from_utf8_lossy(&ran.stderr).trim().to_owned();
         let said = said.strip_prefix("error: ").unwrap_or(&said);
         let message = format!("on {}: {said}", self.detached.head.name);
-        Err(Failure { exit, message, hint: None })
+        Err(Failure::new(exit, message, None))
     }
 
     /// Fetches what is new of the run; all of it where it has ended.
@@ -463,24 +488,9 @@ fn give_back(
     progress: &mut Progress,
 ) -> bool {
     let Ok(mut resources) = Resources::open(folder) else { return false };
-    let held = resources.held();
-    let destroyed: Vec<(Machine, Result<(), Fault>)> = std::thread::scope(|scope| {
-        let destroy = |machine: Machine| {
-            scope.spawn(move || {
-                let result = provider.destroy(run, &machine);
-                (machine, result)
-            })
-        };
-        let threads: Vec<_> = held.into_iter().map(destroy).collect();
-        threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
-    });
-    for (machine, result) in destroyed {
-        match result {
-            Ok(()) => drop(resources.gone(&machine.name)),
-            Err(fault) => progress.note(&format!(
-                "warning: {fault}; it may still run something: `planaria down {run}` tries again"
-            )),
-        }
+    let (held, gone) = (resources.held(), |name: &str| drop(resources.gone(name)));
+    for fault in giving_back::give_back(provider, run, held, DESTROYING, gone) {
+        progress.note(&controller::kept(&fault, run.as_str()));
     }
     let all = resources.held().is_empty();
     if all {

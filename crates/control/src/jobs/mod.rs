@@ -1,14 +1,17 @@
 //! Kinds of job, and what they share.
 //!
-//! A kind is a folder: which processes there are, what each is told, and what their ends mean. How
-//! machines are had is the same for all. Never prints.
+//! A kind is a folder: which processes there are, what each is told, and what their ends mean.
+//! Getting machines, watching over processes, stopping and giving back are the same for all. Never
+//! prints.
 //!
 //! # Layout
+//! - [`controller`]: the loop around the machines and processes of any kind
 //! - [`train`]: a network or a linear model, on one process or many
 //! - [`script`]: the user's own script on the machines of a pool
 //! - [`pooling`]: what a pool is made of, and how its machines meet the others; `steps`: what is told
 //!   of their set-up
 
+pub mod controller;
 pub mod pooling;
 pub mod script;
 mod steps;

@@ -6,7 +6,6 @@
 use crate::jobs::steps;
 use crate::jobs::train::Job;
 use crate::machine::interfaces;
-use planaria_fleet::host::remote::Remote;
 use planaria_fleet::pool::raise::{Prepare, Reach};
 use planaria_fleet::pool::resources::Resources;
 use planaria_fleet::pool::roster::Roster;
@@ -14,8 +13,9 @@ use planaria_fleet::pool::{Means, Pool, Spot};
 use planaria_fleet::program::Program;
 use planaria_fleet::provider::{Fault, Machine, Provider, Remedy, Tag};
 use planaria_fleet::providers::{self, Purpose};
+use planaria_fleet::remote::Remote;
 use planaria_fleet::setup::{self, Setup};
-use planaria_fleet::yard::Yard;
+use planaria_fleet::sites::Sites;
 use planaria_protocol::launch::{Launch, Parts, Trust};
 use planaria_protocol::tls::Authority;
 use planaria_recipe::Recipe;
@@ -85,7 +85,7 @@ impl<'a> Need<'a> {
             worker_count: recipe.pool.workers.max(),
             machines: job.machines.as_ref().map(|machines| machines.0.clone()),
             is_detached: false,
-            reach: Reach::Nobody,
+            reach: Reach::NotNeeded,
             last: None,
         }
     }
@@ -229,10 +229,10 @@ pub fn listen(everywhere: bool) -> Result<(TcpListener, u16)> {
 }
 
 /// Fills in where a process lives, and how it meets the others.
-pub fn station(launch: &mut Launch, spot: &Spot, yard: &Yard) {
+pub fn station(launch: &mut Launch, spot: &Spot, sites: &Sites) {
     let Spot::There(_, route) = spot else {
         // Beside the controller, and yet reached from elsewhere.
-        if let Some(address) = yard.controller() {
+        if let Some(address) = sites.controller() {
             launch.station.bind = Some(EVERYWHERE.to_owned());
             launch.station.advertise = Some(address);
         }

@@ -3,6 +3,7 @@
 use planaria_protocol::event::{Event, Pulse, Seen, What};
 use planaria_protocol::message::{Agent, Errand, FromConsole, Join, ToConsole};
 use planaria_protocol::{Error, Passport, Receiver, Sender, connect};
+use planaria_runs::clock::Stopwatch;
 use planaria_runs::failure::{Context, Failure, Result};
 use std::cell::Cell;
 use std::sync::mpsc::{Receiver as Inbox, RecvTimeoutError, SyncSender, sync_channel};
@@ -114,6 +115,24 @@ impl Console {
         }
     }
 
+    /// Hears news until `take` makes something of it; nothing where time is up, or the coordinator goes
+    /// away before.
+    pub fn wait_for<T>(
+        &self,
+        within: Duration,
+        mut take: impl FnMut(&News) -> Option<T>,
+    ) -> Option<T> {
+        let since = Stopwatch::start();
+        loop {
+            let news = self.next(within.saturating_sub(since.elapsed()));
+            let is_last = matches!(news, News::Nothing | News::Finish | News::Gone(_));
+            let taken = take(&news);
+            if taken.is_some() || is_last || since.elapsed() >= within {
+                return taken;
+            }
+        }
+    }
+
     /// Asks the run to end as soon as everything is saved.
     pub fn stop(&self, reason: &str) {
         // If the coordinator is gone, the next piece of news says so.
@@ -150,7 +169,7 @@ impl Console {
 }
 
 impl Console {
-    /// Asks that a process is killed by whoever started it; says whether the coordinator could be
+    /// Asks that a process is killed by the command that started it; says whether the coordinator could be
     /// asked.
     pub fn kill(&self, agent: Agent) -> bool {
         self.sender.send(&FromConsole::Kill { agent }).is_ok()

@@ -1,8 +1,7 @@
-//! Asks a live run to go on with more or fewer workers.
+//! Asks a live run to go on with more or fewer workers or machines.
 
 use crate::live::console::{Console, News};
 use planaria_protocol::event::What;
-use planaria_runs::clock::Stopwatch;
 use planaria_runs::failure::{Failure, Result};
 use std::time::Duration;
 
@@ -13,44 +12,55 @@ pub struct Scaled {
     pub workers: u32,
 }
 
-/// Asks one coordinator; nothing if it goes away or says nothing.
-pub fn ask(
-    console: &Console,
-    workers: u32,
-    since: &Stopwatch,
-    within: Duration,
-) -> Result<Option<Scaled>> {
+/// Asks one coordinator for so many workers; nothing if it goes away or says nothing.
+pub fn ask(console: &Console, workers: u32, within: Duration) -> Result<Option<Scaled>> {
     let (mut before, mut is_asked) = (None, false);
-    loop {
-        let left = within.saturating_sub(since.elapsed());
-        if left.is_zero() {
-            return Ok(None);
-        }
-        match console.next(left) {
-            News::Event(event) => match event.what {
+    let answer = console.wait_for(within, |news| {
+        match news {
+            News::Event(event) => match &event.what {
                 What::Started(started) => before = Some(started.workers),
-                What::Scaled { workers: now } if is_asked && now == workers => {
-                    return Ok(Some(Scaled { before, workers }));
+                What::Scaled { workers: now } if is_asked && *now == workers => {
+                    return Some(Ok(Scaled { before, workers }));
                 }
                 // It may also come from another who asks at the same time.
-                What::Scaled { workers: now } => before = Some(now),
-                What::Ended { .. } => {
-                    return Err(Failure::user("the run has just ended"));
-                }
+                What::Scaled { workers: now } => before = Some(*now),
+                What::Ended { .. } => return Some(Err(just_ended())),
                 _ => {}
             },
             // What has happened is told before where the run is: `before` is right.
-            News::Pulse(_) if !is_asked => {
-                if before == Some(workers) {
-                    return Ok(Some(Scaled { before, workers }));
-                }
-                console.scale(workers);
-                is_asked = true;
+            News::Pulse(_) if before == Some(workers) && !is_asked => {
+                return Some(Ok(Scaled { before, workers }));
             }
-            News::Pulse(_) | News::Pool(_) | News::Resize(_) | News::Kill { .. } => {}
-            News::Nothing | News::Finish | News::Gone(_) => return Ok(None),
+            News::Pulse(_) if !std::mem::replace(&mut is_asked, true) => console.scale(workers),
+            _ => {}
         }
-    }
+        None
+    });
+    answer.transpose()
+}
+
+/// Asks one coordinator for so many machines; nothing if it goes away or says nothing.
+pub fn ask_machines(console: &Console, machines: u32, within: Duration) -> Result<Option<()>> {
+    let mut is_asked = false;
+    let answer = console.wait_for(within, |news| {
+        match news {
+            News::Event(event) => match event.what {
+                What::Resized { machines: now } if is_asked && now == machines => {
+                    return Some(Ok(()));
+                }
+                What::Ended { .. } => return Some(Err(just_ended())),
+                _ => {}
+            },
+            News::Pulse(_) if !std::mem::replace(&mut is_asked, true) => console.resize(machines),
+            _ => {}
+        }
+        None
+    });
+    answer.transpose()
+}
+
+fn just_ended() -> Failure {
+    Failure::user("the run has just ended")
 }
 
 #[cfg(test)]
@@ -72,11 +82,10 @@ mod tests {
         let events = [4, 3].map(|workers| What::Scaled { workers }).to_vec();
         let (address, passport, _listening, heard) = fake(events, answer);
         let join = || Console::join(&address, &passport, "b", Watching::default()).unwrap();
-        let since = Stopwatch::start();
-        let scaled = ask(&join(), 4, &since, WITHIN).unwrap();
+        let scaled = ask(&join(), 4, WITHIN).unwrap();
         assert_eq!(scaled, Some(Scaled { before: Some(3), workers: 4 }));
         // Who has as many says so, and is not asked.
-        let scaled = ask(&join(), 3, &since, WITHIN).unwrap();
+        let scaled = ask(&join(), 3, WITHIN).unwrap();
         assert_eq!(scaled, Some(Scaled { before: Some(3), workers: 3 }));
         let asked = heard.try_iter().filter(|said| matches!(said, FromConsole::Scale { .. }));
         assert_eq!(asked.count(), 1);

@@ -6,10 +6,11 @@
 use crate::live::console::{Console, News};
 use crate::live::control;
 use planaria_protocol::event::What;
-use planaria_runs::clock::Stopwatch;
 use planaria_runs::failure::{Failure, Result};
 use planaria_runs::run_dir;
 use planaria_runs::run_dir::lock::Holder;
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process};
 use std::path::Path;
 use std::time::Duration;
 
@@ -36,25 +37,17 @@ pub fn request(folder: &Path, holder: Holder) -> Result<()> {
 /// Asks a coordinator, and waits until it has said that it stops.
 fn ask(console: &Console) -> bool {
     console.stop("`planaria stop` asked for it");
-    let clock = Stopwatch::start();
-    while clock.elapsed() < PATIENCE {
-        match console.next(PATIENCE) {
-            News::Event(event) => {
-                match event.what {
-                    // Another may have said so, and be gone.
-                    What::Stopping { .. } if event.generation == console.generation() => {
-                        return true;
-                    }
-                    What::Ended { .. } => return true,
-                    _ => {}
-                }
-            }
-            News::Pulse(_) | News::Pool(_) | News::Resize(_) | News::Kill { .. } => {}
-            News::Finish => return true,
-            News::Nothing | News::Gone(_) => return false,
-        }
-    }
-    false
+    let answer = console.wait_for(PATIENCE, |news| match news {
+        News::Event(event) => match event.what {
+            // Another may have said so, and be gone.
+            What::Stopping { .. } if event.generation == console.generation() => Some(()),
+            What::Ended { .. } => Some(()),
+            _ => None,
+        },
+        News::Finish => Some(()),
+        _ => None,
+    });
+    answer.is_some()
 }
 
 /// Sends SIGTERM to the process that works on the run. The process is looked up again: between the
@@ -76,12 +69,9 @@ fn signal(folder: &Path, seen: Holder) -> Result<()> {
             return Err(Failure::failed(message).hint("try again in a moment"));
         }
     };
-    // SAFETY: sends a signal, and touches no memory.
-    if unsafe { libc::kill(pid as libc::pid_t, libc::SIGTERM) } == 0 {
-        return Ok(());
-    }
-    match std::io::Error::last_os_error() {
-        e if e.raw_os_error() == Some(libc::ESRCH) => Ok(()),
-        e => Err(Failure::failed(format!("cannot signal process {pid}: {e}"))),
+    let Some(number) = Pid::from_raw(pid as i32) else { return Ok(()) };
+    match kill_process(number, Signal::TERM) {
+        Ok(()) | Err(Errno::SRCH) => Ok(()),
+        Err(e) => Err(Failure::failed(format!("cannot signal process {pid}: {e}"))),
     }
 }

@@ -3,11 +3,16 @@
 //! There is nothing to lease to others and nothing to gather, so a step counts as soon as it is
 //! taken. Everything else is every run's: what is scored and saved when, and how it ends.
 
-use crate::run::course::Next;
-use crate::run::{Arrival, Batches, Counted, Method, Run, Session};
+use super::Built;
+use crate::run::course::{Next, Setup};
+use crate::run::{Arrival, Batches, Config, Counted, Method, Origin, Run, Session};
+use planaria_protocol::checkpoint::Manifest;
+use planaria_protocol::launch::{Facts, Size};
 use planaria_protocol::message::{ToWorker, Trouble};
 use planaria_protocol::methods::Report as AnyReport;
 use planaria_protocol::methods::solo::{Command, Report};
+use planaria_protocol::state::State;
+use planaria_recipe::Recipe;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -31,6 +36,25 @@ pub fn run(mut session: Session) -> SoloRun {
     Run::new(session, Solo::default())
 }
 
+/// The run in one process that a recipe asks for.
+pub fn build(
+    recipe: &Recipe,
+    facts: &Facts,
+    state: State,
+    manifest: Manifest,
+    seconds_before: f64,
+) -> Built {
+    let size = Size { workers: 1, workers_min: 1, servers: 0, threads: 0 };
+    let session = Session {
+        config: Config::of(facts, size, ""),
+        setup: Setup::of(recipe, facts),
+        origin: Origin { state, ..Origin::default() },
+        seconds_before,
+    };
+    let whole = 0..facts.parameters;
+    Built { run: Box::new(run(session)), ranges: vec![whole], manifest }
+}
+
 impl Method for Solo {
     const IS_ONE_PROCESS: bool = true;
 
@@ -50,14 +74,19 @@ impl Method for Solo {
         _bulk: &[u8],
     ) -> Result<(), Trouble> {
         let AnyReport::Solo(report) = report else { return Ok(()) };
-        let Report::Stepped { step, loss_sum, correct, gradient_norm, read } = report;
-        if step != run.course.state().step {
-            return Err(Trouble::new(format!("step {step} was taken out of turn")));
+        match report {
+            Report::Saved { step, written } => run.part_saved(now, 0, step, written),
+            Report::Stepped { step, began, loss_sum, correct, gradient_norm, read } => {
+                if step != run.course.state().step {
+                    return Err(Trouble::new(format!("step {step} was taken out of turn")));
+                }
+                run.check_finite("the loss", loss_sum)?;
+                run.check_finite("the gradient's norm", gradient_norm)?;
+                run.stepped = began;
+                run.committed(now, Counted { loss_sum, correct, read });
+                run.method.until = run.method.until.filter(|until| step + 1 < *until);
+            }
         }
-        run.check_finite("the loss", loss_sum)?;
-        run.check_finite("the gradient's norm", gradient_norm)?;
-        run.committed(now, Counted { loss_sum, correct, read });
-        run.method.until = run.method.until.filter(|until| step + 1 < *until);
         Ok(())
     }
 
@@ -120,9 +149,8 @@ impl Method for Solo {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::course::Setup;
     use crate::run::watch::Rule;
-    use crate::run::{Action, Begun, Config, Decision, Input, Origin};
+    use crate::run::{Action, Begun, Decision, Input};
     use planaria_numerics::digest::Digest;
     use planaria_protocol::checkpoint::PartInfo;
     use planaria_protocol::event::What;
@@ -174,7 +202,8 @@ mod tests {
                         ..
                     } => {
                         let info = PartInfo { file: "a".into(), sha256: "b".into(), bytes: 1 };
-                        inputs.push(Input::PartWritten { step: *step, written: Ok(info) });
+                        let saved = Report::Saved { step: *step, written: Ok(info) };
+                        inputs.push(Input::worker(WORKER, saved));
                     }
                     _ => {}
                 }
@@ -203,7 +232,10 @@ mod tests {
 
     fn stepped(step: u64, loss_sum: f64) -> Input {
         let read = (step..step + 1).collect();
-        let report = Report::Stepped { step, loss_sum, correct: 1, gradient_norm: 1.0, read };
+        // A second before it is told, where time is looked at.
+        let began = Duration::from_secs(10 * step + 9);
+        let (correct, gradient_norm) = (1, 1.0);
+        let report = Report::Stepped { step, began, loss_sum, correct, gradient_norm, read };
         Input::worker(WORKER, report)
     }
 
@@ -229,7 +261,7 @@ mod tests {
             let actions = tell(&mut run, now, stepped(step, 2.0));
             assert!(!actions.iter().any(|a| matches!(a, Action::Keep(_) | Action::Kill(..))));
         }
-        assert_eq!(run.state().this_epoch.seconds, 30.0, "time of computing counts");
+        assert_eq!(run.state().this_epoch.seconds, 3.0, "time of computing counts, and no other");
         let actions = tell(&mut run, Duration::from_secs(40), stepped(3, 2.0));
         let recorded = recorded(&actions);
         let is_saved = |what: &&What| matches!(what, What::Saved { step: 4, .. });

@@ -154,10 +154,8 @@ impl<M: Method> Run<M> {
             Ok(folder) if self.is_saving(step) => M::write_parts(self, step, &folder),
             Ok(_) => {}
             Err(why) => {
-                self.manifest_written(
-                    now,
-                    Err(format!("cannot make a checkpoint of step {step}: {why}")),
-                );
+                let why = format!("cannot make a checkpoint of step {step}: {why}");
+                self.manifest_written(now, Err(why));
             }
         }
     }

@@ -65,7 +65,9 @@ impl<M: Method> Run<M> {
             machine: member.machine.clone(),
             downloaded,
         };
-        self.record(joined, reason);
+        if !M::IS_ONE_PROCESS {
+            self.record(joined, reason);
+        }
         self.available(now)
     }
 

@@ -224,7 +224,7 @@ mod tests {
 
     fn recovered(step: u64) -> What {
         let text = || "x".to_owned();
-        What::Recovered { step, superseded: 1, source: text(), reason: text() }
+        What::Recovered { step, superseded: 1, source: text(), reason: text(), lost: None }
     }
 
     fn steps(step: u64) -> What {

@@ -88,7 +88,7 @@ impl<M: Method> Run<M> {
         save.is_some_and(|save| save.waiting.contains(&true))
     }
 
-    pub(super) fn part_saved(
+    pub(crate) fn part_saved(
         &mut self,
         now: Duration,
         part: u32,
@@ -142,8 +142,12 @@ impl<M: Method> Run<M> {
         save.again = Some(now + AGAIN);
         if ending && save.tries >= TRIES {
             let trouble = Trouble {
-                message: format!("cannot save the last checkpoint, of step {step}: {why}"),
-                hint: Some("make room or mend the folder, then `planaria resume`".into()),
+                message: format!("cannot write a checkpoint of step {step}, the last one: {why}"),
+                hint: Some(
+                    "free some space or mend the folder, then `planaria resume RUN` goes on from \
+                     the checkpoint before"
+                        .into(),
+                ),
                 fix_input: false,
             };
             return self.failed(trouble);

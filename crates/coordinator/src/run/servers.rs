@@ -8,7 +8,7 @@ use super::patience::Patience;
 use super::record::Record;
 use super::saving::Save;
 use planaria_protocol::event::What;
-use planaria_protocol::message::{Agent, Join, Source, ToServer, Trouble};
+use planaria_protocol::message::{Agent, Join, Loss, Source, ToServer, Trouble};
 use planaria_protocol::state::State;
 use std::time::Duration;
 
@@ -58,10 +58,16 @@ impl<M: Method> Run<M> {
         }
         // Where there is a record, nobody waits for a look at all parts.
         self.unproven = record.is_some() && matches!(source, Source::Checkpoint(_));
-        let lost = (record.is_some() && !kept)
-            .then(|| "what was kept does not fit, or is not whole".to_owned());
-        if let Some(after) = self.origin.after.take().or(lost) {
-            self.tell_recovery(&source, before, after);
+        let is_unfit = record.is_some() && !kept;
+        match self.origin.after.take() {
+            Some(Loss { agent, message }) => {
+                self.tell_recovery(&source, before, Some(agent), message);
+            }
+            None if is_unfit => {
+                let reason = "what was kept does not fit, or is not whole".to_owned();
+                self.tell_recovery(&source, before, None, reason);
+            }
+            None => {}
         }
         // What another has left was told, and must not be told again by the next one.
         self.unkept = true;
@@ -73,7 +79,7 @@ impl<M: Method> Run<M> {
         }
     }
 
-    fn tell_recovery(&mut self, source: &Source, before: u64, after: String) {
+    fn tell_recovery(&mut self, source: &Source, before: u64, lost: Option<Agent>, reason: String) {
         let step = self.course.state().step;
         let superseded = before.saturating_sub(step);
         let source = match source {
@@ -81,9 +87,9 @@ impl<M: Method> Run<M> {
             Source::Checkpoint(folder) => folder.clone(),
             Source::Seed => "the seed".into(),
         };
-        self.stalled(&after, 0);
-        let reason = after.clone();
-        self.record(What::Recovered { step, superseded, source, reason }, after);
+        self.stalled(&reason, 0);
+        let (lost, why) = (lost.map(|agent| agent.to_string()), reason.clone());
+        self.record(What::Recovered { step, superseded, source, reason, lost }, why);
     }
 
     /// Takes over what another coordinator has left.

@@ -9,7 +9,7 @@ use planaria_protocol::checkpoint::PartInfo;
 use planaria_protocol::event::What;
 use planaria_protocol::launch::{Facts, Size};
 use planaria_protocol::message::{
-    Agent, EVALUATION_BATCH, FromServer, FromWorker, HeldOut, Join, ToServer, ToWorker,
+    Agent, EVALUATION_BATCH, FromServer, FromWorker, HeldOut, Join, Loss, ToServer, ToWorker,
 };
 use planaria_protocol::state::State;
 use serde::{Deserialize, Serialize};
@@ -93,7 +93,7 @@ pub struct Origin {
     /// from before them.
     pub told: u64,
     /// What was lost, where this coordinator takes the place of another in the same session.
-    pub after: Option<String>,
+    pub after: Option<Loss>,
 }
 
 impl Origin {

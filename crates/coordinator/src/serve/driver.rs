@@ -3,23 +3,17 @@
 //! One thread carries out effects, in order. What takes the disk long is done on threads of their
 //! own, which post what came of it. Never decides anything.
 
-use super::Log;
 use super::coordinator::{
     CheckpointBegun, Coordinator, Effect, Event, Leave, LinkId, Message, Moment, TICK_EVERY,
 };
-use super::keeping::Keeping;
+use super::files::{Files, Rest, Slow};
 use super::links::Mail;
 use super::parcels::Parcels;
-use crate::run::Snapshot;
-use planaria_protocol::checkpoint::{Manifest, PartView, Shelf, write_part};
 use planaria_protocol::clock::Clock;
-use planaria_protocol::event;
-use planaria_protocol::journal::Journal;
 use planaria_protocol::link::Sender;
 use planaria_protocol::message::{ToConsole, Trouble};
 use planaria_protocol::weather;
 use std::collections::{BTreeMap, VecDeque};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver as Inbox, RecvTimeoutError, SyncSender};
 use std::time::Duration;
@@ -35,11 +29,8 @@ pub(super) struct Driver {
     pub post: SyncSender<Mail>,
     pub inbox: Inbox<Mail>,
     pub parcels: Arc<Parcels>,
-    pub shelf: Shelf,
-    pub journal: Journal,
-    pub keeping: Option<Keeping>,
+    pub files: Files,
     pub clock: Arc<dyn Clock>,
-    pub log: Log,
     /// What this thread has found out itself; its inbox may be full, and only it empties the inbox.
     pub own: VecDeque<Event>,
     /// When time was last told.
@@ -98,51 +89,42 @@ impl Driver {
     /// Carries effects out, one after another, up to the end of the process.
     pub fn carry_out(&mut self, effects: Vec<Effect>) -> Result<Option<Leave>, Trouble> {
         for effect in effects {
-            match effect {
-                Effect::Send(link, message, bulk) => {
-                    self.send(link, &message, bulk.as_ref().map_or(&[][..], |bulk| bulk));
-                }
-                Effect::Close(link) => {
-                    if let Some(sender) = self.links.remove(&link) {
-                        sender.close();
+            if matches!(effect, Effect::WriteManifest { .. } | Effect::Abandon(_)) {
+                self.parcels.close();
+            }
+            match self.files.carry_out(self.clock.now(), effect)? {
+                Rest::Nothing => {}
+                Rest::Tell(event) => {
+                    if let Event::CheckpointBegun(CheckpointBegun { folder: Ok(folder), .. }) =
+                        &event
+                    {
+                        self.parcels.open(folder.clone());
                     }
+                    self.own.push_back(event);
                 }
-                Effect::Write(event) => self.write(&event)?,
-                Effect::KeepRecord(record) => {
-                    if let Some(keeping) = &mut self.keeping {
-                        keeping.keep(self.clock.now(), *record, &self.journal, &self.log);
-                    }
-                }
-                Effect::KeepState { step, state } => {
-                    if let Some(keeping) = &mut self.keeping {
-                        keeping.keep_state(step, &state, &self.log);
-                    }
-                }
-                Effect::ForgetRecord => {
-                    if let Some(keeping) = &mut self.keeping {
-                        keeping.forget(&self.log);
-                    }
-                }
-                Effect::BeginCheckpoint { step } => {
-                    let begun = self.begin_checkpoint(step);
-                    self.own.push_back(Event::CheckpointBegun(begun));
-                }
-                Effect::WritePart { folder, step, snapshot } => {
-                    self.write_part(folder, step, snapshot);
-                }
-                Effect::WriteManifest { folder, manifest, is_best } => {
-                    self.write_manifest(folder, manifest, is_best);
-                }
-                Effect::Abandon(folder) => {
-                    self.parcels.close();
-                    self.shelf.abandon(&folder);
-                }
-                Effect::Weather(storm) => weather::set(storm, self.clock.now()),
-                Effect::Log(line) => (self.log)(&line),
-                Effect::Leave(leave) => return Ok(Some(leave)),
+                Rest::Slow(slow) => self.aside(slow),
+                Rest::Other(Effect::Leave(leave)) => return Ok(Some(leave)),
+                Rest::Other(effect) => self.act(effect),
             }
         }
         Ok(None)
+    }
+
+    fn act(&mut self, effect: Effect) {
+        match effect {
+            Effect::Send(link, message, bulk) => {
+                self.send(link, &message, bulk.as_ref().map_or(&[][..], |bulk| bulk));
+            }
+            Effect::Close(link) => {
+                if let Some(sender) = self.links.remove(&link) {
+                    sender.close();
+                }
+            }
+            Effect::Weather(storm) => weather::set(storm, self.clock.now()),
+            Effect::Log(line) => (self.files.log)(&line),
+            // The files have carried out all others.
+            _ => {}
+        }
     }
 
     /// A process that cannot be reached is reported by the thread that reads its link. A console that
@@ -167,63 +149,11 @@ impl Driver {
         };
     }
 
-    fn write(&mut self, event: &event::Event) -> Result<(), Trouble> {
-        let had = self.journal.trouble().is_some();
-        let written = self.journal.write(event);
-        match self.journal.trouble() {
-            Some(why) if !had => (self.log)(&format!("events wait for the disk: {why}")),
-            None if had => (self.log)("the events that waited are written"),
-            _ => {}
-        }
-        written.map_err(|e| Trouble::new(format!("cannot write events.jsonl: {e}")))
-    }
-
-    /// Makes a folder for a checkpoint, which parts may go to from then on.
-    fn begin_checkpoint(&self, step: u64) -> CheckpointBegun {
-        let vanished = self.shelf.vanished();
-        let folder = self.shelf.begin(step).map_err(|e| e.to_string());
-        if let Ok(folder) = &folder {
-            self.parcels.open(folder.clone());
-        }
-        CheckpointBegun { step, folder, vanished }
-    }
-
-    fn write_part(&mut self, folder: PathBuf, step: u64, snapshot: Arc<Snapshot>) {
-        let write = move || {
-            let Snapshot { parameters, state } = &*snapshot;
-            let view = PartView { step, start: 0, parameters, slots: &[], state };
-            let written = write_part(&folder, 0, &view)
-                .map_err(|e| format!("cannot write a checkpoint of step {step}: {e}"));
-            Event::PartWritten { step, written }
-        };
-        let failed = move |why| Event::PartWritten { step, written: Err(why) };
-        self.aside("part", write, failed);
-    }
-
-    fn write_manifest(&mut self, folder: PathBuf, manifest: Box<Manifest>, is_best: bool) {
-        self.parcels.close();
-        let (shelf, events) = (self.shelf.clone(), self.journal.handle());
-        let write = move || {
-            let written = events
-                .and_then(|events| events.sync_data())
-                .and_then(|()| shelf.finish(&folder, &manifest, is_best))
-                .map(|()| name(&folder))
-                .map_err(|e| format!("cannot write checkpoint `{}`: {e}", folder.display()));
-            Event::ManifestWritten(written)
-        };
-        self.aside("manifest", write, |why| Event::ManifestWritten(Err(why)));
-    }
-
     /// Does something on a thread of its own: the disk may take longer than a step.
-    fn aside(
-        &mut self,
-        name: &str,
-        work: impl FnOnce() -> Event + Send + 'static,
-        failed: impl FnOnce(String) -> Event,
-    ) {
+    fn aside(&mut self, Slow { name, work, failed }: Slow) {
         let post = self.post.clone();
         let work = move || {
-            // After the end nobody listens.
+            // After the end nothing reads the inbox.
             let _ = post.send(Mail::Event(work()));
         };
         let thread = std::thread::Builder::new().name(name.into()).spawn(work);
@@ -238,9 +168,4 @@ impl Driver {
             let _ = sender.flush_and_close(FAREWELL);
         }
     }
-}
-
-/// A checkpoint's name in the run's folder.
-fn name(folder: &Path) -> String {
-    format!("checkpoints/{}", folder.file_name().unwrap_or_default().display())
 }

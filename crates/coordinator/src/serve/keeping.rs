@@ -7,19 +7,21 @@ use super::Log;
 use crate::kept;
 use crate::record::{RecordFile, discard};
 use crate::run::record::{Record, summary};
+use planaria_protocol::durable::Space;
 use planaria_protocol::journal::Journal;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// Time between two attempts to make a file again.
-pub const AGAIN_EVERY: Duration = Duration::from_secs(1);
+const AGAIN_EVERY: Duration = Duration::from_secs(1);
 
 /// Where the record is kept.
 #[derive(Debug)]
 pub struct Keeping {
     folder: PathBuf,
     boot: String,
+    space: Space,
     file: Option<RecordFile>,
     /// Why the last attempt failed, and when that was.
     failed: Option<(String, Duration)>,
@@ -31,11 +33,19 @@ pub struct Keeping {
 
 impl Keeping {
     /// In `folder`, to be believed under this boot. What is there stays until it is written over.
-    pub fn new(folder: PathBuf, boot: String) -> Self {
+    pub fn new(folder: PathBuf, boot: String, space: Space) -> Self {
         // Room for a new one may be missing where there is an old one.
-        let file = RecordFile::create(&folder, &boot);
+        let file = space.check().and_then(|()| RecordFile::create(&folder, &boot));
         let file = file.or_else(|_| RecordFile::reuse(&folder, &boot)).ok();
-        Self { folder, boot, file, failed: None, unkept_weights: false, waiting: (0, Vec::new()) }
+        Self {
+            folder,
+            boot,
+            space,
+            file,
+            failed: None,
+            unkept_weights: false,
+            waiting: (0, Vec::new()),
+        }
     }
 
     /// Writes the record; while that fails, a loss of this process goes back to the last
@@ -73,10 +83,10 @@ impl Keeping {
         }
     }
 
-    /// Keeps the state of a method that has some of its own. Where that fails, a loss of this process goes back to the
-    /// last checkpoint.
+    /// Keeps the state of a method that has some of its own. Where that fails, a loss of this process
+    /// goes back to the last checkpoint.
     pub fn keep_state(&mut self, step: u64, weights: &[u8], log: &Log) {
-        let kept = kept::keep(&self.folder, step, weights);
+        let kept = self.space.check().and_then(|()| kept::keep(&self.folder, step, weights));
         let had_failed = std::mem::replace(&mut self.unkept_weights, kept.is_err());
         match kept {
             Err(e) if !had_failed => log(&format!(
@@ -99,6 +109,7 @@ impl Keeping {
 
     fn write(&mut self, record: &Record) -> io::Result<()> {
         if self.file.is_none() {
+            self.space.check()?;
             self.file = Some(RecordFile::create(&self.folder, &self.boot)?);
         }
         self.file.as_mut().map_or(Ok(()), |file| file.write(&self.folder, record))
@@ -130,13 +141,13 @@ mod tests {
         let log: Log = Arc::new(move |line: &str| saying.lock().unwrap().push(line.to_owned()));
         let step = || read(&folder, "boot").map(|record| record.state.step);
 
-        let mut first = Keeping::new(folder.clone(), "boot".into());
+        let mut first = Keeping::new(folder.clone(), "boot".into(), Space::default());
         first.keep(Duration::ZERO, record(1), &journal, &log);
         first.keep(Duration::ZERO, record(2), &journal, &log);
         assert_eq!(step(), Some(2));
 
         // Another takes its place, and its first record cannot take its name.
-        let mut next = Keeping::new(folder.clone(), "boot".into());
+        let mut next = Keeping::new(folder.clone(), "boot".into(), Space::default());
         fs::remove_file(folder.join("coordinator.record.new")).unwrap();
         assert_eq!(step(), Some(2), "it may be lost itself");
         next.keep(Duration::ZERO, record(3), &journal, &log);
@@ -163,7 +174,7 @@ mod tests {
         let mut journal = Journal::open(&path, 1).unwrap();
         fs::remove_file(&path).unwrap();
         std::os::unix::fs::symlink("/dev/full", &path).unwrap();
-        let mut keeping = Keeping::new(dir.path().to_path_buf(), "boot".into());
+        let mut keeping = Keeping::new(dir.path().to_path_buf(), "boot".into(), Space::default());
         let log: Log = Arc::new(|line: &str| panic!("{line}"));
         for step in 0..3000 {
             let read = std::iter::once(step).collect();

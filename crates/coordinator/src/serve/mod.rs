@@ -5,29 +5,29 @@
 //!
 //! # Layout
 //! - [`coordinator`]: the coordinator as a value, `telling` what it tells consoles
-//! - `driver`: sockets, files and the clock around it; `links`: threads that read; [`keeping`]: the
-//!   record is written
+//! - [`start`]: what it goes on from; [`files`]: what it writes, of which [`keeping`] is the record
+//! - `driver`: sockets and the clock around it; `links`: threads that read
 //! - [`parcels`]: files of checkpoints for servers that do not have the run's folder; links for rows
 //!   of a coded run are [served](Serving) by the process that has the data
 
 pub mod coordinator;
 mod driver;
+pub mod files;
 pub mod keeping;
 mod links;
 pub mod parcels;
+pub mod start;
 mod telling;
 
+use coordinator::Coordinator;
 pub use coordinator::Leave;
-use coordinator::{Beginning, Coordinator, Untold};
 use driver::Driver;
-use keeping::Keeping;
 use parcels::Parcels;
-use planaria_protocol::checkpoint::Shelf;
 use planaria_protocol::clock::Clock;
-use planaria_protocol::journal::Journal;
 use planaria_protocol::link::{Receiver, Sender};
 use planaria_protocol::message::{Errand, Join, Trouble};
 use planaria_protocol::{Passport, listen};
+use start::Start;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -46,32 +46,26 @@ pub type Serving = Arc<dyn Fn(&Join, Sender, Receiver) + Send + Sync>;
 
 /// What a coordinator's process works with.
 pub struct Shell {
-    pub beginning: Beginning,
-    pub untold: Untold,
+    pub start: Start,
     /// Where it listens.
     pub listener: TcpListener,
     /// What processes that join must show.
     pub passport: Passport,
-    pub journal: Journal,
-    /// Where the record is kept, if it is.
-    pub keeping: Option<Keeping>,
-    /// The run's checkpoints.
-    pub shelf: Shelf,
     /// Serves links for the rows of a coded run.
     pub rows: Option<Serving>,
     /// Tells the time; zero is when the coordinator began.
     pub clock: Arc<dyn Clock>,
-    pub log: Log,
 }
 
 /// Decides until the run is over, or another coordinator must take over.
 pub fn run(shell: Shell) -> Result<Leave, Trouble> {
-    let Shell { beginning, untold, listener, passport, journal, keeping, shelf, rows, clock, log } =
-        shell;
+    let Shell { start, listener, passport, rows, clock } = shell;
+    let Start { beginning, untold, files } = start;
+    let log = files.log.clone();
     let (post, inbox) = sync_channel(INBOX_MAX);
     let (manifest, ranges) = (&beginning.manifest, &beginning.ranges);
-    let parcels = Arc::new(Parcels::new(shelf.clone(), manifest, ranges, log.clone()));
-    let (serving, posting, refusing) = (parcels.clone(), post.clone(), log.clone());
+    let parcels = Arc::new(Parcels::new(files.shelf.clone(), manifest, ranges, log.clone()));
+    let (serving, posting) = (parcels.clone(), post.clone());
     let numbers = AtomicU64::new(0);
     let listening = listen::serve(
         listener,
@@ -89,7 +83,7 @@ pub fn run(shell: Shell) -> Result<Leave, Trouble> {
                 }
             }
         },
-        move |reason| refusing(&format!("refused a connection: {reason}")),
+        move |reason| log(&format!("refused a connection: {reason}")),
     )
     .map_err(Trouble::new)?;
     let mut driver = Driver {
@@ -97,11 +91,8 @@ pub fn run(shell: Shell) -> Result<Leave, Trouble> {
         post,
         inbox,
         parcels,
-        shelf,
-        journal,
-        keeping,
+        files,
         clock,
-        log,
         own: VecDeque::new(),
         ticked: Duration::ZERO,
     };

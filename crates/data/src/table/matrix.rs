@@ -1,7 +1,7 @@
 //! Matrices of features, one row for each example: dense, or compressed sparse rows.
 //!
 //! Values are stored as they were encoded: a feature of 0 or 1 is exactly that in either precision.
-//! Multiplies nothing; whoever trains does.
+//! Multiplies nothing; training does.
 
 /// A number that matrices hold: `f32` or `f64`.
 pub trait Value: Copy + PartialEq + Send + Sync + std::fmt::Debug + Into<f64> + 'static {

@@ -5,7 +5,7 @@
 //! also where there is no repository; those above the folder only inside of one, as with git. A file
 //! that is ignored stays here even where it was added to a repository all the same. Never writes.
 
-use super::{Entry, Parcel, What, hash_file, leads_inside, size};
+use super::{Bundle, Entry, What, hash_file, leads_inside, size};
 use ignore::{DirEntry, WalkBuilder};
 use std::collections::BTreeMap;
 use std::fs::{self, Metadata};
@@ -89,7 +89,7 @@ enum Kind {
 pub struct Code {
     pub root: PathBuf,
     /// What goes to machines.
-    pub parcel: Parcel,
+    pub bundle: Bundle,
 }
 
 impl Listing {
@@ -177,7 +177,7 @@ impl Listing {
 
     /// Reads every file once. `progress` is told how many bytes were read so far, and of how many.
     pub fn hash(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Code, Unlisted> {
-        let (mut parcel, total, mut done) = (Parcel::default(), self.bytes(), 0);
+        let (mut bundle, total, mut done) = (Bundle::default(), self.bytes(), 0);
         for (path, item) in &self.items {
             let what = match &item.kind {
                 Kind::Folder => What::Folder,
@@ -193,16 +193,16 @@ impl Listing {
                     if read != *bytes && read != now {
                         return Err(Unlisted::Changed { path: from.display().to_string() });
                     }
-                    parcel.sources.entry(hash).or_insert_with(|| (from.clone(), read));
+                    bundle.sources.entry(hash).or_insert_with(|| (from.clone(), read));
                     done += read;
                     progress(done, total);
                     What::File { hash, bytes: read }
                 }
             };
             let (path, mode) = (path.clone(), item.mode);
-            parcel.entries.push(Entry { path, mode, mtime_ns: None, what });
+            bundle.entries.push(Entry { path, mode, mtime_ns: None, what });
         }
-        Ok(Code { root: self.root.clone(), parcel })
+        Ok(Code { root: self.root.clone(), bundle })
     }
 
     fn add(&mut self, entry: &DirEntry) -> Result<(), Unlisted> {

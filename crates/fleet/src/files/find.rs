@@ -6,9 +6,10 @@
 //! the script did not make them. A link to a file inside is found as that file; links to folders and
 //! out of the folder are not followed.
 
-use super::work::Work;
-use super::{Found, is_inside, mtime_ns};
-use crate::host::words::PIECE_BYTES;
+use super::work::WorkFolder;
+use super::{is_inside, mtime_ns};
+use crate::messages::PIECE_BYTES;
+use crate::messages::questions::Found;
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -95,7 +96,7 @@ fn outermost(sorted: Vec<String>) -> Vec<String> {
 
 /// Files of a work folder that match, by path, and whether there are more than are told.
 pub(super) fn find(
-    work: &Work,
+    work: &WorkFolder,
     patterns: &Patterns,
     over: &AtomicBool,
 ) -> io::Result<(Vec<Found>, bool)> {
@@ -114,7 +115,7 @@ pub(super) fn find(
 }
 
 struct Search<'a> {
-    work: &'a Work,
+    work: &'a WorkFolder,
     patterns: &'a Patterns,
     over: &'a AtomicBool,
     root: PathBuf,
@@ -170,7 +171,8 @@ impl Search<'_> {
 pub(super) fn read(
     folder: &Path,
     path: &str,
-    (bytes, mtime): (u64, i64),
+    bytes: u64,
+    mtime: i64,
     at: u64,
 ) -> io::Result<Option<Vec<u8>>> {
     if !is_inside(path) {

@@ -5,14 +5,14 @@
 //!
 //! # Layout
 //! - [`code`]: what a folder here holds; [`send`]: its way to a machine
-//! - `desk`: the host's side, with `store` (contents by hash) and `work` (the work folder)
+//! - `service`: the host's side, with `store` (contents by hash) and `work` (the work folder)
 //! - [`find`]: which files match, and reading them; [`outputs`]: what came back
 
 pub mod code;
-pub(crate) mod desk;
 pub mod find;
 pub mod outputs;
 pub mod send;
+pub(crate) mod service;
 mod store;
 mod work;
 
@@ -21,71 +21,27 @@ pub use find::Patterns;
 pub use outputs::Outputs;
 pub use send::Sent;
 
-use serde::{Deserialize, Serialize};
+use crate::messages::questions::{Entry, Hash, What};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
 
-/// SHA-256 of a content.
-pub type Hash = [u8; 32];
-
 /// Longest path, in bytes.
 const PATH_BYTES_MAX: usize = 4000;
 /// Bytes read at a time.
 const BLOCK_BYTES: usize = 1 << 20;
 
-/// A file, folder or link of a work folder.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
-    /// Relative to the work folder.
-    pub path: String,
-    pub mode: u32,
-    /// When it was written, where that is to be kept.
-    pub mtime_ns: Option<i64>,
-    /// What it is.
-    pub what: What,
-}
-
-/// What an entry is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum What {
-    File {
-        /// Of its content.
-        hash: Hash,
-        bytes: u64,
-    },
-    /// A folder, also where nothing is in it.
-    Folder,
-    /// A link that leads to something in the same work folder.
-    Link {
-        /// Relative to where the link is.
-        to: String,
-    },
-}
-
-/// A file of a machine's work folder that somebody asked for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Found {
-    /// Relative to the work folder.
-    pub path: String,
-    pub bytes: u64,
-    /// When it was written, in nanoseconds since 1970 by the machine's clock.
-    pub mtime_ns: i64,
-    /// How long ago that was, by the same clock.
-    pub age_seconds: u64,
-}
-
 /// Entries, and where their contents are here.
 #[derive(Debug, Clone, Default)]
-pub struct Parcel {
+pub struct Bundle {
     pub entries: Vec<Entry>,
     /// By content: a file here that has it, and its length.
     pub sources: BTreeMap<Hash, (PathBuf, u64)>,
 }
 
-impl Parcel {
+impl Bundle {
     /// Length of all files together.
     pub fn bytes(&self) -> u64 {
         let bytes = |entry: &Entry| match entry.what {

@@ -3,14 +3,13 @@
 //! Owns `outputs/` here and knows for each file whose it is. A path found on one machine is
 //! `outputs/PATH`; where several have it, that is the preferred machine's, and another's with a
 //! different content is `outputs/MACHINE/PATH`. A file that takes the place of one from a machine
-//! that is gone replaces it. Never writes outside of its folder, whatever machines say.
+//! that is gone replaces it. Never writes outside of its folder: paths that machines send are checked.
 
 use super::send::{Fetched, Sent};
-use super::{
-    Entry, Found, Hash, Parcel, Patterns, What, about, is_inside, make_way, set_mtime, size,
-};
-use crate::host::remote::Remote;
+use super::{Bundle, Entry, Hash, Patterns, What, about, is_inside, make_way, set_mtime, size};
+use crate::messages::questions::Found;
 use crate::provider::{Fault, is_name};
+use crate::remote::Remote;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -99,7 +98,7 @@ impl Outputs {
     /// Gives a machine what it does not have of all that was fetched: its own, where it had such a
     /// file, else the preferred machine's.
     pub fn give_back(&self, machine: &str, remote: &Remote) -> Result<Sent, Fault> {
-        let mut parcel = Parcel::default();
+        let mut bundle = Bundle::default();
         for (path, owner) in &self.owners {
             let held_by = |name: &str| self.held.get(&(path.clone(), name.to_owned()));
             let own = held_by(machine).filter(|held| held.place.is_some());
@@ -107,11 +106,11 @@ impl Outputs {
             let Some(place) = &held.place else { continue };
             let what = What::File { hash: held.hash, bytes: held.bytes };
             let mtime_ns = Some(held.mtime_ns);
-            parcel.entries.push(Entry { path: path.clone(), mode: 0o644, mtime_ns, what });
+            bundle.entries.push(Entry { path: path.clone(), mode: 0o644, mtime_ns, what });
             let source = (self.folder.join(place), held.bytes);
-            parcel.sources.entry(held.hash).or_insert(source);
+            bundle.sources.entry(held.hash).or_insert(source);
         }
-        remote.supply(&parcel)
+        remote.supply(&bundle)
     }
 
     fn fetch_from(

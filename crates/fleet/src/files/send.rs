@@ -3,11 +3,11 @@
 //! Owns how much is under way at a time: a few pieces, so that other words get through. Each content
 //! is read from disk when it is sent, and is sent once for all files that have it.
 
-use super::{Code, Found, Hash, Parcel, Patterns, size};
-use crate::host::asks::{Ask, Meeting, Piece, Said, Taken};
-use crate::host::remote::{Asked, Remote};
-use crate::host::words::PIECE_BYTES;
+use super::{Bundle, Code, Hash, Patterns, size};
+use crate::messages::PIECE_BYTES;
+use crate::messages::questions::{Ask, Found, Meeting, Piece, Said, Taken};
 use crate::provider::{Fault, Remedy};
+use crate::remote::{Asked, Remote};
 use planaria_store::transfer::{self, Announced, Outgoing, WINDOW};
 use std::collections::VecDeque;
 use std::fs::File;
@@ -55,23 +55,23 @@ impl Remote {
     /// Lays a script's code out in the machine's work folder, sending what it does not have.
     /// `progress` is told how many bytes were sent so far, and of how many.
     pub fn lay_out(&self, code: &Code, progress: &mut dyn FnMut(u64, u64)) -> Result<Sent, Fault> {
-        self.lay(&code.parcel, true, progress)
+        self.lay(&code.bundle, true, progress)
     }
 
     /// Lays files out that are not there, or are as they were laid out before.
-    pub fn supply(&self, parcel: &Parcel) -> Result<Sent, Fault> {
-        self.lay(parcel, false, &mut |_, _| {})
+    pub fn supply(&self, bundle: &Bundle) -> Result<Sent, Fault> {
+        self.lay(bundle, false, &mut |_, _| {})
     }
 
     fn lay(
         &self,
-        parcel: &Parcel,
+        bundle: &Bundle,
         is_code: bool,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Sent, Fault> {
         let layout = self.number();
         let mut window = Window { remote: self, waiting: VecDeque::new() };
-        for entries in parcel.entries.chunks(ENTRIES_AT_ONCE) {
+        for entries in bundle.entries.chunks(ENTRIES_AT_ONCE) {
             window.push(Ask::Entries { layout, entries: entries.to_vec() })?;
         }
         window.settle()?;
@@ -79,12 +79,12 @@ impl Remote {
         for _ in 0..ATTEMPTS {
             match self.answer(Ask::Lay { layout, is_code }, WITHIN)? {
                 Said::Laid { folder } => {
-                    let (files, bytes_total) = (parcel.files(), parcel.bytes());
+                    let (files, bytes_total) = (bundle.files(), bundle.bytes());
                     return Ok(Sent { folder, files, bytes_total, contents_sent, bytes_sent });
                 }
                 Said::Lacks(hashes) => {
                     contents_sent += hashes.len();
-                    bytes_sent += self.send_contents(parcel, &hashes, progress)?;
+                    bytes_sent += self.send_contents(bundle, &hashes, progress)?;
                 }
                 other => return Err(self.unexpected(&other)),
             }
@@ -94,17 +94,17 @@ impl Remote {
 
     fn send_contents(
         &self,
-        parcel: &Parcel,
+        bundle: &Bundle,
         hashes: &[Hash],
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<u64, Fault> {
-        let length = |hash| parcel.sources.get(hash).map_or(0, |(_, bytes)| *bytes);
+        let length = |hash| bundle.sources.get(hash).map_or(0, |(_, bytes)| *bytes);
         let total = hashes.iter().map(length).sum();
         let window = Window { remote: self, waiting: VecDeque::new() };
         let mut batch = Batch { window, pieces: Vec::new(), bytes: 0, sent: 0 };
         let mut last = None;
         for hash in hashes {
-            let Some((path, bytes)) = parcel.sources.get(hash) else {
+            let Some((path, bytes)) = bundle.sources.get(hash) else {
                 return Err(Fault::retry(self.machine(), "it asks for files it was not told of"));
             };
             let sent = batch.send(path, *hash, *bytes, &mut |sent| progress(sent, total));

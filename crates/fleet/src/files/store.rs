@@ -4,7 +4,7 @@
 //! another name, checked, and renamed. Other hosts of the user may use it at the same time.
 
 use super::{Hash, about, hex, make_folder, mtime_ns};
-use crate::host::asks::Piece;
+use crate::messages::questions::Piece;
 use planaria_store::durable::Draft;
 use planaria_store::transfer::{self, Announced, Incoming};
 use rustix::fs::{Timespec, Timestamps, UTIME_NOW};
@@ -24,7 +24,6 @@ const FRESH_NS: i64 = 3_600_000_000_000;
 /// Unfinished contents of hosts that were killed are removed after so long.
 const UNFINISHED_NS: i64 = 24 * FRESH_NS;
 
-/// The store.
 pub struct Store {
     folder: PathBuf,
     partial: BTreeMap<Hash, Incoming>,

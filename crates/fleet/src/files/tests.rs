@@ -4,11 +4,12 @@ mod listing;
 
 use super::code::Unlisted;
 use super::*;
-use crate::channel::{Channel, LastWords};
-use crate::host::remote::Remote;
+use crate::channel::{Channel, StderrTail};
 use crate::host::serve::{self, Leave, Setting};
-use crate::host::words::{Hello, ToHost, VERSION};
+use crate::messages::questions::Found;
+use crate::messages::{Hello, ToHost, VERSION};
 use crate::provider::Remedy;
+use crate::remote::Remote;
 use crate::setup::Hands;
 use planaria_protocol::clock::Clock;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -72,7 +73,7 @@ impl Place {
             reading: Box::new(from_host),
             writing: Box::new(to_host),
             closing: Arc::new(|| {}),
-            last_words: LastWords::default(),
+            stderr_tail: StderrTail::default(),
         };
         let remote = Remote::meet(name, channel, "b", |_| {}).expect("it says hello");
         Self { home, remote, host: Some(host) }
@@ -123,7 +124,7 @@ fn write(folder: &Path, path: &str, text: impl AsRef<[u8]>) {
 }
 
 fn paths(code: &Code) -> Vec<&str> {
-    code.parcel.entries.iter().map(|entry| entry.path.as_str()).collect()
+    code.bundle.entries.iter().map(|entry| entry.path.as_str()).collect()
 }
 
 fn temporary() -> tempfile::TempDir {
@@ -219,19 +220,19 @@ fn nothing_is_laid_out_outside_of_the_work_folder() {
     let good = Code::read(folder.path(), &[]).unwrap();
     for path in ["../x", "/tmp/x", "a/../../x", "", "a/"] {
         let mut code = good.clone();
-        code.parcel.entries[0].path = path.to_owned();
+        code.bundle.entries[0].path = path.to_owned();
         let fault = place.remote.lay_out(&code, &mut |_, _| {}).unwrap_err();
         assert!(fault.what.contains(&format!("`{path}` leads out")), "{fault}");
     }
     for to in ["/etc", "../x", "a/../../x"] {
         let mut code = good.clone();
-        code.parcel.entries[0].what = What::Link { to: to.to_owned() };
+        code.bundle.entries[0].what = What::Link { to: to.to_owned() };
         assert!(place.remote.lay_out(&code, &mut |_, _| {}).is_err(), "{to}");
     }
     // Nor through a link that the script made.
     symlink(elsewhere.path(), place.work("out")).unwrap();
     let mut code = good;
-    code.parcel.entries[0].path = "out/train.py".to_owned();
+    code.bundle.entries[0].path = "out/train.py".to_owned();
     let fault = place.remote.lay_out(&code, &mut |_, _| {}).unwrap_err();
     assert!(fault.what.contains("is no folder"), "{fault}");
     assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
@@ -454,7 +455,7 @@ fn ports_and_meetings_are_asked_over_the_channel() {
     place.remote.release(&free).unwrap();
     let (again, _) = place.remote.ports(0, &free).unwrap();
     assert_eq!(again, free);
-    use crate::host::asks::Meeting;
+    use crate::messages::questions::Meeting;
     let meets = |meeting| place.remote.meets(std::process::id(), port, meeting).unwrap();
     assert!(meets(Meeting::Listens) && !meets(Meeting::Connects));
     place.end();

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A run's work folder.
-pub struct Work {
+pub struct WorkFolder {
     run: PathBuf,
     /// Where scripts run.
     pub folder: PathBuf,
@@ -45,7 +45,7 @@ pub enum Lay {
     Lacks(Vec<Hash>),
 }
 
-impl Work {
+impl WorkFolder {
     /// The work folder in a run's folder, with what was laid out before.
     pub fn open(run: &Path) -> Self {
         let laid = fs::read(run.join("laid.json")).ok();
@@ -122,7 +122,7 @@ impl Work {
     /// Removes all of it, if anything was laid out from here.
     pub fn remove(&mut self) {
         if std::mem::take(&mut self.has_laid) {
-            // What cannot be removed is removed by whoever gives the machine back.
+            // What cannot be removed goes when the machine is given back.
             let _ = fs::remove_dir_all(&self.folder);
             let _ = fs::remove_file(self.run.join("laid.json"));
         }
@@ -151,7 +151,7 @@ impl Work {
             }
             What::File { hash, bytes } => {
                 let new = self.run.join(format!("laying-{}", std::process::id()));
-                let written = self.write(entry, (hash, *bytes), &new, store);
+                let written = self.write(entry, hash, *bytes, &new, store);
                 if !matches!(written, Ok(true)) {
                     let _ = fs::remove_file(&new);
                     return written.map_err(|e| about(&place, &e));
@@ -175,7 +175,8 @@ impl Work {
     fn write(
         &self,
         entry: &Entry,
-        (hash, bytes): (&Hash, u64),
+        hash: &Hash,
+        bytes: u64,
         new: &Path,
         store: &mut Store,
     ) -> io::Result<bool> {

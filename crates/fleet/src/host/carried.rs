@@ -1,16 +1,16 @@
 //! A channel that a link carries: of a host that called by itself, and of the controller it called.
 //!
-//! Owns nothing but both ends' bytes; what is said on them is [`words`](super::words)'. A piece that
+//! Owns nothing but both ends' bytes; what is said on them is [`messages`](crate::messages)'. A piece that
 //! is written is one frame of the link, and is read as bytes again. Never makes a link.
 
-use super::words::FRAME_BYTES_MAX;
-use crate::channel::{Channel, LastWords};
+use crate::channel::{Channel, StderrTail};
+use crate::messages::FRAME_BYTES_MAX;
 use planaria_protocol::{Receiver, Sender};
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
-/// Longest piece: a word of a channel and its length.
+/// Longest piece: a message of a channel and its length.
 const PIECE_BYTES_MAX: usize = FRAME_BYTES_MAX + 4;
 
 /// What stands before each piece on the link.
@@ -40,7 +40,7 @@ pub fn channel(sender: Sender, receiver: Receiver) -> Channel {
         reading: Box::new(reading),
         writing: Box::new(writing),
         closing: Arc::new(move || closes.close()),
-        last_words: LastWords::default(),
+        stderr_tail: StderrTail::default(),
     }
 }
 

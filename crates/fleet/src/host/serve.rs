@@ -1,15 +1,17 @@
-//! The host's process: takes words from its channel, and does what they say until the channel ends.
+//! The host's process: takes messages from its channel, and does what they say until the channel ends.
 //!
 //! Owns the agents of one machine, and a folder there that is gone when it ends. Ends when the
-//! channel does, when it is told to, or when it has heard nothing for [`LEASE`]; whatever it started
+//! channel does, when it is told to, or when it has heard nothing for [`LEASE`]; all that it started
 //! ends with it. Never decides what runs.
 
-use crate::files::desk::Desk;
-use crate::host::asks::Ask;
-use crate::host::tasks::{self, Doing};
-use crate::host::words::{Ended, FromHost, Hello, PIECE_BYTES, ToHost, hear, say};
-use crate::keeper;
+use crate::files::service::FileService;
+use crate::guard;
+use crate::host::tasks::{FilePiece, ShellCommand, Tasks};
 use crate::local::{Exit, Local};
+use crate::messages::questions::Ask;
+use crate::messages::{
+    AgentNews, FromHost, Hello, PIECE_BYTES, ToHost, read_message, write_message,
+};
 use planaria_protocol::clock::Clock;
 use planaria_protocol::message::Agent;
 use std::collections::BTreeMap;
@@ -21,7 +23,7 @@ use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
-/// Without a word for so long, the controller is gone.
+/// Without a message for so long, the controller is gone.
 pub const LEASE: Duration = Duration::from_secs(30);
 /// How often ended agents and their logs are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -29,7 +31,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 const LOGS_EVERY: Duration = Duration::from_millis(200);
 const ALIVE_EVERY: Duration = Duration::from_secs(1);
 /// Words that may wait to be written.
-const WORDS_MAX: usize = 256;
+const MESSAGES_MAX: usize = 256;
 /// How long agents may take to end by themselves when all is over.
 const FAREWELL: Duration = Duration::from_millis(500);
 
@@ -73,32 +75,32 @@ pub fn run(
 ) -> io::Result<Leave> {
     let Setting { program, run, home, mut hello, is_alone } = setting;
     if is_alone {
-        keeper::adopt();
+        guard::adopt();
     }
     let place = Folder::make(&home, &run)?;
     hello.folder = place.path.display().to_string();
     hello.probe = probe();
     let logs = place.path.join("logs");
     fs::create_dir_all(&logs)?;
-    let (words, written) = sync_channel(WORDS_MAX);
-    let (heard, inbox) = sync_channel(WORDS_MAX);
+    let (messages, written) = sync_channel(MESSAGES_MAX);
+    let (heard, inbox) = sync_channel(MESSAGES_MAX);
     std::thread::Builder::new().name("reading".into()).spawn(move || listen(reading, &heard))?;
     let writer = std::thread::Builder::new()
         .name("writing".into())
         .spawn(move || talk(writing, &written))?;
     let fleet = Local::new(&program, &logs);
-    let doing = Doing::new(&home, &place.path, words.clone());
-    let desk = Desk::open(&home, &place.run, words.clone())?;
+    let tasks = Tasks::new(&home, &place.path, messages.clone());
+    let service = FileService::open(&home, &place.run, messages.clone())?;
     let logs = Logs { folder: logs, read: BTreeMap::new() };
     let processes = BTreeMap::new();
-    let mut host = Host { run, fleet, doing, desk, words, logs, processes, is_alone };
+    let mut host = Host { run, fleet, tasks, service, messages, logs, processes, is_alone };
     host.say(FromHost::Hello(hello));
     let leave = host.work(&inbox, clock);
     host.end();
     drop(place);
     host.say(FromHost::Bye);
     drop(host);
-    // What was said last is written; where nobody reads it, the process ends all the same.
+    // What was said last is written; where it is not read, the process ends all the same.
     for _ in 0..50 {
         if writer.is_finished() {
             break;
@@ -125,9 +127,9 @@ fn probe() -> Option<u16> {
 struct Host {
     run: String,
     fleet: Local,
-    doing: Doing,
-    desk: Desk,
-    words: SyncSender<FromHost>,
+    tasks: Tasks,
+    service: FileService,
+    messages: SyncSender<FromHost>,
     logs: Logs,
     /// By number here, what the controller calls each process.
     processes: BTreeMap<u32, u32>,
@@ -142,9 +144,9 @@ impl Host {
                 Ok(ToHost::End) => return Leave::Told,
                 Err(RecvTimeoutError::Disconnected) => return Leave::Gone,
                 Ok(ToHost::Detach { orders, controls }) => return self.detach(orders, controls),
-                Ok(word) => {
+                Ok(message) => {
                     heard = clock.now();
-                    self.obey(word);
+                    self.obey(message);
                 }
                 Err(RecvTimeoutError::Timeout) => {}
             }
@@ -156,8 +158,8 @@ impl Host {
             }
             if now - alive >= ALIVE_EVERY {
                 alive = now;
-                // Where words wait the controller does not read, and its lease will tell.
-                let _ = self.words.try_send(FromHost::Alive);
+                // Where messages wait the controller does not read, and its lease will tell.
+                let _ = self.messages.try_send(FromHost::Alive);
             }
             if now - heard >= LEASE {
                 return Leave::Gone;
@@ -165,16 +167,16 @@ impl Host {
         }
     }
 
-    fn obey(&mut self, word: ToHost) {
-        match word {
+    fn obey(&mut self, message: ToHost) {
+        match message {
             ToHost::Start { process, agent, orders } => {
                 let started = self.fleet.start_with(agent, &self.run, orders);
                 match started {
                     Ok(started) => {
                         self.processes.insert(started.pid, process);
-                        self.say(FromHost::Started { process, pid: started.pid });
+                        self.tell(AgentNews::Started { process, pid: started.pid });
                     }
-                    Err(e) => self.say(FromHost::NotStarted { process, why: e.to_string() }),
+                    Err(e) => self.tell(AgentNews::NotStarted { process, why: e.to_string() }),
                 }
             }
             ToHost::Kill { process } => {
@@ -187,21 +189,21 @@ impl Host {
                     self.fleet.dismiss(*pid);
                 }
             }
-            ToHost::Reach { addresses } => self.doing.reach(addresses),
+            ToHost::Reach { addresses } => self.tasks.reach(addresses),
             ToHost::Put { task, path, mode, piece, is_first, is_last } => {
-                let piece = tasks::Piece { path, mode, bytes: piece, is_first, is_last };
-                self.doing.put(task, piece);
+                let piece = FilePiece { path, mode, bytes: piece, is_first, is_last };
+                self.tasks.put(task, piece);
             }
             ToHost::Do { task, mark, command, env, seconds_max } => {
                 let within = Duration::from_secs(seconds_max);
-                self.doing.run(task, tasks::Work { mark, command, env, within });
+                self.tasks.run(task, ShellCommand { mark, command, env, within });
             }
-            ToHost::Done { task, mark } => self.doing.is_done(task, &mark),
+            ToHost::Done { task, mark } => self.tasks.is_done(task, &mark),
             ToHost::Ask { task, ask } => match ask {
                 Ask::Ports { .. } | Ask::Release { .. } | Ask::Meets { .. } => {
-                    self.doing.look(task, ask);
+                    self.tasks.look(task, ask);
                 }
-                about_files => self.desk.ask(task, about_files),
+                about_files => self.service.ask(task, about_files),
             },
             ToHost::Alive | ToHost::End | ToHost::Detach { .. } => {}
         }
@@ -227,29 +229,36 @@ impl Host {
         }
         for Exit { pid, ending, .. } in exits {
             if let Some(process) = self.processes.remove(&pid) {
-                self.say(FromHost::Ended { process, ending: Ended::from(ending) });
+                self.tell(AgentNews::Ended { process, ending });
             }
         }
     }
 
     fn end_orphans(&self) {
         if self.is_alone {
-            keeper::end_orphans();
+            guard::end_orphans();
         }
     }
 
     fn pass_logs(&mut self) {
-        let Self { logs, words, .. } = self;
-        logs.pass(|agent, bytes| words.try_send(FromHost::Log { agent, bytes }).is_ok());
+        let Self { logs, messages, .. } = self;
+        let pass = |agent, bytes| {
+            messages.try_send(FromHost::Agent(AgentNews::Log { agent, bytes })).is_ok()
+        };
+        logs.pass(pass);
+    }
+
+    fn tell(&self, news: AgentNews) {
+        self.say(FromHost::Agent(news));
     }
 
     /// Words are few and short; where none can be written the other end is gone, and the reading
     /// thread or the lease sees it.
-    fn say(&self, word: FromHost) {
-        let mut word = word;
+    fn say(&self, message: FromHost) {
+        let mut message = message;
         for _ in 0..LEASE.as_millis() / LOOK_EVERY.as_millis() {
-            match self.words.try_send(word) {
-                Err(TrySendError::Full(back)) => word = back,
+            match self.messages.try_send(message) {
+                Err(TrySendError::Full(back)) => message = back,
                 _ => return,
             }
             std::thread::park_timeout(LOOK_EVERY);
@@ -257,29 +266,29 @@ impl Host {
     }
 
     fn end(&mut self) {
-        self.doing.end();
+        self.tasks.end();
         self.fleet.hang_up();
         drop(self.fleet.end(FAREWELL));
         self.end_orphans();
-        // Where agents worked: nobody does any more.
-        self.desk.end();
+        // Where agents worked; all have ended.
+        self.service.end();
         self.pass_logs();
     }
 }
 
 fn listen(mut reading: impl Read, heard: &SyncSender<ToHost>) {
     // What cannot be understood ends the channel like its end.
-    while let Ok(Some(word)) = hear(&mut reading) {
-        if heard.send(word).is_err() {
+    while let Ok(Some(message)) = read_message(&mut reading) {
+        if heard.send(message).is_err() {
             return;
         }
     }
 }
 
-fn talk(mut writing: impl Write, words: &Receiver<FromHost>) {
-    while let Ok(word) = words.recv() {
-        let is_last = word == FromHost::Bye;
-        if say(&mut writing, &word).is_err() || is_last {
+fn talk(mut writing: impl Write, messages: &Receiver<FromHost>) {
+    while let Ok(message) = messages.recv() {
+        let is_last = message == FromHost::Bye;
+        if write_message(&mut writing, &message).is_err() || is_last {
             return;
         }
     }
@@ -340,7 +349,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What cannot be removed is removed by whoever gives the machine back.
+        // What cannot be removed goes when the machine is given back.
         let _ = fs::remove_dir_all(&self.path);
         let own = std::process::id().to_string();
         if fs::read_to_string(&self.pid_file).is_ok_and(|pid| pid == own) {

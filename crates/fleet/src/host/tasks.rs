@@ -3,9 +3,10 @@
 //! Owns the marks of what was done, and every process that a command started: none outlives its
 //! task. Each task has a thread of its own, and tells what came of it.
 
-use crate::host::asks::{Ask, Said};
-use crate::host::words::{FromHost, Outcome, PIECE_BYTES};
-use crate::process::{Signal, signal_group};
+use crate::command;
+use crate::home::at_home;
+use crate::messages::questions::{Ask, Said};
+use crate::messages::{FromHost, TaskOutcome};
 use crate::provider::is_name;
 use crate::sockets::ports::Given;
 use crate::sockets::table;
@@ -13,14 +14,13 @@ use planaria_store::durable::Draft;
 use planaria_store::transfer::{Announced, Incoming};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{SyncSender, channel};
+use std::sync::mpsc::{SyncSender, TrySendError, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -28,23 +28,25 @@ use std::time::Duration;
 const REACH_WITHIN: Duration = Duration::from_secs(2);
 /// Addresses that are tried at most.
 const ADDRESSES_MAX: usize = 32;
-/// How often a command is looked at.
+/// How long commands may take to end at the end.
+const END_WITHIN: Duration = Duration::from_secs(2);
+/// Poll interval for that.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Tasks under way.
-pub struct Doing {
+pub struct Tasks {
     home: PathBuf,
     folder: PathBuf,
-    words: SyncSender<FromHost>,
+    messages: SyncSender<FromHost>,
     files: BTreeMap<u64, Incoming>,
     over: Arc<AtomicBool>,
-    /// Process groups of commands under way.
-    groups: Arc<Mutex<Vec<i32>>>,
+    /// Shared with the thread of each command under way.
+    running: Arc<()>,
     ports: Arc<Mutex<Given>>,
 }
 
 /// A piece of a file.
-pub struct Piece {
+pub struct FilePiece {
     /// Where it goes.
     pub path: String,
     pub mode: u32,
@@ -55,8 +57,7 @@ pub struct Piece {
     pub is_last: bool,
 }
 
-/// A command.
-pub struct Work {
+pub struct ShellCommand {
     /// Left where it ends well.
     pub mark: Option<String>,
     /// For `sh -c`.
@@ -67,33 +68,33 @@ pub struct Work {
     pub within: Duration,
 }
 
-impl Doing {
+impl Tasks {
     /// Nothing is under way.
-    pub fn new(home: &Path, folder: &Path, words: SyncSender<FromHost>) -> Self {
+    pub fn new(home: &Path, folder: &Path, messages: SyncSender<FromHost>) -> Self {
         let (home, folder) = (home.to_path_buf(), folder.to_path_buf());
         Self {
             home,
             folder,
-            words,
+            messages,
             files: BTreeMap::new(),
             over: Arc::default(),
-            groups: Arc::default(),
+            running: Arc::default(),
             ports: Arc::default(),
         }
     }
 
     /// Tells which of some addresses can be reached: the first of them that answers.
     pub fn reach(&self, addresses: Vec<String>) {
-        let words = self.words.clone();
+        let messages = self.messages.clone();
         on_thread("reach", move || {
             let address = first_reached(addresses);
-            let _ = words.send(FromHost::Reached { address });
+            let _ = messages.send(FromHost::Reached { address });
         });
     }
 
     /// Answers a question about sockets.
     pub fn look(&self, task: u64, ask: Ask) {
-        let (words, ports) = (self.words.clone(), self.ports.clone());
+        let (messages, ports) = (self.messages.clone(), self.ports.clone());
         on_thread("sockets", move || {
             let given = || ports.lock().expect("no thread panics with the ports");
             let said = match ask {
@@ -108,33 +109,33 @@ impl Doing {
                 Ask::Meets { pid, port, meeting } => Said::Meets(table::meets(pid, port, meeting)),
                 _ => return,
             };
-            let _ = words.send(FromHost::Said { task, said });
+            let _ = messages.send(FromHost::Said { task, said });
         });
     }
 
     /// Tells whether a mark is there.
     pub fn is_done(&self, task: u64, mark: &str) {
         let outcome = match self.mark(mark) {
-            Some(path) if path.exists() => Outcome::Skipped,
-            _ => Outcome::Done,
+            Some(path) if path.exists() => TaskOutcome::Skipped,
+            _ => TaskOutcome::Done,
         };
         self.tell(task, outcome);
     }
 
     /// Writes a piece of a file.
-    pub fn put(&mut self, task: u64, piece: Piece) {
+    pub fn put(&mut self, task: u64, piece: FilePiece) {
         let is_last = piece.is_last;
         match self.write(task, piece) {
-            Ok(()) if is_last => self.tell(task, Outcome::Done),
+            Ok(()) if is_last => self.tell(task, TaskOutcome::Done),
             Ok(()) => {}
             Err(e) => {
                 self.files.remove(&task);
-                self.tell(task, Outcome::Impossible(e.to_string()));
+                self.tell(task, TaskOutcome::Impossible(e.to_string()));
             }
         }
     }
 
-    fn write(&mut self, task: u64, piece: Piece) -> io::Result<()> {
+    fn write(&mut self, task: u64, piece: FilePiece) -> io::Result<()> {
         let target = self.target(&piece.path);
         if piece.is_first {
             let parent = target.parent().unwrap_or(Path::new("/"));
@@ -157,39 +158,61 @@ impl Doing {
     }
 
     /// Runs a command on a thread of its own.
-    pub fn run(&self, task: u64, work: Work) {
+    pub fn run(&self, task: u64, work: ShellCommand) {
         let mark = match &work.mark {
             None => None,
             Some(mark) => match self.mark(mark) {
                 Some(path) => Some(path),
                 None => {
-                    return self.tell(task, Outcome::Impossible(format!("no mark is `{mark}`")));
+                    return self
+                        .tell(task, TaskOutcome::Impossible(format!("no mark is `{mark}`")));
                 }
             },
         };
         if mark.as_ref().is_some_and(|mark| mark.exists()) {
-            return self.tell(task, Outcome::Skipped);
+            return self.tell(task, TaskOutcome::Skipped);
         }
-        let (words, over, groups) = (self.words.clone(), self.over.clone(), self.groups.clone());
+        let (messages, over, running) =
+            (self.messages.clone(), self.over.clone(), self.running.clone());
         let folder = self.folder.clone();
         on_thread("task", move || {
-            let outcome = match carry_out(task, &work, &folder, &words, (&over, &groups)) {
-                Err(e) => Outcome::Impossible(e.to_string()),
-                Ok(Outcome::Done) => match mark.as_deref().map_or(Ok(()), leave) {
-                    Ok(()) => Outcome::Done,
-                    Err(e) => Outcome::Impossible(format!("cannot leave its mark: {e}")),
+            let mut shell = Command::new("/bin/sh");
+            shell.arg("-c").arg(&work.command).current_dir(folder).envs(work.env);
+            let is_over = || over.load(Ordering::SeqCst);
+            let mut pass = |bytes: &[u8]| {
+                // A controller that reads nothing must not keep the command from its end.
+                let mut output = FromHost::Output { task, bytes: bytes.to_vec() };
+                while let Err(TrySendError::Full(back)) = messages.try_send(output) {
+                    if is_over() {
+                        return;
+                    }
+                    output = back;
+                    std::thread::park_timeout(LOOK_EVERY);
+                }
+            };
+            let ran = command::run(&mut shell, work.within, &is_over, &mut pass);
+            drop(running);
+            let outcome = match ran {
+                Err(e) => TaskOutcome::Impossible(e.to_string()),
+                Ok(TaskOutcome::Done) => match mark.as_deref().map_or(Ok(()), leave) {
+                    Ok(()) => TaskOutcome::Done,
+                    Err(e) => TaskOutcome::Impossible(format!("cannot leave its mark: {e}")),
                 },
                 Ok(outcome) => outcome,
             };
-            let _ = words.send(FromHost::Task { task, outcome });
+            let _ = messages.send(FromHost::Task { task, outcome });
         });
     }
 
     /// Ends what is under way.
     pub fn end(&mut self) {
         self.over.store(true, Ordering::SeqCst);
-        for group in self.groups.lock().expect("no thread panics with the groups").drain(..) {
-            end_group(group);
+        // Each command's thread ends its processes.
+        for _ in 0..END_WITHIN.as_millis() / LOOK_EVERY.as_millis() {
+            if Arc::strong_count(&self.running) == 1 {
+                break;
+            }
+            std::thread::park_timeout(LOOK_EVERY);
         }
         self.files.clear();
     }
@@ -200,21 +223,13 @@ impl Doing {
 
     /// `~/x` is in the user's home, `x` in the run's folder here.
     fn target(&self, path: &str) -> PathBuf {
-        match path.strip_prefix("~/") {
-            Some(rest) => user_home().join(rest),
-            None => self.folder.join(path),
-        }
+        self.folder.join(at_home(path))
     }
 
-    fn tell(&self, task: u64, outcome: Outcome) {
-        // Whoever does not listen any more has closed the channel.
-        let _ = self.words.send(FromHost::Task { task, outcome });
+    fn tell(&self, task: u64, outcome: TaskOutcome) {
+        // Where the channel is closed no answer is needed.
+        let _ = self.messages.send(FromHost::Task { task, outcome });
     }
-}
-
-/// The home of the user this runs as.
-pub fn user_home() -> PathBuf {
-    std::env::var_os("HOME").map_or_else(|| PathBuf::from("/"), PathBuf::from)
 }
 
 fn about(path: &Path, error: &io::Error) -> io::Error {
@@ -228,82 +243,8 @@ fn leave(mark: &Path) -> io::Result<()> {
     File::create(mark)?.sync_all()
 }
 
-fn carry_out(
-    task: u64,
-    work: &Work,
-    folder: &Path,
-    words: &SyncSender<FromHost>,
-    (over, groups): (&AtomicBool, &Mutex<Vec<i32>>),
-) -> io::Result<Outcome> {
-    let mut command = Command::new("/bin/sh");
-    command.arg("-c").arg(&work.command).current_dir(folder).stdin(Stdio::null());
-    command.envs(work.env.iter().map(|(name, value)| (name, value)));
-    let (mut reading, writing) = io::pipe()?;
-    command.stdout(writing.try_clone()?).stderr(writing).process_group(0);
-    let mut child = command.spawn()?;
-    let group = child.id() as i32;
-    groups.lock().expect("no thread panics with the groups").push(group);
-    drop(command);
-    let passing = words.clone();
-    let pass = move || {
-        let mut bytes = vec![0; PIECE_BYTES.min(16 << 10)];
-        while let Ok(read) = reading.read(&mut bytes) {
-            let output = FromHost::Output { task, bytes: bytes[..read].to_vec() };
-            if read == 0 || passing.send(output).is_err() {
-                return;
-            }
-        }
-    };
-    let passing = std::thread::Builder::new().name("output".into()).spawn(pass)?;
-    let status = wait(&mut child, work.within, over);
-    // Whatever it left running in its group would hold the pipe open.
-    end_group(group);
-    groups.lock().expect("no thread panics with the groups").retain(|known| *known != group);
-    let status = match status? {
-        Some(status) => status,
-        None => {
-            child.wait()?;
-            let _ = passing.join();
-            return Ok(Outcome::TimedOut);
-        }
-    };
-    let _ = passing.join();
-    Ok(match Ending(status).code() {
-        0 => Outcome::Done,
-        code => Outcome::Failed(code),
-    })
-}
-
-/// Waits for a child in looks, for so long at most.
-fn wait(child: &mut Child, within: Duration, over: &AtomicBool) -> io::Result<Option<ExitStatus>> {
-    let looks = within.as_millis() / LOOK_EVERY.as_millis();
-    for _ in 0..=looks {
-        if let Some(status) = child.try_wait()? {
-            return Ok(Some(status));
-        }
-        if over.load(Ordering::SeqCst) {
-            return Ok(None);
-        }
-        std::thread::park_timeout(LOOK_EVERY);
-    }
-    Ok(None)
-}
-
-fn end_group(group: i32) {
-    signal_group(group.unsigned_abs(), Signal::KILL);
-}
-
-struct Ending(ExitStatus);
-
-impl Ending {
-    fn code(&self) -> i32 {
-        use std::os::unix::process::ExitStatusExt;
-        self.0.code().unwrap_or_else(|| 128 + self.0.signal().unwrap_or(0))
-    }
-}
-
 fn on_thread(name: &str, work: impl FnOnce() + Send + 'static) {
-    // Without a thread nothing is answered, and whoever waits gives up in time.
+    // Without a thread there is no answer, and the asker gives up in time.
     let _ = std::thread::Builder::new().name(name.into()).spawn(work);
 }
 
@@ -318,7 +259,7 @@ fn first_reached(addresses: Vec<String>) -> Option<String> {
         });
     }
     drop(found);
-    // The preferred one that answers; nobody waits for those after it.
+    // The preferred one that answers; those after it are not waited for.
     let mut answers: Vec<Option<bool>> = vec![None; tried];
     while let Ok((place, reached)) = results.recv_timeout(2 * REACH_WITHIN) {
         answers[place] = Some(reached);

@@ -72,7 +72,7 @@ fn only_the_process_that_is_meant_is_killed() {
     let exit = one_exit(&mut fleet);
     assert_eq!((exit.pid, exit.ending), (worker, Ending::Signal(process::SIGKILL)));
     assert_eq!(fleet.running(), 1);
-    // Its number may be anybody's by now.
+    // Its number may be another process' by now.
     fleet.kill(Agent::Worker(0), worker);
     fleet.kill_all();
     assert_eq!((fleet.running(), is_alive(server)), (0, false));

@@ -1,19 +1,67 @@
-//! The end of a pool: every machine is given back, with whatever still runs on it.
+//! The end of a pool: every machine is given back, with all that still runs on it.
 //!
 //! Owns the order of it, and that it has an end. What could not be given back stays written down.
 
 use super::raise::Progress;
 use super::{FAREWELL, LOOK_EVERY, News, Pool};
-use crate::host::remote::Told;
-use crate::host::words::ToHost;
-use crate::provider::{Fault, Machine};
-use std::collections::BTreeMap;
+use crate::many;
+use crate::messages::{AgentNews, ToHost};
+use crate::provider::{Fault, Machine, Provider, Tag};
+use crate::remote::Told;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::channel;
 use std::time::Duration;
 
 /// How long giving everything back may take.
 const GIVE_BACK: Duration = Duration::from_secs(40);
+/// How long no machine may be given back before the rest is given up, where there is no hurry.
+/// Providers bound each by less.
+pub const DESTROYING: Duration = Duration::from_secs(180);
+
+/// A machine to be destroyed.
+pub struct Unwanted {
+    /// Where it comes from.
+    pub provider: Arc<dyn Provider>,
+    /// The run that had it.
+    pub run: Tag,
+    pub machine: Machine,
+}
+
+/// Destroys machines, several at a time, and tells what came of each; a fault for those that were
+/// not destroyed when no other was for so long.
+pub fn destroy(
+    machines: Vec<Unwanted>,
+    patience: Duration,
+    mut done: impl FnMut(usize, Result<(), Fault>),
+) {
+    let names: Vec<String> = machines.iter().map(|one| one.machine.name.clone()).collect();
+    let work = |one: &Unwanted| one.provider.destroy(&one.run, &one.machine);
+    many::each(machines, patience, work, |number, result| {
+        let late = || {
+            let what = format!("nothing came of it within {} s", patience.as_secs());
+            Err(Fault::retry(&names[number], what))
+        };
+        done(number, result.unwrap_or_else(late));
+    });
+}
+
+/// Destroys all machines of a run, and has those crossed out that are gone; the others' faults.
+pub fn give_back(
+    provider: &Arc<dyn Provider>,
+    run: &Tag,
+    held: Vec<Machine>,
+    patience: Duration,
+    mut gone: impl FnMut(&str),
+) -> Vec<Fault> {
+    let names: Vec<String> = held.iter().map(|machine| machine.name.clone()).collect();
+    let unwanted = |machine| Unwanted { provider: provider.clone(), run: run.clone(), machine };
+    let mut faults = Vec::new();
+    destroy(held.into_iter().map(unwanted).collect(), patience, |number, result| match result {
+        Ok(()) => gone(&names[number]),
+        Err(fault) => faults.push(fault),
+    });
+    faults
+}
 
 impl Pool {
     /// Gives every machine back, and says what could not be.
@@ -22,7 +70,7 @@ impl Pool {
         for live in self.live.values() {
             live.remote.say(ToHost::End);
         }
-        // Whoever waits for a step of the set-up is let go.
+        // Set-up steps under way are given up.
         std::mem::take(&mut self.opened).into_values().for_each(|remote| remote.close());
         let looks = FAREWELL.as_millis() / LOOK_EVERY.as_millis();
         for _ in 0..looks {
@@ -68,7 +116,10 @@ impl Pool {
                     }
                 }
                 News::Progress { progress: Progress::Opened { remote, .. }, .. } => remote.close(),
-                News::Progress { progress: Progress::Told(Told::Log(agent, bytes)), .. } => {
+                News::Progress {
+                    progress: Progress::Told(Told::Agent(AgentNews::Log { agent, bytes })),
+                    ..
+                } => {
                     self.log(agent, &bytes);
                 }
                 _ => {}
@@ -77,31 +128,11 @@ impl Pool {
     }
 
     fn give_back(&mut self) -> Vec<Fault> {
-        let held = self.resources.lock().expect("no thread panics with them").held();
-        let (done, results) = channel();
-        let mut waiting: BTreeMap<String, Machine> = BTreeMap::new();
-        for machine in held {
-            waiting.insert(machine.name.clone(), machine.clone());
-            let (means, done) = (self.means.clone(), done.clone());
-            let destroy = move || {
-                let result = means.provider.destroy(&means.run, &machine);
-                let _ = done.send((machine, result));
-            };
-            let _ = std::thread::Builder::new().name("give-back".into()).spawn(destroy);
-        }
-        drop(done);
-        let mut faults = Vec::new();
-        while let Ok((machine, result)) = results.recv_timeout(GIVE_BACK) {
-            waiting.remove(&machine.name);
-            let mut resources = self.resources.lock().expect("no thread panics with them");
-            match result {
-                Ok(()) => drop(resources.gone(&machine.name)),
-                Err(fault) => faults.push(fault),
-            }
-        }
-        let late = |machine: &Machine| Fault::retry(&machine.name, "it could not be given back");
-        faults.extend(waiting.values().map(late));
-        faults
+        let resources = self.resources.clone();
+        let resources = || resources.lock().expect("no thread panics with them");
+        let held = resources().held();
+        let gone = |name: &str| drop(resources().gone(name));
+        give_back(&self.means.provider, &self.means.run, held, GIVE_BACK, gone)
     }
 
     /// No attempt goes on, and none is begun.

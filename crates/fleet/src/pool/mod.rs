@@ -8,19 +8,19 @@
 //! - [`roster`]: decisions; pure
 //! - [`resources`]: what is held, on disk before it is held
 //! - [`raise`]: from a name to a machine that is ready; `raising`: many of them, on threads
-//! - `giving_back`: the end
+//! - [`giving_back`]: the end
 
-mod giving_back;
+pub mod giving_back;
 pub mod raise;
 mod raising;
 pub mod resources;
 pub mod roster;
 
 use crate::ending::Ending;
-use crate::host::remote::{Remote, Told};
-use crate::host::words::ToHost;
 use crate::local::Exit;
+use crate::messages::{AgentNews, ToHost};
 use crate::provider::{Fault, Machine, Notice, Provider};
+use crate::remote::{Remote, Told};
 use planaria_protocol::event::MachineState;
 use planaria_protocol::message::Agent;
 use raise::{Progress, Raised, Route};
@@ -39,8 +39,8 @@ pub use raise::{Means, Reach};
 
 /// A host that has said nothing for so long is lost.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
-/// A look counts for so much time at most, so that a controller that was itself suspended blames
-/// nobody.
+/// A look counts for so much time at most, so that a controller that was itself suspended takes no
+/// host for lost.
 const LOOK_MAX: Duration = Duration::from_millis(500);
 /// How often a host is told that the controller lives.
 const ALIVE_EVERY: Duration = Duration::from_secs(1);
@@ -48,7 +48,7 @@ const ALIVE_EVERY: Duration = Duration::from_secs(1);
 const FAREWELL: Duration = Duration::from_secs(5);
 /// How often a provider is asked for notices.
 const NOTICES_EVERY: Duration = Duration::from_secs(1);
-/// How often it is looked whether all is over.
+/// Poll interval for the end of all machines.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Numbers of processes on machines begin above any that a kernel gives.
 pub const FIRST_PROCESS: u32 = 1 << 23;
@@ -71,7 +71,7 @@ pub struct Pool {
     processes: BTreeMap<u32, (u32, Agent)>,
     /// Numbers on their machines of processes that run.
     pids: BTreeMap<u32, u32>,
-    /// What keepers of scripts have passed on.
+    /// What guards of scripts have passed on.
     said: Vec<(Agent, Vec<u8>)>,
     next_process: u32,
     exits: Vec<Exit>,
@@ -123,7 +123,7 @@ struct Live {
 
 /// A machine that is ready.
 #[derive(Clone)]
-pub struct Standing {
+pub struct ReadyMachine {
     /// Its number in the pool.
     pub number: u32,
     pub machine: Machine,
@@ -213,8 +213,8 @@ impl Pool {
         }
     }
 
-    /// An address of the controller's machine, as those reach it who do without a tunnel. Whoever
-    /// comes through one comes from here, and reaches any.
+    /// An address of the controller's machine, as machines without a tunnel reach it. Links through a
+    /// tunnel begin here, and reach any.
     pub fn controller(&self) -> String {
         let direct = self.live.values().find(|live| live.route.via.is_none());
         direct.map_or_else(|| "127.0.0.1".to_owned(), |live| live.route.controller.clone())
@@ -248,8 +248,8 @@ impl Pool {
     }
 
     /// Machines that are ready, by their numbers.
-    pub fn standing(&self) -> Vec<Standing> {
-        let standing = |(number, live): (&u32, &Live)| Standing {
+    pub fn standing(&self) -> Vec<ReadyMachine> {
+        let standing = |(number, live): (&u32, &Live)| ReadyMachine {
             number: *number,
             machine: live.machine.clone(),
             route: live.route.clone(),
@@ -316,14 +316,14 @@ impl Pool {
         self.roster.first_fault()
     }
 
-    /// Lets go of the machines that are ready, for whoever takes them over: nothing is given back.
-    pub fn let_go(mut self) -> Vec<Standing> {
+    /// Lets go of the machines that are ready, to be taken over: nothing is given back.
+    pub fn let_go(mut self) -> Vec<ReadyMachine> {
         self.stop_raising();
         self.settle();
         self.standing()
     }
 
-    /// Why no machine can be had.
+    /// Why no machine is available.
     pub fn take_failure(&mut self) -> Option<Fault> {
         self.failed.take()
     }
@@ -408,13 +408,15 @@ impl Pool {
 
     fn told(&mut self, now: Duration, number: u32, attempt: u64, told: Told) {
         match told {
-            Told::Started { process, pid } => drop(self.pids.insert(process, pid)),
-            Told::Log(agent, bytes) => self.log(agent, &bytes),
-            Told::NotStarted { process, why } => {
+            Told::Agent(AgentNews::Started { process, pid }) => {
+                self.pids.insert(process, pid);
+            }
+            Told::Agent(AgentNews::Log { agent, bytes }) => self.log(agent, &bytes),
+            Told::Agent(AgentNews::NotStarted { process, why }) => {
                 self.notes.push(format!("a process could not be started: {why}"));
                 self.ended(process, Ending::Code(127));
             }
-            Told::Ended { process, ending } => self.ended(process, ending),
+            Told::Agent(AgentNews::Ended { process, ending }) => self.ended(process, ending),
             Told::Gone(why) => {
                 if self.live.get(&number).is_some_and(|live| live.attempt == attempt) {
                     self.lose(now, number, &why);

@@ -4,10 +4,10 @@
 //! raise a machine, for runs, scripts, detached runs and `doctor` alike. Never decides whether it is
 //! tried again.
 
-use crate::host::remote::{Remote, Told};
 use crate::pool::resources::Resources;
 use crate::program::Program;
 use crate::provider::{Fault, LOOPBACK, Machine, Made, Provider, Tag};
+use crate::remote::{Remote, Told};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -18,7 +18,7 @@ const SKEW_SECONDS_MAX: f64 = 60.0;
 pub const DISK_BYTES_MIN: u64 = 64 << 20;
 /// Time between two looks at a machine that is pending.
 const PENDING_EVERY: Duration = Duration::from_secs(2);
-/// How soon it is seen meanwhile that nobody needs the machine any more.
+/// Poll interval for whether the machine is still needed.
 const OVER_EVERY: Duration = Duration::from_millis(50);
 
 /// What every machine of a pool is raised with.
@@ -47,8 +47,7 @@ pub enum Reach {
     Coordinator(u16),
     /// The other machines: processes of a script connect to each other.
     EachOther,
-    /// Nobody.
-    Nobody,
+    NotNeeded,
 }
 
 /// Does the set-up of a machine; what takes long is told.
@@ -109,7 +108,7 @@ pub struct Attempt {
     /// Where it is written down; nothing for a trial, which is over before anyone could ask.
     pub resources: Option<Arc<Mutex<Resources>>>,
     pub tell: Arc<dyn Fn(Progress) + Send + Sync>,
-    /// Whether nobody needs it any more.
+    /// Whether it is not needed any more.
     pub over: Arc<AtomicBool>,
     /// Whether something of before may be left on it that could not be given back.
     pub was_left: bool,
@@ -231,7 +230,7 @@ impl Attempt {
         let mut candidates: Vec<String> = near.into_iter().chain(addresses.clone()).collect();
         candidates.extend(hello.controller.clone().filter(|address| !candidates.contains(address)));
         let (controller, via) = match reach {
-            Reach::EachOther | Reach::Nobody => (LOOPBACK.to_owned(), None),
+            Reach::EachOther | Reach::NotNeeded => (LOOPBACK.to_owned(), None),
             Reach::Coordinator(port) => {
                 let target = |address: &String| format!("{}:{port}", bracketed(address));
                 let found = remote.reach(candidates.iter().map(target).collect())?;
@@ -257,7 +256,7 @@ impl Attempt {
     /// Whether machines reach each other, and not only the controller: the first is tried by all
     /// others.
     fn reaches_first(&self, remote: &Remote, own: &Option<String>) -> Result<bool, Fault> {
-        if self.means.reach == Reach::Nobody {
+        if self.means.reach == Reach::NotNeeded {
             return Ok(true);
         }
         let mut first = self.means.first.lock().expect("no thread panics with it");

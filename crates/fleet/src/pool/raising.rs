@@ -5,7 +5,7 @@
 
 use super::raise::Attempt;
 use super::{FAREWELL, LOOK_EVERY, News, Pool};
-use crate::host::words::ToHost;
+use crate::messages::ToHost;
 use crate::provider::{Fault, Machine, Made};
 use planaria_protocol::event::MachineState;
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ impl Pool {
         let announce = Mutex::new(self.announce.clone());
         let tell = move |progress| {
             let announce = announce.lock().expect("no thread panics with it");
-            // Nobody listens where the pool is gone, which has given everything back.
+            // Where the pool is gone, it has given everything back.
             let _ = announce.send(News::Progress { number, attempt, progress });
         };
         let (means, resources) = (self.means.clone(), Some(self.resources.clone()));
@@ -128,7 +128,7 @@ impl Numbered {
     fn finish(self, made: Result<Made, Fault>) {
         let Self { number, which, attempt, announce, _at_work } = self;
         let raised = Box::new(attempt.finish(made));
-        // Nobody listens where the pool is gone, which has given everything back.
+        // Where the pool is gone, it has given everything back.
         let _ = announce.send(News::Raised { number, attempt: which, raised });
     }
 

@@ -1,7 +1,7 @@
 //! What a run holds, on disk before it is held: one line of JSON each, synced.
 //!
 //! Owns `resources.jsonl` in a run's folder. A machine is written down before it is created and
-//! crossed out after it is destroyed; so whoever comes later knows all that may exist. Never
+//! crossed out after it is destroyed; so a later command knows all that may exist. Never
 //! destroys anything.
 
 use crate::provider::{Machine, is_name};
@@ -32,7 +32,7 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// Opens the file of a run's folder, or begins one; nobody else can read it.
+    /// Opens the file of a run's folder, or begins one; only its owner can read it.
     pub fn open(folder: &Path) -> io::Result<Self> {
         use std::os::unix::fs::OpenOptionsExt;
         let path = folder.join(FILE);

@@ -2,7 +2,7 @@
 //! argument.
 //!
 //! Owns the machines of a run by their numbers, the pauses between attempts, and the places on
-//! them. Never creates anything; whoever acts says what came of it.
+//! them. Never creates anything; the pool acts and reports what came of it.
 
 use crate::backoff::Backoff;
 use crate::provider::{Fault, Machine, Remedy};
@@ -331,7 +331,7 @@ impl Roster {
             Agent::Worker(_) => self.room_for_worker(),
             Agent::Server(_) => self.room_for_server(now),
             Agent::Coordinator | Agent::Console => Where::Here,
-            // Whoever runs a script says where each of its processes goes.
+            // The script's controller says where each of its processes goes.
             Agent::Task(_) => Where::Nowhere,
         };
         if let Where::There(number) = found
@@ -368,7 +368,7 @@ impl Roster {
 
     fn room_for_server(&mut self, now: Duration) -> Where {
         if self.servers_here.is_none() {
-            // Nobody waits for one that could not be had at first: it may never come.
+            // One that could not be had at first is not waited for: it may never come.
             let is_open = |m: &Member| m.is_direct.is_some() || m.attempts > 0;
             let settled = now >= SETTLING || self.members.values().all(is_open);
             if settled && self.members.values().any(|m| m.is_direct.is_some()) {

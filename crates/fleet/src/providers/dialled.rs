@@ -1,15 +1,15 @@
 //! Machines that call by themselves: those of a detached run, whose controller is on one of them.
 //!
 //! Owns the place where their hosts call, and those that wait to be opened. Makes and ends no
-//! machine, delivers nothing, and cannot run a command: whoever raised the machines has done all
-//! that before, and gives them back.
+//! machine, delivers nothing, and cannot run a command: the command that raised the machines has
+//! done all that before, and gives them back.
 
 use crate::channel::Channel;
 use crate::host::calling::GENERATION;
 use crate::host::carried;
-use crate::host::words::{ToHost, say};
+use crate::messages::{ToHost, write_message};
 use crate::program::Program;
-use crate::provider::{Fault, Leak, Machine, Made, Provider, Ran, Tag};
+use crate::provider::{Call, Fault, Leak, Machine, Made, Provider, Ran, Tag};
 use planaria_protocol::listen::{self, Listening};
 use planaria_protocol::{Error, Passport, Receiver, Sender};
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use std::time::Duration;
 
 /// How long a machine may take to call; then it is tried again.
 const CALL_WITHIN: Duration = Duration::from_secs(10);
-/// How long a host may take to hear that nobody needs it.
+/// How long a host may take to hear that it is not needed.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Machines that call.
@@ -50,7 +50,7 @@ impl Dialled {
         let on_link = move |join: planaria_protocol::message::Join, sender, receiver| {
             let machine = join.machine.unwrap_or_default();
             if names.contains(&machine) {
-                let mut waiting = taking.waiting.lock().expect("nobody panics with the callers");
+                let mut waiting = taking.waiting.lock().expect("no thread panics with the callers");
                 // A host calls again only when the link before is over.
                 waiting.insert(machine, (sender, receiver));
                 taking.came.notify_all();
@@ -88,10 +88,10 @@ impl Provider for Dialled {
     }
 
     fn open(&self, _run: &Tag, machine: &Machine, _program: &Program) -> Result<Channel, Fault> {
-        let waiting = self.callers.waiting.lock().expect("nobody panics with the callers");
+        let waiting = self.callers.waiting.lock().expect("no thread panics with the callers");
         let absent = |waiting: &mut BTreeMap<_, _>| !waiting.contains_key(&machine.name);
         let came = self.callers.came.wait_timeout_while(waiting, CALL_WITHIN, absent);
-        let (mut waiting, _) = came.expect("nobody panics with the callers");
+        let (mut waiting, _) = came.expect("no thread panics with the callers");
         match waiting.remove(&machine.name) {
             Some((sender, receiver)) => Ok(carried::channel(sender, receiver)),
             None => {
@@ -101,16 +101,8 @@ impl Provider for Dialled {
         }
     }
 
-    fn run(
-        &self,
-        _run: &Tag,
-        machine: &Machine,
-        _program: &Program,
-        arguments: &[&str],
-        _input: &[u8],
-        _within: Duration,
-    ) -> Result<Ran, Fault> {
-        let what = format!("`planaria {}` cannot be run on it from here", arguments.join(" "));
+    fn run(&self, _run: &Tag, machine: &Machine, call: &Call<'_>) -> Result<Ran, Fault> {
+        let what = format!("`planaria {}` cannot be run on it from here", call.arguments.join(" "));
         Err(Fault::fix(&machine.name, what, "give the command where the run was started"))
     }
 
@@ -119,8 +111,8 @@ impl Provider for Dialled {
     }
 
     fn destroy(&self, _run: &Tag, machine: &Machine) -> Result<(), Fault> {
-        // A link that nobody has opened is of a host that is not wanted as it is; it calls again.
-        let mut waiting = self.callers.waiting.lock().expect("nobody panics with the callers");
+        // A link that was not opened is of a host that is not wanted as it is; it calls again.
+        let mut waiting = self.callers.waiting.lock().expect("no thread panics with the callers");
         if let Some((sender, _)) = waiting.remove(&machine.name) {
             sender.close();
         }
@@ -143,10 +135,10 @@ impl Provider for Dialled {
 impl Drop for Dialled {
     fn drop(&mut self) {
         // Those that called and were not wanted need not call again.
-        let mut waiting = self.callers.waiting.lock().expect("nobody panics with the callers");
+        let mut waiting = self.callers.waiting.lock().expect("no thread panics with the callers");
         for (sender, receiver) in std::mem::take(&mut *waiting).into_values() {
             let (_, mut writing) = carried::halves(sender.clone(), receiver);
-            if say(&mut writing, &ToHost::End).is_ok() {
+            if write_message(&mut writing, &ToHost::End).is_ok() {
                 let _ = sender.flush_and_close(FAREWELL);
             }
         }

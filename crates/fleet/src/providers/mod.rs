@@ -9,9 +9,7 @@
 //! - [`docker`]: containers on one engine
 //! - [`several`]: machines of several providers as one; [`dialled`]: machines that call by
 //!   themselves, of a detached run
-//! - [`carrier`]: a process whose standard streams are a channel, which the first two use
 
-pub mod carrier;
 pub mod dialled;
 pub mod docker;
 pub mod local;
@@ -19,13 +17,11 @@ pub mod several;
 pub mod ssh;
 
 use crate::finding::{Block, Finding};
-use crate::host::tasks::user_home;
 use crate::program::Program;
-use crate::provider::{Fault, Provider};
+use crate::provider::{Ends, Fault, Provider};
 use planaria_recipe::pool::providers as recipe;
 use planaria_recipe::pool::{Pool, Provider as Choice};
 use several::{Part, Several};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 /// What is known of a provider before there is one.
@@ -39,6 +35,11 @@ trait Kind: Provider + Sized + 'static {
     /// What it needs on this machine: lines of `doctor`.
     fn needs() -> Vec<Finding> {
         Vec::new()
+    }
+
+    /// What its way to a machine tells the host's process there: asked in that process.
+    fn ends() -> Option<Ends> {
+        None
     }
 
     /// Places that are asked by themselves what they hold, so that one that does not answer hides no
@@ -118,6 +119,11 @@ macro_rules! providers {
             }
         }
 
+        /// The addresses of both ends of this host's channel, as far as they are known.
+        pub fn ends() -> Ends {
+            [$($module::$type::ends()),*].into_iter().flatten().next().unwrap_or_default()
+        }
+
         fn check_choice(choice: &Choice) -> Result<(), Fault> {
             match choice {
                 $(Choice::$variant(settings) => $module::$type::check_settings(settings)),*
@@ -156,12 +162,4 @@ pub fn needs() -> Vec<Block> {
 /// Whether all that a pool's settings name on this machine is there.
 pub fn check_settings(pool: &Pool) -> Result<(), Fault> {
     pool.supplies().try_for_each(|supply| check_choice(&supply.provider))
-}
-
-/// `~/x` is in the user's home.
-fn at_home(path: &str) -> PathBuf {
-    match path.strip_prefix("~/") {
-        Some(rest) => user_home().join(rest),
-        None => PathBuf::from(path),
-    }
 }

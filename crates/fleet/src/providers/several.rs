@@ -5,10 +5,9 @@
 
 use crate::channel::Channel;
 use crate::program::Program;
-use crate::provider::{Fault, Leak, Machine, Made, Notice, Provider, Ran, Tag};
+use crate::provider::{Call, Fault, Leak, Machine, Made, Notice, Provider, Ran, Tag};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Machines that are made have names of numbers: those of each provider begin so much later.
 const NUMBERS_APART: u32 = 10_000;
@@ -185,17 +184,9 @@ impl Provider for Several {
         provider.open(run, &machine, program)
     }
 
-    fn run(
-        &self,
-        run: &Tag,
-        machine: &Machine,
-        program: &Program,
-        arguments: &[&str],
-        input: &[u8],
-        within: Duration,
-    ) -> Result<Ran, Fault> {
+    fn run(&self, run: &Tag, machine: &Machine, call: &Call<'_>) -> Result<Ran, Fault> {
         let (provider, machine) = self.whose(machine)?;
-        provider.run(run, &machine, program, arguments, input, within)
+        provider.run(run, &machine, call)
     }
 
     fn list(&self, run: &Tag) -> Result<Vec<Machine>, Fault> {

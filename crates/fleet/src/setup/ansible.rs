@@ -4,8 +4,8 @@
 //! machine by itself: the words of the inventory are the provider's.
 
 use super::files::Content;
-use super::here;
-use crate::host::words::Outcome;
+use crate::command;
+use crate::messages::TaskOutcome;
 use crate::provider::{Fault, Machine};
 use planaria_recipe::pool::{SERVER, WORKER, is_in};
 use sha2::{Digest, Sha256};
@@ -79,7 +79,7 @@ pub(super) fn play(
     playbook: &Playbook,
     call: &Call<'_>,
     output: &mut dyn FnMut(&[u8]),
-) -> Result<Outcome, Fault> {
+) -> Result<TaskOutcome, Fault> {
     let written = fs::create_dir_all(call.folder).and_then(|()| {
         let path = call.folder.join(format!("inventory-{}.ini", call.machine));
         fs::write(&path, inventory(call.machines)).map(|()| path)
@@ -92,7 +92,7 @@ pub(super) fn play(
     command.arg("-i").arg(path).args(["--limit", call.machine, "--"]).arg(&playbook.path);
     command.envs([("ANSIBLE_NOCOLOR", "1"), ("ANSIBLE_RETRY_FILES_ENABLED", "0")]);
     command.envs(call.env.iter().map(|(name, value)| (name, value)));
-    here::run(&mut command, call.within, call.is_cancelled, output).map_err(|e| match e.kind() {
+    command::run(&mut command, call.within, call.is_cancelled, output).map_err(|e| match e.kind() {
         io::ErrorKind::NotFound => Fault::fix(
             call.machine,
             "the set-up has an `ansible` step, but there is no `ansible-playbook` here",

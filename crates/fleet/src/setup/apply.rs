@@ -3,10 +3,10 @@
 //! Owns attempts, what is logged and the words of a failure. Never touches the machine itself: its
 //! [`Hands`] do.
 
-use super::prepare::{Prepared, Setup, Work};
+use super::prepare::{Prepared, Setup, StepKind};
 use super::redact::{Redactor, Secrets};
 use super::{Command, Hands, Job, Summary, ansible, script};
-use crate::host::words::Outcome;
+use crate::messages::TaskOutcome;
 use crate::provider::Fault;
 use std::io::{Cursor, Read, Write};
 use std::sync::mpsc::channel;
@@ -18,7 +18,7 @@ const LAST_LINES: usize = 10;
 const LOG_BYTES_MAX: usize = 16 << 20;
 /// Bytes kept to take those lines from.
 const LAST_BYTES: usize = 8 << 10;
-/// Pause before another attempt, and how often is looked whether it is still wanted.
+/// Pause before another attempt, and the poll interval for whether it is still wanted.
 const PAUSE: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_millis(200);
 
@@ -65,17 +65,17 @@ fn attempts(
             Fault { what: telling.secrets.redact(&what), ..fault }
         })?;
         let why = match outcome {
-            Outcome::Done => return Ok(true),
-            Outcome::Skipped => return Ok(false),
-            Outcome::Failed(code) => format!("ended with exit code {code}"),
-            Outcome::TimedOut if (job.is_cancelled)() => "was given up".to_owned(),
-            Outcome::TimedOut => format!("did not end within {} s", step.within.as_secs()),
-            Outcome::Impossible(ref why) => format!("cannot be done: {why}"),
+            TaskOutcome::Done => return Ok(true),
+            TaskOutcome::Skipped => return Ok(false),
+            TaskOutcome::Failed(code) => format!("ended with exit code {code}"),
+            TaskOutcome::TimedOut if (job.is_cancelled)() => "was given up".to_owned(),
+            TaskOutcome::TimedOut => format!("did not end within {} s", step.within.as_secs()),
+            TaskOutcome::Impossible(ref why) => format!("cannot be done: {why}"),
         };
         let meaning = match (outcome, &step.work) {
             // Of other commands the codes are their own.
-            (_, Work::Run(_) | Work::Check(_) | Work::Ansible(_)) => None,
-            (Outcome::Failed(code), _) => script::meaning(code, &job.machine.name),
+            (_, StepKind::Run(_) | StepKind::Check(_) | StepKind::Ansible(_)) => None,
+            (TaskOutcome::Failed(code), _) => script::meaning(code, &job.machine.name),
             _ => None,
         };
         let is_last = number > step.retries || meaning.is_some() || (job.is_cancelled)();
@@ -94,22 +94,22 @@ fn attempt(
     job: &Job<'_>,
     hands: &mut dyn Hands,
     telling: &mut Telling<'_>,
-) -> Result<Outcome, Fault> {
+) -> Result<TaskOutcome, Fault> {
     let mark = step.mark(job);
     let mark = mark.as_deref();
     let (env, within) = (&step.env[..], step.within);
     let text = match &step.work {
-        Work::Apt(packages) => {
+        StepKind::Apt(packages) => {
             let variables: Vec<&str> = env.iter().map(|(name, _)| name.as_str()).collect();
             script::apt(packages, &variables, within.as_secs())
         }
-        Work::Pip { packages, venv } => script::pip(packages, venv),
-        Work::Run(command) | Work::Check(command) => command.clone(),
-        Work::Copy { .. } | Work::Template { .. } | Work::Ansible(_) => {
+        StepKind::Pip { packages, venv } => script::pip(packages, venv),
+        StepKind::Run(command) | StepKind::Check(command) => command.clone(),
+        StepKind::Copy { .. } | StepKind::Template { .. } | StepKind::Ansible(_) => {
             // What goes there first is not sent for nothing.
             let mark = mark.unwrap_or_default();
             if hands.is_done(mark)? {
-                return Ok(Outcome::Skipped);
+                return Ok(TaskOutcome::Skipped);
             }
             match before_mark(step, job, hands, mark, telling)? {
                 Ok(text) => text,
@@ -127,11 +127,11 @@ fn before_mark(
     hands: &mut dyn Hands,
     mark: &str,
     telling: &mut Telling<'_>,
-) -> Result<Result<String, Outcome>, Fault> {
-    // Of its own in the run's folder, and readable by nobody else.
+) -> Result<Result<String, TaskOutcome>, Fault> {
+    // Of its own in the run's folder, and readable by its owner alone.
     let staged = format!("setup-{mark}.part");
     let (mut stream, script): (Box<dyn Read>, String) = match &step.work {
-        Work::Copy { content, to } => {
+        StepKind::Copy { content, to } => {
             let stream = content.stream().map_err(|e| {
                 let hint = "leave the file as it is while machines are set up";
                 Fault::fix(&job.machine.name, format!("what is copied cannot be read: {e}"), hint)
@@ -142,11 +142,11 @@ fn before_mark(
             };
             (stream, script)
         }
-        Work::Template { to, mode, .. } => {
+        StepKind::Template { to, mode, .. } => {
             let text = step.filled(job).unwrap_or_default();
             (Box::new(Cursor::new(text)), script::place_file(&staged, to, *mode))
         }
-        Work::Ansible(playbook) => {
+        StepKind::Ansible(playbook) => {
             let call = ansible::Call {
                 machine: &job.machine.name,
                 machines: job.machines,
@@ -158,7 +158,7 @@ fn before_mark(
             };
             let outcome = telling.follow(|output| ansible::play(playbook, &call, output))?;
             return Ok(match outcome {
-                Outcome::Done => Ok("true".into()),
+                TaskOutcome::Done => Ok("true".into()),
                 outcome => Err(outcome),
             });
         }
@@ -190,13 +190,13 @@ fn failure(
     Fault::replace(&job.machine.name, telling.secrets.redact(&what), hint)
 }
 
-/// Waits a moment, unless nobody wants the result any more.
+/// Waits a moment, unless the result is not wanted any more.
 fn pause(job: &Job<'_>) {
     let (_alive, never) = channel::<()>();
     let mut left = job.pause.unwrap_or(PAUSE);
     while !left.is_zero() && !(job.is_cancelled)() {
         let wait = TICK.min(left);
-        // Nobody says anything; only time passes.
+        // No message can come; only time passes.
         let _ = never.recv_timeout(wait);
         left -= wait;
     }

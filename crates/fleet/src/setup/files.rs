@@ -1,14 +1,16 @@
 //! Files and folders that go to machines: what they hold, by hash, and one stream of it.
 //!
-//! Owns reading them, in a fixed order, and the archive that a folder travels as (POSIX `ustar`, with
-//! GNU's long names). Never follows a link out of a folder: links go as links.
+//! Owns reading them, in a fixed order, and the archive that a folder travels as (`tar`'s). Never follows a link out of a folder: links go as links.
 
+use crate::archive::Exactly;
 use sha2::{Digest, Sha256};
+use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
 use std::io::{self, Cursor, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use tar::{Builder, EntryType, Header};
 
 /// Files and folders in one folder, at most.
 const ENTRIES_MAX: usize = 100_000;
@@ -102,75 +104,32 @@ impl Read for Archive {
 
 /// One entry of an archive.
 fn archived(entry: &Entry) -> io::Result<Box<dyn Read>> {
-    let (kind, bytes, link): (u8, u64, &[u8]) = match &entry.kind {
-        Kind::Folder => (b'5', 0, &[]),
-        Kind::File { bytes } => (b'0', *bytes, &[]),
-        Kind::Link { to } => (b'2', 0, to),
-    };
-    let mut name = b"./".to_vec();
-    name.extend_from_slice(&entry.name);
-    let mut head = Vec::new();
-    for (long, kind) in [(&name[..], b'L'), (link, b'K')] {
-        if long.len() > 100 {
-            head.extend(header(b"././@LongLink", 0, long.len() as u64 + 1, kind, &[]));
-            head.extend_from_slice(long);
-            head.resize(head.len() + BLOCK_BYTES - long.len() % BLOCK_BYTES, 0);
+    let name = Path::new(".").join(OsStr::from_bytes(&entry.name));
+    let mut header = Header::new_gnu();
+    // Times and owners are not kept: the same content is the same archive.
+    header.set_mode(entry.mode);
+    let mut head = Builder::new(Vec::new());
+    let bytes = match &entry.kind {
+        Kind::Link { to } => {
+            header.set_entry_type(EntryType::Symlink);
+            head.append_link(&mut header, name, OsStr::from_bytes(to))?;
+            return Ok(Box::new(Cursor::new(head.get_ref().clone())));
         }
-    }
-    head.extend(header(&name, entry.mode, bytes, kind, link));
-    let head = Cursor::new(head);
+        Kind::Folder => {
+            header.set_entry_type(EntryType::Directory);
+            0
+        }
+        Kind::File { bytes } => *bytes,
+    };
+    header.set_size(bytes);
+    head.append_data(&mut header, name, io::empty())?;
+    let head = Cursor::new(head.get_ref().clone());
     if !matches!(entry.kind, Kind::File { .. }) {
         return Ok(Box::new(head));
     }
-    let padding = (BLOCK_BYTES as u64 - bytes % BLOCK_BYTES as u64) % BLOCK_BYTES as u64;
-    let file = Exactly { file: File::open(&entry.path)?, left: bytes };
+    let padding = bytes.next_multiple_of(BLOCK_BYTES as u64) - bytes;
+    let file = Exactly::open(&entry.path, bytes)?;
     Ok(Box::new(head.chain(file).chain(io::repeat(0).take(padding))))
-}
-
-/// A file that must still be as long as it was.
-struct Exactly {
-    file: File,
-    left: u64,
-}
-
-impl Read for Exactly {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let room = buffer.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
-        let read = self.file.read(&mut buffer[..room])?;
-        if read == 0 && room > 0 {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "a file became shorter"));
-        }
-        self.left -= read as u64;
-        Ok(read)
-    }
-}
-
-fn header(name: &[u8], mode: u32, bytes: u64, kind: u8, link: &[u8]) -> [u8; BLOCK_BYTES] {
-    let mut block = [0; BLOCK_BYTES];
-    let put = |block: &mut [u8; BLOCK_BYTES], at: usize, field: &[u8], most: usize| {
-        let field = &field[..field.len().min(most)];
-        block[at..at + field.len()].copy_from_slice(field);
-    };
-    put(&mut block, 0, name, 100);
-    put(&mut block, 100, format!("{mode:07o}\0").as_bytes(), 8);
-    put(&mut block, 108, b"0000000\x000000000\0", 16);
-    match bytes < 8 << 30 {
-        true => put(&mut block, 124, format!("{bytes:011o}\0").as_bytes(), 12),
-        // Beyond what eleven digits hold: as a binary number.
-        false => {
-            block[124] = 0x80;
-            block[128..136].copy_from_slice(&bytes.to_be_bytes());
-        }
-    }
-    // Times are not kept: the same content is the same archive.
-    put(&mut block, 136, b"00000000000\0", 12);
-    put(&mut block, 148, b"        ", 8);
-    block[156] = kind;
-    put(&mut block, 157, link, 100);
-    put(&mut block, 257, b"ustar  \0", 8);
-    let sum: u32 = block.iter().map(|b| u32::from(*b)).sum();
-    put(&mut block, 148, format!("{sum:06o}\0 ").as_bytes(), 8);
-    block
 }
 
 fn walk(
@@ -235,7 +194,7 @@ fn hash(entries: &[Entry]) -> io::Result<[u8; 32]> {
         }
         let Kind::File { bytes } = entry.kind else { continue };
         hash.update(bytes.to_le_bytes());
-        let mut file = Exactly { file: File::open(&entry.path)?, left: bytes };
+        let mut file = Exactly::open(&entry.path, bytes)?;
         loop {
             let read = file.read(&mut piece)?;
             if read == 0 {

@@ -6,14 +6,13 @@
 //! # Layout
 //! - `prepare`: steps with all that they name, before anything exists
 //! - `apply`: the steps of one machine, one after another
-//! - `script`: what `sh` is told; `files`, `template`: what goes there; `ansible`, `here`: what is
-//!   done from this machine
+//! - `script`: what `sh` is told; `files`, `template`: what goes there; `ansible`: what is done
+//!   from this machine
 //! - [`secrets`], [`redact`]: looked up, and taken out of what is shown
 
 mod ansible;
 mod apply;
 mod files;
-mod here;
 mod prepare;
 pub mod redact;
 mod script;
@@ -23,13 +22,13 @@ pub mod template;
 pub use ansible::inventory;
 pub use prepare::{Prepared, Setup};
 
-use crate::host::words::Outcome;
+use crate::messages::TaskOutcome;
 use crate::provider::{Fault, Machine, Tag};
 use planaria_protocol::clock::Clock;
 use std::path::Path;
 use std::time::Duration;
 
-/// What can be done on a machine, by whoever has a channel to its host.
+/// What can be done on a machine over the channel to its host.
 pub trait Hands {
     /// Whether a step with this mark was done before.
     fn is_done(&mut self, mark: &str) -> Result<bool, Fault>;
@@ -43,7 +42,7 @@ pub trait Hands {
         &mut self,
         command: &Command<'_>,
         output: &mut dyn FnMut(&[u8]),
-    ) -> Result<Outcome, Fault>;
+    ) -> Result<TaskOutcome, Fault>;
 }
 
 /// A command for a machine.
@@ -80,7 +79,7 @@ pub struct Job<'a> {
     pub folder: &'a Path,
     /// Tells the time.
     pub clock: &'a dyn Clock,
-    /// Whether nobody wants the result any more.
+    /// Whether the result is not wanted any more.
     pub is_cancelled: &'a dyn Fn() -> bool,
     /// Between two attempts; five seconds unless a test is in a hurry.
     pub pause: Option<Duration>,

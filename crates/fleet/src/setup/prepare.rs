@@ -9,6 +9,7 @@ use super::redact::Secrets;
 use super::secrets::{self, Secret};
 use super::template::Template;
 use super::{Job, script};
+use crate::home::at_home;
 use crate::provider::Fault;
 use planaria_recipe::setup::{Action, FIELDS, Scalar, Step, Words};
 use sha2::{Digest, Sha256};
@@ -41,14 +42,14 @@ pub struct Prepared {
     pub number: usize,
     /// What it is called.
     pub title: String,
-    pub(super) work: Work,
+    pub(super) work: StepKind,
     pub(super) env: Vec<(String, String)>,
     pub(super) within: Duration,
     pub(super) retries: u32,
 }
 
 /// What a step does.
-pub(super) enum Work {
+pub(super) enum StepKind {
     Apt(Vec<String>),
     Pip { packages: Vec<String>, venv: String },
     Copy { content: Content, to: String },
@@ -78,7 +79,7 @@ impl Setup {
         self.steps.iter().filter(|prepared| prepared.step.is_for(groups))
     }
 
-    /// Secrets, to be taken out of whatever is shown.
+    /// Secrets, to be taken out of all that is shown.
     pub fn secrets(&self) -> &Secrets {
         &self.secrets
     }
@@ -96,32 +97,32 @@ impl Prepared {
         };
         add(VERSION.as_bytes());
         match &self.work {
-            Work::Check(_) => return None,
-            Work::Apt(packages) => {
+            StepKind::Check(_) => return None,
+            StepKind::Apt(packages) => {
                 add(b"apt");
                 packages.iter().for_each(|package| add(package.as_bytes()));
             }
-            Work::Pip { packages, venv } => {
+            StepKind::Pip { packages, venv } => {
                 add(b"pip");
                 add(venv.as_bytes());
                 packages.iter().for_each(|package| add(package.as_bytes()));
             }
-            Work::Copy { content, to } => {
+            StepKind::Copy { content, to } => {
                 add(b"copy");
                 add(to.as_bytes());
                 add(&content.hash);
             }
-            Work::Template { to, mode, .. } => {
+            StepKind::Template { to, mode, .. } => {
                 add(b"template");
                 add(to.as_bytes());
                 add(&mode.to_le_bytes());
                 add(self.filled(job).unwrap_or_default().as_bytes());
             }
-            Work::Run(command) => {
+            StepKind::Run(command) => {
                 add(b"run");
                 add(command.as_bytes());
             }
-            Work::Ansible(playbook) => {
+            StepKind::Ansible(playbook) => {
                 add(b"ansible");
                 add(job.machine.name.as_bytes());
                 add(&playbook.hash);
@@ -136,7 +137,7 @@ impl Prepared {
 
     /// A template's text for a machine.
     pub(super) fn filled(&self, job: &Job<'_>) -> Option<String> {
-        let Work::Template { template, values, .. } = &self.work else { return None };
+        let StepKind::Template { template, values, .. } = &self.work else { return None };
         let groups = job.machine.groups.join(",");
         let own = [&*job.machine.name, job.run.as_str(), &groups];
         let mut fields: BTreeMap<&str, &str> = FIELDS.into_iter().zip(own).collect();
@@ -154,7 +155,7 @@ fn prepare(number: usize, step: &Step, looked_up: &mut Vec<Secret>) -> Result<Pr
         looked_up.push(secret);
     }
     let work = work(step, looked_up).map_err(named)?;
-    let patient = matches!(work, Work::Apt(_) | Work::Pip { .. });
+    let patient = matches!(work, StepKind::Apt(_) | StepKind::Pip { .. });
     Ok(Prepared {
         step: step.clone(),
         number,
@@ -166,24 +167,27 @@ fn prepare(number: usize, step: &Step, looked_up: &mut Vec<Secret>) -> Result<Pr
     })
 }
 
-fn work(step: &Step, looked_up: &mut Vec<Secret>) -> Result<Work, Fault> {
+fn work(step: &Step, looked_up: &mut Vec<Secret>) -> Result<StepKind, Fault> {
     let owned = |words: &Words| words.list().map(str::to_owned).collect::<Vec<_>>();
     Ok(match step.action() {
         None => return Err(Fault::fix("setup", "it names no action, or several", "name one")),
-        Some(Action::Apt(packages)) => Work::Apt(owned(packages)),
+        Some(Action::Apt(packages)) => StepKind::Apt(owned(packages)),
         Some(Action::Pip { packages, venv }) => {
             let venv = venv.unwrap_or(script::VENV).to_owned();
-            Work::Pip { packages: requirements(packages)?, venv }
+            StepKind::Pip { packages: requirements(packages)?, venv }
         }
-        Some(Action::Run(command)) => Work::Run(command.to_owned()),
-        Some(Action::Check(command)) => Work::Check(command.to_owned()),
+        Some(Action::Run(command)) => StepKind::Run(command.to_owned()),
+        Some(Action::Check(command)) => StepKind::Check(command.to_owned()),
         Some(Action::Copy { from, to }) => {
-            let content = Content::read(&secrets::at_home(from), step.mode_bits());
-            Work::Copy { content: content.map_err(|e| unreadable(from, &e))?, to: to.to_owned() }
+            let content = Content::read(&at_home(from), step.mode_bits());
+            StepKind::Copy {
+                content: content.map_err(|e| unreadable(from, &e))?,
+                to: to.to_owned(),
+            }
         }
         Some(Action::Ansible(playbook)) => {
-            let read = Playbook::read(&secrets::at_home(playbook));
-            Work::Ansible(read.map_err(|e| unreadable(playbook, &e))?)
+            let read = Playbook::read(&at_home(playbook));
+            StepKind::Ansible(read.map_err(|e| unreadable(playbook, &e))?)
         }
         Some(Action::Template { from, to, values }) => template(step, from, to, values, looked_up)?,
     })
@@ -197,7 +201,7 @@ fn requirements(words: &Words) -> Result<Vec<String>, Fault> {
             packages.push(word.to_owned());
             continue;
         };
-        let text = read_text(&secrets::at_home(path)).map_err(|e| unreadable(path, &e))?;
+        let text = read_text(&at_home(path)).map_err(|e| unreadable(path, &e))?;
         for (number, line) in text.lines().enumerate() {
             let line = line.split(" #").next().unwrap_or_default().trim();
             if line.is_empty() || line.starts_with('#') {
@@ -221,8 +225,8 @@ fn template(
     to: &str,
     values: &BTreeMap<String, Scalar>,
     looked_up: &mut Vec<Secret>,
-) -> Result<Work, Fault> {
-    let text = read_text(&secrets::at_home(from)).map_err(|e| unreadable(from, &e))?;
+) -> Result<StepKind, Fault> {
+    let text = read_text(&at_home(from)).map_err(|e| unreadable(from, &e))?;
     let known: Vec<&str> = FIELDS.into_iter().chain(values.keys().map(String::as_str)).collect();
     let template = Template::parse(&text, &known).map_err(|why| {
         let what = format!("template `{from}`, {why}");
@@ -241,7 +245,7 @@ fn template(
         filled.insert(name.clone(), value);
     }
     let mode = step.mode_bits().unwrap_or(if is_secret { MODE_SECRET } else { MODE });
-    Ok(Work::Template { template, values: filled, to: to.to_owned(), mode })
+    Ok(StepKind::Template { template, values: filled, to: to.to_owned(), mode })
 }
 
 fn read_text(path: &Path) -> io::Result<String> {

@@ -3,6 +3,8 @@
 //! Owns what is said to package managers and how files get to their places. Pure: text in, text
 //! out. Exit codes of their own say what is missing on the machine.
 
+use crate::shell::{path, quoted};
+
 /// Exit code: what needs root cannot be had.
 pub(super) const NO_SUDO: i32 = 190;
 /// Exit code: there is no `apt-get`.
@@ -130,33 +132,13 @@ exit $code
     )
 }
 
-/// A word that means itself to `sh`.
-pub(super) fn quoted(word: &str) -> String {
-    format!("'{}'", word.replace('\'', r"'\''"))
-}
-
 fn words(words: &[String]) -> String {
     words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
-}
-
-/// A path that means itself, but for `~/` in front.
-fn path(path: &str) -> String {
-    match path.strip_prefix("~/") {
-        Some(rest) => format!("\"$HOME\"/{}", quoted(rest)),
-        None => quoted(path),
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn words_mean_themselves() {
-        assert_eq!(quoted("a'b $(c)"), r"'a'\''b $(c)'");
-        assert_eq!(path("~/a b"), r#""$HOME"/'a b'"#);
-        assert_eq!(path("/a"), "'/a'");
-    }
 
     #[test]
     fn own_codes_are_explained() {

@@ -3,12 +3,12 @@
 //! Owns the look-up and its bounds. A value leaves this process only inside a step's variables or a
 //! filled-in template, over the channel.
 
+use crate::home::at_home;
 use crate::provider::Fault;
-use planaria_recipe::setup::{SecretText, Whence};
+use planaria_recipe::setup::{SecretSource, SecretText};
 use std::fmt;
 use std::fs::File;
 use std::io::Read;
-use std::path::PathBuf;
 
 /// Longest secret.
 const SECRET_BYTES_MAX: u64 = 64 << 10;
@@ -22,7 +22,7 @@ pub struct Secret {
 }
 
 impl Secret {
-    /// Text that anybody may see.
+    /// Text that may be shown.
     pub(super) fn plain(text: String) -> Self {
         Self { text, is_referred: false }
     }
@@ -52,9 +52,9 @@ impl fmt::Display for Secret {
 
 /// Looks a secret up, in the environment and the files of this machine.
 pub fn resolve(text: &SecretText) -> Result<Secret, Fault> {
-    match text.whence().map_err(|why| unsound(text, &why))? {
-        Whence::Here(text) => Ok(Secret::plain(text.to_owned())),
-        Whence::Env(name) => match std::env::var(name) {
+    match text.source().map_err(|why| unsound(text, &why))? {
+        SecretSource::Here(text) => Ok(Secret::plain(text.to_owned())),
+        SecretSource::Env(name) => match std::env::var(name) {
             Ok(value) if value.contains('\0') => Err(unsound(text, "it holds a zero byte")),
             Ok(value) => Ok(Secret { text: value, is_referred: true }),
             Err(std::env::VarError::NotPresent) => Err(Fault::fix(
@@ -64,7 +64,7 @@ pub fn resolve(text: &SecretText) -> Result<Secret, Fault> {
             )),
             Err(std::env::VarError::NotUnicode(_)) => Err(unsound(text, "it is not UTF-8 text")),
         },
-        Whence::File(path) => read(text, path),
+        SecretSource::File(path) => read(text, path),
     }
 }
 
@@ -86,14 +86,6 @@ fn read(text: &SecretText, path: &str) -> Result<Secret, Fault> {
         return Err(refuse("it holds a zero byte".into()));
     }
     Ok(Secret { text: value.to_owned(), is_referred: true })
-}
-
-/// A path of this machine, `~/…` in the user's home.
-pub(super) fn at_home(path: &str) -> PathBuf {
-    match (path.strip_prefix("~/"), std::env::var_os("HOME")) {
-        (Some(rest), Some(home)) => PathBuf::from(home).join(rest),
-        _ => PathBuf::from(path),
-    }
 }
 
 fn unsound(text: &SecretText, why: &str) -> Fault {

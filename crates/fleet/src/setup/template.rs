@@ -1,7 +1,7 @@
 //! Files with `{{fields}}`.
 //!
-//! Owns the syntax and the filling-in. Pure: what a field stands for is passed in, and a field that
-//! nobody knows is found before anything is done.
+//! Owns the syntax and the filling-in. Pure: what a field stands for is passed in, and an unknown
+//! field is found before anything is done.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,7 @@
 //! Steps on a machine that is a folder: real `sh`, real files.
 
 use super::*;
+use crate::command;
 use crate::provider::Remedy;
 use planaria_recipe::setup::{Scalar, SecretText, Step, Words};
 use std::cell::Cell;
@@ -113,17 +114,17 @@ impl Hands for Place {
         &mut self,
         command: &Command<'_>,
         output: &mut dyn FnMut(&[u8]),
-    ) -> Result<Outcome, Fault> {
+    ) -> Result<TaskOutcome, Fault> {
         if command.mark.is_some_and(|mark| self.at("marks").join(mark).exists()) {
-            return Ok(Outcome::Skipped);
+            return Ok(TaskOutcome::Skipped);
         }
         self.commands += 1;
         let mut sh = std::process::Command::new("/bin/sh");
         sh.args(["-c", command.text]).current_dir(self.at("run"));
         sh.env("HOME", self.root.path()).env("PATH", &self.path);
         sh.envs(command.env.iter().map(|(name, value)| (name, value)));
-        let outcome = here::run(&mut sh, command.within, &|| false, output).unwrap();
-        if let (Outcome::Done, Some(mark)) = (&outcome, command.mark) {
+        let outcome = command::run(&mut sh, command.within, &|| false, output).unwrap();
+        if let (TaskOutcome::Done, Some(mark)) = (&outcome, command.mark) {
             fs::write(self.at("marks").join(mark), "").unwrap();
         }
         Ok(outcome)

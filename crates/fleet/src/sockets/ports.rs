@@ -1,11 +1,11 @@
-//! Ports of this machine that nobody has.
+//! Free ports of this machine.
 //!
 //! Owns those that were given out: each is marked by a name of its own in the machine's network, so
-//! that no other host of the same network gives it to somebody else, and the mark is gone with its
+//! that no other host of the same network gives it out too, and the mark is gone with its
 //! host. A port is free when it can be bound on all addresses.
 
 use super::table;
-use crate::host::asks::Taken;
+use crate::messages::questions::Taken;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
@@ -73,7 +73,7 @@ impl Given {
         is_free
     }
 
-    /// Who has a port. One that was given out is ours, whoever uses it.
+    /// Which process has a port. One that was given out counts as ours.
     fn holder(&self, port: u16) -> Option<(u32, String)> {
         table::holder(port).or_else(|| {
             self.0.contains_key(&port).then(|| (std::process::id(), "planaria".to_owned()))

@@ -2,7 +2,8 @@
 //!
 //! Owns reading `/proc`. What another user's processes have open cannot be seen without being root.
 
-use crate::host::asks::Meeting;
+use crate::messages::questions::Meeting;
+use crate::process;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
@@ -13,7 +14,7 @@ pub struct Socket {
     pub local_port: u16,
     /// The port there.
     pub remote_port: u16,
-    /// Whether somebody listens on it.
+    /// Whether a process listens on it.
     pub listens: bool,
     /// Whether it is connected.
     pub is_connected: bool,
@@ -24,7 +25,8 @@ pub struct Socket {
 /// Whether a process, or one that came of it, has met others on a port.
 pub fn meets(root: u32, port: u16, meeting: Meeting) -> bool {
     let mut tables: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
-    tree(root).into_iter().any(|pid| {
+    let family = std::iter::once(root).chain(process::below(root, &process::all()));
+    family.into_iter().any(|pid| {
         // Processes may be in networks of their own; those in one network share a table.
         let Ok(network) = fs::read_link(format!("/proc/{pid}/ns/net")) else { return false };
         let network = network.display().to_string();
@@ -56,7 +58,8 @@ pub fn holder(port: u16) -> Option<(u32, String)> {
     if wanted.is_empty() {
         return None;
     }
-    let pid = processes().into_iter().find(|pid| !inodes(*pid).is_disjoint(&wanted))?;
+    let mut pids = process::all().into_iter().map(|one| one.pid);
+    let pid = pids.find(|pid| !inodes(*pid).is_disjoint(&wanted))?;
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     Some((pid, name.trim().to_owned()))
 }
@@ -88,33 +91,4 @@ fn inodes(pid: u32) -> BTreeSet<u64> {
         link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
     };
     open.filter_map(|entry| number(fs::read_link(entry.path()).ok()?)).collect()
-}
-
-fn processes() -> Vec<u32> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
-}
-
-/// A process and all that came of it, as far as their parents live.
-fn tree(root: u32) -> Vec<u32> {
-    let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-    for pid in processes() {
-        if let Some(parent) = parent(pid) {
-            children.entry(parent).or_default().push(pid);
-        }
-    }
-    let (mut all, mut seen) = (vec![root], BTreeSet::from([root]));
-    let mut at = 0;
-    while at < all.len() {
-        let more = children.get(&all[at]).into_iter().flatten();
-        all.extend(more.copied().filter(|pid| seen.insert(*pid)).collect::<Vec<_>>());
-        at += 1;
-    }
-    all
-}
-
-fn parent(pid: u32) -> Option<u32> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name is in brackets and may hold anything: what follows begins after the last one.
-    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }

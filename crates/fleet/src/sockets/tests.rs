@@ -2,10 +2,11 @@
 
 use super::ports::Given;
 use super::table::{meets, parse};
-use crate::host::asks::{Meeting, Taken};
+use crate::messages::questions::{Meeting, Taken};
 use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 #[test]
 fn lines_of_the_table_are_read() {
@@ -35,7 +36,12 @@ fn free_ports_can_be_used_and_come_once() {
     let again = other.give(0, &ports[..1]);
     assert!(again.0.is_empty(), "{again:?}");
     one.release(&ports[..1]);
-    assert_eq!(other.give(0, &ports[..1]).0, &ports[..1]);
+    // For a moment, children that other tests start have its mark too.
+    let is_given = (0..200).any(|_| {
+        std::thread::park_timeout(Duration::from_millis(10));
+        other.give(0, &ports[..1]).0 == ports[..1]
+    });
+    assert!(is_given, "port {} was released", ports[0]);
 }
 
 #[test]
@@ -80,7 +86,7 @@ fn a_grandchild_that_listens_has_met() {
     );
     let (root, port): (u32, u16) = (family.0.id(), port.parse().unwrap());
     assert!(meets(root, port, Meeting::Listens));
-    assert!(!meets(root, port, Meeting::Connects), "nobody is connected");
+    assert!(!meets(root, port, Meeting::Connects), "no process is connected");
     assert!(!meets(root, port.wrapping_add(1), Meeting::Listens));
     let (other, _) = Family::start("print(1,flush=True); import sys; sys.stdin.read()");
     assert!(!meets(other.0.id(), port, Meeting::Listens), "another's socket");

@@ -1,6 +1,6 @@
 //! What computes networks: [`Engine`] is the seam, [`KINDS`] says which engines there are.
 //!
-//! Outside this folder nobody knows which engine computes. A new one is a folder here that
+//! Nothing outside this folder knows which engine computes. A new one is a folder here that
 //! implements [`Engine`] (and [`Trainer`], where whole steps in one process are to be as fast as it
 //! can make them) and a line in [`KINDS`].
 //!
@@ -40,7 +40,7 @@ pub trait Engine: Send {
     /// Threads that compute.
     fn threads(&self) -> usize;
 
-    /// Computes the shards of `work` until `is_over` says that nobody needs them any more; it is
+    /// Computes the shards of `work` until `is_over` says that they are no longer needed; it is
     /// asked before every shard. Says how many were computed: if not all, nothing was handed out,
     /// and [`Self::result`] is worth nothing.
     ///

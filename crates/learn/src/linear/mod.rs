@@ -33,12 +33,9 @@ pub use weights::{Stepping, Weights};
 
 use crate::Error;
 use planaria_numerics::coding::blocks::Blocks;
-use planaria_numerics::coding::generator::Generator;
-use planaria_numerics::coding::quality::{self, Quality};
 use planaria_numerics::coding::slope::Task;
-use planaria_numerics::coding::{self, Precision};
 use planaria_recipe::model::Layer;
-use planaria_recipe::train::{Coded, CodedPrecision, Loss, Train};
+use planaria_recipe::train::{Loss, Train};
 use planaria_recipe::{Recipe, Shape};
 use std::ops::Range;
 
@@ -101,18 +98,6 @@ fn class_weights(train: &Train, names: &[String]) -> Result<Vec<f64>, Error> {
         )));
     }
     Ok(names.iter().map(|name| train.class_weights.get(name).copied().unwrap_or(1.0)).collect())
-}
-
-/// How good a recipe's code is; an error where it is not good enough for its precision, and nothing
-/// for exact arithmetic, which rounds nothing.
-pub fn code_quality(code: &Coded) -> Result<Option<Quality>, coding::Error> {
-    let precision = match code.precision {
-        CodedPrecision::F32 => Precision::F32,
-        CodedPrecision::F64 => Precision::F64,
-        CodedPrecision::Exact => return Ok(None),
-    };
-    let generator = Generator::stored(code.threshold, code.machines)?;
-    quality::check(&generator, precision).map(Some)
 }
 
 /// The steps of an epoch: ranges of places, in their order, the same in every epoch.

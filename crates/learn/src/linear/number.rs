@@ -44,7 +44,7 @@ impl Bounds {
         Self(Columns::new(width))
     }
 
-    /// The bounds of each column, for whoever merges or checks parts of them.
+    /// The bounds of each column, to merge or check parts of them.
     pub fn columns(&self) -> &Columns {
         &self.0
     }

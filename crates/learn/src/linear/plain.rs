@@ -9,7 +9,7 @@ use crate::Error;
 use planaria_numerics::coding::blocks::Rows;
 use planaria_numerics::coding::exact::{DataScale, Residue};
 use planaria_numerics::coding::{self, product};
-use planaria_recipe::train::CodedPrecision;
+use planaria_recipe::train::LinearPrecision;
 use std::borrow::Cow;
 use std::ops::Range;
 
@@ -52,11 +52,11 @@ pub type Read<'a> = &'a mut dyn FnMut(Range<usize>) -> Option<Vec<f32>>;
 impl Plain {
     /// Without rows yet; rows are pushed in their order. They are kept in memory, or read again in
     /// every step.
-    pub fn new(model: &Model, precision: CodedPrecision, scale: DataScale, is_kept: bool) -> Self {
+    pub fn new(model: &Model, precision: LinearPrecision, scale: DataScale, is_kept: bool) -> Self {
         match precision {
-            CodedPrecision::F32 => Self::F32(Data::new(model, scale, is_kept)),
-            CodedPrecision::F64 => Self::F64(Data::new(model, scale, is_kept)),
-            CodedPrecision::Exact => Self::Exact(Data::new(model, scale, is_kept)),
+            LinearPrecision::F32 => Self::F32(Data::new(model, scale, is_kept)),
+            LinearPrecision::F64 => Self::F64(Data::new(model, scale, is_kept)),
+            LinearPrecision::Exact => Self::Exact(Data::new(model, scale, is_kept)),
         }
     }
 

@@ -4,7 +4,7 @@ use super::*;
 use crate::loss::Targets;
 use planaria_numerics::coding::exact::DataScale;
 use planaria_numerics::random::{Purpose, Stream};
-use planaria_recipe::train::{Adam, Coded, CodedPrecision, Method, Optimizer, Rmsprop, Sgd};
+use planaria_recipe::train::{Adam, Coded, LinearPrecision, Method, Optimizer, Rmsprop, Sgd};
 use std::ops::Range;
 
 const ROWS: usize = 203;
@@ -27,7 +27,7 @@ fn examples(classes: u64) -> (Vec<f32>, Vec<u32>) {
 }
 
 fn train(batch: usize) -> Train {
-    let (threshold, machines, precision) = (4, 8, CodedPrecision::F64);
+    let (threshold, machines, precision) = (4, 8, LinearPrecision::F64);
     let coded = Some(Coded { threshold, machines, precision, scale: None });
     Train { method: Method::Coded, coded, batch, ..Train::default() }
 }
@@ -35,7 +35,7 @@ fn train(batch: usize) -> Train {
 /// Weights after some steps, and the loss before the first and the last.
 fn learn(
     model: &Model,
-    precision: CodedPrecision,
+    precision: LinearPrecision,
     optimizer: &Optimizer,
     batch: usize,
     steps: u64,
@@ -85,17 +85,21 @@ fn momentum() -> Optimizer {
 fn every_task_learns_in_every_precision() {
     for task in TASKS {
         let model = model(task);
-        let (f64s, first, last) = learn(&model, CodedPrecision::F64, &momentum(), ROWS, 100);
+        let (f64s, first, last) = learn(&model, LinearPrecision::F64, &momentum(), ROWS, 100);
         assert!(last < 0.8 * first, "{task:?}: {first} to {last}");
-        let far = |precision: CodedPrecision| {
+        let far = |precision: LinearPrecision| {
             let (other, ..) = learn(&model, precision, &momentum(), ROWS, 100);
             let top = f64s.values.iter().fold(0.0f64, |top, w| top.max(w.abs()));
             let pairs = f64s.values.iter().zip(&other.values);
             pairs.fold(0.0f64, |far, (a, b)| far.max((a - b).abs())) / top
         };
         if task != Task::Hinge {
-            assert!(far(CodedPrecision::Exact) < 1e-9, "{task:?}: {}", far(CodedPrecision::Exact));
-            assert!(far(CodedPrecision::F32) < 1e-4, "{task:?}: {}", far(CodedPrecision::F32));
+            assert!(
+                far(LinearPrecision::Exact) < 1e-9,
+                "{task:?}: {}",
+                far(LinearPrecision::Exact)
+            );
+            assert!(far(LinearPrecision::F32) < 1e-4, "{task:?}: {}", far(LinearPrecision::F32));
         }
     }
 }
@@ -112,7 +116,7 @@ fn every_optimizer_learns_with_small_batches() {
         Optimizer::Rmsprop(Rmsprop { momentum: 0.5, ..Rmsprop::default() }),
     ] {
         let (_, first, last) =
-            learn(&model(Task::SquaredHinge), CodedPrecision::F64, &optimizer, 50, 400);
+            learn(&model(Task::SquaredHinge), LinearPrecision::F64, &optimizer, 50, 400);
         assert!(last < 0.8 * first, "{optimizer:?}: {first} to {last}");
     }
 }
@@ -121,7 +125,7 @@ fn every_optimizer_learns_with_small_batches() {
 fn a_checkpoint_holds_every_bit() {
     for task in TASKS {
         let model = model(task);
-        let (weights, ..) = learn(&model, CodedPrecision::F64, &momentum(), ROWS, 10);
+        let (weights, ..) = learn(&model, LinearPrecision::F64, &momentum(), ROWS, 10);
         let stepping = Stepping::new(&momentum(), 0.0, None);
         let back = Weights::restore(&model, &stepping, &weights.state()).unwrap();
         assert_eq!(back, weights);
@@ -161,7 +165,7 @@ fn class_weights_scale_slopes_and_training_losses() {
 #[test]
 fn a_range_that_could_be_left_names_its_feature() {
     let model = model(Task::LinearRegression);
-    let mut plain = Plain::new(&model, CodedPrecision::Exact, DataScale(1), true);
+    let mut plain = Plain::new(&model, LinearPrecision::Exact, DataScale(1), true);
     let mut row = vec![0.0; FEATURES];
     row[3] = 4e6;
     plain.push(&row, &[1.0]).unwrap();

@@ -2,7 +2,7 @@
 //!
 //! Weights are a run of [`Model::width`] for each column, the bias last. They and the optimizer are
 //! f64 whatever products are computed in. A checkpoint's buffers are f32: its parameters are the
-//! weights rounded, laid out as those of a `Dense` layer (so that whoever reads a network can use
+//! weights rounded, laid out as those of a `Dense` layer (so that a reader of networks can use
 //! them), and its state is the bits of all f64, halves of 32 bits each. Plain multiplies and adds,
 //! never fused: the same bits everywhere.
 

@@ -48,7 +48,7 @@ pub struct Description {
     pub loss: Loss,
     /// Share of the target that was spread over the classes.
     pub label_smoothing: f32,
-    /// How rows of a table become examples, where they come from one; whoever reads tables knows
+    /// How rows of a table become examples, where they come from one; the reader of tables knows
     /// its form.
     #[serde(default)]
     pub table: Option<Value>,

@@ -235,7 +235,7 @@ fn shards_may_be_dealt_anew_before_every_step() {
     }
 }
 
-/// Passes in which the courier gets its turn at least once, surely.
+/// Passes in which the sender gets its turn at least once, surely.
 const PASSES_MAX: usize = 200;
 
 #[test]
@@ -256,7 +256,7 @@ fn pieces_come_while_the_pass_goes_on() {
         assert!(calls.iter().filter(|c| c.len() < 8).count() <= 2, "no crumbs: {calls:?}");
         calls[0].start > total / 3
     };
-    // On a busy machine the courier may not get its turn before the end of a pass, but not always.
+    // On a busy machine the sender may not get its turn before the end of a pass, but not always.
     assert!((0..PASSES_MAX).any(|_| pass()), "upper layers first");
 }
 

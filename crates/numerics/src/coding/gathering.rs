@@ -1,6 +1,6 @@
 //! Product 1 as its sub-blocks come in, and what is done when machines are lost in the middle.
 //!
-//! Every sub-block that has come is kept, whoever sent it and whether or not the sender is still
+//! Every sub-block that has come is kept, whichever machine sent it and whether or not the sender is still
 //! there. What a lost machine had not sent goes to machines outside its groups, sub-block by
 //! sub-block: at most the rows it was to compute. Never holds values, only who owes what.
 

@@ -6,6 +6,7 @@
 
 use super::{Error, Precision, Slot, generator::Generator, group, table};
 use crate::random::{Purpose, Stream};
+use planaria_recipe::train::{Coded, LinearPrecision};
 
 /// Groups that are measured when a run starts. All, where a code has no more.
 pub const GROUPS_AT_START: usize = 1000;
@@ -26,6 +27,17 @@ pub struct Quality {
     pub groups: usize,
     /// Whether those are all there are.
     pub all: bool,
+}
+
+/// How good a recipe's code is; an error where it is not good enough for its precision, and nothing
+/// for exact arithmetic, which rounds nothing.
+pub fn of(code: &Coded) -> Result<Option<Quality>, Error> {
+    let precision = match code.precision {
+        LinearPrecision::F32 => Precision::F32,
+        LinearPrecision::F64 => Precision::F64,
+        LinearPrecision::Exact => return Ok(None),
+    };
+    check(&Generator::stored(code.threshold, code.machines)?, precision).map(Some)
 }
 
 /// Measures a stored code, and refuses it where its worst group is above `precision`'s limit.

@@ -30,7 +30,7 @@ pub struct Tally {
 }
 
 /// Who is there, and how machines are lost in the middle of an iteration.
-pub struct Weather {
+pub struct Losses {
     pub alive: BTreeSet<Slot>,
     pub draws: Stream,
     /// One in so many sub-blocks is followed by a loss; 0 for none.
@@ -39,7 +39,7 @@ pub struct Weather {
     pub left: usize,
 }
 
-impl Weather {
+impl Losses {
     pub fn calm(alive: BTreeSet<Slot>) -> Self {
         Self { alive, draws: crate::numbers::stream(0, 0), one_in: 0, left: 0 }
     }
@@ -102,16 +102,16 @@ impl<E: Numbers> Cluster<E> {
         &self,
         plan: &Plan,
         weights: &[E],
-        weather: &mut Weather,
+        losses: &mut Losses,
         tally: &mut Tally,
     ) -> Gathered<E> {
         let columns = weights.len() / self.width;
         let mut gathering = Gathering::new(plan);
         let mut came: BTreeMap<SubBlock, Vec<E>> = BTreeMap::new();
-        self.repair(&mut gathering, weather, tally);
+        self.repair(&mut gathering, losses, tally);
         while !gathering.is_finished() {
             let owing = gathering.owing();
-            let next = owing[weather.draws.below(owing.len() as u64) as usize];
+            let next = owing[losses.draws.below(owing.len() as u64) as usize];
             let places = gathering.places(next.group);
             let mut out = vec![E::default(); places.len() * columns];
             product::rows_times(self.width, self.rows(next.slot, &places), weights, &mut out);
@@ -119,10 +119,10 @@ impl<E: Numbers> Cluster<E> {
             assert_eq!(gathering.take(next), Taken::Again);
             tally.rows[0] += places.len();
             came.insert(next, out);
-            if weather.strikes() {
-                weather.lose();
+            if losses.strikes() {
+                losses.lose();
                 tally.losses[0] += 1;
-                self.repair(&mut gathering, weather, tally);
+                self.repair(&mut gathering, losses, tally);
             }
         }
         let products = self.decode(&gathering, plan, &mut came, columns, tally);
@@ -131,25 +131,25 @@ impl<E: Numbers> Cluster<E> {
         Gathered { groups: (0..plan.groups().len()).map(group).collect(), products }
     }
 
-    fn repair(&self, gathering: &mut Gathering, weather: &mut Weather, tally: &mut Tally) {
+    fn repair(&self, gathering: &mut Gathering, losses: &mut Losses, tally: &mut Tally) {
         loop {
-            let repaired = gathering.repair(&self.generator, E::PRECISION, &weather.alive);
+            let repaired = gathering.repair(&self.generator, E::PRECISION, &losses.alive);
             match repaired.expect("some group is good enough") {
                 Standing::Ready(new) => {
                     tally.extra[0] +=
                         new.iter().map(|s| gathering.places(s.group).len()).sum::<usize>();
                     return;
                 }
-                Standing::Paused(paused) => self.pause(paused, weather, tally),
+                Standing::Paused(paused) => self.pause(paused, losses, tally),
             }
         }
     }
 
-    fn pause(&self, paused: Paused, weather: &mut Weather, tally: &mut Tally) {
+    fn pause(&self, paused: Paused, losses: &mut Losses, tally: &mut Tally) {
         let need = self.generator.threshold();
-        assert_eq!(paused, Paused { have: weather.alive.len(), need });
+        assert_eq!(paused, Paused { have: losses.alive.len(), need });
         tally.pauses += 1;
-        weather.join(self.generator.machines());
+        losses.join(self.generator.machines());
     }
 
     fn decode(
@@ -187,27 +187,27 @@ impl<E: Numbers> Cluster<E> {
         &self,
         gathered: &Gathered<E>,
         slopes: &[E],
-        weather: &mut Weather,
+        losses: &mut Losses,
         tally: &mut Tally,
     ) -> Vec<E> {
         let columns = slopes.len() / self.blocks.rows();
         let mut owed = self.entries(gathered, slopes, columns, tally);
         let mut sums: BTreeMap<Slot, Vec<E>> = BTreeMap::new();
-        owed = self.hand_on(owed, weather, tally);
+        owed = self.hand_on(owed, losses, tally);
         while !owed.is_empty() {
-            let next = match weather.left {
+            let next = match losses.left {
                 0 => owed.remove(0),
-                _ => owed.swap_remove(weather.draws.below(owed.len() as u64) as usize),
+                _ => owed.swap_remove(losses.draws.below(owed.len() as u64) as usize),
             };
             let sum =
                 sums.entry(next.slot).or_insert_with(|| vec![E::default(); self.width * columns]);
             let rows = self.rows(next.slot, &next.places);
             product::add_rows_scaled(self.width, rows, &next.entries, sum);
             tally.rows[1] += next.places.len();
-            if weather.strikes() {
-                weather.lose();
+            if losses.strikes() {
+                losses.lose();
                 tally.losses[1] += 1;
-                owed = self.hand_on(owed, weather, tally);
+                owed = self.hand_on(owed, losses, tally);
             }
         }
         let parts: Vec<&[E]> = sums.values().map(Vec::as_slice).collect();
@@ -247,22 +247,17 @@ impl<E: Numbers> Cluster<E> {
         owed
     }
 
-    fn hand_on(
-        &self,
-        owed: Vec<Owed<E>>,
-        weather: &mut Weather,
-        tally: &mut Tally,
-    ) -> Vec<Owed<E>> {
+    fn hand_on(&self, owed: Vec<Owed<E>>, losses: &mut Losses, tally: &mut Tally) -> Vec<Owed<E>> {
         let mut next = vec![];
         for share in owed {
             loop {
-                if weather.alive.contains(&share.slot) {
+                if losses.alive.contains(&share.slot) {
                     next.push(share);
                     break;
                 }
-                let handed = share.hand_on(&self.generator, E::PRECISION, &weather.alive);
+                let handed = share.hand_on(&self.generator, E::PRECISION, &losses.alive);
                 match handed.expect("some group is good enough") {
-                    Standing::Paused(paused) => self.pause(paused, weather, tally),
+                    Standing::Paused(paused) => self.pause(paused, losses, tally),
                     Standing::Ready(others) => {
                         tally.extra[1] += others.iter().map(|o| o.places.len()).sum::<usize>();
                         next.extend(others);

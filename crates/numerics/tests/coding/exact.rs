@@ -1,7 +1,7 @@
 //! Exact arithmetic against whole numbers of 128 bits, and its limits.
 
 use crate::{
-    cluster::{Cluster, Tally, Weather},
+    cluster::{Cluster, Losses, Tally},
     numbers::{Numbers, SCALE, stream},
 };
 use planaria_numerics::coding::{
@@ -16,7 +16,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
     #[test]
-    fn products_are_whole_numbers_whoever_is_there(
+    fn products_are_whole_numbers_on_any_machines(
         machines in 1usize..=32, part in 0.0f64..1.0, rows in 1usize..120, seed in 0usize..10_000,
     ) {
         let threshold = 1 + ((machines - 1) as f64 * part) as usize;
@@ -38,10 +38,10 @@ proptest! {
         let places = 0..cluster.blocks.height();
         let plan = ring::arrange(&cluster.generator, Residue::PRECISION, places, &alive, None);
         let plan = plan.expect("good").ready().expect("enough");
-        let mut weather = Weather { alive, draws: stream(seed, 10), one_in: 5, left: 10 };
+        let mut losses = Losses { alive, draws: stream(seed, 10), one_in: 5, left: 10 };
         let mut tally = Tally::default();
-        let gathered = cluster.first(&plan, &field(&w), &mut weather, &mut tally);
-        let sums = cluster.second(&gathered, &field(&g), &mut weather, &mut tally);
+        let gathered = cluster.first(&plan, &field(&w), &mut losses, &mut tally);
+        let sums = cluster.second(&gathered, &field(&g), &mut losses, &mut tally);
 
         let wide = |v: i64| i128::from(v);
         for (row, z) in x.chunks_exact(width).zip(&gathered.products) {

@@ -1,7 +1,7 @@
 //! Machines that are lost in the middle of either product.
 
 use crate::{
-    cluster::{Cluster, Tally, Weather, alone, alone_second},
+    cluster::{Cluster, Losses, Tally, alone, alone_second},
     numbers::{Numbers, normal, off, stream},
 };
 use planaria_numerics::coding::{
@@ -41,10 +41,10 @@ fn under_losses<E: Numbers>(
     let cluster = Cluster::<E>::new(threshold, machines, width, &E::data(width, &data));
     let alive: BTreeSet<Slot> = slots(machines).into_iter().collect();
     let plan = plan(&cluster, &alive);
-    let mut weather = Weather { alive, draws, one_in, left: 6 };
+    let mut losses = Losses { alive, draws, one_in, left: 6 };
     let mut tally = Tally::default();
-    let gathered = cluster.first(&plan, &E::weights(width, &weights), &mut weather, &mut tally);
-    let sums = cluster.second(&gathered, &E::slopes(columns, &slopes), &mut weather, &mut tally);
+    let gathered = cluster.first(&plan, &E::weights(width, &weights), &mut losses, &mut tally);
+    let sums = cluster.second(&gathered, &E::slopes(columns, &slopes), &mut losses, &mut tally);
     let first = off(&E::products(&gathered.products), &alone(width, &data, &weights));
     let second = off(&E::gradients(&sums), &alone_second(width, &data, &slopes));
     // Nothing that came is thrown away, and nothing but what was lost is computed again.
@@ -112,10 +112,10 @@ fn extra_rows(threshold: usize, machines: usize, seed: usize) -> (usize, Tally) 
     let alive: BTreeSet<Slot> = slots(machines).into_iter().collect();
     let plan = plan(&cluster, &alive);
     let one_in = 1 + (seed * 7 % (2 * threshold * machines)) as u64;
-    let mut weather = Weather { alive, draws: stream(seed, 2), one_in, left: 1 };
+    let mut losses = Losses { alive, draws: stream(seed, 2), one_in, left: 1 };
     let mut tally = Tally::default();
-    let gathered = cluster.first(&plan, &[1.0], &mut weather, &mut tally);
-    cluster.second(&gathered, &vec![1.0; rows], &mut weather, &mut tally);
+    let gathered = cluster.first(&plan, &[1.0], &mut losses, &mut tally);
+    cluster.second(&gathered, &vec![1.0; rows], &mut losses, &mut tally);
     (rows / machines, tally)
 }
 

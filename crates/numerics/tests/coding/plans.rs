@@ -200,7 +200,7 @@ fn check_changes(before: &Plan, after: &Plan) {
 }
 
 #[test]
-fn nobody_comes_or_goes_and_nothing_changes() {
+fn without_arrivals_and_losses_nothing_changes() {
     let generator = Generator::stored(4, 12).expect("a code");
     let here = present(12, 9, 1);
     let arrange = |before| {

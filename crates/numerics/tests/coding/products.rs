@@ -1,7 +1,7 @@
 //! Both products over machines chosen at random, for all sizes of codes; encoding in any pieces.
 
 use crate::{
-    cluster::{Cluster, Tally, Weather, alone, alone_second},
+    cluster::{Cluster, Losses, Tally, alone, alone_second},
     numbers::{Numbers, normal, off, stream},
 };
 use planaria_numerics::{
@@ -41,12 +41,12 @@ impl<E: Numbers> Case<E> {
         let code = &self.cluster.generator;
         let plan = ring::arrange(code, E::PRECISION, 0..height, present, None);
         let plan: Plan = plan.expect("good").ready().expect("enough");
-        let mut weather = Weather::calm(present.clone());
+        let mut losses = Losses::calm(present.clone());
         let mut tally = Tally::default();
         let weights = E::weights(width, &self.weights);
-        let gathered = self.cluster.first(&plan, &weights, &mut weather, &mut tally);
+        let gathered = self.cluster.first(&plan, &weights, &mut losses, &mut tally);
         let slopes = E::slopes(self.columns, &self.slopes);
-        let sums = self.cluster.second(&gathered, &slopes, &mut weather, &mut tally);
+        let sums = self.cluster.second(&gathered, &slopes, &mut losses, &mut tally);
         let first = off(&E::products(&gathered.products), &alone(width, &self.data, &self.weights));
         let plain = alone_second(width, &self.data, &self.slopes);
         let second = off(&E::gradients(&sums), &plain);
@@ -143,17 +143,17 @@ fn machines_that_store_blocks_as_they_are_give_the_very_bits() {
         Plan::cyclic(4, 0..case.cluster.blocks.height(), &[Slot(2), Slot(0), Slot(3), Slot(1)]);
     let plan = plan.expect("a ring").ready().expect("enough");
     let weights = f32::weights(width, &case.weights);
-    let mut weather = Weather::calm(present);
-    let gathered = case.cluster.first(&plan, &weights, &mut weather, &mut Tally::default());
+    let mut losses = Losses::calm(present);
+    let gathered = case.cluster.first(&plan, &weights, &mut losses, &mut Tally::default());
     assert_eq!(gathered.products, alone(width, &f32::data(width, &case.data), &weights));
 }
 
 fn off_with_plan(case: &Case<f64>, plan: &Plan) -> f64 {
     let (width, columns, blocks) = (case.cluster.width, case.columns, case.cluster.blocks);
-    let mut weather = Weather::calm(plan.ring().iter().copied().collect());
+    let mut losses = Losses::calm(plan.ring().iter().copied().collect());
     let mut tally = Tally::default();
-    let gathered = case.cluster.first(plan, &case.weights, &mut weather, &mut tally);
-    let sums = case.cluster.second(&gathered, &case.slopes, &mut weather, &mut tally);
+    let gathered = case.cluster.first(plan, &case.weights, &mut losses, &mut tally);
+    let sums = case.cluster.second(&gathered, &case.slopes, &mut losses, &mut tally);
     // One machine, with the rows of the batch alone.
     let (mut data, mut slopes, mut found) = (vec![], vec![], vec![]);
     for block in 0..blocks.threshold() {

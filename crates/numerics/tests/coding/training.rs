@@ -1,7 +1,7 @@
 //! Training on machines that come and go, between and inside iterations, against one machine.
 
 use crate::{
-    cluster::{Cluster, Tally, Weather, alone, alone_second},
+    cluster::{Cluster, Losses, Tally, alone, alone_second},
     numbers::{Numbers, largest, normal, off, stream},
 };
 use planaria_numerics::{
@@ -144,17 +144,17 @@ impl Problem {
         let cluster =
             Cluster::<E>::new(threshold, machines, self.width, &E::data(self.width, &self.data));
         let alive = (0..machines as u16).map(Slot).collect();
-        let mut weather = Weather { alive, draws: stream(seed, 4), one_in: 60, left: 400 };
+        let mut losses = Losses { alive, draws: stream(seed, 4), one_in: 60, left: 400 };
         let mut tally = Tally::default();
         let mut weights = self.start();
         let mut plan: Option<Plan> = None;
         for _ in 0..ITERATIONS {
-            let next = self.arrange(&cluster, &mut weather, plan.as_ref(), &mut tally);
+            let next = self.arrange(&cluster, &mut losses, plan.as_ref(), &mut tally);
             let fixed = E::weights(self.width, &weights);
-            let gathered = cluster.first(&next, &fixed, &mut weather, &mut tally);
+            let gathered = cluster.first(&next, &fixed, &mut losses, &mut tally);
             let slopes = self.slopes(E::products(&gathered.products));
             let slopes = E::slopes(columns, &slopes);
-            let sums = cluster.second(&gathered, &slopes, &mut weather, &mut tally);
+            let sums = cluster.second(&gathered, &slopes, &mut losses, &mut tally);
             self.step::<E>(&mut weights, &E::gradients(&sums));
             plan = Some(next);
         }
@@ -165,19 +165,19 @@ impl Problem {
     fn arrange<E: Numbers>(
         &self,
         cluster: &Cluster<E>,
-        weather: &mut Weather,
+        losses: &mut Losses,
         before: Option<&Plan>,
         tally: &mut Tally,
     ) -> Plan {
-        if !weather.alive.is_empty() && weather.draws.below(3) == 0 {
-            weather.lose();
+        if !losses.alive.is_empty() && losses.draws.below(3) == 0 {
+            losses.lose();
         }
-        for _ in 0..weather.draws.below(3) {
-            weather.join(cluster.generator.machines());
+        for _ in 0..losses.draws.below(3) {
+            losses.join(cluster.generator.machines());
         }
         loop {
             let places = 0..cluster.blocks.height();
-            let alive = &weather.alive;
+            let alive = &losses.alive;
             let plan = ring::arrange(&cluster.generator, E::PRECISION, places, alive, before);
             match plan.expect("good") {
                 Standing::Ready(plan) => return plan,
@@ -185,7 +185,7 @@ impl Problem {
                     let need = cluster.generator.threshold();
                     assert_eq!(paused, Paused { have: alive.len(), need });
                     tally.pauses += 1;
-                    weather.join(cluster.generator.machines());
+                    losses.join(cluster.generator.machines());
                 }
             }
         }

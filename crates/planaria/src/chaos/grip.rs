@@ -5,6 +5,7 @@
 
 use crate::chaos::processes::{Family, Process};
 use planaria_runs::clock::Stopwatch;
+use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use std::time::Duration;
 
 /// A slowed process runs for the first of these and is stopped for the second: a fiftieth.
 const SLOW: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(98));
-/// How often it is looked whether to let go.
+/// Poll interval for the time to let go.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// How a process is held.
@@ -54,7 +55,7 @@ impl Grip {
         how: Hold,
         lasts: Duration,
     ) -> io::Result<bool> {
-        if self.holds(process.pid) || !family.signal(process, libc::SIGSTOP)? {
+        if self.holds(process.pid) || !family.signal(process, Signal::STOP)? {
             return Ok(false);
         }
         let (over, watch) = (self.over.clone(), Stopwatch::start());
@@ -68,7 +69,7 @@ impl Grip {
                         std::thread::park_timeout(SLOW.1);
                         release.now();
                         std::thread::park_timeout(SLOW.0);
-                        if !matches!(owned.signal(&victim, libc::SIGSTOP), Ok(true)) {
+                        if !matches!(owned.signal(&victim, Signal::STOP), Ok(true)) {
                             return;
                         }
                     }
@@ -108,7 +109,7 @@ struct Release<'a> {
 impl Release<'_> {
     fn now(&self) {
         // If it is gone there is nothing to undo.
-        let _ = self.family.signal(self.process, libc::SIGCONT);
+        let _ = self.family.signal(self.process, Signal::CONT);
     }
 }
 
@@ -174,7 +175,7 @@ mod tests {
             drop(grip);
             assert_ne!(state(process.pid), "T", "{how:?}");
         }
-        assert!(family.signal(&process, libc::SIGKILL).unwrap());
+        assert!(family.signal(&process, Signal::KILL).unwrap());
         child.wait().unwrap();
         assert!(!Grip::default().hold(&family, &process, Hold::Stopped, moment).unwrap());
     }

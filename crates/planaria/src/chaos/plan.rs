@@ -145,7 +145,7 @@ impl Settings {
 }
 
 impl Draw {
-    /// The weather that a process is asked to suffer.
+    /// The network faults that a process is asked to suffer.
     pub fn weather(&self) -> Option<Weather> {
         match self.fault {
             Fault::Drop(share) => Some(Weather {
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(run(7, &ALL), run(7, &ALL));
         let mut shuffled = ALL;
         shuffled.reverse();
-        assert_eq!(run(7, &ALL), run(7, &shuffled), "in whatever order they were found");
+        assert_eq!(run(7, &ALL), run(7, &shuffled), "in any order");
         assert_ne!(run(7, &ALL), run(8, &ALL));
         // Who lives decides only who it is.
         let draws = |all: Vec<(Draw, Option<Agent>)>| all.into_iter().map(|(d, _)| d);
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_than_the_target_is_hit() {
+    fn only_the_target_is_hit() {
         let target = Some(Agent::Worker(2));
         let settings = Settings { target, ..settings(1) };
         for n in 0..50 {

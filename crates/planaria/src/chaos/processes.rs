@@ -5,9 +5,11 @@
 //! that cannot come to mean another process. Never signals anything else.
 
 use planaria_protocol::message::Agent;
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 /// A process of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,7 +37,7 @@ impl Family {
     }
 
     /// Signals a process, if it still is the one that was meant; says whether it was.
-    pub fn signal(&self, process: &Process, signal: i32) -> io::Result<bool> {
+    pub fn signal(&self, process: &Process, signal: Signal) -> io::Result<bool> {
         let Some(handle) = open(process.pid)? else { return Ok(false) };
         // After the handle is there, so that what is looked at is what is signalled.
         if self.agent(process.pid) != Some(process.agent) {
@@ -78,30 +80,19 @@ fn parent_of_living(stat: &str) -> Option<u32> {
 
 /// A handle on a process; nothing if it is gone.
 fn open(pid: u32) -> io::Result<Option<OwnedFd>> {
-    // SAFETY: makes a descriptor, and touches no memory.
-    let handle = unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) };
-    if handle >= 0 {
-        // SAFETY: the system has just given us this descriptor, and nobody else has it.
-        return Ok(Some(unsafe { OwnedFd::from_raw_fd(handle as i32) }));
-    }
-    match io::Error::last_os_error() {
-        e if e.raw_os_error() == Some(libc::ESRCH) => Ok(None),
-        e => Err(e),
+    let Some(pid) = Pid::from_raw(pid as i32) else { return Ok(None) };
+    match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(handle) => Ok(Some(handle)),
+        Err(Errno::SRCH) => Ok(None),
+        Err(e) => Err(e.into()),
     }
 }
 
-fn send(handle: &OwnedFd, signal: i32) -> io::Result<bool> {
-    // SAFETY: sends a signal; no information goes with it, so no memory is touched.
-    let sent = unsafe {
-        let none = std::ptr::null::<libc::siginfo_t>();
-        libc::syscall(libc::SYS_pidfd_send_signal, handle.as_raw_fd(), signal, none, 0)
-    };
-    if sent == 0 {
-        return Ok(true);
-    }
-    match io::Error::last_os_error() {
-        e if e.raw_os_error() == Some(libc::ESRCH) => Ok(false),
-        e => Err(e),
+fn send(handle: &OwnedFd, signal: Signal) -> io::Result<bool> {
+    match pidfd_send_signal(handle, signal) {
+        Ok(()) => Ok(true),
+        Err(Errno::SRCH) => Ok(false),
+        Err(e) => Err(e.into()),
     }
 }
 
@@ -153,11 +144,11 @@ pub(super) mod tests {
         let mut other = pretend(&["agent", "worker", "0", "net-1"]);
         let pid = other.id();
         let process = Process { agent: Agent::Worker(0), pid };
-        assert!(!family.signal(&process, libc::SIGKILL).unwrap());
+        assert!(!family.signal(&process, Signal::KILL).unwrap());
         assert!(other.try_wait().unwrap().is_none(), "it lives");
         assert!(!family.living().contains(&process));
         other.kill().unwrap();
         other.wait().unwrap();
-        assert!(!family.signal(&process, libc::SIGKILL).unwrap(), "it is gone");
+        assert!(!family.signal(&process, Signal::KILL).unwrap(), "it is gone");
     }
 }

@@ -101,8 +101,8 @@ fn orders(patience: Duration) -> Result<Launch> {
         let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
         std::thread::park_timeout(patience);
         log("ended: the command that started it is gone");
-        // SAFETY: ends the process without running anything more of it: whatever it is in the
-        // middle of, nobody waits for it any longer.
+        // SAFETY: ends the process without running anything more of it: it may be in the
+        // middle of anything, and no process waits for it any longer.
         unsafe { libc::_exit(Exit::Failed.code().into()) };
     };
     std::thread::Builder::new()
@@ -125,7 +125,7 @@ fn end_on_panic() {
 
 /// One line in the agent's log.
 fn log(text: &str) {
-    // A line of the log is one line, whatever is said in it.
+    // A line of the log is one line, also where what is said has several.
     let text = plain(text).replace('\n', " ");
     say(&format!("{} {text}\n", clock::iso8601_millis(clock::unix_seconds())));
 }

@@ -19,6 +19,7 @@ use planaria_runs::history::{History, Standing};
 use planaria_runs::number::{counted, duration, grouped};
 use planaria_runs::run_dir::lock::Holder;
 use planaria_runs::run_dir::{find, run_id};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -125,7 +126,7 @@ struct Storm {
     /// Steps done at first, and now.
     first_step: u64,
     step: u64,
-    /// Whether the run is over, or nobody reads what is printed.
+    /// Whether the run is over, or what is printed is no longer read.
     over: bool,
 }
 
@@ -209,7 +210,7 @@ impl Storm {
             let wait = if n == 0 { 0.0 } else { draw.wait.as_secs_f64() };
             let due = self.watch.seconds() + wait;
             let mut tried = n > 0;
-            // Where nobody is there to suffer it, it waits for somebody.
+            // Where there is no process to suffer it, it waits for one.
             loop {
                 self.look();
                 let now = self.watch.seconds();
@@ -263,7 +264,7 @@ impl Storm {
         }
     }
 
-    /// Does a deed; says whether there was somebody to suffer it.
+    /// Injects a fault; says whether there was a process to suffer it.
     fn act(&mut self, draw: &Draw) -> Result<bool> {
         let Some(parent) = Holder::of(&self.folder)?.pid() else { return Ok(false) };
         let family = Family { run_id: self.run_id.clone(), parent };
@@ -284,7 +285,7 @@ impl Storm {
             Failure::failed(format!("cannot signal process {}: {e}", process.pid))
         };
         let done = match draw.fault {
-            Fault::Kill(_) => family.signal(&process, libc::SIGKILL).map_err(cannot)?,
+            Fault::Kill(_) => family.signal(&process, Signal::KILL).map_err(cannot)?,
             Fault::Pause(_) => {
                 let hold = self.grip.hold(&family, &process, Hold::Stopped, draw.lasts);
                 hold.map_err(cannot)?
@@ -416,7 +417,7 @@ impl Storm {
     }
 
     fn say(&mut self, text: &str) -> Result<()> {
-        // Whoever no longer reads wants no more of it.
+        // A closed pipe wants no more of it.
         self.over |= !print_on(text)?;
         Ok(())
     }

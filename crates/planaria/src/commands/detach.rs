@@ -10,6 +10,7 @@ use crate::screen::{self, say};
 use crate::signals;
 use planaria_control::talk::{Progress, Talk};
 use planaria_fleet::local::OWN;
+use planaria_fleet::process::{self, Signal};
 use planaria_protocol::event::What;
 use planaria_protocol::journal;
 use planaria_runs::failure::{Context, Exit, Failure, Result};
@@ -17,7 +18,6 @@ use planaria_runs::run_dir::{DEFAULT_RUNS, LOGS, run_id};
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
-use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -25,14 +25,14 @@ use std::time::Duration;
 
 /// The log of the process that is left behind.
 pub const LOG: &str = "controller.log";
-/// How often it is looked whether the run has begun.
+/// Poll interval for the beginning of the run.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Longest name of a folder, in bytes.
 const FOLDER_BYTES_MAX: u64 = 64 << 10;
 
 /// Leaves a training behind, on this machine or on those of its pool, and says how to find it.
 pub fn run(training: Planaria, talk: Talk) -> Result<Option<Exit>> {
-    // What is wrong with the recipe is told by whoever trains.
+    // What is wrong with the recipe is told by the process that trains.
     if !training.source().is_ok_and(|source| source.recipe().pool.has_machines()) {
         return here(talk);
     }
@@ -87,14 +87,8 @@ pub fn settle(run: &Path) -> Result<()> {
     let told = writeln!(std::io::stdout(), "{}", run.display());
     told.and_then(|()| std::io::stdout().flush()).context(|| "cannot write to stdout".into())?;
     screen::stamp();
-    for stream in [libc::STDOUT_FILENO, libc::STDERR_FILENO] {
-        // SAFETY: both are open descriptors of this process; what was written is flushed.
-        if unsafe { libc::dup2(log.as_raw_fd(), stream) } < 0 {
-            let why = std::io::Error::last_os_error();
-            return Err(Failure::failed(format!("cannot write to `{}`: {why}", path.display())));
-        }
-    }
-    Ok(())
+    let moved = rustix::stdio::dup2_stdout(&log).and_then(|()| rustix::stdio::dup2_stderr(&log));
+    moved.map_err(|why| Failure::failed(format!("cannot write to `{}`: {why}", path.display())))
 }
 
 /// What other commands find a run by.
@@ -113,13 +107,7 @@ fn start() -> Result<Child> {
     command.arg0(words.next().unwrap_or_else(|| "planaria".into())).args(words.map(again));
     // Until it has a folder it says on this command's stderr what is wrong.
     command.stdin(Stdio::null()).stdout(Stdio::piped());
-    let begin = || {
-        // SAFETY: a system call on the process itself, which was forked just now and leads nothing.
-        match unsafe { libc::setsid() } {
-            -1 => Err(std::io::Error::last_os_error()),
-            _ => Ok(()),
-        }
-    };
+    let begin = || Ok(rustix::process::setsid().map(drop)?);
     // SAFETY: between fork and exec only a system call is made, which allocates nothing.
     unsafe { command.pre_exec(begin) };
     command.spawn().context(|| "cannot start a process".into())
@@ -127,11 +115,9 @@ fn start() -> Result<Child> {
 
 /// As long as this command waits, Ctrl-C is meant for what it waits for.
 fn pass_signals_on(child: &Child) {
-    let pid = child.id() as libc::pid_t;
-    let pass = move || {
-        // SAFETY: sends a signal to a child, which is waited for by this process alone, at its end.
-        unsafe { libc::kill(pid, libc::SIGTERM) };
-    };
+    // A child keeps its number until it is waited for, which this process does at its end.
+    let pid = child.id();
+    let pass = move || process::signal(pid, Signal::TERM);
     // Without a handler Ctrl-C ends this command alone, and the run can be stopped as any other.
     let _ = ctrlc::set_handler(pass);
 }

@@ -15,11 +15,11 @@ use serde_json::json;
 pub fn run(options: &cli::Doctor, talk: Talk) -> Result<Option<Exit>> {
     let recipe = match &options.recipe {
         Some(path) if is_job(path, &options.sets) => {
-            let source = JobSource::load(path, &options.sets).map_err(Failure::user)?;
+            let source = JobSource::load(path, &options.sets)?;
             Some(Asked::Script(Box::new(source)))
         }
         Some(path) => {
-            let source = Source::load(path, &options.sets).map_err(Failure::user)?;
+            let source = Source::load(path, &options.sets)?;
             Some(Asked::Network(Box::new(source.recipe().clone())))
         }
         None => None,

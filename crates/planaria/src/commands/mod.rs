@@ -75,7 +75,7 @@ pub(crate) fn print_on(text: &str) -> Result<bool> {
 pub(crate) fn runs_in(dir: &Path) -> Result<bool> {
     match dir.metadata() {
         Ok(found) if found.is_dir() => Ok(true),
-        // Nobody has trained here yet.
+        // There was no run here yet.
         Err(e) if dir == Path::new(DEFAULT_RUNS) && e.kind() == ErrorKind::NotFound => Ok(false),
         _ => Err(Failure::user(format!("there is no folder `{}`", dir.display()))
             .hint("name a folder of runs, such as `--dir runs`")),

@@ -2,13 +2,13 @@
 //!
 //! Looks at headers and labels of the data only. Never writes a file.
 
-mod coded;
 mod machines;
+mod methods;
 mod script;
 
 use crate::cli;
 use crate::commands::print;
-use crate::library::{first_deal, processes};
+use crate::library::processes;
 use planaria_control::size::{cluster_size, memory_bytes, training_threads};
 use planaria_control::survey::{check_output, data_facts, finding};
 use planaria_data::Facts;
@@ -19,9 +19,6 @@ use planaria_runs::number::{bytes, grouped};
 use planaria_worker::features;
 use serde_json::{Value, json};
 use std::fmt::Write;
-
-/// Equal shares that are listed one by one.
-const SHARES_MAX: usize = 8;
 
 /// Prints the plan.
 pub fn run(options: &cli::Plan) -> Result<()> {
@@ -39,13 +36,17 @@ pub fn run(options: &cli::Plan) -> Result<()> {
     check_output(&source)?;
     let (threads, size) = (training_threads(None, &plan), cluster_size(None, &plan));
     let memory_bytes = memory_bytes(&plan, threads, size);
-    let costs = coded::Costs::of(&plan)?;
+    let costs = methods::costs(&plan)?;
     if !options.json {
-        let code = costs.as_ref().map(coded::Costs::text).unwrap_or_default();
-        let processes = processes_text(&plan, size, threads);
+        let costs = costs.map(|costs| costs.text).unwrap_or_default();
+        let processes = format!("processes   {}\n", processes(&plan, size, threads));
+        let shares = size.map(|size| methods::shares(&plan, size)).unwrap_or_default();
         let memory = format!("memory      about {} for training\n", bytes(memory_bytes));
         let machines = machines::text(&plan.recipe.pool, &plan.recipe.setup);
-        return print(&format!("{plan}{code}{processes}{machines}{memory}{}", data_text(&facts)));
+        return print(&format!(
+            "{plan}{costs}{processes}{shares}{machines}{memory}{}",
+            data_text(&facts)
+        ));
     }
     // By way of text: a single-precision number in a `Value` would show the digits of a double.
     let text = serde_json::to_string(&plan).expect("a plan has string keys only");
@@ -54,48 +55,13 @@ pub fn run(options: &cli::Plan) -> Result<()> {
     document["processes"] = processes_json(&plan, size, threads);
     document["data"] = data_json(&facts);
     if let Some(costs) = costs {
-        document["coded"] = costs.document();
+        let (key, costs) = costs.document;
+        document[key] = costs;
     }
     if plan.recipe.pool.has_machines() {
         document["machines"] = machines::document(&plan.recipe.pool, &plan.recipe.setup);
     }
     print(&format!("{document:#}\n"))
-}
-
-/// Processes, and who begins with how many shards; runs of equal shares are written as one.
-fn processes_text(plan: &Plan, size: Option<Size>, threads: usize) -> String {
-    let mut text = format!("processes   {}\n", processes(plan, size, threads));
-    if let Some(size) = size.filter(|_| plan.recipe.train.traits().has_shards) {
-        let deal = shares_text(&first_deal(plan, size));
-        let _ = writeln!(text, "dealt       {deal} shards, until speeds are measured");
-        text += &redundancy_text(plan.recipe.train.redundancy, size);
-    }
-    text
-}
-
-/// What redundancy gives and costs; nothing without any.
-fn redundancy_text(redundancy: usize, size: Size) -> String {
-    if redundancy == 0 {
-        return String::new();
-    }
-    let each = redundancy + 1;
-    let fewer = match (size.workers_min as usize) < each {
-        true => format!("; with fewer than {each} workers on as many as there are"),
-        false => String::new(),
-    };
-    format!(
-        "redundancy  each shard on {each} workers: {redundancy} may be lost or late in a step \
-         without waiting, for up to {each} times the computing{fewer}\n"
-    )
-}
-
-fn shares_text(shares: &[usize]) -> String {
-    let runs = shares.chunk_by(|a, b| a == b);
-    let many = |run: &[usize]| match run.len() {
-        n if n > SHARES_MAX => format!("{n} × {}", run[0]),
-        _ => run.iter().map(usize::to_string).collect::<Vec<_>>().join("/"),
-    };
-    runs.map(many).collect::<Vec<_>>().join("/")
 }
 
 fn processes_json(plan: &Plan, size: Option<Size>, threads: usize) -> Value {
@@ -106,7 +72,7 @@ fn processes_json(plan: &Plan, size: Option<Size>, threads: usize) -> Value {
             "workers_min": size.workers_min,
             "servers": size.servers,
             "threads": size.threads,
-            "shards": first_deal(plan, size),
+            "shards": methods::first_deal(plan, size),
             "workers_per_shard": (plan.recipe.train.redundancy + 1).min(size.workers as usize),
         }),
     }
@@ -138,32 +104,4 @@ fn data_json(facts: &Facts) -> Value {
         "test": facts.test,
         "files": files,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_redundancy_costs_is_said() {
-        let size = |workers_min| Size { workers: 4, workers_min, servers: 1, threads: 1 };
-        assert_eq!(redundancy_text(0, size(1)), "");
-        let two = "redundancy  each shard on 2 workers: 1 may be lost or late in a step without \
-                   waiting, for up to 2 times the computing";
-        assert_eq!(redundancy_text(1, size(2)), format!("{two}\n"));
-        let fewer = "; with fewer than 2 workers on as many as there are\n";
-        assert_eq!(redundancy_text(1, size(1)), format!("{two}{fewer}"));
-    }
-
-    #[test]
-    fn shares_are_listed_or_summed_up() {
-        for (shares, expect) in [
-            (&[3, 3, 2][..], "3/3/2"),
-            (&[8], "8"),
-            (&[1; 20], "20 × 1"),
-            (&[2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0], "2/9 × 1/0"),
-        ] {
-            assert_eq!(shares_text(shares), expect);
-        }
-    }
 }

@@ -7,11 +7,12 @@ use crate::commands::print;
 use crate::commands::stop::not_running;
 use planaria_control::detached::{self, Away};
 use planaria_control::jobs::script;
+use planaria_control::live::console::Console;
 use planaria_control::live::control;
 use planaria_control::live::scale::{Scaled, ask};
 use planaria_control::talk::{Progress, Talk};
 use planaria_recipe::Source;
-use planaria_recipe::train::Coded;
+use planaria_recipe::train::Traits;
 use planaria_runs::clock::Stopwatch;
 use planaria_runs::failure::{Failure, Result};
 use planaria_runs::history::History;
@@ -70,9 +71,9 @@ pub fn run(options: &cli::Scale, talk: Talk) -> Result<()> {
         Progress::new(talk).note(String::from_utf8_lossy(&ran.stderr).trim());
         return print(&String::from_utf8_lossy(&ran.stdout));
     }
-    let code = code(&folder);
-    if let Some(code) = code {
-        within(&code, workers)?;
+    let traits = traits(&folder);
+    if let Some(most) = traits.and_then(|traits| traits.workers_max) {
+        within(most, workers)?;
     }
     let scaled = scale(&folder, workers)?;
     let path = folder.display();
@@ -82,30 +83,30 @@ pub fn run(options: &cli::Scale, talk: Talk) -> Result<()> {
         return print(&format!("{document:#}\n"));
     }
     Progress::new(talk).note(&format!("run {path} {}", text(&scaled)));
-    if let Some(code) = code.filter(|code| (workers as usize) < code.threshold) {
-        let needed = code.threshold;
-        let note = format!("with fewer than {needed} its code is not enough: it waits for more");
+    if let Some(needed) = traits.map(|traits| traits.workers_needed)
+        && (workers as usize) < needed
+    {
+        let note = format!("with fewer than {needed} workers it waits for more");
         Progress::new(talk).note(&note);
     }
     Ok(())
 }
 
-/// The code of a run, where it has one.
-fn code(folder: &Path) -> Option<Coded> {
+/// What follows from the run's training method.
+fn traits(folder: &Path) -> Option<Traits> {
     let text = std::fs::read(folder.join("recipe.yaml")).ok()?;
     let source = Source::parse("recipe.yaml", &text, &[]).ok()?;
-    source.recipe().train.code().copied()
+    Some(source.recipe().train.traits())
 }
 
-/// Refuses more workers than a code has machines.
-fn within(code: &Coded, workers: u32) -> Result<()> {
-    let machines = code.machines;
-    if workers as usize <= machines {
+/// Refuses more workers than can take part.
+fn within(most: usize, workers: u32) -> Result<()> {
+    if workers as usize <= most {
         return Ok(());
     }
-    let message =
-        format!("the run's code has {machines} machines, so {workers} workers are too many");
-    Err(Failure::user(message).hint(format!("ask for {machines} or fewer; a code cannot grow")))
+    let message = format!("at most {most} workers can take part in the run, not {workers}");
+    let hint = format!("ask for {most} or fewer; the run's method fixed it when it began");
+    Err(Failure::user(message).hint(hint))
 }
 
 /// `workers=4`, `machines=4`, `machines=+2`.
@@ -145,9 +146,18 @@ fn text(scaled: &Scaled) -> String {
     }
 }
 
-/// Asks until there is an answer. To ask twice is to ask once: who has as many as were asked for
-/// says so.
 fn scale(folder: &Path, workers: u32) -> Result<Scaled> {
+    let alone = |history: &History| alone(history, workers);
+    insist(folder, alone, |console, within| ask(console, workers, within))
+}
+
+/// Asks until there is an answer. To ask twice is to ask once: a run that has as many as were asked
+/// for says so. `alone` is told where there is no coordinator to ask.
+fn insist<T>(
+    folder: &Path,
+    alone: impl Fn(&History) -> Result<()>,
+    ask: impl Fn(&Console, Duration) -> Result<Option<T>>,
+) -> Result<T> {
     let since = Stopwatch::start();
     let path = folder.display();
     loop {
@@ -157,11 +167,11 @@ fn scale(folder: &Path, workers: u32) -> Result<Scaled> {
         let left = PATIENCE.saturating_sub(since.elapsed());
         match control::connect(folder) {
             Ok(Some(console)) => {
-                if let Some(scaled) = ask(&console, workers, &since, PATIENCE)? {
-                    return Ok(scaled);
+                if let Some(answer) = ask(&console, left)? {
+                    return Ok(answer);
                 }
             }
-            Ok(None) => alone(&detached::history(folder)?, workers)?,
+            Ok(None) => alone(&detached::history(folder)?)?,
             // It is about to begin or to end, or is being replaced.
             Err(_) => {}
         }
@@ -216,12 +226,14 @@ mod tests {
     }
 
     #[test]
-    fn a_code_has_so_many_machines() {
-        let text = r#"{"threshold": 2, "machines": 4}"#;
-        let code: Coded = serde_json::from_str(text).unwrap();
-        assert!(within(&code, 4).is_ok() && within(&code, 1).is_ok());
-        let failure = within(&code, 5).unwrap_err();
-        assert!(failure.message.contains("has 4 machines, so 5 workers"), "{}", failure.message);
+    fn no_more_workers_than_can_take_part() {
+        assert!(within(4, 4).is_ok() && within(4, 1).is_ok());
+        let failure = within(4, 5).unwrap_err();
+        assert!(
+            failure.message.contains("at most 4 workers can take part in the run, not 5"),
+            "{}",
+            failure.message
+        );
     }
 
     #[test]

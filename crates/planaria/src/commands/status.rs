@@ -14,7 +14,7 @@ use planaria_control::talk::Room;
 use planaria_control::talk::Talk;
 use planaria_protocol::event::{MachineState, Pulse};
 use planaria_recipe::words::listed;
-use planaria_runs::clock::{self, Stopwatch};
+use planaria_runs::clock;
 use planaria_runs::failure::{Failure, Result, plain};
 use planaria_runs::frame::Frame;
 use planaria_runs::history::{History, Standing};
@@ -67,19 +67,14 @@ pub fn run(options: &cli::Status, talk: Talk) -> Result<()> {
     print(&text(&history, kept, pulse.as_deref(), columns, clock::unix_seconds()))
 }
 
-/// Where a live run on several processes is at this moment; nothing where nobody answers
+/// Where a live run on several processes is at this moment; nothing where it does not answer
 /// within the time.
 pub fn pulse(folder: &Path, patience: Duration) -> Option<Box<Pulse>> {
-    let watch = Stopwatch::start();
     let console = control::connect(folder).ok().flatten()?;
-    while watch.elapsed() < patience {
-        match console.next(patience.saturating_sub(watch.elapsed())) {
-            News::Event(_) | News::Pool(_) | News::Resize(_) | News::Kill { .. } => {}
-            News::Pulse(pulse) => return Some(pulse),
-            News::Nothing | News::Finish | News::Gone(_) => return None,
-        }
-    }
-    None
+    console.wait_for(patience, |news| match news {
+        News::Pulse(pulse) => Some(pulse.clone()),
+        _ => None,
+    })
 }
 
 /// Steps that the processes of a run which is gone have kept beyond its last checkpoint.

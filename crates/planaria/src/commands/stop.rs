@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// How long a coordinator may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often it is looked whether the run has ended.
+/// Poll interval for the end of the run.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Stops and says so.

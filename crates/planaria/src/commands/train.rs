@@ -15,7 +15,7 @@ use std::path::Path;
 
 /// Trains, prints, and says what to exit with.
 pub fn run(options: &cli::Train, talk: Talk, process: Stopwatch) -> Result<Option<Exit>> {
-    // What nobody sees is not drawn.
+    // Nothing is drawn without a terminal.
     let talk = if options.detached && talk.style == Style::Live { screen::PLAIN } else { talk };
     let mut training = Planaria::from_recipe(&options.recipe.recipe)
         .sets(options.recipe.sets.iter().cloned())

@@ -1,11 +1,13 @@
-//! What providers still hold for runs that nobody is at work on.
+//! What providers still hold for runs that no process works on.
 //!
 //! Owns where is looked: the runs of a folder, the places that the recipes of those runs name, and
 //! those that providers always look at. What belongs to a live run is no leak; nor is what a
 //! host is at work on, which may be for a run of another folder or user.
 
 use planaria_control::detached;
-use planaria_control::holdings::{self, Errand, Holding, Kept, errands};
+use planaria_control::holdings::{self, Holding, Kept};
+use planaria_fleet::many;
+use planaria_fleet::pool::giving_back::{DESTROYING, Unwanted, destroy};
 use planaria_fleet::provider::{self, Fault, Leak, Tag, is_name};
 use planaria_fleet::providers::{self, Purpose};
 use planaria_recipe::pool::{Pool, Provider};
@@ -26,7 +28,7 @@ const ASKING: Duration = Duration::from_secs(120);
 /// What was found.
 #[derive(Default, Serialize)]
 pub struct Found {
-    /// What is left, and nobody needs.
+    /// What is left of runs that have ended.
     pub leaks: Vec<Left>,
     /// What a host is at work on, and is of no run in the folder.
     pub at_work: Vec<String>,
@@ -86,7 +88,7 @@ pub fn look(dir: &Path, besides: Option<&Pool>) -> Result<Found> {
             held.extend(holding.machines.iter().map(|m| (id.clone(), m.name.clone())));
             found.leaks.push(of_run(&holding, id));
         }
-        // A recipe that cannot be read names nobody who could be asked.
+        // A recipe that cannot be read names no provider to ask.
         pools.extend(holdings::pool(folder));
     }
     // One that was begun meanwhile lives too.
@@ -128,12 +130,12 @@ pub fn fix(found: &mut Found, tell: &mut dyn FnMut(&str)) {
                 // A name that is none of ours was not given by us.
                 let Some(run) = Tag::new(&leak.run) else { continue };
                 let (provider, machine) = (provider.clone(), leak.machine.clone());
-                strays.push(Errand { provider, run, machine });
+                strays.push(Unwanted { provider, run, machine });
                 places.push(place);
             }
         }
     }
-    holdings::destroy(strays, |number, result| {
+    destroy(strays, DESTROYING, |number, result| {
         let left = &mut found.leaks[places[number]];
         match result {
             Ok(()) => {
@@ -183,7 +185,7 @@ fn ask(pools: &[Pool]) -> Vec<(Place, Result<Vec<Leak>, Fault>)> {
     let asked: Vec<Arc<dyn provider::Provider>> =
         places.iter().map(|place| place.provider.clone()).collect();
     let mut answers = BTreeMap::new();
-    errands::run(
+    many::each(
         asked,
         ASKING,
         |provider| provider.leaks(),

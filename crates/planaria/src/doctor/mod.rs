@@ -6,7 +6,7 @@
 //! # Layout
 //! - [`here`]: this machine; [`trial`]: the machines of a recipe, tried for real; [`python`]: what
 //!   scripts need there
-//! - [`leaks`]: what providers still hold, and nobody needs
+//! - [`leaks`]: what providers still hold of runs that have ended
 
 pub mod here;
 pub mod leaks;

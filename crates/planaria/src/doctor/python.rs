@@ -2,11 +2,12 @@
 //!
 //! Owns the question and what to do about its answers. Never installs anything.
 
-use planaria_fleet::host::remote::Remote;
-use planaria_fleet::host::tasks::user_home;
-use planaria_fleet::host::words::Outcome;
+use planaria_fleet::home::user_home;
+use planaria_fleet::messages::TaskOutcome;
 use planaria_fleet::provider::Fault;
+use planaria_fleet::remote::Remote;
 use planaria_fleet::setup::{Command, Hands};
+use planaria_fleet::shell;
 use planaria_recipe::script::{Framework, Job};
 use std::time::Duration;
 
@@ -54,10 +55,7 @@ impl Question {
 
     /// For `sh -c`.
     fn text(&self) -> String {
-        let python = match self.python.strip_prefix("~/") {
-            Some(rest) => format!("\"$HOME\"/{}", quoted(rest)),
-            None => quoted(&self.python),
-        };
+        let python = shell::path(&self.python);
         let code = match self.module {
             None => format!("import sys; print(\"{MARK}Python\", sys.version.split()[0])"),
             Some((module, _)) => format!(
@@ -72,24 +70,24 @@ impl Question {
         format!("{mpirun}{python} -c '{code}'")
     }
 
-    fn answer(&self, machine: &str, outcome: &Outcome, said: &str) -> Result<String, Fault> {
+    fn answer(&self, machine: &str, outcome: &TaskOutcome, said: &str) -> Result<String, Fault> {
         let python = &self.python;
         let found = said.lines().find_map(|line| line.trim().strip_prefix(MARK));
         let last = said.lines().rev().map(str::trim).find(|line| !line.is_empty());
         let last = last.unwrap_or("it says nothing");
         match (outcome, found) {
-            (Outcome::Done, Some(found)) => Ok(found.trim().to_owned()),
-            (Outcome::Failed(126 | 127), _) => {
+            (TaskOutcome::Done, Some(found)) => Ok(found.trim().to_owned()),
+            (TaskOutcome::Failed(126 | 127), _) => {
                 let hint = "install it there, name another one in `script.python`, or let a `pip` \
                             step of `setup` make one";
                 Err(Fault::fix(machine, format!("there is no `{python}`"), hint))
             }
-            (Outcome::Failed(3), _) if last == "no mpirun" => Err(Fault::fix(
+            (TaskOutcome::Failed(3), _) if last == "no mpirun" => Err(Fault::fix(
                 machine,
                 "there is no `mpirun`",
                 "install it there: `apt install openmpi-bin`, or `setup: [{apt: openmpi-bin}]`",
             )),
-            (Outcome::TimedOut, _) => {
+            (TaskOutcome::TimedOut, _) => {
                 let what = format!("`{python}` did not answer within {} s", WITHIN.as_secs());
                 Err(Fault::fix(machine, what, "look at its load and its disks"))
             }
@@ -120,10 +118,6 @@ fn module(framework: Framework) -> Option<(&'static str, &'static str)> {
     }
 }
 
-fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "'\\''"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -147,19 +141,20 @@ mod tests {
     #[test]
     fn answers_say_what_to_do() {
         let torch = question("", Framework::Pytorch).unwrap();
-        let found = torch.answer("h1", &Outcome::Done, "noise\nplanaria-found Python 3, torch 2\n");
+        let found =
+            torch.answer("h1", &TaskOutcome::Done, "noise\nplanaria-found Python 3, torch 2\n");
         assert_eq!(found.unwrap(), "Python 3, torch 2");
         for (outcome, said, what, hint) in [
-            (Outcome::Failed(127), "sh: not found", "there is no `python3`", "`script.python`"),
+            (TaskOutcome::Failed(127), "sh: not found", "there is no `python3`", "`script.python`"),
             (
-                Outcome::Failed(1),
+                TaskOutcome::Failed(1),
                 "Traceback\nModuleNotFoundError: No module named 'torch'\n",
                 "`python3`: ModuleNotFoundError: No module named 'torch'",
                 "`python3 -m pip install torch`, or `setup: [{pip: torch}]`",
             ),
-            (Outcome::Failed(3), "no mpirun\n", "there is no `mpirun`", "openmpi-bin"),
-            (Outcome::TimedOut, "", "did not answer within", "load"),
-            (Outcome::Done, "", "it says nothing", "import"),
+            (TaskOutcome::Failed(3), "no mpirun\n", "there is no `mpirun`", "openmpi-bin"),
+            (TaskOutcome::TimedOut, "", "did not answer within", "load"),
+            (TaskOutcome::Done, "", "it says nothing", "import"),
         ] {
             let fault = torch.answer("h1", &outcome, said).unwrap_err();
             assert!(fault.what.contains(what), "{}", fault.what);

@@ -1,16 +1,16 @@
 //! The machines of a recipe, tried for real: each is made, talked to, and given back.
 //!
 //! Owns the trial. What it makes is tagged with a name of its own, and is gone afterwards; a host
-//! that nobody talks to any more ends itself. Never trains.
+//! that is no longer talked to ends itself. Never trains.
 
 use super::python::Question;
 use super::{Block, Finding, here};
-use planaria_control::holdings::errands;
 use planaria_control::jobs::pooling::failure;
 use planaria_control::jobs::script::prepare::Prepared;
 use planaria_control::program;
 use planaria_control::talk::Talk;
-use planaria_fleet::host::words::Hello;
+use planaria_fleet::many;
+use planaria_fleet::messages::Hello;
 use planaria_fleet::pool::raise::{self, Attempt, Means, Progress, Reach};
 use planaria_fleet::program::Program;
 use planaria_fleet::provider::{Fault, Machine, Tag};
@@ -46,7 +46,7 @@ pub fn job(source: &JobSource) -> Result<Block> {
     let mut findings = Vec::new();
     let framework = match Prepared::new(source, Talk::QUIET) {
         Ok(prepared) => {
-            let (framework, code) = (prepared.framework.as_str(), &prepared.code.parcel);
+            let (framework, code) = (prepared.framework.as_str(), &prepared.code.bundle);
             let files = counted(code.files() as u64, "file");
             let said =
                 format!("{} ({framework}); {files}, {}", job.script.file, bytes(code.bytes()));
@@ -112,7 +112,7 @@ fn machines(pool: &Pool, question: Option<Question>) -> Result<Vec<Finding>> {
             run: run.clone(),
             program: program.clone(),
             addresses: Vec::new(),
-            reach: Reach::Nobody,
+            reach: Reach::NotNeeded,
             first: Mutex::default(),
             prepare: raise::no_setup(),
             unix_seconds: clock::unix_seconds,
@@ -133,7 +133,7 @@ fn attempts(
 ) -> Vec<Finding> {
     let mut findings: Vec<Option<Finding>> = vec![None; machines.len()];
     let names: Vec<String> = machines.iter().map(|machine| machine.name.clone()).collect();
-    errands::run(machines, TRYING, attempt, |number, result| {
+    many::each(machines, TRYING, attempt, |number, result| {
         let name = &names[number];
         findings[number] = Some(match result {
             Some(Ok(said)) => Finding::ok(name, said),
@@ -174,7 +174,7 @@ fn attempt(
     let (told, waits, enough) = (notes.clone(), pending.clone(), over.clone());
     let tell = move |progress: Progress| match progress {
         Progress::Note(note) => told.lock().expect("no thread panics with them").push(note),
-        // It was asked for, and that works: nobody waits for it here.
+        // It was asked for, and that works: it is not waited for here.
         Progress::Pending(why) => {
             *waits.lock().expect("no thread panics with it") = Some(why);
             enough.store(true, Ordering::SeqCst);

@@ -1,6 +1,6 @@
 //! Layers in a few words, with Keras' defaults for the rest.
 //!
-//! Each is a plain [`Layer`]; whoever wants another constant writes it out or changes the value.
+//! Each is a plain [`Layer`]; for another constant write it out or change the value.
 //! Never checks anything: [`Planaria::train`](crate::Planaria::train) does.
 
 pub use planaria_recipe::Layer;

@@ -17,7 +17,7 @@ use crate::screen;
 use planaria_control::detached;
 use planaria_control::jobs::Machines;
 use planaria_control::jobs::train::Job;
-use planaria_control::jobs::train::alone::run_loop::Session;
+use planaria_control::jobs::train::alone::Session;
 use planaria_control::jobs::train::cluster;
 use planaria_control::jobs::train::ending::Finished;
 use planaria_control::jobs::train::kept;
@@ -274,7 +274,7 @@ impl Planaria {
 
     /// The recipe as it is after all overrides, checked as far as that goes without data.
     pub(crate) fn source(&self) -> Result<Source> {
-        self.read(&self.all_sets()).map_err(Failure::user)
+        Ok(self.read(&self.all_sets())?)
     }
 
     fn read(&self, sets: &[String]) -> Result<Source, Diagnostics> {
@@ -323,8 +323,7 @@ impl Planaria {
         };
         let data = survey.data.expect("a plan is made from opened data");
         check_output(&source)?;
-        planaria_control::jobs::train::source::check(&plan.recipe, plan.input, &data)
-            .map_err(Failure::from)?;
+        planaria_worker::methods::check(&plan.recipe, plan.input, &data).map_err(Failure::from)?;
         let threads = training_threads(self.threads, &plan);
         let size = cluster_size(self.threads, &plan);
         if !plan.recipe.pool.has_machines() {
@@ -410,14 +409,6 @@ pub(crate) fn processes(plan: &Plan, size: Option<Size>, threads: usize) -> Stri
             format!("{workers}{least}{each}, {}", counted(size.servers.into(), "server"))
         }
     }
-}
-
-/// Shards of each worker before speeds are measured.
-pub(crate) fn first_deal(plan: &Plan, size: Size) -> Vec<usize> {
-    let speeds: Vec<_> = (0..size.workers).map(|worker| (worker, 1.0)).collect();
-    let shares =
-        planaria_coordinator::methods::sync::deal::deal(plan.recipe.train.shards as u32, &speeds);
-    shares.iter().map(|share| share.shards.len()).collect()
 }
 
 #[cfg(test)]

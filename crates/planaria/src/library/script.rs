@@ -14,7 +14,7 @@ use planaria_control::program;
 use planaria_control::talk::Talk;
 use planaria_recipe::JobSource;
 use planaria_runs::clock::Stopwatch;
-use planaria_runs::failure::{Failure, Result};
+use planaria_runs::failure::Result;
 use planaria_runs::run_dir::plain_name;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -132,7 +132,7 @@ impl Script {
             // All of it is in the settings.
             None => JobSource::parse("the command", b"{name: script}", &self.sets),
         };
-        source.map_err(Failure::user)
+        Ok(source?)
     }
 
     /// Runs it, and also says why it failed.

@@ -4,7 +4,7 @@
 
 use crate::talk::{Host, LONG, run};
 use planaria_fleet::program::Program;
-use planaria_fleet::provider::{Machine, Made, Notice, Provider, Tag, is_name};
+use planaria_fleet::provider::{Call, Machine, Made, Notice, Provider, Tag, is_name};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -108,7 +108,10 @@ fn a_command_runs(bed: &Bed<'_>) {
     let (provider, run) = ((bed.provider)(), run("command"));
     let machine = &planned(&*provider, &run, 1)[0];
     let mut host = raise(bed.program, &*provider, &run, machine);
-    let ask = |words: &[&str]| provider.run(&run, machine, bed.program, words, b"unread", LONG);
+    let ask = |arguments: &[&str]| {
+        let call = Call { program: bed.program, arguments, input: b"unread", within: LONG };
+        provider.run(&run, machine, &call)
+    };
     let ran = ask(&["agent", "build"]).expect("it runs");
     assert_eq!((ran.code, String::from_utf8_lossy(&ran.stdout).trim()), (0, planaria::BUILD));
     let ran = ask(&["no such $(command) 'at all'"]).expect("it runs and fails");

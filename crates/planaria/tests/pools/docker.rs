@@ -6,8 +6,8 @@ use crate::support::eventually;
 use crate::support::frameworks::Python;
 use crate::talk::program;
 use planaria_fleet::channel::Channel;
-use planaria_fleet::host::words::{FromHost, Hello, ToHost, hear, say};
-use planaria_fleet::provider::{Fault, Machine, Provider, Remedy, Tag};
+use planaria_fleet::messages::{FromHost, Hello, ToHost, read_message, write_message};
+use planaria_fleet::provider::{Call, Fault, Machine, Made, Provider, Remedy, Tag};
 use planaria_fleet::providers::docker::{Docker, Settings};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -39,9 +39,9 @@ fn machine(provider: &Docker, number: u32) -> Machine {
 #[track_caller]
 fn open(provider: &Docker, machine: &Machine) -> (Channel, Hello) {
     let mut channel = provider.open(&run(), machine, &program()).expect("a channel");
-    match hear(&mut channel.reading).expect("a word") {
+    match read_message(&mut channel.reading).expect("a word") {
         Some(FromHost::Hello(hello)) => (channel, hello),
-        other => panic!("{other:?}; {}", channel.last_words.text()),
+        other => panic!("{other:?}; {}", channel.stderr_tail.text()),
     }
 }
 
@@ -115,7 +115,8 @@ fn machines_made_of_the_program_alone() {
 
     let ask = |input: &[u8], arguments: &[&str]| {
         let within = Duration::from_secs(20);
-        provider.run(&run(), &one, &program(), arguments, input, within).unwrap()
+        let call = Call { program: &program(), arguments, input, within };
+        provider.run(&run(), &one, &call).unwrap()
     };
     let build = format!("{}\n", planaria::BUILD);
     assert_eq!(ask(b"", &["agent", "build"]).stdout, build.as_bytes(), "before it is started");
@@ -132,7 +133,7 @@ fn machines_made_of_the_program_alone() {
     let other = Tag::new("digits-2").unwrap();
     assert_eq!(provider.list(&other).unwrap(), []);
     let fault = provider.destroy(&other, &one).unwrap_err();
-    assert_fault(&fault, Remedy::Replace, &["somebody else"]);
+    assert_fault(&fault, Remedy::Replace, &["another container"]);
     let leaks = provider.leaks().unwrap();
     let found: Vec<&str> = leaks.iter().map(|leak| leak.what.as_str()).collect();
     assert_eq!(found, ["container digits-1-m0 (running)", "container digits-1-m1 (created)"]);
@@ -151,9 +152,9 @@ fn machines_made_of_the_program_alone() {
 /// Hangs up in one direction; the other ends by itself.
 #[track_caller]
 fn ends_when_left(channel: Channel) {
-    let Channel { reading, writing, closing, last_words } = channel;
+    let Channel { reading, writing, closing, stderr_tail } = channel;
     drop(writing);
-    ends(Channel { reading, writing: Box::new(std::io::sink()), closing, last_words });
+    ends(Channel { reading, writing: Box::new(std::io::sink()), closing, stderr_tail });
 }
 
 #[test]
@@ -170,7 +171,7 @@ fn machines_that_are_lost_and_opened_again() {
     assert_eq!(first.hostname, second.hostname);
 
     // Told to end, it ends and is removed.
-    say(&mut channel.writing, &ToHost::End).unwrap();
+    write_message(&mut channel.writing, &ToHost::End).unwrap();
     ends(channel);
     eventually("the end of the container", || names(&provider).is_empty());
 
@@ -180,6 +181,17 @@ fn machines_that_are_lost_and_opened_again() {
     (channel.closing)();
     ends(channel);
     eventually("the end of the container", || names(&provider).is_empty());
+
+    // Paused by another user of the engine, and let go again.
+    let (channel, _) = open(&provider, &one);
+    assert_eq!(provider.notices(&run()), Ok(vec![]));
+    engine.docker_ok(&["pause", &one.handle]);
+    let notices = provider.notices(&run()).unwrap();
+    assert_eq!(notices.len(), 1);
+    assert!(notices[0].machine == one.name && notices[0].why.contains("paused"), "{notices:?}");
+    engine.docker_ok(&["unpause", &one.handle]);
+    assert_eq!(provider.notices(&run()), Ok(vec![]));
+    ends_when_left(channel);
 
     // Opened while another host runs: that one makes way.
     let (before, _) = open(&provider, &one);
@@ -213,7 +225,9 @@ fn machines_of_a_given_image() {
     provider.create(&run(), &one).unwrap();
     let (channel, _) = open(&provider, &one);
     let within = Duration::from_secs(20);
-    let ran = provider.run(&run(), &one, &program(), &["agent", "build"], b"", within).unwrap();
+    let arguments = &["agent", "build"];
+    let call = Call { program: &program(), arguments, input: b"", within };
+    let ran = provider.run(&run(), &one, &call).unwrap();
     assert_eq!(ran.stdout, format!("{}\n", planaria::BUILD).as_bytes());
     ends_when_left(channel);
     eventually("the end of the container", || names(&provider).is_empty());
@@ -235,8 +249,18 @@ fn machines_of_a_given_image() {
     engine.import_for("other:1", "s390x");
     let fault = with_image(&engine, "other:1").check().unwrap_err();
     assert_fault(&fault, Remedy::Fix, &["other:1", "s390x", std::env::consts::ARCH]);
-    // Nobody listens there.
-    let fault = with_image(&engine, "127.0.0.1:1/nothing:1").check().unwrap_err();
+    // No registry listens there: machines wait for the pull, and then there is a reason.
+    let provider = with_image(&engine, "127.0.0.1:1/nothing:1");
+    provider.check().unwrap();
+    let made = provider.create(&run(), &one).unwrap();
+    let why = "the image `127.0.0.1:1/nothing:1` is being pulled".to_owned();
+    assert_eq!(made, Made::Pending { why });
+    let mut fault = None;
+    eventually("the end of the pull", || {
+        fault = provider.create(&run(), &one).err();
+        fault.is_some()
+    });
+    let fault = fault.expect("it ended");
     assert_fault(&fault, Remedy::Fix, &["127.0.0.1:1/nothing:1", "cannot be pulled", "leave"]);
     let provider = docker(Settings { network: Some("nowhere".into()), ..settings(&engine) });
     let fault = provider.open(&run(), &one, &program()).err().expect("no channel");

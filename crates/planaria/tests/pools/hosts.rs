@@ -69,7 +69,7 @@ impl Hosts {
             name: format!("h{number}"),
             user: Some("root".into()),
             port: Some(22),
-            key: Some(self.path("key")),
+            key: Some(self.path("key").display().to_string()),
             ..Host::new(&self.address(number))
         };
         Settings {

@@ -4,10 +4,17 @@ use crate::conformance::{Bed, conformance};
 use crate::hosts::Hosts;
 use crate::support::frameworks::Python;
 use crate::talk::{Host, LONG, program, run};
-use planaria_fleet::provider::{Machine, Provider, Tag};
+use planaria_fleet::provider::{Call, Fault, Machine, Provider, Ran, Tag};
 use planaria_fleet::providers::ssh::{self, HostKeys, Settings, Ssh};
 use std::io::{Read, Write};
 use std::net::TcpListener;
+
+/// Asks the program there which build it is.
+fn build(provider: &Ssh, run: &Tag, machine: &Machine) -> Result<Ran, Fault> {
+    let arguments = &["agent", "build"];
+    let call = Call { program: &program(), arguments, input: b"", within: LONG };
+    provider.run(run, machine, &call)
+}
 
 fn open(provider: &Ssh, run: &Tag, machine: &Machine) -> Host {
     let opened = provider.open(run, machine, &program());
@@ -95,7 +102,7 @@ fn hosts_may_be_spelled_out_and_behind_another() {
     assert!(host.hello.folder.starts_with("/home/lab/.cache/planaria/runs/"), "{:?}", host.hello);
     assert_eq!(host.hello.controller.as_deref(), Some(hosts.address(1).as_str()));
     // Another controller knows no more than what was written down.
-    let ran = provider.run(&run, &machine, &program(), &["agent", "build"], b"", LONG);
+    let ran = build(&provider, &run, &machine);
     assert_eq!(ran.expect("it runs").code, 0);
     provider.destroy(&run, &machine).expect("destroyed");
     host.ends(LONG);
@@ -112,7 +119,7 @@ fn greetings_are_passed_over() {
     let (provider, run) = (Ssh::new(hosts.settings()), run("greeted"));
     let machine = only(&provider, &run);
     open(&provider, &run, &machine).answers();
-    let ran = provider.run(&run, &machine, &program(), &["agent", "build"], b"", LONG);
+    let ran = build(&provider, &run, &machine);
     let ran = ran.expect("it runs");
     assert_eq!(String::from_utf8_lossy(&ran.stdout).trim(), planaria::BUILD);
     provider.destroy(&run, &machine).expect("destroyed");
@@ -197,7 +204,7 @@ fn ansible_is_told_how_to_get_there() {
         ..ssh::Host::new("10.0.0.2")
     };
     let provider = Ssh::new(Settings { hosts: vec![host.clone()], ..Settings::default() });
-    let line = provider.inventory(&host.machine());
+    let line = provider.inventory(&ssh::machine(&host));
     let begins =
         "ansible_host=10.0.0.2 ansible_user=lab ansible_port=2222 ansible_ssh_common_args=\"";
     assert!(line.starts_with(begins) && line.contains(" -i /keys/lab"), "{line}");

@@ -38,7 +38,7 @@ fn wrong_keys() {
     make.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&wrong);
     assert!(make.status().expect("ssh-keygen starts").success());
     let mut settings = hosts.spelled_out(1);
-    settings.hosts[0].key = Some(wrong.clone());
+    settings.hosts[0].key = Some(wrong.display().to_string());
     let found = fault(settings.clone(), &program(), 10.0);
     let whom = format!("root@{}", hosts.address(1));
     let key = wrong.display().to_string();

@@ -1,8 +1,8 @@
 //! What the tests of providers share: the program, and a host at the other end of a channel.
 
 use planaria::clock::Stopwatch;
-use planaria_fleet::channel::{Channel, LastWords};
-use planaria_fleet::host::words::{FromHost, Hello, ToHost, hear, say};
+use planaria_fleet::channel::{Channel, StderrTail};
+use planaria_fleet::messages::{FromHost, Hello, ToHost, read_message, write_message};
 use planaria_fleet::program::Program;
 use planaria_fleet::provider::Tag;
 use std::io::Write;
@@ -34,17 +34,17 @@ pub struct Host {
     words: Receiver<FromHost>,
     writing: Writing,
     closing: Arc<dyn Fn() + Send + Sync>,
-    pub last_words: LastWords,
+    pub stderr_tail: StderrTail,
 }
 
 impl Host {
     /// Waits for its hello.
     #[track_caller]
     pub fn meet(over: Channel) -> Self {
-        let Channel { mut reading, writing, closing, last_words } = over;
+        let Channel { mut reading, writing, closing, stderr_tail } = over;
         let (tell, words) = channel();
         std::thread::spawn(move || {
-            while let Ok(Some(word)) = hear::<FromHost>(&mut reading) {
+            while let Ok(Some(word)) = read_message::<FromHost>(&mut reading) {
                 if tell.send(word).is_err() {
                     return;
                 }
@@ -52,11 +52,11 @@ impl Host {
         });
         let first = words.recv_timeout(LONG);
         let Ok(FromHost::Hello(hello)) = first else {
-            panic!("no hello: {first:?}, beside it `{}`", last_words.text());
+            panic!("no hello: {first:?}, beside it `{}`", stderr_tail.text());
         };
         let writing = Arc::new(Mutex::new(Some(writing)));
         stay(writing.clone());
-        Self { hello, words, writing, closing, last_words }
+        Self { hello, words, writing, closing, stderr_tail }
     }
 
     /// Whether it does what it is told.
@@ -64,7 +64,7 @@ impl Host {
     pub fn answers(&mut self) {
         let word = ToHost::Done { task: 7, mark: "none".into() };
         let mut writing = self.writing.lock().expect("no panic");
-        say(writing.as_mut().expect("it is open"), &word).expect("the host takes words");
+        write_message(writing.as_mut().expect("it is open"), &word).expect("the host takes words");
         drop(writing);
         let heard = |word: &FromHost| matches!(word, FromHost::Task { task: 7, .. });
         self.hear(heard);
@@ -77,7 +77,7 @@ impl Host {
             match self.words.recv_timeout(LONG) {
                 Ok(word) if is_it(&word) => return,
                 Ok(_) => {}
-                Err(e) => panic!("no answer ({e}), beside it `{}`", self.last_words.text()),
+                Err(e) => panic!("no answer ({e}), beside it `{}`", self.stderr_tail.text()),
             }
         }
         panic!("other words only");
@@ -120,7 +120,7 @@ fn stay(writing: Writing) {
         loop {
             std::thread::park_timeout(Duration::from_secs(1));
             let mut writing = writing.lock().expect("no panic");
-            let told = writing.as_mut().is_some_and(|to| say(to, &ToHost::Alive).is_ok());
+            let told = writing.as_mut().is_some_and(|to| write_message(to, &ToHost::Alive).is_ok());
             if !told {
                 return;
             }

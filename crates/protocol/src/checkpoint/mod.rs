@@ -22,6 +22,8 @@ pub use shelf::{Found, Shelf};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+/// Name of the folder of checkpoints in a run's folder.
+pub const FOLDER: &str = "checkpoints";
 /// Version of this format.
 pub const FORMAT: u32 = 3;
 

@@ -8,7 +8,7 @@
 
 use super::manifest::{FILE, Manifest};
 use super::{Checkpoint, Unreadable, damaged, read, verify};
-use crate::durable;
+use crate::durable::{self, Space};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,6 +25,7 @@ pub struct Shelf {
     keep: usize,
     /// What was finished last, here or by a clone.
     newest: Arc<Mutex<Option<PathBuf>>>,
+    space: Space,
 }
 
 /// A checkpoint and the damaged ones that were passed over to find it.
@@ -41,7 +42,17 @@ pub struct Found<T> {
 impl Shelf {
     /// The shelf in `folder`, which keeps `keep` checkpoints besides the best.
     pub fn new(folder: PathBuf, keep: usize) -> Self {
-        Self { folder, keep: keep.max(1), newest: Arc::default() }
+        Self { folder, keep: keep.max(1), newest: Arc::default(), space: Space::default() }
+    }
+
+    /// On a simulated disk.
+    pub fn with_space(self, space: Space) -> Self {
+        Self { space, ..self }
+    }
+
+    /// The disk it is on.
+    pub fn space(&self) -> &Space {
+        &self.space
     }
 
     /// The name of the checkpoint that was finished last, if something has removed it since; said
@@ -55,6 +66,7 @@ impl Shelf {
     /// An empty folder for the parts of a checkpoint; what an unfinished one left there is gone. A
     /// shelf that was deleted is made again.
     pub fn begin(&self, step: u64) -> io::Result<PathBuf> {
+        self.space.check()?;
         fs::create_dir_all(&self.folder)?;
         let plain = self.folder.join(format!("step-{step:010}"));
         let more = (2..=SAME_STEP_MAX).map(|n| self.folder.join(format!("step-{step:010}-{n}")));
@@ -75,6 +87,7 @@ impl Shelf {
     pub fn finish(&self, folder: &Path, manifest: &Manifest, is_best: bool) -> io::Result<()> {
         let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let finish = || {
+            self.space.check()?;
             manifest.write(folder)?;
             if is_best {
                 durable::link(name, &self.folder.join("best"))?;

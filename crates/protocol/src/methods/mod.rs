@@ -1,14 +1,13 @@
 //! What only processes of one training method say to each other. One file per method.
 //!
 //! Owns the list of methods that have words of their own. The envelope around them, which all
-//! methods share, is [`message`](crate::message): a [`Command`] travels in [`ToWorker::Method`], a
-//! [`Report`] in [`FromWorker::Method`].
+//! methods share, is [`message`](crate::message): a [`Command`] travels in `ToWorker::Method`, a [`Report`] in
+//! `FromWorker::Method`.
 
 pub mod coded;
 pub mod solo;
 pub mod sync;
 
-use crate::message::{FromWorker, ToWorker};
 use serde::{Deserialize, Serialize};
 
 /// From the coordinator to a worker of one method.
@@ -27,22 +26,30 @@ pub enum Report {
     Solo(solo::Report),
 }
 
-macro_rules! enveloped {
+/// What the coordinator says in one method.
+pub trait OwnCommand: Into<Command> {}
+
+/// What a worker says in one method.
+pub trait OwnReport: Into<Report> {}
+
+macro_rules! own {
     ($method:ident: $command:ty, $report:ty) => {
-        impl From<$command> for ToWorker {
+        impl OwnCommand for $command {}
+        impl From<$command> for Command {
             fn from(command: $command) -> Self {
-                Self::Method(Command::$method(command))
+                Self::$method(command)
             }
         }
 
-        impl From<$report> for FromWorker {
+        impl OwnReport for $report {}
+        impl From<$report> for Report {
             fn from(report: $report) -> Self {
-                Self::Method(Report::$method(report))
+                Self::$method(report)
             }
         }
     };
 }
 
-enveloped!(Sync: sync::Command, sync::Report);
-enveloped!(Coded: coded::Command, coded::Report);
-enveloped!(Solo: solo::Command, solo::Report);
+own!(Sync: sync::Command, sync::Report);
+own!(Coded: coded::Command, coded::Report);
+own!(Solo: solo::Command, solo::Report);

@@ -3,9 +3,11 @@
 //! These words never travel: the run and its worker are values in the same process, and what is said
 //! is handed over.
 
-use crate::message::Steps;
+use crate::checkpoint::PartInfo;
+use crate::terms::Steps;
 use planaria_numerics::digest::Digest;
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// From the coordinator to the worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -22,6 +24,8 @@ pub enum Report {
     /// A step is computed and applied.
     Stepped {
         step: u64,
+        /// When it began; what the process did before (a checkpoint, say) is no part of it.
+        began: Duration,
         /// Sum of the loss over the examples.
         loss_sum: f64,
         /// Examples whose class was right.
@@ -31,4 +35,6 @@ pub enum Report {
         /// The examples that were read.
         read: Digest,
     },
+    /// The parameters are on the disk; or why not.
+    Saved { step: u64, written: Result<PartInfo, String> },
 }

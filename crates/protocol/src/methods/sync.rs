@@ -5,7 +5,7 @@
 //! [`Pull`](crate::message::Pull)). Messages of every step hold no lists, so reading them allocates
 //! nothing.
 
-use crate::message::{Sha256, Shelf, Steps};
+use crate::terms::{Sha256, Shelf, Steps};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 

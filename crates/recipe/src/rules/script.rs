@@ -29,7 +29,7 @@ const HOROVOD: [&str; 7] = [
     "HOROVOD_HOSTNAME",
     "HOROVOD_CONTROLLER",
 ];
-/// Fields that tell one worker from another, which are for whoever starts them where that is not us.
+/// Fields that tell one worker from another: set by the framework where it starts the workers.
 const OWN_FIELDS: [&str; 8] = [
     "role",
     "index",
@@ -285,7 +285,7 @@ fn variables(script: &Script, found: &mut Vec<Finding>) {
             let message = format!("`{name}` is set for each process as the framework wants it");
             add(found, &key, message, "leave it out");
         }
-        if let Err(why) = value.whence() {
+        if let Err(why) = value.source() {
             let hint = "a reference stands alone: `${env:NAME}` or `file:PATH`";
             add(found, &key, format!("`{name}`: {why}"), hint);
         }

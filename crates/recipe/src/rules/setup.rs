@@ -257,7 +257,7 @@ fn env(step: &Step, at: &mut At<'_>) {
 
 /// Never shows the text itself.
 fn secret(key: &str, text: &SecretText, at: &mut At<'_>) {
-    if let Err(why) = text.whence() {
+    if let Err(why) = text.source() {
         let hint = "a reference stands alone: `${env:NAME}` or `file:PATH`";
         at.add(key, format!(" `{key}`: {why}"), hint);
     }

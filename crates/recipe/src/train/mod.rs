@@ -4,7 +4,7 @@
 
 pub mod methods;
 
-pub use methods::{Coded, CodedPrecision, Method, Traits};
+pub use methods::{Coded, LinearPrecision, Method, Traits};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -61,7 +61,7 @@ pub struct Train {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coded: Option<Coded>,
     /// Workers beyond the first that compute each shard of a step (`method: sync`): so many may be
-    /// lost or late in a step without anybody waiting. 0 computes a shard again where it is lost.
+    /// lost or late in a step without a wait. 0 computes a shard again where it is lost.
     #[serde(default, skip_serializing_if = "is_default")]
     #[schemars(range(min = 0, max = 15))]
     pub redundancy: usize,

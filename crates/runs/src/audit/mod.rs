@@ -1,21 +1,18 @@
 //! Whether a run read every example exactly once per epoch, from its events alone.
 //!
-//! Owns the verdict and its reasons: pure functions of events, and of what the newest checkpoint
-//! and the report say of themselves. Never reads a file ([`evidence`](crate::evidence) does) and never decides what
-//! a run does.
-//!
-//! # Layout
-//! - [`lineage`]: which committed steps count; [`machines`]: who was lost, and who joined
-//! - [`page`]: the verdict as text
+//! Owns the verdict and its reasons: pure functions of what events add up to ([`Summary`]), and of
+//! what the newest checkpoint and the report say of themselves. Never reads a file
+//! ([`evidence`](crate::evidence) does) and never decides what a run does. [`page`] is the verdict as
+//! text.
 
-pub mod lineage;
 pub mod page;
 
+use crate::lineage::{Cut, Lineage, Tile};
 use crate::machines::Machines;
-use crate::summary::Summary;
-use lineage::{Lineage, Tile};
+use crate::outcome::Outcome;
+use crate::summary::{Ended, Summary};
 use planaria_numerics::digest::Digest;
-use planaria_protocol::event::{Event, Started, What};
+use planaria_protocol::event::Started;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -101,21 +98,18 @@ pub struct Reported {
     pub weights_sha256: String,
 }
 
-/// Audits a run from its events, in the order in which they were written.
+/// Audits a run by what its events add up to.
 pub fn audit(
-    events: &[Event],
+    summary: &Summary,
     checkpoint: Option<&Checkpoint>,
     reported: Option<&Reported>,
 ) -> Audit {
-    let lineage = Lineage::of(events);
+    let (lineage, setup) = (&summary.lineage, summary.started.as_ref());
     let mut reasons = lineage.errors.clone();
-    let setup = setup(events);
-    let epochs = setup.map_or_else(Vec::new, |setup| {
-        let told = told_epochs(events);
-        epochs(setup, &lineage.tiles, &told, &mut reasons)
-    });
-    let ended = check_end(events, setup, &lineage, &mut reasons);
-    let weights_match = check_weights(&lineage, checkpoint, reported, &mut reasons);
+    let epochs = setup
+        .map_or_else(Vec::new, |setup| epochs(setup, &lineage.tiles, &summary.read, &mut reasons));
+    let ended = check_end(summary, &mut reasons);
+    let weights_match = check_weights(lineage, checkpoint, reported, &mut reasons);
     let before_audits = lineage.before_audits;
     if before_audits {
         reasons.clear();
@@ -134,30 +128,22 @@ pub fn audit(
         ended,
         epochs,
         superseded_steps: lineage.cuts.iter().map(|cut| cut.superseded).sum(),
-        generations: lineage.generations(),
-        machines: Summary::of(events).machines(),
+        generations: lineage.cuts.iter().map(|cut| generation(cut, lineage)).collect(),
+        machines: summary.machines(),
         checkpoint_step: checkpoint.map(|c| c.step),
         weights_match,
     }
 }
 
-/// What the run is of: the same in all its sessions.
-fn setup(events: &[Event]) -> Option<&Started> {
-    events.iter().rev().find_map(|event| match &event.what {
-        What::Started(started) => Some(started),
-        _ => None,
-    })
-}
-
-/// What each epoch's own event says was read, and whether it was exact; the newest counts.
-fn told_epochs(events: &[Event]) -> BTreeMap<u64, (Digest, bool)> {
-    let told = events.iter().filter_map(|event| match &event.what {
-        What::Epoch { figures, read, exact, .. } => {
-            Some((figures.epoch.saturating_sub(1), (*read, *exact)))
-        }
-        _ => None,
-    });
-    told.collect()
+/// A generation, with its steps that count.
+fn generation(cut: &Cut, lineage: &Lineage) -> GenerationAudit {
+    GenerationAudit {
+        generation: cut.generation,
+        from_step: cut.step,
+        steps: lineage.steps_of(cut.generation),
+        superseded: cut.superseded,
+        why: cut.why.clone(),
+    }
 }
 
 /// Adds every epoch's ranges up and compares them with the data.
@@ -219,30 +205,19 @@ fn epochs(
 }
 
 /// Whether the run has come to its end, and whether the lineage has too.
-fn check_end(
-    events: &[Event],
-    setup: Option<&Started>,
-    lineage: &Lineage,
-    reasons: &mut Vec<String>,
-) -> bool {
-    let newest = events.iter().rev().find_map(|event| match &event.what {
-        What::Started(_) | What::Recovered { .. } => Some(None),
-        What::Ended { outcome, step, .. } => Some(Some((outcome.as_str(), *step))),
-        _ => None,
-    });
-    let Some(Some((outcome, step))) = newest else { return false };
+fn check_end(summary: &Summary, reasons: &mut Vec<String>) -> bool {
+    let Some(&Ended { outcome, step, .. }) = summary.ended.as_ref() else { return false };
+    let end = summary.lineage.end();
     // A failure may have come before the last steps were told.
-    if outcome != "failed" && step != lineage.end() {
-        reasons.push(format!(
-            "the run ended after step {step}, but its ranges end after step {}",
-            lineage.end()
-        ));
+    if outcome != Outcome::Failed && step != end {
+        reasons
+            .push(format!("the run ended after step {step}, but its ranges end after step {end}"));
     }
-    let planned = setup.map_or(0, |s| s.epochs * s.steps_per_epoch);
-    if outcome == "completed" && step != planned {
+    let planned = summary.started.as_ref().map_or(0, |s| s.epochs * s.steps_per_epoch);
+    if outcome == Outcome::Completed && step != planned {
         reasons.push(format!("the run ended after step {step} of {planned}, but says it is whole"));
     }
-    matches!(outcome, "completed" | "stopped_early")
+    matches!(outcome, Outcome::Completed | Outcome::StoppedEarly)
 }
 
 /// Whether the newest checkpoint is of this lineage, and the report's weights are its weights.

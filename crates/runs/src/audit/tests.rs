@@ -1,7 +1,7 @@
 //! Generated histories: right ones pass, and every kind of tampering is found.
 
 use super::*;
-use planaria_protocol::event::Figures;
+use planaria_protocol::event::{Event, Figures, What};
 use proptest::prelude::*;
 
 /// A run's shape.
@@ -139,7 +139,7 @@ impl Writer {
 
     fn recovered(&mut self, superseded: u64, reason: &str) {
         let (step, source) = (self.step, "kept".into());
-        self.emit(What::Recovered { step, superseded, source, reason: reason.into() });
+        self.emit(What::Recovered { step, superseded, source, reason: reason.into(), lost: None });
     }
 
     fn suffer(&mut self, mishap: Mishap) {
@@ -255,7 +255,7 @@ proptest! {
             weights_sha256: "a".into(),
         };
         let reported = Reported { steps: run.step, weights_sha256: "a".into() };
-        let audit = audit(&run.events, Some(&checkpoint), Some(&reported));
+        let audit = audited(&run.events, Some(&checkpoint), Some(&reported));
         prop_assert_eq!(&audit.reasons, &Vec::<String>::new());
         prop_assert!(audit.exactly_once && audit.ended && !audit.before_audits);
         prop_assert_eq!(audit.steps, shape.steps());
@@ -266,7 +266,7 @@ proptest! {
         prop_assert_eq!(audit.weights_match, Some(true));
         // Without its end it is as right so far.
         for n in 0..run.events.len() {
-            let part = super::audit(&run.events[..n], None, None);
+            let part = audited(&run.events[..n], None, None);
             prop_assert_eq!(&part.reasons, &Vec::<String>::new(), "{} events", n);
         }
     }
@@ -282,7 +282,7 @@ proptest! {
         let run = history(shape, &mishaps, every);
         let mut events = run.events;
         // Of the ranges, one that counts: superseded ones may say anything.
-        let lineage = Lineage::of(&events);
+        let lineage = Summary::of(&events).lineage;
         let tile = lineage.tiles[which.index(lineage.tiles.len())];
         let counts = |n: &usize| match &events[*n].what {
             What::Committed { first_step, end_step, .. } => {
@@ -303,9 +303,9 @@ proptest! {
             4 => read.add(0),
             _ => *epoch += 1,
         }
-        let audit = audit(&events, None, None);
+        let audit = audited(&events, None, None);
         // A range that was told twice may be told once.
-        let twice = how == 0 && Lineage::of(&events).end() == shape.steps()
+        let twice = how == 0 && Summary::of(&events).lineage.end() == shape.steps()
             && mishaps.iter().any(|(_, m)| matches!(m, Mishap::ToldTwice));
         prop_assert!(!audit.exactly_once || twice, "{} {:?}", how, tile);
     }
@@ -319,14 +319,22 @@ proptest! {
         let mut events = history(shape, &[], every).events;
         let gone = which.index(shape.epochs as usize) as u64;
         events.retain(|e| !matches!(&e.what, What::Committed { epoch, .. } if *epoch == gone));
-        prop_assert!(!audit(&events, None, None).exactly_once);
+        prop_assert!(!audited(&events, None, None).exactly_once);
     }
 }
 
 const SHAPE: Shape = Shape { examples: 10, batch: 4, epochs: 2 };
 
+fn audited(
+    events: &[Event],
+    checkpoint: Option<&Checkpoint>,
+    reported: Option<&Reported>,
+) -> Audit {
+    audit(&Summary::of(events), checkpoint, reported)
+}
+
 fn reasons(events: &[Event]) -> Vec<String> {
-    audit(events, None, None).reasons
+    audited(events, None, None).reasons
 }
 
 fn told(all: Vec<(u64, What)>) -> Vec<Event> {
@@ -348,6 +356,7 @@ fn reasons_name_what_is_wrong() {
         superseded: 0,
         source: "kept".into(),
         reason: "server-0 was lost".into(),
+        lost: None,
     };
     check(
         vec![(1, SHAPE.started(0)), (1, SHAPE.committed(0..1)), (1, SHAPE.committed(2..3))],
@@ -389,6 +398,7 @@ fn a_generation_may_go_back_twice() {
         superseded: 2,
         source: "checkpoints/x".into(),
         reason: "what was kept is not whole".into(),
+        lost: None,
     };
     let events = told(vec![
         (1, SHAPE.started(0)),
@@ -400,7 +410,7 @@ fn a_generation_may_go_back_twice() {
         (2, SHAPE.committed(2..3)),
         (2, SHAPE.committed(3..6)),
     ]);
-    let audit = audit(&events, None, None);
+    let audit = audited(&events, None, None);
     assert_eq!(audit.reasons, Vec::<String>::new());
     assert_eq!((audit.generations.len(), audit.superseded_steps, audit.steps), (2, 2, 6));
     assert_eq!(audit.generations[1].steps, 4);
@@ -410,12 +420,12 @@ fn a_generation_may_go_back_twice() {
 fn a_checkpoint_of_what_was_given_up_is_found() {
     let run = history(SHAPE, &[(3, Mishap::Back)], 2);
     let newest = Checkpoint { step: 6, generation: 2, weights_sha256: "a".into() };
-    assert!(audit(&run.events, Some(&newest), None).exactly_once);
+    assert!(audited(&run.events, Some(&newest), None).exactly_once);
     let beyond = Checkpoint { step: 5, generation: 1, ..newest.clone() };
-    let found = audit(&run.events, Some(&beyond), None).reasons;
+    let found = audited(&run.events, Some(&beyond), None).reasons;
     assert!(found[0].contains("the newest checkpoint is of step 5 of generation 1"), "{found:?}");
     let other = Reported { steps: 6, weights_sha256: "b".into() };
-    let found = audit(&run.events, Some(&newest), Some(&other));
+    let found = audited(&run.events, Some(&newest), Some(&other));
     assert_eq!((found.weights_match, found.exactly_once), (Some(false), false));
 }
 
@@ -428,7 +438,7 @@ fn a_run_from_before_audits_is_not_judged() {
             started.digest = Digest::default();
         }
     }
-    let audit = audit(&events, None, None);
+    let audit = audited(&events, None, None);
     assert!(audit.before_audits && !audit.exactly_once && audit.reasons.is_empty());
     assert!(page::text(&audit, "runs/x").contains("this run was made before audits"));
 }
@@ -438,7 +448,7 @@ fn the_page_reads_well() {
     let run = history(SHAPE, &[(3, Mishap::Back)], 2);
     let newest = Checkpoint { step: 6, generation: 2, weights_sha256: "a".into() };
     let reported = Reported { steps: 6, weights_sha256: "a".into() };
-    let audit = audit(&run.events, Some(&newest), Some(&reported));
+    let audit = audited(&run.events, Some(&newest), Some(&reported));
     assert_eq!(
         page::text(&audit, "runs/net-1"),
         "run           runs/net-1\n\

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 /// Folder that runs are looked for in when only an id is given.
 pub const DEFAULT_RUNS: &str = "runs";
 /// Folder of a run's checkpoints.
-pub const CHECKPOINTS: &str = "checkpoints";
+pub const CHECKPOINTS: &str = planaria_protocol::checkpoint::FOLDER;
 /// Folder of the logs of its processes.
 pub const LOGS: &str = "logs";
 /// How long names stay claimed.

@@ -3,8 +3,7 @@
 //! In exact arithmetic no sum has an order, so the weights of every step are the same bytes whoever
 //! computed what. Losses are floats, and agree up to rounding.
 
-use super::Truth;
-use crate::verdict::{timeless_state, timeless_what};
+use super::truth::{Truth, timeless_state, timeless_what};
 use planaria_coordinator::run::course::{Course, Done, Next, Setup};
 use planaria_learn::linear::number::{Bounds, Number};
 use planaria_learn::linear::{Batches, Model, Plain, Stepping, Weights, plain};
@@ -18,7 +17,7 @@ use planaria_protocol::message::HeldOut;
 use planaria_protocol::state::State;
 use planaria_recipe::Recipe;
 use planaria_recipe::shape::Shape;
-use planaria_recipe::train::CodedPrecision;
+use planaria_recipe::train::LinearPrecision;
 use planaria_worker::methods::coded::block::{Block, Label};
 
 const ROWS: usize = 47;
@@ -130,7 +129,7 @@ impl CodedData {
     fn train(&self, recipe: &Recipe, facts: &Facts, features: &[f32], batches: &Batches) -> Truth {
         let stepping = Stepping::of(recipe);
         let mut weights = Weights::start(&self.model, &stepping);
-        let mut data = Plain::new(&self.model, CodedPrecision::Exact, SCALE, true);
+        let mut data = Plain::new(&self.model, LinearPrecision::Exact, SCALE, true);
         let targets: Vec<f64> = self.labels.iter().map(|label| label.1).collect();
         data.push(features, &targets).expect("whole numbers");
         let state = State { examples_per_epoch: facts.examples, ..State::default() };

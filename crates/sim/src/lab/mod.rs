@@ -1,14 +1,14 @@
 //! What simulated runs compute: small recipes with the real engine and real data, and what a run in
-//! one process makes of them. `coded` is that of coded runs.
+//! one process makes of them. `coded` is that of coded runs, `truth` what must come out.
 //!
 //! Owns the truth that every simulated run is compared with, step by step. What was computed once
 //! is kept: a shard is the same shard whoever computes it, and that the parameters it is computed
 //! with are the run's is compared each time.
 
 pub mod coded;
+pub mod truth;
 
 use crate::faults::Plan;
-use crate::verdict::{Broken, timeless_state, timeless_what};
 use coded::CodedData;
 use planaria_coordinator::run::course::{Course, Done, Next, Setup};
 use planaria_data::order::batch_range;
@@ -18,7 +18,6 @@ use planaria_numerics::aggregate::BLOCK;
 use planaria_numerics::optimizer;
 use planaria_protocol::bytes::as_bytes;
 use planaria_protocol::checkpoint::{FORMAT, Manifest};
-use planaria_protocol::event::What;
 use planaria_protocol::launch::{Facts, Launch, Size, Station};
 use planaria_protocol::message::{EVALUATION_BATCH, HeldOut, Push, Sha256, Shelf};
 use planaria_protocol::state::State;
@@ -32,6 +31,7 @@ use sha2::Digest as _;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
+use truth::{Broken, Truth, timeless_state, timeless_what};
 
 /// The recipes: what differs between them is what decisions depend on.
 const RECIPES: [(u32, &str); 4] = [
@@ -83,19 +83,6 @@ pub struct Bench {
     /// What must come out.
     pub truth: Truth,
     work: Work,
-}
-
-/// What a run in one process makes of a recipe.
-#[derive(Debug, Default)]
-pub struct Truth {
-    /// What training had changed after each step.
-    pub weights: Vec<Weights>,
-    /// How far it had come in the end, times left out.
-    pub state: State,
-    /// Its figures, times left out.
-    pub figures: Vec<What>,
-    /// The scores of its last weights.
-    pub scores: Option<(HeldOut, Scores)>,
 }
 
 /// What is computed with.
@@ -367,26 +354,21 @@ impl Bench {
         [batches(self.facts.validation), batches(self.facts.test)]
     }
 
-    /// What a process is told, with this folder to keep things in.
-    pub fn launch(
-        &self,
-        plan: &Plan,
-        generation: u64,
-        workers: u32,
-        state: Option<String>,
-    ) -> Launch {
+    /// What a process is told.
+    pub fn launch(&self, plan: &Plan) -> Launch {
         let mut recipe = self.recipe.clone();
         recipe.train.redundancy = plan.redundancy as usize;
-        let (workers_min, servers) = (plan.workers_min, self.servers);
+        recipe.output.keep = plan.keep;
+        let (workers, workers_min, servers) = (plan.workers, plan.workers_min, self.servers);
         Launch {
             secret: String::new(),
-            generation,
+            generation: 1,
             build: "sim".into(),
             coordinator: None,
             recipe,
             facts: self.facts.clone(),
             size: Size { workers, workers_min, servers, threads: 1 },
-            state,
+            state: None,
             station: Station::default(),
             course: None,
         }

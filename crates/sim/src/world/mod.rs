@@ -1,26 +1,34 @@
 //! A run in one thread: a clock that jumps from one thing to the next, processes, links and a disk.
 //!
 //! Owns time, the order of what happens, who lives, and what is sent. What processes do is in their
-//! own files; what must hold is [`Verdict`]'s.
+//! own files (`coordinator`, `server`, `worker`, `foreground`), wired to the world as their shells are;
+//! `links` is what they send each other, `mischief` what faults do, `sessions` the user. What must
+//! hold is [`Verdict`]'s.
 
+mod coordinator;
+mod foreground;
+mod links;
 mod mischief;
+mod server;
 mod sessions;
+mod worker;
 
 use crate::coin::Coin;
-use crate::coordinator::Coordinator;
 use crate::disk::Disk;
-use crate::faults::{self, Plan};
-use crate::foreground::Foreground;
+use crate::faults::Plan;
 use crate::fuse::{self, Fuse};
 use crate::lab::Bench;
+use crate::lab::truth::Broken;
 use crate::net::{Hole, Link, LinkId, Msg, Pid};
-use crate::server::Server;
-use crate::verdict::{Broken, Verdict};
-use crate::worker::Worker;
+use crate::verdict::Verdict;
+use coordinator::Coordinator;
+use foreground::Foreground;
 use planaria_fleet::ending::Ending;
 use planaria_protocol::message::Agent;
+use server::Server;
 use std::collections::BTreeMap;
 use std::time::Duration;
+use worker::Worker;
 
 /// The process in front of the user.
 pub const FOREGROUND: Pid = 0;
@@ -90,12 +98,10 @@ pub enum Timer {
     Copied(u64),
     /// As for a copy.
     CopyTold(u64),
-    /// The coordinator's own part of a checkpoint is on the disk.
-    Part,
-    /// A manifest is on the disk, and then: that is told.
-    Manifest,
-    /// As for a manifest.
-    ManifestTold,
+    /// A file of the coordinator's is on the disk, and then: that is told.
+    Written(u64),
+    /// As for a file.
+    WrittenTold(u64),
     /// Whoever has connected must have joined.
     JoinBy(LinkId),
     /// A worker whose link this is may follow.
@@ -369,7 +375,7 @@ impl<'a> World<'a> {
             Event::Fault(number) if !self.healed => {
                 let (_, fault) = self.plan.faults[number].clone();
                 self.note(|| format!("FAULT {fault:?}"));
-                if let Some(name) = faults::strike(self, &fault) {
+                if let Some(name) = mischief::strike(self, &fault) {
                     self.struck.push(name);
                 }
             }
@@ -419,74 +425,6 @@ impl<'a> World<'a> {
     /// Lets a process hear from itself later.
     pub fn timer(&mut self, pid: Pid, after: Duration, timer: Timer) {
         self.schedule(self.now + after, pid, Event::Timer(timer));
-    }
-
-    /// Connects a process to another, as soon as may be.
-    pub fn dial(&mut self, pid: Pid, dial: Dial, generation: Option<u64>) {
-        let after = self.coin.about(Duration::from_micros(300));
-        self.schedule(self.now + after, pid, Event::Dialing(dial, generation));
-    }
-
-    /// Sends a frame; false if the link has ended as far as this end knows.
-    pub fn send(&mut self, pid: Pid, link: LinkId, msg: Msg) -> bool {
-        self.act(pid);
-        self.deliver(pid, link, msg)
-    }
-
-    /// Sends a frame that the process's fuse has counted already.
-    pub fn deliver(&mut self, pid: Pid, link: LinkId, msg: Msg) -> bool {
-        if !self.lives(pid) || !self.is_open(pid, link) {
-            return false;
-        }
-        let end = self.links[link].end(pid);
-        let to = self.links[link].ends[1 - end];
-        let holes = self.holes_between(pid, to);
-        let flights = self.links[link].send(end, msg, self.now, &holes, &mut self.coin);
-        for (at, number, msg) in flights {
-            self.schedule(at, to, Event::Frame(link, number, msg));
-        }
-        true
-    }
-
-    /// Ends a link from one end.
-    pub fn close(&mut self, pid: Pid, link: LinkId) {
-        let end = self.links[link].end(pid);
-        if std::mem::replace(&mut self.links[link].closed[end], true) {
-            return;
-        }
-        let to = self.links[link].ends[1 - end];
-        let holes = self.holes_between(pid, to);
-        let soon = self.now + self.links[link].latency();
-        let at = self.links[link].arrival(end, soon, &holes);
-        self.schedule(at, to, Event::Fin(link));
-    }
-
-    fn holes_between(&self, from: Pid, to: Pid) -> Vec<Hole> {
-        let out = self.holes.get(&from).filter(|hole| hole.out && hole.until > self.now);
-        let into = self.holes.get(&to).filter(|hole| hole.into && hole.until > self.now);
-        out.into_iter().chain(into).copied().collect()
-    }
-
-    /// Bytes that a process has sent over a link and that are not taken.
-    pub fn waiting(&self, pid: Pid, link: LinkId) -> usize {
-        self.links[link].waiting[self.links[link].end(pid)]
-    }
-
-    /// Of a link.
-    pub fn generation(&self, link: LinkId) -> u64 {
-        self.links[link].generation
-    }
-
-    /// Whether a link has not ended, as far as a process knows.
-    pub fn is_open(&self, pid: Pid, link: LinkId) -> bool {
-        self.links.get(link).is_some_and(|held| !held.closed[held.end(pid)])
-    }
-
-    /// A link on which a process hears nothing for so long has ended.
-    pub fn expect(&mut self, pid: Pid, link: LinkId, silence: Duration) {
-        let end = self.links[link].end(pid);
-        self.links[link].silence[end] = Some((silence, self.now));
-        self.timer(pid, silence, Timer::Silent(link));
     }
 
     /// A process does one more thing that others see, or ends here: its time may have come.

@@ -1,8 +1,8 @@
 //! Sessions of a run: how one ends, and the user who takes the run up again.
 
+use super::foreground::{Foreground, Start};
 use super::{Body, Event, FATE, FOREGROUND, Timer, World};
 use crate::faults::Fault;
-use crate::foreground::{Foreground, Start};
 use planaria_protocol::message::Agent;
 use std::time::Duration;
 

@@ -15,6 +15,7 @@ pub mod parameters;
 pub mod read_ahead;
 pub mod servers;
 
+use planaria_protocol::message::Steps;
 use std::ops::Range;
 
 /// Shards of one step, of one lease.
@@ -29,4 +30,36 @@ pub struct Task {
     /// Batch of the epoch.
     pub batch: u64,
     pub shards: Range<u32>,
+}
+
+/// What is left of a lease.
+#[derive(Debug, Clone)]
+pub(crate) struct Lease {
+    /// Leases of this session before it.
+    pub number: u64,
+    pub steps: Steps,
+    pub shards: Range<u32>,
+    /// The step of its next task.
+    pub next: u64,
+}
+
+impl Lease {
+    pub fn new(number: u64, steps: Steps, shards: Range<u32>) -> Self {
+        Self { number, next: steps.first_step, steps, shards }
+    }
+
+    /// Its next task.
+    pub fn task(&self) -> Task {
+        Task {
+            step: self.next,
+            lease: self.number,
+            epoch: self.steps.epoch,
+            batch: self.steps.batches.start + (self.next - self.steps.first_step),
+            shards: self.shards.clone(),
+        }
+    }
+
+    pub fn is_worked_off(&self) -> bool {
+        self.next >= self.steps.steps().end
+    }
 }

@@ -5,7 +5,7 @@
 //! an early step waits for nothing. Used portions are filled again, so that a steady run allocates
 //! nothing.
 
-use crate::gradient::Task;
+use crate::gradient::{Lease, Task};
 use planaria_data::order::batch_range;
 use planaria_data::{Batch, Error, Loader};
 use planaria_numerics::aggregate::shard_range;
@@ -75,34 +75,13 @@ struct List {
     is_closed: bool,
 }
 
-/// What is still to be read of a lease.
-struct Lease {
-    number: u64,
-    steps: Steps,
-    shards: Range<u32>,
-    next: u64,
-}
-
-impl Lease {
-    fn task(&self) -> Task {
-        Task {
-            step: self.next,
-            lease: self.number,
-            epoch: self.steps.epoch,
-            batch: self.steps.batches.start + (self.next - self.steps.first_step),
-            shards: self.shards.clone(),
-        }
-    }
-}
-
 impl Wanted {
     /// A lease has come, the one with this number.
     pub fn lease(&self, number: u64, steps: &Steps, shards: &Range<u32>) {
-        if steps.steps().is_empty() {
+        let lease = Lease::new(number, steps.clone(), shards.clone());
+        if lease.is_worked_off() {
             return;
         }
-        let lease =
-            Lease { number, steps: steps.clone(), shards: shards.clone(), next: steps.first_step };
         self.list().leases.push(lease);
         self.0.changed.notify_all();
     }
@@ -143,7 +122,7 @@ impl List {
             return false;
         };
         self.leases[at].next += 1;
-        if self.leases[at].next == self.leases[at].steps.steps().end {
+        if self.leases[at].is_worked_off() {
             self.leases.remove(at);
         }
         true

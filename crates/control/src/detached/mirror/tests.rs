@@ -1,13 +1,13 @@
 //! A folder that is told becomes the same folder elsewhere, and nothing else.
 
 use super::*;
-use planaria_fleet::host::words::say;
+use planaria_fleet::messages::write_message;
 
 fn told(run: &Path, known: &Known, is_live: bool) -> Vec<u8> {
     let mut bytes = Vec::new();
-    say(&mut bytes, &Told::Run { is_live, ended: None }).unwrap();
-    let is_more = tell(run, known, is_live, |word| say(&mut bytes, &word)).unwrap();
-    say(&mut bytes, &Told::Over { is_more }).unwrap();
+    write_message(&mut bytes, &Told::Run { is_live, ended: None }).unwrap();
+    let is_more = tell(run, known, is_live, |word| write_message(&mut bytes, &word)).unwrap();
+    write_message(&mut bytes, &Told::Over { is_more }).unwrap();
     bytes
 }
 
@@ -83,9 +83,9 @@ fn nothing_is_written_outside_the_run() {
         link("checkpoints/last", "step-1"),
     ] {
         let mut bytes = Vec::new();
-        say(&mut bytes, &Told::Run { is_live: false, ended: None }).unwrap();
-        say(&mut bytes, &word).unwrap();
-        say(&mut bytes, &Told::Over { is_more: false }).unwrap();
+        write_message(&mut bytes, &Told::Run { is_live: false, ended: None }).unwrap();
+        write_message(&mut bytes, &word).unwrap();
+        write_message(&mut bytes, &Told::Over { is_more: false }).unwrap();
         assert!(take(&run, &bytes).is_err(), "{word:?}");
     }
     assert!(take(&run, b"").is_err() && take(&run, b"garbage, more of it").is_err());

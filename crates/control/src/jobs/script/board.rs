@@ -2,6 +2,7 @@
 //!
 //! Owns its process, which ends with this one. Never reads what it shows.
 
+use planaria_fleet::process::{Signal, end_with_parent, signal_group};
 use planaria_runs::failure::{Failure, Result};
 use std::fs::File;
 use std::net::TcpListener;
@@ -13,7 +14,7 @@ use std::time::Duration;
 /// The program's name.
 const NAME: &str = "tensorboard";
 
-/// How often it is looked whether it has ended, and how many times at most.
+/// Poll interval for its end, and how many polls at most.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 const ENDING_LOOKS: u32 = 100;
 
@@ -44,9 +45,7 @@ impl Board {
         command.arg("--logdir").arg(folder).args(["--host", "127.0.0.1", "--reload_interval", "2"]);
         command.args(["--port", &port.to_string()]);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);
-        let parent = std::process::id();
-        // SAFETY: between fork and exec only system calls are made, which allocate nothing.
-        unsafe { command.pre_exec(move || planaria_fleet::local::die_with(parent)) };
+        end_with_parent(&mut command);
         let child = command.spawn()?;
         Ok(Self { child, address: format!("http://127.0.0.1:{port}/") })
     }
@@ -54,17 +53,15 @@ impl Board {
 
 impl Drop for Board {
     fn drop(&mut self) {
-        let group = self.child.id() as libc::pid_t;
-        // SAFETY: signals a group that this process made, whose leader nobody has waited for.
-        unsafe { libc::kill(-group, libc::SIGTERM) };
+        // The leader has not been waited for, so the group is still its own.
+        signal_group(self.child.id(), Signal::TERM);
         for _ in 0..ENDING_LOOKS {
             if !matches!(self.child.try_wait(), Ok(None)) {
                 return;
             }
             std::thread::park_timeout(LOOK_EVERY);
         }
-        // SAFETY: as above.
-        unsafe { libc::kill(-group, libc::SIGKILL) };
+        signal_group(self.child.id(), Signal::KILL);
         let _ = self.child.wait();
     }
 }

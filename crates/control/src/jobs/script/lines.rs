@@ -3,7 +3,7 @@
 //! Owns the few rows that a program may still change: it goes back to the beginning of a row
 //! (`\r`, backspaces) and up to rows above (`ESC [ A`) to draw a progress bar anew. A row that is
 //! left for good is a finished line. In lines there are no controls but colours, which end with
-//! the line. Memory is bounded whatever comes. Never looks at what a line says.
+//! the line. Memory is bounded for any input. Never looks at what a line says.
 
 mod style;
 

@@ -6,20 +6,22 @@ use crate::jobs::pooling::{Need, Pooling};
 use crate::jobs::script::layout::Seat;
 use crate::jobs::script::prepare::Prepared;
 use planaria_fleet::files::size;
-use planaria_fleet::host::remote::Remote;
-use planaria_fleet::pool::{Pool, Reach, Standing};
-use planaria_fleet::program::FOLDER;
+use planaria_fleet::home::FOLDER;
+use planaria_fleet::local::Local;
+use planaria_fleet::pool::{Pool, Reach, ReadyMachine};
 use planaria_fleet::provider::{LOOPBACK, Machine};
+use planaria_fleet::remote::Remote;
+use planaria_fleet::sites::Sites;
 use planaria_runs::failure::Result;
 use planaria_runs::number::counted;
-use planaria_runs::run_dir::RunDir;
+use planaria_runs::run_dir::{LOGS, RunDir};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 /// The machines of a job.
 pub struct Machines {
-    pub pool: Pool,
+    pub sites: Sites,
     /// Whether all of them are this machine.
     pub are_here: bool,
     placed: Arc<Mutex<Placed>>,
@@ -64,14 +66,18 @@ impl Machines {
             last: Some(Box::new(last)),
         })?;
         let (pool, _) = pooling.pool();
-        Ok(Self { pool, are_here, placed })
+        // No process of a script is this command's own child.
+        let sites = Sites::new(Local::new(program, &run.file(LOGS)), Some(pool));
+        Ok(Self { sites, are_here, placed })
+    }
+
+    pub fn pool(&self) -> &Pool {
+        self.sites.pool().expect("a script has a pool")
     }
 
     /// What is to be told of files since the last time.
     pub fn take_notes(&mut self) -> Vec<String> {
-        let mut notes = self.pool.take_notes();
-        notes.append(&mut self.placed.lock().expect("no thread panics with it").notes);
-        notes
+        std::mem::take(&mut self.placed.lock().expect("no thread panics with it").notes)
     }
 
     /// Where the script's folder is on a machine.
@@ -81,7 +87,7 @@ impl Machines {
 }
 
 /// A machine as the layout sees it.
-pub fn seat(standing: &Standing, are_here: bool) -> Seat {
+pub fn seat(standing: &ReadyMachine, are_here: bool) -> Seat {
     let hello = &standing.remote.hello;
     let address = if are_here { LOOPBACK.to_owned() } else { standing.route.advertise.clone() };
     Seat {

@@ -7,26 +7,26 @@
 //! - [`prepare`]: all that can be wrong before anything exists; [`python`]: whether a script is
 //!   Python, and what it imports
 //! - [`machines`]: those of the job, with its code on them
-//! - [`layout`]: which process goes where; [`variables`]: what each is told; [`decide`]: what its end
+//! - [`layout`]: which process goes where; [`variables`]: what each is told; [`policy`]: what its end
 //!   means; all pure
 //! - [`run`]: the shell around them; [`round`]: what is done on machines before processes start;
 //!   [`watch`]: what is asked of machines while they run
-//! - [`book`]: what is kept of what they write; [`lines`]: as lines
+//! - [`transcript`]: what is kept of what they write; [`lines`]: as lines
 //! - [`show`]: the lines of all processes on one screen; [`board`]: TensorBoard
 //! - [`report`]: what came of it
 
 pub mod board;
-pub mod book;
-pub mod decide;
 pub mod layout;
 pub mod lines;
 pub mod machines;
+pub mod policy;
 pub mod prepare;
 pub mod python;
 pub mod report;
 pub mod round;
 pub mod run;
 pub mod show;
+pub mod transcript;
 pub mod variables;
 pub mod watch;
 

@@ -7,11 +7,11 @@ use crate::jobs::script::board;
 use crate::jobs::script::python::{self, Checked};
 use crate::talk::{Talk, patiently};
 use planaria_fleet::files::{Code, Listing, Patterns};
-use planaria_fleet::host::tasks::user_home;
+use planaria_fleet::home::at_home;
 use planaria_fleet::setup::redact::Secrets;
 use planaria_fleet::setup::secrets::{self, Secret};
 use planaria_recipe::script::{Framework, Job};
-use planaria_recipe::setup::{Step, Whence};
+use planaria_recipe::setup::{SecretSource, Step};
 use planaria_recipe::{JobSource, script};
 use planaria_runs::failure::{Failure, Result};
 use sha2::{Digest, Sha256};
@@ -44,18 +44,18 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// Checks a job. Whoever wrote the recipe is told at which key it is wrong.
+    /// Checks a job; a failure names the key of the recipe that is wrong.
     pub fn new(source: &JobSource, talk: Talk) -> Result<Self> {
         let mut job = source.recipe().clone();
         let mut notes = Vec::new();
         let wrong = |key: &str, failure: Failure| {
             let hint = failure.hint.as_deref();
-            Failure::user(source.diagnose(key, failure.message.clone(), hint))
+            Failure::from(source.diagnose(key, failure.message.clone(), hint))
         };
         let file = PathBuf::from(&job.script.file);
-        let framework = framework(&job, &file, &mut notes).map_err(|failure| {
-            // What Python says has its own place.
-            if failure.message.contains("-->") { failure } else { wrong("script.file", failure) }
+        let framework = framework(&job, &file, &mut notes).map_err(|refused| match refused {
+            Refused::AtItsLine(failure) => failure,
+            Refused::Whole(failure) => wrong("script.file", failure),
         })?;
         job.script.framework = Some(framework);
         recheck(source, &job)?;
@@ -100,10 +100,21 @@ impl Prepared {
 }
 
 /// What the script is written for, once Python has read it.
-fn framework(job: &Job, file: &Path, notes: &mut Vec<String>) -> Result<Framework> {
+/// Why a script is refused.
+enum Refused {
+    /// The message names the line.
+    AtItsLine(Failure),
+    Whole(Failure),
+}
+
+fn framework(
+    job: &Job,
+    file: &Path,
+    notes: &mut Vec<String>,
+) -> std::result::Result<Framework, Refused> {
     // Python here stands for the one there; another version may see it differently.
     let own = job.script.python.as_deref().filter(|_| job.pool.is_here());
-    let checked = python::check(file, own)?;
+    let checked = python::check(file, own).map_err(Refused::Whole)?;
     let told = match checked {
         Checked::Script(script) => {
             let told = named(script.framework());
@@ -114,13 +125,15 @@ fn framework(job: &Job, file: &Path, notes: &mut Vec<String>) -> Result<Framewor
             {
                 let message =
                     "the script uses ParameterServerStrategy, but `script.roles` has no `ps`";
-                return Err(
-                    Failure::user(message).hint("write `roles: {chief: 1, worker: 2, ps: 1}`")
-                );
+                let hint = "write `roles: {chief: 1, worker: 2, ps: 1}`";
+                return Err(Refused::Whole(Failure::user(message).hint(hint)));
             }
             told
         }
-        Checked::Mistake(mistake) => return Err(mistake.failure(file)),
+        Checked::Mistake(mistake) if mistake.line > 0 => {
+            return Err(Refused::AtItsLine(mistake.failure(file)));
+        }
+        Checked::Mistake(mistake) => return Err(Refused::Whole(mistake.failure(file))),
         Checked::NoPython(python) => {
             let file = file.display();
             notes.push(format!("`{file}` was not looked at: there is no `{python}` here"));
@@ -151,7 +164,7 @@ fn recheck(source: &JobSource, job: &Job) -> Result<()> {
         return Ok(());
     }
     let framework = job.script.framework.map_or("plain", Framework::as_str);
-    source.again(&format!("script.framework={framework}")).map_err(Failure::user)
+    source.again(&format!("script.framework={framework}")).map_err(Failure::from)
 }
 
 /// The script's name in the code's folder, and what is in that folder.
@@ -159,8 +172,8 @@ fn listing(job: &Job, file: &Path) -> Result<(String, Listing)> {
     let folder = job.script.code_folder();
     let mut left_out = vec![PathBuf::from(&job.output.dir)];
     // Files of secrets are for the script's environment alone.
-    left_out.extend(job.script.env.values().filter_map(|text| match text.whence() {
-        Ok(Whence::File(path)) => Some(at_home(path)),
+    left_out.extend(job.script.env.values().filter_map(|text| match text.source() {
+        Ok(SecretSource::File(path)) => Some(at_home(path)),
         _ => None,
     }));
     // What this command says may go to a file in the folder, which grows as it is read.
@@ -185,14 +198,6 @@ fn outputs(job: &Job) -> Result<Patterns> {
         patterns.push(format!("{}/**", folder.trim_matches('/')));
     }
     Patterns::new(&patterns).map_err(Failure::user)
-}
-
-/// `~/x` is in the user's home.
-fn at_home(path: &str) -> PathBuf {
-    match path.strip_prefix("~/") {
-        Some(rest) => user_home().join(rest),
-        None => PathBuf::from(path),
-    }
 }
 
 /// Where the data is on machines, and the step that brings it there.

@@ -5,6 +5,7 @@
 //! there is none here the script is not checked, which is for the caller to say. Owns the talk
 //! with Python; never decides how a script is run.
 
+use planaria_fleet::process::{Signal, signal_group};
 use planaria_runs::failure::{Failure, Result};
 use serde::Deserialize;
 use std::fmt::Write as _;
@@ -221,8 +222,8 @@ fn exchange(child: &mut Child, source: Vec<u8>) -> Receiver<Vec<u8>> {
 
 /// Ends Python and what it was started through.
 fn end(child: &mut Child) {
-    // SAFETY: a plain system call. The child has not been waited for, so the group is its own.
-    unsafe { libc::kill(-(child.id() as libc::pid_t), libc::SIGKILL) };
+    // The child has not been waited for, so the group is its own.
+    signal_group(child.id(), Signal::KILL);
     let _ = child.wait();
 }
 

@@ -1,5 +1,5 @@
 //! What is done on machines before processes start there: free ports, and what the job has made so
-//! far. On a thread of its own, so that the machines hear meanwhile that somebody is there.
+//! far. On a thread of its own, so that the machines hear meanwhile that the controller lives.
 
 use crate::jobs::script::layout::Layout;
 use crate::jobs::script::watch::Sources;

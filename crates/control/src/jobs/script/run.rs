@@ -1,36 +1,38 @@
-//! A job from its recipe to its end: the shell around the decisions.
+//! A user's script as a kind of job: its processes, started together and followed to their end.
 //!
-//! Owns the loop that hears of machines and processes, tells [`decide`](super::decide) and does what
-//! that says. Never decides what the end of a process means.
+//! Owns what is done on machines for them; what the end of a process means is
+//! [`policy`](super::policy)'s to say.
 //!
 //! # Layout
-//! - `starting`: from machines to processes; `mending`: one process again; `ending`: what is left
+//! - `starting`: from machines to processes; `restarting`: one process again; `ending`: what is left
 
 mod ending;
-mod mending;
+mod restarting;
 mod starting;
 
-use crate::jobs::pooling::failure;
+use crate::jobs::controller::{self, Kind, LOOK_EVERY};
 use crate::jobs::script::board::Board;
-use crate::jobs::script::book::Book;
-use crate::jobs::script::decide::{self, Action, Decider, Outcome, Policy};
 use crate::jobs::script::layout::{Layout, Process};
 use crate::jobs::script::machines::Machines;
+use crate::jobs::script::policy::{self, JobInput, Outcome, Policy, Rules, Supervisor};
 use crate::jobs::script::prepare::Prepared;
 use crate::jobs::script::report::Report;
 use crate::jobs::script::round::Readying;
+use crate::jobs::script::transcript::Transcript;
 use crate::jobs::script::variables::Told;
 use crate::jobs::script::watch::{Fetching, Meetings, Sources};
 use crate::program;
 use crate::stopping;
 use crate::talk::{Progress, Talk};
 use ending::hopeless;
-use mending::Mending;
 use planaria_fleet::ending::Ending;
 use planaria_fleet::files::Outputs;
-use planaria_fleet::host::tasks::user_home;
-use planaria_fleet::pool::Standing;
-use planaria_fleet::program::FOLDER;
+use planaria_fleet::home::{FOLDER, user_home};
+use planaria_fleet::local::Exit;
+use planaria_fleet::pool::ReadyMachine;
+use planaria_fleet::provider::Fault;
+use planaria_fleet::sites::Sites;
+use planaria_fleet::supervise::{Action, Input};
 use planaria_numerics::digest::Digest;
 use planaria_protocol::event::{Started, What};
 use planaria_protocol::journal::{self, Journal};
@@ -41,19 +43,18 @@ use planaria_runs::clock::{self, Stopwatch};
 use planaria_runs::failure::{Context, Failure, Result};
 use planaria_runs::number::counted;
 use planaria_runs::run_dir::RunDir;
+use restarting::Restarting;
 use sha2::Digest as _;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How often it is looked what has happened.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// How long a lost machine is waited for before the others take its processes.
 const REPLACED_WITHIN: Duration = Duration::from_secs(60);
 /// How often a round may fail to be made ready on machines that are there, and the pause between.
 const UNREADY_MAX: u32 = 5;
 const UNREADY_PAUSE: Duration = Duration::from_secs(2);
-/// When it is first told that somebody has not found the others.
+/// When it is first told that a process has not found the others.
 const UNMET_TOLD: Duration = Duration::from_secs(30);
 /// Last lines of a failed process that are shown.
 const LINES_SHOWN: usize = 20;
@@ -104,36 +105,27 @@ pub fn run(asked: &Asked<'_>) -> Result<Finished> {
     stopping::begin(folder.path(), true);
     let mut running = Running::new(asked, &prepared, &folder, machines)?;
     running.begin(&recipe)?;
-    let outcome = running.follow();
+    let clock = running.clock;
+    let outcome = controller::follow(&mut running, &folder.id(), clock);
     running.conclude(outcome)
-}
-
-/// Why the loop ended.
-enum End {
-    Decided(Outcome),
-    /// No machine can be had, or nothing can begin.
-    Never(Failure),
 }
 
 struct Running<'p> {
     prepared: &'p Prepared,
     folder: &'p RunDir,
     machines: Machines,
-    decider: Decider,
-    book: Book<'p>,
+    supervisor: Supervisor,
+    transcript: Transcript<'p>,
     progress: Progress,
     journal: Journal,
     clock: Stopwatch,
     since_command: Stopwatch,
     layout: Option<Layout>,
     told: Vec<Told>,
-    /// By number in the pool, which process and which start of it.
-    live: BTreeMap<u32, (u32, u32)>,
-    starts: u32,
     round: u32,
     gathering: Option<Duration>,
     readying: Option<Readying>,
-    mending: BTreeMap<u32, Mending>,
+    restarting: BTreeMap<u32, Restarting>,
     meetings: Meetings,
     fetching: Fetching,
     board: Option<Board>,
@@ -142,7 +134,8 @@ struct Running<'p> {
     unmet_told: bool,
     unready: u32,
     not_before: Duration,
-    stopped: Vec<u32>,
+    outcome: Option<Outcome>,
+    is_whole: bool,
 }
 
 impl<'p> Running<'p> {
@@ -153,7 +146,7 @@ impl<'p> Running<'p> {
         machines: Machines,
     ) -> Result<Self> {
         let job = &prepared.job;
-        let policy = Policy::of(job, prepared.framework);
+        let rules = Rules::of(job, prepared.framework);
         let connect = Duration::from_secs(job.script.connect_seconds);
         let outputs = Outputs::new(&folder.file("outputs"), prepared.outputs.clone());
         let is_wanted = !prepared.outputs.texts().is_empty();
@@ -163,20 +156,18 @@ impl<'p> Running<'p> {
             prepared,
             folder,
             machines,
-            decider: Decider::new(policy, job.script.max_restarts, connect),
-            book: Book::open(folder.path(), asked.talk, &prepared.secrets)?,
+            supervisor: Policy::supervisor(rules, job.script.max_restarts, connect),
+            transcript: Transcript::open(folder.path(), asked.talk, &prepared.secrets)?,
             progress: Progress::new(asked.talk),
             journal: journal.context(|| format!("cannot write `{}`", path.display()))?,
             clock: Stopwatch::start(),
             since_command: asked.process,
             layout: None,
             told: Vec::new(),
-            live: BTreeMap::new(),
-            starts: 0,
             round: 0,
             gathering: None,
             readying: None,
-            mending: BTreeMap::new(),
+            restarting: BTreeMap::new(),
             meetings: Meetings::begin(),
             fetching: Fetching::new(outputs, is_wanted),
             board: None,
@@ -185,7 +176,8 @@ impl<'p> Running<'p> {
             unmet_told: false,
             unready: 0,
             not_before: Duration::ZERO,
-            stopped: Vec::new(),
+            outcome: None,
+            is_whole: true,
         })
     }
 
@@ -241,82 +233,39 @@ impl<'p> Running<'p> {
         Ok(())
     }
 
-    fn follow(&mut self) -> End {
-        loop {
-            let now = self.clock.elapsed();
-            if stopping::asked() && !self.decider.is_ending() {
-                self.record(What::Stopping { reason: stopping::REASON.into() });
-                self.decider.give_up();
-                (self.gathering, self.readying) = (None, None);
-            }
-            self.machines.pool.look(now);
-            self.hear(now);
-            if let Some(fault) = self.machines.pool.take_failure() {
-                return End::Never(failure(fault));
-            }
-            for action in self.decider.look(now) {
-                match action {
-                    Action::Round => self.gathering = Some(now),
-                    Action::Start(id) => {
-                        let mending = Mending { since: now, readying: None };
-                        self.mending.entry(id).or_insert(mending);
-                    }
-                    Action::Stop(ids) => self.stop(&ids),
-                    Action::Over(outcome) => return End::Decided(outcome),
+    /// Tells the supervisor, and does what it says.
+    fn on(&mut self, now: Duration, input: impl Into<Input<JobInput>>) {
+        for action in self.supervisor.step(now, input.into()) {
+            match action {
+                Action::StartAll => self.gathering = Some(now),
+                Action::Start { agent: Agent::Task(id) } => {
+                    self.restarting.insert(id, Restarting { since: now, readying: None });
                 }
+                Action::Start { .. } => {}
+                Action::Stop { pid, .. } => self.machines.pool().dismiss(pid),
+                Action::Kill { pid, .. } => self.machines.pool().kill(pid),
+                Action::Over(outcome) => self.outcome = Some(outcome),
             }
-            if let Some(failure) = self.gather(now) {
-                return End::Never(failure);
-            }
-            self.mend(now);
-            self.ask(now);
-            self.book.tick(self.since_command.seconds());
-            std::thread::park_timeout(LOOK_EVERY);
         }
     }
 
-    /// Takes in what machines and processes have done.
+    /// Takes in what was found out on other threads.
     fn hear(&mut self, now: Duration) {
-        for (agent, bytes) in self.machines.pool.take_said() {
-            if let Agent::Task(id) = agent {
-                self.book.wrote(id, &bytes);
-            }
-        }
-        for exit in self.machines.pool.take_exits() {
-            let Some((id, _)) = self.live.remove(&exit.pid) else { continue };
-            self.ended(now, id, exit.ending);
-        }
         for note in self.machines.take_notes() {
             self.progress.note(&note);
         }
-        for (id, start) in self.meetings.take() {
-            if self.live.values().any(|live| *live == (id, start)) {
-                self.decider.met(id);
-            }
+        for (agent, pid) in self.meetings.take() {
+            self.on(now, Input::Ready { agent, pid });
         }
         for round in self.fetching.take() {
             round.notes.iter().for_each(|note| self.progress.note(note));
         }
-        for restart in self.decider.take_restarts() {
+        for restart in self.supervisor.policy.take_restarts() {
             self.tell_restart(&restart);
         }
     }
 
-    fn ended(&mut self, now: Duration, id: u32, ending: Ending) {
-        self.book.ended(id);
-        let Some(process) = self.process(id) else { return };
-        match hopeless(ending, &self.book.last_lines(&process.slug())) {
-            Some(why) => self.decider.hopeless(id, ending, why),
-            None => self.decider.ended(now, id, ending),
-        }
-        let is_stopped = self.stopped.contains(&id);
-        if !ending.is_well() && !is_stopped {
-            let reason = format!("it {}", ended_how(ending));
-            self.record(What::Lost { agent: process.slug(), pid: 0, reason });
-        }
-    }
-
-    fn tell_restart(&mut self, restart: &decide::Restart) {
+    fn tell_restart(&mut self, restart: &policy::Restart) {
         let Some(failed) = self.process(restart.failed) else { return };
         let reason = format!("{} {}", failed.title(), ended_how(restart.ending));
         let most = self.prepared.job.script.max_restarts;
@@ -325,7 +274,7 @@ impl<'p> Running<'p> {
             Some(_) => "it is started again".to_owned(),
             None => "all processes are started again".to_owned(),
         };
-        self.book.flush();
+        self.transcript.flush();
         self.progress.note(&format!("{reason}: {whom} ({count})"));
         let agent = restart.process.and_then(|id| self.process(id)).map(|p| p.slug());
         self.record(What::Restarted {
@@ -334,21 +283,6 @@ impl<'p> Running<'p> {
             reason,
             with_machine: restart.ending == Ending::MachineLost,
         });
-    }
-
-    fn stop(&mut self, ids: &[u32]) {
-        for (number, (id, _)) in &self.live {
-            if ids.contains(id) && !self.stopped.contains(id) {
-                self.stopped.push(*id);
-                self.machines.pool.dismiss(*number);
-            }
-        }
-        // One whose machine took no orders is not there.
-        let live: Vec<u32> = self.live.values().map(|(id, _)| *id).collect();
-        let now = self.clock.elapsed();
-        for id in ids.iter().filter(|id| !live.contains(id)) {
-            self.decider.ended(now, *id, Ending::MachineLost);
-        }
     }
 
     fn process(&self, id: u32) -> Option<Process> {
@@ -361,6 +295,77 @@ impl<'p> Running<'p> {
     }
 }
 
+impl Kind for Running<'_> {
+    type End = Outcome;
+
+    fn sites(&mut self) -> &mut Sites {
+        &mut self.machines.sites
+    }
+
+    fn note(&mut self, text: &str) {
+        self.progress.note(text);
+    }
+
+    fn wrote(&mut self, agent: Agent, bytes: &[u8]) {
+        if let Agent::Task(id) = agent {
+            self.transcript.wrote(id, bytes);
+        }
+    }
+
+    fn exited(&mut self, now: Duration, exit: Exit) {
+        let Exit { agent, pid, ending } = exit;
+        let live = self.supervisor.places.process(agent).filter(|live| live.pid == pid);
+        let (Agent::Task(id), Some(live)) = (agent, live) else { return };
+        let is_stopped = live.is_stopped;
+        self.transcript.ended(id);
+        let Some(process) = self.process(id) else { return };
+        if let Some(why) = hopeless(ending, &self.transcript.last_lines(&process.slug())) {
+            self.on(now, JobInput::Hopeless { process: id, why });
+        }
+        self.on(now, Input::Ended { agent, pid, ending });
+        if !ending.is_well() && !is_stopped {
+            let reason = format!("it {}", ended_how(ending));
+            self.record(What::Lost { agent: process.slug(), pid: 0, reason });
+        }
+    }
+
+    fn stop(&mut self, now: Duration) -> Result<()> {
+        if !self.supervisor.places.is_ending() {
+            self.record(What::Stopping { reason: stopping::REASON.into() });
+            self.on(now, JobInput::Interrupted);
+            (self.gathering, self.readying) = (None, None);
+        }
+        Ok(())
+    }
+
+    fn look(&mut self, now: Duration) -> Result<Option<Outcome>> {
+        self.hear(now);
+        self.on(now, Input::Look);
+        if self.outcome.is_none() {
+            self.gather(now)?;
+            self.restart_due(now);
+            self.ask(now);
+            self.transcript.tick(self.since_command.seconds());
+            std::thread::park_timeout(LOOK_EVERY);
+        }
+        Ok(self.outcome.take())
+    }
+
+    fn leave(&mut self, ended: &Result<Outcome>) {
+        self.transcript.flush();
+        if matches!(ended, Ok(Outcome::Completed)) {
+            self.tell_strangers();
+        }
+        if !self.prepared.outputs.texts().is_empty() && self.round > 0 {
+            self.is_whole = self.bring_back();
+        }
+    }
+
+    fn kept(&self, fault: &Fault, _: &str) -> String {
+        format!("{fault}; `planaria down` gives it back")
+    }
+}
+
 /// `1 chief`, `2 workers`, `1 ps`.
 fn counted_role(role: &str, count: usize) -> String {
     match role.ends_with('s') {
@@ -370,12 +375,12 @@ fn counted_role(role: &str, count: usize) -> String {
 }
 
 /// Machines by name.
-fn sources(standing: &[Standing]) -> Sources {
+fn sources(standing: &[ReadyMachine]) -> Sources {
     standing.iter().map(|one| (one.machine.name.clone(), one.remote.clone())).collect()
 }
 
 /// The same, that of the first process first.
-fn ordered(layout: &Layout, standing: &[Standing]) -> Sources {
+fn ordered(layout: &Layout, standing: &[ReadyMachine]) -> Sources {
     let first = layout.processes.first().map(|process| layout.seat(process).name.clone());
     let mut sources = sources(standing);
     sources.sort_by_key(|(name, _)| Some(name) != first.as_ref());

@@ -71,7 +71,7 @@ pub struct Show {
 struct Process {
     name: Name,
     lines: Lines,
-    /// Since when it has had an open line, as far as anybody asked.
+    /// Since when it has had an open line, as seen by ticks.
     open_since: Option<f64>,
     /// What of its open lines was said last, and when.
     told: Vec<String>,

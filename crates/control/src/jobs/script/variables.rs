@@ -34,7 +34,7 @@ pub struct Told {
 pub enum Meeting {
     /// It listens on this port.
     Listens(u16),
-    /// It is connected to somebody who listens on this port.
+    /// It is connected to a process that listens on this port.
     Connects(u16),
 }
 
@@ -65,7 +65,7 @@ impl Telling<'_> {
             meeting: None,
         };
         if process.role == RENDEZVOUS {
-            // A keeper is a process of this program, and so is what it starts by this name.
+            // A guard is a process of this program, and so is what it starts by this name.
             let port = process.port.to_string();
             told.command = ["/proc/self/exe", "agent", RENDEZVOUS, &port].map(str::to_owned).into();
             told.meeting = Some(Meeting::Listens(process.port));
@@ -163,7 +163,7 @@ impl Telling<'_> {
         let task = json!({ "type": process.role, "index": process.index });
         let config: Value = json!({ "cluster": cluster, "task": task });
         told.env.push(("TF_CONFIG".into(), config.to_string()));
-        // A chief over parameter servers listens to nobody.
+        // A chief over parameter servers listens on no port.
         let listens = !(process.role == CHIEF && self.layout.of_role(PS).next().is_some());
         if cluster_has(&config, &process.role) && listens {
             told.meeting = Some(Meeting::Listens(process.port));
@@ -188,7 +188,7 @@ impl Telling<'_> {
         told.meeting = self.meeting(process, head.port);
     }
 
-    /// The first process listens, the others connect to it; one alone meets nobody.
+    /// The first process listens, the others connect to it; one alone meets no other.
     fn meeting(&self, process: &Process, port: u16) -> Option<Meeting> {
         match (self.layout.processes.len(), process.id) {
             (1, _) => None,
@@ -282,7 +282,7 @@ impl Telling<'_> {
             [MPIRUN, "--host", &hosts.join(","), "-np", &total.to_string()].map(str::to_owned),
         );
         told.command.extend(script);
-        // It refuses to run as root otherwise; whoever may log in there as root has decided that.
+        // It refuses to run as root otherwise; who may log in there as root is decided by the owner of the machine.
         for name in ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] {
             told.env.push((name.into(), "1".into()));
         }

@@ -1,12 +1,13 @@
 //! What is asked of machines while a job runs, on threads of their own: a machine that does not
-//! answer holds up nobody.
+//! answer holds up no other.
 //!
-//! Owns the questions' rhythm. Never decides what follows from an answer.
+//! Owns how often is asked. Never decides what follows from an answer.
 
 use planaria_fleet::files::Outputs;
 use planaria_fleet::files::outputs::Round;
-use planaria_fleet::host::asks::Meeting as How;
-use planaria_fleet::host::remote::Remote;
+use planaria_fleet::messages::questions::Meeting as How;
+use planaria_fleet::remote::Remote;
+use planaria_protocol::message::Agent;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -21,11 +22,11 @@ const FETCH_EVERY: Duration = Duration::from_secs(5);
 
 /// A process that has not found the others yet.
 pub struct Question {
-    /// Which, and in which start of it.
-    pub process: (u32, u32),
-    pub remote: Arc<Remote>,
-    /// Its number there.
+    pub agent: Agent,
+    /// Its number in the pool, and on its machine.
+    pub process: u32,
     pub pid: u32,
+    pub remote: Arc<Remote>,
     /// What it is to do.
     pub meeting: Meeting,
 }
@@ -33,7 +34,7 @@ pub struct Question {
 /// Asks whether processes have found the others.
 pub struct Meetings {
     ask: Sender<Vec<Question>>,
-    met: Receiver<(u32, u32)>,
+    met: Receiver<(Agent, u32)>,
     is_asking: Arc<AtomicBool>,
 }
 
@@ -53,14 +54,14 @@ impl Meetings {
                     };
                     // One that does not answer is lost, or about to be.
                     if question.remote.meets(question.pid, port, how).unwrap_or(false) {
-                        let _ = tell.send(question.process);
+                        let _ = tell.send((question.agent, question.process));
                     }
                 }
                 std::thread::park_timeout(ASK_EVERY);
                 asking.store(false, Ordering::SeqCst);
             }
         };
-        // Without the thread nobody is ever seen to meet, which is then said.
+        // Without the thread no process is ever seen to meet, which is then said.
         let _ = std::thread::Builder::new().name("meetings".into()).spawn(work);
         Self { ask, met, is_asking }
     }
@@ -70,7 +71,6 @@ impl Meetings {
         !self.is_asking.load(Ordering::SeqCst)
     }
 
-    /// Asks.
     pub fn ask(&self, questions: Vec<Question>) {
         if !questions.is_empty() {
             self.is_asking.store(true, Ordering::SeqCst);
@@ -78,13 +78,13 @@ impl Meetings {
         }
     }
 
-    /// Who was seen to have found the others, since the last time.
-    pub fn take(&self) -> Vec<(u32, u32)> {
+    /// Processes that were seen to have found the others, since the last time.
+    pub fn take(&self) -> Vec<(Agent, u32)> {
         self.met.try_iter().collect()
     }
 }
 
-/// Machines by name, that of whoever decides first.
+/// Machines by name, that of the first process first.
 pub type Sources = Vec<(String, Arc<Remote>)>;
 
 /// Brings outputs here while the job runs.

@@ -3,10 +3,12 @@
 //! Owns what is told of them, and what is written when they are done. All decisions on the training
 //! are the coordinator's. Never trains.
 
+use crate::jobs::controller;
 use crate::jobs::pooling::Pooling;
 use crate::jobs::train::Job;
+use crate::jobs::train::display::Display;
 use crate::jobs::train::ending::{self, Finished, Means, Results};
-use crate::jobs::train::foreground::{Audience, Foreground};
+use crate::jobs::train::foreground::Foreground;
 use crate::jobs::train::identity::Identity;
 use crate::jobs::train::page::Page;
 use crate::jobs::train::recorder::Recorder;
@@ -16,13 +18,13 @@ use crate::talk::Progress;
 use planaria_fleet::ending::Ending;
 use planaria_fleet::local::Exit;
 use planaria_protocol::checkpoint::{Checkpoint, Found, Manifest};
-use planaria_protocol::event::{Event, Pulse, What};
+use planaria_protocol::event::{Event, What};
 use planaria_protocol::journal::{self, Journal};
 use planaria_protocol::launch::Size;
 use planaria_protocol::state::State;
 use planaria_protocol::{Passport, Secret};
 use planaria_runs::clock;
-use planaria_runs::failure::{Context, Failure, Result, plain};
+use planaria_runs::failure::{Context, Failure, Result};
 use planaria_runs::run_dir::LOGS;
 use planaria_runs::summary::{Ended, Summary};
 use planaria_runs::traces::report::{Outcome, peak_memory_of_children};
@@ -40,7 +42,7 @@ pub fn run(job: Job, size: Size, found: Option<Found<Checkpoint>>) -> Result<Fin
     };
     let generation = launch::generation(&job.run, origin.as_ref())?;
     let secret = Secret::random().map_err(Failure::failed)?;
-    // What a killed session has left is later than its last checkpoint. If it cannot be gone on from
+    // What a killed session has left is later than its last checkpoint. If it cannot be used
     // after all, an event says so, and the recorder goes back.
     let left = kept::record(job.run.path()).map(|record| record.state);
     let from = left.filter(|left| left.step >= state.step).unwrap_or_else(|| state.clone());
@@ -66,7 +68,7 @@ pub fn run(job: Job, size: Size, found: Option<Found<Checkpoint>>) -> Result<Fin
     let pooling = Pooling::of(&job, &program)?;
     let page = Page::new(&job.run);
     recorder.note(&format!("page {}", page.path().display()));
-    let mut telling = Telling { recorder, page };
+    let mut display = Display { recorder, page };
     let passport = match &pooling {
         None => Passport::plain(secret),
         Some(pooling) => {
@@ -74,16 +76,19 @@ pub fn run(job: Job, size: Size, found: Option<Found<Checkpoint>>) -> Result<Fin
             Passport::new(secret, Some(&trust), None).map_err(Failure::failed)?
         }
     };
-    let mut foreground = Foreground::new(&job.run, &program, &passport, launch, pooling)?;
-    let trained = foreground.train(&mut telling);
+    let mut foreground =
+        Foreground::new(&job.run, &program, &passport, launch, pooling, &mut display)?;
+    let clock = foreground.clock();
+    let trained = controller::follow(&mut foreground, &job.run.id(), clock);
     let size = Size { workers: foreground.workers(), ..size };
     let generations = (generation, foreground.generation());
     let exits = foreground.exits();
     drop(foreground);
-    let summary = telling.recorder.summary().clone();
-    let mut watch = Watch { job, recorder: telling.recorder, summary, state, generations, exits };
-    watch.catch_up();
-    watch.finish(size, trained)
+    let summary = display.recorder.summary().clone();
+    let mut ended =
+        EndedRun { job, recorder: display.recorder, summary, state, generations, exits };
+    ended.catch_up();
+    ended.finish(size, trained)
 }
 
 /// Where a run goes on from.
@@ -111,7 +116,7 @@ impl Origin {
 }
 
 /// A run whose processes have ended.
-struct Watch {
+struct EndedRun {
     job: Job,
     recorder: Recorder,
     /// What the events of the session add up to.
@@ -124,31 +129,7 @@ struct Watch {
     exits: Vec<Exit>,
 }
 
-/// What is made of all that is heard.
-struct Telling {
-    recorder: Recorder,
-    page: Page,
-}
-
-impl Audience for Telling {
-    fn event(&mut self, event: &Event) -> Result<()> {
-        self.recorder.take(event);
-        self.page.take(event, self.recorder.lines());
-        Ok(())
-    }
-
-    fn pulse(&mut self, pulse: &Pulse) {
-        self.recorder.pulse(pulse);
-        self.page.pulse(pulse, self.recorder.lines());
-    }
-
-    fn note(&mut self, note: &str) {
-        // What machines say must not steer the terminal.
-        self.recorder.note(&plain(note));
-    }
-}
-
-impl Watch {
+impl EndedRun {
     /// Reads the coordinator's last words where it had no time to say them.
     fn catch_up(&mut self) {
         if self.summary.ended.is_none() {
@@ -246,7 +227,7 @@ impl Watch {
         let message = match exit.ending {
             // It could still say what was wrong.
             Ending::Code(_) => failure.message,
-            // So could whoever came in its place.
+            // So could the process that came in its place.
             _ if failure.exit == planaria_runs::failure::Exit::User => failure.message,
             Ending::Signal(_) | Ending::MachineLost => {
                 format!("{} (process {}) was lost: {}", exit.agent, exit.pid, exit.how())

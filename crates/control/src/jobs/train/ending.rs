@@ -4,14 +4,13 @@
 //! means the others are there. [`Results`] needs no trainer: weights may come from anywhere. Never
 //! trains.
 
+use crate::jobs::train::alone::Session;
 use crate::jobs::train::alone::evaluation::failure;
-use crate::jobs::train::alone::linear;
-use crate::jobs::train::alone::run_loop::Session;
-use crate::jobs::train::{classes, network, unwritten};
+use crate::jobs::train::{linear, network, unwritten};
 use planaria_coordinator::run::watch::Rule;
 use planaria_data::table::Encoder;
 use planaria_learn::Scores;
-use planaria_learn::linear::{Stepping, Weights};
+use planaria_learn::linear::{Model, Stepping, Weights};
 use planaria_learn::saved::Description;
 use planaria_protocol::event::What;
 use planaria_protocol::journal;
@@ -24,10 +23,12 @@ use planaria_runs::clock::{self, Stopwatch};
 use planaria_runs::failure::{Context, Failure, Result};
 use planaria_runs::run_dir::RunDir;
 use planaria_runs::run_dir::metrics::{self, Line};
+use planaria_runs::summary::Summary;
 use planaria_runs::traces::html;
 use planaria_runs::traces::report::{
     Ending, Facts, Outcome, Report, peak_memory_bytes, weight_values, weights_sha256,
 };
+use planaria_worker::data::classes;
 use planaria_worker::features::{Saved, TableModel};
 
 /// A session's result.
@@ -71,7 +72,6 @@ pub struct Results<'a> {
 }
 
 impl Results<'_> {
-    /// The report.
     pub fn report(&self) -> Report {
         // A run that failed before its first checkpoint has left none.
         let has_weights = self.parameters.len() == self.facts.parameters;
@@ -92,7 +92,7 @@ impl Results<'_> {
             let wide = self.write_linear(run)?;
             self.write_model(run, wide.as_deref(), &report.run_id)?;
         }
-        // Whatever became of the file on the way, it ends as the events have it.
+        // It is written as the events have it, also where it was damaged on the way.
         let path = run.file("metrics.jsonl");
         metrics::write(&path, self.lines)
             .context(|| format!("cannot write `{}`", path.display()))?;
@@ -139,7 +139,8 @@ impl Results<'_> {
         if !self.plan.recipe.train.traits().is_linear {
             return Ok(None);
         }
-        let (model, _) = linear::model(self.plan, &self.facts.classes)?;
+        let (recipe, classes) = (&self.plan.recipe, &self.facts.classes);
+        let model = Model::of(recipe, self.plan.input, classes).map_err(Failure::user)?;
         let names: Vec<String> = match self.encoder {
             Some(encoder) if self.plan.recipe.model.features.is_none() => {
                 encoder.features().into_iter().map(|f| f.name).collect()
@@ -194,7 +195,7 @@ pub fn facts(plan: &Plan, run: &RunDir, process: &Stopwatch, means: Means) -> Re
         bits_promised: recipe.train.traits().bits_differ.is_none(),
         classes: (0..classes).map(|n| n.to_string()).collect(),
         monitor: Rule::new(recipe.train.early_stopping.as_ref(), classes > 0).monitor,
-        audit: audit::audit(&events, None, None),
+        audit: audit::audit(&Summary::of(&events), None, None),
     })
 }
 
@@ -224,16 +225,16 @@ pub fn finish(mut session: Session, ended: Result<Ended>) -> Result<Finished> {
     let Ended { outcome, reason, failure } = ended.unwrap_or_else(Ended::failed);
     let scored = session.last_scores.take();
     let means = Means {
-        engine: session.learner.engine(),
-        threads: session.learner.threads(),
+        engine: session.learner().engine(),
+        threads: session.learner().threads(),
         workers: 0,
         servers: 0,
-        generation: session.journal.generation(),
+        generation: session.files.journal.generation(),
     };
     let mut facts = facts(&session.job.plan, &session.job.run, &session.job.process, means)?;
     facts.name_classes(session.job.data.class_names());
     let state = session.state();
-    let (snapshot, values) = (session.learner.snapshot(), session.learner.values());
+    let (snapshot, values) = (session.learner().snapshot(), session.learner().values());
     let results = Results {
         plan: &session.job.plan,
         recipe_text: &session.job.recipe_text,
@@ -288,6 +289,6 @@ impl Session {
             trouble: None,
             state: Some(Box::new(self.state())),
         })?;
-        self.journal.sync().context(unwritten)
+        self.files.journal.sync().context(unwritten)
     }
 }

@@ -1,23 +1,24 @@
-//! Keeps the processes of a run going until it is over, and tells what they say.
+//! Training as a kind of job: a coordinator, servers and workers, followed until the run is over.
 //!
-//! Owns the fleet, the link to the coordinator, and what both do to each other; what to do is
+//! Owns the link to the coordinator, and what it and the processes do to each other; what to do is
 //! [`Controller`]'s to say. One thread does it all, and never waits for longer than a moment but to
 //! reap what has ended.
 
+use crate::jobs::controller::Kind;
 use crate::jobs::pooling::{self, Pooling};
-use crate::jobs::train::launch;
-use crate::jobs::train::meeting::{Meeting, Met, Whom};
+use crate::jobs::train::connecting::{Connected, Connecting, Target};
+use crate::jobs::train::display::Display;
 use crate::live::console::{Console, News};
 use crate::live::control::Control;
 use crate::stopping;
-use planaria_fleet::controller::{Controller, Effect, Failed, Happening, LOOK_EVERY};
 use planaria_fleet::local::{Exit, Local, Started};
-use planaria_fleet::pool::Spot;
-use planaria_fleet::yard::Yard;
+use planaria_fleet::pool::{Change, Spot};
+use planaria_fleet::sites::Sites;
+use planaria_fleet::training::{Controller, Effect, Failed, Happening, LOOK_EVERY};
 use planaria_protocol::Passport;
-use planaria_protocol::event::{Event, Pulse, Seen, What};
+use planaria_protocol::event::{Seen, What};
 use planaria_protocol::launch::Launch;
-use planaria_protocol::message::Agent;
+use planaria_protocol::message::{Agent, Loss};
 use planaria_protocol::tls::Authority;
 use planaria_runs::clock::Stopwatch;
 use planaria_runs::failure::{Context, Failure, Result};
@@ -36,16 +37,6 @@ const REPORTS_MAX: usize = 4096;
 /// Of a log, what is looked at for its last line.
 const LOG_END_BYTES: u64 = 4096;
 
-/// What is told as it happens.
-pub trait Audience {
-    /// Something happened.
-    fn event(&mut self, event: &Event) -> Result<()>;
-    /// Where the run is.
-    fn pulse(&mut self, pulse: &Pulse);
-    /// Something about machines that people should know.
-    fn note(&mut self, note: &str);
-}
-
 /// The processes of a run, seen from the command that started them.
 pub struct Foreground<'a> {
     run: &'a RunDir,
@@ -53,15 +44,17 @@ pub struct Foreground<'a> {
     passport: &'a Passport,
     /// What the first coordinator was told.
     first: Launch,
-    yard: Yard,
-    /// Who vouches for the run's processes, where they are on several machines.
+    /// What is made of all that is heard.
+    display: &'a mut Display,
+    sites: Sites,
+    /// Issues the certificates of the run's processes, where they are on several machines.
     authority: Option<Authority>,
     controller: Controller,
     clock: Stopwatch,
     /// Where coordinators listen, one after another.
     address: String,
     link: Option<Console>,
-    meeting: Option<Meeting>,
+    connecting: Option<Connecting>,
     control: Option<Control>,
     /// The events that have been seen.
     seen: Seen,
@@ -84,6 +77,7 @@ impl<'a> Foreground<'a> {
         passport: &'a Passport,
         mut first: Launch,
         pooling: Option<Pooling>,
+        display: &'a mut Display,
     ) -> Result<Self> {
         let logs = run.file(LOGS);
         fs::create_dir_all(&logs).context(|| format!("cannot create `{}`", logs.display()))?;
@@ -103,14 +97,15 @@ impl<'a> Foreground<'a> {
         Ok(Self {
             run,
             passport,
-            yard: Yard::new(here, pool),
+            display,
+            sites: Sites::new(here, pool),
             authority,
             controller: Controller::new(first.generation, size.servers, size.workers),
             first,
             clock: Stopwatch::start(),
             address: format!("127.0.0.1:{port}"),
             link: None,
-            meeting: None,
+            connecting: None,
             control: None,
             seen: Seen::default(),
             ended: None,
@@ -119,6 +114,11 @@ impl<'a> Foreground<'a> {
             has_begun: false,
             unreported: Vec::new(),
         })
+    }
+
+    /// Since when it is followed.
+    pub fn clock(&self) -> Stopwatch {
+        self.clock
     }
 
     /// Of the last coordinator.
@@ -136,77 +136,21 @@ impl<'a> Foreground<'a> {
         [self.controller.exits(), &self.last_exits].concat()
     }
 
-    /// Starts every process, and others for those that are lost, until the run is over. Nothing is
-    /// left running, however it ends.
-    pub fn train(&mut self, audience: &mut impl Audience) -> Result<()> {
-        let trained = self.work(audience);
-        (self.meeting, self.link, self.control) = (None, None, None);
-        if trained.is_ok() {
-            // Those who had not joined have not heard that the run is over.
-            let unready = self.controller.unready();
-            unready.iter().for_each(|(agent, pid)| self.yard.kill(*agent, *pid));
-            let own = |exit: &Exit| unready.contains(&(exit.agent, exit.pid));
-            let clock = self.clock;
-            let exits = self.yard.end(FAREWELL, &|| clock.elapsed());
-            self.last_exits.extend(exits.into_iter().filter(|exit| !own(exit)));
-        } else {
-            // Those that are left wait for the others, and would for ever.
-            self.yard.kill_all();
-        }
-        for fault in self.yard.give_back() {
-            let id = self.run.id();
-            audience.note(&format!(
-                "warning: {fault}; it may still run something: `planaria down {id}` tries again"
-            ));
-        }
-        trained
-    }
-
-    fn work(&mut self, audience: &mut impl Audience) -> Result<()> {
-        loop {
-            self.on(Happening::Look);
-            for note in self.yard.look(self.clock.elapsed()) {
-                audience.note(&note);
-            }
-            if let Some(fault) = self.yard.take_failure() {
-                return Err(pooling::failure(fault));
-            }
-            self.report();
-            let news = match &self.link {
-                Some(link) => link.next(LOOK_EVERY),
-                None => self.meet(),
-            };
-            self.hear(news, audience)?;
-            for exit in self.yard.exits() {
-                self.on(Happening::Exited(exit));
-            }
-            if stopping::asked() {
-                self.on(Happening::Stop { reason: stopping::REASON });
-            }
-            if let Some(failure) = self.failed.take() {
-                return Err(failure);
-            }
-            if let Some(ended) = self.ended.take() {
-                return ended.map_err(|failed| self.failure(failed));
-            }
-        }
-    }
-
     /// Takes in what the coordinator said.
-    fn hear(&mut self, news: News, audience: &mut impl Audience) -> Result<()> {
+    fn hear(&mut self, news: News) {
         match news {
             News::Event(event) => {
                 self.has_begun |= matches!(event.what, What::Started(_));
                 self.on(Happening::Event(&event));
-                audience.event(&event)?;
+                self.display.event(&event);
             }
             News::Pulse(pulse) => {
                 self.on(Happening::Pulse(&pulse));
-                audience.pulse(&pulse);
+                self.display.pulse(&pulse);
             }
             News::Pool(workers) => self.on(Happening::Pool { workers }),
             News::Resize(machines) => {
-                self.yard.resize(self.clock.elapsed(), machines as usize);
+                self.sites.resize(self.clock.elapsed(), machines as usize);
                 self.unreported.push(What::Resized { machines });
             }
             News::Kill { agent, pid, why } => self.on(Happening::Kill { agent, pid, why }),
@@ -217,17 +161,10 @@ impl<'a> Foreground<'a> {
                 self.on(Happening::LinkGone);
             }
         }
-        Ok(())
     }
 
     /// Has the coordinator write down what happened to machines.
     fn report(&mut self) {
-        let changes = self.yard.take_changes().into_iter();
-        self.unreported.extend(changes.map(|change| What::Machine {
-            machine: change.machine,
-            state: change.state,
-            reason: change.why,
-        }));
         let over = self.unreported.len().saturating_sub(REPORTS_MAX);
         self.unreported.drain(..over);
         if let Some(link) = self.link.as_ref().filter(|_| self.has_begun) {
@@ -252,8 +189,8 @@ impl<'a> Foreground<'a> {
             Effect::Coordinate { generation, after } => {
                 return Some(self.coordinate(generation, after));
             }
-            Effect::Kill { agent, pid, .. } => self.yard.kill(agent, pid),
-            Effect::MakeRoom { workers } => self.yard.set_workers(workers),
+            Effect::Kill { agent, pid, .. } => self.sites.kill(agent, pid),
+            Effect::MakeRoom { workers } => self.sites.set_workers(workers),
             Effect::Tell(message) => {
                 if let Some(link) = &self.link {
                     link.tell(&message);
@@ -267,7 +204,7 @@ impl<'a> Foreground<'a> {
     }
 
     fn start(&mut self, agent: Agent) -> Happening<'static> {
-        let spot = self.yard.place(self.clock.elapsed(), agent);
+        let spot = self.sites.place(self.clock.elapsed(), agent);
         if spot == Spot::Nowhere {
             return Happening::NoRoom { agent };
         }
@@ -276,31 +213,30 @@ impl<'a> Foreground<'a> {
         launch.size.workers = self.controller.workers();
         launch.coordinator = Some(self.address.clone());
         launch.course = None;
-        launch.station.process = self.yard.next_process(&spot);
-        pooling::station(&mut launch, &spot, &self.yard);
+        launch.station.process = self.sites.next_process(&spot);
+        pooling::station(&mut launch, &spot, &self.sites);
         if let Err(why) = self.vouch(agent, &mut launch) {
             return Happening::NotStarted { agent, why };
         }
-        match self.yard.start(&spot, agent, &self.run.id(), &launch) {
+        match self.sites.start(&spot, agent, &self.run.id(), &launch) {
             Ok(started) => Happening::Started { agent, pid: started.pid },
             Err(e) => Happening::NotStarted { agent, why: e.to_string() },
         }
     }
 
     /// Starts a coordinator and begins to reach it.
-    fn coordinate(&mut self, generation: u64, after: Option<String>) -> Happening<'static> {
+    fn coordinate(&mut self, generation: u64, after: Option<Loss>) -> Happening<'static> {
         self.unlink();
-        self.meeting = None;
-        let mut launch = launch::again(&self.first, generation, after);
-        launch.size.workers = self.controller.workers();
+        self.connecting = None;
+        let mut launch = self.first.again(generation, after, self.controller.workers());
         let agent = Agent::Coordinator;
         if let Err(why) = self.vouch(agent, &mut launch) {
             return Happening::NotStarted { agent, why };
         }
-        match self.yard.start(&Spot::Here, agent, &self.run.id(), &launch) {
+        match self.sites.start(&Spot::Here, agent, &self.run.id(), &launch) {
             Err(e) => Happening::NotStarted { agent, why: e.to_string() },
             Ok(Started { pid, stdout }) => {
-                self.meeting = self.meeting(generation, stdout);
+                self.connecting = self.begin_to_connect(generation, stdout);
                 Happening::Started { agent, pid }
             }
         }
@@ -316,8 +252,8 @@ impl<'a> Foreground<'a> {
     }
 
     /// Begins to reach a coordinator; where there is no thread to do it, it is tried again.
-    fn meeting(&self, generation: u64, stdout: Option<ChildStdout>) -> Option<Meeting> {
-        let whom = Whom {
+    fn begin_to_connect(&self, generation: u64, stdout: Option<ChildStdout>) -> Option<Connecting> {
+        let target = Target {
             address: Some(self.address.clone()),
             stdout,
             passport: self.passport.clone(),
@@ -325,31 +261,32 @@ impl<'a> Foreground<'a> {
             generation,
             seen: self.seen,
         };
-        Meeting::begin(whom).ok()
+        Connecting::begin(target).ok()
     }
 
     /// Waits a moment for a coordinator to be reached.
-    fn meet(&mut self) -> News {
-        let met = match &self.meeting {
-            Some(meeting) => meeting.result(LOOK_EVERY),
+    fn connect(&mut self) -> News {
+        let connected = match &self.connecting {
+            Some(connecting) => connecting.result(LOOK_EVERY),
             None => {
                 std::thread::park_timeout(LOOK_EVERY);
-                Met::Nobody
+                Connected::Failed
             }
         };
-        match met {
-            Met::NotYet => {}
-            Met::There(address, console) => self.met(address, console),
+        match connected {
+            Connected::NotYet => {}
+            Connected::There(address, console) => self.connected(address, console),
             // If it lives it may have dropped the link only. If it says nothing it will be killed.
-            Met::Nobody => {
+            Connected::Failed => {
                 let lives = self.controller.coordinates();
-                self.meeting = lives.then(|| self.meeting(self.generation(), None)).flatten();
+                let generation = self.generation();
+                self.connecting = lives.then(|| self.begin_to_connect(generation, None)).flatten();
             }
         }
         News::Nothing
     }
 
-    fn met(&mut self, address: String, console: Console) {
+    fn connected(&mut self, address: String, console: Console) {
         if self.control.is_none() {
             match Control::write(self.run, &address, self.passport, &self.first) {
                 Ok(control) => self.control = Some(control),
@@ -360,7 +297,7 @@ impl<'a> Foreground<'a> {
             }
         }
         self.address = address;
-        (self.link, self.meeting) = (Some(console), None);
+        (self.link, self.connecting) = (Some(console), None);
         self.on(Happening::Linked);
     }
 
@@ -390,6 +327,65 @@ impl<'a> Foreground<'a> {
             Some(line) => format!("its log is `{path}`, and ends with: {line}"),
             None => format!("its log is `{path}`"),
         })
+    }
+}
+
+impl Kind for Foreground<'_> {
+    type End = ();
+
+    fn sites(&mut self) -> &mut Sites {
+        &mut self.sites
+    }
+
+    fn note(&mut self, text: &str) {
+        self.display.note(text);
+    }
+
+    fn machine(&mut self, change: Change) {
+        let Change { machine, state, why } = change;
+        self.unreported.push(What::Machine { machine, state, reason: why });
+    }
+
+    fn exited(&mut self, _: Duration, exit: Exit) {
+        self.on(Happening::Exited(exit));
+    }
+
+    fn stop(&mut self, _: Duration) -> Result<()> {
+        self.on(Happening::Stop { reason: stopping::REASON });
+        Ok(())
+    }
+
+    fn look(&mut self, _: Duration) -> Result<Option<()>> {
+        self.on(Happening::Look);
+        self.report();
+        if self.ended.is_none() {
+            let news = match &self.link {
+                Some(link) => link.next(LOOK_EVERY),
+                None => self.connect(),
+            };
+            self.hear(news);
+        }
+        match (self.failed.take(), self.ended.take()) {
+            (Some(failure), _) => Err(failure),
+            (None, Some(Err(failed))) => Err(self.failure(failed)),
+            (None, Some(Ok(()))) => Ok(Some(())),
+            (None, None) => Ok(None),
+        }
+    }
+
+    fn leave(&mut self, ended: &Result<()>) {
+        (self.connecting, self.link, self.control) = (None, None, None);
+        if ended.is_err() {
+            // Those that are left wait for the others, and would for ever.
+            return self.sites.kill_all();
+        }
+        // Those that had not joined have not heard that the run is over.
+        let unready = self.controller.unready();
+        unready.iter().for_each(|(agent, pid)| self.sites.kill(*agent, *pid));
+        let own = |exit: &Exit| unready.contains(&(exit.agent, exit.pid));
+        let clock = self.clock;
+        let exits = self.sites.end(FAREWELL, &|| clock.elapsed());
+        self.last_exits.extend(exits.into_iter().filter(|exit| !own(exit)));
     }
 }
 

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 /// Name of the folder.
 pub const FOLDER: &str = "state";
 
-/// Makes the folder, or the one that an earlier session left fit for a new one: nobody else can read
+/// Makes the folder, or the one that an earlier session left fit for a new one: no other user can read
 /// it. Says where it is from anywhere.
 pub fn prepare(run: &Path) -> Result<PathBuf> {
     let folder = run.join(FOLDER);
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_else_can_read_what_is_kept() {
+    fn no_other_user_can_read_what_is_kept() {
         let run = tempfile::tempdir().unwrap();
         let folder = prepare(run.path()).unwrap();
         assert!(folder.is_absolute());

@@ -2,7 +2,7 @@
 
 use crate::jobs::train::cluster::Origin;
 use crate::jobs::train::identity::{Identity, Lengths};
-use crate::jobs::train::{Job, facts, network};
+use crate::jobs::train::{Job, network};
 use crate::program;
 use planaria_numerics::optimizer;
 use planaria_protocol::Secret;
@@ -12,6 +12,7 @@ use planaria_protocol::state::State;
 use planaria_runs::clock;
 use planaria_runs::failure::{Context, Result};
 use planaria_runs::run_dir::RunDir;
+use planaria_worker::methods::facts;
 use std::path::Path;
 
 /// The generation that a session begins: one more than any before.
@@ -49,9 +50,9 @@ pub fn launch(
         commanded: clock::unix_seconds() - job.process.seconds(),
         listen: None,
         after: None,
-        columns: match recipe.train.code() {
-            Some(_) => job.data.feature_names(),
-            None => Vec::new(),
+        columns: match recipe.train.traits().is_linear {
+            true => job.data.feature_names(),
+            false => Vec::new(),
         },
     };
     Ok(Launch {
@@ -66,14 +67,4 @@ pub fn launch(
         station: Station::default(),
         course: Some(course),
     })
-}
-
-/// What a coordinator is told that takes the place of another.
-pub fn again(first: &Launch, generation: u64, after: Option<String>) -> Launch {
-    let mut launch = first.clone();
-    launch.generation = generation;
-    if let Some(course) = &mut launch.course {
-        course.after = after;
-    }
-    launch
 }

@@ -53,7 +53,7 @@ impl Page {
         }
     }
 
-    /// Under another name first, so that whoever looks sees a whole page. It need not survive a power
+    /// Under another name first, so that a reader always sees a whole page. It need not survive a power
     /// cut, so nothing waits for the disk.
     fn write(&self, lines: &[Line]) {
         let next = self.path.with_extension("html.next");

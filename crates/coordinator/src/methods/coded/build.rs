@@ -9,32 +9,32 @@ use super::{Settings, run};
 use crate::kept;
 use crate::methods::Built;
 use crate::run::{Origin, Session};
-use planaria_learn::linear::{Batches, code_quality};
+use planaria_learn::linear::Batches;
 use planaria_numerics::coding::exact::Residue;
 use planaria_numerics::coding::generator::Generator;
-use planaria_numerics::coding::{Error, Precision};
+use planaria_numerics::coding::{Error, Precision, quality};
 use planaria_protocol::checkpoint::{self, Manifest};
 use planaria_protocol::launch::Launch;
 use planaria_protocol::message::Trouble;
-use planaria_recipe::train::CodedPrecision;
+use planaria_recipe::train::LinearPrecision;
 use std::path::Path;
 
 /// The run of a recipe, and how its checkpoints are laid out: one part, the coordinator's.
 pub fn build(launch: &Launch, session: Session, manifest: Manifest) -> Result<Built, Trouble> {
     let code = launch.recipe.train.code().ok_or_else(|| Trouble::new("the recipe has no code"))?;
-    code_quality(code).map_err(unfit)?;
+    quality::of(code).map_err(unfit)?;
     let (threshold, machines) = (code.threshold, code.machines);
     let real = || Generator::stored(threshold, machines).map_err(unfit);
     match code.precision {
-        CodedPrecision::F32 => {
+        LinearPrecision::F32 => {
             let code = Code { generator: real()?, precision: Precision::F32 };
             with::<f32>(launch, code, session, manifest)
         }
-        CodedPrecision::F64 => {
+        LinearPrecision::F64 => {
             let code = Code { generator: real()?, precision: Precision::F64 };
             with::<f64>(launch, code, session, manifest)
         }
-        CodedPrecision::Exact => {
+        LinearPrecision::Exact => {
             let generator = Generator::cauchy(threshold, machines).map_err(unfit)?;
             let code = Code { generator, precision: Precision::Exact };
             with::<Residue>(launch, code, session, manifest)

@@ -14,7 +14,7 @@ use planaria_numerics::coding::exact::Residue;
 use planaria_numerics::random::{Purpose, Stream};
 use planaria_protocol::checkpoint::PartInfo;
 use planaria_protocol::event::What;
-use planaria_protocol::message::{Agent, FromWorker, Join};
+use planaria_protocol::message::{Agent, FromWorker, Join, Loss};
 use planaria_protocol::methods;
 use planaria_protocol::methods::coded::Report;
 use planaria_recipe::shape::Shape;
@@ -168,7 +168,10 @@ impl World {
         let origin = Origin {
             told: record.state.step,
             record: Some(record),
-            after: Some("the coordinator was lost".into()),
+            after: Some(Loss {
+                agent: Agent::Coordinator,
+                message: "the coordinator was lost".into(),
+            }),
             ..Origin::default()
         };
         self.generation += 1;

@@ -70,7 +70,7 @@ fn git_itself_sees_the_same_files() {
     let mut expect: Vec<&str> = listed.split('\0').filter(|path| !path.is_empty()).collect();
     expect.sort_unstable();
     let code = Code::read(root, &[]).unwrap();
-    let files = code.parcel.entries.iter().filter(|e| matches!(e.what, What::File { .. }));
+    let files = code.bundle.entries.iter().filter(|e| matches!(e.what, What::File { .. }));
     assert_eq!(files.map(|entry| entry.path.as_str()).collect::<Vec<_>>(), expect);
 }
 
@@ -91,7 +91,7 @@ fn links_stay_inside_or_are_told_of() {
     assert!(notes.contains("`broken`") && notes.contains("`data`"), "{notes}");
     let code = listing.hash(&mut |_, _| {}).unwrap();
     assert_eq!(paths(&code), ["a/link.py", "a/real.py", "absolute", "small"]);
-    let what = |at: usize| &code.parcel.entries[at].what;
+    let what = |at: usize| &code.bundle.entries[at].what;
     assert_eq!(*what(0), What::Link { to: "real.py".into() });
     assert_eq!(*what(2), What::Link { to: "a".into() });
     assert!(matches!(what(3), What::File { bytes: 5, .. }));

@@ -129,7 +129,11 @@ fn servers_go_to_their_group_or_stay_here_when_a_machine_needs_a_tunnel() {
     roster.step(Duration::ZERO, Input::Opened { number: 0, is_direct: true }, &plan);
     roster.step(Duration::ZERO, Input::Ready { number: 0 }, &plan);
     let there = Where::There(0);
-    assert_eq!(roster.place(Duration::ZERO, Agent::Server(0)), there, "nobody waits for the other");
+    assert_eq!(
+        roster.place(Duration::ZERO, Agent::Server(0)),
+        there,
+        "the other is not waited for"
+    );
 }
 
 fn released(actions: &[Action]) -> Vec<u32> {

@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::host::calling::Calling;
-use crate::host::remote::Remote;
 use crate::host::serve::{self, Leave, Setting};
-use crate::host::words::{Hello, VERSION};
+use crate::messages::{Hello, VERSION};
+use crate::remote::Remote;
 use planaria_protocol::Secret;
 use planaria_protocol::clock::Clock;
 use planaria_protocol::tls::Authority;
@@ -118,7 +118,7 @@ fn a_host_that_is_let_go_is_not_told_to_end() {
     let channel = dialled.open(&tag, &machine("m1"), &program()).expect("it calls");
     drop(channel);
     assert!(matches!(first.join().expect("no panic"), Leave::Gone));
-    // It calls again; nobody wants it, and that is told.
+    // It calls again, is not wanted, and is told so.
     let second = host(calling, home.path());
     for _ in 0..500 {
         if !dialled.callers.waiting.lock().expect("no panic").is_empty() {
@@ -134,7 +134,7 @@ fn a_host_that_is_let_go_is_not_told_to_end() {
 fn strangers_are_no_machines() {
     let Scene { dialled, calling, .. } = scene();
     let other = Calling { machine: "m9".into(), ..calling.clone() };
-    assert!(other.call("b").is_ok(), "whoever has a certificate may call");
+    assert!(other.call("b").is_ok(), "a host with a certificate may call");
     let liar = Calling { secret: Secret::random().expect("a secret").to_hex(), ..calling.clone() };
     assert!(liar.call("b").is_err());
     let naked = Calling { trust: None, ..calling };

@@ -7,11 +7,12 @@ use super::engine::{Container, Listed};
 use super::image::{Needs, program_path};
 use super::{Mount, Settings};
 use crate::program::Program;
-use crate::provider::{Leak, Machine, Tag, is_name};
+use crate::provider::{Leak, Machine, Notice, Tag, is_name};
 use serde_json::{Value, json};
 use std::io::{self, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 /// Label with the name of the run.
 pub const RUN: &str = "planaria.run";
@@ -92,17 +93,7 @@ pub fn machine(
 }
 
 /// A container for one command.
-pub fn aside(
-    settings: &Settings,
-    run: &Tag,
-    image: &str,
-    program: &Program,
-    arguments: &[&str],
-) -> Value {
-    spec(settings, run, image, program, arguments)
-}
-
-fn spec(
+pub fn spec(
     settings: &Settings,
     run: &Tag,
     image: &str,
@@ -125,7 +116,7 @@ fn spec(
         "HostConfig": {
             // Nothing is left of a machine whose host has ended.
             "AutoRemove": true,
-            // Set-up steps leave children that nobody waits for; this does.
+            // Set-up steps leave children without a parent; this reaps them.
             "Init": true,
             "CapDrop": ["ALL"],
             "CapAdd": CAPABILITIES,
@@ -149,7 +140,7 @@ pub fn is_for(container: &Container, program: &Program) -> bool {
 }
 
 /// The machine that a container is. One that only ran a command has no name but its own. Labels may
-/// be anybody's: what cannot be ours is nothing.
+/// be set by others: what cannot be ours is nothing.
 pub fn machine_of(listed: &Listed) -> Option<Machine> {
     Tag::new(listed.labels.get(RUN)?)?;
     let handle = listed.names.first()?.trim_start_matches('/').to_owned();
@@ -169,6 +160,19 @@ pub fn leak_of(listed: &Listed) -> Option<Leak> {
     let what = format!("container {} ({})", machine.handle, listed.state);
     let busy = listed.state == "running";
     Some(Leak { run: listed.labels.get(RUN)?.clone(), what, machine, busy })
+}
+
+/// The notice that a container in this state gives of its end: others use the engine too. One that is
+/// asked to stop gives none, as its host ends at once, and one that is paused does nothing until
+/// it is lost.
+pub fn notice_of(listed: &Listed) -> Option<Notice> {
+    let why = match listed.state.as_str() {
+        "paused" => "its container was paused",
+        "removing" | "dead" => "its container is being removed",
+        _ => return None,
+    };
+    let machine = machine_of(listed)?.name;
+    Some(Notice { machine, within: Duration::ZERO, why: why.to_owned() })
 }
 
 /// A host's standard input, which ends when it is dropped.
@@ -215,6 +219,17 @@ mod tests {
         let leak = leak_of(&listed).unwrap();
         assert_eq!(leak.what, "container digits-1-m3 (running)");
         assert_eq!(leak.run, "digits-1");
+        for (state, expect) in [
+            ("created", None),
+            ("running", None),
+            ("exited", None),
+            ("paused", Some("its container was paused")),
+            ("removing", Some("its container is being removed")),
+        ] {
+            let notice = notice_of(&Listed { state: state.into(), ..listed.clone() });
+            assert_eq!(notice.as_ref().map(|notice| &*notice.why), expect, "{state}");
+            assert!(notice.is_none_or(|notice| notice.machine == "m3"));
+        }
         let foreign = |key: &str, value: &str| {
             let mut other = listed.clone();
             other.labels.insert(key.to_owned(), value.to_owned());

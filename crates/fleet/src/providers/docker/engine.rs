@@ -24,7 +24,7 @@ const ANSWER: Duration = Duration::from_secs(30);
 const WORK: Duration = Duration::from_secs(60);
 /// How long nothing may come of an image that is pulled or imported.
 const PULL: Duration = Duration::from_secs(180);
-/// How often it is looked again whether a container is gone, and how often at most.
+/// Poll interval for a container's end, and how often at most.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 const LOOKS_MAX: u32 = 600;
 /// Longest answer, in bytes.
@@ -95,7 +95,7 @@ pub struct Listed {
 }
 
 /// An engine, by its socket.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Engine {
     socket: PathBuf,
     api: OnceLock<Api>,
@@ -246,7 +246,7 @@ impl Engine {
         self.ask("PUT", &path, Body::Tar(files), WORK)?.granted().map(drop)
     }
 
-    /// The streams of a container's first process, to be had before it is started.
+    /// The streams of a container's first process; asked for before it is started.
     pub fn attach(&self, id: &str) -> Result<Stream, Error> {
         let path = format!("/containers/{id}/attach?stream=1&stdin=1&stdout=1&stderr=1");
         self.hijack(&path, Body::Nothing)
@@ -317,7 +317,7 @@ impl Engine {
         let answer = self.ask("DELETE", &path, Body::Nothing, WORK)?;
         match answer.status {
             404 => Ok(()),
-            // Somebody else removes it already, mostly the engine itself.
+            // It is being removed already, mostly by the engine itself.
             409 => self.wait_gone(id),
             _ => {
                 answer.granted()?;
@@ -377,7 +377,7 @@ fn converse(stream: Stream, input: &[u8], within: Duration) -> Result<(Vec<u8>, 
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
     let read = std::thread::scope(|scope| {
         scope.spawn(move || {
-            // Whoever does not want to read all of it need not.
+            // A command may end without reading all of it.
             let _ = writing.write_all(input);
             let _ = writing.shutdown(Shutdown::Write);
         });

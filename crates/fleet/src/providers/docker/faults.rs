@@ -9,7 +9,7 @@ use crate::provider::{Fault, Remedy};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// Where the engine listens unless somebody says otherwise.
+/// Where the engine listens by default.
 pub const SOCKET: &str = "/var/run/docker.sock";
 
 /// The socket's path: as the settings say, else as `DOCKER_HOST` does, else the usual one.
@@ -22,8 +22,8 @@ pub fn socket(given: Option<&str>, docker_host: Option<&str>) -> Result<PathBuf,
         _ => Err(Fault::fix(
             "docker",
             format!("the engine's address `{word}` is no unix socket"),
-            "give the engine's socket as `unix:///path` (a remote one can be forwarded: \
-             `ssh -L /tmp/docker.sock:/var/run/docker.sock HOST`)",
+            "give the engine's socket as `unix:///path`; another machine's can be forwarded to one \
+             here",
         )),
     }
 }
@@ -61,7 +61,7 @@ fn refused(machine: &str, text: String, status: u16, message: &str) -> Fault {
     Fault::retry(machine, text)
 }
 
-/// Nobody answers at the socket. An engine may come back, but whoever has just begun wants to know.
+/// No answer at the socket. An engine may come back, but a command that has just begun should fail.
 fn unreachable(machine: &str, socket: &Path, why: &std::io::Error) -> Fault {
     let shown = socket.display();
     let start = "start it (`systemctl start docker`, or `dockerd`)";
@@ -130,7 +130,7 @@ pub fn other_processor(whose: &str, arch: &str, program: &Program) -> Option<Fau
     })
 }
 
-/// The host ended before its first word.
+/// The host ended before it said hello.
 pub fn silent(machine: &str, image: &str, program: &Program, said: &str) -> Fault {
     let cannot_run = [
         "no such file or directory",
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_not_there_is_named() {
+    fn an_engine_that_is_not_there_is_named() {
         for (kind, words) in [
             (ErrorKind::PermissionDenied, "may not use"),
             (ErrorKind::ConnectionRefused, "is not running"),

@@ -3,7 +3,7 @@
 //!
 //! Owns taking the two streams apart. Never waits for anything but the connection.
 
-use crate::channel::LastWords;
+use crate::channel::StderrTail;
 use std::io::{self, ErrorKind, Read};
 
 /// Which stream a piece is of.
@@ -33,7 +33,7 @@ impl<R: Read> Frames<R> {
             let mut head = [0; 8];
             let Some(()) = fill(&mut self.from, &mut head)? else { return Ok(None) };
             self.which = match head[0] {
-                // Standard input comes back where it was asked for; nobody does.
+                // Standard input comes back only where it was asked for, which it is not.
                 1 => Which::Out,
                 0 | 2 | 3 => Which::Aside,
                 _ => return Err(io::Error::new(ErrorKind::InvalidData, "no frame of a container")),
@@ -67,15 +67,15 @@ fn fill(from: &mut impl Read, to: &mut [u8]) -> io::Result<Option<()>> {
     Ok(Some(()))
 }
 
-/// Standard output alone; the rest becomes last words.
+/// Standard output alone; the rest is standard error.
 pub struct Output<R> {
     frames: Frames<R>,
-    aside: LastWords,
+    aside: StderrTail,
 }
 
 impl<R: Read> Output<R> {
     /// Of these frames.
-    pub fn new(frames: Frames<R>, aside: LastWords) -> Self {
+    pub fn new(frames: Frames<R>, aside: StderrTail) -> Self {
         Self { frames, aside }
     }
 }
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn the_streams_are_taken_apart() {
         let wire = [frame(1, b"one"), frame(2, b"oh"), frame(1, b""), frame(1, b"two")].concat();
-        let aside = LastWords::default();
+        let aside = StderrTail::default();
         let mut output = Output::new(Frames::new(&wire[..]), aside.clone());
         let mut read = String::new();
         output.read_to_string(&mut read).unwrap();
@@ -118,10 +118,10 @@ mod tests {
     #[test]
     fn what_is_cut_off_or_no_frame_is_an_error() {
         let cut = &frame(1, b"abc")[..9];
-        let mut output = Output::new(Frames::new(cut), LastWords::default());
+        let mut output = Output::new(Frames::new(cut), StderrTail::default());
         let error = output.read_to_end(&mut Vec::new()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::UnexpectedEof);
-        let mut output = Output::new(Frames::new(&b"HTTP/1.1 "[..]), LastWords::default());
+        let mut output = Output::new(Frames::new(&b"HTTP/1.1 "[..]), StderrTail::default());
         let error = output.read_to_end(&mut Vec::new()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidData);
     }
@@ -129,7 +129,7 @@ mod tests {
     proptest! {
         #[test]
         fn hostile_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let mut output = Output::new(Frames::new(&bytes[..]), LastWords::default());
+            let mut output = Output::new(Frames::new(&bytes[..]), StderrTail::default());
             let _ = output.read_to_end(&mut Vec::new());
         }
     }

@@ -25,7 +25,7 @@ const MESSAGE_BYTES_MAX: usize = 2000;
 /// Why there is no answer, or not the one that was wanted.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Nobody is there, or this user may not talk to them.
+    /// No engine listens there, or this user may not connect.
     #[error("cannot connect to `{socket}`: {why}")]
     Connect { socket: String, why: io::Error },
     /// The connection broke, or nothing came in time.
@@ -47,7 +47,7 @@ pub enum Error {
 fn lost(why: &io::Error) -> String {
     match why.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => "the engine did not answer in time".into(),
-        _ => format!("the engine has hung up: {why}"),
+        _ => format!("the engine closed the connection: {why}"),
     }
 }
 
@@ -337,7 +337,7 @@ impl Deadline {
         let watch = move || {
             if released.recv_timeout(within) == Err(RecvTimeoutError::Timeout) {
                 told.store(true, Ordering::Relaxed);
-                // Whoever reads or writes sees the end of it.
+                // Readers and writers see the end of it.
                 let _ = stream.shutdown(Shutdown::Both);
             }
         };
@@ -345,7 +345,7 @@ impl Deadline {
         Ok(Self { _held: held, is_over })
     }
 
-    /// Whether it has hung up.
+    /// Whether it has closed the connection.
     pub fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Relaxed)
     }

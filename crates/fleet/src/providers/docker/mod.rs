@@ -21,10 +21,10 @@ mod tar;
 
 pub use settings::{Mount, Settings};
 
-use crate::channel::{Channel, LastWords};
+use crate::channel::{Channel, StderrTail};
 use crate::finding::Finding;
 use crate::program::Program;
-use crate::provider::{Fault, Leak, Machine, Made, Provider, Ran, Remedy, Tag};
+use crate::provider::{Call, Fault, Leak, Machine, Made, Notice, Provider, Ran, Remedy, Tag};
 use crate::providers::{Kind, Place, Purpose};
 use engine::{Container, Engine, Listed};
 use frames::{Frames, Output};
@@ -33,10 +33,12 @@ use image::Needs;
 use planaria_recipe::pool::providers::docker as recipe;
 use std::io::{Cursor, ErrorKind, Read};
 use std::net::Shutdown;
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::sync::{Arc, Mutex};
+use std::thread::Builder;
 use std::time::Duration;
 
-/// How long a host may take to say its first word.
+/// How long a host may take to say hello.
 const HELLO: Duration = Duration::from_secs(30);
 /// How long a program may take to say which build it is.
 const BUILD: Duration = Duration::from_secs(30);
@@ -52,6 +54,8 @@ pub struct Docker {
     engine: Engine,
     /// Hash of the program whose image was made, or seen to be there.
     built: Mutex<Option<String>>,
+    /// What comes of pulling the image that was given, while it is pulled.
+    pulling: Mutex<Option<Receiver<Result<(), Error>>>>,
 }
 
 impl Docker {
@@ -59,7 +63,8 @@ impl Docker {
     pub fn new(settings: Settings) -> Result<Self, Fault> {
         let host = std::env::var("DOCKER_HOST").ok();
         let socket = faults::socket(settings.socket.as_deref(), host.as_deref())?;
-        Ok(Self { settings, engine: Engine::new(&socket), built: Mutex::default() })
+        let engine = Engine::new(&socket);
+        Ok(Self { settings, engine, built: Mutex::default(), pulling: Mutex::default() })
     }
 
     /// Which engine it is, in words.
@@ -73,24 +78,44 @@ impl Docker {
         ))
     }
 
-    /// Whether the image is there, or can be had, for this processor.
-    fn check_image(&self, image: &str) -> Result<(), Fault> {
-        let look = || self.engine.image_arch(image);
-        let looked = look().map_err(|e| faults::fault("docker", "look for the image", e))?;
-        let arch = match looked {
-            Some(arch) => arch,
-            None => {
-                self.engine.pull(image).map_err(|why| faults::no_image(image, &why))?;
-                let found = look().map_err(|e| faults::fault("docker", "look for the image", e))?;
-                found.unwrap_or_default()
-            }
-        };
+    /// Whether a given image is there; an error where it is for another processor.
+    fn has_image(&self, image: &str) -> Result<bool, Fault> {
+        let found = self.engine.image_arch(image);
+        let found = found.map_err(|e| faults::fault("docker", "look for the image", e))?;
+        let Some(arch) = found else { return Ok(false) };
         let program = self.settings.program.as_ref();
         let whose = format!("image `{image}`");
         match program.and_then(|program| faults::other_processor(&whose, &arch, program)) {
             Some(fault) => Err(fault),
-            None => Ok(()),
+            None => Ok(true),
         }
+    }
+
+    /// Whether a given image is there by now. One that is not is pulled, once for all machines, while
+    /// others wait for it.
+    fn pull(&self, image: &str) -> Result<bool, Fault> {
+        let mut pulling = self.pulling.lock().expect("no thread panics with the pull");
+        match pulling.as_ref().map(Receiver::try_recv) {
+            Some(Err(TryRecvError::Empty)) => return Ok(false),
+            Some(Ok(Err(why))) => {
+                *pulling = None;
+                return Err(faults::no_image(image, &why));
+            }
+            Some(Ok(Ok(())) | Err(TryRecvError::Disconnected)) | None => *pulling = None,
+        }
+        if self.has_image(image)? {
+            return Ok(true);
+        }
+        let (tell, told) = channel();
+        let (engine, image) = (self.engine.clone(), image.to_owned());
+        let pull = move || {
+            // Where the provider is gone, the image stays with the engine.
+            let _ = tell.send(engine.pull(&image));
+        };
+        let started = Builder::new().name("pull".into()).spawn(pull);
+        started.map_err(|e| Fault::retry("docker", format!("cannot start a thread: {e}")))?;
+        *pulling = Some(told);
+        Ok(false)
     }
 
     /// The image that a machine is made of.
@@ -100,7 +125,7 @@ impl Docker {
         }
         let name = container::image_name(program);
         // Held all the while: the others wait for the image, and do not make it too.
-        let mut built = self.built.lock().expect("nobody panics with the image");
+        let mut built = self.built.lock().expect("no thread panics with the image");
         if built.as_ref() == Some(&program.sha256) {
             return Ok(name);
         }
@@ -127,7 +152,7 @@ impl Docker {
         made.map_err(|e| faults::fault("docker", "make an image of the program", e))
     }
 
-    /// Images of programs that nobody has used for long; those in use are refused by the engine.
+    /// Removes images of old programs; the engine refuses to remove those in use.
     fn forget_old_images(&self) {
         let images = self.engine.images(container::PROGRAM).unwrap_or_default();
         for image in images.iter().skip(IMAGES_MAX) {
@@ -138,7 +163,8 @@ impl Docker {
     /// Asks the program in a new image which build it is.
     fn check_build(&self, run: &Tag, image: &str, program: &Program) -> Result<(), Fault> {
         let name = format!("{run}-{}", container::image_name_and_tag(program).1);
-        let ran = self.run_aside(run, &name, image, program, &["agent", "build"], &[], BUILD)?;
+        let call = Call { program, arguments: &["agent", "build"], input: &[], within: BUILD };
+        let ran = self.run_aside(run, &name, image, &call)?;
         let said = String::from_utf8_lossy(&ran.stdout).trim().to_owned();
         if ran.code == 0 && said == program.build {
             return Ok(());
@@ -154,21 +180,12 @@ impl Docker {
     }
 
     /// Runs the program in a container of its own, which is gone afterwards.
-    #[expect(clippy::too_many_arguments, reason = "those of `run`, and where")]
-    fn run_aside(
-        &self,
-        run: &Tag,
-        name: &str,
-        image: &str,
-        program: &Program,
-        arguments: &[&str],
-        input: &[u8],
-        within: Duration,
-    ) -> Result<Ran, Fault> {
+    fn run_aside(&self, run: &Tag, name: &str, image: &str, call: &Call<'_>) -> Result<Ran, Fault> {
+        let Call { program, arguments, input, within } = *call;
         let told = |doing: &'static str| move |e| faults::fault(name, doing, e);
         // One that a command which was killed has left.
         self.engine.remove(name).map_err(told("remove an old container"))?;
-        let spec = container::aside(&self.settings, run, image, program, arguments);
+        let spec = container::spec(&self.settings, run, image, program, arguments);
         let id = self.engine.create(name, spec).map_err(told("create a container"))?;
         let ran = self
             .deliver(name, &id, program, true)
@@ -186,7 +203,7 @@ impl Docker {
         match found {
             Some(found) if !container::is_of(&found, run) => Err(Fault::replace(
                 &machine.name,
-                format!("the name `{}` is taken by a container of somebody else's", machine.handle),
+                format!("the name `{}` is taken by another container", machine.handle),
                 "remove or rename that container if it is of no use",
             )),
             found => Ok(found),
@@ -201,26 +218,27 @@ impl Docker {
                 Some(found) if found.status == "created" && container::is_for(&found, program) => {
                     return Ok(found.id);
                 }
-                // Its host has ended, or nobody talks to it any more: there is no second start.
+                // Its host has ended or lost its controller: there is no second start.
                 Some(found) => self.remove(machine, &found.id)?,
                 None => {}
             }
             let spec = container::machine(&self.settings, run, machine, &image, program);
             match self.engine.create(&machine.handle, spec) {
                 Ok(id) => return Ok(id),
-                // Somebody else was faster, or one of that name is still going.
+                // Another caller was faster, or one of that name is still being removed.
                 Err(Error::Refused { status: 409, .. }) => {}
                 Err(e @ Error::Refused { status: 404, .. }) if is_about_image(&e) => {
+                    // It was there: another user of the engine has removed it meanwhile.
                     if self.settings.image.is_some() {
-                        return Err(faults::no_image(&image, &e));
+                        let what = format!("the image `{image}` is gone from the engine");
+                        return Err(Fault::retry(&machine.name, what));
                     }
-                    // It was there: somebody has removed it meanwhile.
-                    *self.built.lock().expect("nobody panics with the image") = None;
+                    *self.built.lock().expect("no thread panics with the image") = None;
                 }
                 Err(e) => return Err(faults::fault(&machine.name, "create the container", e)),
             }
         }
-        Err(Fault::retry(&machine.name, "its container does not come about"))
+        Err(Fault::retry(&machine.name, "its container could not be created"))
     }
 
     /// Puts the program into a container that has not got it.
@@ -260,8 +278,8 @@ impl Docker {
     ) -> Result<Channel, Fault> {
         let lost = |e| faults::fault(&machine.name, "talk to the host", Error::Lost(e));
         let Stream { reading, writing } = stream;
-        let last_words = LastWords::default();
-        let mut output = Output::new(Frames::new(reading), last_words.clone());
+        let stderr_tail = StderrTail::default();
+        let mut output = Output::new(Frames::new(reading), stderr_tail.clone());
         writing.set_read_timeout(Some(HELLO)).map_err(lost)?;
         let mut first = vec![0; 4096];
         let read = output.read(&mut first).map_err(|e| match e.kind() {
@@ -274,10 +292,10 @@ impl Docker {
         if read == 0 {
             let image = self.settings.image.clone();
             let image = image.unwrap_or_else(|| container::image_name(program));
-            return Err(faults::silent(&machine.name, &image, program, &last_words.text()));
+            return Err(faults::silent(&machine.name, &image, program, &stderr_tail.text()));
         }
         first.truncate(read);
-        // The host is heard every few seconds; whoever reads minds that.
+        // The host speaks every few seconds; the reader checks that.
         writing.set_read_timeout(None).map_err(lost)?;
         writing.set_write_timeout(None).map_err(lost)?;
         let socket = writing.try_clone().map_err(lost)?;
@@ -288,14 +306,14 @@ impl Docker {
                 // It may be closed already.
                 let _ = socket.shutdown(Shutdown::Both);
             }),
-            last_words,
+            stderr_tail,
         })
     }
 
     fn listed(&self, label: &str) -> Result<Vec<Listed>, Fault> {
         let listed = self.engine.containers(label);
         let mut listed = listed.map_err(|e| faults::fault("docker", "list containers", e))?;
-        // What the engine removes already is nobody's any more.
+        // What the engine removes already does not count.
         listed.retain(|one| one.state != "removing");
         listed.sort_by(|one, other| one.names.cmp(&other.names));
         Ok(listed)
@@ -360,8 +378,9 @@ impl Provider for Docker {
         if let Some(fault) = self.settings.program.as_ref().and_then(other) {
             return Err(fault);
         }
+        // One that is not there is pulled when machines are asked for.
         match &self.settings.image {
-            Some(image) => self.check_image(image).map_err(now),
+            Some(image) => self.has_image(image).map(drop).map_err(now),
             None => Ok(()),
         }
     }
@@ -381,11 +400,27 @@ impl Provider for Docker {
             let what = "there is no program to make a machine for";
             return Err(Fault::fix(&machine.name, what, "start the command again"));
         };
-        match self.find(run, machine)? {
-            Some(found) if matches!(found.status.as_str(), "created" | "running") => {}
-            _ => drop(self.unstarted(run, machine, program)?),
+        let is_there = |found: Container| matches!(&*found.status, "created" | "running");
+        if self.find(run, machine)?.is_some_and(is_there) {
+            return Ok(Made::There);
         }
+        if let Some(image) = &self.settings.image
+            && !self.pull(image)?
+        {
+            return Ok(Made::Pending { why: format!("the image `{image}` is being pulled") });
+        }
+        self.unstarted(run, machine, program)?;
         Ok(Made::There)
+    }
+
+    fn gives_notice(&self) -> bool {
+        true
+    }
+
+    fn notices(&self, run: &Tag) -> Result<Vec<Notice>, Fault> {
+        let listed = self.engine.containers(&format!("{}={run}", container::RUN));
+        let listed = listed.map_err(|e| faults::fault("docker", "list containers", e))?;
+        Ok(listed.iter().filter_map(container::notice_of).collect())
     }
 
     fn open(&self, run: &Tag, machine: &Machine, program: &Program) -> Result<Channel, Fault> {
@@ -407,18 +442,11 @@ impl Provider for Docker {
         opened
     }
 
-    fn run(
-        &self,
-        run: &Tag,
-        machine: &Machine,
-        program: &Program,
-        arguments: &[&str],
-        input: &[u8],
-        within: Duration,
-    ) -> Result<Ran, Fault> {
+    fn run(&self, run: &Tag, machine: &Machine, call: &Call<'_>) -> Result<Ran, Fault> {
+        let Call { program, arguments, input, within } = *call;
         let gone = || {
             let what = format!("container `{}` is gone", machine.handle);
-            Fault::replace(&machine.name, what, "`docker ps` lists those there are")
+            Fault::replace(&machine.name, what, "`docker ps` lists the containers there are")
         };
         let found = self.find(run, machine)?.ok_or_else(gone)?;
         match found.status.as_str() {
@@ -435,7 +463,7 @@ impl Provider for Docker {
             // either, so that another one like it will do.
             "created" => {
                 let (image, name) = (self.image(run, program)?, format!("{}-run", machine.handle));
-                self.run_aside(run, &name, &image, program, arguments, input, within)
+                self.run_aside(run, &name, &image, call)
             }
             _ => Err(gone()),
         }

@@ -2,9 +2,10 @@
 //!
 //! Owns the settings as plain data, and whether what they name on this machine is there.
 
+use crate::home::at_home;
 use crate::program::Program;
 use crate::provider::Fault;
-use crate::providers::{Purpose, at_home};
+use crate::providers::Purpose;
 use planaria_recipe::pool::providers::docker as recipe;
 use std::path::PathBuf;
 
@@ -32,7 +33,7 @@ pub struct Settings {
     pub gpus: Option<i32>,
     /// Machines outlive the channel to their host.
     pub detached: bool,
-    /// What containers are made to run. Whoever only lists and destroys needs none.
+    /// What containers are made to run. Listing and destroying need none.
     pub program: Option<Program>,
 }
 

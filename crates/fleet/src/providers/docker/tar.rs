@@ -3,9 +3,9 @@
 //! Owns what is in it, and its length, which is said before. Never reads an archive, and never holds
 //! a large file in memory. The format is `tar`'s, the crate's.
 
+use crate::archive::Exactly;
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use tar::{Builder, EntryType, Header};
 
@@ -78,8 +78,7 @@ impl Archive {
             match &entry.content {
                 Content::Bytes(bytes) => builder.append(&entry.header, &bytes[..])?,
                 Content::File(path) => {
-                    let whole = Exactly { file: File::open(path)?, left: entry.bytes(), path };
-                    builder.append(&entry.header, whole)?;
+                    builder.append(&entry.header, Exactly::open(path, entry.bytes())?)?;
                 }
             }
         }
@@ -97,26 +96,6 @@ impl Archive {
 impl Entry {
     fn bytes(&self) -> u64 {
         self.header.entry_size().unwrap_or(0)
-    }
-}
-
-/// As many bytes of a file as its header says.
-struct Exactly<'a> {
-    file: File,
-    left: u64,
-    path: &'a Path,
-}
-
-impl Read for Exactly<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len());
-        let read = self.file.read(&mut buffer[..most])?;
-        if read == 0 && most > 0 {
-            let what = format!("`{}` has become shorter while it was read", self.path.display());
-            return Err(io::Error::other(what));
-        }
-        self.left -= read as u64;
-        Ok(read)
     }
 }
 

@@ -3,13 +3,12 @@
 //! Owns the folders and the host processes in them. Nothing is delivered: the program is here. The
 //! smallest provider there can be, and the one to begin another from (`docs/providers.md`).
 
+use crate::carrier::{Carrier, End};
 use crate::channel::Channel;
-use crate::ending::Ending;
-use crate::host::tasks::user_home;
+use crate::home::{FOLDER, user_home};
 use crate::process::{self, Signal};
-use crate::program::{FOLDER, Program};
-use crate::provider::{Fault, Leak, Machine, Made, Notice, Provider, Ran, Tag, is_name};
-use crate::providers::carrier::{Carrier, End};
+use crate::program::Program;
+use crate::provider::{Call, Fault, Leak, Machine, Made, Notice, Provider, Ran, Tag, is_name};
 use crate::providers::{Kind, Place, Purpose};
 use planaria_recipe::pool::providers::local as settings;
 use std::fs;
@@ -20,11 +19,11 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread::Builder;
 use std::time::Duration;
 
-/// How long a host may take to say its first word.
+/// How long a host may take to say hello.
 const HELLO: Duration = Duration::from_secs(20);
 /// How long a host may take to end after it was told to.
 const ENDING: Duration = Duration::from_secs(3);
-/// How often it is looked whether it has.
+/// Poll interval for that.
 const LOOK: Duration = Duration::from_millis(20);
 /// Most bytes that are kept of what a command writes.
 const OUTPUT_BYTES_MAX: u64 = 64 << 20;
@@ -63,7 +62,7 @@ impl Local {
             return Ok(home);
         }
         let what = format!("`{}` is no folder of {run}", machine.handle);
-        Err(Fault::fix(&machine.name, what, "machines are moved by nobody"))
+        Err(Fault::fix(&machine.name, what, "leave the machines' folders where they are"))
     }
 
     fn machine(&self, run: &Tag, name: &str) -> Machine {
@@ -141,7 +140,7 @@ impl Provider for Local {
     fn open(&self, run: &Tag, machine: &Machine, program: &Program) -> Result<Channel, Fault> {
         let home = self.home(run, machine)?;
         let started = self.start(&home, program, &["agent", "host", run.as_str()]);
-        let Carrier { stdin, stdout, last_words, end } =
+        let Carrier { stdin, stdout, stderr_tail, end } =
             started.map_err(|e| unstarted(machine, &home, &e))?;
         let listen = move || {
             let mut reading = BufReader::new(stdout);
@@ -149,10 +148,10 @@ impl Provider for Local {
             is_there.then_some(reading)
         };
         match within(HELLO, &end, listen) {
-            Some(Some(reading)) => Ok(end.channel(Box::new(reading), stdin, last_words)),
+            Some(Some(reading)) => Ok(end.channel(Box::new(reading), stdin, stderr_tail)),
             Some(None) => {
                 end.wait(ENDING);
-                let what = format!("the host ended at once: {}", last_words.text());
+                let what = format!("the host ended at once: {}", stderr_tail.text());
                 Err(Fault::retry(&machine.name, what))
             }
             None => {
@@ -162,20 +161,12 @@ impl Provider for Local {
         }
     }
 
-    fn run(
-        &self,
-        run: &Tag,
-        machine: &Machine,
-        program: &Program,
-        arguments: &[&str],
-        input: &[u8],
-        limit: Duration,
-    ) -> Result<Ran, Fault> {
+    fn run(&self, run: &Tag, machine: &Machine, call: &Call<'_>) -> Result<Ran, Fault> {
         let home = self.home(run, machine)?;
-        let started = self.start(&home, program, arguments);
-        let Carrier { mut stdin, stdout, last_words, end } =
+        let started = self.start(&home, call.program, call.arguments);
+        let Carrier { mut stdin, stdout, stderr_tail, end } =
             started.map_err(|e| unstarted(machine, &home, &e))?;
-        let input = input.to_vec();
+        let (input, limit) = (call.input.to_vec(), call.within);
         // At the same time as it is heard, or both could wait for each other.
         let feed = move || {
             let _ = stdin.write_all(&input);
@@ -190,19 +181,9 @@ impl Provider for Local {
         };
         let Some((stdout, Some(ending))) = within(limit, &end, hear) else {
             end.kill();
-            let what = format!(
-                "`planaria {}` took longer than {} s",
-                arguments.join(" "),
-                limit.as_secs()
-            );
-            return Err(Fault::retry(&machine.name, what));
+            return Err(call.timed_out(&machine.name));
         };
-        let code = match ending {
-            Ending::Code(code) => code,
-            Ending::Signal(signal) => 128 + signal,
-            Ending::MachineLost => 128 + process::SIGKILL,
-        };
-        Ok(Ran { code, stdout, stderr: last_words.text().into_bytes() })
+        Ok(Ran { code: ending.exit_code(), stdout, stderr: stderr_tail.text().into_bytes() })
     }
 
     fn list(&self, run: &Tag) -> Result<Vec<Machine>, Fault> {
@@ -250,7 +231,7 @@ fn within<T: Send + 'static>(
 ) -> Option<T> {
     let (tell, told) = channel();
     let work = move || {
-        // Nobody listens any more where it took too long.
+        // The receiver is gone where it took too long.
         let _ = tell.send(work());
     };
     let done = match Builder::new().name(format!("talk-{}", end.pid())).spawn(work) {
@@ -264,26 +245,25 @@ fn within<T: Send + 'static>(
 }
 
 /// The host that wrote its number down, if it lives.
-fn host(run: &Tag, home: &Path) -> Option<i32> {
+fn host(run: &Tag, home: &Path) -> Option<u32> {
     let file = home.join(FOLDER).join("runs").join(run.as_str()).join("host.pid");
-    let number = fs::read_to_string(file).ok().and_then(|text| text.trim().parse::<i32>().ok());
+    let number = fs::read_to_string(file).ok().and_then(|text| text.trim().parse::<u32>().ok());
     number.filter(|pid| *pid > 1 && is_host(*pid, run, home))
 }
 
 /// Ends the hosts in a home: one, or two where one of them controls a detached run.
 fn end_hosts(run: &Tag, home: &Path) {
-    let Ok(entries) = fs::read_dir("/proc") else { return };
-    let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    for pid in numbers.filter(|pid| *pid > 1 && is_host(*pid, run, home)) {
+    let all = process::all().into_iter().map(|one| one.pid);
+    for pid in all.filter(|pid| *pid > 1 && is_host(*pid, run, home)) {
         end_host(pid, run, home);
     }
 }
 
 /// Ends a host, by its own wish or without.
-fn end_host(pid: i32, run: &Tag, home: &Path) {
+fn end_host(pid: u32, run: &Tag, home: &Path) {
     for signal in [Signal::TERM, Signal::KILL] {
         // It was just seen to be a host of this run.
-        process::signal(pid.unsigned_abs(), signal);
+        process::signal(pid, signal);
         for _ in 0..ENDING.as_millis() / LOOK.as_millis() {
             if !is_host(pid, run, home) {
                 return;
@@ -295,7 +275,7 @@ fn end_host(pid: i32, run: &Tag, home: &Path) {
 
 /// Whether a process is the run's host in this home: a number that was written down may be another's
 /// by now.
-fn is_host(pid: i32, run: &Tag, home: &Path) -> bool {
+fn is_host(pid: u32, run: &Tag, home: &Path) -> bool {
     let Ok(line) = fs::read(format!("/proc/{pid}/cmdline")) else { return false };
     let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
     let asked = [&b"agent"[..], b"host", run.as_str().as_bytes()];

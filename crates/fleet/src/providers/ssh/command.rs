@@ -3,8 +3,9 @@
 //! Owns its options: the user's own configuration holds but for what would make it ask, forward or
 //! share what it should not.
 
-use super::script::quoted;
 use super::{Host, HostKeys, Settings};
+use crate::home::at_home;
+use crate::shell::quoted;
 use std::path::Path;
 use std::process::Command;
 
@@ -48,7 +49,7 @@ pub fn ssh(settings: &Settings, host: &Host, sharing: Sharing<'_>, remote: &str)
     if let Some(jump) = &host.jump {
         command.arg("-o").arg(format!("ProxyCommand={}", proxy(settings, host, jump)));
     }
-    // Nobody is asked anything, on no screen.
+    // Never prompts, on any screen.
     command.env("SSH_ASKPASS_REQUIRE", "never").env_remove("SSH_ASKPASS");
     command.args(["--", &host.host, remote]);
     command
@@ -114,7 +115,7 @@ fn trust(settings: &Settings, host: &Host) -> Vec<String> {
     }
     if let Some(key) = &host.key {
         option("IdentitiesOnly=yes".into());
-        words.extend(["-i".into(), key.display().to_string()]);
+        words.extend(["-i".into(), at_home(key).display().to_string()]);
     }
     words
 }
@@ -150,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_hold_whatever_the_user_has_configured() {
+    fn options_override_the_users_configuration() {
         let settings = Settings { known_hosts: Some("/a b/known".into()), ..Settings::default() };
         let host = Host {
             user: Some("lab".into()),

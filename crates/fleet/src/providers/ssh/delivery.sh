@@ -19,7 +19,7 @@ describe() {
   printf 'planaria: missing %s %s %s %s\n' "$(uname -s)" "$(uname -m)" "${4:-unknown}" "$libc"
 }
 
-# What was left by a delivery that was killed, and programs that nobody used for a month.
+# What was left by a delivery that was killed, and programs that were not used for a month.
 tidy() {
   find "$folder/bin" -name '.part.*' -mmin +60 -exec rm -f {} + 2>/dev/null
   find "$folder/bin" -name ok -mtime +30 2>/dev/null | while IFS= read -r old; do

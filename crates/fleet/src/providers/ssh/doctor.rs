@@ -1,10 +1,10 @@
 //! What this machine has for reaching hosts: the client, its configuration and keys.
 //!
-//! Owns the lines of `doctor` about it. Connects to nobody.
+//! Owns the lines of `doctor` about it. Never connects.
 
 use super::{Settings, Ssh};
 use crate::finding::{Answer, Finding, ask};
-use crate::host::tasks::user_home;
+use crate::home::user_home;
 use crate::provider::Provider;
 use planaria_recipe::words::counted;
 use std::path::Path;

@@ -5,7 +5,6 @@
 
 use super::{Host, Settings};
 use crate::provider::Fault;
-use std::path::Path;
 
 /// Longest part of a message that is passed on.
 const SHOWN_CHARS_MAX: usize = 300;
@@ -34,7 +33,7 @@ fn meaning(settings: &Settings, host: &Host, said: &str) -> Fault {
         return unknown(settings, host);
     }
     if has("UNPROTECTED PRIVATE KEY") || has("bad permissions") {
-        let key = host.key.as_deref().map_or("the key".into(), shown);
+        let key = host.key.as_ref().map_or_else(|| "the key".into(), |key| format!("`{key}`"));
         let what = format!("others can read {key}, so ssh does not use it");
         return Fault::replace(name, what, format!("run `chmod 600` on {key}"));
     }
@@ -70,7 +69,7 @@ fn meaning(settings: &Settings, host: &Host, said: &str) -> Fault {
     }
     let what = match last(said) {
         text if text.is_empty() => {
-            "the connection ended without a word: it, or the way to it, is gone".to_owned()
+            "the connection ended without a message: the host, or the way to it, is gone".to_owned()
         }
         text => format!("the connection ended: {text}"),
     };
@@ -128,13 +127,13 @@ fn changed(settings: &Settings, host: &Host, said: &str) -> Fault {
     let fingerprint = said.split_whitespace().find(|word| word.starts_with("SHA256:"));
     let fingerprint = fingerprint.unwrap_or("unknown").trim_end_matches('.');
     let what = format!(
-        "ITS HOST KEY HAS CHANGED: {} is not the machine it was, or somebody is between (it now \
+        "ITS HOST KEY HAS CHANGED: {} is not the machine it was, or the connection is intercepted (it now \
          shows {fingerprint}); nothing was sent",
         host.host
     );
     let file = settings.known_hosts.as_deref().map(|path| format!(" -f {}", path.display()));
     let hint = format!(
-        "ask whoever runs it; only if that key is right: `ssh-keygen{} -R {}`, and connect once by hand",
+        "ask its administrator; only if that key is right: `ssh-keygen{} -R {}`, and connect once by hand",
         file.unwrap_or_default(),
         host.known_as()
     );
@@ -156,7 +155,7 @@ fn unknown(settings: &Settings, host: &Host) -> Fault {
 
 fn denied(host: &Host, said: &str) -> Fault {
     let key = match &host.key {
-        Some(key) => format!("with the key {}", shown(key)),
+        Some(key) => format!("with the key `{key}`"),
         None => "with the keys that ssh has by itself".to_owned(),
     };
     let what = format!("{} does not let us in {key}: {}", host.whom(), last(said));
@@ -207,10 +206,6 @@ fn clipped(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(SHOWN_CHARS_MAX).collect()
 }
 
-fn shown(path: &Path) -> String {
-    format!("`{}`", path.display())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -257,7 +252,7 @@ mod tests {
         check("Can't open user config file /x: No such file", Remedy::Fix, "configuration");
         check("sh: 1: head: not found", Remedy::Replace, "runs no commands");
         check("what\nelse\u{1b}[2J?\n\n", Remedy::Retry, "ended: else[2J?");
-        check("", Remedy::Retry, "without a word");
+        check("", Remedy::Retry, "without a message");
     }
 
     #[test]

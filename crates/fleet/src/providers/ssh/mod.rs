@@ -21,20 +21,22 @@ pub mod settings;
 pub mod sockets;
 
 use settings::host_and_port;
-pub use settings::{Host, HostKeys, Settings};
+pub use settings::{Host, HostKeys, Settings, machine};
 
-use crate::channel::{Channel, LastWords};
+use crate::carrier::{Carrier, End};
+use crate::channel::{Channel, StderrTail};
 use crate::finding::Finding;
 use crate::program::Program;
-use crate::provider::{Fault, Leak, Machine, Made, Provider, Ran, Tag};
-use crate::providers::carrier::{Carrier, End};
+use crate::provider::{Call, Ends, Fault, Leak, Machine, Made, Provider, Ran, Tag};
 use crate::providers::{Kind, Place, Purpose};
+use crate::shell::quoted;
 use command::Sharing;
 use planaria_recipe::pool::providers::ssh as recipe;
 use script::Line;
 use session::{Opened, Patience, Trouble};
 use sockets::Sockets;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Mutex;
@@ -70,13 +72,13 @@ impl Ssh {
     /// The host that a machine is.
     fn host(&self, machine: &Machine) -> Host {
         let mut hosts = self.settings.hosts.iter();
-        let known = hosts.find(|host| host.name == machine.name && host.machine() == *machine);
-        known.cloned().unwrap_or_else(|| Host::of(machine))
+        let known = hosts.find(|host| settings::machine(host) == *machine);
+        known.cloned().unwrap_or_else(|| settings::host_of(machine))
     }
 
     /// The connection of a machine, if it is open.
     fn connection(&self, machine: &Machine) -> Option<Connection> {
-        let open = self.open.lock().expect("nobody panics with the connections");
+        let open = self.open.lock().expect("no thread panics with the connections");
         open.get(&machine.name).filter(|connection| connection.end.is_running()).cloned()
     }
 
@@ -87,7 +89,7 @@ impl Ssh {
     }
 
     fn start(&self, host: &Host, command: Command) -> Result<Carrier, Fault> {
-        if let Some(fault) = host.fault() {
+        if let Some(fault) = settings::fault(host) {
             return Err(fault);
         }
         Carrier::start(command).map_err(|e| explain::not_started(&self.settings, &host.name, &e))
@@ -106,7 +108,7 @@ impl Ssh {
     fn ask(&self, machine: &Machine, script: String) -> Result<Vec<Line>, Fault> {
         let host = self.host(machine);
         let carrier = self.start_script(machine, &host, &script)?;
-        let words = carrier.last_words.clone();
+        let words = carrier.stderr_tail.clone();
         let said = session::ask(carrier, script, self.patience());
         let said = said.map_err(|trouble| self.fault(&host, trouble, &words))?;
         let lines: Vec<Line> =
@@ -127,8 +129,8 @@ impl Ssh {
                 let number = next.fetch_add(1, Ordering::Relaxed);
                 hosts.get(number).map(|host| (number, host))
             } {
-                let said = self.ask(&host.machine(), script::census());
-                found.lock().expect("nobody panics with an answer").insert(number, said);
+                let said = self.ask(&settings::machine(host), script::census());
+                found.lock().expect("no thread panics with an answer").insert(number, said);
             }
         };
         std::thread::scope(|scope| {
@@ -136,16 +138,16 @@ impl Ssh {
                 scope.spawn(work);
             }
         });
-        let found = found.into_inner().expect("nobody panics with an answer");
+        let found = found.into_inner().expect("no thread panics with an answer");
         let mut counted = Vec::new();
         for (number, said) in found {
-            counted.push((hosts[number].machine(), said?));
+            counted.push((settings::machine(&hosts[number]), said?));
         }
         Ok(counted)
     }
 
     /// What a talk that came to nothing means.
-    fn fault(&self, host: &Host, trouble: Trouble, words: &LastWords) -> Fault {
+    fn fault(&self, host: &Host, trouble: Trouble, words: &StderrTail) -> Fault {
         let name = host.name.as_str();
         match trouble {
             Trouble::Start(why) => explain::not_started(&self.settings, name, &why),
@@ -172,7 +174,7 @@ impl Ssh {
 
     /// Forgets a machine's connection, and ends it.
     fn hang_up(&self, machine: &Machine) {
-        let mut open = self.open.lock().expect("nobody panics with the connections");
+        let mut open = self.open.lock().expect("no thread panics with the connections");
         if let Some(connection) = open.remove(&machine.name) {
             connection.end.kill();
             let _ = std::fs::remove_file(connection.socket);
@@ -192,12 +194,17 @@ impl Kind for Ssh {
         doctor::needs()
     }
 
+    /// `SSH_CONNECTION` of sshd: `client port server port`.
+    fn ends() -> Option<Ends> {
+        Some(ends(&std::env::var("SSH_CONNECTION").ok()?))
+    }
+
     /// Each host by itself.
     fn places(settings: &Self::Settings) -> Vec<Place<Self::Settings>> {
         let ssh = &settings.ssh;
         let place = |entry: &recipe::HostEntry| {
             let host = entry.spelled_out().ok()?;
-            // However long somebody waits for it, it is the same.
+            // The time it may take to connect does not make it another place.
             let way = (&ssh.config, &ssh.known_hosts, ssh.host_keys);
             let id = format!("{}\n{host:?} {way:?}", host.name);
             let settings = recipe::Settings { hosts: vec![entry.clone()], ssh: ssh.clone() };
@@ -218,7 +225,7 @@ impl Provider for Ssh {
         }
         let started = Carrier::start(command::version(&self.settings));
         let carrier = started.map_err(|e| explain::not_started(&self.settings, "ssh", &e))?;
-        let (end, words) = (carrier.end.clone(), carrier.last_words.clone());
+        let (end, words) = (carrier.end.clone(), carrier.stderr_tail.clone());
         drop(carrier);
         if end.wait(HERE.connecting).is_some_and(|ending| ending.is_well()) {
             return Ok(());
@@ -233,7 +240,7 @@ impl Provider for Ssh {
     }
 
     fn plan(&self, _run: &Tag, number: u32) -> Option<Machine> {
-        self.settings.hosts.get(number as usize).map(Host::machine)
+        self.settings.hosts.get(number as usize).map(settings::machine)
     }
 
     fn create(&self, _run: &Tag, _machine: &Machine) -> Result<Made, Fault> {
@@ -252,40 +259,28 @@ impl Provider for Ssh {
         let remote = script::reading(&script);
         let command = command::ssh(&self.settings, &host, Sharing::Offer(&socket), &remote);
         let carrier = self.start(&host, command)?;
-        let words = carrier.last_words.clone();
+        let words = carrier.stderr_tail.clone();
         let opened = session::open(carrier, script, program, self.patience(), true);
         let opened = opened.map_err(|trouble| self.fault(&host, trouble, &words))?;
-        let Opened { writing, reading, last_words, end } = opened;
-        let mut open = self.open.lock().expect("nobody panics with the connections");
+        let Opened { writing, reading, stderr_tail, end } = opened;
+        let mut open = self.open.lock().expect("no thread panics with the connections");
         open.insert(machine.name.clone(), Connection { socket, end: end.clone() });
-        Ok(end.channel(Box::new(reading), writing, last_words))
+        Ok(end.channel(Box::new(reading), writing, stderr_tail))
     }
 
-    fn run(
-        &self,
-        _run: &Tag,
-        machine: &Machine,
-        program: &Program,
-        arguments: &[&str],
-        input: &[u8],
-        within: Duration,
-    ) -> Result<Ran, Fault> {
+    fn run(&self, _run: &Tag, machine: &Machine, call: &Call<'_>) -> Result<Ran, Fault> {
+        let Call { program, arguments, input, within } = *call;
         let host = self.host(machine);
         let script = script::command(program, arguments, within.as_secs().max(1));
         let carrier = self.start_script(machine, &host, &script)?;
-        let words = carrier.last_words.clone();
+        let words = carrier.stderr_tail.clone();
         let fault = |trouble| self.fault(&host, trouble, &words);
         let opened = session::open(carrier, script, program, self.patience(), false);
         let opened = opened.map_err(fault)?;
         let patience = Patience { connecting: within, waiting: within };
         let said =
             session::feed(opened, input.to_vec(), patience).map_err(|trouble| match trouble {
-                Trouble::Silence(time, _) => {
-                    let command = arguments.join(" ");
-                    let what =
-                        format!("`planaria {command}` took longer than {} s", time.as_secs());
-                    Fault::retry(&host.name, what)
-                }
+                Trouble::Silence(..) => call.timed_out(&host.name),
                 other => fault(other),
             })?;
         let (stdout, code) = script::ended(&said).ok_or_else(|| fault(Trouble::Ended))?;
@@ -307,7 +302,7 @@ impl Provider for Ssh {
         for line in lines {
             if let Line::Kept(why) = line {
                 let what = format!("the run's folder there cannot be removed: {why}");
-                let hint = format!("remove `~/{}/runs/{run}` there", crate::program::FOLDER);
+                let hint = format!("remove `~/{}/runs/{run}` there", crate::home::FOLDER);
                 return Err(Fault { hint: Some(hint), ..Fault::retry(&machine.name, what) });
             }
         }
@@ -339,7 +334,7 @@ impl Provider for Ssh {
             return Err(Fault::retry(&machine.name, "there is no open connection for a tunnel"));
         };
         let carrier = self.start(&host, command::forward(&self.settings, &connection.socket))?;
-        let words = carrier.last_words.clone();
+        let words = carrier.stderr_tail.clone();
         let said = session::ask(carrier, String::new(), HERE);
         let said = said.map_err(|_| no(format!("no tunnel: {}", words.text())))?;
         let port = String::from_utf8_lossy(&said).trim().parse::<u16>();
@@ -365,7 +360,7 @@ impl Provider for Ssh {
             .into_iter()
             .map(|word| match word.chars().all(is_plain) && !word.is_empty() {
                 true => word,
-                false => script::quoted(&word),
+                false => quoted(&word),
             })
             .collect();
         // In an inventory a value with spaces is in quotes, in which a backslash escapes.
@@ -375,9 +370,31 @@ impl Provider for Ssh {
     }
 }
 
+fn ends(connection: &str) -> Ends {
+    let words: Vec<&str> = connection.split(' ').collect();
+    let address = |at: usize| words.get(at)?.parse::<IpAddr>().ok().map(|a| a.to_string());
+    Ends { controller: address(0), own: address(2) }
+}
+
 fn tag(line: &Line) -> Option<&Tag> {
     match line {
         Line::Folder(run) | Line::Host(run) => Some(run),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sshd_tells_both_ends() {
+        let known = |text: &str| {
+            let Ends { controller, own } = ends(text);
+            (controller.unwrap_or_default(), own.unwrap_or_default())
+        };
+        assert_eq!(known("10.0.0.1 4711 10.0.0.2 22"), ("10.0.0.1".into(), "10.0.0.2".into()));
+        assert_eq!(known("fe80::1 4711 UNKNOWN 22"), ("fe80::1".into(), String::new()));
+        assert_eq!(known(""), (String::new(), String::new()));
     }
 }

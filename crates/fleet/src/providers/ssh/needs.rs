@@ -1,7 +1,7 @@
 //! What a program's file says that it needs: a processor, a loader and a version of the C library.
 //!
-//! Owns the few fields of ELF that say so, and the comparison with what a machine has. Whatever it
-//! cannot read it does not know; that the program runs is tried in any case.
+//! Owns the few fields of ELF that say so, and the comparison with what a machine has. What it
+//! cannot read it does not judge; that the program runs is tried in any case.
 
 use super::script::Facts;
 use crate::program::Program;
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_program_says_nothing_and_harms_nobody() {
+    fn bytes_that_are_no_program_are_survived() {
         let own = std::env::current_exe().expect("a program");
         let bytes = std::fs::read(own).expect("it can be read");
         assert!(Elf::new(b"#!/bin/sh").is_none());

@@ -5,9 +5,9 @@
 
 use super::needs;
 use super::script::{self, Line};
-use crate::channel::LastWords;
+use crate::carrier::{Carrier, End};
+use crate::channel::StderrTail;
 use crate::program::Program;
-use crate::providers::carrier::{Carrier, End};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{ChildStdin, ChildStdout};
@@ -27,7 +27,7 @@ const BLOCK_BYTES: usize = 256 << 10;
 pub enum Trouble {
     /// `ssh` did not start.
     Start(io::Error),
-    /// It ended, or what it carries did; its last words say why.
+    /// It ended, or what it carries did; standard error says why.
     Ended,
     /// Nothing came for this long; whether anything had come before.
     Silence(Duration, bool),
@@ -44,14 +44,14 @@ pub struct Opened {
     pub writing: ChildStdin,
     /// From it; what was read ahead is still in it.
     pub reading: BufReader<ChildStdout>,
-    pub last_words: LastWords,
+    pub stderr_tail: StderrTail,
     pub end: End,
 }
 
 /// How long a machine may take.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience {
-    /// Until it has said the first word.
+    /// Until it has said something.
     pub connecting: Duration,
     /// Until the next, or until more bytes have gone.
     pub waiting: Duration,
@@ -72,7 +72,7 @@ pub fn open(
     patience: Patience,
     greeted: bool,
 ) -> Result<Opened, Trouble> {
-    let Carrier { stdin, stdout, last_words, end } = carrier;
+    let Carrier { stdin, stdout, stderr_tail, end } = carrier;
     let program = program.clone();
     let talk = move |alive: &dyn Fn()| {
         let (mut writing, mut reading) = (stdin, BufReader::new(stdout));
@@ -83,7 +83,7 @@ pub fn open(
         Ok((writing, reading))
     };
     let (writing, reading) = within(&end, patience, talk)?;
-    Ok(Opened { writing, reading, last_words, end })
+    Ok(Opened { writing, reading, stderr_tail, end })
 }
 
 /// Sends a script and hears all that it writes.
@@ -129,7 +129,7 @@ fn within<T: Send + 'static>(
             let _ = tell.send(News::Alive);
         };
         let done = talk(&alive);
-        // Nobody listens any more where it was given up.
+        // The receiver is gone where it was given up.
         let _ = tell.send(News::Done(done));
     };
     if let Err(why) = Builder::new().name(format!("talk-{}", end.pid())).spawn(work) {
@@ -142,7 +142,7 @@ fn within<T: Send + 'static>(
             Ok(News::Alive) => (wait, has_spoken) = (patience.waiting, true),
             Ok(News::Done(Ok(done))) => return Ok(done),
             Ok(News::Done(Err(trouble))) => {
-                // Whatever it said has been heard when it has ended.
+                // All that it said has been heard when it has ended.
                 end.wait(Duration::from_secs(2));
                 end.kill();
                 return Err(trouble);

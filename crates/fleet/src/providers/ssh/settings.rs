@@ -3,10 +3,10 @@
 //! Owns the settings as plain data and what is wrong with them before anything is tried. What is not
 //! said here is as the user's `~/.ssh/config` has it.
 
+use crate::home::at_home;
 use crate::provider::{Fault, Machine, is_name};
-use crate::providers::at_home;
 use planaria_recipe::pool::providers::ssh as recipe;
-pub use planaria_recipe::pool::providers::ssh::HostKeys;
+pub use planaria_recipe::pool::providers::ssh::{Host, HostKeys};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
@@ -46,122 +46,51 @@ impl Default for Settings {
     }
 }
 
-/// One host.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Host {
-    /// What people call it.
-    pub name: String,
-    /// A name of `~/.ssh/config`, of the network, or an address.
-    pub host: String,
-    /// Who logs in.
-    pub user: Option<String>,
-    /// Where its sshd listens.
-    pub port: Option<u16>,
-    /// A file with a private key.
-    pub key: Option<PathBuf>,
-    /// A host to go through, `user@host:port`; several with commas between.
-    pub jump: Option<String>,
-    /// Groups it belongs to.
-    pub groups: Vec<String>,
+/// The machine that a host is: its handle is enough to find it again.
+pub fn machine(host: &Host) -> Machine {
+    let handle = match host.port {
+        Some(port) if host.host.contains(':') => {
+            let user = host.user.as_ref().map(|user| format!("{user}@")).unwrap_or_default();
+            format!("{user}[{}]:{port}", host.host)
+        }
+        Some(port) => format!("{}:{port}", host.whom()),
+        None => host.whom(),
+    };
+    Machine::new(&host.name, handle, host.groups.clone())
 }
 
-impl From<recipe::Host> for Host {
-    fn from(host: recipe::Host) -> Self {
-        let recipe::Host { name, host, user, port, key, jump, groups } = host;
-        Self { name, host, user, port, key: key.as_deref().map(at_home), jump, groups }
-    }
+/// The host that a machine's handle says, where no setting has it any more.
+pub fn host_of(machine: &Machine) -> Host {
+    let (user, at) = match machine.handle.rsplit_once('@') {
+        Some((user, at)) => (Some(user.to_owned()), at),
+        None => (None, machine.handle.as_str()),
+    };
+    let (host, port) = host_and_port(at);
+    let (name, groups) = (machine.name.clone(), machine.groups.clone());
+    Host { name, user, port, groups, ..Host::new(host) }
 }
 
-impl Host {
-    /// A host as `~/.ssh/config` has it.
-    pub fn new(host: &str) -> Self {
-        Self {
-            name: host.to_owned(),
-            host: host.to_owned(),
-            user: None,
-            port: None,
-            key: None,
-            jump: None,
-            groups: Vec::new(),
-        }
+/// What is wrong with a host, if anything: nothing may be taken for an option or lead elsewhere. The
+/// checker has seen it before; a run's folder may have been changed by hand.
+pub fn fault(host: &Host) -> Option<Fault> {
+    if !is_name(&host.name) {
+        let what = format!("`{}` cannot name a machine", host.name);
+        return Some(Fault::fix(&host.name, what, "use letters, digits, `-`, `_` and `.`"));
     }
-
-    /// Who is where: `lab@10.0.0.2`.
-    pub fn whom(&self) -> String {
-        match &self.user {
-            Some(user) => format!("{user}@{}", self.host),
-            None => self.host.clone(),
-        }
+    if let Some((key, why)) = host.mistakes().next() {
+        return Some(Fault::fix(&host.name, format!("its {key} {why}"), format!("check `{key}`")));
     }
-
-    /// What it is called in a file of known hosts.
-    pub fn known_as(&self) -> String {
-        match self.port {
-            Some(port) if port != 22 => format!("'[{}]:{port}'", self.host),
-            _ => self.host.clone(),
-        }
-    }
-
-    /// The machine that it is: its handle is enough to find it again.
-    pub fn machine(&self) -> Machine {
-        let handle = match self.port {
-            Some(port) if self.host.contains(':') => {
-                let user = self.user.as_ref().map(|user| format!("{user}@")).unwrap_or_default();
-                format!("{user}[{}]:{port}", self.host)
-            }
-            Some(port) => format!("{}:{port}", self.whom()),
-            None => self.whom(),
-        };
-        Machine::new(&self.name, handle, self.groups.clone())
-    }
-
-    /// The host that a machine's handle says, where no setting has it any more.
-    pub fn of(machine: &Machine) -> Self {
-        let (user, at) = match machine.handle.rsplit_once('@') {
-            Some((user, at)) => (Some(user.to_owned()), at),
-            None => (None, machine.handle.as_str()),
-        };
-        let (host, port) = host_and_port(at);
-        let (name, groups) = (machine.name.clone(), machine.groups.clone());
-        Self { name, user, port, groups, ..Self::new(host) }
-    }
-
-    /// What is wrong with it, if anything: nothing may be taken for an option or lead elsewhere.
-    pub fn fault(&self) -> Option<Fault> {
-        let wrong = |what: String, hint: &str| Some(Fault::fix(&self.name, what, hint));
-        if !is_name(&self.name) {
-            let what = format!("`{}` cannot name a machine", self.name);
-            return wrong(what, "use letters, digits, `-`, `_` and `.`");
-        }
-        if !is_address(&self.host) {
-            let what = format!("`{}` is no name or address of a host", self.host);
-            return wrong(what, "write a name of ~/.ssh/config, of the network, or an address");
-        }
-        if let Some(user) =
-            self.user.as_deref().filter(|user| !is_name(user.trim_start_matches('_')))
-        {
-            return wrong(format!("`{user}` cannot be a user"), "check `user`");
-        }
-        if let Some(jump) = self.jump.as_deref().filter(|jump| !is_way(jump)) {
-            let hint = "write `user@host:port`, several with commas between";
-            return wrong(format!("`{jump}` is no host to go through"), hint);
-        }
-        if let Some(key) = self.key.as_deref().filter(|key| !key.is_file()) {
-            let what = format!("there is no key `{}`", key.display());
-            let hint = "check `key`: it names the file of the private key on this machine";
-            return Some(Fault::replace(&self.name, what, hint));
-        }
-        None
-    }
+    let key = host.key.as_deref().filter(|key| !at_home(key).is_file())?;
+    let hint = "check `key`: it names the file of the private key on this machine";
+    Some(Fault::replace(&host.name, format!("there is no key `{key}`"), hint))
 }
 
 impl Settings {
     /// Of a recipe.
     pub fn of(settings: &recipe::Settings, hidden: Vec<String>) -> Result<Self, Fault> {
         let host = |entry: &recipe::HostEntry| {
-            // The checker has seen it before; a run's folder may have been changed by hand.
             let host = entry.spelled_out();
-            host.map(Host::from).map_err(|why| Fault::fix("ssh", format!("a host: {why}"), ""))
+            host.map_err(|why| Fault::fix("ssh", format!("a host: {why}"), ""))
         };
         let recipe::Ssh { config, known_hosts, host_keys, connect_seconds } = &settings.ssh;
         Ok(Self {
@@ -186,7 +115,7 @@ impl Settings {
         }
         let (mut names, mut places) = (BTreeSet::new(), BTreeSet::new());
         for host in &self.hosts {
-            if let Some(fault) = host.fault() {
+            if let Some(fault) = fault(host) {
                 return Some(fault);
             }
             if !names.insert(&host.name) || !places.insert((&host.host, host.port, &host.user)) {
@@ -211,21 +140,6 @@ pub fn host_and_port(text: &str) -> (&str, Option<u16>) {
     }
 }
 
-fn is_address(text: &str) -> bool {
-    let mut letters = text.chars();
-    let inside = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':' | '%');
-    text.len() <= 255
-        && letters.next().is_some_and(|c| c.is_ascii_alphanumeric() || c == ':')
-        && letters.all(inside)
-}
-
-fn is_way(jump: &str) -> bool {
-    jump.split(',').all(|hop| {
-        let (user, at) = hop.rsplit_once('@').map_or((None, hop), |(user, at)| (Some(user), at));
-        user.is_none_or(is_name) && is_address(host_and_port(at).0)
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -241,9 +155,9 @@ mod tests {
             (six, "[fe80::1]:23"),
             (Host::new("fe80::1"), "fe80::1"),
         ] {
-            let machine = host.machine();
+            let machine = machine(&host);
             assert_eq!(machine.handle, handle);
-            assert_eq!(Host::of(&machine), host);
+            assert_eq!(host_of(&machine), host);
         }
     }
 
@@ -255,9 +169,9 @@ mod tests {
             assert!(what.contains(expect), "{expect}: {what}");
         };
         assert_eq!(Settings { hosts: vec![Host::new("a")], ..Settings::default() }.fault(), None);
-        check(Host { name: "a".into(), ..Host::new("-oProxyCommand=x") }, "no name or address");
-        check(Host { user: Some("-l".into()), ..Host::new("a") }, "cannot be a user");
-        check(Host { jump: Some("a;b".into()), ..Host::new("a") }, "no host to go through");
+        check(Host { name: "a".into(), ..Host::new("-oProxyCommand") }, "its host starts with `-`");
+        check(Host { user: Some("-l".into()), ..Host::new("a") }, "its user starts with `-`");
+        check(Host { jump: Some("a;b".into()), ..Host::new("a") }, "its jump holds `;`");
         check(Host { key: Some("/nonexistent/key".into()), ..Host::new("a") }, "there is no key");
         check(Host { name: "../a".into(), ..Host::new("a") }, "cannot name a machine");
         let twice = Settings { hosts: vec![Host::new("a"), Host::new("a")], ..Settings::default() };

@@ -28,7 +28,7 @@ pub struct Sockets {
 impl Sockets {
     /// A path at which there is nothing yet.
     pub fn next(&self) -> io::Result<PathBuf> {
-        let mut folder = self.folder.lock().expect("nobody panics with the folder");
+        let mut folder = self.folder.lock().expect("no thread panics with the folder");
         if folder.is_none() {
             *folder = Some(make()?);
         }
@@ -39,7 +39,9 @@ impl Sockets {
 
 impl Drop for Sockets {
     fn drop(&mut self) {
-        if let Some(folder) = self.folder.get_mut().expect("nobody panics with the folder").take() {
+        if let Some(folder) =
+            self.folder.get_mut().expect("no thread panics with the folder").take()
+        {
             let _ = fs::remove_dir_all(folder);
         }
     }

@@ -69,7 +69,7 @@ impl<'a, T> Parts<'a, T> {
     /// The whole slice.
     ///
     /// # Safety
-    /// Nobody writes meanwhile.
+    /// No thread writes meanwhile.
     pub unsafe fn all(&self) -> &[T] {
         // SAFETY: as the caller promises.
         unsafe { &*(std::ptr::from_ref(self.cells) as *const [T]) }
@@ -83,7 +83,7 @@ impl<'a, T> Parts<'a, T> {
     /// Any range, to read.
     ///
     /// # Safety
-    /// Nobody writes to the range meanwhile.
+    /// No thread writes to the range meanwhile.
     pub unsafe fn read(&self, range: Range<usize>) -> &'a [T] {
         let cells = &self.cells[range];
         // SAFETY: UnsafeCell<T> has T's layout; the caller keeps writers off.
@@ -93,7 +93,7 @@ impl<'a, T> Parts<'a, T> {
     /// One part.
     ///
     /// # Safety
-    /// Nobody else uses part `index` meanwhile.
+    /// No other thread uses part `index` meanwhile.
     #[expect(clippy::mut_from_ref, reason = "the caller keeps threads apart")]
     pub unsafe fn part(&self, index: usize) -> &mut [T] {
         let from = index * self.size;
@@ -105,7 +105,7 @@ impl<'a, T> Parts<'a, T> {
     /// Any range.
     ///
     /// # Safety
-    /// Nobody else uses the range meanwhile.
+    /// No other thread uses the range meanwhile.
     #[expect(clippy::mut_from_ref, reason = "the caller keeps threads apart")]
     pub unsafe fn range(&self, range: Range<usize>) -> &mut [T] {
         let cells = &self.cells[range];

@@ -4,7 +4,7 @@ use super::Cpu;
 use super::normalise;
 use super::parts::{Claims, Parts};
 use super::shard::{Draw, Results, Shard, copy_output, run};
-use super::threads::Crew;
+use super::threads::ThreadPool;
 use super::workspace::Workspace;
 use crate::buffer::Buffer;
 use crate::engines::cpu::program::Compiled;
@@ -59,7 +59,7 @@ impl Predictor {
     }
 
     /// Outputs of examples; after [`Self::prepare`].
-    pub fn run(&mut self, engine: &Cpu, crew: &Crew, inputs: &[f32], outputs: &mut [f32]) {
+    pub fn run(&mut self, engine: &Cpu, pool: &ThreadPool, inputs: &[f32], outputs: &mut [f32]) {
         let (stride, units) = (engine.network.input().len(), engine.network.output().len());
         let examples = inputs.len() / stride;
         assert_eq!(outputs.len(), examples * units, "room for every output");
@@ -78,10 +78,10 @@ impl Predictor {
             objective: engine.objective,
             draw: Draw::default(),
         };
-        crew.run(|thread| {
+        pool.run(|thread| {
             // SAFETY: each thread has its workspace.
             let ws = unsafe { &mut workspaces.part(thread)[0] };
-            chunks.share(1, thread, crew.threads(), |chunk| {
+            chunks.share(1, thread, pool.threads(), |chunk| {
                 // SAFETY: each chunk of outputs is taken once.
                 let out = unsafe { results.part(chunk) };
                 let (from, n) = (chunk * CHUNK, out.len() / units);

@@ -3,7 +3,7 @@
 //! While the last shards go through their backward pass, blocks of gradients become final one after
 //! another. When every shard of the run has passed some blocks, they are summed over each segment
 //! of the run (a node of the shards' tree) and handed out, while the pass goes on: by a thread of
-//! its own, the courier, so that computing need not wait for sending. Never finishes the tree,
+//! its own, the sender, so that computing need not wait for sending. Never finishes the tree,
 //! updates parameters or knows where gradients go.
 
 use super::Cpu;
@@ -11,7 +11,7 @@ use super::packing::Packing;
 use super::parts::{Claims, Parts};
 use super::predictor::Predictor;
 use super::shard::{Draw, Results};
-use super::threads::{Crew, Meeting, wait_until};
+use super::threads::{Meeting, ThreadPool, wait_until};
 use super::workspace::{ThreadScratch, Workspace};
 use crate::buffer::Buffer;
 use crate::engines::cpu::kernels::simd::LANES;
@@ -33,12 +33,12 @@ const PIECE: usize = 16;
 pub struct CpuEngine {
     engine: Cpu,
     settings: Settings,
-    crew: Crew,
+    pool: ThreadPool,
     packed: Buffer,
     packing: Packing,
     pieces: Pieces,
-    /// Wakes the courier; nothing where all is handed out at the end of the pass.
-    bell: Option<Bell>,
+    /// Wakes the sender; nothing where all is handed out at the end of the pass.
+    wakeup: Option<Wakeup>,
     /// Packing, shards and pieces, taken anew each round.
     claims: [Claims; 3],
     round: usize,
@@ -69,21 +69,21 @@ struct Pieces {
 
 /// Wakes a thread that waits for shards to pass a stage.
 #[derive(Default)]
-struct Bell {
+struct Wakeup {
     lock: Mutex<()>,
-    rung: Condvar,
+    notified: Condvar,
 }
 
-impl Bell {
-    fn ring(&self) {
-        drop(self.lock.lock().expect("no thread panics with the bell"));
-        self.rung.notify_one();
+impl Wakeup {
+    fn notify(&self) {
+        drop(self.lock.lock().expect("no thread panics with the wakeup"));
+        self.notified.notify_one();
     }
 
     fn wait_until(&self, done: impl Fn() -> bool) {
-        let mut lock = self.lock.lock().expect("no thread panics with the bell");
+        let mut lock = self.lock.lock().expect("no thread panics with the wakeup");
         while !done() {
-            lock = self.rung.wait(lock).expect("no thread panics with the bell");
+            lock = self.notified.wait(lock).expect("no thread panics with the wakeup");
         }
     }
 }
@@ -117,14 +117,14 @@ impl CpuEngine {
         let threads = settings.threads.clamp(1, 1024);
         let packing = Packing::new(&engine.compiled);
         let pieces = Pieces::new(&engine);
-        let bell = pieces.come_early().then(Bell::default);
+        let wakeup = pieces.come_early().then(Wakeup::default);
         Self {
-            crew: Crew::new(threads + usize::from(bell.is_some())),
+            pool: ThreadPool::new(threads + usize::from(wakeup.is_some())),
             packed: Buffer::new(engine.compiled.packed_len),
             claims: [packing.len(), settings.shards, pieces.blocks.len()].map(Claims::new),
             packing,
             pieces,
-            bell,
+            wakeup,
             round: 0,
             workspaces: vec![],
             threads: (0..=threads)
@@ -144,7 +144,7 @@ impl CpuEngine {
     }
 
     fn computing(&self) -> usize {
-        self.crew.threads() - usize::from(self.bell.is_some())
+        self.pool.threads() - usize::from(self.wakeup.is_some())
     }
 
     /// Makes room for a run; allocates only where it is longer than all before.
@@ -222,13 +222,13 @@ impl Engine for CpuEngine {
             round,
             gradients: Parts::new(&mut self.gradients, self.stride),
             stride: self.stride,
-            bell: self.bell.as_ref(),
+            wakeup: self.wakeup.as_ref(),
             ready,
             left_out: AtomicUsize::new(0),
         };
         let meeting = Meeting::default();
         let workers = threads.min(run.len());
-        self.crew.run(|thread| {
+        self.pool.run(|thread| {
             // SAFETY (all of this closure): each part is written by the one thread that took its
             // number; packed weights are read after a meeting; gradients are `Counter`'s matter.
             let scratch = unsafe { &mut scratches.part(thread)[0] };
@@ -278,8 +278,8 @@ impl Engine for CpuEngine {
     }
 
     fn predict(&mut self, weights: (&[f32], &[f32]), inputs: &[f32], outputs: &mut [f32]) {
-        self.predictor.prepare(&self.engine, self.crew.threads(), weights);
-        self.predictor.run(&self.engine, &self.crew, inputs, outputs);
+        self.predictor.prepare(&self.engine, self.pool.threads(), weights);
+        self.predictor.run(&self.engine, &self.pool, inputs, outputs);
     }
 
     fn forget(&mut self) {
@@ -291,8 +291,8 @@ impl Engine for CpuEngine {
 ///
 /// A shard's gradients are written by the thread that computes it, until their last stage is
 /// passed; from when all shards have passed that, by the thread that takes their piece. A count
-/// that is full was added to by every shard's thread after its writing (`AcqRel`), so that whoever
-/// sees it sees what they wrote.
+/// that is full was added to by every shard's thread after its writing (`AcqRel`), so that the
+/// thread that sees it sees what they wrote.
 struct Counter<'a> {
     shards: usize,
     parameters: usize,
@@ -303,7 +303,7 @@ struct Counter<'a> {
     round: usize,
     gradients: Parts<'a, f32>,
     stride: usize,
-    bell: Option<&'a Bell>,
+    wakeup: Option<&'a Wakeup>,
     ready: &'a (dyn Fn(Ready<'_>) + Sync),
     /// Shards that are not computed.
     left_out: AtomicUsize,
@@ -316,34 +316,34 @@ impl<'a> Counter<'a> {
         self.gradients.view(from + range.start..from + range.end)
     }
 
-    /// A shard is not computed, and nothing is handed out: whoever finds a count full, with this
-    /// shard in it, knows.
+    /// A shard is not computed, and nothing is handed out: the thread that finds a count full, with
+    /// this shard in it, knows.
     fn leave_out(&self, scratch: &mut Vec<f32>) {
         self.left_out.fetch_add(1, Ordering::Relaxed);
         (0..self.pieces.of_stage.len()).for_each(|stage| self.passed(stage, scratch));
     }
 
     /// One more shard has passed the stage; with the last one its pieces are handed out, by the
-    /// courier while there is more to compute.
+    /// sender while there is more to compute.
     fn passed(&self, stage: usize, scratch: &mut Vec<f32>) {
         if self.pieces.of_stage[stage].is_empty() {
             return;
         }
         let passed = self.pieces.passed[stage].fetch_add(1, Ordering::AcqRel) + 1;
         if passed == self.run.len() {
-            match self.bell {
-                Some(bell) if stage < self.pieces.last => bell.ring(),
+            match self.wakeup {
+                Some(wakeup) if stage < self.pieces.last => wakeup.notify(),
                 _ => self.hand_out(stage, scratch),
             }
         }
     }
 
-    /// Hands out what becomes ready before the end of the pass; the courier's part.
+    /// Hands out what becomes ready before the end of the pass; the sender's part.
     fn carry(&self, scratch: &mut Vec<f32>) {
-        let Some(bell) = self.bell else { return };
+        let Some(wakeup) = self.wakeup else { return };
         for stage in (0..self.pieces.last).filter(|s| !self.pieces.of_stage[*s].is_empty()) {
             let passed = &self.pieces.passed[stage];
-            bell.wait_until(|| passed.load(Ordering::Acquire) == self.run.len());
+            wakeup.wait_until(|| passed.load(Ordering::Acquire) == self.run.len());
             self.hand_out(stage, scratch);
         }
     }
@@ -359,7 +359,7 @@ impl<'a> Counter<'a> {
         }
     }
 
-    /// Sums and hands out the pieces of a stage that nobody has taken; all shards have passed it.
+    /// Sums and hands out the pieces of a stage that no thread has taken; all shards have passed it.
     fn hand_out(&self, stage: usize, scratch: &mut Vec<f32>) {
         if self.left_out.load(Ordering::Relaxed) > 0 {
             return;

@@ -1,4 +1,4 @@
-//! A crew of threads that do the same work together.
+//! A pool of threads that do the same work together.
 //!
 //! Waiting spins for a moment, because steps can be shorter than waking a thread takes, then gives
 //! the processor away.
@@ -26,13 +26,13 @@ struct Shared {
 }
 
 /// Threads that wait for jobs; ends and joins them when dropped.
-pub struct Crew {
+pub struct ThreadPool {
     shared: Arc<Shared>,
     handles: Vec<JoinHandle<()>>,
 }
 
-impl Crew {
-    /// A crew of `threads`, the caller's thread included.
+impl ThreadPool {
+    /// A pool of `threads`, the caller's thread included.
     pub fn new(threads: usize) -> Self {
         let shared = Arc::new(Shared {
             threads,
@@ -83,11 +83,11 @@ impl Crew {
         if let Err(panic) = own {
             std::panic::resume_unwind(panic);
         }
-        assert!(!self.shared.panicked.load(Ordering::Relaxed), "a thread of the crew panicked");
+        assert!(!self.shared.panicked.load(Ordering::Relaxed), "a thread of the pool panicked");
     }
 }
 
-impl Drop for Crew {
+impl Drop for ThreadPool {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
         drop(self.shared.post.lock());
@@ -132,7 +132,7 @@ impl Shared {
     }
 }
 
-/// Where the crew's threads meet between parts of a job.
+/// Where the pool's threads meet between parts of a job.
 #[derive(Default)]
 pub struct Meeting {
     arrived: AtomicUsize,
@@ -172,13 +172,13 @@ mod tests {
     #[test]
     fn every_thread_runs_every_job_once() {
         for threads in [1, 2, 5] {
-            let crew = Crew::new(threads);
+            let pool = ThreadPool::new(threads);
             let counts: Vec<AtomicUsize> = (0..threads).map(|_| AtomicUsize::new(0)).collect();
             let meeting = Meeting::default();
             let met = AtomicUsize::new(0);
             for _ in 0..200 {
                 met.store(0, Ordering::SeqCst);
-                crew.run(|t| {
+                pool.run(|t| {
                     counts[t].fetch_add(1, Ordering::SeqCst);
                     met.fetch_add(1, Ordering::SeqCst);
                     meeting.wait(threads);
@@ -190,8 +190,8 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "a thread of the crew panicked")]
+    #[should_panic(expected = "a thread of the pool panicked")]
     fn a_panic_on_a_thread_reaches_the_caller() {
-        Crew::new(2).run(|t| assert_eq!(t, 0));
+        ThreadPool::new(2).run(|t| assert_eq!(t, 0));
     }
 }

@@ -8,7 +8,7 @@ use super::packing::Packing;
 use super::parts::{Claims, Parts};
 use super::predictor::Predictor;
 use super::shard::Draw;
-use super::threads::{Crew, Meeting};
+use super::threads::{Meeting, ThreadPool};
 use super::workspace::{ThreadScratch, Workspace};
 use super::{Cpu, ShardGradient};
 use crate::Error;
@@ -24,7 +24,7 @@ use planaria_numerics::{optimizer, tree};
 pub struct CpuTrainer {
     engine: Cpu,
     settings: Settings,
-    crew: Crew,
+    pool: ThreadPool,
     parameters: Buffer,
     state: Vec<f32>,
     slots: Vec<Buffer>,
@@ -56,7 +56,7 @@ impl CpuTrainer {
         let count = parameters.len();
         let packing = Packing::new(&engine.compiled);
         Self {
-            crew: Crew::new(threads),
+            pool: ThreadPool::new(threads),
             parameters: parameters.as_slice().into(),
             state,
             slots: (0..optimizer::slots(&settings.optimizer)).map(|_| Buffer::new(count)).collect(),
@@ -107,7 +107,7 @@ impl CpuTrainer {
         fused: bool,
     ) {
         self.round += 1;
-        let (round, threads) = (self.round, self.crew.threads());
+        let (round, threads) = (self.round, self.pool.threads());
         let [packs, shard_claims, blocks] = &self.claims;
         let scale = 1.0 / examples.max(1) as f32;
         let meeting = Meeting::default();
@@ -120,7 +120,7 @@ impl CpuTrainer {
         let shards = Parts::new(&mut self.shards, 1);
         let workspaces = Parts::new(&mut self.workspaces, 1);
         let (engine, settings, packing) = (&self.engine, &self.settings, &self.packing);
-        self.crew.run(|thread| {
+        self.pool.run(|thread| {
             // SAFETY (all of this closure): between meetings each part is written by the one thread
             // that took its number, and parts that others read are not written.
             let scratch = unsafe { &mut scratches.part(thread)[0] };
@@ -196,7 +196,7 @@ impl Trainer for CpuTrainer {
     }
 
     fn threads(&self) -> usize {
-        self.crew.threads()
+        self.pool.threads()
     }
 
     fn objective(&self) -> Objective {
@@ -268,8 +268,8 @@ impl Trainer for CpuTrainer {
 
     fn predict(&mut self, inputs: &[f32], outputs: &mut [f32]) {
         let weights = (&*self.parameters, self.state.as_slice());
-        self.predictor.prepare(&self.engine, self.crew.threads(), weights);
-        self.predictor.run(&self.engine, &self.crew, inputs, outputs);
+        self.predictor.prepare(&self.engine, self.pool.threads(), weights);
+        self.predictor.run(&self.engine, &self.pool, inputs, outputs);
     }
 }
 
@@ -287,7 +287,7 @@ impl<'a> SlotParts<'a> {
     /// Calls `f` with one block of each slot.
     ///
     /// # Safety
-    /// Nobody else uses the block meanwhile.
+    /// No other thread uses the block meanwhile.
     unsafe fn with(&self, block: usize, f: impl FnOnce(&mut [&mut [f32]])) {
         let count = self.parts.iter().flatten().count();
         // SAFETY: as the caller promises.

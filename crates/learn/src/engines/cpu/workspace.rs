@@ -90,7 +90,7 @@ pub struct ThreadScratch {
 }
 
 impl ThreadScratch {
-    /// With room for whatever work the thread may draw.
+    /// With room for any work that the thread may take.
     pub fn new(compiled: &Compiled, shards: usize) -> Self {
         let kernel = compiled.convs.iter().map(|c| c.kernel.len()).max().unwrap_or(0);
         let sum = tree_scratch(BLOCK, shards);

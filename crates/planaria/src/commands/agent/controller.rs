@@ -2,8 +2,8 @@
 //! machines.
 //!
 //! Owns the run's folder there, takes the calls of the machines' hosts and trains with them as any
-//! command does with the machines of its pool. When the run is over it keeps the folder for whoever
-//! started the run to fetch, and ends. Never gives a machine back: whoever raised it does.
+//! command does with the machines of its pool. When the run is over it keeps the folder until it is
+//! fetched from where the run was started, and ends. Never gives a machine back.
 
 use crate::commands::{detach, train};
 use crate::library::Planaria;
@@ -13,10 +13,10 @@ use planaria_control::agents::host;
 use planaria_control::detached::{ENDED, Ended, Orders};
 use planaria_control::jobs::Machines;
 use planaria_control::stopping;
+use planaria_fleet::home::FOLDER;
+use planaria_fleet::home::user_home;
 use planaria_fleet::host::calling::Calling;
-use planaria_fleet::host::tasks::user_home;
 use planaria_fleet::local::{OWN, inherited};
-use planaria_fleet::program::FOLDER;
 use planaria_fleet::provider::is_name;
 use planaria_fleet::providers::dialled::Dialled;
 use planaria_protocol::clock::Clock;
@@ -37,7 +37,7 @@ use std::time::Duration;
 
 /// How long the folder is kept when the run is over.
 const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
-/// How often it is looked whether that is over.
+/// Poll interval for the end of that.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Trains, and keeps what came of it.
@@ -55,7 +55,7 @@ pub fn run(run: &str, place: &str) -> Result<()> {
     // It lives, from before there is a run's folder to when all is said.
     let lock = Lock::take(&home)?;
     let ended = match control(run, &home, orders, listener) {
-        Ok(()) => Ended { exit: 0, message: String::new(), hint: None },
+        Ok(()) => Ended { exit: 0, message: String::new(), hint: None, is_diagnosis: false },
         Err(failure) => {
             screen::say(&format!("{failure}\n"));
             Ended::of(&failure)
@@ -128,7 +128,7 @@ fn keep(home: &Path) {
         }
     }
     if clock.now() >= KEPT {
-        // What cannot be removed is removed by whoever gives the machine back.
+        // What cannot be removed is removed when the machine is given back.
         let _ = fs::remove_dir_all(home);
     }
 }

@@ -65,7 +65,7 @@ fn provider(pool: &Pool) -> String {
     supplies.map(|supply| supply.provider.name()).collect::<Vec<_>>().join(", ")
 }
 
-/// Where a step is done: a group's name where nobody knows the machines yet.
+/// Where a step is done: a group's name where the machines are not known yet.
 fn on(step: &Step, hosts: &[Named]) -> String {
     let names = names(step, hosts);
     let groups = step.groups().join(", ");

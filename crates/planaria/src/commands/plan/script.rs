@@ -8,13 +8,13 @@ use super::machines;
 use crate::cli;
 use crate::commands::print;
 use planaria_control::jobs::pooling::failure;
-use planaria_control::jobs::script::decide::{Member, Policy};
 use planaria_control::jobs::script::layout::{Layout, Process, Seat};
+use planaria_control::jobs::script::policy::{Member, Rules};
 use planaria_control::jobs::script::prepare::Prepared;
 use planaria_control::jobs::script::variables::{Telling, Told};
 use planaria_control::talk::Talk;
-use planaria_fleet::files::What;
 use planaria_fleet::host::gpus;
+use planaria_fleet::messages::questions::What;
 use planaria_fleet::provider::{LOOPBACK, Tag};
 use planaria_fleet::providers::{self, Purpose};
 use planaria_fleet::setup::Setup;
@@ -36,7 +36,7 @@ const COMMAND_MAX: usize = 2000;
 /// Prints the plan.
 pub(super) fn run(options: &cli::Plan) -> Result<()> {
     let source = JobSource::load(&options.recipe.recipe, &options.recipe.sets);
-    let source = source.map_err(Failure::user)?;
+    let source = source?;
     let prepared = Prepared::new(&source, Talk::QUIET)?;
     Setup::prepare(&prepared.setup).map_err(failure)?;
     providers::check_settings(&prepared.job.pool).map_err(failure)?;
@@ -100,8 +100,8 @@ impl<'p> Plan<'p> {
             [] => add("outputs", "none are brought back; `script.outputs` names some"),
             patterns => add("outputs", &patterns.join(", ")),
         }
-        add("done when", &self.policy().done_when(&self.members()));
-        add("restarts", &self.policy().restarts(&self.members(), job.script.max_restarts));
+        add("done when", &self.rules().done_when(&self.members()));
+        add("restarts", &self.rules().restarts(&self.members(), job.script.max_restarts));
         for note in &prepared.notes {
             add("note", note);
         }
@@ -124,13 +124,13 @@ impl<'p> Plan<'p> {
             "own_variables": secret,
             "code": {
                 "folder": prepared.code.root,
-                "files": prepared.code.parcel.files(),
-                "bytes": prepared.code.parcel.bytes(),
+                "files": prepared.code.bundle.files(),
+                "bytes": prepared.code.bundle.bytes(),
                 "largest": self.largest(),
             },
             "outputs": prepared.outputs.texts(),
-            "done_when": self.policy().done_when(&self.members()),
-            "restarts": self.policy().restarts(&self.members(), job.script.max_restarts),
+            "done_when": self.rules().done_when(&self.members()),
+            "restarts": self.rules().restarts(&self.members(), job.script.max_restarts),
             "notes": prepared.notes,
         })
     }
@@ -213,19 +213,19 @@ impl<'p> Plan<'p> {
     }
 
     fn code(&self) -> String {
-        let parcel = &self.prepared.code.parcel;
-        let files = counted(parcel.files() as u64, "file");
+        let bundle = &self.prepared.code.bundle;
+        let files = counted(bundle.files() as u64, "file");
         let largest: Vec<String> =
             self.largest().iter().map(|(path, n)| format!("{path} {}", bytes(*n))).collect();
         let folder = self.prepared.job.script.code_folder();
-        format!("{folder}: {files}, {}; largest: {}", bytes(parcel.bytes()), largest.join(", "))
+        format!("{folder}: {files}, {}; largest: {}", bytes(bundle.bytes()), largest.join(", "))
     }
 
     fn largest(&self) -> Vec<(String, u64)> {
         let mut files: Vec<(String, u64)> = self
             .prepared
             .code
-            .parcel
+            .bundle
             .entries
             .iter()
             .filter_map(|entry| match entry.what {
@@ -238,8 +238,8 @@ impl<'p> Plan<'p> {
         files
     }
 
-    fn policy(&self) -> Policy {
-        Policy::of(&self.prepared.job, self.prepared.framework)
+    fn rules(&self) -> Rules {
+        Rules::of(&self.prepared.job, self.prepared.framework)
     }
 
     fn members(&self) -> Vec<Member> {

@@ -4,17 +4,14 @@
 //! no worker waits for room or is lost with its machine. Which machines come and go is the pool's to
 //! say.
 
-use super::{Amount, BETWEEN, PATIENCE, WORKERS_MAX, code, scale};
+use super::{Amount, WORKERS_MAX, insist, scale, traits};
 use crate::commands::print;
 use crate::commands::stop::not_running;
 use planaria_control::detached::{self, Away};
 use planaria_control::holdings;
-use planaria_control::live::console::News;
-use planaria_control::live::control;
+use planaria_control::live::scale::ask_machines;
 use planaria_control::talk::{Progress, Talk};
-use planaria_protocol::event::What;
 use planaria_recipe::pool::{MACHINES_MAX, Pool};
-use planaria_runs::clock::Stopwatch;
 use planaria_runs::failure::{Failure, Result};
 use planaria_runs::history::History;
 use planaria_runs::number::counted;
@@ -56,8 +53,8 @@ pub(super) fn run(folder: &Path, amount: Amount, json: bool, talk: Talk) -> Resu
     }
     let pool = holdings::pool(folder)?;
     let mut target = target(&history, &pool, amount)?;
-    if let Some(code) = code(folder) {
-        target.workers = target.workers.min(code.machines as u32);
+    if let Some(most) = traits(folder).and_then(|traits| traits.workers_max) {
+        target.workers = target.workers.min(most as u32);
     }
     if target.machines > target.before {
         resize(folder, target.machines)?;
@@ -115,40 +112,7 @@ fn target(history: &History, pool: &Pool, amount: Amount) -> Result<Target> {
 
 /// Asks until the run says that it goes on with so many.
 fn resize(folder: &Path, machines: u32) -> Result<()> {
-    let since = Stopwatch::start();
-    loop {
-        if !Holder::of(folder)?.is_live() {
-            return Err(not_running(&detached::history(folder)?));
-        }
-        if let Ok(Some(console)) = control::connect(folder) {
-            let mut is_asked = false;
-            while since.elapsed() < PATIENCE {
-                match console.next(PATIENCE.saturating_sub(since.elapsed())) {
-                    News::Event(event) => match event.what {
-                        What::Resized { machines: now } if is_asked && now == machines => {
-                            return Ok(());
-                        }
-                        What::Ended { .. } => return Err(Failure::user("the run has just ended")),
-                        _ => {}
-                    },
-                    // What has happened is told before where the run is.
-                    News::Pulse(_) if !is_asked => {
-                        console.resize(machines);
-                        is_asked = true;
-                    }
-                    News::Pulse(_) | News::Pool(_) | News::Resize(_) | News::Kill { .. } => {}
-                    News::Nothing | News::Finish | News::Gone(_) => break,
-                }
-            }
-        }
-        if since.elapsed() >= PATIENCE {
-            let (path, seconds) = (folder.display(), PATIENCE.as_secs());
-            let message = format!("run `{path}` did not answer within {seconds} s");
-            let hint = format!("try again in a moment; `planaria logs {path}` tells what it does");
-            return Err(Failure::failed(message).hint(hint));
-        }
-        std::thread::park_timeout(BETWEEN);
-    }
+    insist(folder, |_| Ok(()), |console, within| ask_machines(console, machines, within))
 }
 
 #[cfg(test)]

@@ -132,13 +132,7 @@ impl HostPlace<'_> {
 
 fn check_host(place: &HostPlace<'_>, host: Host, seen: &mut Seen, found: &mut Vec<Finding>) {
     let before = found.len();
-    let mut refuse = |name: &'static str, why: Option<String>| {
-        found.extend(why.map(|why| place.at(name, format!(": its {name} {why}"))));
-    };
-    refuse("host", text::host(&host.host));
-    refuse("user", host.user.as_deref().and_then(text::user));
-    refuse("key", host.key.as_deref().and_then(text::path));
-    refuse("jump", host.jump.as_deref().and_then(text::jumps));
+    found.extend(host.mistakes().map(|(key, why)| place.at(key, format!(": its {key} {why}"))));
     if found.len() == before && !is_name(&host.name) {
         found.push(place.at("name", " cannot be called that").hint(names_hint()));
     }
@@ -232,6 +226,49 @@ pub struct Host {
     pub jump: Option<String>,
     /// Groups, besides `all`.
     pub groups: Vec<String>,
+}
+
+impl Host {
+    /// A host as `~/.ssh/config` has it.
+    pub fn new(host: &str) -> Self {
+        Self {
+            name: host.to_owned(),
+            host: host.to_owned(),
+            user: None,
+            port: None,
+            key: None,
+            jump: None,
+            groups: Vec::new(),
+        }
+    }
+
+    /// Who is where: `lab@10.0.0.2`.
+    pub fn whom(&self) -> String {
+        match &self.user {
+            Some(user) => format!("{user}@{}", self.host),
+            None => self.host.clone(),
+        }
+    }
+
+    /// What it is called in a file of known hosts.
+    pub fn known_as(&self) -> String {
+        match self.port {
+            Some(port) if port != 22 => format!("'[{}]:{port}'", self.host),
+            _ => self.host.clone(),
+        }
+    }
+
+    /// What must not be as it is, by key, and why: nothing may be taken for an option of `ssh`.
+    pub fn mistakes(&self) -> impl Iterator<Item = (&'static str, String)> {
+        [
+            ("host", text::host(&self.host)),
+            ("user", self.user.as_deref().and_then(text::user)),
+            ("key", self.key.as_deref().and_then(text::path)),
+            ("jump", self.jump.as_deref().and_then(text::jumps)),
+        ]
+        .into_iter()
+        .filter_map(|(key, why)| Some((key, why?)))
+    }
 }
 
 impl HostEntry {

@@ -1,6 +1,6 @@
 //! `method: coded`: linear models on coded data, of which any few workers have all.
 
-use super::Traits;
+use super::{Kind, Traits};
 use crate::train::Train;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,7 @@ pub struct Coded {
     pub machines: usize,
     /// Numbers that are computed with.
     #[serde(default)]
-    pub precision: CodedPrecision,
+    pub precision: LinearPrecision,
     /// What features are multiplied by to become whole numbers (`precision: exact`); needed where they are not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_048_576))]
@@ -37,46 +37,96 @@ impl Coded {
     }
 }
 
-/// Numbers that coded products are computed with.
+/// Numbers that a linear model is computed with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum CodedPrecision {
+pub enum LinearPrecision {
     /// Single precision.
     F32,
     /// Double precision.
     #[default]
     F64,
-    /// Whole numbers over a prime field: the same bytes whoever was there.
+    /// Whole numbers over a prime field: the same bytes for any members.
     Exact,
+}
+
+impl LinearPrecision {
+    /// As recipes write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::F64 => "f64",
+            Self::Exact => "exact",
+        }
+    }
+
+    /// Why a feature cannot be computed with exactly, and what to do about it.
+    pub fn not_whole(feature: &str) -> (String, &'static str) {
+        let why = format!(
+            "`precision: exact` computes with whole numbers below 16,777,216, but feature \
+             `{feature}` has others"
+        );
+        let hint = "set `train.coded.scale`, such as 64, which rounds by at most 1/128; or bin the \
+                    column";
+        (why, hint)
+    }
 }
 
 /// Checkpoints of a whole run, about.
 const CHECKPOINTS: u64 = 20;
 
-/// Epochs between checkpoints where a recipe says nothing: an epoch may be a single step, and the
-/// coordinator keeps every step anyway.
-pub(super) fn checkpoint_epochs(train: &Train) -> u64 {
-    (train.epochs as u64).div_ceil(CHECKPOINTS)
-}
+pub(super) struct Method;
 
-/// What others ask of it.
-pub(super) fn traits(code: &Coded) -> Traits {
-    Traits {
-        name: "coded",
-        // Sums of coded floats depend, in their last bits, on which machines were there.
-        bits_differ: (code.precision != CodedPrecision::Exact).then_some(
-            "Weights differ in their last bits, as coded sums of floats do; `precision: exact` \
-             has the same bits.",
-        ),
-        has_servers: false,
-        has_shards: false,
-        is_linear: true,
-        workers_max: Some(code.machines),
-        workers_needed: code.threshold,
+impl Kind for Method {
+    fn traits(&self, train: &Train) -> Traits {
+        let code = code(train);
+        Traits {
+            name: "coded",
+            // Sums of coded floats depend, in their last bits, on which machines were there.
+            bits_differ: (code.precision != LinearPrecision::Exact).then_some(
+                "Weights differ in their last bits, as coded sums of floats do; `precision: exact` \
+                 has the same bits.",
+            ),
+            has_servers: false,
+            has_shards: false,
+            is_linear: true,
+            workers_max: Some(code.machines),
+            workers_needed: code.threshold,
+        }
+    }
+
+    /// Ranges of places, the same of every block.
+    fn steps_per_epoch(&self, train: &Train, examples: usize) -> usize {
+        let code = code(train);
+        code.height(examples).div_ceil(code.places(train.batch, examples).max(1))
+    }
+
+    /// An epoch may be a single step, and the coordinator keeps every step anyway.
+    fn checkpoint_epochs(&self, train: &Train) -> u64 {
+        (train.epochs as u64).div_ceil(CHECKPOINTS)
+    }
+
+    fn takes_all_examples(&self) -> bool {
+        true
+    }
+
+    fn rows_per_worker(&self, train: &Train, examples: usize) -> Option<usize> {
+        Some(code(train).height(examples))
+    }
+
+    fn own_keys(&self, train: &Train) -> Vec<(&'static str, &'static str)> {
+        let weights = "leave it out, or train a linear model with `method: coded`";
+        let keys = [
+            (train.coded.is_some(), "coded", "add `method: coded`, or leave `coded` out"),
+            (train.l2 != 0.0, "l2", "set `weight_decay` of the optimizer"),
+            (!train.class_weights.is_empty(), "class_weights", weights),
+        ];
+        keys.into_iter().filter(|(is_set, ..)| *is_set).map(|(_, key, hint)| (key, hint)).collect()
     }
 }
 
-/// Steps in one epoch: ranges of places, the same of every block.
-pub(super) fn steps_per_epoch(code: &Coded, train: &Train, examples: usize) -> usize {
-    code.height(examples).div_ceil(code.places(train.batch, examples).max(1))
+/// The code; of one machine where a recipe that was not checked has none.
+fn code(train: &Train) -> Coded {
+    let none = Coded { threshold: 1, machines: 1, precision: LinearPrecision::F64, scale: None };
+    train.coded.unwrap_or(none)
 }

@@ -7,7 +7,7 @@ mod coded;
 mod sync;
 
 use super::Train;
-pub use coded::{Coded, CodedPrecision};
+pub use coded::{Coded, LinearPrecision};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -41,46 +41,91 @@ pub struct Traits {
     pub workers_needed: usize,
 }
 
+/// What a method says of itself. What is asked of a recipe that was not checked may lack its settings.
+trait Kind {
+    /// What follows for those who do not care which method it is.
+    fn traits(&self, train: &Train) -> Traits;
+
+    /// Steps in one epoch of so many examples.
+    fn steps_per_epoch(&self, train: &Train, examples: usize) -> usize;
+
+    /// Epochs between checkpoints where a recipe says nothing.
+    fn checkpoint_epochs(&self, train: &Train) -> u64;
+
+    /// Whether a batch that the recipe leaves out is all examples.
+    fn takes_all_examples(&self) -> bool {
+        false
+    }
+
+    /// Rows of so many examples that each worker stores, where it stores any.
+    fn rows_per_worker(&self, train: &Train, examples: usize) -> Option<usize> {
+        let _ = (train, examples);
+        None
+    }
+
+    /// Its own keys of `train` that are set, with what to do about each under another method.
+    fn own_keys(&self, train: &Train) -> Vec<(&'static str, &'static str)> {
+        let _ = train;
+        Vec::new()
+    }
+}
+
+impl Method {
+    const ALL: [Self; 2] = [Self::Sync, Self::Coded];
+
+    fn kind(self) -> &'static dyn Kind {
+        match self {
+            Self::Sync => &sync::Sync,
+            Self::Coded => &coded::Method,
+        }
+    }
+}
+
 /// Whether reports of the method of this name count shards.
 pub fn has_shards(method: &str) -> bool {
-    method == sync::NAME
+    let train = Train::default();
+    let mut all = Method::ALL.iter().map(|method| method.kind().traits(&train));
+    all.any(|traits| traits.name == method && traits.has_shards)
 }
 
 impl Train {
     /// What follows from the method.
     pub fn traits(&self) -> Traits {
-        match self.code() {
-            None => sync::traits(),
-            Some(code) => coded::traits(code),
-        }
+        self.method.kind().traits(self)
     }
 
     /// Steps in one epoch of so many examples.
     pub fn steps_per_epoch(&self, examples: usize) -> usize {
-        match self.code() {
-            None => sync::steps_per_epoch(self, examples),
-            Some(code) => coded::steps_per_epoch(code, self, examples),
-        }
+        self.method.kind().steps_per_epoch(self, examples)
+    }
+
+    /// Rows of so many examples that each worker stores, where it stores any.
+    pub fn rows_per_worker(&self, examples: usize) -> Option<usize> {
+        self.method.kind().rows_per_worker(self, examples)
     }
 
     /// Epochs between checkpoints where a recipe says nothing.
     pub fn checkpoint_epochs(&self) -> u64 {
-        match self.method {
-            Method::Sync => sync::CHECKPOINT_EPOCHS,
-            Method::Coded => coded::checkpoint_epochs(self),
-        }
+        self.method.kind().checkpoint_epochs(self)
+    }
+
+    /// Whether a batch that the recipe leaves out is all examples.
+    pub(crate) fn takes_all_examples(&self) -> bool {
+        self.method.kind().takes_all_examples()
+    }
+
+    /// Keys that are set and belong to another method: its name, the key, and what to do.
+    pub(crate) fn keys_of_others(&self) -> Vec<(&'static str, &'static str, &'static str)> {
+        let others = Method::ALL.into_iter().filter(|method| *method != self.method);
+        let keys = |method: Method| {
+            let (kind, name) = (method.kind(), method.kind().traits(self).name);
+            kind.own_keys(self).into_iter().map(move |(key, hint)| (name, key, hint))
+        };
+        others.flat_map(keys).collect()
     }
 
     /// The code, where the method is coded.
     pub fn code(&self) -> Option<&Coded> {
         self.coded.as_ref().filter(|_| self.method == Method::Coded)
-    }
-
-    /// Whether a batch that the recipe leaves out is all examples.
-    pub(crate) fn takes_all_examples(&self) -> bool {
-        match self.method {
-            Method::Sync => false,
-            Method::Coded => true,
-        }
     }
 }

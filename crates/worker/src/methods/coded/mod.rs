@@ -12,6 +12,7 @@
 //! - [`rows`]: the arithmetic on them
 //! - [`peers`]: links to the other workers; [`letters`]: what is on its way to one of them
 //! - [`shell`]: the process around the value
+//! - [`serving`]: the other end of [`source`], in the coordinator's process
 
 pub mod block;
 pub mod cache;
@@ -19,6 +20,7 @@ pub mod letters;
 pub mod peers;
 pub mod round;
 pub mod rows;
+pub mod serving;
 pub mod shell;
 pub mod source;
 
@@ -34,17 +36,18 @@ use planaria_protocol::launch::Launch;
 use planaria_protocol::message::{FromWorker, ToWorker, Trouble};
 use planaria_protocol::methods;
 use planaria_protocol::methods::coded::{Coefficient, Command, Report, ToPeer, Travel};
-use planaria_recipe::train::{Coded as Code, CodedPrecision};
+use planaria_recipe::train::LinearPrecision;
 use round::{Answer, Arithmetic, Round};
 use std::collections::VecDeque;
 use std::time::Duration;
 
 /// Works until the coordinator says that the run is over.
-pub fn run(launch: &Launch, code: &Code, setting: &Setting<'_>) -> Result<(), Trouble> {
+pub fn run(launch: &Launch, setting: &Setting<'_>) -> Result<(), Trouble> {
+    let code = launch.recipe.train.code().ok_or_else(|| Trouble::new("the recipe has no code"))?;
     match code.precision {
-        CodedPrecision::F32 => shell::run::<f32>(launch, setting),
-        CodedPrecision::F64 => shell::run::<f64>(launch, setting),
-        CodedPrecision::Exact => shell::run::<Residue>(launch, setting),
+        LinearPrecision::F32 => shell::run::<f32>(launch, setting),
+        LinearPrecision::F64 => shell::run::<f64>(launch, setting),
+        LinearPrecision::Exact => shell::run::<Residue>(launch, setting),
     }
 }
 

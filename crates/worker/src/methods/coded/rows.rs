@@ -21,7 +21,7 @@ use planaria_protocol::launch::Launch;
 use planaria_protocol::message::{EVALUATION_BATCH, HeldOut, Trouble};
 use planaria_protocol::methods::coded::Tallied;
 use planaria_protocol::transfer::rows::Wanted;
-use planaria_recipe::train::CodedPrecision;
+use planaria_recipe::train::LinearPrecision;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -62,9 +62,9 @@ impl<E: Value> Rows<E> {
         let count = usize::try_from(facts.examples).map_err(Trouble::new)?;
         let batches = Batches::of(&recipe.train, count).map_err(|e| wrong(&e))?;
         let precision = match code.precision {
-            CodedPrecision::F32 => Precision::F32,
-            CodedPrecision::F64 => Precision::F64,
-            CodedPrecision::Exact => Precision::Exact,
+            LinearPrecision::F32 => Precision::F32,
+            LinearPrecision::F64 => Precision::F64,
+            LinearPrecision::Exact => Precision::Exact,
         };
         Ok(Self {
             model,

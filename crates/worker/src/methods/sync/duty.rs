@@ -12,11 +12,11 @@ mod rules;
 #[cfg(test)]
 mod tests;
 
-use crate::gradient::Task;
+use crate::gradient::{Lease, Task};
 use crate::session::method::Batch;
 use crate::session::scoring::Scoring;
 use held::{Buffers, Place};
-use planaria_protocol::message::{HeldOut, Sha256, Shelf, Steps};
+use planaria_protocol::message::{HeldOut, Sha256, Shelf};
 use planaria_protocol::methods::sync::{Command, Report};
 use std::ops::Range;
 use std::time::Duration;
@@ -170,33 +170,6 @@ enum Wait {
     Entered,
 }
 
-/// What is left of a lease.
-#[derive(Debug, Clone)]
-struct Lease {
-    /// Leases before it.
-    number: u64,
-    steps: Steps,
-    shards: Range<u32>,
-    /// The step of its next task.
-    next: u64,
-}
-
-impl Lease {
-    fn task(&self) -> Task {
-        Task {
-            step: self.next,
-            lease: self.number,
-            epoch: self.steps.epoch,
-            batch: self.steps.batches.start + (self.next - self.steps.first_step),
-            shards: self.shards.clone(),
-        }
-    }
-
-    fn is_worked_off(&self) -> bool {
-        self.next >= self.steps.steps().end
-    }
-}
-
 /// What was said to be done last, and is not answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Doing {
@@ -274,7 +247,7 @@ impl Duty {
                 let number = self.leases_seen;
                 self.leases_seen += 1;
                 let first = steps.first_step;
-                let lease = Lease { number, next: first, steps, shards };
+                let lease = Lease::new(number, steps, shards);
                 if self.takes(first, enter, out) && !lease.is_worked_off() {
                     self.leases.push(lease);
                 }

@@ -105,7 +105,7 @@ fn bytes_that_are_no_text_are_marked() {
     assert!(!lines.is_open());
 }
 
-/// Bytes that programs write, and some that nobody should.
+/// Bytes that programs write, and some that none should.
 fn output() -> impl Strategy<Value = Vec<u8>> {
     let part = prop_oneof![
         4 => "[a-z0-9 ]{0,12}".prop_map(String::into_bytes),

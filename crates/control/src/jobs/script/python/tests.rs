@@ -117,7 +117,7 @@ fn files_that_are_no_scripts_are_named() {
     fs::write(path("cookie.py"), b"# -*- coding: latin-1 -*-\ny = '\xe9'\n").unwrap();
     let checked = check(&path("cookie.py"), None).unwrap();
     assert!(matches!(checked, Checked::Script(_) | Checked::NoPython(_)), "{checked:?}");
-    // Root reads what nobody may.
+    // Root reads what other users may not.
     fs::write(path("closed.py"), "x = 1\n").unwrap();
     fs::set_permissions(path("closed.py"), fs::Permissions::from_mode(0o000)).unwrap();
     if File::open(path("closed.py")).is_err() {

@@ -1,11 +1,10 @@
 //! What a job leaves: outputs, the report, and why it failed.
 
-use super::{End, Finished, LINES_SHOWN, Running, ended_how, ordered, sources};
-use crate::jobs::script::decide::{self, Outcome, Why};
+use super::{Finished, LINES_SHOWN, Running, ended_how, ordered, sources};
 use crate::jobs::script::layout::TORCHRUN;
+use crate::jobs::script::policy::{self, Outcome, Why};
 use crate::jobs::script::report::{Failed, Report};
 use crate::jobs::script::variables::Meeting;
-use crate::jobs::script::watch::Sources;
 use planaria_fleet::ending::Ending;
 use planaria_protocol::event::What;
 use planaria_runs::failure::{Exit, Failure, Result};
@@ -16,32 +15,19 @@ use std::time::Duration;
 const STRANGERS_AFTER: Duration = Duration::from_secs(5);
 
 impl Running<'_> {
-    /// Brings back what there is, gives the machines back, and says what came of it.
-    pub(super) fn conclude(mut self, end: End) -> Result<Finished> {
-        self.book.flush();
-        let standing = self.machines.pool.standing();
-        let layout = self.layout.clone();
-        let from = layout.as_ref().map_or_else(|| sources(&standing), |l| ordered(l, &standing));
-        if matches!(end, End::Decided(Outcome::Completed)) {
-            self.tell_strangers();
-        }
-        let is_wanted = !self.prepared.outputs.texts().is_empty() && self.round > 0;
-        let is_whole = !is_wanted || self.bring_back(&from);
-        let faults = self.machines.pool.end();
-        for fault in faults {
-            self.progress.note(&format!("{fault}; `planaria down` gives it back"));
-        }
+    /// Says what came of it; nothing runs any more.
+    pub(super) fn conclude(mut self, end: Result<Outcome>) -> Result<Finished> {
         drop(self.board.take());
         let (outcome, failed, failure) = match end {
-            End::Never(failure) => ("failed", None, Some(failure)),
-            End::Decided(Outcome::Completed) => {
+            Err(failure) => ("failed", None, Some(failure)),
+            Ok(Outcome::Completed) => {
                 let message = "the script is done, but not all of its outputs came back";
                 let hint = "what is missing is told above; make room for it, and run it again";
                 let lost = || Failure::failed(message).hint(hint);
-                ("completed", None, (!is_whole).then(lost))
+                ("completed", None, (!self.is_whole).then(lost))
             }
-            End::Decided(Outcome::Interrupted) => ("interrupted", None, None),
-            End::Decided(Outcome::Failed(failed)) => {
+            Ok(Outcome::Interrupted) => ("interrupted", None, None),
+            Ok(Outcome::Failed(failed)) => {
                 ("failed", self.failed(&failed), Some(self.failure(&failed)))
             }
         };
@@ -59,14 +45,14 @@ impl Running<'_> {
         });
         let _ = self.journal.sync();
         let path = self.folder.path().to_path_buf();
-        let summary = report.summary(self.book.latest(), &path.display().to_string());
+        let summary = report.summary(self.transcript.latest(), &path.display().to_string());
         Ok(Finished { report, path, summary, failure })
     }
 
-    /// Tells of processes that have trained, each by itself, as scripts do that know of nobody else.
-    fn tell_strangers(&mut self) {
+    /// Tells of processes that have trained, each by itself, as scripts do that know of no other process.
+    pub(super) fn tell_strangers(&mut self) {
         let began = self.round_began.unwrap_or_default();
-        let strangers = self.decider.never_met();
+        let strangers = self.supervisor.policy.never_met(&self.supervisor.places);
         // What ends soon may have met others between two looks.
         if strangers.is_empty() || self.clock.elapsed() - began < STRANGERS_AFTER {
             return;
@@ -81,8 +67,11 @@ impl Running<'_> {
     }
 
     /// Whether all that matches came back.
-    fn bring_back(&mut self, from: &Sources) -> bool {
-        let round = self.fetching.finish(from);
+    pub(super) fn bring_back(&mut self) -> bool {
+        let standing = self.machines.pool().standing();
+        let from =
+            self.layout.as_ref().map_or_else(|| sources(&standing), |l| ordered(l, &standing));
+        let round = self.fetching.finish(&from);
         round.notes.iter().for_each(|note| self.progress.note(note));
         for fault in &round.faults {
             self.progress.note(&format!("outputs of {fault}"));
@@ -101,7 +90,7 @@ impl Running<'_> {
         is_whole
     }
 
-    fn failed(&self, failed: &decide::Failed) -> Option<Failed> {
+    fn failed(&self, failed: &policy::Failed) -> Option<Failed> {
         let layout = self.layout.as_ref()?;
         let process = layout.processes.get(failed.process as usize)?;
         Some(Failed {
@@ -110,11 +99,11 @@ impl Running<'_> {
             how: failed.ending.map_or_else(|| failed.why.to_string(), ended_how),
             exit_code: failed.ending.map(exit_code),
             why: failed.why.to_string(),
-            last_lines: self.book.last_lines(&process.slug()),
+            last_lines: self.transcript.last_lines(&process.slug()),
         })
     }
 
-    fn failure(&self, failed: &decide::Failed) -> Failure {
+    fn failure(&self, failed: &policy::Failed) -> Failure {
         let Some(told) = self.failed(failed) else { return Failure::failed(failed.why) };
         let title = told.process.replacen('-', " ", 1);
         let place =
@@ -156,7 +145,7 @@ impl Running<'_> {
     }
 
     /// Why a process that did not end has failed.
-    fn explained(&self, failed: &decide::Failed) -> String {
+    fn explained(&self, failed: &policy::Failed) -> String {
         let seconds = self.prepared.job.script.connect_seconds;
         match self.told.get(failed.process as usize).and_then(|told| told.meeting) {
             Some(Meeting::Listens(port)) if failed.why == Why::NeverMet => format!(
@@ -190,13 +179,13 @@ impl Running<'_> {
             framework: self.prepared.framework.as_str(),
             roles,
             machines,
-            restarts: self.decider.restarts(),
-            machines_lost: self.machines.pool.machines_lost(),
+            restarts: self.supervisor.policy.restarts(),
+            machines_lost: self.machines.pool().machines_lost(),
             seconds: self.since_command.seconds(),
             seconds_to_start: self.first_start,
             seconds_running: running,
-            figures: serde_json::to_value(self.book.latest().figures()).unwrap_or_default(),
-            points: self.book.points(),
+            figures: serde_json::to_value(self.transcript.latest().figures()).unwrap_or_default(),
+            points: self.transcript.points(),
             outputs: self.fetching.outputs.lock().expect("no thread panics with them").files(),
             failed,
         }

@@ -2,28 +2,28 @@
 
 use super::{REPLACED_WITHIN, Running, UNREADY_MAX, UNREADY_PAUSE, ordered, sources};
 use crate::jobs::pooling::failure;
-use crate::jobs::script::decide::Member;
 use crate::jobs::script::layout::Layout;
 use crate::jobs::script::machines::seat;
+use crate::jobs::script::policy::{JobInput, Member};
 use crate::jobs::script::round::{Readying, Unready};
 use crate::jobs::script::variables::{Telling, Told};
-use planaria_fleet::ending::Ending;
-use planaria_fleet::host::tasks::user_home;
-use planaria_fleet::keeper;
+use planaria_fleet::guard;
+use planaria_fleet::home::user_home;
+use planaria_fleet::supervise::Input;
 use planaria_protocol::event::What;
 use planaria_protocol::message::Agent;
-use planaria_runs::failure::Failure;
+use planaria_runs::failure::{Failure, Result};
 use std::time::Duration;
 
 impl Running<'_> {
     /// Begins a round once the machines are there.
-    pub(super) fn gather(&mut self, now: Duration) -> Option<Failure> {
+    pub(super) fn gather(&mut self, now: Duration) -> Result<()> {
         if let Some(readying) = &self.readying {
-            let ready = readying.take()?;
+            let Some(ready) = readying.take() else { return Ok(()) };
             self.readying = None;
             match ready {
                 Ok(layout) => self.start_all(now, layout),
-                Err(Unready::Never(fault)) => return Some(failure(fault)),
+                Err(Unready::Never(fault)) => return Err(failure(fault)),
                 // The pool sees to a machine that is lost; one that stays, and cannot, ends it.
                 Err(Unready::Lost(fault)) => {
                     self.unready += 1;
@@ -31,41 +31,41 @@ impl Running<'_> {
                         self.progress.note(&format!("{fault}; trying again"));
                     }
                     if self.unready >= UNREADY_MAX {
-                        return Some(failure(fault));
+                        return Err(failure(fault));
                     }
                     self.not_before = now + UNREADY_PAUSE;
                 }
             }
-            return None;
+            return Ok(());
         }
-        let since = self.gathering.filter(|_| now >= self.not_before)?;
-        let standing = self.machines.pool.standing();
-        let (wanted, coming) = (self.prepared.job.machine_count(), self.machines.pool.coming());
+        let Some(since) = self.gathering.filter(|_| now >= self.not_before) else {
+            return Ok(());
+        };
+        let standing = self.machines.pool().standing();
+        let (wanted, coming) = (self.prepared.job.machine_count(), self.machines.pool().coming());
         let is_late = self.round > 0 && now.saturating_sub(since) > REPLACED_WITHIN;
         let is_enough = standing.len() >= wanted || coming == 0 || is_late;
         if standing.is_empty() || !is_enough {
-            return None;
+            return Ok(());
         }
         if is_late && coming > 0 {
             let have = standing.len();
             self.progress.note(&format!("going on with {have} of {wanted} machines"));
         }
         let seats = standing.iter().map(|one| seat(one, self.machines.are_here)).collect();
-        let layout = match Layout::new(&self.prepared.job, self.prepared.framework, seats) {
-            Ok(layout) => layout,
-            Err(why) => return Some(Failure::user(why)),
-        };
+        let layout = Layout::new(&self.prepared.job, self.prepared.framework, seats);
+        let layout = layout.map_err(Failure::user)?;
         let outputs = (self.round > 0).then(|| self.fetching.outputs.clone());
         let port = self.prepared.job.script.port;
         self.readying = Some(Readying::new(layout, sources(&standing), port, outputs));
-        None
+        Ok(())
     }
 
     fn start_all(&mut self, now: Duration, layout: Layout) {
-        if self.decider.is_ending() {
+        if self.supervisor.places.is_ending() {
             return;
         }
-        let standing = self.machines.pool.standing();
+        let standing = self.machines.pool().standing();
         // A machine may have been lost meanwhile: then it is gathered once more.
         let is_there = |number: u32| standing.iter().any(|one| one.number == number);
         if !layout.seats.iter().all(|seat| is_there(seat.number)) {
@@ -74,16 +74,16 @@ impl Running<'_> {
         self.gathering = None;
         self.unready = 0;
         self.round += 1;
-        self.book.begin(&layout, self.machines.are_here);
+        self.transcript.begin(&layout, self.machines.are_here);
         self.told = self.tell(&layout);
-        self.stopped.clear();
-        self.mending.clear();
+        self.restarting.clear();
         let members = layout.processes.iter().zip(&self.told).map(|(process, told)| Member {
             role: process.role.clone(),
             index: process.index,
             meets: told.meeting.is_some(),
         });
-        self.decider.started(now, members.collect());
+        let members = members.collect();
+        self.on(now, JobInput::Began(members));
         self.fetching.from(ordered(&layout, &standing));
         self.layout = Some(layout);
         (self.round_began, self.unmet_told) = (Some(now), false);
@@ -114,28 +114,25 @@ impl Running<'_> {
         let machine = layout.seat(&process).clone();
         let orders = self.orders(id, &machine.name);
         let orders = serde_json::to_vec(&orders).expect("plain strings");
-        self.starts += 1;
-        match self.machines.pool.start(machine.number, Agent::Task(id), orders) {
-            Ok(number) => {
-                self.live.insert(number, (id, self.starts));
-                let agent = process.slug();
-                let machine = Some(machine.name);
-                let joined = What::Joined {
-                    agent,
-                    pid: number,
+        let agent = Agent::Task(id);
+        let pool = self.machines.sites.pool_mut().expect("a script has a pool");
+        match pool.start(machine.number, agent, orders) {
+            Ok(pid) => {
+                self.on(now, Input::Started { agent, pid });
+                self.record(What::Joined {
+                    agent: process.slug(),
+                    pid,
                     engine: None,
                     threads: None,
-                    machine,
+                    machine: Some(machine.name),
                     downloaded: None,
-                };
-                self.record(joined);
+                });
             }
-            // Its machine is about to be lost.
-            Err(_) => self.decider.ended(now, id, Ending::MachineLost),
+            Err(why) => self.on(now, Input::NotStarted { agent, why }),
         }
     }
 
-    fn orders(&self, id: u32, machine: &str) -> keeper::Orders {
+    fn orders(&self, id: u32, machine: &str) -> guard::Orders {
         let (job, told) = (&self.prepared.job, &self.told[id as usize]);
         let mut env = told.env.clone();
         let mut command = told.command.clone();
@@ -150,12 +147,12 @@ impl Running<'_> {
         }
         let own = self.prepared.env.iter();
         env.extend(own.map(|(name, secret)| (name.clone(), secret.reveal().to_owned())));
-        keeper::Orders {
+        guard::Orders {
             command,
             env,
             without: job.variables(),
             folder: self.machines.folder(machine).unwrap_or_default(),
-            terminal: self.book.terminal(),
+            terminal: self.transcript.terminal(),
             interface: told.interface.clone(),
             stop_seconds: job.script.stop_seconds,
         }

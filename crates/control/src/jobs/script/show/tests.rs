@@ -51,7 +51,7 @@ impl Terminal {
                 self.rows[self.row].truncate(self.column);
                 self.rows.truncate(self.row + 1);
             }
-            other => panic!("nobody writes {other}"),
+            other => panic!("no process writes {other}"),
         }
     }
 

@@ -3,13 +3,12 @@
 //! Reads ahead, predicts, counts. Never changes weights, and stops between batches when asked.
 
 use crate::stopping;
-use planaria_data::{Batch, Error, Kind, Loader, Part, Reader, Schedule};
+use planaria_data::{Error, Kind, Loader, Part, Reader, Schedule};
 use planaria_learn::{Scores, Trainer};
 use planaria_protocol::message::EVALUATION_BATCH;
 use planaria_recipe::sections::Normalize;
-use planaria_recipe::train::Loss;
 use planaria_runs::failure::{Failure, Result};
-use planaria_worker::data::targets;
+use planaria_worker::methods::solo::learner::score;
 
 /// Scores on `part`, or nothing if a stop was asked for on the way.
 pub fn evaluate(
@@ -31,28 +30,6 @@ pub fn evaluate(
         reader.recycle(batch);
     }
     Ok(Some(scores))
-}
-
-/// Scores of one batch.
-pub fn score(trainer: &mut dyn Trainer, batch: &Batch, classes: usize) -> Scores {
-    let width = trainer.network().output().len();
-    let mut scores = Scores::new(width, classes);
-    let (mut outputs, mut scratch) = (vec![0.0; batch.len() * width], vec![0.0; width]);
-    trainer.predict(&batch.inputs, &mut outputs);
-    let targets = targets(&batch.targets);
-    let loss_sum = trainer.objective().sum(&outputs, targets, &mut scratch);
-    scores.count(&outputs, targets, loss_sum);
-    scores
-}
-
-/// Classes that outputs are told apart by; 0 for regression, which a single output with a squared
-/// error is, whatever the labels.
-pub fn class_count(classes: Option<usize>, loss: Loss, outputs: usize) -> usize {
-    match (classes, loss) {
-        (None, _) => 0,
-        (Some(_), Loss::Mse) if outputs == 1 => 0,
-        (Some(classes), _) => classes.max(outputs),
-    }
 }
 
 /// A data error with the exit code that follows from it.

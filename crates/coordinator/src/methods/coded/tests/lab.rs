@@ -16,7 +16,7 @@ use planaria_protocol::methods::coded::{
 use planaria_protocol::state::State;
 use planaria_recipe::Recipe;
 use planaria_recipe::shape::Shape;
-use planaria_recipe::train::CodedPrecision;
+use planaria_recipe::train::LinearPrecision;
 use std::collections::VecDeque;
 
 pub const ROWS: usize = 37;
@@ -89,7 +89,7 @@ impl Lab {
         let stepping = Stepping::of(&self.recipe);
         let mut weights = Weights::start(&self.model, &stepping);
         let batches = Batches::of(&self.recipe.train, ROWS).unwrap();
-        let mut plain = Plain::new(&self.model, CodedPrecision::Exact, DataScale(1), true);
+        let mut plain = Plain::new(&self.model, LinearPrecision::Exact, DataScale(1), true);
         plain.push(&self.features, &self.targets).unwrap();
         let setup = Setup::of(&self.recipe, &facts());
         let course = Course::new(setup.clone(), State::default());

@@ -1,6 +1,7 @@
 //! Orders and arrivals by hand.
 
 use super::*;
+use planaria_protocol::message::Steps;
 
 /// Tells a duty things, one after the other, and looks at what it says.
 #[derive(Default)]

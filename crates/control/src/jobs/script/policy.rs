@@ -1,0 +1,331 @@
+//! What the end of a script's process means: the policy of the [`supervise::Supervisor`] of scripts.
+//! Pure: time is an argument.
+//!
+//! Owns the rules of each framework: which process restarts alone, when all are started again, and
+//! when the job is over.
+
+mod words;
+
+use crate::jobs::script::layout::RENDEZVOUS;
+use planaria_fleet::backoff::Backoff;
+use planaria_fleet::ending::Ending;
+use planaria_fleet::supervise::places::Places;
+use planaria_fleet::supervise::{self, How, Input, Lost};
+use planaria_protocol::message::Agent;
+use planaria_recipe::script::{CHIEF, EVALUATOR, Framework, Job, Launcher, PS};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Pause before the first restart; each further one waits twice as long.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Longest pause.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// What is known of a process here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// What it is.
+    pub role: String,
+    /// Which of its role.
+    pub index: usize,
+    /// Whether it must find the others within a bound.
+    pub meets: bool,
+}
+
+/// How a job has ended.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outcome {
+    Completed,
+    /// A process failed, and is not started again.
+    Failed(Failed),
+    /// It was asked to stop.
+    Interrupted,
+}
+
+/// The process that failed first.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Failed {
+    pub process: u32,
+    /// How; nothing where it did not find the others in time, or did not end.
+    pub ending: Option<Ending>,
+    /// Why it is not started again.
+    pub why: Why,
+}
+
+/// Why a process that failed is not started again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    LeaderDone,
+    TorchrunTried,
+    NotStarted,
+    /// All restarts that are allowed were used up.
+    Restarted(u32),
+    NeverMet,
+    WentOn,
+    MissingModule,
+    NotPython,
+    WrongArguments,
+}
+
+/// Something to be told and written down.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Restart {
+    /// Which process; nothing where all are started again.
+    pub process: Option<u32>,
+    /// How often processes were started again by now.
+    pub restarts: u32,
+    /// The process that failed.
+    pub failed: u32,
+    pub ending: Ending,
+}
+
+/// What a framework makes of the end of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rules {
+    framework: Framework,
+    launcher: Launcher,
+    has_services: bool,
+    is_told_hosts: bool,
+}
+
+impl Rules {
+    /// Of a job that is written for this.
+    pub fn of(job: &Job, framework: Framework) -> Self {
+        let member = |role| Member { role, index: 0, meets: false };
+        let members: Vec<Member> = job.script.role_names().into_iter().map(member).collect();
+        let texts = job.script.arguments().join(" ").replace(' ', "");
+        Self::new(framework, job.script.launcher, &members, texts.contains("hosts}}"))
+    }
+
+    /// Of a job; `is_told_hosts` where processes of a plain script know each other's places.
+    pub fn new(
+        framework: Framework,
+        launcher: Launcher,
+        members: &[Member],
+        is_told_hosts: bool,
+    ) -> Self {
+        let has_services = members.iter().any(is_service);
+        Self { framework, launcher, has_services, is_told_hosts }
+    }
+
+    fn is_torchrun(self) -> bool {
+        self.framework == Framework::Pytorch && self.launcher == Launcher::Torchrun
+    }
+
+    /// Whether a process may be started again by itself.
+    fn restarts_alone(self, member: &Member) -> bool {
+        match self.framework {
+            _ if self.is_torchrun() => member.index > 0,
+            Framework::Tensorflow => self.has_services && ![CHIEF, PS].contains(&&*member.role),
+            Framework::Plain if self.is_told_hosts => {
+                self.has_services && !is_service(member) && member.role != CHIEF
+            }
+            Framework::Plain => true,
+            _ => false,
+        }
+    }
+
+    /// Whether the job is done as soon as this process is.
+    fn decides(self, member: &Member) -> bool {
+        member.role == CHIEF && self.has_services
+    }
+
+    /// Whether processes are each other's equals, of which the first speaks for all.
+    fn has_leader(self) -> bool {
+        !matches!(self.framework, Framework::Plain) && !self.is_torchrun()
+    }
+}
+
+fn is_service(member: &Member) -> bool {
+    [PS, EVALUATOR, RENDEZVOUS].contains(&&*member.role)
+}
+
+/// The supervisor of a script's processes: `Agent::Task(n)` is the n-th of the layout.
+pub type Supervisor = supervise::Supervisor<Policy>;
+
+/// What only the supervisor of scripts hears.
+#[derive(Debug, Clone, PartialEq)]
+pub enum JobInput {
+    /// All processes are being started, these.
+    Began(Vec<Member>),
+    /// A process that is about to be told as ended would end so every time.
+    Hopeless { process: u32, why: Why },
+    /// One process cannot be started again by itself.
+    AllAgain,
+    /// The user wants the job to stop.
+    Interrupted,
+}
+
+impl From<JobInput> for Input<JobInput> {
+    fn from(input: JobInput) -> Self {
+        Self::Own(input)
+    }
+}
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub struct Policy {
+    rules: Rules,
+    max_restarts: u32,
+    connect_within: Duration,
+    members: Vec<Member>,
+    restarts: u32,
+    leader_done: Option<Duration>,
+    /// When a process was last lost with its machine.
+    lost_at: Option<Duration>,
+    hopeless: BTreeMap<u32, Why>,
+    told: Vec<Restart>,
+}
+
+impl Policy {
+    /// A supervisor by these rules; nothing is started yet.
+    pub fn supervisor(rules: Rules, max_restarts: u32, connect_within: Duration) -> Supervisor {
+        let policy = Self {
+            rules,
+            max_restarts,
+            connect_within,
+            members: Vec::new(),
+            restarts: 0,
+            leader_done: None,
+            lost_at: None,
+            hopeless: BTreeMap::new(),
+            told: Vec::new(),
+        };
+        Supervisor::new(policy, Places::together())
+    }
+
+    /// How often processes were started again.
+    pub fn restarts(&self) -> u32 {
+        self.restarts
+    }
+
+    /// Restarts since the last time, to be told.
+    pub fn take_restarts(&mut self) -> Vec<Restart> {
+        std::mem::take(&mut self.told)
+    }
+
+    /// Processes that have not found the others yet.
+    pub fn unmet(&self, places: &Places<Outcome>) -> Vec<u32> {
+        self.never_met(places)
+            .into_iter()
+            .filter(|id| places.process(Agent::Task(*id)).is_some())
+            .collect()
+    }
+
+    /// The same, with those of the last round that have ended.
+    pub fn never_met(&self, places: &Places<Outcome>) -> Vec<u32> {
+        let meeting = (0..).zip(&self.members).filter(|(_, member)| member.meets);
+        meeting.map(|(id, _)| id).filter(|id| !places.was_ready(Agent::Task(*id))).collect()
+    }
+
+    fn done(&mut self, now: Duration, id: u32, places: &mut Places<Outcome>) {
+        let member = &self.members[id as usize];
+        if is_service(member) {
+            // It gave up being there for others; a service that ends is as good as lost.
+            return self.failed(now, id, Ending::Code(0), places);
+        }
+        let is_done = |(id, member)| is_service(member) || places.is_done(Agent::Task(id));
+        if self.rules.decides(member) || (0..).zip(&self.members).all(is_done) {
+            places.end(Outcome::Completed);
+        } else if self.rules.has_leader() && id == 0 {
+            self.leader_done = Some(now);
+        }
+    }
+
+    fn failed(&mut self, now: Duration, id: u32, ending: Ending, places: &mut Places<Outcome>) {
+        // Processes that are lost with one machine are lost once.
+        let is_same = ending == Ending::MachineLost && self.lost_at == Some(now);
+        if let Some(why) = self.hopeless.remove(&id).or_else(|| self.last(ending, is_same)) {
+            return places.end(Outcome::Failed(Failed { process: id, ending: Some(ending), why }));
+        }
+        self.lost_at = (ending == Ending::MachineLost).then_some(now);
+        let at = now + pause(self.restarts.saturating_sub(u32::from(is_same)));
+        self.restarts += u32::from(!is_same);
+        let alone = self.rules.restarts_alone(&self.members[id as usize]);
+        if is_same && !alone {
+            // One of them needs all to begin again, so nothing is told of the others.
+            self.told.pop();
+        }
+        let process = alone.then_some(id);
+        self.told.push(Restart { process, restarts: self.restarts, failed: id, ending });
+        match alone {
+            true => places.again(Agent::Task(id), at),
+            false => places.all_again(at),
+        }
+    }
+
+    /// Why a process that has ended so is not started again, if it is not.
+    fn last(&self, ending: Ending, is_same: bool) -> Option<Why> {
+        if self.leader_done.is_some() {
+            Some(Why::LeaderDone)
+        } else if self.rules.is_torchrun() && matches!(ending, Ending::Code(_)) {
+            Some(Why::TorchrunTried)
+        } else if ending == Ending::Code(127) && self.restarts == 0 {
+            Some(Why::NotStarted)
+        } else if self.restarts >= self.max_restarts && !is_same {
+            Some(Why::Restarted(self.max_restarts))
+        } else {
+            None
+        }
+    }
+}
+
+impl supervise::Policy for Policy {
+    type Input = JobInput;
+    type Outcome = Outcome;
+
+    fn lost(&mut self, now: Duration, lost: Lost, places: &mut Places<Outcome>) {
+        let Agent::Task(id) = lost.agent else { return };
+        match lost.how {
+            How::Ended { ending, .. } if ending.is_well() => self.done(now, id, places),
+            How::Ended { ending, .. } => self.failed(now, id, ending, places),
+            // Its machine takes no orders: it is about to be lost.
+            How::NotStarted(_) => self.failed(now, id, Ending::MachineLost, places),
+        }
+    }
+
+    fn look(&mut self, now: Duration, _: Duration, places: &mut Places<Outcome>) {
+        let is_late = |id: &u32| {
+            let process = places.process(Agent::Task(*id));
+            process.is_some_and(|p| now.saturating_sub(p.since) > self.connect_within)
+        };
+        let failed = |process, why| Outcome::Failed(Failed { process, ending: None, why });
+        if let Some(id) = self.unmet(places).into_iter().find(is_late) {
+            return places.end(failed(id, Why::NeverMet));
+        }
+        let went_on = || {
+            let mut running = places.processes().filter_map(|(agent, _)| match agent {
+                Agent::Task(id) => Some(id),
+                _ => None,
+            });
+            running.find(|id| !is_service(&self.members[*id as usize]))
+        };
+        if let Some(done) = self.leader_done
+            && now.saturating_sub(done) > self.connect_within
+            && let Some(id) = went_on()
+        {
+            places.end(failed(id, Why::WentOn));
+        }
+    }
+
+    fn on(&mut self, now: Duration, input: JobInput, places: &mut Places<Outcome>) {
+        match input {
+            JobInput::Began(members) => {
+                places.begin((0..members.len() as u32).map(Agent::Task));
+                (self.members, self.leader_done) = (members, None);
+                self.hopeless.clear();
+            }
+            JobInput::Hopeless { process, why } => drop(self.hopeless.insert(process, why)),
+            JobInput::AllAgain if places.is_up() => places.all_again(now),
+            JobInput::AllAgain => {}
+            JobInput::Interrupted => places.end(Outcome::Interrupted),
+        }
+    }
+}
+
+fn pause(restarts: u32) -> Duration {
+    Backoff { first: PAUSE, longest: PAUSE_MAX }.pause(restarts.saturating_add(1))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,242 @@
+//! What becomes of a job, end by end.
+
+use super::*;
+use planaria_fleet::supervise::Action;
+
+const KILLED: Ending = Ending::Signal(9);
+const WELL: Ending = Ending::Code(0);
+
+fn member(role: &str, index: usize) -> Member {
+    Member { role: role.into(), index, meets: role != CHIEF }
+}
+
+fn members(roles: &[(&str, usize)]) -> Vec<Member> {
+    let of = |(role, count): &(&str, usize)| {
+        let role = (*role).to_owned();
+        (0..*count).map(move |index| member(&role, index)).collect::<Vec<_>>()
+    };
+    roles.iter().flat_map(of).collect()
+}
+
+struct Scene {
+    supervisor: Supervisor,
+    members: Vec<Member>,
+    now: Duration,
+}
+
+impl Scene {
+    fn new(
+        framework: Framework,
+        launcher: Launcher,
+        roles: &[(&str, usize)],
+        restarts: u32,
+    ) -> Self {
+        let members = members(roles);
+        let rules = Rules::new(framework, launcher, &members, true);
+        Self::of(rules, members, restarts)
+    }
+
+    fn of(rules: Rules, members: Vec<Member>, restarts: u32) -> Self {
+        let supervisor = Policy::supervisor(rules, restarts, Duration::from_secs(60));
+        let mut scene = Self { supervisor, members, now: Duration::ZERO };
+        scene.round();
+        scene
+    }
+
+    /// What follows, without what is yet to be looked for.
+    fn step(&mut self, input: impl Into<Input<JobInput>>) -> Vec<Action<Outcome>> {
+        self.supervisor.step(self.now, input.into())
+    }
+
+    /// A process is started, whose number is that of its place.
+    fn started(&mut self, id: u32) {
+        assert_eq!(self.step(Input::Started { agent: Agent::Task(id), pid: id }), []);
+    }
+
+    fn met(&mut self, id: u32) {
+        assert_eq!(self.step(Input::Ready { agent: Agent::Task(id), pid: id }), []);
+    }
+
+    /// Waits until all are to be started, and starts them.
+    #[track_caller]
+    fn round(&mut self) {
+        for _ in 0..100 {
+            let actions = self.step(Input::Look);
+            if actions == [Action::StartAll] {
+                let members = self.members.clone();
+                assert_eq!(self.step(JobInput::Began(members)), []);
+                return (0..self.members.len() as u32).for_each(|id| self.started(id));
+            }
+            assert_eq!(actions, []);
+            self.now += Duration::from_millis(500);
+        }
+        panic!("no round");
+    }
+
+    fn end(&mut self, id: u32, ending: Ending) {
+        let agent = Agent::Task(id);
+        assert_eq!(self.step(Input::Ended { agent, pid: id, ending }), []);
+    }
+
+    #[track_caller]
+    fn look(&mut self, expect: &[Action<Outcome>]) {
+        assert_eq!(self.step(Input::Look), expect);
+    }
+
+    /// Ends what is to end.
+    #[track_caller]
+    fn stops(&mut self, ids: &[u32]) {
+        let stop = |id: &u32| Action::Stop { agent: Agent::Task(*id), pid: *id };
+        self.look(&ids.iter().map(stop).collect::<Vec<_>>());
+        ids.iter().for_each(|id| self.end(*id, KILLED));
+    }
+}
+
+#[test]
+fn equals_are_done_when_all_are() {
+    let mut scene = Scene::new(Framework::Pytorch, Launcher::Direct, &[("worker", 2)], 3);
+    scene.end(1, WELL);
+    scene.look(&[]);
+    scene.end(0, WELL);
+    scene.look(&[Action::Over(Outcome::Completed)]);
+    scene.look(&[]);
+}
+
+#[test]
+fn equals_are_all_started_again_with_pauses_and_bounds() {
+    let mut scene = Scene::new(Framework::Pytorch, Launcher::Direct, &[("worker", 3)], 2);
+    for restarts in 1..=2 {
+        scene.end(1, KILLED);
+        let told = scene.supervisor.policy.take_restarts();
+        assert_eq!(told, [Restart { process: None, restarts, failed: 1, ending: KILLED }]);
+        scene.stops(&[0, 2]);
+        let before = scene.now;
+        scene.round();
+        assert!(scene.now - before >= PAUSE * restarts, "it waits longer each time");
+    }
+    scene.end(2, Ending::Code(3));
+    scene.end(0, Ending::Code(1));
+    scene.stops(&[1]);
+    let why = Why::Restarted(2);
+    let failed = Failed { process: 2, ending: Some(Ending::Code(3)), why };
+    scene.look(&[Action::Over(Outcome::Failed(failed))]);
+}
+
+#[test]
+fn a_chief_that_is_done_ends_workers_and_servers() {
+    let roles = [("chief", 1), ("worker", 2), ("ps", 1)];
+    let mut scene = Scene::new(Framework::Tensorflow, Launcher::Direct, &roles, 3);
+    scene.end(2, KILLED);
+    assert_eq!(scene.supervisor.policy.take_restarts()[0].process, Some(2));
+    scene.look(&[]);
+    scene.now += PAUSE;
+    scene.look(&[Action::Start { agent: Agent::Task(2) }]);
+    scene.started(2);
+    scene.look(&[]);
+    scene.end(0, WELL);
+    scene.stops(&[1, 2, 3]);
+    scene.look(&[Action::Over(Outcome::Completed)]);
+    assert_eq!(scene.supervisor.policy.restarts(), 1);
+}
+
+#[test]
+fn without_its_server_or_chief_all_begin_again() {
+    let roles = [("chief", 1), ("worker", 1), ("ps", 1)];
+    for lost in [0, 2] {
+        let mut scene = Scene::new(Framework::Tensorflow, Launcher::Direct, &roles, 3);
+        scene.end(lost, Ending::MachineLost);
+        assert_eq!(scene.supervisor.policy.take_restarts()[0].process, None);
+        let others: Vec<u32> = (0..3).filter(|id| *id != lost).collect();
+        scene.stops(&others);
+        scene.round();
+    }
+}
+
+#[test]
+fn a_worker_that_fails_after_the_first_was_done_is_told() {
+    let mut scene = Scene::new(Framework::Tensorflow, Launcher::Direct, &[("worker", 2)], 3);
+    scene.end(0, WELL);
+    scene.look(&[]);
+    scene.end(1, Ending::Code(4));
+    let actions = scene.step(Input::Look);
+    let [Action::Over(Outcome::Failed(failed))] = &actions[..] else { panic!("{actions:?}") };
+    assert_eq!((failed.process, failed.ending), (1, Some(Ending::Code(4))));
+    assert_eq!(failed.why, Why::LeaderDone);
+
+    let mut scene = Scene::new(Framework::Pytorch, Launcher::Direct, &[("worker", 2)], 3);
+    scene.met(0);
+    scene.met(1);
+    scene.end(0, WELL);
+    scene.now += Duration::from_secs(61);
+    scene.look(&[]);
+    scene.stops(&[1]);
+    let actions = scene.step(Input::Look);
+    assert!(matches!(&actions[..], [Action::Over(Outcome::Failed(failed))] if failed.process == 1));
+}
+
+#[test]
+fn a_process_that_never_meets_the_others_is_named() {
+    let mut scene = Scene::new(Framework::Pytorch, Launcher::Direct, &[("worker", 2)], 3);
+    scene.met(0);
+    assert_eq!(scene.supervisor.policy.unmet(&scene.supervisor.places), [1]);
+    scene.now += Duration::from_secs(61);
+    scene.look(&[]);
+    scene.stops(&[0, 1]);
+    let failed = Failed { process: 1, ending: None, why: Why::NeverMet };
+    scene.look(&[Action::Over(Outcome::Failed(failed))]);
+}
+
+#[test]
+fn launchers_are_replaced_one_by_one_but_for_the_first() {
+    let roles = [("torchrun", 3)];
+    let mut scene = Scene::new(Framework::Pytorch, Launcher::Torchrun, &roles, 3);
+    scene.end(1, KILLED);
+    scene.now += PAUSE;
+    scene.look(&[Action::Start { agent: Agent::Task(1) }]);
+    scene.started(1);
+    scene.end(0, KILLED);
+    scene.stops(&[1, 2]);
+    scene.round();
+    scene.end(2, Ending::Code(1));
+    scene.stops(&[0, 1]);
+    let actions = scene.step(Input::Look);
+    assert!(matches!(&actions[..], [Action::Over(Outcome::Failed(failed))] if failed.process == 2));
+}
+
+#[test]
+fn plain_scripts_are_alone() {
+    let members = members(&[("worker", 2)]);
+    let rules = Rules::new(Framework::Plain, Launcher::Direct, &members, false);
+    let alone = |role: &Member| Member { meets: false, ..role.clone() };
+    let mut scene = Scene::of(rules, members.iter().map(alone).collect(), 1);
+    scene.end(0, WELL);
+    scene.end(1, Ending::Code(1));
+    scene.now = Duration::from_secs(2);
+    scene.look(&[Action::Start { agent: Agent::Task(1) }]);
+    scene.started(1);
+    scene.now = Duration::from_secs(3);
+    scene.end(1, WELL);
+    scene.look(&[Action::Over(Outcome::Completed)]);
+}
+
+#[test]
+fn a_stop_ends_all_of_it() {
+    let mut scene = Scene::new(Framework::Jax, Launcher::Direct, &[("worker", 2)], 3);
+    scene.step(JobInput::Interrupted);
+    assert!(scene.supervisor.places.is_ending());
+    scene.stops(&[0, 1]);
+    scene.look(&[Action::Over(Outcome::Interrupted)]);
+}
+
+#[test]
+fn what_is_lost_with_one_machine_counts_once() {
+    let roles = [("chief", 1), ("worker", 2), ("ps", 1)];
+    let mut scene = Scene::new(Framework::Tensorflow, Launcher::Direct, &roles, 1);
+    scene.end(2, Ending::MachineLost);
+    scene.end(3, Ending::MachineLost);
+    let told = scene.supervisor.policy.take_restarts();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!((told[0].process, told[0].failed, told[0].restarts), (None, 3, 1));
+    scene.stops(&[0, 1]);
+    scene.round();
+}

@@ -1,0 +1,160 @@
+//! How a coordinator begins: from the session's start, or in the place of one that was lost.
+//!
+//! Owns what it goes on from: the record of the last coordinator, the newest checkpoint that may be
+//! gone back to, and the events that were told. Reads the disk and opens what is written from then
+//! on; never decides what the run does next.
+
+use super::Log;
+use super::coordinator::{Beginning, Untold};
+use super::files::Files;
+use super::keeping::Keeping;
+use crate::methods::{self, Built};
+use crate::record;
+use crate::run::Origin;
+use crate::run::course::Setup;
+use crate::run::record::told_steps;
+use planaria_protocol::checkpoint::{self, Found, Manifest, Shelf, Unreadable};
+use planaria_protocol::durable::Space;
+use planaria_protocol::event::{Event, Started, What};
+use planaria_protocol::journal::{self, Journal};
+use planaria_protocol::launch::{CourseLaunch, Launch};
+use planaria_protocol::message::Trouble;
+use planaria_protocol::state::State;
+use std::path::Path;
+
+/// The machine that a coordinator begins on.
+pub struct Machine {
+    /// Which boot of it this is: a record of another one is not believed.
+    pub boot: String,
+    /// Of its disk.
+    pub space: Space,
+    pub unix_seconds: f64,
+}
+
+/// What a coordinator begins with.
+pub struct Start {
+    pub beginning: Beginning,
+    pub untold: Untold,
+    pub files: Files,
+}
+
+/// Reads what a coordinator goes on from, and opens what it writes.
+pub fn start(launch: &Launch, machine: Machine, log: &Log) -> Result<Start, Trouble> {
+    let mut course = launch.course.clone().ok_or_else(|| Trouble::new("there is no course"))?;
+    let Machine { boot, space, unix_seconds } = machine;
+    let run_dir = Path::new(&course.run_dir).to_path_buf();
+    let events = run_dir.join(journal::FILE);
+    let unwritable =
+        |e: std::io::Error| Trouble::new(format!("cannot write `{}`: {e}", events.display()));
+    let mut told = journal::session(&events).map_err(unwritable)?;
+    // One that was lost before it could say that the session began has left nothing.
+    let began = |event: &Event| {
+        matches!(event.what, What::Started(_)) && event.generation >= course.manifest.generation
+    };
+    if !told.iter().any(began) {
+        course.after = None;
+    }
+    let keep = launch.recipe.output.keep;
+    let shelf = Shelf::new(run_dir.join(checkpoint::FOLDER), keep).with_space(space.clone());
+    let said: Vec<What> = told.iter().map(|event| event.what.clone()).collect();
+    let mut origin = origin(launch, &course, &shelf, &boot, told_steps(&said), log);
+    // What was decided is told, even if the one who decided it was lost before it could.
+    let untold = origin.record.as_mut().map_or_else(Vec::new, |r| r.take_untold(&said));
+    let base = match (&origin.record, &origin.after) {
+        (Some(record), None) => &record.state,
+        _ => &course.manifest.state,
+    };
+    let started = origin.after.is_none().then(|| {
+        told.clear();
+        What::Started(started(launch, &course, base.step))
+    });
+    // Getting here is part of the run.
+    let before = base.seconds_total + (unix_seconds - course.commanded).max(0.0);
+    origin.told = told_steps(said.iter().chain(&untold).chain(&started));
+    let record = origin.record.clone();
+    let generation = launch.generation;
+    let journal = Journal::open(&events, generation).map_err(unwritable)?;
+    let journal = journal.with_space(space.clone());
+    let manifest = Manifest { generation, ..course.manifest };
+    let Built { run, ranges, manifest } = methods::build(launch, origin, manifest, before)?;
+    let keeping = launch.state.as_ref().map(|folder| Keeping::new(folder.into(), boot, space));
+    Ok(Start {
+        beginning: Beginning { run, generation, manifest, ranges, told },
+        untold: Untold { events: untold, record, started },
+        files: Files { journal, shelf, keeping, log: log.clone() },
+    })
+}
+
+/// Where the run goes on from: as the command said, or, in the place of a coordinator that was
+/// lost, from its record and the newest checkpoint that may be gone back to.
+fn origin(
+    launch: &Launch,
+    course: &CourseLaunch,
+    shelf: &Shelf,
+    boot: &str,
+    told: u64,
+    log: &Log,
+) -> Origin {
+    let (state, checkpoint) = (course.manifest.state.clone(), course.checkpoint.clone());
+    let folder = launch.state.as_deref().map(Path::new);
+    let record = folder.and_then(|folder| record::read(folder, boot));
+    let record = record.filter(|record| record.state.step >= state.step);
+    let after = course.after.clone();
+    let mut origin = Origin { checkpoint, state, record, told: 0, after };
+    if course.after.is_none() {
+        return origin;
+    }
+    let recorded = origin.record.as_ref().map(|record| record.state.step);
+    match newest(shelf, recorded, told) {
+        Ok(Some(found)) => {
+            found.damaged.iter().for_each(|why| log(why));
+            let folder = found.path.canonicalize().unwrap_or(found.path);
+            origin.checkpoint = Some(folder.display().to_string());
+            let resumes = origin.state.resumes;
+            origin.state = State { resumes, ..found.checkpoint.state };
+        }
+        Ok(None) => {}
+        // The record may do without; if not, the servers will say so.
+        Err(why) => log(&format!("no checkpoint can be gone back to: {why}")),
+    }
+    origin
+}
+
+/// The newest checkpoint of steps that the record or events tell.
+fn newest(
+    shelf: &Shelf,
+    recorded: Option<u64>,
+    told: u64,
+) -> Result<Option<Found<Manifest>>, Unreadable> {
+    // Servers go on from what they kept, as the record says; if they cannot, they compare what they
+    // read. The run does not wait for a look at all parts before that.
+    let is_proven = recorded.is_none();
+    match shelf.newest_manifest_until(recorded.unwrap_or(0).max(told), is_proven) {
+        // Events that were deleted tell of no step; what was saved counts all the same.
+        Ok(None) | Err(_) if is_proven => shelf.newest_manifest(),
+        Ok(None) | Err(_) => shelf.newest_manifest_alone(),
+        found => found,
+    }
+}
+
+fn started(launch: &Launch, course: &CourseLaunch, step: u64) -> Started {
+    let (recipe, facts) = (&launch.recipe, &launch.facts);
+    let setup = Setup::of(recipe, facts);
+    Started {
+        run_id: course.run_id.clone(),
+        recipe: recipe.name.clone(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        recipe_sha256: course.manifest.recipe_sha256.clone(),
+        step,
+        epochs: setup.epochs,
+        steps_per_epoch: setup.steps_per_epoch,
+        examples: facts.examples,
+        parameters: facts.parameters,
+        classification: setup.classification,
+        workers: launch.size.workers,
+        servers: launch.size.servers,
+        shards: recipe.train.shards as u32,
+        batch: recipe.train.batch as u64,
+        digest: setup.examples,
+    }
+}

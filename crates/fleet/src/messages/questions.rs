@@ -1,0 +1,171 @@
+//! What a controller asks of a host that has one answer: files there, and sockets.
+//!
+//! Owns the questions and answers. Each question has a number of its own, which comes back with the
+//! answer; how many may wait for one is the controller's to bound, so that a host never holds more
+//! than a few pieces of files.
+
+use serde::{Deserialize, Serialize};
+
+/// SHA-256 of a content.
+pub type Hash = [u8; 32];
+
+/// From the controller.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Ask {
+    /// More files of a layout: [`Said::Done`].
+    Entries {
+        layout: u64,
+        /// Its files, folders and links.
+        entries: Vec<Entry>,
+    },
+    /// Lay them out in the work folder: [`Said::Laid`], or [`Said::Lacks`].
+    Lay {
+        layout: u64,
+        /// Whether it is the whole code, so that what a former one had more is removed. Otherwise
+        /// only what is not there is laid out.
+        is_code: bool,
+    },
+    /// Keep these contents: [`Said::Done`].
+    Contents {
+        /// Of one or many.
+        pieces: Vec<Piece>,
+    },
+    /// Which files of the work folder match: [`Said::Found`].
+    Find {
+        /// See [`crate::files::Patterns`].
+        patterns: Vec<String>,
+    },
+    /// A piece of a file of the work folder: [`Said::Piece`], or [`Said::Changed`].
+    Read {
+        /// In the work folder.
+        path: String,
+        /// How long it is.
+        bytes: u64,
+        /// When it was written.
+        mtime_ns: i64,
+        /// Where the piece begins.
+        at: u64,
+    },
+    /// Free ports: [`Said::Ports`].
+    Ports {
+        /// So many of any number.
+        count: u16,
+        wanted: Vec<u16>,
+    },
+    /// These ports may be given to others: [`Said::Done`].
+    Release { ports: Vec<u16> },
+    /// Whether a process or one that came of it has met the others: [`Said::Meets`].
+    Meets {
+        /// The first of them, as its machine numbers it.
+        pid: u32,
+        port: u16,
+        meeting: Meeting,
+    },
+}
+
+/// What a host answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Said {
+    /// It is done.
+    Done,
+    /// These contents are needed first.
+    Lacks(Vec<Hash>),
+    /// Everything is where it should be.
+    Laid {
+        /// The work folder.
+        folder: String,
+    },
+    /// Files that match.
+    Found {
+        files: Vec<Found>,
+        /// Whether there are more.
+        is_cut: bool,
+    },
+    /// The bytes, up to [`crate::messages::PIECE_BYTES`].
+    Piece(Vec<u8>),
+    /// The file is not what it was.
+    Changed,
+    Ports {
+        /// Those that can be used; the wanted ones first.
+        free: Vec<u16>,
+        /// Those that were wanted and cannot be.
+        taken: Vec<Taken>,
+    },
+    /// Whether it has met.
+    Meets(bool),
+    /// It cannot be done.
+    Failed {
+        why: String,
+        /// Whether the disk has no room.
+        is_full: bool,
+    },
+}
+
+/// A piece of a content.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Piece {
+    pub hash: Hash,
+    /// Where it begins; pieces of one content come in order.
+    pub at: u64,
+    pub bytes: Vec<u8>,
+    /// Bytes of the whole content.
+    pub length: u64,
+}
+
+/// How a process meets others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Meeting {
+    /// It listens on the port.
+    Listens,
+    /// It has a connection to or from the port.
+    Connects,
+}
+
+/// A port that another has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Taken {
+    pub port: u16,
+    /// By which process and what it is called, where that can be seen.
+    pub by: Option<(u32, String)>,
+}
+
+/// A file, folder or link of a work folder.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Relative to the work folder.
+    pub path: String,
+    pub mode: u32,
+    /// When it was written, where that is to be kept.
+    pub mtime_ns: Option<i64>,
+    /// What it is.
+    pub what: What,
+}
+
+/// What an entry is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum What {
+    File {
+        /// Of its content.
+        hash: Hash,
+        bytes: u64,
+    },
+    /// A folder, also where nothing is in it.
+    Folder,
+    /// A link that leads to something in the same work folder.
+    Link {
+        /// Relative to where the link is.
+        to: String,
+    },
+}
+
+/// A file of a machine's work folder that was asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Found {
+    /// Relative to the work folder.
+    pub path: String,
+    pub bytes: u64,
+    /// When it was written, in nanoseconds since 1970 by the machine's clock.
+    pub mtime_ns: i64,
+    /// How long ago that was, by the same clock.
+    pub age_seconds: u64,
+}

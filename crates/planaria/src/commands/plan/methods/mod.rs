@@ -1,0 +1,35 @@
+//! What a training method adds to a plan: a file for each that adds anything.
+
+mod coded;
+mod sync;
+
+use planaria_protocol::launch::Size;
+use planaria_recipe::Plan;
+use planaria_recipe::train::Method;
+use planaria_runs::failure::Result;
+use serde_json::Value;
+pub use sync::first_deal;
+
+/// Costs that only runs of a method have.
+pub struct Costs {
+    /// As a person reads them.
+    pub text: String,
+    /// The key of the same as data, and the data.
+    pub document: (&'static str, Value),
+}
+
+/// Those of a plan's method, where it has any.
+pub fn costs(plan: &Plan) -> Result<Option<Costs>> {
+    match plan.recipe.train.method {
+        Method::Sync => Ok(None),
+        Method::Coded => coded::costs(plan),
+    }
+}
+
+/// How the work is shared out among workers at the start, where that can be said.
+pub fn shares(plan: &Plan, size: Size) -> String {
+    match plan.recipe.train.method {
+        Method::Sync => sync::shares(plan, size),
+        Method::Coded => String::new(),
+    }
+}

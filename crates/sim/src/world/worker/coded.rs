@@ -1,0 +1,305 @@
+//! A simulated worker's part in a coded run: the real rows, cache and letters, on simulated links.
+//!
+//! Each worker is on a machine of its own, whose cache of blocks outlives it. The source is beside
+//! the coordinator: without a link to that nothing can be fetched.
+
+use super::{Done, Hands, Me, Session};
+use crate::lab::coded::CodedData;
+use crate::net::{LinkId, Msg, Pid};
+use crate::world::{Dial, Timer, World};
+use planaria_numerics::coding::Slot;
+use planaria_numerics::coding::exact::Residue;
+use planaria_protocol::message::{Errand, Trouble};
+use planaria_protocol::methods::coded::{Tallied, Travel};
+use planaria_protocol::{Passport, Secret};
+use planaria_worker::methods::coded::cache::Cache;
+use planaria_worker::methods::coded::letters::Letters;
+use planaria_worker::methods::coded::peers::RETRY;
+use planaria_worker::methods::coded::round::{Arithmetic, Times};
+use planaria_worker::methods::coded::rows::Rows;
+use planaria_worker::methods::coded::source::{Source, Watch};
+use planaria_worker::methods::coded::{Coded, Do, Event, Seated};
+use planaria_worker::session::shell::Log;
+use planaria_worker::session::{Batch, Inbox};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a worker of a coded run has, for the life of its process.
+pub struct Peers {
+    rows: Shared,
+    data: Rc<CodedData>,
+    cache: Cache,
+    inbox: Option<Arc<Inbox<Event>>>,
+    coordinator: Option<LinkId>,
+    /// Weights to score with, and the step that they are after.
+    model: Option<(u64, Vec<f64>)>,
+    posts: BTreeMap<Pid, Post>,
+    /// Letters that have come, by link.
+    counts: BTreeMap<LinkId, u64>,
+}
+
+/// The way to another worker.
+#[derive(Default)]
+struct Post {
+    letters: Letters,
+    link: Option<LinkId>,
+    is_dialing: bool,
+}
+
+/// What takes time.
+pub enum Work {
+    Sit { slot: u16, cached: bool },
+    Batch(Batch, Vec<f64>),
+}
+
+/// Rows that the value computes with, and the process fetches.
+#[derive(Clone)]
+pub struct Shared(Rc<RefCell<Timed>>);
+
+struct Timed {
+    rows: Rows<Residue>,
+    /// Computed since it was last asked.
+    busy: Duration,
+}
+
+impl Arithmetic<Residue> for Shared {
+    fn multiply(
+        &self,
+        places: &Range<usize>,
+        weights: &[Residue],
+    ) -> Result<Vec<Residue>, Trouble> {
+        self.0.borrow().rows.multiply(places, weights)
+    }
+
+    fn decode(
+        &mut self,
+        places: &Range<usize>,
+        inputs: &[Slot],
+        outputs: &[Slot],
+        products: &[&[Residue]],
+    ) -> Result<(Vec<Residue>, Tallied), Trouble> {
+        self.0.borrow_mut().rows.decode(places, inputs, outputs, products)
+    }
+
+    fn add(&self, places: &Range<usize>, entries: &[Residue]) -> Result<Vec<Residue>, Trouble> {
+        self.0.borrow().rows.add(places, entries)
+    }
+
+    fn times(&mut self) -> Times {
+        let busy = std::mem::take(&mut self.0.borrow_mut().busy);
+        Times { busy, ..Times::default() }
+    }
+}
+
+impl Peers {
+    /// Of the worker with this number.
+    pub fn new(world: &World<'_>, index: u32) -> Self {
+        let data = world.bench.coded().clone();
+        let launch = world.bench.launch(&world.plan);
+        let secret = Secret::from_hex(&"ab".repeat(32)).expect("as long as a secret");
+        let digest = launch.facts.coding.as_ref().map_or("", |coding| &coding.digest);
+        let me = Me { pid: 0, index };
+        let Msg::Join(join) = me.join(Errand::Blocks) else { unreachable!("it is a join") };
+        let source = Source::new("nowhere", &Passport::plain(secret), &join, digest);
+        let cache = Cache::within(&world.disk.machine(index), digest);
+        let rows = Rows::prepare(&launch, source).expect("a recipe of ours");
+        let rows = rows.with_cache(Cache::within(&world.disk.machine(index), digest));
+        let timed = Timed { rows, busy: Duration::ZERO };
+        Self {
+            rows: Shared(Rc::new(RefCell::new(timed))),
+            data,
+            cache,
+            inbox: None,
+            coordinator: None,
+            model: None,
+            posts: BTreeMap::new(),
+            counts: BTreeMap::new(),
+        }
+    }
+
+    /// Takes the rows of a slot, once they have come.
+    fn sit(&mut self, world: &mut World<'_>, me: Me, slot: u16, cached: bool) -> Event {
+        if !cached {
+            let is_there = self.coordinator.is_some_and(|link| world.is_open(me.pid, link));
+            if !is_there {
+                return Event::SourceLost;
+            }
+            world.act(me.pid);
+            let kept = self.cache.write(slot, &self.data.block(slot));
+            kept.and_then(|()| self.cache.write_labels(self.data.labels()))
+                .expect("a machine has room for its rows");
+        }
+        let log: Log = Arc::new(|_: &str| {});
+        let watch = Watch { log: &log, is_over: &|| false };
+        let seated = self.rows.0.borrow_mut().rows.sit(slot, watch);
+        let seated = seated.expect("what is in the cache is not asked for");
+        let downloaded = if cached { 0 } else { 1000 };
+        Event::Seated(Seated { cached, downloaded, ..seated })
+    }
+
+    /// Reaches those for whom there are letters.
+    fn dial(&mut self, world: &mut World<'_>, me: Me) {
+        for (pid, post) in &mut self.posts {
+            if post.link.is_none() && !post.is_dialing && !post.letters.is_empty() {
+                post.is_dialing = true;
+                world.dial(me.pid, Dial::Process(*pid), None);
+            }
+        }
+    }
+}
+
+impl Hands for Peers {
+    type Method = Coded<Residue, Shared>;
+    type Work = Work;
+
+    fn method(&self) -> Self::Method {
+        Coded::new(self.rows.clone())
+    }
+
+    fn start(&mut self, world: &mut World<'_>, me: Me) {
+        if let Some(process) = world.process(me.pid) {
+            process.listens = true;
+        }
+    }
+
+    fn prepare(&mut self, _world: &mut World<'_>) {}
+
+    fn begin(&mut self, session: &Session<Self>, _now: Duration) {
+        (self.inbox, self.coordinator) = (Some(session.inbox.clone()), Some(session.coordinator));
+    }
+
+    fn act(&mut self, world: &mut World<'_>, me: Me, effect: Do) -> Done<Self> {
+        match effect {
+            Do::Look => {
+                let slots = self.rows.0.borrow().rows.kept();
+                let address = me.pid.to_string();
+                return Done::Answer(Event::Found { slots, address });
+            }
+            Do::Sit { slot } => {
+                let cached = self.rows.0.borrow().rows.kept().contains(&slot);
+                return Done::Busy(Work::Sit { slot, cached });
+            }
+            Do::KeepModel { step, weights } => {
+                let weights = f64::take(&weights).expect("the coordinator sends numbers");
+                self.model = Some((step, weights));
+            }
+            Do::Post { address, letter, bulk } => {
+                let pid = address.parse().unwrap_or(0);
+                let post = self.posts.entry(pid).or_default();
+                match (post.letters.put((letter, bulk)), post.link) {
+                    (Some(letter), Some(link)) => {
+                        world.send(me.pid, link, Msg::Letter(letter));
+                    }
+                    _ => self.dial(world, me),
+                }
+            }
+            Do::Retire { round } => {
+                for post in self.posts.values_mut() {
+                    if post.letters.retire(round)
+                        && let Some(link) = post.link.take()
+                    {
+                        post.letters.unlinked();
+                        world.close(me.pid, link);
+                    }
+                }
+            }
+        }
+        Done::Nothing
+    }
+
+    fn score(&mut self, _world: &mut World<'_>, batch: Batch) -> Option<Work> {
+        let (_, weights) = self.model.as_ref().filter(|(of, _)| *of == batch.step)?;
+        Some(Work::Batch(batch, weights.clone()))
+    }
+
+    fn time(&self, world: &World<'_>, work: &Work) -> Duration {
+        match work {
+            Work::Sit { cached: true, .. } => Duration::from_millis(1),
+            Work::Sit { .. } => Duration::from_millis(40),
+            Work::Batch(..) => world.plan.shard / 2,
+        }
+    }
+
+    fn worked(&mut self, world: &mut World<'_>, me: Me, work: Work) -> Done<Self> {
+        match work {
+            Work::Sit { slot, cached } => Done::Answer(self.sit(world, me, slot, cached)),
+            Work::Batch(batch, weights) => {
+                let scores = serde_json::to_vec(&self.data.score(&weights));
+                Done::Scores(batch, scores.expect("scores have string keys only"))
+            }
+        }
+    }
+
+    fn dialed(
+        &mut self,
+        world: &mut World<'_>,
+        me: Me,
+        dial: Dial,
+        link: Result<LinkId, String>,
+    ) -> Done<Self> {
+        let Dial::Process(pid) = dial else { return Done::Nothing };
+        let Some(post) = self.posts.get_mut(&pid) else { return Done::Nothing };
+        post.is_dialing = false;
+        match link {
+            Ok(link) => {
+                post.link = Some(link);
+                world.send(me.pid, link, me.join(Errand::Peer));
+                for letter in post.letters.linked() {
+                    world.send(me.pid, link, Msg::Letter(letter));
+                }
+            }
+            Err(_) => world.timer(me.pid, RETRY, Timer::Own),
+        }
+        Done::Nothing
+    }
+
+    fn hear(&mut self, world: &mut World<'_>, me: Me, link: LinkId, msg: Msg) {
+        match msg {
+            Msg::Letter(letter) => {
+                // Nobody reads them between two sessions; those that come then are lost.
+                if let Some(inbox) = &self.inbox {
+                    let (letter, bulk) = (letter.0.clone(), letter.1.clone());
+                    inbox.put(Event::Letter(letter, bulk));
+                }
+                let count = self.counts.entry(link).or_default();
+                *count += 1;
+                let count = *count;
+                world.send(me.pid, link, Msg::Received(count));
+            }
+            Msg::Received(count) => {
+                let post = self.posts.values_mut().find(|post| post.link == Some(link));
+                if let Some(post) = post {
+                    post.letters.received(count);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn ended(&mut self, world: &mut World<'_>, me: Me, link: LinkId, _why: &str) {
+        self.counts.remove(&link);
+        if let Some(post) = self.posts.values_mut().find(|post| post.link == Some(link)) {
+            post.letters.unlinked();
+            post.link = None;
+            world.timer(me.pid, RETRY, Timer::Own);
+        }
+    }
+
+    fn due(&mut self, world: &mut World<'_>, me: Me) {
+        self.dial(world, me);
+    }
+
+    fn pace(&mut self, world: &World<'_>) -> Option<Duration> {
+        let time = world.plan.shard / 4;
+        self.rows.0.borrow_mut().busy += time;
+        Some(time)
+    }
+
+    fn leave(&mut self, _world: &mut World<'_>, _me: Me) {
+        (self.inbox, self.coordinator) = (None, None);
+    }
+}
