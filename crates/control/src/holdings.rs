@@ -187,7 +187,7 @@ fn stop_run(folder: &Path, tell: &mut dyn FnMut(&str)) -> Result<()> {
     loop {
         let holder = Holder::of(folder)?;
         match holder {
-            Holder::Nobody => return Ok(()),
+            Holder::Free => return Ok(()),
             _ if clock.elapsed() > STOPPING => return Err(goes_on(folder, holder)),
             // Looked at again: it may have become another, such as one that was just begun.
             Holder::Process { listens: true, .. } if asked != Some(holder) => {

@@ -11,7 +11,7 @@ use planaria_protocol::message::{
     Agent, FromServer, Join, Pull, Push, Share, Shelf, Source, Steps, ToServer,
 };
 use planaria_protocol::tls::Authority;
-use planaria_protocol::{Passport, Receiver, Secret, Sender, bytes, connect, listen};
+use planaria_protocol::{Credentials, Receiver, Secret, Sender, bytes, connect, listen};
 use planaria_recipe::Recipe;
 use planaria_recipe::shape::Shape;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -100,8 +100,8 @@ fn sealed() -> Station {
 
 /// Bytes per second of an exchange, both ways, and allocations per step.
 fn measure(launch: Launch) -> (f64, u64) {
-    let passport = Passport::of(&launch).expect("a passport");
-    let (server, orders, said) = start(&launch, &passport);
+    let credentials = Credentials::of(&launch).expect("a credentials");
+    let (server, orders, said) = start(&launch, &credentials);
     let blocks = launch.facts.parameters.div_ceil(BLOCK as u64) as u32;
     let (sender, receiver, address) = orders;
     sender
@@ -113,7 +113,7 @@ fn measure(launch: Launch) -> (f64, u64) {
     sender.send(&ToServer::Round { steps, shares }).expect("sent");
     let shelf = Shelf { server: 0, address, blocks: 0..blocks };
     let parameters = launch.facts.parameters as usize;
-    let measured = exchange(&passport, &shelf, parameters, (&sender, &said));
+    let measured = exchange(&credentials, &shelf, parameters, (&sender, &said));
     sender.send(&ToServer::Finish).expect("sent");
     drop(receiver);
     server.join().expect("the server ends").expect("the server ends well");
@@ -122,12 +122,12 @@ fn measure(launch: Launch) -> (f64, u64) {
 
 /// Pushes and pulls; bytes per second both ways, and allocations per step.
 fn exchange(
-    passport: &Passport,
+    credentials: &Credentials,
     shelf: &Shelf,
     parameters: usize,
     (orders, said): (&Sender, &Inbox<FromServer>),
 ) -> (f64, u64) {
-    let (sender, mut receiver) = connect(&shelf.address, passport, Some(1)).expect("connected");
+    let (sender, mut receiver) = connect(&shelf.address, credentials, Some(1)).expect("connected");
     sender.send(&join(Agent::Worker(0), None)).expect("sent");
     let gradient = vec![1e-3f32; parameters];
     let (filled, full) = channel();
@@ -207,7 +207,7 @@ type Started = (
 );
 
 /// Starts a server on a thread, with this thread as its coordinator.
-fn start(launch: &Launch, passport: &Passport) -> Started {
+fn start(launch: &Launch, credentials: &Credentials) -> Started {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
     let address = listener.local_addr().expect("an address").to_string();
     let (pass, joined) = channel();
@@ -225,8 +225,8 @@ fn start(launch: &Launch, passport: &Passport) -> Started {
         }
     };
     let generation = Arc::new(AtomicU64::new(1));
-    let listening =
-        listen::serve(listener, passport.clone(), generation, on_link, |_| {}).expect("listening");
+    let listening = listen::serve(listener, credentials.clone(), generation, on_link, |_| {})
+        .expect("listening");
     let launch = Launch { coordinator: Some(address), ..launch.clone() };
     let server = std::thread::spawn(move || {
         parameters::serve::run(&launch, 0, Arc::new(SystemClock(clock())), Arc::new(|_: &str| {}))
@@ -237,7 +237,7 @@ fn start(launch: &Launch, passport: &Passport) -> Started {
 
 fn join(agent: Agent, address: Option<String>) -> Join {
     let (build, pid) = ("bench".into(), std::process::id());
-    Join { agent, build, pid, machine: None, address, kept: None, errand: Default::default() }
+    Join { agent, build, pid, machine: None, address, kept: None, purpose: Default::default() }
 }
 
 fn recipe() -> Recipe {

@@ -93,7 +93,7 @@ impl RecordFile {
     }
 }
 
-/// Takes away the record that is there: what has happened since is in none, and nobody must go on
+/// Takes away the record that is there: what has happened since is in none, and no coordinator must go on
 /// from it as if nothing had.
 pub fn discard(folder: &Path) -> io::Result<()> {
     // No record yet, and of no use without one.

@@ -48,7 +48,7 @@ fn joined(agent: Agent, build: &str) -> Input {
         machine: None,
         address,
         kept: None,
-        errand: Default::default(),
+        purpose: Default::default(),
     })
 }
 

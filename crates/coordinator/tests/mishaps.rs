@@ -137,7 +137,7 @@ fn joined(agent: Agent, kept: Option<Kept>) -> Input {
         machine: None,
         address,
         kept,
-        errand: Default::default(),
+        purpose: Default::default(),
     })
 }
 

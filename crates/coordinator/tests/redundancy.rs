@@ -114,7 +114,7 @@ fn joined(agent: Agent) -> Input {
         machine: None,
         address: Some("127.0.0.1:1".into()),
         kept: None,
-        errand: Default::default(),
+        purpose: Default::default(),
     })
 }
 

@@ -10,7 +10,7 @@ use planaria_protocol::message::{
     Agent, FromServer, Join, Kept, Pull, Push, Share, Source, Steps, ToServer, Trouble,
 };
 use planaria_protocol::tls::Authority;
-use planaria_protocol::{Passport, Receiver, Secret, Sender, bytes, connect, link};
+use planaria_protocol::{Credentials, Receiver, Secret, Sender, bytes, connect, link};
 use planaria_recipe::shape::Shape;
 use std::net::TcpListener;
 use std::path::Path;
@@ -54,7 +54,7 @@ fn launch(secret: &Secret, address: &str, state: Option<&Path>) -> Launch {
 
 /// Where the coordinators of a run listen, one after another.
 struct World {
-    passport: Passport,
+    credentials: Credentials,
     /// Of the server.
     station: Station,
     listener: TcpListener,
@@ -71,13 +71,13 @@ struct Coordinator {
 impl World {
     fn new() -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let passport = Passport::plain(Secret::from_hex(&"ab".repeat(32)).unwrap());
-        Self { passport, station: Station::default(), listener, log: Arc::default() }
+        let credentials = Credentials::plain(Secret::from_hex(&"ab".repeat(32)).unwrap());
+        Self { credentials, station: Station::default(), listener, log: Arc::default() }
     }
 
     fn start(&self, state: Option<&Path>) -> JoinHandle<Result<(), Trouble>> {
         let address = self.listener.local_addr().unwrap().to_string();
-        let mut launch = launch(self.passport.secret(), &address, state);
+        let mut launch = launch(self.credentials.secret(), &address, state);
         launch.station = self.station.clone();
         let log = self.log.clone();
         let log = Arc::new(move |line: &str| log.lock().unwrap().push(line.to_string()));
@@ -89,7 +89,7 @@ impl World {
     /// Takes the server's next connection in.
     fn coordinate(&self, generation: u64) -> Coordinator {
         let (stream, _) = self.listener.accept().unwrap();
-        let (orders, mut receiver) = link::accept(stream, &self.passport, generation).unwrap();
+        let (orders, mut receiver) = link::accept(stream, &self.credentials, generation).unwrap();
         let join = receiver.receive::<Join>().unwrap().unwrap().message;
         let (tell, said) = channel();
         std::thread::spawn(move || {
@@ -105,7 +105,7 @@ impl World {
 
     fn work(&self, server: &Join, generation: u64, worker: u32) -> (Sender, Receiver) {
         let address = server.address.as_deref().unwrap();
-        let (sender, mut receiver) = connect(address, &self.passport, Some(generation)).unwrap();
+        let (sender, mut receiver) = connect(address, &self.credentials, Some(generation)).unwrap();
         receiver.set_timeout(Some(PATIENCE)).unwrap();
         let agent = Agent::Worker(worker);
         let (build, pid) = ("test".into(), std::process::id());
@@ -117,7 +117,7 @@ impl World {
                 machine: None,
                 address: None,
                 kept: None,
-                errand: Default::default(),
+                purpose: Default::default(),
             })
             .unwrap();
         (sender, receiver)
@@ -211,7 +211,7 @@ fn a_server_outlives_its_coordinators() {
     assert_eq!(second.join.kept, Some(kept));
     assert!(is_over(&mut newer_pulls), "links of the old generation end");
     let address = second.join.address.as_deref().unwrap();
-    assert!(connect(address, &world.passport, Some(1)).is_err());
+    assert!(connect(address, &world.credentials, Some(1)).is_err());
     second.begin(Source::Kept, 4);
     let (worker, mut pulls) = world.work(&second.join, 2, 0);
     worker.send(&Push::Follow { step: 4 }).unwrap();
@@ -230,10 +230,10 @@ fn a_server_outlives_its_coordinators() {
 #[test]
 fn a_server_on_another_machine_says_where_it_is_and_lets_nobody_in_without_tls() {
     let mut world = World::new();
-    let plain = world.passport.clone();
+    let plain = world.credentials.clone();
     let authority = Authority::new("run-1").unwrap();
     let trust = authority.issue("coordinator").unwrap();
-    world.passport = Passport::new(plain.secret().clone(), Some(&trust), None).unwrap();
+    world.credentials = Credentials::new(plain.secret().clone(), Some(&trust), None).unwrap();
     world.station = Station {
         machine: Some("lab-1".into()),
         process: Some(4242),

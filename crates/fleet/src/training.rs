@@ -1,8 +1,11 @@
 //! The controller of a training run as a value: what happens goes in, what is to be done comes out.
 //!
 //! Owns what the command knows of its run: whether there is a link to the coordinator and what that
-//! has said, whether a stop was asked for and told, who has ended, and when the run is over. Whom to
-//! start, to end and to give up is [`Supervisor`]'s to say. Holds no process, link or clock.
+//! has said, whether a stop was asked for and told, which processes have ended, and when the run is
+//! over. What to start, end and give up is [`Supervisor`]'s to say. Holds no process, link or clock.
+//!
+//! # Layout
+//! - [`policy`]: what the end of a process means
 
 pub mod policy;
 

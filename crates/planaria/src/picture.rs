@@ -4,11 +4,11 @@
 //! anywhere; colours are put over text that says it all without them.
 
 use planaria_control::talk::Room;
-use planaria_protocol::event::{Activity, Pulse, ServerPulse, WorkerPulse};
+use planaria_protocol::event::{Activity, Doing, Pulse, ServerPulse, WorkerPulse};
 use planaria_runs::failure::plain;
 use planaria_runs::frame::Frame;
 use planaria_runs::number::{bytes, clock, counted, grouped, loss};
-use planaria_runs::paint::{DOT, fit};
+use planaria_runs::paint::{DOT, bare, cut, fit, paint, width};
 use std::collections::BTreeMap;
 
 /// Characters of the bar that shows how busy a worker is.
@@ -17,12 +17,25 @@ const BAR: usize = 8;
 const STATE: usize = 10;
 /// What is before a process.
 const INDENT: &str = "  ";
+/// Colours of a terminal.
+const BOLD: &str = "1";
+const RED: &str = "31";
+const GREEN: &str = "32";
+const YELLOW: &str = "33";
+const CYAN: &str = "36";
 
 /// The run in at most as many lines as there are rows, each shorter than a row.
 pub fn lines(frame: &Frame, pulse: &Pulse, room: Room) -> Vec<String> {
-    let mut lines = vec![headline(frame, pulse, room.columns)];
+    coloured(frame, pulse, room).iter().map(|line| bare(line)).collect()
+}
+
+/// The same with colours; without them it says the same.
+pub fn coloured(frame: &Frame, pulse: &Pulse, room: Room) -> Vec<String> {
+    let headline = headline(frame, pulse, room.columns);
+    let (first, rest) = headline.split_at(headline.find(DOT).unwrap_or(headline.len()));
+    let mut lines = vec![paint(BOLD, first) + rest];
     // A row stays free, so that a terminal that is just being resized does not scroll.
-    let (workers, servers) = cut(pulse, room.rows.saturating_sub(2));
+    let (workers, servers) = cut_rows(pulse, room.rows.saturating_sub(2));
     let mut rows: Vec<Row> = pulse.workers[..workers].iter().map(worker).collect();
     let more = &pulse.workers[workers..];
     rows.extend(sum_up(more.iter().map(|w| w.state.text()), workers, "worker"));
@@ -53,32 +66,8 @@ pub fn headline(frame: &Frame, pulse: &Pulse, columns: usize) -> String {
     fit(parts, columns)
 }
 
-/// A line with colours; without them it says the same.
-pub fn painted(line: &str) -> String {
-    let paint = |code: &str, text: &str| format!("\x1b[{code}m{text}\x1b[0m");
-    let Some(row) = line.strip_prefix(INDENT) else {
-        let (first, rest) = line.split_at(line.find(DOT).unwrap_or(line.len()));
-        return paint("1", first) + rest;
-    };
-    let Some((name, rest)) = row.split_once("  ") else { return line.to_owned() };
-    let (state, rest) = rest.split_at(rest.find("  ").unwrap_or(rest.len()));
-    let code = match state.trim() {
-        "computing" | "serving" | "evaluating" => "32",
-        "late" | "cut off" => "31",
-        _ => "33",
-    };
-    let bar = rest.find(['█', '░']).and_then(|at| Some((at, at + rest[at..].find(' ')?)));
-    let rest = match bar {
-        Some((from, to)) => {
-            format!("{}{}{}", &rest[..from], paint("36", &rest[from..to]), &rest[to..])
-        }
-        None => rest.to_owned(),
-    };
-    format!("{INDENT}{name}  {}{rest}", paint(code, state))
-}
-
 /// How many workers and servers have a row of their own; what is left of either takes one more.
-fn cut(pulse: &Pulse, rows: usize) -> (usize, usize) {
+fn cut_rows(pulse: &Pulse, rows: usize) -> (usize, usize) {
     let (workers, servers) = (pulse.workers.len(), pulse.servers.len());
     if workers + servers <= rows {
         return (workers, servers);
@@ -94,7 +83,8 @@ fn cut(pulse: &Pulse, rows: usize) -> (usize, usize) {
 #[derive(Debug, Default)]
 struct Row {
     name: String,
-    state: String,
+    /// What it does; nothing for a line about several.
+    state: Option<Doing>,
     /// Where it lives; nothing for the controller's own machine.
     machine: String,
     columns: Vec<String>,
@@ -104,11 +94,14 @@ struct Row {
 
 fn worker(pulse: &WorkerPulse) -> Row {
     let rate = |rate: f64| format!("{} ex/s", grouped(rate.round() as u64));
-    let busy = |busy: f64| format!("{} {:>3.0}% busy", bar(busy), 100.0 * busy.clamp(0.0, 1.0));
+    let busy = |busy: f64| {
+        let percent = 100.0 * busy.clamp(0.0, 1.0);
+        format!("{} {percent:>3.0}% busy", paint(CYAN, &bar(busy)))
+    };
     let idle = pulse.shards == 0;
     Row {
         name: format!("worker-{}", pulse.worker),
-        state: pulse.state.text().into(),
+        state: Some(pulse.state),
         machine: pulse.machine.as_deref().map_or_else(String::new, plain),
         columns: vec![
             if idle { String::new() } else { counted(u64::from(pulse.shards), "shard") },
@@ -125,7 +118,7 @@ fn server(pulse: &ServerPulse) -> Row {
     let parts = [pulse.busy.map(busy), pulse.bytes_per_second.map(rate)];
     Row {
         name: format!("server-{}", pulse.server),
-        state: pulse.state.text().into(),
+        state: Some(pulse.state),
         machine: pulse.machine.as_deref().map_or_else(String::new, plain),
         columns: parts.into_iter().flatten().collect(),
         free: true,
@@ -159,50 +152,61 @@ fn bar(share: f64) -> String {
     "█".repeat(full) + &"░".repeat(BAR - full)
 }
 
+fn colour(state: Doing) -> &'static str {
+    match state {
+        Doing::Computing | Doing::Serving | Doing::Evaluating => GREEN,
+        Doing::Late | Doing::CutOff => RED,
+        _ => YELLOW,
+    }
+}
+
 /// Rows with their columns lined up; the last columns go where there is no room for them.
 fn table(rows: &[Row], columns: usize) -> Vec<String> {
-    let width = |of: fn(&Row) -> usize| {
-        rows.iter().filter(|r| !r.state.is_empty()).map(of).max().unwrap_or(0)
+    let most = |of: fn(&Row) -> usize| {
+        rows.iter().filter(|r| r.state.is_some()).map(of).max().unwrap_or(0)
     };
-    let (name, state) = (width(|r| length(&r.name)), width(|r| length(&r.state)).max(STATE));
+    let name = most(|r| width(&r.name));
+    let state = most(|r| r.state.map_or(0, |state| width(state.text()))).max(STATE);
     // There is no such column where every process is on this machine.
-    let machine = width(|r| length(&r.machine));
+    let machine = most(|r| width(&r.machine));
     let lined_up = || rows.iter().filter(|r| !r.free);
-    let most = lined_up().map(|r| r.columns.len()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..most)
-        .map(|i| lined_up().map(|r| r.columns.get(i).map_or(0, |c| length(c))).max().unwrap_or(0))
+    let count = lined_up().map(|r| r.columns.len()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..count)
+        .map(|i| lined_up().map(|r| r.columns.get(i).map_or(0, |c| width(c))).max().unwrap_or(0))
         .collect();
     let line = |row: &Row, kept: usize| {
-        let mut line = format!("{INDENT}{:<name$}", row.name);
-        if !row.state.is_empty() {
-            line += &format!("  {:<state$}", row.state);
-        }
-        if machine > 0 && !row.state.is_empty() {
-            line += &format!("  {:<machine$}", row.machine);
+        let mut line = format!("{INDENT}{}{}", row.name, padding(&row.name, name));
+        if let Some(doing) = row.state {
+            let word = doing.text();
+            line += &format!("  {}{}", paint(colour(doing), word), padding(word, state));
+            if machine > 0 {
+                line += &format!("  {}{}", row.machine, padding(&row.machine, machine));
+            }
         }
         for (i, text) in row.columns.iter().take(kept).enumerate() {
             let width = if row.free { 0 } else { widths[i] };
-            line += &format!("  {text:>width$}");
+            line += &format!("  {}{text}", padding(text, width));
         }
         line.trim_end().to_owned()
     };
-    let fits = |kept: usize| lined_up().all(|row| length(&line(row, kept)) < columns);
+    let fits = |kept: usize| lined_up().all(|row| width(&line(row, kept)) < columns);
     // Lined-up rows lose the same columns; the others are on their own.
-    let together = (0..=most).rev().find(|kept| fits(*kept)).unwrap_or(0);
+    let together = (0..=count).rev().find(|kept| fits(*kept)).unwrap_or(0);
     let own = |row: &Row| {
-        let fits = |kept: &usize| length(&line(row, *kept)) < columns;
+        let fits = |kept: &usize| width(&line(row, *kept)) < columns;
         (0..=row.columns.len()).rev().find(fits).unwrap_or(0)
     };
     rows.iter()
         .map(|row| {
             let kept = if row.free { own(row) } else { together };
-            line(row, kept).chars().take(columns.saturating_sub(1)).collect()
+            cut(&line(row, kept), columns.saturating_sub(1))
         })
         .collect()
 }
 
-fn length(text: &str) -> usize {
-    text.chars().count()
+/// Spaces that make text as wide as this.
+fn padding(text: &str, columns: usize) -> String {
+    " ".repeat(columns.saturating_sub(width(text)))
 }
 
 #[cfg(test)]

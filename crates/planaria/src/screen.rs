@@ -4,7 +4,7 @@
 //! drawing moved below it. Never writes to stdout, and never fails: a closed stderr does not stop
 //! a run.
 
-use crate::picture::{self, painted};
+use crate::picture;
 use planaria_control::drawing::Drawing;
 use planaria_control::talk::{Room, Screen, Style, Talk};
 use planaria_protocol::event::Pulse;
@@ -55,7 +55,8 @@ impl Screen for Terminal {
 
     fn draw(&self, frame: &Frame, pulse: &Pulse) {
         let room = room_of_stderr();
-        draw(picture::lines(frame, pulse, room), room);
+        let lines = if colours() { picture::coloured } else { picture::lines };
+        draw(lines(frame, pulse, room), room);
     }
 
     fn headline(&self, frame: &Frame, pulse: &Pulse) {
@@ -106,10 +107,8 @@ pub fn say(text: &str) {
 
 /// Draws these lines of a picture in place of those that were drawn before.
 pub fn draw(lines: Vec<String>, room: Room) {
-    let paint = |line: &String| if colours() { painted(line) } else { line.clone() };
     let lines = lines.iter().map(|line| cut(line, room.columns.saturating_sub(1)));
-    let lines = lines.map(|line| paint(&line)).collect();
-    write(&lock().drawn(lines, room.columns));
+    write(&lock().drawn(lines.collect(), room.columns));
 }
 
 /// Says something that stays, then draws these lines, which have their colours already; nothing

@@ -10,7 +10,7 @@
 
 use planaria_protocol::message::Push;
 use planaria_protocol::tls::Authority;
-use planaria_protocol::{Passport, Receiver, Secret, Sender, accept, connect};
+use planaria_protocol::{Credentials, Receiver, Secret, Sender, accept, connect};
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -27,7 +27,7 @@ use std::time::Instant;
 const ROUNDS: usize = 15;
 
 fn main() {
-    let (open, sealed) = (Passport::plain(secret()), sealed());
+    let (open, sealed) = (Credentials::plain(secret()), sealed());
     println!(
         "frame bytes    TCP MB/s   link MB/s   ratio    TLS MB/s   of link   rustls MB/s   of TLS"
     );
@@ -35,7 +35,7 @@ fn main() {
         // 100 MB, in whole frames.
         let frames = 100_000_000 / bytes;
         let (mut to, mut from) = plain();
-        let mut links = [&open, &sealed].map(|passport| one_way(link(passport)));
+        let mut links = [&open, &sealed].map(|credentials| one_way(link(credentials)));
         let mut streams = rustls_streams();
         let mut speeds = [Vec::new(), Vec::new(), Vec::new(), Vec::new()];
         for _ in 0..ROUNDS {
@@ -53,7 +53,7 @@ fn main() {
              {stream:11.0}   {of_tls:6.2}"
         );
     }
-    let trips = [&open, &sealed].map(|passport| round_trip(passport) * 1e6);
+    let trips = [&open, &sealed].map(|credentials| round_trip(credentials) * 1e6);
     println!("small round trip: {:.1} µs, under TLS {:.1} µs", trips[0], trips[1]);
 }
 
@@ -92,9 +92,9 @@ fn link_round(sender: &Sender, receiver: &mut Receiver, bytes: usize, frames: us
     })
 }
 
-fn round_trip(passport: &Passport) -> f64 {
+fn round_trip(credentials: &Credentials) -> f64 {
     const TRIPS: u64 = 5000;
-    let ((there, mut here), (back, mut other)) = link(passport);
+    let ((there, mut here), (back, mut other)) = link(credentials);
     thread::scope(|scope| {
         scope.spawn(move || {
             while let Some(incoming) = other.receive::<Push>().expect("whole") {
@@ -128,14 +128,14 @@ fn plain() -> (TcpStream, TcpStream) {
 type Ends = ((Sender, Receiver), (Sender, Receiver));
 
 /// Both ends of a link.
-fn link(passport: &Passport) -> Ends {
+fn link(credentials: &Credentials) -> Ends {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("bound").to_string();
     thread::scope(|scope| {
         let other = scope.spawn(|| {
-            accept(listener.accept().expect("a connection").0, passport, 1).expect("accepted")
+            accept(listener.accept().expect("a connection").0, credentials, 1).expect("accepted")
         });
-        let one = connect(&address, passport, Some(1)).expect("connected");
+        let one = connect(&address, credentials, Some(1)).expect("connected");
         (one, other.join().expect("accepted"))
     })
 }
@@ -148,9 +148,9 @@ fn secret() -> Secret {
     Secret::random().expect("random bytes")
 }
 
-fn sealed() -> Passport {
+fn sealed() -> Credentials {
     let trust = Authority::new("bench").and_then(|a| a.issue("bench")).expect("a certificate");
-    Passport::new(secret(), Some(&trust), None).expect("a passport")
+    Credentials::new(secret(), Some(&trust), None).expect("a credentials")
 }
 
 /// Both ends of a connection under rustls' own streams.

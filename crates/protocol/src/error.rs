@@ -27,7 +27,7 @@ pub enum Error {
     /// A secret is 64 hexadecimal digits.
     #[error("secret is not 64 hexadecimal digits, but {0} bytes of something else")]
     SecretText(usize),
-    /// Whoever is at the other end does not speak this.
+    /// The other end does not speak this.
     #[error("the other end does not speak planaria: its first bytes are {0:02x?}")]
     Stranger([u8; 4]),
     /// The other end speaks without TLS.

@@ -187,7 +187,7 @@ pub struct CourseLaunch {
     pub listen: Option<String>,
     /// What was lost, where this coordinator takes the place of another in the same session.
     pub after: Option<Loss>,
-    /// Names of the columns of a coded run's data, for whoever reads what is wrong with one.
+    /// Names of the columns of a coded run's data, for messages about one.
     #[serde(default)]
     pub columns: Vec<String>,
 }

@@ -11,11 +11,11 @@
 //! - [`clock`]: time, as it is passed in; [`planted`]: faults that tests plant in shells
 //! - [`state`]: how far a run has come, as checkpoints keep it
 //! - [`link`]: two processes that talk; [`listen`]: who may
-//! - [`passport`]: what a process shows to others; [`tls`]: certificates, and links under them
+//! - [`credentials`]: what a process shows to others; [`tls`]: certificates, and links under them
 //! - [`frame`], [`auth`], [`transport`]: what a link is made of, from its bytes down to the socket;
 //!   `socks`: a proxy on the way; `ticks`: how long a stranger may take
 //! - [`transfer`]: files of checkpoints and rows of coded runs, on links of their own
-//! - [`weather`]: frames that are lost on purpose
+//! - [`frame_loss`]: frames that are lost on purpose
 //! - [`secret`], [`bytes`], [`error`]: what all of these use
 //! - [`checkpoint`]: parts, manifests and the folder of them
 
@@ -24,9 +24,11 @@ pub mod auth;
 pub mod bytes;
 pub mod checkpoint;
 pub mod clock;
+pub mod credentials;
 pub mod error;
 pub mod event;
 pub mod frame;
+pub mod frame_loss;
 pub mod journal;
 pub mod launch;
 pub mod link;
@@ -34,8 +36,6 @@ pub mod listen;
 pub mod message;
 pub mod methods;
 mod outbox;
-pub mod passport;
-mod pen;
 pub mod planted;
 mod receiver;
 pub mod secret;
@@ -47,10 +47,10 @@ mod ticks;
 pub mod tls;
 pub mod transfer;
 pub mod transport;
-pub mod weather;
+mod write_half;
 
+pub use credentials::Credentials;
 pub use error::Error;
 pub use link::{Incoming, Receiver, Sender, accept, connect};
-pub use passport::Passport;
 pub use planaria_store::durable;
 pub use secret::Secret;

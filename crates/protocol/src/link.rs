@@ -3,8 +3,8 @@
 //! Owns how a link is made. [`Sender`] and [`Receiver`] do the rest. Never knows what is said.
 
 use crate::auth;
+use crate::credentials::Credentials;
 use crate::error::Error;
-use crate::passport::Passport;
 pub use crate::receiver::{Incoming, Receiver};
 pub use crate::sender::Sender;
 use crate::socks;
@@ -20,11 +20,11 @@ pub const CONNECT: Duration = Duration::from_secs(5);
 /// Connects to a process that listens, and which must be of `generation` where one is given.
 pub fn connect(
     address: &str,
-    passport: &Passport,
+    credentials: &Credentials,
     generation: Option<u64>,
 ) -> Result<(Sender, Receiver), Error> {
     let mut ticks = Ticks::new();
-    let stream = match passport.via() {
+    let stream = match credentials.via() {
         None => reach(address)?,
         Some(proxy) => {
             let mut stream = reach(proxy)?;
@@ -32,46 +32,46 @@ pub fn connect(
             stream
         }
     };
-    let mut stream: Box<dyn Transport> = match passport.trusted() {
+    let mut stream: Box<dyn Transport> = match credentials.trusted() {
         Some(trusted) => tls::client(stream, trusted, &mut ticks)?,
         None => Box::new(stream),
     };
-    let generation = auth::client(&mut *stream, passport.secret(), generation, &mut ticks)?;
+    let generation = auth::client(&mut *stream, credentials.secret(), generation, &mut ticks)?;
     over(stream, generation)
 }
 
 /// Makes a link of a connection that came in.
 pub fn accept(
     stream: TcpStream,
-    passport: &Passport,
+    credentials: &Credentials,
     generation: u64,
 ) -> Result<(Sender, Receiver), Error> {
     let mut ticks = Ticks::new();
-    let stream = admit(stream, passport, &mut ticks)?;
-    welcome(stream, passport, generation, &mut ticks)
+    let stream = admit(stream, credentials, &mut ticks)?;
+    welcome(stream, credentials, generation, &mut ticks)
 }
 
-/// Asks whoever connected for its certificate, where there are any.
+/// Asks the connecting process for its certificate, where there are any.
 pub(crate) fn admit(
     stream: TcpStream,
-    passport: &Passport,
+    credentials: &Credentials,
     ticks: &mut Ticks,
 ) -> Result<Box<dyn Transport>, Error> {
     stream.set_nodelay(true).map_err(Error::io("sending without delay"))?;
-    match passport.trusted() {
+    match credentials.trusted() {
         Some(trusted) => tls::server(stream, trusted, ticks),
         None => Ok(Box::new(stream)),
     }
 }
 
-/// Asks whoever connected for the secret.
+/// Asks the connecting process for the secret.
 pub(crate) fn welcome(
     mut stream: Box<dyn Transport>,
-    passport: &Passport,
+    credentials: &Credentials,
     generation: u64,
     ticks: &mut Ticks,
 ) -> Result<(Sender, Receiver), Error> {
-    auth::server(&mut *stream, passport.secret(), generation, ticks)?;
+    auth::server(&mut *stream, credentials.secret(), generation, ticks)?;
     over(stream, generation)
 }
 

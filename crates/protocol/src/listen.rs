@@ -5,10 +5,10 @@
 //! peer is for.
 
 use crate::auth;
+use crate::credentials::Credentials;
 use crate::error::Error;
 use crate::link::{self, Receiver, Sender};
 use crate::message::Join;
-use crate::passport::Passport;
 use crate::ticks::Ticks;
 use crate::transport::wait;
 use rustix::event::{PollFd, PollFlags};
@@ -50,7 +50,7 @@ pub struct Listening {
 /// certificate of the run, as anybody may call there as often as they like.
 pub fn serve(
     listener: TcpListener,
-    passport: Passport,
+    credentials: Credentials,
     generation: Arc<AtomicU64>,
     on_link: impl Fn(Join, Sender, Receiver) + Send + Sync + 'static,
     on_refused: impl Fn(String) + Send + Sync + 'static,
@@ -60,7 +60,7 @@ pub fn serve(
     let (end, wake) = io::pipe().map_err(Error::io("making a pipe"))?;
     let stopped = Arc::new(AtomicBool::new(false));
     let door = Arc::new(Door {
-        passport,
+        credentials,
         strangers: Mutex::default(),
         generation,
         stopped: stopped.clone(),
@@ -99,7 +99,7 @@ impl Drop for Listening {
 }
 
 struct Door {
-    passport: Passport,
+    credentials: Credentials,
     /// Addresses of those without a certificate that were told of.
     strangers: Mutex<BTreeSet<IpAddr>>,
     /// The one in force, which may be raised.
@@ -115,13 +115,13 @@ struct Door {
 struct Place(Arc<Door>, IpAddr);
 
 impl Place {
-    /// A place, if there is one left. Where links are under TLS no one address takes them all: whoever
-    /// holds connections open without a word must not keep the run's own machines out.
+    /// A place, if there is one left. Where links are under TLS no one address takes them all: a
+    /// peer that holds connections open without a word must not keep the run's own machines out.
     fn take(door: &Arc<Door>, from: IpAddr) -> Option<Self> {
-        let mut unknown = door.unknown.lock().expect("nobody panics with the addresses");
+        let mut unknown = door.unknown.lock().expect("no thread panics with the addresses");
         let all: usize = unknown.values().sum();
         let own = unknown.entry(from).or_default();
-        let is_bound = door.passport.is_trusted() && !from.is_loopback();
+        let is_bound = door.credentials.is_trusted() && !from.is_loopback();
         let most = if is_bound { UNKNOWN_ALIKE } else { UNKNOWN };
         if all >= UNKNOWN || *own >= most {
             if *own == 0 {
@@ -136,7 +136,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut unknown = self.0.unknown.lock().expect("nobody panics with the addresses");
+        let mut unknown = self.0.unknown.lock().expect("no thread panics with the addresses");
         if let Some(own) = unknown.get_mut(&self.1) {
             *own -= 1;
             if *own == 0 {
@@ -175,7 +175,7 @@ impl Door {
         }
     }
 
-    /// Checks who it is on a thread of its own, so that a silent stranger keeps nobody waiting.
+    /// Checks who it is on a thread of its own, so that a silent stranger keeps no other waiting.
     fn open(self: &Arc<Self>, stream: TcpStream, from: SocketAddr) {
         let Some(place) = Place::take(self, from.ip()) else {
             let why = format!("{UNKNOWN} connections are being checked already");
@@ -203,11 +203,11 @@ impl Door {
         // What a listener hands on may inherit its being without waiting.
         stream.set_nonblocking(false).map_err(Error::io("setting up a connection"))?;
         // A machine of the pool that tries whether it can reach this one says nothing.
-        if self.passport.is_trusted() && hangs_up_at_once(&stream) {
+        if self.credentials.is_trusted() && hangs_up_at_once(&stream) {
             return Ok(None);
         }
         let mut ticks = Ticks::new();
-        let stream = match link::admit(stream, &self.passport, &mut ticks) {
+        let stream = match link::admit(stream, &self.credentials, &mut ticks) {
             Ok(stream) => stream,
             Err(error) => {
                 self.turn_away(from, &error.to_string());
@@ -215,7 +215,8 @@ impl Door {
             }
         };
         let generation = self.generation.load(Ordering::SeqCst);
-        let (sender, mut receiver) = link::welcome(stream, &self.passport, generation, &mut ticks)?;
+        let (sender, mut receiver) =
+            link::welcome(stream, &self.credentials, generation, &mut ticks)?;
         receiver.set_timeout(Some(auth::LIMIT))?;
         let Some(first) = receiver.receive::<Join>()? else { return Err(Error::NotJoined) };
         receiver.skip_bulk()?;
@@ -225,10 +226,10 @@ impl Door {
 
     /// Tells why somebody was not let in; under TLS once for each address, and for so many of them.
     fn turn_away(&self, from: SocketAddr, why: &str) {
-        if !self.passport.is_trusted() {
+        if !self.credentials.is_trusted() {
             return (self.on_refused)(format!("{from}: {why}"));
         }
-        let mut strangers = self.strangers.lock().expect("nobody panics with the addresses");
+        let mut strangers = self.strangers.lock().expect("no thread panics with the addresses");
         if strangers.len() >= STRANGERS || !strangers.insert(from.ip()) {
             return;
         }

@@ -25,7 +25,7 @@ use std::ops::Range;
 /// Version of everything on the wire; both sides must have the same.
 pub const VERSION: u16 = 6;
 
-/// First message of whoever connects.
+/// First message of a process that connects.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Join {
     pub agent: Agent,
@@ -41,12 +41,12 @@ pub struct Join {
     /// What a server has kept from before.
     pub kept: Option<Kept>,
     /// What the link is for.
-    pub errand: Errand,
+    pub purpose: LinkPurpose,
 }
 
 /// What a link to the coordinator is for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Errand {
+pub enum LinkPurpose {
     /// To take part in the run.
     #[default]
     Work,
@@ -81,7 +81,7 @@ pub enum Source {
 
 /// A fault that a process is asked to suffer: a share of the frames it sends is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Weather {
+pub struct FrameLoss {
     /// Of 1,000 frames, how many are lost; all of them is a partition.
     pub drop_per_mille: u32,
     /// For how long.
@@ -114,7 +114,7 @@ pub enum ToWorker {
     /// The coordinator lives.
     Alive,
     /// Lose frames on purpose.
-    Weather(Weather),
+    FrameLoss(FrameLoss),
     /// The run is over, or goes on without this worker: end.
     Finish,
 }
@@ -189,7 +189,7 @@ pub enum ToServer {
     /// The coordinator lives.
     Alive,
     /// Lose frames on purpose.
-    Weather(Weather),
+    FrameLoss(FrameLoss),
     /// The run is over: end.
     Finish,
 }
@@ -359,8 +359,8 @@ pub enum FromConsole {
         event: String,
     },
     /// Let a process suffer a fault.
-    Chaos { agent: Agent, weather: Weather },
-    /// Let a process be killed by whoever started it, as it may be on another machine.
+    Chaos { agent: Agent, frame_loss: FrameLoss },
+    /// Let a process be killed by the process that started it, as it may be on another machine.
     Kill { agent: Agent },
 }
 

@@ -1,18 +1,18 @@
-//! What a link's senders and its writing thread share: the pen, the queue, and how the link ended.
+//! What a link's senders and its writing thread share: the half, the queue, and how the link ended.
 //!
 //! Owns the order of frames among threads and the queue of what the peer has not taken. A frame
 //! goes straight from the caller's slices to the socket while the peer takes it. When the peer has
 //! taken nothing for [`GRACE`] it is *slow*: until it has caught up, frames are copied and a thread
 //! writes them. Never makes a caller wait for a slow peer, unless the queue is full.
 //!
-//! Whoever writes holds the [`Pen`]: the socket's writing half and the bytes that come next. While
-//! the pen is at home nothing waits; while it is away, frames line up in the queue.
+//! The thread that writes holds the [`WriteHalf`]: the socket's writing half and the bytes that come next. While
+//! the half is at home nothing waits; while it is away, frames line up in the queue.
 
 use crate::error::Error;
 use crate::frame;
-use crate::pen::Pen;
+use crate::frame_loss;
 use crate::transport::{Closing, Writing};
-use crate::weather;
+use crate::write_half::WriteHalf;
 use serde::Serialize;
 use std::net::Shutdown;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -51,10 +51,10 @@ pub(crate) struct Outbox {
 #[derive(Default)]
 struct State {
     /// At home: nothing waits.
-    pen: Option<Pen>,
+    half: Option<WriteHalf>,
     /// For the writing thread.
-    handed: Option<Pen>,
-    /// Frames after what the pen has.
+    handed: Option<WriteHalf>,
+    /// Frames after what the half has.
     queue: Vec<u8>,
     /// Bytes that were copied and are not written.
     queued: usize,
@@ -62,7 +62,7 @@ struct State {
     in_hand: usize,
     /// Bytes written in all, to see progress.
     written: u64,
-    /// The peer is behind, and nobody waits for it any more.
+    /// The peer is behind, and no sender waits for it any more.
     is_slow: bool,
     sequence: u64,
     has_writer: bool,
@@ -87,7 +87,7 @@ impl Outbox {
         closing: Box<dyn Closing>,
         generation: u64,
     ) -> Self {
-        let state = State { pen: Some(Pen::new(writing)), ..State::default() };
+        let state = State { half: Some(WriteHalf::new(writing)), ..State::default() };
         Self {
             state: Mutex::new(state),
             moved: Condvar::new(),
@@ -129,13 +129,13 @@ impl Outbox {
     ) -> Result<bool, Error> {
         let Some(mut guard) = self.find_room(bulk.len(), waits)? else { return Ok(false) };
         let state = &mut *guard;
-        if weather::takes_next() {
+        if frame_loss::takes_next() {
             // Its number is used up, so the peer will see that something is missing.
             state.sequence += 1;
             return Ok(true);
         }
         let (generation, sequence) = (self.generation, state.sequence);
-        let Some(pen) = &mut state.pen else {
+        let Some(half) = &mut state.half else {
             let before = state.queue.len();
             frame::append(&mut state.queue, message, bulk.len(), generation, sequence)?;
             state.queue.extend_from_slice(bulk);
@@ -145,23 +145,23 @@ impl Outbox {
             self.bytes.fetch_add(frame as u64, Ordering::Relaxed);
             return Ok(true);
         };
-        frame::append(&mut pen.next, message, bulk.len(), generation, sequence)?;
+        frame::append(&mut half.next, message, bulk.len(), generation, sequence)?;
         state.sequence += 1;
-        self.bytes.fetch_add((pen.next.len() + bulk.len()) as u64, Ordering::Relaxed);
-        let written = match pen.write_now(bulk) {
+        self.bytes.fetch_add((half.next.len() + bulk.len()) as u64, Ordering::Relaxed);
+        let written = match half.write_now(bulk) {
             Ok(written) => written,
             Err(source) => return Err(self.broke(state, source)),
         };
-        let bulk = pen.advance(written, bulk);
+        let bulk = half.advance(written, bulk);
         state.written += written as u64;
-        if pen.left() == 0 && bulk.is_empty() {
-            pen.clear();
+        if half.left() == 0 && bulk.is_empty() {
+            half.clear();
             return Ok(true);
         }
-        let pen = state.pen.take().expect("it was at home");
-        state.in_hand = pen.left() + bulk.len();
+        let half = state.half.take().expect("it was at home");
+        state.in_hand = half.left() + bulk.len();
         drop(guard);
-        self.write_here(pen, bulk, waits).map(|()| true)
+        self.write_here(half, bulk, waits).map(|()| true)
     }
 
     /// Waits until all is written, then tells the peer that no more comes.
@@ -170,13 +170,13 @@ impl Outbox {
         if state.phase == Phase::Open {
             state.phase = Phase::Ending;
         }
-        let waits = |state: &mut State| state.phase == Phase::Ending && state.pen.is_none();
+        let waits = |state: &mut State| state.phase == Phase::Ending && state.half.is_none();
         let (mut state, _) = self
             .moved
             .wait_timeout_while(state, timeout, waits)
-            .expect("nobody panics while writing");
+            .expect("no thread panics while writing");
         match &state.phase {
-            Phase::Ending if state.pen.is_some() => {
+            Phase::Ending if state.half.is_some() => {
                 self.end(&mut state);
                 Ok(())
             }
@@ -201,7 +201,7 @@ impl Outbox {
         let mut state = self.lock();
         if state.phase == Phase::Open {
             state.phase = Phase::Ending;
-            if state.pen.is_some() {
+            if state.half.is_some() {
                 self.end(&mut state);
             }
         }
@@ -234,7 +234,7 @@ impl Outbox {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("nobody panics while writing")
+        self.state.lock().expect("no thread panics while writing")
     }
 
     /// The state, when a frame may be written or queued; nothing where it would have to wait for
@@ -252,7 +252,7 @@ impl Outbox {
             let copied = state.is_slow
                 || state.written > before_it
                 || bulk <= COPY_BYTES && state.queued <= QUEUE_SOFT;
-            if state.pen.is_some() || fits && copied {
+            if state.half.is_some() || fits && copied {
                 return Ok(Some(state));
             }
             if !fits && !waits {
@@ -261,12 +261,12 @@ impl Outbox {
             let within = if fits { GRACE } else { STALL };
             let written = state.written;
             let still = |state: &mut State| {
-                state.pen.is_none() && state.written == written && state.phase == Phase::Open
+                state.half.is_none() && state.written == written && state.phase == Phase::Open
             };
             let (after, result) = self
                 .moved
                 .wait_timeout_while(state, within, still)
-                .expect("nobody panics while writing");
+                .expect("no thread panics while writing");
             state = after;
             if result.timed_out() && fits {
                 state.is_slow = true;
@@ -281,21 +281,21 @@ impl Outbox {
     /// Writes the rest of a frame without copying it, as long as the peer takes it.
     fn write_here(
         self: &Arc<Self>,
-        mut pen: Pen,
+        mut half: WriteHalf,
         mut bulk: &[u8],
         waits: bool,
     ) -> Result<(), Error> {
         let mut silent = Duration::ZERO;
-        while pen.left() > 0 || !bulk.is_empty() {
-            let written = pen.write_within(bulk, GRACE);
+        while half.left() > 0 || !bulk.is_empty() {
+            let written = half.write_within(bulk, GRACE);
             let mut state = self.lock();
             match written {
                 Ok(0) if matches!(state.phase, Phase::Closed | Phase::Failed(_)) => {
                     return Err(Error::Closed);
                 }
-                // Whoever must not wait may leave one frame more than fits.
+                // A sender that must not wait may leave one frame more than fits.
                 Ok(0) if !waits || state.queued + bulk.len() <= QUEUE_BYTES => {
-                    self.hand(&mut state, pen, bulk);
+                    self.hand(&mut state, half, bulk);
                     return Ok(());
                 }
                 Ok(0) => {
@@ -308,7 +308,7 @@ impl Outbox {
                 }
                 Ok(written) => {
                     silent = Duration::ZERO;
-                    bulk = pen.advance(written, bulk);
+                    bulk = half.advance(written, bulk);
                     state.in_hand -= written;
                     state.written += written as u64;
                     self.moved.notify_all();
@@ -316,28 +316,28 @@ impl Outbox {
                 Err(source) => return Err(self.broke(&mut state, source)),
             }
         }
-        pen.clear();
+        half.clear();
         let mut state = self.lock();
         if state.queue.is_empty() {
-            self.home(&mut state, pen);
+            self.home(&mut state, half);
         } else {
-            std::mem::swap(&mut state.queue, &mut pen.next);
-            self.give(&mut state, pen);
+            std::mem::swap(&mut state.queue, &mut half.next);
+            self.give(&mut state, half);
         }
         Ok(())
     }
 
     /// Copies what the socket has not taken and leaves it to the writing thread.
-    fn hand(self: &Arc<Self>, state: &mut State, mut pen: Pen, bulk: &[u8]) {
+    fn hand(self: &Arc<Self>, state: &mut State, mut half: WriteHalf, bulk: &[u8]) {
         state.is_slow = true;
         state.in_hand = 0;
-        pen.next.extend_from_slice(bulk);
-        state.queued += pen.left();
-        self.give(state, pen);
+        half.next.extend_from_slice(bulk);
+        state.queued += half.left();
+        self.give(state, half);
     }
 
-    fn give(self: &Arc<Self>, state: &mut State, pen: Pen) {
-        state.handed = Some(pen);
+    fn give(self: &Arc<Self>, state: &mut State, half: WriteHalf) {
+        state.handed = Some(half);
         if state.has_writer {
             self.work.notify_one();
             return;
@@ -357,24 +357,24 @@ impl Outbox {
                 state.handed.is_none() && matches!(state.phase, Phase::Open | Phase::Ending)
             };
             let mut state =
-                self.work.wait_while(self.lock(), idle).expect("nobody panics while writing");
-            let Some(pen) = state.handed.take() else { return };
+                self.work.wait_while(self.lock(), idle).expect("no thread panics while writing");
+            let Some(half) = state.handed.take() else { return };
             drop(state);
-            self.drain(pen);
+            self.drain(half);
         }
     }
 
     /// Writes all that waits.
-    fn drain(&self, mut pen: Pen) {
+    fn drain(&self, mut half: WriteHalf) {
         let mut silent = Duration::ZERO;
         loop {
-            let written = pen.write_within(&[], PATIENCE);
+            let written = half.write_within(&[], PATIENCE);
             let mut state = self.lock();
             match written {
                 Ok(_) if matches!(state.phase, Phase::Closed | Phase::Failed(_)) => return,
                 Ok(0) => {
                     silent += PATIENCE;
-                    // Nobody else is left to see that the peer has stopped.
+                    // No other thread is left to see that the peer has stopped.
                     if state.phase == Phase::Ending && silent >= STALL {
                         let error = Error::Stalled { within: STALL, queued: state.queued };
                         return self.over(&mut state, Phase::Failed(error.to_string()));
@@ -383,7 +383,7 @@ impl Outbox {
                 }
                 Ok(written) => {
                     silent = Duration::ZERO;
-                    pen.advance(written, &[]);
+                    half.advance(written, &[]);
                     state.queued -= written;
                     state.written += written as u64;
                 }
@@ -392,19 +392,19 @@ impl Outbox {
                     return;
                 }
             }
-            if pen.left() == 0 {
-                pen.clear();
+            if half.left() == 0 {
+                half.clear();
                 if state.queue.is_empty() {
-                    return self.home(&mut state, pen);
+                    return self.home(&mut state, half);
                 }
-                std::mem::swap(&mut state.queue, &mut pen.next);
+                std::mem::swap(&mut state.queue, &mut half.next);
             }
             self.moved.notify_all();
         }
     }
 
-    fn home(&self, state: &mut State, pen: Pen) {
-        state.pen = Some(pen);
+    fn home(&self, state: &mut State, half: WriteHalf) {
+        state.half = Some(half);
         state.is_slow = false;
         if state.phase == Phase::Ending {
             self.end(state);
@@ -415,8 +415,8 @@ impl Outbox {
     /// Everything is written: tells the peer.
     fn end(&self, state: &mut State) {
         state.phase = Phase::Ended;
-        if let Some(pen) = &mut state.pen {
-            pen.finish();
+        if let Some(half) = &mut state.half {
+            half.finish();
         }
         self.closing.shutdown(Shutdown::Write);
         self.work.notify_all();

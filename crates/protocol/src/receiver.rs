@@ -199,7 +199,7 @@ impl Receiver {
         }
     }
 
-    /// After a fault nobody knows where the next frame begins: the link is over, both ways.
+    /// After a fault it is not known where the next frame begins: the link is over, both ways.
     fn note<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
         result.map_err(|error| {
             self.failed = true;

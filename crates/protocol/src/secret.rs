@@ -50,12 +50,12 @@ impl std::fmt::Debug for Secret {
 impl Drop for Secret {
     fn drop(&mut self) {
         self.0.fill(0);
-        // Else the compiler may see that nobody reads the zeros and leave them out.
+        // Else the compiler may see that the zeros are not read and leave them out.
         std::hint::black_box(&mut self.0);
     }
 }
 
-/// Bytes that nobody can guess.
+/// Bytes that cannot be guessed.
 pub(crate) fn random() -> Result<[u8; 32], Error> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).map_err(Error::Random)?;

@@ -58,7 +58,7 @@ impl Sender {
         self.0.0.flush(timeout)
     }
 
-    /// Ends the link at once, both ways, and wakes whoever waits on it. What waits is lost.
+    /// Ends the link at once, both ways, and wakes the threads that wait on it. What waits is lost.
     pub fn close(&self) {
         self.0.0.close();
     }

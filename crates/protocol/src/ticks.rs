@@ -1,7 +1,7 @@
 //! How long somebody may take to show who it is, all in all.
 //!
 //! Owns the budget of one connection that is not known yet. Every read takes at most a tick and
-//! costs one, so whoever feeds single bytes gains no time. Never asks a clock.
+//! costs one, so a peer that feeds single bytes gains no time. Never asks a clock.
 
 use crate::error::Error;
 use std::io::{ErrorKind, Read};

@@ -51,7 +51,7 @@ pub trait Reading: Send {
 
 /// Ends a connection while others read and write it.
 pub trait Closing: Send + Sync {
-    /// Whoever reads or writes in this direction finds its end.
+    /// A thread that reads or writes in this direction finds its end.
     fn shutdown(&self, how: Shutdown);
 }
 

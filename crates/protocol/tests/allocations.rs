@@ -3,7 +3,7 @@
 use planaria_numerics::digest::Digest;
 use planaria_protocol::message::{Pull, Push};
 use planaria_protocol::tls::Authority;
-use planaria_protocol::{Passport, Secret, accept, connect};
+use planaria_protocol::{Credentials, Secret, accept, connect};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::net::TcpListener;
 use std::sync::Barrier;
@@ -45,12 +45,12 @@ const PAUSE: Push = Push::Follow { step: u64::MAX };
 fn frames_allocate_nothing() {
     let secret = Secret::random().expect("random bytes");
     let trust = Authority::new("test").and_then(|a| a.issue("server-0")).expect("a certificate");
-    let sealed = Passport::new(secret.clone(), Some(&trust), None).expect("a passport");
-    exchange_frames(&Passport::plain(secret));
+    let sealed = Credentials::new(secret.clone(), Some(&trust), None).expect("a credentials");
+    exchange_frames(&Credentials::plain(secret));
     exchange_frames(&sealed);
 }
 
-fn exchange_frames(passport: &Passport) {
+fn exchange_frames(credentials: &Credentials) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("bound").to_string();
     let pause = Barrier::new(2);
@@ -58,7 +58,7 @@ fn exchange_frames(passport: &Passport) {
         // A server: gradients and shards in, parameters out.
         scope.spawn(|| {
             let stream = listener.accept().expect("a connection").0;
-            let (sender, mut receiver) = accept(stream, passport, 1).expect("accepted");
+            let (sender, mut receiver) = accept(stream, credentials, 1).expect("accepted");
             let mut block = vec![0; BLOCK];
             while let Some(incoming) = receiver.receive::<Push>().expect("whole") {
                 receiver.read_bulk(&mut block[..incoming.bulk_bytes]).expect("read");
@@ -80,7 +80,7 @@ fn exchange_frames(passport: &Passport) {
                 }
             }
         });
-        let (sender, mut receiver) = connect(&address, passport, Some(1)).expect("connected");
+        let (sender, mut receiver) = connect(&address, credentials, Some(1)).expect("connected");
         let gradient = vec![1; BLOCK];
         let mut block = vec![0; BLOCK];
         let mut step = |step: u64, frames: u32, is_paused: bool| {

@@ -3,10 +3,10 @@
 #[path = "links/cases.rs"]
 mod cases;
 
-use planaria_protocol::{Passport, Secret};
+use planaria_protocol::{Credentials, Secret};
 
 /// What the two ends show to each other.
-fn passports() -> (Passport, Passport) {
-    let passport = Passport::plain(Secret::random().expect("random bytes"));
-    (passport.clone(), passport)
+fn credentials() -> (Credentials, Credentials) {
+    let credentials = Credentials::plain(Secret::random().expect("random bytes"));
+    (credentials.clone(), credentials)
 }

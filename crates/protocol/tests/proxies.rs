@@ -2,7 +2,7 @@
 
 use planaria_protocol::message::Push;
 use planaria_protocol::tls::Authority;
-use planaria_protocol::{Passport, Secret, accept, connect};
+use planaria_protocol::{Credentials, Secret, accept, connect};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::mpsc;
@@ -96,8 +96,9 @@ fn links_go_through_a_proxy_plain_and_under_tls() {
             let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
             let port = listener.local_addr().expect("bound").port();
             let (via, asked) = proxy(Mood::Connects(port));
-            let passport = |via| Passport::new(secret.clone(), trust, via).expect("a passport");
-            let (ours, theirs) = (passport(Some(via)), passport(None));
+            let credentials =
+                |via| Credentials::new(secret.clone(), trust, via).expect("a credentials");
+            let (ours, theirs) = (credentials(Some(via)), credentials(None));
             let other = thread::spawn(move || {
                 let stream = listener.accept().expect("a connection").0;
                 let (_sender, mut receiver) = accept(stream, &theirs, 3).expect("accepted");
@@ -120,8 +121,8 @@ fn a_proxy_that_does_not_do_it_is_told_of() {
     let secret = Secret::random().expect("random bytes");
     let check = |mood: Mood, address: &str, why: &str| {
         let (via, _asked) = proxy(mood);
-        let passport = Passport::new(secret.clone(), None, Some(via)).expect("a passport");
-        let error = connect(address, &passport, None).err().expect("no link").to_string();
+        let credentials = Credentials::new(secret.clone(), None, Some(via)).expect("a credentials");
+        let error = connect(address, &credentials, None).err().expect("no link").to_string();
         assert!(error.contains(why), "`{error}` does not say `{why}`");
     };
     check(

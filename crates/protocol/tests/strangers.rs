@@ -2,7 +2,7 @@
 
 use planaria_protocol::listen::{self, Listening, UNKNOWN};
 use planaria_protocol::message::{Agent, Join, Push, VERSION};
-use planaria_protocol::{Error, Passport, Receiver, Secret, Sender, connect};
+use planaria_protocol::{Credentials, Error, Receiver, Secret, Sender, connect};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ const LATE: Duration = Duration::from_secs(8);
 
 struct House {
     listening: Listening,
-    passport: Passport,
+    credentials: Credentials,
     links: mpsc::Receiver<(Join, Sender, Receiver)>,
     refused: mpsc::Receiver<String>,
 }
@@ -24,18 +24,18 @@ struct House {
 impl House {
     fn open() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let passport = passport();
+        let credentials = credentials();
         let ((link, links), (reason, refused)) = (mpsc::channel(), mpsc::channel());
         let listening = listen::serve(
             listener,
-            passport.clone(),
+            credentials.clone(),
             Arc::new(AtomicU64::new(1)),
             // The test may be over before the last stranger is.
             move |join, sender, receiver| drop(link.send((join, sender, receiver))),
             move |why| drop(reason.send(why)),
         )
         .expect("listening");
-        Self { listening, passport, links, refused }
+        Self { listening, credentials, links, refused }
     }
 
     fn address(&self) -> SocketAddr {
@@ -49,7 +49,7 @@ impl House {
     /// A real peer gets in and is heard.
     fn serves(&self, pid: u32) {
         let (sender, _receiver) =
-            connect(&self.address().to_string(), &self.passport, Some(1)).expect("connected");
+            connect(&self.address().to_string(), &self.credentials, Some(1)).expect("connected");
         sender.send(&join(pid)).expect("sent");
         sender.send(&Push::Follow { step: 5 }).expect("sent");
         let (joined, _, mut receiver) = self.links.recv_timeout(SOON).expect("let in at once");
@@ -64,13 +64,21 @@ impl House {
     }
 }
 
-fn passport() -> Passport {
-    Passport::plain(Secret::random().expect("random bytes"))
+fn credentials() -> Credentials {
+    Credentials::plain(Secret::random().expect("random bytes"))
 }
 
 fn join(pid: u32) -> Join {
     let (agent, build) = (Agent::Worker(pid), "b".to_string());
-    Join { agent, build, pid, machine: None, address: None, kept: None, errand: Default::default() }
+    Join {
+        agent,
+        build,
+        pid,
+        machine: None,
+        address: None,
+        kept: None,
+        purpose: Default::default(),
+    }
 }
 
 /// What the other end says until it hangs up.
@@ -108,18 +116,18 @@ fn whoever_does_not_know_the_secret_is_refused() {
     house.refuses(SOON, &versions);
     assert_eq!(answer(newer)[..6], hello(VERSION)[..6], "it can name both versions as well");
 
-    let wrong = passport();
+    let wrong = credentials();
     let error = connect(&house.address().to_string(), &wrong, Some(1)).err().expect("refused");
     assert!(matches!(error, Error::HungUp(_)), "{error}");
     house.refuses(SOON, "does not know the run's secret");
 
     // It knows the secret, but does not say who it is.
     let (sender, _receiver) =
-        connect(&house.address().to_string(), &house.passport, Some(1)).expect("connected");
+        connect(&house.address().to_string(), &house.credentials, Some(1)).expect("connected");
     sender.send(&"not a join, whatever the tag of an agent may be").expect("sent");
     house.refuses(SOON, "control message");
     // Or it belongs to an earlier session.
-    let earlier = connect(&house.address().to_string(), &house.passport, Some(0));
+    let earlier = connect(&house.address().to_string(), &house.credentials, Some(0));
     assert!(matches!(earlier, Err(Error::Generation { found: 1, expected: 0 })));
     house.refuses(SOON, "generation 0 on a link of generation 1");
 
@@ -148,10 +156,10 @@ fn a_server_that_does_not_know_the_secret_is_not_believed() {
             }
         }
     });
-    let passport = passport();
-    assert!(matches!(connect(&address, &passport, Some(1)), Err(Error::WrongSecret)));
+    let credentials = credentials();
+    assert!(matches!(connect(&address, &credentials, Some(1)), Err(Error::WrongSecret)));
     let versions =
-        connect(&address, &passport, Some(1)).err().expect("another version").to_string();
+        connect(&address, &credentials, Some(1)).err().expect("another version").to_string();
     assert!(versions.contains(&format!("version {}", VERSION + 1)), "{versions}");
     assert!(versions.contains(&format!("this one version {VERSION}")), "{versions}");
 }
@@ -162,7 +170,7 @@ fn a_recording_is_of_no_use() {
     // Someone in the middle writes down what a real peer says.
     let middle = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = middle.local_addr().expect("bound").to_string();
-    let (to, passport) = (house.address(), house.passport.clone());
+    let (to, credentials) = (house.address(), house.credentials.clone());
     let recorder = thread::spawn(move || {
         let mut client = middle.accept().expect("a connection").0;
         let mut server = TcpStream::connect(to).expect("connected");
@@ -179,7 +187,7 @@ fn a_recording_is_of_no_use() {
         answers.join().expect("copied");
         said
     });
-    let (sender, receiver) = connect(&address, &passport, Some(1)).expect("connected");
+    let (sender, receiver) = connect(&address, &credentials, Some(1)).expect("connected");
     sender.send(&join(1)).expect("sent");
     let (_, theirs, their_receiver) = house.links.recv_timeout(SOON).expect("let in");
     sender.close();

@@ -4,15 +4,15 @@
 mod cases;
 
 use planaria_protocol::tls::Authority;
-use planaria_protocol::{Passport, Secret};
+use planaria_protocol::{Credentials, Secret};
 
 /// What the two ends show to each other.
-fn passports() -> (Passport, Passport) {
+fn credentials() -> (Credentials, Credentials) {
     let authority = Authority::new("test").expect("an authority");
     let secret = Secret::random().expect("random bytes");
-    let passport = |name: &str| {
+    let credentials = |name: &str| {
         let trust = authority.issue(name).expect("a certificate");
-        Passport::new(secret.clone(), Some(&trust), None).expect("a passport")
+        Credentials::new(secret.clone(), Some(&trust), None).expect("a credentials")
     };
-    (passport("worker-0"), passport("server-0"))
+    (credentials("worker-0"), credentials("server-0"))
 }

@@ -4,7 +4,7 @@
 use planaria_protocol::listen::{self, Listening};
 use planaria_protocol::message::{Agent, Join, Push};
 use planaria_protocol::tls::Authority;
-use planaria_protocol::{Error, Passport, Receiver, Secret, Sender, connect};
+use planaria_protocol::{Credentials, Error, Receiver, Secret, Sender, connect};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use std::io::{Read, Write};
@@ -31,11 +31,11 @@ impl House {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let secret = Secret::random().expect("random bytes");
         let authority = Authority::new("run-1").expect("an authority");
-        let passport = sealed(&secret, &authority);
+        let credentials = sealed(&secret, &authority);
         let ((link, links), (reason, refused)) = (mpsc::channel(), mpsc::channel());
         let listening = listen::serve(
             listener,
-            passport,
+            credentials,
             Arc::new(AtomicU64::new(1)),
             move |join, sender, receiver| drop(link.send((join, sender, receiver))),
             move |why| drop(reason.send(why)),
@@ -52,14 +52,14 @@ impl House {
         TcpStream::connect(self.address()).expect("anyone can connect")
     }
 
-    fn connect(&self, passport: &Passport) -> Result<(Sender, Receiver), Error> {
-        connect(&self.address().to_string(), passport, Some(1))
+    fn connect(&self, credentials: &Credentials) -> Result<(Sender, Receiver), Error> {
+        connect(&self.address().to_string(), credentials, Some(1))
     }
 
     /// A real peer gets in and is heard.
     fn serves(&self, pid: u32) {
-        let passport = sealed(&self.secret, &self.authority);
-        let (sender, _receiver) = self.connect(&passport).expect("connected");
+        let credentials = sealed(&self.secret, &self.authority);
+        let (sender, _receiver) = self.connect(&credentials).expect("connected");
         let (agent, build) = (Agent::Worker(pid), "b".to_string());
         let machine = Some("lab-1".to_string());
         let join = Join {
@@ -69,7 +69,7 @@ impl House {
             machine,
             address: None,
             kept: None,
-            errand: Default::default(),
+            purpose: Default::default(),
         };
         sender.send(&join).expect("sent");
         sender.send(&Push::Follow { step: 5 }).expect("sent");
@@ -85,9 +85,9 @@ impl House {
     }
 }
 
-fn sealed(secret: &Secret, authority: &Authority) -> Passport {
+fn sealed(secret: &Secret, authority: &Authority) -> Credentials {
     let trust = authority.issue("worker-0").expect("a certificate");
-    Passport::new(secret.clone(), Some(&trust), None).expect("a passport")
+    Credentials::new(secret.clone(), Some(&trust), None).expect("a credentials")
 }
 
 /// What the other end says until it hangs up.
@@ -168,7 +168,7 @@ fn whoever_shows_no_certificate_gets_nothing() {
 #[test]
 fn one_end_without_tls_is_told_of_at_both() {
     let house = House::open();
-    let plain = Passport::plain(house.secret.clone());
+    let plain = Credentials::plain(house.secret.clone());
     let error = house.connect(&plain).err().expect("refused").to_string();
     assert!(error.contains("the other end speaks TLS"), "{error}");
     house.refuses(SOON, "speaks without TLS");
@@ -179,8 +179,8 @@ fn one_end_without_tls_is_told_of_at_both() {
     let other = thread::spawn(move || {
         planaria_protocol::accept(listener.accept().expect("a connection").0, &plain, 1)
     });
-    let passport = sealed(&house.secret, &house.authority);
-    let error = connect(&address, &passport, None).err().expect("refused").to_string();
+    let credentials = sealed(&house.secret, &house.authority);
+    let error = connect(&address, &credentials, None).err().expect("refused").to_string();
     assert!(error.contains("hung up during the TLS handshake"), "{error}");
     let error = other.join().expect("no panic").err().expect("refused").to_string();
     assert!(error.contains("the other end speaks TLS"), "{error}");
@@ -298,11 +298,11 @@ fn certificates_that_cannot_be_used_say_why_and_are_never_shown() {
             "the authority cannot be read",
         ),
     ] {
-        let error = Passport::new(secret.clone(), Some(&trust), None).expect_err("useless");
+        let error = Credentials::new(secret.clone(), Some(&trust), None).expect_err("useless");
         assert!(error.to_string().contains(why), "{error}");
         assert!(!error.to_string().contains("PRIVATE KEY"), "{error}");
     }
-    let passport = Passport::new(secret, Some(&one), None).expect("a passport");
-    assert_eq!(passport.trust(), Some(&one));
-    assert_eq!(format!("{passport:?}"), "Passport { trusted: true, via: None }");
+    let credentials = Credentials::new(secret, Some(&one), None).expect("a credentials");
+    assert_eq!(credentials.trust(), Some(&one));
+    assert_eq!(format!("{credentials:?}"), "Credentials { trusted: true, via: None }");
 }

@@ -139,7 +139,7 @@ impl History {
         let either = |names: [&str; 2]| names.iter().find_map(|name| story.figure(name));
         self.loss = either(["validation_loss", "loss"]);
         let accuracy = either(["validation_accuracy", "accuracy"]);
-        // Some scripts count in hundredths, which nobody can tell.
+        // Some scripts count in hundredths, which cannot be known.
         self.accuracy = accuracy.filter(|share| (0.0..=1.0).contains(share));
         self.step = story.figure("step").map_or(0, |step| step.max(0.0) as u64);
         if !story.processes.is_empty() {
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn states_follow_from_events_and_the_lock() {
-        let (live, dead) = (Holder::Process { pid: 7, listens: true }, Holder::Nobody);
+        let (live, dead) = (Holder::Process { pid: 7, listens: true }, Holder::Free);
         use Standing::{Completed, Failed, Interrupted, Killed, Running, StoppedEarly};
         for (holder, events, state, step) in [
             (live, vec![], Running, 0),
@@ -305,7 +305,7 @@ mod tests {
             event(1, What::Paused { workers: 1, min: 2 }),
             event(2, recovered),
         ];
-        let history = History::of(Path::new("/r/net-1"), Holder::Nobody, &events);
+        let history = History::of(Path::new("/r/net-1"), Holder::Free, &events);
         assert_eq!((history.step, history.generation), (10, 2));
         assert_eq!((history.machines.machines_lost, history.paused), (1, Some((1, 2))));
         assert_eq!(history.not_saved.as_deref(), Some("no space"));
@@ -321,7 +321,7 @@ mod tests {
             scores: serde_json::Value::Null,
         };
         let events = [event(1, started(0)), event(1, steps(5)), event(1, scored)];
-        let at = |n: usize| History::of(Path::new("/r/net-1"), Holder::Nobody, &events[..n]);
+        let at = |n: usize| History::of(Path::new("/r/net-1"), Holder::Free, &events[..n]);
         assert_eq!((at(2).loss, at(2).scored_on), (Some(0.5), Some("training")));
         assert_eq!((at(3).accuracy, at(3).scored_on), (Some(0.9), Some("test")));
     }

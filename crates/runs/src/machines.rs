@@ -74,7 +74,7 @@ impl Count {
         let process = (agent.to_owned(), pid);
         match self.processes.get_mut(&process) {
             None => {
-                // Also whoever takes the place of one that was lost before the first step.
+                // Also a process that takes the place of one that was lost before the first step.
                 let late = self.begun || self.lost.contains(agent);
                 self.machines.machines_joined += u64::from(late);
                 let new = Process { generation, ..Process::default() };
@@ -91,7 +91,7 @@ impl Count {
 
     fn lost(&mut self, agent: &str, pid: u32) {
         if pid == 0 {
-            // Nobody knows which: it is one of its own.
+            // It is not known which: it is one of its own.
             self.machines.machines_lost += 1;
         } else {
             let process = self.processes.entry((agent.to_owned(), pid)).or_default();

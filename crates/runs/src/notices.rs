@@ -1,7 +1,7 @@
 //! Which events are worth a line to people, and what an event means after those before it.
 //!
 //! The words are [`sentence`]'s; this remembers who is gone, so that a return can be told, and which
-//! checkpoints are missing. Pure: whoever asks shows it.
+//! checkpoints are missing. Pure: the caller shows it.
 
 use crate::number::{counted, grouped};
 use crate::sentence::{is_worker, sentence};

@@ -1,7 +1,7 @@
 //! Text with colours: how wide it is on a terminal, cut there, and without them.
 //!
-//! Owns what a column is. The only escapes in such text are colours (`ESC [ … m`); whoever has
-//! text from elsewhere makes it so first. Never writes anywhere.
+//! Owns what a column is. The only escapes in such text are colours (`ESC [ … m`); text
+//! from elsewhere is made so first. Never writes anywhere.
 
 /// What takes all colours away.
 pub const RESET: &str = "\x1b[0m";

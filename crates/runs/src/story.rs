@@ -228,7 +228,7 @@ fn tail(path: &Path) -> String {
     String::from_utf8_lossy(&read().unwrap_or_default()).into_owned()
 }
 
-/// The newest figures of a process, or of whoever told any.
+/// The newest figures of a process, or of a process that told any.
 fn latest(metrics: &str, process: Option<&str>) -> Latest {
     let points: Vec<Point> =
         metrics.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();

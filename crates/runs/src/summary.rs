@@ -1,7 +1,7 @@
 //! What the events of a run add up to so far: one fold, which `status`, `runs`, the screen, pages,
 //! reports and audits read.
 //!
-//! Pure: events go in, in their order; whoever asks shows or writes what has come of them.
+//! Pure: events go in, in their order; the caller shows or writes what has come of them.
 
 use crate::frame::Frame;
 use crate::lineage::Lineage;

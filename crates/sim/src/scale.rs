@@ -1,7 +1,7 @@
 //! What decisions cost with many workers: the decisions alone, with everyone else a stub that
 //! answers at once.
 //!
-//! Every worker has one shard. Whoever enters holds what the servers say. A step takes so long that
+//! Every worker has one shard. A worker that enters holds what the servers say. A step takes so long that
 //! each is leased on its own, which is the most that there can be to decide. Time is told by the
 //! caller: only `main` asks a real clock.
 
@@ -119,7 +119,7 @@ impl Stage {
                 machine: None,
                 address,
                 kept: None,
-                errand: Default::default(),
+                purpose: Default::default(),
             };
             self.inputs.push_back(Input::Joined(join));
         }

@@ -50,7 +50,7 @@ pub struct Verdict {
     /// Whether events wait for the disk.
     waiting: bool,
     /// Whether events were lost with a coordinator while neither the disk took them nor a record
-    /// held them: then nobody can know what counted.
+    /// held them: then what counted cannot be known.
     is_blind: bool,
     /// Checkpoints that were made whole.
     saved: BTreeSet<u64>,

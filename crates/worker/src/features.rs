@@ -1,7 +1,7 @@
 //! The data of a run as it is learned from: opened, and, where the recipe names a saved network,
 //! as the features which that network makes of it.
 //!
-//! Owns reading that network's files. This is the one place where they are applied, so whoever
+//! Owns reading that network's files. This is the one place where they are applied, so all that
 //! opens data gets features; the same bits on every machine. Never trains.
 
 use planaria_data::features::{Extract, KEY};

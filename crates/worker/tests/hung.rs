@@ -1,8 +1,8 @@
-//! A server that takes nothing keeps nobody waiting for ever: closing its link lets the sender go.
+//! A server that takes nothing keeps no other waiting for ever: closing its link lets the sender go.
 
 use planaria_protocol::link;
 use planaria_protocol::message::{Push, Shelf};
-use planaria_protocol::{Passport, Secret};
+use planaria_protocol::{Credentials, Secret};
 use planaria_worker::gradient::compute::Outlet;
 use planaria_worker::gradient::servers::{Arrival, Links, Servers};
 use std::net::TcpListener;
@@ -14,12 +14,12 @@ fn hanging_up_lets_go_of_whoever_waits_for_a_server() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let secret = "cd".repeat(32);
-    let theirs = Passport::plain(Secret::from_hex(&secret).unwrap());
+    let theirs = Credentials::plain(Secret::from_hex(&secret).unwrap());
     // They take a link in, and never read.
     let accept = move || link::accept(listener.accept().unwrap().0, &theirs, 1).unwrap();
     let accepted = std::thread::spawn(accept);
-    let passport = Passport::plain(Secret::from_hex(&secret).unwrap());
-    let (server, _pulls) = link::connect(&address, &passport, Some(1)).unwrap();
+    let credentials = Credentials::plain(Secret::from_hex(&secret).unwrap());
+    let (server, _pulls) = link::connect(&address, &credentials, Some(1)).unwrap();
     let _theirs = accepted.join().unwrap();
 
     let links = Links::default();

@@ -8,7 +8,7 @@ use crate::jobs::train::kept::boot_id;
 use planaria_coordinator::serve::start::{Machine, start};
 use planaria_coordinator::serve::{self, Leave};
 use planaria_fleet::local::inherited;
-use planaria_protocol::Passport;
+use planaria_protocol::Credentials;
 use planaria_protocol::clock::Clock;
 use planaria_protocol::durable::Space;
 use planaria_protocol::launch::Launch;
@@ -22,7 +22,7 @@ use std::sync::Arc;
 /// Coordinates a run to its end, or until another is to take this one's place.
 pub fn run(launch: Launch, log: &Log) -> Result<Leave, Trouble> {
     let course = launch.course.as_ref().ok_or_else(|| Trouble::new("there is no course"))?;
-    let passport = Passport::of(&launch).map_err(Trouble::new)?;
+    let credentials = Credentials::of(&launch).map_err(Trouble::new)?;
     // One that takes the place of another is reached where that one was: the port is the same.
     let listener = listen(&launch, course.listen.as_deref())?;
     let address = launch.station.address(listener.local_addr().map_err(Trouble::new)?);
@@ -33,7 +33,7 @@ pub fn run(launch: Launch, log: &Log) -> Result<Leave, Trouble> {
         Machine { boot: boot_id(), space: Space::default(), unix_seconds: clock.unix_seconds() };
     let start = start(&launch, machine, log)?;
     let rows = serving(&launch, log)?;
-    serve::run(serve::Shell { start, listener, passport, rows, clock })
+    serve::run(serve::Shell { start, listener, credentials, rows, clock })
 }
 
 /// Listens where the command does that started it, which holds the place while coordinators come and

@@ -100,3 +100,58 @@ fn watch<K: Kind>(kind: &mut K, clock: Stopwatch) -> Result<K::End> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use planaria_fleet::local::Local;
+    use planaria_runs::failure::Failure;
+    use std::path::Path;
+
+    /// A job of no process, which ends or fails at its third look.
+    struct Idle {
+        sites: Sites,
+        looks: u32,
+        fails: bool,
+        left: Option<bool>,
+    }
+
+    impl Kind for Idle {
+        type End = u32;
+
+        fn sites(&mut self) -> &mut Sites {
+            &mut self.sites
+        }
+
+        fn note(&mut self, text: &str) {
+            panic!("there are no machines to tell of: {text}");
+        }
+
+        fn stop(&mut self, _: Duration) -> Result<()> {
+            panic!("no stop was asked for");
+        }
+
+        fn look(&mut self, _: Duration) -> Result<Option<u32>> {
+            assert_eq!(self.left, None, "it has ended");
+            self.looks += 1;
+            match (self.looks, self.fails) {
+                (3, true) => Err(Failure::failed("as it should")),
+                (looks, _) => Ok((looks == 3).then_some(looks)),
+            }
+        }
+
+        fn leave(&mut self, ended: &Result<u32>) {
+            self.left = Some(ended.is_ok());
+        }
+    }
+
+    #[test]
+    fn a_job_is_looked_after_until_it_ends_and_left_once() {
+        for fails in [false, true] {
+            let sites = Sites::new(Local::new(Path::new("none"), Path::new("none")), None);
+            let mut job = Idle { sites, looks: 0, fails, left: None };
+            let ended = follow(&mut job, "run-1", Stopwatch::start());
+            assert_eq!((ended.ok(), job.left), ((!fails).then_some(3), Some(!fails)));
+        }
+    }
+}

@@ -159,7 +159,7 @@ impl Pooling {
         self
     }
 
-    /// The pool, with nothing raised yet; and who vouches for its processes.
+    /// The pool, with nothing raised yet; and the authority of its certificates.
     pub fn pool(self) -> (Pool, Authority) {
         let logs = self.folder.join(LOGS);
         (Pool::new(self.means, self.resources, self.roster, logs), self.authority)

@@ -1,8 +1,8 @@
 //! The link from a command to a run's coordinator: events and pulses come in, wishes go out.
 
 use planaria_protocol::event::{Event, Pulse, Seen, What};
-use planaria_protocol::message::{Agent, Errand, FromConsole, Join, ToConsole};
-use planaria_protocol::{Error, Passport, Receiver, Sender, connect};
+use planaria_protocol::message::{Agent, FromConsole, Join, LinkPurpose, ToConsole};
+use planaria_protocol::{Credentials, Error, Receiver, Sender, connect};
 use planaria_runs::clock::Stopwatch;
 use planaria_runs::failure::{Context, Failure, Result};
 use std::cell::Cell;
@@ -64,11 +64,11 @@ impl Console {
     /// the events of its session from the first; those that were seen are left out.
     pub fn join(
         address: &str,
-        passport: &Passport,
+        credentials: &Credentials,
         build: &str,
         watching: Watching,
     ) -> Result<Self> {
-        let (sender, receiver) = connect(address, passport, None).map_err(Failure::failed)?;
+        let (sender, receiver) = connect(address, credentials, None).map_err(Failure::failed)?;
         let join = Join {
             agent: Agent::Console,
             build: build.to_owned(),
@@ -76,7 +76,7 @@ impl Console {
             machine: None,
             address: None,
             kept: None,
-            errand: Errand::Work,
+            purpose: LinkPurpose::Work,
         };
         let Watching { supervises, seen } = watching;
         let said =
@@ -163,8 +163,8 @@ impl Console {
 
 impl Console {
     /// Asks that a process suffers a fault; says whether the coordinator could be asked.
-    pub fn chaos(&self, agent: Agent, weather: planaria_protocol::message::Weather) -> bool {
-        self.sender.send(&FromConsole::Chaos { agent, weather }).is_ok()
+    pub fn chaos(&self, agent: Agent, frame_loss: planaria_protocol::message::FrameLoss) -> bool {
+        self.sender.send(&FromConsole::Chaos { agent, frame_loss }).is_ok()
     }
 }
 

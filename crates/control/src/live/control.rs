@@ -3,7 +3,7 @@
 
 use crate::live::console::{Console, Watching};
 use planaria_protocol::launch::{Launch, Trust};
-use planaria_protocol::{Passport, Secret};
+use planaria_protocol::{Credentials, Secret};
 use planaria_runs::failure::{Context, Failure, Result};
 use planaria_runs::run_dir::RunDir;
 use serde::{Deserialize, Serialize};
@@ -27,13 +27,13 @@ struct Content {
 }
 
 impl Content {
-    fn new(address: &str, passport: &Passport, generation: u64, build: &str) -> Self {
+    fn new(address: &str, credentials: &Credentials, generation: u64, build: &str) -> Self {
         Self {
             address: address.to_owned(),
-            secret: passport.secret().to_hex(),
+            secret: credentials.secret().to_hex(),
             generation,
             build: build.to_owned(),
-            trust: passport.trust().cloned(),
+            trust: credentials.trust().cloned(),
         }
     }
 
@@ -57,15 +57,15 @@ pub struct Control {
 }
 
 impl Control {
-    /// Writes it for a run; whoever reads it shows `passport`.
+    /// Writes it for a run; whoever reads it shows `credentials`.
     pub fn write(
         run: &RunDir,
         address: &str,
-        passport: &Passport,
+        credentials: &Credentials,
         launch: &Launch,
     ) -> Result<Self> {
         let path = run.file(FILE);
-        let content = Content::new(address, passport, launch.generation, &launch.build);
+        let content = Content::new(address, credentials, launch.generation, &launch.build);
         content.write(&path).context(|| format!("cannot write `{}`", path.display()))?;
         Ok(Self { path })
     }
@@ -93,9 +93,10 @@ pub fn connect(folder: &Path) -> Result<Option<Console>> {
     let content: Content = serde_json::from_slice(&text)
         .map_err(|e| Failure::failed(format!("`{}` cannot be read: {e}", path.display())))?;
     let secret = Secret::from_hex(&content.secret).map_err(Failure::failed)?;
-    let passport = Passport::new(secret, content.trust.as_ref(), None).map_err(Failure::failed)?;
+    let credentials =
+        Credentials::new(secret, content.trust.as_ref(), None).map_err(Failure::failed)?;
     // Of whichever generation: the coordinator may have been replaced since the file was written.
-    Console::join(&content.address, &passport, &content.build, Watching::default()).map(Some)
+    Console::join(&content.address, &credentials, &content.build, Watching::default()).map(Some)
 }
 
 #[cfg(test)]
@@ -112,16 +113,17 @@ mod tests {
     fn other_commands_find_a_run_plain_and_under_tls() {
         let secret = Secret::random().unwrap();
         let trust = Authority::new("run").unwrap().issue("console").unwrap();
-        let sealed = Passport::new(secret.clone(), Some(&trust), None).unwrap();
-        for passport in [Passport::plain(secret), sealed] {
+        let sealed = Credentials::new(secret.clone(), Some(&trust), None).unwrap();
+        for credentials in [Credentials::plain(secret), sealed] {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join(FILE);
             assert!(connect(folder.path()).unwrap().is_none());
             // What a killed run left may be anyone's to read.
             std::fs::write(&path, "{}").unwrap();
             let events = vec![What::Scaled { workers: 3 }];
-            let (address, passport, _listening, _heard) = fake_under(passport, events, |_| None);
-            Content::new(&address, &passport, 7, "b").write(&path).unwrap();
+            let (address, credentials, _listening, _heard) =
+                fake_under(credentials, events, |_| None);
+            Content::new(&address, &credentials, 7, "b").write(&path).unwrap();
             assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
             let console = connect(folder.path()).unwrap().unwrap();
             match console.next(Duration::from_secs(10)) {

@@ -22,7 +22,7 @@ pub fn ask(console: &Console, workers: u32, within: Duration) -> Result<Option<S
                 What::Scaled { workers: now } if is_asked && *now == workers => {
                     return Some(Ok(Scaled { before, workers }));
                 }
-                // It may also come from another who asks at the same time.
+                // It may also come from another command that asks at the same time.
                 What::Scaled { workers: now } => before = Some(*now),
                 What::Ended { .. } => return Some(Err(just_ended())),
                 _ => {}
@@ -80,8 +80,8 @@ mod tests {
         };
         // That there were four once is no answer.
         let events = [4, 3].map(|workers| What::Scaled { workers }).to_vec();
-        let (address, passport, _listening, heard) = fake(events, answer);
-        let join = || Console::join(&address, &passport, "b", Watching::default()).unwrap();
+        let (address, credentials, _listening, heard) = fake(events, answer);
+        let join = || Console::join(&address, &credentials, "b", Watching::default()).unwrap();
         let scaled = ask(&join(), 4, WITHIN).unwrap();
         assert_eq!(scaled, Some(Scaled { before: Some(3), workers: 4 }));
         // Who has as many says so, and is not asked.

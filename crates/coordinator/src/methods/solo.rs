@@ -222,7 +222,7 @@ mod tests {
             machine: None,
             address: None,
             kept: None,
-            errand: Default::default(),
+            purpose: Default::default(),
         };
         tell(&mut run, Duration::ZERO, Input::Joined(join));
         let ready = FromWorker::Ready { engine: String::new(), threads: 1 };

@@ -1,8 +1,8 @@
 //! A few neighbouring blocks: what arrives for them, and their values before and after a step.
 //!
 //! The unit that threads work on. The values lie in the region; a step that is never committed
-//! leaves no trace in those before it. No lock is held while a link is read: whoever hangs in the
-//! middle of sending keeps nobody from bringing the same blocks.
+//! leaves no trace in those before it. No lock is held while a link is read: a worker that hangs in
+//! the middle of sending keeps no other from bringing the same blocks.
 
 use super::region::Piece;
 use planaria_numerics::aggregate::{self, BLOCK};
@@ -46,9 +46,9 @@ struct Arrival {
     turn: Option<Turn>,
     /// Whether somebody has brought all of it.
     is_complete: bool,
-    /// Whoever brings it.
+    /// The worker that brings it.
     sources: Vec<Source>,
-    /// A buffer that nobody uses.
+    /// A buffer that is not in use.
     free: Option<Vec<f32>>,
 }
 

@@ -1,6 +1,6 @@
 //! Who is sent every step's parameters, and who waits for a step to begin with.
 //!
-//! Whoever asks for a step that is still to come is remembered, not waited for: its link must stay
+//! A worker that asks for a step that is still to come is remembered, not waited for: its link must stay
 //! open to what that step may need. Owns no values and sends nothing.
 
 use super::outlet::Peer;
@@ -10,12 +10,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Followers {
-    /// Shared, so that nobody holds the lock while sending.
+    /// Shared, so that no thread holds the lock while sending.
     all: Mutex<Arc<Vec<Peer>>>,
     /// The step that each waits for.
     waiting: Mutex<BTreeMap<Peer, u64>>,
     /// One thread at a time does what a link asks for.
-    desks: Mutex<BTreeMap<Peer, Arc<Mutex<()>>>>,
+    peer_locks: Mutex<BTreeMap<Peer, Arc<Mutex<()>>>>,
 }
 
 impl Followers {
@@ -58,20 +58,20 @@ impl Followers {
 
     /// Held by the thread that does what a link asks for, so that an older wish is never served
     /// after a newer one.
-    pub fn desk(&self, peer: Peer) -> Arc<Mutex<()>> {
-        self.lock_desks().entry(peer).or_default().clone()
+    pub fn peer_lock(&self, peer: Peer) -> Arc<Mutex<()>> {
+        self.lock_peers().entry(peer).or_default().clone()
     }
 
     /// Its link has ended.
     pub fn left(&self, peer: Peer) {
-        let desk = self.desk(peer);
-        let _alone = alone(&desk);
+        let peer_lock = self.peer_lock(peer);
+        let _alone = alone(&peer_lock);
         self.forget(peer);
         self.remove(peer);
-        self.lock_desks().remove(&peer);
+        self.lock_peers().remove(&peer);
     }
 
-    /// Nobody follows or waits.
+    /// No worker follows or waits.
     pub fn clear(&self) {
         *self.lock_all() = Arc::default();
         self.lock_waiting().clear();
@@ -85,12 +85,12 @@ impl Followers {
         self.waiting.lock().expect("no thread panics with those who wait")
     }
 
-    fn lock_desks(&self) -> MutexGuard<'_, BTreeMap<Peer, Arc<Mutex<()>>>> {
-        self.desks.lock().expect("no thread panics with the desks")
+    fn lock_peers(&self) -> MutexGuard<'_, BTreeMap<Peer, Arc<Mutex<()>>>> {
+        self.peer_locks.lock().expect("no thread panics with the locks")
     }
 }
 
-/// Until it is dropped, nobody else is at this desk.
-pub fn alone(desk: &Mutex<()>) -> MutexGuard<'_, ()> {
-    desk.lock().expect("no thread panics at a desk")
+/// Until it is dropped, no other thread serves this peer.
+pub fn alone(peer_lock: &Mutex<()>) -> MutexGuard<'_, ()> {
+    peer_lock.lock().expect("no thread panics with a peer")
 }

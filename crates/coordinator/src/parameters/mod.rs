@@ -11,13 +11,13 @@
 //! - [`tally`]: what is not gradients: scores, digests, batch-norm statistics (server 0)
 //! - [`server`]: all of it as a value, without links and threads; [`snapshot`]: what it saves
 //! - `followers`: who is sent its parameters; `outlet`: where what it says goes
-//! - [`parcels`]: its files of checkpoints, where it does not have the run's folder
+//! - [`part_files`]: its files of checkpoints, where it does not have the run's folder
 //! - [`serve`]: the process: sockets, threads and the clock around the value
 
 pub mod chunk;
 mod followers;
 mod outlet;
-pub mod parcels;
+pub mod part_files;
 pub mod region;
 pub mod serve;
 pub mod server;

@@ -29,7 +29,7 @@ pub trait Outlet: Sync {
     /// no more.
     fn hand_out(&self, to: Peer, message: &Pull, values: &[f32], waiting_max: usize) -> bool;
 
-    /// Ends a worker's link, by its number, and lets go of whoever sends on it.
+    /// Ends a worker's link, by its number, and lets go of the thread that sends on it.
     fn close(&self, link: u64);
 
     /// What the process has used so far.

@@ -1,12 +1,12 @@
 //! A server's process: sockets, threads and the clock around [`Server`].
 //!
-//! One thread per link reads straight into the blocks; whoever completes a chunk sends it on. The
+//! One thread per link reads straight into the blocks; the one that completes a chunk sends it on. The
 //! main thread reads the coordinator's orders and does what the server says. Never decides anything
 //! itself.
 
 pub use super::Log;
 use super::chunk::Bulk;
-use super::parcels::Carrier;
+use super::part_files::Carrier;
 use super::region::{self, Backing, Identity, Place};
 use super::server::{ALIVE_EVERY, Effect, Event, Outlet, Peer, SILENCE, Server, Used};
 use super::snapshot::Snapshot;
@@ -14,10 +14,10 @@ use planaria_protocol::clock::Clock;
 use planaria_protocol::launch::Launch;
 use planaria_protocol::link::{self, Receiver, Sender};
 use planaria_protocol::message::{
-    Agent, Errand, FromServer, Join, Kept, Pull, Push, ToServer, Trouble,
+    Agent, FromServer, Join, Kept, LinkPurpose, Pull, Push, ToServer, Trouble,
 };
 use planaria_protocol::transfer::Fault;
-use planaria_protocol::{Error, Passport, bytes, listen, weather};
+use planaria_protocol::{Credentials, Error, bytes, frame_loss, listen};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::TcpListener;
@@ -38,7 +38,7 @@ struct Process {
     log: Log,
     clock: Arc<dyn Clock>,
     server: Server,
-    /// By number. Shared, so that nobody holds the lock while sending.
+    /// By number. Shared, so that no thread holds the lock while sending.
     workers: Mutex<Arc<BTreeMap<u64, Sender>>>,
     /// Of the session in force, or the last.
     session: Mutex<Arc<Session>>,
@@ -48,7 +48,7 @@ struct Process {
     carrier: Option<Carrier>,
 }
 
-/// The way to one coordinator: what a thread of an older session says reaches nobody.
+/// The way to one coordinator: what a thread of an older session says is lost.
 #[derive(Default)]
 struct Session {
     /// See [`Server::session`].
@@ -64,7 +64,7 @@ struct Wire<'a> {
 
 /// Serves until a coordinator says that the run is over.
 pub fn run(launch: &Launch, index: u32, clock: Arc<dyn Clock>, log: Log) -> Result<(), Trouble> {
-    let (passport, station) = (Passport::of(launch).map_err(Trouble::new)?, &launch.station);
+    let (credentials, station) = (Credentials::of(launch).map_err(Trouble::new)?, &launch.station);
     let door = station.listen(0);
     let listener = TcpListener::bind(&door)
         .map_err(|e| Trouble::new(format!("cannot listen on {door}: {e}")))?;
@@ -77,13 +77,13 @@ pub fn run(launch: &Launch, index: u32, clock: Arc<dyn Clock>, log: Log) -> Resu
         workers: Mutex::default(),
         session: Mutex::default(),
         links: AtomicU64::new(0),
-        carrier: Carrier::of(launch, index, &passport),
+        carrier: Carrier::of(launch, index, &credentials),
     });
     let generation = Arc::new(AtomicU64::new(launch.generation));
     let (serving, refusing) = (process.clone(), log);
     let _listening = listen::serve(
         listener,
-        passport.clone(),
+        credentials.clone(),
         generation.clone(),
         move |join, sender, receiver| serving.link(&join, sender, receiver),
         move |reason| refusing(&format!("refused a connection: {reason}")),
@@ -97,10 +97,10 @@ pub fn run(launch: &Launch, index: u32, clock: Arc<dyn Clock>, log: Log) -> Resu
         machine: station.machine.clone(),
         address: Some(station.address(own)),
         kept: None,
-        errand: Errand::Work,
+        purpose: LinkPurpose::Work,
     };
     let address = launch.coordinator.as_deref().unwrap_or_default();
-    Orders { process, address, passport: &passport, join, generation, orders: None }.follow()
+    Orders { process, address, credentials: &credentials, join, generation, orders: None }.follow()
 }
 
 /// The main thread: reads the coordinator's orders, and does what the server says.
@@ -108,7 +108,7 @@ struct Orders<'a> {
     process: Arc<Process>,
     /// Of the coordinator.
     address: &'a str,
-    passport: &'a Passport,
+    credentials: &'a Credentials,
     /// What this process says first.
     join: Join,
     /// Of links that are taken.
@@ -139,7 +139,7 @@ impl Orders<'_> {
         match effect {
             Effect::Dial => Ok(Some(self.dial())),
             Effect::Pause(time) => {
-                // Nobody ever sends: it is what is waited on.
+                // Nothing is ever sent: it is what is waited on.
                 let (_keep, pause) = mpsc::channel::<()>();
                 let _ = pause.recv_timeout(time);
                 Ok(Some(Event::Due))
@@ -147,8 +147,8 @@ impl Orders<'_> {
             Effect::Join(kept) => Ok(self.say_hello(kept)),
             Effect::Write(snapshot) => self.process.write(snapshot).map(|()| None),
             Effect::Follow(peer) => self.process.begin_following(peer).map(|()| None),
-            Effect::Suffer(weather) => {
-                weather::set(weather, self.process.clock.now());
+            Effect::LoseFrames(frame_loss) => {
+                frame_loss::set(frame_loss, self.process.clock.now());
                 Ok(None)
             }
             // They follow from other events than the main thread's.
@@ -157,8 +157,8 @@ impl Orders<'_> {
     }
 
     fn dial(&mut self) -> Event {
-        weather::tick(self.process.clock.now());
-        match link::connect(self.address, self.passport, None) {
+        frame_loss::tick(self.process.clock.now());
+        match link::connect(self.address, self.credentials, None) {
             Ok((sender, orders)) => {
                 let generation = sender.generation();
                 let number = self.process.server.session();
@@ -198,7 +198,7 @@ impl Orders<'_> {
             Ok(None) => return self.lost("the coordinator hung up".into()),
             Err(error) => return self.lost(format!("lost the coordinator ({error})")),
         };
-        weather::tick(self.process.clock.now());
+        frame_loss::tick(self.process.clock.now());
         let Some(carrier) = &self.process.carrier else { return Event::Order(order, None) };
         let generation = self.generation.load(Ordering::SeqCst);
         match carrier.bring(generation, order) {
@@ -287,7 +287,7 @@ impl Process {
                     {
                         (self.log)(&format!("worker-{}: {}", peer.worker, trouble.message));
                     }
-                    // Whoever still sends on it is let go before it is waited for.
+                    // A thread that still sends on it is let go before it is waited for.
                     sender.close();
                     self.on_in(&session, Event::Disconnected(peer));
                 }
@@ -375,7 +375,7 @@ impl Outlet for Wire<'_> {
         let workers = self.process.workers();
         let Some(link) = workers.get(&to.link) else { return false };
         link.bytes_waiting() <= waiting_max
-            // What waits may have grown since; a chunk is held, and nobody is waited for with it.
+            // What waits may have grown since; a chunk is held, and no peer is waited for with it.
             && matches!(link.try_send_with(message, bytes::as_bytes(values)), Ok(true))
     }
 

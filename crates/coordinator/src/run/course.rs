@@ -2,7 +2,7 @@
 //!
 //! Owns the order of these, and the counting that a checkpoint keeps. The same course drives a run
 //! in one process and a run in many, so that both write the same checkpoints and the same events.
-//! Never does any of it: whoever asks acts, and says what came of it.
+//! Never does any of it: the caller acts, and says what came of it.
 
 use super::record::Record;
 use super::watch::{Rule, observe};
@@ -301,7 +301,7 @@ impl Course {
         self.setup.learning_rate(step)
     }
 
-    /// Where the run is at this moment; whoever knows workers and servers adds them.
+    /// Where the run is at this moment; the caller adds workers and servers.
     pub fn pulse(&self, activity: Activity, phase: &str, seconds_total: f64) -> Pulse {
         let state = &self.state;
         let done = (state.step - self.before.0) as f64;

@@ -103,7 +103,7 @@ impl<M: Method> Run<M> {
         let late = scoring.holders();
         scoring.progressed = now;
         scoring.times_late += 1;
-        // If everyone is late it is the machine, or nobody could help.
+        // If everyone is late it is the machine, or no other could help.
         let are_all_late = others.iter().all(|worker| late.contains(worker));
         if are_all_late && scoring.times_late < PATIENT_TIMES {
             return Ok(());

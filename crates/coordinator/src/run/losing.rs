@@ -87,7 +87,7 @@ impl<M: Method> Run<M> {
         let Some(member) = self.members.workers.get_mut(&worker) else { return Ok(()) };
         let pid = member.pid;
         *member = Worker::default();
-        // Nobody computes any more at the end; what is left to do is the servers' and the disk's.
+        // No worker computes any more at the end; what is left to do is the servers' and the disk's.
         if matches!(self.phase, Phase::Ending(_)) {
             M::left(self, worker);
             return Ok(());

@@ -136,7 +136,7 @@ pub struct Members {
 }
 
 impl Members {
-    /// Nobody has joined yet.
+    /// No process has joined yet.
     pub fn new(workers: u32, servers: u32) -> Self {
         Self {
             workers: (0..workers).map(|w| (w, Worker::default())).collect(),

@@ -161,7 +161,7 @@ fn rest_of(what: What, told: &[What]) -> Option<What> {
 /// follow each other with nothing between them are told as one. Where that is not enough, figures go
 /// first and then all that no audit needs. Empty where there is nothing to tell.
 pub fn summary<'a>(waiting: impl IntoIterator<Item = &'a What>) -> Vec<u8> {
-    // Whoever comes next is asked itself to stop, and ends in its own way.
+    // The next coordinator is asked itself to stop, and ends in its own way.
     let lasts = |what: &&What| !matches!(what, What::Stopping { .. } | What::Ended { .. });
     let mut waiting: Vec<&What> = waiting.into_iter().filter(lasts).collect();
     let needed = |what: &What| {

@@ -43,7 +43,7 @@ impl Scoring {
         }
     }
 
-    /// Deals out what nobody has, in runs that are about as long for each of `workers`.
+    /// Deals out what no worker has, in runs that are about as long for each of `workers`.
     pub fn deal(&mut self, workers: &[u32]) -> Vec<(u32, Range<u64>)> {
         let free = |at: &usize| self.scores[*at].is_none() && self.holders[*at].is_none();
         let free: Vec<usize> = (0..self.scores.len()).filter(free).collect();
@@ -62,7 +62,7 @@ impl Scoring {
         dealt
     }
 
-    /// Whoever has batches that are not scored.
+    /// The workers that have batches that are not scored.
     pub fn holders(&self) -> BTreeSet<u32> {
         let open = self.holders.iter().zip(&self.scores).filter(|(_, score)| score.is_none());
         open.filter_map(|(holder, _)| *holder).collect()
@@ -80,7 +80,7 @@ impl Scoring {
     /// Whether it is taking too long.
     pub fn is_late(&self, now: Duration) -> bool {
         let limit = self.longest.map_or(FIRST, |longest| LEAST + TIMES * longest);
-        // Twice as long each time, so that whoever has to enter first can.
+        // Twice as long each time, so that a worker that has to enter first can.
         let limit = limit * (1 << self.times_late.min(8));
         self.missing > 0 && now.saturating_sub(self.progressed) > limit
     }
@@ -98,7 +98,7 @@ impl Scoring {
         if self.scores.iter().flatten().next().is_some_and(|first| !first.is_like(&scores)) {
             return Err(format!("the scores of batch {batch} are of another network"));
         }
-        // The first counts; whoever else has scored it says the same.
+        // The first counts; all others say the same.
         if self.scores[place].is_some() {
             return Ok(None);
         }

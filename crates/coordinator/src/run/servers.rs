@@ -56,7 +56,7 @@ impl<M: Method> Run<M> {
         if let Some(record) = record.as_ref().filter(|_| kept) {
             self.restore(record);
         }
-        // Where there is a record, nobody waits for a look at all parts.
+        // Where there is a record, the run does not wait for a look at all parts.
         self.unproven = record.is_some() && matches!(source, Source::Checkpoint(_));
         let is_unfit = record.is_some() && !kept;
         match self.origin.after.take() {
@@ -133,7 +133,7 @@ impl<M: Method> Run<M> {
         joined.into_iter().for_each(|worker| M::welcome(self, worker));
         self.save_again(now);
         if self.course.stopping() {
-            // Nobody needs to compute for that.
+            // No worker is needed for that.
             self.begin_training(now);
         }
         Ok(())

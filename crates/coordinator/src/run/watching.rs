@@ -6,7 +6,7 @@ use super::{Action, Phase, Run};
 use planaria_protocol::message::{Agent, ToWorker, Trouble};
 use std::time::Duration;
 
-/// Between two things that happen; if more, this process did not run, and nobody is to blame.
+/// Between two things that happen; if more, this process did not run, and no other is to blame.
 const ASLEEP: Duration = Duration::from_millis(500);
 /// How long a member may not be heard, heartbeats coming every quarter of a second: at least and at
 /// most, and in between so many times the longest silence of those who live.

@@ -128,7 +128,7 @@ pub enum Input {
     Scale(u32),
     /// What the controller tells of machines.
     Report(Box<What>),
-    /// Time has passed. Comes at least every tenth of a second, unless nobody could run.
+    /// Time has passed. Comes at least every tenth of a second, unless the process could not run.
     Tick,
 }
 

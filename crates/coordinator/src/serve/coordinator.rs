@@ -11,8 +11,8 @@ use crate::run::{Action, Begun, Decider, Decision, Input, Left, Saving, Scored, 
 use planaria_protocol::checkpoint::{Manifest, Part, PartInfo};
 use planaria_protocol::event::{self, What};
 use planaria_protocol::message::{
-    Agent, FromConsole, FromServer, FromWorker, Join, ToConsole, ToServer, ToWorker, Trouble,
-    Weather, event_bulk,
+    Agent, FrameLoss, FromConsole, FromServer, FromWorker, Join, ToConsole, ToServer, ToWorker,
+    Trouble, event_bulk,
 };
 use planaria_protocol::planted::{self, Planted};
 use planaria_runs::sentence::sentence;
@@ -102,7 +102,7 @@ pub enum Effect {
     /// Remove the folder of a checkpoint that does not come about.
     Abandon(PathBuf),
     /// Lose frames of this process on purpose.
-    Weather(Weather),
+    FrameLoss(FrameLoss),
     /// A line of the log.
     Log(String),
     /// End the process.
@@ -326,8 +326,8 @@ impl Coordinator {
             }
             // One of another build that cannot be read is nothing that is known here.
             FromConsole::Report { event } => serde_json::from_str(&event).ok().map(Input::Report),
-            FromConsole::Chaos { agent, weather } => {
-                self.weather(agent, weather);
+            FromConsole::Chaos { agent, frame_loss } => {
+                self.frame_loss(agent, frame_loss);
                 None
             }
             FromConsole::Kill { agent } => {
@@ -427,13 +427,13 @@ impl Coordinator {
         }
     }
 
-    fn weather(&mut self, agent: Agent, weather: Weather) {
+    fn frame_loss(&mut self, agent: Agent, frame_loss: FrameLoss) {
         match agent {
-            Agent::Coordinator => self.effects.push(Effect::Weather(weather)),
+            Agent::Coordinator => self.effects.push(Effect::FrameLoss(frame_loss)),
             Agent::Worker(_) => {
-                self.send(agent, Message::Worker(ToWorker::Weather(weather)), None);
+                self.send(agent, Message::Worker(ToWorker::FrameLoss(frame_loss)), None);
             }
-            _ => self.send(agent, Message::Server(ToServer::Weather(weather)), None),
+            _ => self.send(agent, Message::Server(ToServer::FrameLoss(frame_loss)), None),
         }
     }
 

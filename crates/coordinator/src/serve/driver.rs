@@ -8,11 +8,11 @@ use super::coordinator::{
 };
 use super::files::{Files, Rest, Slow};
 use super::links::Mail;
-use super::parcels::Parcels;
+use super::part_files::PartFiles;
 use planaria_protocol::clock::Clock;
+use planaria_protocol::frame_loss;
 use planaria_protocol::link::Sender;
 use planaria_protocol::message::{ToConsole, Trouble};
-use planaria_protocol::weather;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver as Inbox, RecvTimeoutError, SyncSender};
@@ -28,7 +28,7 @@ pub(super) struct Driver {
     pub links: BTreeMap<LinkId, Sender>,
     pub post: SyncSender<Mail>,
     pub inbox: Inbox<Mail>,
-    pub parcels: Arc<Parcels>,
+    pub part_files: Arc<PartFiles>,
     pub files: Files,
     pub clock: Arc<dyn Clock>,
     /// What this thread has found out itself; its inbox may be full, and only it empties the inbox.
@@ -56,7 +56,7 @@ impl Driver {
             let now = self.now();
             if left.is_none() && now.at.saturating_sub(self.ticked) >= TICK_EVERY {
                 self.ticked = now.at;
-                weather::tick(now.at);
+                frame_loss::tick(now.at);
                 left = self.carry_out(coordinator.on(now, Event::Tick))?;
             }
         }
@@ -90,7 +90,7 @@ impl Driver {
     pub fn carry_out(&mut self, effects: Vec<Effect>) -> Result<Option<Leave>, Trouble> {
         for effect in effects {
             if matches!(effect, Effect::WriteManifest { .. } | Effect::Abandon(_)) {
-                self.parcels.close();
+                self.part_files.close();
             }
             match self.files.carry_out(self.clock.now(), effect)? {
                 Rest::Nothing => {}
@@ -98,7 +98,7 @@ impl Driver {
                     if let Event::CheckpointBegun(CheckpointBegun { folder: Ok(folder), .. }) =
                         &event
                     {
-                        self.parcels.open(folder.clone());
+                        self.part_files.open(folder.clone());
                     }
                     self.own.push_back(event);
                 }
@@ -120,7 +120,7 @@ impl Driver {
                     sender.close();
                 }
             }
-            Effect::Weather(storm) => weather::set(storm, self.clock.now()),
+            Effect::FrameLoss(loss) => frame_loss::set(loss, self.clock.now()),
             Effect::Log(line) => (self.files.log)(&line),
             // The files have carried out all others.
             _ => {}

@@ -44,7 +44,7 @@ pub(super) fn read_link(
         Agent::Coordinator | Agent::Task(_) => Ok(()),
     };
     let how = ended.err().map_or_else(|| "it went away".to_owned(), |e| e.to_string());
-    // After the end nobody listens.
+    // After the end nothing reads the inbox.
     tell(Event::Gone(link, how));
 }
 

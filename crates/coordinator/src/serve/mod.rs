@@ -7,7 +7,7 @@
 //! - [`coordinator`]: the coordinator as a value, `telling` what it tells consoles
 //! - [`start`]: what it goes on from; [`files`]: what it writes, of which [`keeping`] is the record
 //! - `driver`: sockets and the clock around it; `links`: threads that read
-//! - [`parcels`]: files of checkpoints for servers that do not have the run's folder; links for rows
+//! - [`part_files`]: files of checkpoints for servers that do not have the run's folder; links for rows
 //!   of a coded run are [served](Serving) by the process that has the data
 
 pub mod coordinator;
@@ -15,18 +15,18 @@ mod driver;
 pub mod files;
 pub mod keeping;
 mod links;
-pub mod parcels;
+pub mod part_files;
 pub mod start;
 mod telling;
 
 use coordinator::Coordinator;
 pub use coordinator::Leave;
 use driver::Driver;
-use parcels::Parcels;
+use part_files::PartFiles;
 use planaria_protocol::clock::Clock;
 use planaria_protocol::link::{Receiver, Sender};
-use planaria_protocol::message::{Errand, Join, Trouble};
-use planaria_protocol::{Passport, listen};
+use planaria_protocol::message::{Join, LinkPurpose, Trouble};
+use planaria_protocol::{Credentials, listen};
 use start::Start;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::TcpListener;
@@ -50,7 +50,7 @@ pub struct Shell {
     /// Where it listens.
     pub listener: TcpListener,
     /// What processes that join must show.
-    pub passport: Passport,
+    pub credentials: Credentials,
     /// Serves links for the rows of a coded run.
     pub rows: Option<Serving>,
     /// Tells the time; zero is when the coordinator began.
@@ -59,25 +59,25 @@ pub struct Shell {
 
 /// Decides until the run is over, or another coordinator must take over.
 pub fn run(shell: Shell) -> Result<Leave, Trouble> {
-    let Shell { start, listener, passport, rows, clock } = shell;
+    let Shell { start, listener, credentials, rows, clock } = shell;
     let Start { beginning, untold, files } = start;
     let log = files.log.clone();
     let (post, inbox) = sync_channel(INBOX_MAX);
     let (manifest, ranges) = (&beginning.manifest, &beginning.ranges);
-    let parcels = Arc::new(Parcels::new(files.shelf.clone(), manifest, ranges, log.clone()));
-    let (serving, posting) = (parcels.clone(), post.clone());
+    let part_files = Arc::new(PartFiles::new(files.shelf.clone(), manifest, ranges, log.clone()));
+    let (serving, posting) = (part_files.clone(), post.clone());
     let numbers = AtomicU64::new(0);
     let listening = listen::serve(
         listener,
-        passport,
+        credentials,
         Arc::new(AtomicU64::new(beginning.generation)),
         move |join, sender, receiver| {
-            match (join.errand, &rows) {
-                (Errand::Parts, _) => serving.serve(&join, sender, receiver),
-                (Errand::Blocks, Some(rows)) => rows(&join, sender, receiver),
+            match (join.purpose, &rows) {
+                (LinkPurpose::Parts, _) => serving.serve(&join, sender, receiver),
+                (LinkPurpose::Blocks, Some(rows)) => rows(&join, sender, receiver),
                 // It has the wrong address.
-                (Errand::Blocks, None) | (Errand::Peer, _) => {}
-                (Errand::Work, _) => {
+                (LinkPurpose::Blocks, None) | (LinkPurpose::Peer, _) => {}
+                (LinkPurpose::Work, _) => {
                     let number = numbers.fetch_add(1, Ordering::Relaxed);
                     links::read_link(&posting, number, join, sender, receiver);
                 }
@@ -90,7 +90,7 @@ pub fn run(shell: Shell) -> Result<Leave, Trouble> {
         links: BTreeMap::new(),
         post,
         inbox,
-        parcels,
+        part_files,
         files,
         clock,
         own: VecDeque::new(),

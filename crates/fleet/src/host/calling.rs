@@ -4,8 +4,8 @@
 //! and lies in no file, argument or environment. Never decides for how long to try.
 
 use planaria_protocol::launch::Trust;
-use planaria_protocol::message::{Agent, Errand, Join};
-use planaria_protocol::{Error, Passport, Receiver, Secret, Sender, connect};
+use planaria_protocol::message::{Agent, Join, LinkPurpose};
+use planaria_protocol::{Credentials, Error, Receiver, Secret, Sender, connect};
 use serde::{Deserialize, Serialize};
 use std::net::UdpSocket;
 
@@ -39,10 +39,10 @@ impl Calling {
     /// Calls once.
     pub fn call(&self, build: &str) -> Result<Reached, Error> {
         let secret = Secret::from_hex(&self.secret)?;
-        let passport = Passport::new(secret, self.trust.as_ref(), None)?;
+        let credentials = Credentials::new(secret, self.trust.as_ref(), None)?;
         let mut failed = None;
         for address in &self.addresses {
-            match connect(address, &passport, Some(GENERATION)) {
+            match connect(address, &credentials, Some(GENERATION)) {
                 Ok((sender, receiver)) => {
                     sender.send(&self.join(build))?;
                     let controller = address.rsplit_once(':').map_or("", |(host, _)| host);
@@ -69,7 +69,7 @@ impl Calling {
             machine: Some(self.machine.clone()),
             address: None,
             kept: None,
-            errand: Errand::default(),
+            purpose: LinkPurpose::default(),
         }
     }
 }

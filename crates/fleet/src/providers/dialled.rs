@@ -11,7 +11,7 @@ use crate::messages::{ToHost, write_message};
 use crate::program::Program;
 use crate::provider::{Call, Fault, Leak, Machine, Made, Provider, Ran, Tag};
 use planaria_protocol::listen::{self, Listening};
-use planaria_protocol::{Error, Passport, Receiver, Sender};
+use planaria_protocol::{Credentials, Error, Receiver, Sender};
 use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::sync::atomic::AtomicU64;
@@ -42,7 +42,7 @@ impl Dialled {
     pub fn new(
         machines: Vec<Machine>,
         listener: TcpListener,
-        passport: Passport,
+        credentials: Credentials,
         on_refused: impl Fn(String) + Send + Sync + 'static,
     ) -> Result<Self, Error> {
         let callers = Arc::new(Callers::default());
@@ -57,7 +57,7 @@ impl Dialled {
             }
         };
         let generation = Arc::new(AtomicU64::new(GENERATION));
-        let listening = listen::serve(listener, passport, generation, on_link, on_refused)?;
+        let listening = listen::serve(listener, credentials, generation, on_link, on_refused)?;
         Ok(Self { machines, callers, _listening: listening })
     }
 }

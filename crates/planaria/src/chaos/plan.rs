@@ -1,12 +1,12 @@
 //! The faults that follow from a seed: a pure function of settings, seed and number.
 //!
-//! Everything about the n-th fault is drawn before anyone looks who lives, so that the same seed
+//! Everything about the n-th fault is drawn before it is known which processes live, so that the same seed
 //! makes the same choices. Never looks at the clock or at a process.
 
 use crate::chaos::words::{Share, Span};
 use clap::ValueEnum;
 use planaria_numerics::random::{Purpose, Stream};
-use planaria_protocol::message::{Agent, Weather};
+use planaria_protocol::message::{Agent, FrameLoss};
 use std::time::Duration;
 
 /// How long frames are lost.
@@ -62,8 +62,8 @@ impl Fault {
         }
     }
 
-    /// Whom it can befall, in words.
-    pub fn whom(&self) -> &'static str {
+    /// Which processes it can affect, in words.
+    pub fn targets(&self) -> &'static str {
         match self {
             Self::Kill(Victims::Worker) | Self::Slow(_) => "workers",
             Self::Kill(Victims::Server) => "servers",
@@ -129,7 +129,7 @@ impl Settings {
         Draw { wait, fault, lasts, victim: stream.next_u64(), seed: stream.next_u64() }
     }
 
-    /// Which of the living it befalls, if any.
+    /// Which of the live processes it affects, if any.
     pub fn victim(&self, draw: &Draw, living: &[Agent]) -> Option<Agent> {
         let is_target = |agent: &Agent| self.target.is_none_or(|target| target == *agent);
         let mut able: Vec<Agent> = living
@@ -146,9 +146,9 @@ impl Settings {
 
 impl Draw {
     /// The network faults that a process is asked to suffer.
-    pub fn weather(&self) -> Option<Weather> {
+    pub fn frame_loss(&self) -> Option<FrameLoss> {
         match self.fault {
-            Fault::Drop(share) => Some(Weather {
+            Fault::Drop(share) => Some(FrameLoss {
                 drop_per_mille: share.per_mille,
                 seconds: self.lasts.as_secs_f64(),
                 seed: self.seed,
@@ -197,7 +197,7 @@ mod tests {
         shuffled.reverse();
         assert_eq!(run(7, &ALL), run(7, &shuffled), "in any order");
         assert_ne!(run(7, &ALL), run(8, &ALL));
-        // Who lives decides only who it is.
+        // Which processes live decides only which is hit.
         let draws = |all: Vec<(Draw, Option<Agent>)>| all.into_iter().map(|(d, _)| d);
         assert!(draws(run(7, &ALL)).eq(draws(run(7, &ALL[..1]))));
     }
@@ -216,8 +216,8 @@ mod tests {
                 Fault::Pause(_) => assert!((500..=3000).contains(&draw.lasts.as_millis())),
                 Fault::Slow(_) => assert!((2000..=5000).contains(&draw.lasts.as_millis())),
                 Fault::Drop(_) => {
-                    let weather = draw.weather().unwrap();
-                    assert!(weather.drop_per_mille == 50 && weather.seconds <= 3.0);
+                    let frame_loss = draw.frame_loss().unwrap();
+                    assert!(frame_loss.drop_per_mille == 50 && frame_loss.seconds <= 3.0);
                 }
             }
             kinds.insert(draw.fault.name());

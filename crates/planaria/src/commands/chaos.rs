@@ -100,7 +100,7 @@ fn fitting(target: Agent, faults: Vec<Fault>) -> Result<Vec<Fault>> {
     let (able, unable): (Vec<Fault>, Vec<Fault>) =
         faults.into_iter().partition(|fault| fault.fits(target));
     if able.is_empty() {
-        let why = |fault: &Fault| format!("`{}` befalls only {}", fault.text(), fault.whom());
+        let why = |fault: &Fault| format!("`{}` only affects {}", fault.text(), fault.targets());
         let why: Vec<String> = unable.iter().map(why).collect();
         return Err(Failure::user(format!("nothing can befall {target}: {}", why.join(", ")))
             .hint("name another `--target`, or `--kill any` or `--pause`, which befall all"));
@@ -294,8 +294,8 @@ impl Storm {
                 let hold = self.grip.hold(&family, &process, Hold::Slowed, draw.lasts);
                 hold.map_err(cannot)?
             }
-            Fault::Drop(_) => match (&self.console, draw.weather()) {
-                (Some(console), Some(weather)) => console.chaos(agent, weather),
+            Fault::Drop(_) => match (&self.console, draw.frame_loss()) {
+                (Some(console), Some(frame_loss)) => console.chaos(agent, frame_loss),
                 _ => false,
             },
         };
@@ -309,9 +309,9 @@ impl Storm {
     /// The same for a process on another machine.
     fn act_elsewhere(&mut self, draw: &Draw, agent: Agent) -> Result<bool> {
         let Some(console) = &self.console else { return Ok(false) };
-        let done = match (draw.fault, draw.weather()) {
+        let done = match (draw.fault, draw.frame_loss()) {
             (Fault::Kill(_), _) => console.kill(agent),
-            (Fault::Drop(_), Some(weather)) => console.chaos(agent, weather),
+            (Fault::Drop(_), Some(frame_loss)) => console.chaos(agent, frame_loss),
             _ => false,
         };
         if done {
@@ -333,16 +333,16 @@ impl Storm {
             }));
         }
         let process = pid.map_or_else(String::new, |pid| format!(" (process {pid})"));
-        let whom = format!("{agent}{process}");
+        let target = format!("{agent}{process}");
         let what = match draw.fault {
-            Fault::Kill(_) => format!("killed {whom}"),
-            Fault::Pause(_) => format!("stopped {whom} for {}", duration(lasts)),
-            Fault::Slow(_) => format!("slowed {whom} to a fiftieth for {}", duration(lasts)),
+            Fault::Kill(_) => format!("killed {target}"),
+            Fault::Pause(_) => format!("stopped {target} for {}", duration(lasts)),
+            Fault::Slow(_) => format!("slowed {target} to a fiftieth for {}", duration(lasts)),
             Fault::Drop(share) if share.per_mille == 1000 => {
-                format!("cut {whom} off for {}", duration(lasts))
+                format!("cut {target} off for {}", duration(lasts))
             }
             Fault::Drop(share) => {
-                format!("{share} of what {whom} sends is lost for {}", duration(lasts))
+                format!("{share} of what {target} sends is lost for {}", duration(lasts))
             }
         };
         self.say(&format!("{}  {what}\n", clock::iso8601_millis(now)))

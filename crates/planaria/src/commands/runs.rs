@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn columns_are_lined_up() {
-        let mut run = History::of(Path::new("/r/net-1"), Holder::Nobody, &[]);
+        let mut run = History::of(Path::new("/r/net-1"), Holder::Free, &[]);
         let empty = run.clone();
         run.recipe = "a longer name".into();
         (run.step, run.steps, run.workers) = (12, 1200, 3);

@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn a_run_of_one_process_has_nothing_to_scale() {
-        let mut history = History::of(Path::new("runs/net-1"), Holder::Nobody, &[]);
+        let mut history = History::of(Path::new("runs/net-1"), Holder::Free, &[]);
         assert!(alone(&history, 4).is_ok(), "only just beginning");
         history.steps = 10;
         let failure = alone(&history, 4).unwrap_err();

@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_run_that_is_not_running_says_how_it_ended() {
-        let mut history = History::of(Path::new("runs/net-1"), Holder::Nobody, &[]);
+        let mut history = History::of(Path::new("runs/net-1"), Holder::Free, &[]);
         for (state, expect, hint) in [
             (Standing::Completed, "it has completed after step 0", false),
             (Standing::Interrupted, "it was interrupted after step 0", true),
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_script_has_no_steps() {
-        let mut history = History::of(Path::new("runs/x-1"), Holder::Nobody, &[]);
+        let mut history = History::of(Path::new("runs/x-1"), Holder::Free, &[]);
         let job = samples::job("script: {file: a.py}");
         history.is_of(planaria_runs::story::Story::of(&job, &[]));
         history.state = Standing::Interrupted;

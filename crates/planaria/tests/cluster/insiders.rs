@@ -5,7 +5,7 @@ use crate::live::{Live, figures, logs, place, until};
 use crate::resuming::undisturbed;
 use crate::strangers::{control, listening};
 use planaria_protocol::message::{Agent, Join, Push};
-use planaria_protocol::{Passport, Receiver, Secret, Sender, connect};
+use planaria_protocol::{Credentials, Receiver, Secret, Sender, connect};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -15,11 +15,11 @@ const BLOCK_BYTES: usize = 4 * 4096;
 fn join(live: &Live, server: &str, agent: Agent) -> (Sender, Receiver) {
     let control = control(&live.run);
     let secret = Secret::from_hex(control["secret"].as_str().unwrap()).unwrap();
-    let passport = Passport::plain(secret);
+    let credentials = Credentials::plain(secret);
     let port = listening(live.process("server", server).pid)[0].1;
     let generation = control["generation"].as_u64().unwrap();
     let (sender, receiver) =
-        connect(&format!("127.0.0.1:{port}"), &passport, Some(generation)).unwrap();
+        connect(&format!("127.0.0.1:{port}"), &credentials, Some(generation)).unwrap();
     let build = control["build"].as_str().unwrap().to_owned();
     let pid = std::process::id();
     sender
@@ -30,7 +30,7 @@ fn join(live: &Live, server: &str, agent: Agent) -> (Sender, Receiver) {
             machine: None,
             address: None,
             kept: None,
-            errand: Default::default(),
+            purpose: Default::default(),
         })
         .unwrap();
     (sender, receiver)
@@ -108,9 +108,9 @@ fn whoever_comes_in_the_place_of_another_costs_a_moment() {
     live.reach(1, 10);
     let control = control(&live.run);
     let secret = Secret::from_hex(control["secret"].as_str().unwrap()).unwrap();
-    let passport = Passport::plain(secret);
+    let credentials = Credentials::plain(secret);
     let address = control["address"].as_str().unwrap();
-    let (sender, _receiver) = connect(address, &passport, None).unwrap();
+    let (sender, _receiver) = connect(address, &credentials, None).unwrap();
     let build = control["build"].as_str().unwrap().to_owned();
     let agent = Agent::Worker(1);
     sender
@@ -121,7 +121,7 @@ fn whoever_comes_in_the_place_of_another_costs_a_moment() {
             machine: None,
             address: None,
             kept: None,
-            errand: Default::default(),
+            purpose: Default::default(),
         })
         .unwrap();
     let output = live.end();

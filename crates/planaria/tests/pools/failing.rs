@@ -1,20 +1,20 @@
 //! Runs whose machines cannot be had or set up: one clear error within bounds, or the run goes on.
 
 use crate::hosts::Hosts;
-use crate::support::desk::Desk;
 use crate::support::engine::Engine;
 use crate::support::pooled::{
-    EPOCHS, desk, docker, ends_well, engine_is_clean, expected, hosts_are_clean, id, is_over, ssh,
-    weights,
+    EPOCHS, docker, ends_well, engine_is_clean, expected, hosts_are_clean, id, is_over, ssh,
+    weights, workspace,
 };
+use crate::support::workspace::Workspace;
 use planaria::clock::Stopwatch;
 
 /// Trains, which must fail with this code within so many seconds; the error and its hint.
 #[track_caller]
-fn fails(desk: &Desk, env: &[(&str, &str)], code: i32, seconds: f64) -> String {
+fn fails(workspace: &Workspace, env: &[(&str, &str)], code: i32, seconds: f64) -> String {
     let watch = Stopwatch::start();
-    let output = desk.start(&["train", "pool.yaml"], env).end();
-    let said = desk.said();
+    let output = workspace.start(&["train", "pool.yaml"], env).end();
+    let said = workspace.said();
     assert_eq!(output.status.code(), Some(code), "{said}");
     assert!(watch.seconds() < seconds, "{:.1} s: {said}", watch.seconds());
     assert_eq!(said.matches("error: ").count(), 1, "one error: {said}");
@@ -27,7 +27,7 @@ fn a_step_that_fails_on_one_host_or_on_all() {
     let Some(hosts) = Hosts::up(3, &[]) else { return };
     let pool = ssh(&hosts, "h1, h2, h3", 3);
     let setup = "setup: [{run: 'echo first; echo last >&2; test \"$(hostname)\" != h2'}]";
-    let one = desk(&pool, EPOCHS, setup);
+    let one = workspace(&pool, EPOCHS, setup);
     let training = one.start(&["train", "pool.yaml", "--json"], &[]);
     assert_eq!(weights(&ends_well(&one, training)), expected());
     let said = one.said();
@@ -41,7 +41,7 @@ fn a_step_that_fails_on_one_host_or_on_all() {
     let log = std::fs::read_to_string(run.join("logs/setup-h2.log")).expect("a log");
     assert!(log.contains("first\n") && log.contains("last\n"), "{log}");
 
-    let all = desk(&pool, 3, "setup: [{run: 'echo last; exit 7'}]");
+    let all = workspace(&pool, 3, "setup: [{run: 'echo last; exit 7'}]");
     let error = fails(&all, &[], 1, 20.0);
     assert!(error.starts_with("error: h"), "{error}");
     for words in ["step 1 `run echo last; exit 7`", "exit code 7", "\n  last", "logs/setup-h"] {
@@ -55,7 +55,7 @@ fn hosts_that_cannot_be_reached() {
     let Some(hosts) = Hosts::up(2, &[]) else { return };
     let nobody = |number| hosts.address(number);
     let pool = ssh(&hosts, &format!("h1, {}, h2", nobody(150)), 2);
-    let one = desk(&pool, EPOCHS, "");
+    let one = workspace(&pool, EPOCHS, "");
     let watch = Stopwatch::start();
     let training = one.start(&["train", "pool.yaml", "--json"], &[]);
     assert_eq!(weights(&ends_well(&one, training)), expected());
@@ -64,7 +64,7 @@ fn hosts_that_cannot_be_reached() {
     hosts_are_clean(&hosts, &[1, 2], &one.run());
 
     let pool = ssh(&hosts, &format!("{}, {}", nobody(150), nobody(151)), 2);
-    let none = desk(&pool, 3, "");
+    let none = workspace(&pool, 3, "");
     let error = fails(&none, &[], 1, 40.0);
     let address = error.strip_prefix("error: ").and_then(|rest| rest.split(':').next());
     let address = address.expect("a machine").to_owned();
@@ -74,7 +74,7 @@ fn hosts_that_cannot_be_reached() {
     let (_, said) = none.give(&["down", &id(&none.run())], 0);
     assert!(said.ends_with("holds nothing\n"), "{said}");
 
-    let without = desk(&ssh(&hosts, "h1, h2", 2), 3, "");
+    let without = workspace(&ssh(&hosts, "h1, h2", 2), 3, "");
     let error = fails(&without, &[("PATH", "/nonexistent")], 2, 5.0);
     assert!(error.contains("`ssh` does not start") && error.contains("openssh-client"), "{error}");
     is_over(&without.run());
@@ -83,14 +83,14 @@ fn hosts_that_cannot_be_reached() {
 #[test]
 fn engines_and_images_that_are_not_there() {
     let socket = "{provider: docker, workers: 2, docker: {socket: /nonexistent/engine}}";
-    let off = desk(socket, 3, "");
+    let off = workspace(socket, 3, "");
     let error = fails(&off, &[], 2, 5.0);
     assert!(error.contains("/nonexistent/engine") && error.contains("hint: start it"), "{error}");
     is_over(&off.run());
 
     let Some(engine) = Engine::up() else { return };
-    let desk = desk(&docker(&engine, 2, ", image: \"127.0.0.1:1/nothing:1\""), 3, "");
-    let error = fails(&desk, &[], 2, 20.0);
+    let workspace = workspace(&docker(&engine, 2, ", image: \"127.0.0.1:1/nothing:1\""), 3, "");
+    let error = fails(&workspace, &[], 2, 20.0);
     assert!(error.contains("127.0.0.1:1/nothing:1` is not here and cannot be pulled"), "{error}");
-    engine_is_clean(&engine, &desk.run());
+    engine_is_clean(&engine, &workspace.run());
 }

@@ -1,7 +1,9 @@
 //! Hosts as their owners keep them: a clock that is off, packages that come from somewhere.
 
 use crate::hosts::Hosts;
-use crate::support::pooled::{EPOCHS, desk, ends_well, expected, hosts_are_clean, ssh, weights};
+use crate::support::pooled::{
+    EPOCHS, ends_well, expected, hosts_are_clean, ssh, weights, workspace,
+};
 
 /// Where Debian puts it.
 const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
@@ -22,7 +24,7 @@ fn a_clock_that_is_off_is_told_of_and_changes_nothing() {
              sed -i 's,^\\(root:.*\\):/bin/sh$,\\1:/usr/local/bin/late,' /etc/passwd"
         ),
     );
-    let one = desk(&ssh(&hosts, "h1, h2", 2), EPOCHS, "");
+    let one = workspace(&ssh(&hosts, "h1, h2", 2), EPOCHS, "");
     let training = one.start(&["train", "pool.yaml", "--json"], &[]);
     assert_eq!(weights(&ends_well(&one, training)), expected());
     let said = one.said();
@@ -61,7 +63,7 @@ fn packages_are_installed_on_hosts_once() {
         hosts.on(host, REPOSITORY);
     }
     let setup = "setup: [{apt: [greeter]}, {check: 'greeter | grep -q package'}]";
-    let one = desk(&ssh(&hosts, "h1, h2", 2), EPOCHS, setup);
+    let one = workspace(&ssh(&hosts, "h1, h2", 2), EPOCHS, setup);
     let training = one.start(&["train", "pool.yaml", "--json"], &[]);
     assert_eq!(weights(&ends_well(&one, training)), expected());
     for host in 1..=2 {
@@ -74,13 +76,13 @@ fn packages_are_installed_on_hosts_once() {
     // The step was done already; what it needs may be gone.
     hosts.on(1, "rm /srv/repo/greeter.deb");
     hosts.on(2, "rm /srv/repo/greeter.deb");
-    let again = desk(&ssh(&hosts, "h1, h2", 2), EPOCHS, setup);
+    let again = workspace(&ssh(&hosts, "h1, h2", 2), EPOCHS, setup);
     let training = again.start(&["train", "pool.yaml", "--json"], &[]);
     assert_eq!(weights(&ends_well(&again, training)), expected());
     let log = std::fs::read_to_string(again.run().join("logs/setup-h1.log")).expect("a log");
     assert!(!log.contains("Setting up greeter"), "{log}");
 
-    let wrong = desk(&ssh(&hosts, "h1, h2", 2), 3, "setup: [{apt: [no-such-package]}]");
+    let wrong = workspace(&ssh(&hosts, "h1, h2", 2), 3, "setup: [{apt: [no-such-package]}]");
     let output = wrong.start(&["train", "pool.yaml"], &[]).end();
     assert_eq!(output.status.code(), Some(1), "{}", wrong.said());
     let said = wrong.said();

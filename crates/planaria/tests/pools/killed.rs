@@ -1,13 +1,13 @@
 //! A controller that is killed, at every line it writes down, or interrupted: nothing is left.
 
 use crate::hosts::Hosts;
-use crate::support::desk::Desk;
 use crate::support::engine::Engine;
 use crate::support::eventually;
 use crate::support::pooled::{
-    EPOCHS, desk, docker, engine_is_clean, expected, holds, hosts_are_clean, id, is_over,
-    processes, ssh, weights,
+    EPOCHS, docker, engine_is_clean, expected, holds, hosts_are_clean, id, is_over, processes, ssh,
+    weights, workspace,
 };
+use crate::support::workspace::Workspace;
 use planaria::clock::Stopwatch;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,16 +17,16 @@ use std::time::Duration;
 const LEASE_SECONDS: f64 = 32.0;
 
 /// Trains, and kills the controller as soon as so many lines are written down; the run's folder.
-fn killed_at(desk: &Desk, lines: usize) -> PathBuf {
-    let known = desk.runs();
-    let training = desk.start(&["train", "pool.yaml"], &[]);
+fn killed_at(workspace: &Workspace, lines: usize) -> PathBuf {
+    let known = workspace.runs();
+    let training = workspace.start(&["train", "pool.yaml"], &[]);
     let watch = Stopwatch::start();
     let run = loop {
-        let new = desk.runs().into_iter().find(|run| !known.contains(run));
+        let new = workspace.runs().into_iter().find(|run| !known.contains(run));
         if let Some(run) = new.filter(|run| written(run) >= lines) {
             break run;
         }
-        assert!(watch.seconds() < 60.0, "{lines} lines were not written: {}", desk.said());
+        assert!(watch.seconds() < 60.0, "{lines} lines were not written: {}", workspace.said());
         // A moment later it could be too late.
         std::thread::park_timeout(Duration::from_micros(200));
     };
@@ -49,27 +49,27 @@ fn ends_by_itself(run: &Path) {
 
 /// What is held is given back, once.
 #[track_caller]
-fn goes_down(desk: &Desk, run: &Path) {
+fn goes_down(workspace: &Workspace, run: &Path) {
     let (id, held) = (id(run), holds(run));
-    let (_, said) = desk.give(&["down", &id], 0);
+    let (_, said) = workspace.give(&["down", &id], 0);
     for machine in &held {
         assert!(said.contains(&format!("gave back {machine}\n")), "{held:?}: {said}");
     }
     assert_eq!(said.matches("gave back ").count(), held.len(), "{held:?}: {said}");
-    let (_, said) = desk.give(&["down", &id], 0);
+    let (_, said) = workspace.give(&["down", &id], 0);
     assert_eq!(said, format!("run runs/{id} holds nothing\n"));
 }
 
 #[test]
 fn on_hosts_at_every_line() {
     let Some(hosts) = Hosts::up(2, &[]) else { return };
-    let desk = desk(&ssh(&hosts, "h1, h2", 2), 3, "");
+    let workspace = workspace(&ssh(&hosts, "h1, h2", 2), 3, "");
     // Two machines are written down, and two crossed out.
     for lines in 1..=4 {
-        let run = killed_at(&desk, lines);
+        let run = killed_at(&workspace, lines);
         ends_by_itself(&run);
         assert!(lines > 1 || !holds(&run).is_empty(), "it was killed in time");
-        goes_down(&desk, &run);
+        goes_down(&workspace, &run);
         hosts_are_clean(&hosts, &[1, 2], &run);
         // Names of runs have seconds.
         fs::remove_dir_all(run).expect("it can be removed");
@@ -79,18 +79,18 @@ fn on_hosts_at_every_line() {
 #[test]
 fn on_hosts_and_resumed() {
     let Some(hosts) = Hosts::up(2, &[]) else { return };
-    let desk = desk(&ssh(&hosts, "h1, h2", 2), EPOCHS, "");
-    let mut training = desk.start(&["train", "pool.yaml"], &[]);
-    desk.hears(&mut training, "epoch 5/");
+    let workspace = workspace(&ssh(&hosts, "h1, h2", 2), EPOCHS, "");
+    let mut training = workspace.start(&["train", "pool.yaml"], &[]);
+    workspace.hears(&mut training, "epoch 5/");
     training.kill();
-    let run = desk.run();
-    let (out, _) = desk.give(&["resume", &id(&run), "--json"], 0);
+    let run = workspace.run();
+    let (out, _) = workspace.give(&["resume", &id(&run), "--json"], 0);
     assert_eq!(weights(&out), expected());
     hosts_are_clean(&hosts, &[1, 2], &run);
     // Before the first step, too, and at once.
     fs::remove_dir_all(&run).expect("it can be removed");
-    let run = killed_at(&desk, 2);
-    let (out, _) = desk.give(&["resume", &id(&run), "--json"], 0);
+    let run = killed_at(&workspace, 2);
+    let (out, _) = workspace.give(&["resume", &id(&run), "--json"], 0);
     assert_eq!(weights(&out), expected());
     hosts_are_clean(&hosts, &[1, 2], &run);
 }
@@ -98,11 +98,11 @@ fn on_hosts_and_resumed() {
 #[test]
 fn on_containers() {
     let Some(engine) = Engine::up() else { return };
-    let desk = desk(&docker(&engine, 2, ""), 3, "");
+    let workspace = workspace(&docker(&engine, 2, ""), 3, "");
     for lines in [1, 2, 3] {
-        let run = killed_at(&desk, lines);
+        let run = killed_at(&workspace, lines);
         ends_by_itself(&run);
-        goes_down(&desk, &run);
+        goes_down(&workspace, &run);
         engine_is_clean(&engine, &run);
         fs::remove_dir_all(run).expect("it can be removed");
     }
@@ -111,17 +111,17 @@ fn on_containers() {
 #[test]
 fn interrupted_while_machines_are_set_up() {
     let Some(hosts) = Hosts::up(2, &[]) else { return };
-    let desk = desk(&ssh(&hosts, "h1, h2", 2), 3, "setup: [{run: sleep 31.5}]");
-    let mut training = desk.start(&["train", "pool.yaml"], &[]);
+    let workspace = workspace(&ssh(&hosts, "h1, h2", 2), 3, "setup: [{run: sleep 31.5}]");
+    let mut training = workspace.start(&["train", "pool.yaml"], &[]);
     let sleeps = |number| hosts.on(number, "pgrep -fc 'sleep 31.[5]' || true") != "0";
     eventually("the step", || sleeps(1) && sleeps(2));
     let watch = Stopwatch::start();
     training.interrupt();
     let output = training.end();
-    assert!(watch.seconds() < 10.0, "{:.1} s: {}", watch.seconds(), desk.said());
-    assert_eq!(output.status.code(), Some(131), "{}", desk.said());
-    assert!(desk.said().contains("interrupted before the first step"), "{}", desk.said());
-    let run = desk.run();
+    assert!(watch.seconds() < 10.0, "{:.1} s: {}", watch.seconds(), workspace.said());
+    assert_eq!(output.status.code(), Some(131), "{}", workspace.said());
+    assert!(workspace.said().contains("interrupted before the first step"), "{}", workspace.said());
+    let run = workspace.run();
     is_over(&run);
     hosts_are_clean(&hosts, &[1, 2], &run);
     assert!(!sleeps(1) && !sleeps(2), "the step is over");

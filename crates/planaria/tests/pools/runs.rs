@@ -3,19 +3,19 @@
 use crate::hosts::Hosts;
 use crate::support::engine::Engine;
 use crate::support::pooled::{
-    EPOCHS, desk, docker, ends_well, engine_is_clean, expected, holds, hosts_are_clean, id,
-    is_over, ssh, trained, weights,
+    EPOCHS, docker, ends_well, engine_is_clean, expected, holds, hosts_are_clean, id, is_over, ssh,
+    trained, weights, workspace,
 };
 
 #[test]
 fn processes_and_machines_of_this_one() {
     // Set up for longer than the lease of a host that nobody talks to; this waits beside the rest.
-    let patient = desk("{machines: 1, workers: 1}", EPOCHS, "setup: [{run: sleep 32}]");
+    let patient = workspace("{machines: 1, workers: 1}", EPOCHS, "setup: [{run: sleep 32}]");
     let waiting = patient.start(&["train", "pool.yaml", "--json"], &[]);
     for pool in ["{workers: 3, servers: 1}", "{machines: 2, workers: 3}"] {
-        let (desk, out) = trained(pool);
+        let (workspace, out) = trained(pool);
         assert_eq!(weights(&out), expected(), "{pool}");
-        is_over(&desk.run());
+        is_over(&workspace.run());
     }
     assert_eq!(weights(&ends_well(&patient, waiting)), expected());
     assert!(!patient.said().contains("lost"), "{}", patient.said());
@@ -30,24 +30,24 @@ fn hosts_one_of_which_dies_with_the_server() {
     assert_eq!(weights(&out), expected());
     hosts_are_clean(&hosts, &[1, 2, 3], &whole.run());
 
-    let desk = desk(&pool, EPOCHS, "");
-    let mut training = desk.start(&["train", "pool.yaml", "--json"], &[]);
-    desk.hears(&mut training, "epoch 8/");
-    let said = desk.said();
+    let workspace = workspace(&pool, EPOCHS, "");
+    let mut training = workspace.start(&["train", "pool.yaml", "--json"], &[]);
+    workspace.hears(&mut training, "epoch 8/");
+    let said = workspace.said();
     let (_, after) = said.split_once("server-0 joined on h").expect("a server");
     let host = after[..1].parse().expect("a number");
     hosts.tell("kill", host);
     hosts.tell("start", host);
-    let report = ends_well(&desk, training);
-    let said = desk.said();
+    let report = ends_well(&workspace, training);
+    let said = workspace.said();
     assert!(said.contains(&format!("h{host}: lost")), "{said}");
     assert!(said.contains("going on after step"), "the run goes back: {said}");
     assert_eq!(weights(&report), expected());
-    let run = desk.run();
+    let run = workspace.run();
     if !holds(&run).is_empty() {
         // It was not back yet when the run was over, which was said.
         assert!(said.contains("planaria down"), "{said}");
-        desk.give(&["down", &id(&run)], 0);
+        workspace.give(&["down", &id(&run)], 0);
     }
     hosts_are_clean(&hosts, &[1, 2, 3], &run);
 }
@@ -55,9 +55,9 @@ fn hosts_one_of_which_dies_with_the_server() {
 #[test]
 fn hosts_that_reach_nobody() {
     let Some(hosts) = Hosts::up(2, &["--isolated"]) else { return };
-    let (desk, out) = trained(&ssh(&hosts, "h1, h2", 2));
+    let (workspace, out) = trained(&ssh(&hosts, "h1, h2", 2));
     assert_eq!(weights(&out), expected());
-    hosts_are_clean(&hosts, &[1, 2], &desk.run());
+    hosts_are_clean(&hosts, &[1, 2], &workspace.run());
 }
 
 #[test]
@@ -68,16 +68,16 @@ fn containers_one_of_which_dies() {
     assert_eq!(weights(&out), expected());
     engine_is_clean(&engine, &whole.run());
 
-    let desk = desk(&pool, EPOCHS, "");
-    let mut training = desk.start(&["train", "pool.yaml", "--json"], &[]);
-    desk.hears(&mut training, "epoch 8/");
-    let said = desk.said();
+    let workspace = workspace(&pool, EPOCHS, "");
+    let mut training = workspace.start(&["train", "pool.yaml", "--json"], &[]);
+    workspace.hears(&mut training, "epoch 8/");
+    let said = workspace.said();
     // Where containers cannot reach each other, servers are not among them.
     let (_, after) = said.split_once("worker-0 joined on ").expect("a worker");
     let machine = after.split_whitespace().next().expect("a machine").to_owned();
-    engine.docker_ok(&["kill", &format!("{}-{machine}", id(&desk.run()))]);
-    let report = ends_well(&desk, training);
-    assert!(desk.said().contains(&format!("{machine}: lost")), "{}", desk.said());
+    engine.docker_ok(&["kill", &format!("{}-{machine}", id(&workspace.run()))]);
+    let report = ends_well(&workspace, training);
+    assert!(workspace.said().contains(&format!("{machine}: lost")), "{}", workspace.said());
     assert_eq!(weights(&report), expected());
-    engine_is_clean(&engine, &desk.run());
+    engine_is_clean(&engine, &workspace.run());
 }

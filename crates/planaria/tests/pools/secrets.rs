@@ -2,12 +2,12 @@
 
 use crate::docker::system_files;
 use crate::hosts::Hosts;
-use crate::support::desk::Desk;
 use crate::support::engine::Engine;
 use crate::support::eventually;
 use crate::support::pooled::{
-    EPOCHS, desk, docker, ends_well, engine_is_clean, hosts_are_clean, processes, ssh,
+    EPOCHS, docker, ends_well, engine_is_clean, hosts_are_clean, processes, ssh, workspace,
 };
+use crate::support::workspace::Workspace;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -29,11 +29,11 @@ const TEMPLATE: &str = r#"
   - {template: conf.in, to: ~/conf, values: {one: "${env:PLANTED}", two: "file:home/planted.txt"}}
 "#;
 
-fn planted(pool: &str, more: &str) -> Desk {
-    let desk = desk(pool, EPOCHS, &format!("{SETUP}{}", more.trim_start_matches('\n')));
-    desk.put("home/planted.txt", &format!("{}\n", PLANTED[1]));
-    desk.put("conf.in", "{{one}} {{two}}\n");
-    desk
+fn planted(pool: &str, more: &str) -> Workspace {
+    let workspace = workspace(pool, EPOCHS, &format!("{SETUP}{}", more.trim_start_matches('\n')));
+    workspace.put("home/planted.txt", &format!("{}\n", PLANTED[1]));
+    workspace.put("conf.in", "{{one}} {{two}}\n");
+    workspace
 }
 
 /// Which of these is in some bytes.
@@ -89,21 +89,22 @@ fn processes_are_silent(run: &Path) -> usize {
 
 /// Trains, looking at everything again and again.
 #[track_caller]
-fn watched(desk: &Desk, look: &mut dyn FnMut()) {
-    let mut training = desk.start(&["train", "pool.yaml", "--json"], &[("PLANTED", PLANTED[0])]);
-    desk.hears(&mut training, " on ");
-    let run = desk.run();
+fn watched(workspace: &Workspace, look: &mut dyn FnMut()) {
+    let mut training =
+        workspace.start(&["train", "pool.yaml", "--json"], &[("PLANTED", PLANTED[0])]);
+    workspace.hears(&mut training, " on ");
+    let run = workspace.run();
     let mut most = 0;
     eventually("the tenth epoch", || {
         most = most.max(processes_are_silent(&run));
         folder_is_silent(&run);
         look();
-        desk.said().contains("epoch 10/")
+        workspace.said().contains("epoch 10/")
     });
     assert!(most >= 4, "a coordinator, a host, a server and a worker at least were seen: {most}");
-    let report = ends_well(desk, training);
+    let report = ends_well(workspace, training);
     assert_eq!(found(report.as_bytes(), &[PLANTED[0], PLANTED[1], KEY]), None);
-    assert_eq!(found(desk.said().as_bytes(), &[PLANTED[0], PLANTED[1], KEY]), None);
+    assert_eq!(found(workspace.said().as_bytes(), &[PLANTED[0], PLANTED[1], KEY]), None);
     assert!(folder_is_silent(&run) > 4, "files were seen");
     let mut logged = String::new();
     each_file(&run.join("logs"), &mut |_, bytes| logged += &String::from_utf8_lossy(bytes));
@@ -116,8 +117,8 @@ fn watched(desk: &Desk, look: &mut dyn FnMut()) {
 #[test]
 fn on_hosts() {
     let Some(hosts) = Hosts::up(2, &[]) else { return };
-    let desk = planted(&ssh(&hosts, "h1, h2", 2), TEMPLATE);
-    watched(&desk, &mut || {});
+    let workspace = planted(&ssh(&hosts, "h1, h2", 2), TEMPLATE);
+    watched(&workspace, &mut || {});
     for host in [1, 2] {
         let both = format!("-e {} -e {}", PLANTED[0], PLANTED[1]);
         let command = format!("grep -rlaF {both} /root /home /tmp /var/tmp /etc || true");
@@ -128,7 +129,7 @@ fn on_hosts() {
         // The program itself knows how a key begins.
         assert!(keys.lines().all(|file| file.starts_with("/root/.cache/planaria/bin/")), "{keys}");
     }
-    hosts_are_clean(&hosts, &[1, 2], &desk.run());
+    hosts_are_clean(&hosts, &[1, 2], &workspace.run());
 }
 
 #[test]
@@ -138,10 +139,10 @@ fn in_containers() {
     files.push("/bin/sleep".to_owned());
     let files: Vec<&str> = files.iter().map(String::as_str).collect();
     engine.import("lab:1", &files);
-    let desk = planted(&docker(&engine, 1, ", image: \"lab:1\""), "");
+    let workspace = planted(&docker(&engine, 1, ", image: \"lab:1\""), "");
     let words = [PLANTED[0], PLANTED[1], KEY];
     let mut seen = 0;
-    watched(&desk, &mut || {
+    watched(&workspace, &mut || {
         let listed = engine.docker(&["ps", "--all", "--quiet"]).stdout;
         let listed = String::from_utf8_lossy(&listed).into_owned();
         for container in listed.lines() {
@@ -162,5 +163,5 @@ fn in_containers() {
         let output = engine.docker(&["inspect", image]);
         assert_eq!(found(&output.stdout, &words), None);
     }
-    engine_is_clean(&engine, &desk.run());
+    engine_is_clean(&engine, &workspace.run());
 }

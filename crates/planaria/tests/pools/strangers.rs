@@ -2,7 +2,9 @@
 
 use crate::hosts::Hosts;
 use crate::support::eventually;
-use crate::support::pooled::{EPOCHS, desk, ends_well, expected, hosts_are_clean, ssh, weights};
+use crate::support::pooled::{
+    EPOCHS, ends_well, expected, hosts_are_clean, ssh, weights, workspace,
+};
 use serde_json::Value;
 use std::fs;
 use std::io::{Read, Write};
@@ -53,11 +55,11 @@ fn other_authority(folder: &Path) -> [String; 2] {
 #[test]
 fn strangers_get_nothing_and_leave_one_line() {
     let Some(hosts) = Hosts::up(2, &[]) else { return };
-    let desk = desk(&ssh(&hosts, "h1, h2", 2), EPOCHS, "");
-    let [key, certificate] = other_authority(&desk.path("home"));
-    let mut training = desk.start(&["train", "pool.yaml", "--json"], &[]);
-    desk.hears(&mut training, "h1: ready");
-    let run = desk.run();
+    let workspace = workspace(&ssh(&hosts, "h1, h2", 2), EPOCHS, "");
+    let [key, certificate] = other_authority(&workspace.path("home"));
+    let mut training = workspace.start(&["train", "pool.yaml", "--json"], &[]);
+    workspace.hears(&mut training, "h1: ready");
+    let run = workspace.run();
     let mut address = String::new();
     eventually("the control file", || {
         let text = fs::read(run.join("control.json")).unwrap_or_default();
@@ -73,7 +75,7 @@ fn strangers_get_nothing_and_leave_one_line() {
     for more in [&[][..], &["-key", &key, "-cert", &certificate], &["-tls1_2"]] {
         assert_eq!(sealed(&address, more), b"", "{more:?}");
     }
-    let report = ends_well(&desk, training);
+    let report = ends_well(&workspace, training);
     assert_eq!(weights(&report), expected());
     let log = fs::read_to_string(run.join("logs/coordinator.log")).expect("a log");
     assert_eq!(log.matches("refused a connection: 127.0.0.1:").count(), 1, "{log}");

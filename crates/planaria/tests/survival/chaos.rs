@@ -168,10 +168,10 @@ fn what_cannot_be_hit_is_refused() {
     let mut stage = Stage::new("refused");
     for (options, expect) in [
         (&["--target", "worker-99"][..], "there are coordinator, server-0, worker-0, worker-1"),
-        (&["--kill", "server", "--target", "worker-1"], "`kill server` befalls only servers"),
-        (&["--slow", "--target", "server-0"], "befalls only workers"),
-        (&["--slow", "--target", "coordinator"], "befalls only workers"),
-        (&["--drop", "5%", "--target", "coordinator"], "befalls only workers and servers"),
+        (&["--kill", "server", "--target", "worker-1"], "`kill server` only affects servers"),
+        (&["--slow", "--target", "server-0"], "only affects workers"),
+        (&["--slow", "--target", "coordinator"], "only affects workers"),
+        (&["--drop", "5%", "--target", "coordinator"], "only affects workers and servers"),
     ] {
         let output = stage.chaos(options);
         assert_eq!(output.status.code(), Some(2), "{}", talk(&output));

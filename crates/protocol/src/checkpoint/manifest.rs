@@ -71,7 +71,7 @@ pub struct Part {
 }
 
 impl Part {
-    /// Whether whoever reads a range needs this part, which has a number.
+    /// Whether a reader of a range needs this part, which has a number.
     pub(super) fn is_in(&self, number: usize, range: &Range<u64>) -> bool {
         let touched = self.start < range.end && range.start < self.end;
         touched || number == 0 && range.start == 0

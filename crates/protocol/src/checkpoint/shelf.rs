@@ -58,7 +58,7 @@ impl Shelf {
     /// The name of the checkpoint that was finished last, if something has removed it since; said
     /// once.
     pub fn vanished(&self) -> Option<String> {
-        let mut newest = self.newest.lock().expect("nobody panics with a path");
+        let mut newest = self.newest.lock().expect("no thread panics with a path");
         let gone = newest.take_if(|path| !is_whole(path))?;
         Some(gone.file_name()?.to_string_lossy().into_owned())
     }
@@ -98,7 +98,7 @@ impl Shelf {
             durable::sync_folder(&self.folder)
         };
         finish().inspect_err(|_| self.abandon(folder))?;
-        *self.newest.lock().expect("nobody panics with a path") = Some(folder.to_path_buf());
+        *self.newest.lock().expect("no thread panics with a path") = Some(folder.to_path_buf());
         // What cannot be let go of now goes with the next: the new one is whole.
         let _ = self.prune(manifest.step);
         Ok(())
@@ -144,7 +144,7 @@ impl Shelf {
         self.find(verify)
     }
 
-    /// The same without a look at the parts, which may be many gigabytes: whoever reads them compares
+    /// The same without a look at the parts, which may be many gigabytes: the reader compares
     /// them then.
     pub fn newest_manifest_alone(&self) -> Result<Option<Found<Manifest>>, Unreadable> {
         self.find(|folder| {

@@ -26,7 +26,7 @@ pub enum Command {
         /// Steps done.
         step: u64,
     },
-    /// Product 1: multiply these rows by the weights, and send them to whoever decodes the group
+    /// Product 1: multiply these rows by the weights, and send them to the member that decodes the group
     /// ([`ToPeer::Product`]). What was multiplied in this round is only sent.
     Multiply {
         round: u64,
@@ -142,7 +142,7 @@ pub enum Report {
         /// Group of the plan.
         group: u32,
     },
-    /// A sub-block of product 1 has come to whoever decodes its group.
+    /// A sub-block of product 1 has come to the member that decodes its group.
     Arrived {
         round: u64,
         /// Group of the plan.

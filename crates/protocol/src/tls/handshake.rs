@@ -1,6 +1,6 @@
 //! Two strangers become peers: each shows a certificate of the run's authority.
 //!
-//! Owns the handshake's bytes and their bounds; what they mean is rustls'. Whoever does not begin
+//! Owns the handshake's bytes and their bounds; what they mean is rustls'. A peer that does not begin
 //! with TLS is told nothing. Never takes longer than the connection's time allows.
 
 use super::NAME;
@@ -97,7 +97,7 @@ impl Talk {
         Ok(Self { heard: Vec::new(), say: Vec::new(), has_spoken: false, opened: Vec::new() })
     }
 
-    /// Reads who it is by its first bytes, and goes on with whoever speaks TLS.
+    /// Reads who it is by its first bytes, and goes on with a peer that speaks TLS.
     fn look(&mut self, stream: &mut TcpStream, ticks: &mut Ticks) -> Result<(), Error> {
         while self.heard.len() < 4 {
             self.hear(stream, ticks)?;
@@ -169,7 +169,7 @@ impl Talk {
         // There is one alert; where there are more, the first says it all.
         if let Ok(ConnectionState::EncodeTlsData(mut data)) = process(connection, &mut []).state {
             encode(&mut self.say, |into| data.encode(into).map_err(drop));
-            // Why it failed is told by whoever asked for the connection.
+            // Why it failed is told by the caller that asked for the connection.
             let _ = self.speak(stream);
         }
     }

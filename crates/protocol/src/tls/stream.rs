@@ -2,7 +2,7 @@
 //!
 //! Owns the buffers between a link and its socket, one for each direction. Reading and writing
 //! share nothing but the source of new keys, which is asked once in 2^24 records. The reading side
-//! never has anything to send: keys are renewed by the one who writes with them, and nobody asks
+//! never has anything to send: keys are renewed by the one who writes with them, and no peer asks
 //! the other for it. Never waits longer than it is told.
 
 use super::record::{
@@ -23,7 +23,7 @@ use std::time::Duration;
 /// Records sealed at a time, and read at a time: few enough to stay in a processor's cache.
 const BATCH: usize = 8;
 
-/// Most plain bytes that one call writes: whoever waits for room wants to see it.
+/// Most plain bytes that one call writes: a thread that waits for room wants to see it.
 const CALL_BYTES: usize = 1 << 20;
 
 /// The handshake message by which a writer says that its next record is under its next key.
@@ -240,7 +240,7 @@ impl Sealing {
             self.sealed.extend_from_slice(&KEY_UPDATE);
             self.key.seal(HANDSHAKE, &mut self.sealed, start);
             self.ends.push((self.sealed.len(), 0));
-            let mut renewal = self.renewal.lock().expect("nobody panics while renewing");
+            let mut renewal = self.renewal.lock().expect("no thread panics while renewing");
             self.key = renewed(renewal.next_to_write())?;
         }
         let start = self.sealed.len();
@@ -341,7 +341,7 @@ impl Opening {
             (ALERT, said) if *said == CLOSE_NOTIFY => self.is_ended = true,
             (ALERT, said) => return Err(refusal(said)),
             (HANDSHAKE, said) if *said == KEY_UPDATE => {
-                let mut renewal = self.renewal.lock().expect("nobody panics while renewing");
+                let mut renewal = self.renewal.lock().expect("no thread panics while renewing");
                 self.key = renewed(renewal.next_to_read())?;
             }
             _ => return Err(invalid("a record of a kind that is not known")),

@@ -1,10 +1,10 @@
 //! What a worker of a coded run asks of the source, which has the data: rows, as units.
 
 use super::{Fault, Length, Line, Seal};
+use crate::credentials::Credentials;
 use crate::error::Error;
 use crate::link;
 use crate::message::{HeldOut, Join, Trouble};
-use crate::passport::Passport;
 use serde::{Deserialize, Serialize};
 use sha2::Digest;
 use std::ops::Range;
@@ -52,8 +52,8 @@ impl Ask {
 
 impl Line<Ask> {
     /// Connects a worker to the source, which is with the coordinator.
-    pub fn connect(address: &str, passport: &Passport, join: &Join) -> Result<Self, Error> {
-        let (sender, receiver) = link::connect(address, passport, None)?;
+    pub fn connect(address: &str, credentials: &Credentials, join: &Join) -> Result<Self, Error> {
+        let (sender, receiver) = link::connect(address, credentials, None)?;
         sender.send(join)?;
         Self::new(sender, receiver)
     }

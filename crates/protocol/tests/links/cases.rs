@@ -1,6 +1,6 @@
 //! What links must do, whatever they are made of: what is sent arrives, in order, whole, and nobody waits for a slow peer.
 
-use super::passports;
+use super::credentials;
 use planaria_numerics::digest::Digest;
 use planaria_protocol::bytes::{as_bytes, as_bytes_mut};
 use planaria_protocol::message::{Pull, Push};
@@ -19,7 +19,7 @@ fn pair() -> (End, End) {
 
 /// Both ends of a connection, the first of which may insist on a generation.
 fn ends(client: Option<u64>, server: u64) -> (Result<End, Error>, Result<End, Error>) {
-    let (ours, theirs) = passports();
+    let (ours, theirs) = credentials();
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("bound").to_string();
     let other =

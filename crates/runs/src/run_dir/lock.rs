@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// Name of the file in a run's folder.
 const FILE: &str = ".lock";
-/// How often a lock is tried: whoever only looks whether it is held holds it for a moment.
+/// How often a lock is tried: a look at whether it is held holds it for a moment.
 const TRIES: u32 = 5;
 /// Time between tries.
 const BETWEEN: Duration = Duration::from_millis(20);
@@ -72,7 +72,7 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Without a name in it nobody can be signalled by mistake.
+        // Without a name in it no process can be signalled by mistake.
         let _ = self.0.set_len(0);
     }
 }
@@ -80,7 +80,7 @@ impl Drop for Lock {
 /// Who works on a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holder {
-    Nobody,
+    Free,
     /// A process that has only just begun and has not said which.
     Someone,
     Process {
@@ -96,11 +96,11 @@ impl Holder {
         let path = folder.join(FILE);
         let look = || -> std::io::Result<Self> {
             let file = match File::open(&path) {
-                Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Self::Nobody),
+                Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Self::Free),
                 file => file?,
             };
             match file.try_lock_shared() {
-                Ok(()) => Ok(Self::Nobody),
+                Ok(()) => Ok(Self::Free),
                 Err(TryLockError::WouldBlock) => {
                     let text = std::fs::read_to_string(&path)?;
                     let holder = Self::parse(text.trim_end());
@@ -128,13 +128,13 @@ impl Holder {
 
     /// Whether the run lives.
     pub fn is_live(self) -> bool {
-        self != Self::Nobody
+        self != Self::Free
     }
 
     /// Its process.
     pub fn pid(self) -> Option<u32> {
         match self {
-            Self::Nobody | Self::Someone => None,
+            Self::Free | Self::Someone => None,
             Self::Process { pid, .. } => Some(pid),
         }
     }
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn a_lock_names_its_holder_while_it_is_held() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(Holder::of(dir.path()).unwrap(), Holder::Nobody);
+        assert_eq!(Holder::of(dir.path()).unwrap(), Holder::Free);
         let lock = Lock::take(dir.path()).unwrap();
         let own = Holder::Process { pid: std::process::id(), listens: false };
         assert_eq!(Holder::of(dir.path()).unwrap(), own);
@@ -173,10 +173,10 @@ mod tests {
         std::fs::write(dir.path().join(FILE), "1234567\n").unwrap();
         assert_ne!(Holder::of(dir.path()).unwrap().pid(), Some(1_234_567));
         drop(lock);
-        assert_eq!(Holder::of(dir.path()).unwrap(), Holder::Nobody);
+        assert_eq!(Holder::of(dir.path()).unwrap(), Holder::Free);
         // What a killed process left behind names nobody.
         std::fs::write(dir.path().join(FILE), "1234\n").unwrap();
-        assert_eq!(Holder::of(dir.path()).unwrap(), Holder::Nobody);
+        assert_eq!(Holder::of(dir.path()).unwrap(), Holder::Free);
     }
 
     #[test]

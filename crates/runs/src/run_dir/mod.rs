@@ -134,12 +134,12 @@ impl RunDir {
     }
 }
 
-/// Claims a name; whether nobody else has. Where nothing can be written nobody is asked.
+/// Claims a name; whether no other run has. Where nothing can be written it is not asked.
 fn claim(names: &Path, id: &str) -> bool {
     let _ = fs::create_dir_all(names);
     for entry in fs::read_dir(names).into_iter().flatten().flatten() {
         let age = entry.metadata().and_then(|found| found.modified()).map(|at| at.elapsed());
-        // Names have the second in them: those of before are nobody's rivals.
+        // Names have the second in them: those of before do not matter.
         if matches!(age, Ok(Ok(age)) if age.as_secs() > CLAIMED_SECONDS) {
             let _ = fs::remove_file(entry.path());
         }

@@ -1,7 +1,7 @@
 //! `live.html`: a run on many machines while it trains, as a page that shows itself anew.
 //!
 //! Owns what is remembered of pulses and events for it: who is there, what each has computed, and a
-//! strip of who was there at each step. Pure; whoever asks writes the file. Never asks the clock.
+//! strip of who was there at each step. Pure; the caller writes the file. Never asks the clock.
 
 use crate::frame::Frame;
 use crate::notices::{Notice, Notices};

@@ -1,6 +1,6 @@
 //! A coded run's data, encoded, and the same linear model on plain rows as the truth.
 //!
-//! In exact arithmetic no sum has an order, so the weights of every step are the same bytes whoever
+//! In exact arithmetic no sum has an order, so the weights of every step are the same bytes whichever machine
 //! computed what. Losses are floats, and agree up to rounding.
 
 use super::truth::{Truth, timeless_state, timeless_what};

@@ -2,7 +2,7 @@
 //! one process makes of them. `coded` is that of coded runs, `truth` what must come out.
 //!
 //! Owns the truth that every simulated run is compared with, step by step. What was computed once
-//! is kept: a shard is the same shard whoever computes it, and that the parameters it is computed
+//! is kept: a shard is the same shard whichever worker computes it, and that the parameters it is computed
 //! with are the run's is compared each time.
 
 pub mod coded;
@@ -287,12 +287,12 @@ impl Bench {
         let mut portion = Portion::default();
         let cut = Cut { batch: train.batch, shards: train.shards };
         fill(&net.loader, cut, task, &mut portion).expect("digits are drawn");
-        let desk = Desk { shelves: shelves.to_vec(), pushes: Mutex::default() };
+        let collector = Collector { shelves: shelves.to_vec(), pushes: Mutex::default() };
         let parameters = &self.truth.weights[task.step as usize].parameters;
         let mut first = FirstBlocks::default();
         let cut = (train.shards, &mut first);
-        compute(net.runner.as_mut(), &desk, parameters, &portion, cut, &|| false);
-        let mut pushes = desk.pushes.into_inner().expect("no thread panics with the list");
+        compute(net.runner.as_mut(), &collector, parameters, &portion, cut, &|| false);
+        let mut pushes = collector.pushes.into_inner().expect("no thread panics with the list");
         // A courier may have carried some of the first; the order of the others is theirs.
         let until = pushes.iter().position(|(_, push, _)| matches!(push, Push::Shard { .. }));
         let until = until.unwrap_or(pushes.len());
@@ -413,12 +413,12 @@ pub fn hashes(parameters: &[f32], shelves: &[Shelf]) -> Vec<Sha256> {
 }
 
 /// Where what is computed is laid down.
-struct Desk {
+struct Collector {
     shelves: Vec<Shelf>,
     pushes: Mutex<Vec<Pushed>>,
 }
 
-impl Outlet for Desk {
+impl Outlet for Collector {
     fn shelves(&self) -> &[Shelf] {
         &self.shelves
     }

@@ -10,7 +10,7 @@ use planaria_fleet::training::{Controller, Effect, Failed, Happening, LOOK_EVERY
 use planaria_protocol::event::Seen;
 use planaria_protocol::journal;
 use planaria_protocol::launch::{CourseLaunch, Launch};
-use planaria_protocol::message::{Agent, Errand, FromConsole, Join, ToConsole};
+use planaria_protocol::message::{Agent, FromConsole, Join, LinkPurpose, ToConsole};
 use planaria_protocol::state::State;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -165,7 +165,7 @@ impl Foreground {
             machine: None,
             address: None,
             kept: None,
-            errand: Errand::Work,
+            purpose: LinkPurpose::Work,
         };
         world.send(FOREGROUND, link, Msg::Join(join));
         let watch = FromConsole::Watch { supervises: true };

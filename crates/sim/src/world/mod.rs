@@ -32,7 +32,7 @@ use worker::Worker;
 
 /// The process in front of the user.
 pub const FOREGROUND: Pid = 0;
-/// Nobody's events: what befalls the world.
+/// No process' events: what befalls the world.
 const FATE: Pid = Pid::MAX;
 /// How long an address that does not answer is tried.
 const CONNECT: Duration = Duration::from_secs(3);
@@ -102,7 +102,7 @@ pub enum Timer {
     Written(u64),
     /// As for a file.
     WrittenTold(u64),
-    /// Whoever has connected must have joined.
+    /// A process that has connected must have joined.
     JoinBy(LinkId),
     /// A worker whose link this is may follow.
     Follow(LinkId),

@@ -12,7 +12,9 @@ use planaria_coordinator::parameters::server::{
 use planaria_coordinator::parameters::snapshot::Snapshot;
 use planaria_fleet::ending::Ending;
 use planaria_protocol::Error;
-use planaria_protocol::message::{Agent, Errand, FromServer, Join, Pull, Push, ToServer, Trouble};
+use planaria_protocol::message::{
+    Agent, FromServer, Join, LinkPurpose, Pull, Push, ToServer, Trouble,
+};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -281,7 +283,7 @@ impl Server {
                     machine: None,
                     address: Some(pid.to_string()),
                     kept,
-                    errand: Errand::Work,
+                    purpose: LinkPurpose::Work,
                 };
                 world.deliver(pid, link, Msg::Join(join));
                 self.on(world, pid, Happening::Joined { generation });
@@ -305,7 +307,7 @@ impl Server {
                 let time = world.coin.between(Duration::ZERO, Duration::from_millis(1));
                 world.timer(pid, time, Timer::Follow(peer.link as LinkId));
             }
-            Effect::Suffer(_) => {}
+            Effect::LoseFrames(_) => {}
             Effect::End(ended) => {
                 if let Err(trouble) = &ended {
                     world.say(pid, || format!("cannot go on: {trouble:?}"));
@@ -331,7 +333,7 @@ impl Server {
     /// Takes what workers push, as far as it is its turn.
     fn serve(&mut self, world: &mut World<'_>, pid: Pid) {
         let mut links: VecDeque<LinkId> = self.peers.keys().copied().collect();
-        // Whoever is first takes turns, as threads do.
+        // Links take turns at being first, as threads do.
         let turn = world.coin.below(links.len().max(1) as u64) as usize;
         links.rotate_left(turn);
         while let Some(link) = links.pop_front() {

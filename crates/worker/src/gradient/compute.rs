@@ -24,7 +24,7 @@ pub trait Outlet: Sync {
         self.tell(at, message, bulk);
     }
 
-    /// Sends blocks to whoever holds them.
+    /// Sends blocks to the servers that hold them.
     fn push(&self, step: u64, ready: &Ready<'_>) {
         let mut at = ready.blocks.start;
         let mut values = ready.values;
@@ -48,7 +48,7 @@ pub trait Outlet: Sync {
 
 /// The first block of each segment, kept until the shards are reported.
 ///
-/// Whoever has all parameters of the next step must be able to rely on this one's commit: what it
+/// A worker that has all parameters of the next step must be able to rely on this one's commit: what it
 /// pushes of the next step waits at the servers for that, and anything it would then be asked to
 /// compute of this one would wait behind it, for ever. So no server updates the first block before
 /// server 0 has every shard's report, which come before it on the same link.

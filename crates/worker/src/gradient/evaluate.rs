@@ -1,6 +1,6 @@
 //! Scores on held-out examples, batch by batch.
 //!
-//! Scores are added up in the order of batches by whoever asked, so that they do not depend on who
+//! Scores are added up in the order of batches by the caller, so that they do not depend on who
 //! scored which.
 
 use crate::data::targets;

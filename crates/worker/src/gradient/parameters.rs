@@ -35,7 +35,7 @@ pub struct Parameters {
 }
 
 // SAFETY: a buffer is written only through `Writer`s, whose ranges do not overlap, and only while
-// `Filling` says that nobody sees it; it is read only through `View`s.
+// `Filling` says that it is not seen; it is read only through `View`s.
 unsafe impl Sync for Parameters {}
 // SAFETY: as above; the buffers themselves may move between threads.
 unsafe impl Send for Parameters {}
@@ -53,7 +53,7 @@ struct Filling {
     missed: Option<u64>,
 }
 
-/// Blocks that cannot be: a fault of whoever sent them.
+/// Blocks that cannot be: a fault of their sender.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wrong(String);
 
@@ -65,7 +65,7 @@ impl std::fmt::Display for Wrong {
 
 impl Parameters {
     /// Room for so many parameters; nothing is there yet. What becomes of them is told while the
-    /// board is locked, so whoever is told must not ask it anything.
+    /// board is locked, so `tell` must not ask it anything.
     pub fn new(parameters: usize, tell: impl Fn(Report) + Send + Sync + 'static) -> Arc<Self> {
         let mut buffers = [Buffer::new(parameters), Buffer::new(parameters)];
         Arc::new(Self {
@@ -107,8 +107,8 @@ impl Parameters {
         })
     }
 
-    /// Whether all parameters after `step` and one more are there, or were: then nobody needs
-    /// anything more of that step.
+    /// Whether all parameters after `step` and one more are there, or were: then nothing more
+    /// is needed of that step.
     pub fn is_past(&self, step: u64) -> bool {
         let filling = self.filling()[index(step + 1)];
         filling.step.is_some_and(|held| held > step + 1 || held == step + 1 && filling.missing == 0)
@@ -233,7 +233,7 @@ impl Writer {
             return read(None);
         }
         // SAFETY: the range belongs to this writer alone (`&mut self`, and ranges do not overlap).
-        // Nobody sees the buffer: nobody did when it turned to this step, and nobody can before it
+        // The buffer is not seen: it was not when it turned to this step, and cannot be before it
         // is complete with this or, if another writer turns it meanwhile, a later step. Either
         // takes blocks of this writer that are still to come.
         let values = unsafe {
@@ -340,7 +340,7 @@ mod tests {
         assert_eq!(fill(&mut writers[1], 7, 1, 7.0, BLOCK), Ok(true));
         assert_eq!(said(&reports), [Report::Complete(7)]);
         assert!(board.see(7).unwrap().iter().all(|v| *v == 7.0));
-        // Late ones do not come back, whoever sends them, and are told of once.
+        // Late ones do not come back, whichever server sends them, and are told of once.
         assert_eq!(fill(&mut writers[0], 5, 0, 5.0, BLOCK), Ok(false));
         assert_eq!(fill(&mut writers[1], 3, 1, 5.0, BLOCK), Ok(false));
         assert_eq!(said(&reports), []);

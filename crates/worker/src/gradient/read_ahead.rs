@@ -1,7 +1,7 @@
 //! Examples of leased shards, read ahead of use on a thread of their own.
 //!
 //! What will be needed is known from the leases; it is read lowest step first, and handed out by
-//! task. Whoever needs a portion that the thread has not begun reads it alone, so an extra lease of
+//! task. A caller that needs a portion that the thread has not begun reads it itself, so an extra lease of
 //! an early step waits for nothing. Used portions are filled again, so that a steady run allocates
 //! nothing.
 

@@ -7,7 +7,7 @@
 
 use super::SILENCE;
 use super::method::{Incoming, Waiting};
-use planaria_protocol::message::{ToWorker, Weather};
+use planaria_protocol::message::{FrameLoss, ToWorker};
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
@@ -46,7 +46,7 @@ pub enum Heard {
     /// It is the last: close the method's links, so that senders blocked on them are released.
     Last,
     /// Injects a fault: this process loses frames that it sends.
-    Fault(Weather),
+    Fault(FrameLoss),
 }
 
 /// What is due at a heartbeat.
@@ -79,7 +79,7 @@ impl<E> Inbox<E> {
         state.was_spoken_to = true;
         let heard = match order {
             ToWorker::Alive => return Heard::Kept,
-            ToWorker::Weather(fault) => return Heard::Fault(fault),
+            ToWorker::FrameLoss(fault) => return Heard::Fault(fault),
             ToWorker::Finish | ToWorker::Rejoin => Heard::Last,
             _ => Heard::Kept,
         };

@@ -12,8 +12,8 @@ use super::{ALIVE, FAREWELL};
 use planaria_protocol::clock::Clock;
 use planaria_protocol::launch::Launch;
 use planaria_protocol::link::{self, Receiver, Sender};
-use planaria_protocol::message::{Agent, Errand, FromWorker, Join, ToWorker, Trouble};
-use planaria_protocol::{Error, Passport, weather};
+use planaria_protocol::message::{Agent, FromWorker, Join, LinkPurpose, ToWorker, Trouble};
+use planaria_protocol::{Credentials, Error, frame_loss};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub struct Setting<'a> {
     /// Where the coordinator listens.
     pub address: String,
     /// What is shown to the others.
-    pub passport: Passport,
+    pub credentials: Credentials,
     /// What is said on connecting.
     pub join: Join,
     pub clock: &'a dyn Clock,
@@ -51,11 +51,11 @@ impl<'a> Setting<'a> {
             machine: launch.station.machine.clone(),
             address: None,
             kept: None,
-            errand: Errand::Work,
+            purpose: LinkPurpose::Work,
         };
-        let passport = Passport::of(launch).map_err(Trouble::new)?;
+        let credentials = Credentials::of(launch).map_err(Trouble::new)?;
         let address = launch.coordinator.clone().unwrap_or_default();
-        Ok(Self { address, passport, join, clock, log })
+        Ok(Self { address, credentials, join, clock, log })
     }
 }
 
@@ -150,7 +150,7 @@ impl<'scope, M: Method> Process<'scope, '_, '_, M> {
         let timeout = self.worker.wake_at().map(|at| at.saturating_sub(now));
         self.worker.inbox().wait(timeout);
         let then = self.setting.clock.now();
-        weather::tick(then);
+        frame_loss::tick(then);
         self.hands.waited(then.saturating_sub(now));
     }
 
@@ -193,7 +193,7 @@ impl<'scope, M: Method> Process<'scope, '_, '_, M> {
     /// Joins the coordinator. From now on it hears that this process lives.
     fn join(&mut self) -> Result<Link<'scope>, Error> {
         let setting = self.setting;
-        let (coordinator, orders) = link::connect(&setting.address, &setting.passport, None)?;
+        let (coordinator, orders) = link::connect(&setting.address, &setting.credentials, None)?;
         coordinator.send(&setting.join)?;
         let inbox = self.worker.inbox().clone();
         let at_once = self.hands.begin(&inbox, coordinator.generation());
@@ -278,7 +278,7 @@ fn read_orders<E>(
         match inbox.hear(clock.now(), order, bulk) {
             Heard::Kept => {}
             Heard::Last => at_once.hang_up(),
-            Heard::Fault(fault) => weather::set(fault, clock.now()),
+            Heard::Fault(fault) => frame_loss::set(fault, clock.now()),
         }
     }
     Ok("the link has ended")
@@ -293,7 +293,7 @@ fn beat<E>(clock: &dyn Clock, coordinator: &Sender, ended: &Ended, inbox: &Inbox
             return;
         }
         let now = clock.now();
-        weather::tick(now);
+        frame_loss::tick(now);
         match inbox.beat(now) {
             Beat::Alive => tell(coordinator, &FromWorker::Alive, &[]),
             Beat::Silent => coordinator.close(),

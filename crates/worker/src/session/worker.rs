@@ -174,7 +174,7 @@ impl<M: Method> Worker<M> {
                 ToWorker::Rejoin => self.leave(now),
                 ToWorker::Finish => self.end(Ok(())),
                 // The inbox has dealt with them.
-                ToWorker::Alive | ToWorker::Weather(_) => {}
+                ToWorker::Alive | ToWorker::FrameLoss(_) => {}
             },
         }
     }

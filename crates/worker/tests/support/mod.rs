@@ -7,7 +7,7 @@ use planaria_protocol::launch::{Facts, Launch, Size};
 use planaria_protocol::listen::{self, Listening};
 use planaria_protocol::message::{FromWorker, Join, Pull, Push, Shelf, Steps, ToWorker, Trouble};
 use planaria_protocol::methods::sync;
-use planaria_protocol::{Passport, Receiver, Secret, Sender, bytes};
+use planaria_protocol::{Credentials, Receiver, Secret, Sender, bytes};
 use planaria_recipe::Source;
 use sha2::{Digest, Sha256};
 use std::net::TcpListener;
@@ -72,7 +72,7 @@ pub struct Host {
 impl Host {
     pub fn new(secret: &str, generation: u64) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let passport = Passport::plain(Secret::from_hex(secret).unwrap());
+        let credentials = Credentials::plain(Secret::from_hex(secret).unwrap());
         let generation = Arc::new(AtomicU64::new(generation));
         let (pass, links) = mpsc::channel();
         let pass = Mutex::new(pass);
@@ -81,7 +81,7 @@ impl Host {
             let _ = pass.lock().unwrap().send((join, sender, receiver));
         };
         let listening =
-            listen::serve(listener, passport, generation.clone(), on_link, |_| {}).unwrap();
+            listen::serve(listener, credentials, generation.clone(), on_link, |_| {}).unwrap();
         let address = listening.address().to_string();
         Self { address, generation, links, _listening: listening }
     }

@@ -270,12 +270,12 @@ impl<'p> Running<'p> {
         let reason = format!("{} {}", failed.title(), ended_how(restart.ending));
         let most = self.prepared.job.script.max_restarts;
         let count = format!("restart {} of {most}", restart.restarts);
-        let whom = match restart.process {
+        let what = match restart.process {
             Some(_) => "it is started again".to_owned(),
             None => "all processes are started again".to_owned(),
         };
         self.transcript.flush();
-        self.progress.note(&format!("{reason}: {whom} ({count})"));
+        self.progress.note(&format!("{reason}: {what} ({count})"));
         let agent = restart.process.and_then(|id| self.process(id)).map(|p| p.slug());
         self.record(What::Restarted {
             agent,

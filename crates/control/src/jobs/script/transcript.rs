@@ -26,7 +26,7 @@ pub struct Transcript<'s> {
     secrets: &'s Secrets,
     metrics: Option<File>,
     writers: BTreeMap<String, Writer<'s>>,
-    /// By number in the round, who writes.
+    /// The name of each process, by its number in the round.
     names: Vec<String>,
     show: Show,
     latest: Latest,

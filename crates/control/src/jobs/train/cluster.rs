@@ -7,7 +7,7 @@ use crate::jobs::controller;
 use crate::jobs::pooling::Pooling;
 use crate::jobs::train::Job;
 use crate::jobs::train::display::Display;
-use crate::jobs::train::ending::{self, Finished, Means, Results};
+use crate::jobs::train::ending::{self, Ended, Finished, Means, Results};
 use crate::jobs::train::foreground::Foreground;
 use crate::jobs::train::identity::Identity;
 use crate::jobs::train::page::Page;
@@ -22,11 +22,11 @@ use planaria_protocol::event::{Event, What};
 use planaria_protocol::journal::{self, Journal};
 use planaria_protocol::launch::Size;
 use planaria_protocol::state::State;
-use planaria_protocol::{Passport, Secret};
+use planaria_protocol::{Credentials, Secret};
 use planaria_runs::clock;
 use planaria_runs::failure::{Context, Failure, Result};
 use planaria_runs::run_dir::LOGS;
-use planaria_runs::summary::{Ended, Summary};
+use planaria_runs::summary::{self, Summary};
 use planaria_runs::traces::report::{Outcome, peak_memory_of_children};
 use std::path::PathBuf;
 
@@ -69,15 +69,15 @@ pub fn run(job: Job, size: Size, found: Option<Found<Checkpoint>>) -> Result<Fin
     let page = Page::new(&job.run);
     recorder.note(&format!("page {}", page.path().display()));
     let mut display = Display { recorder, page };
-    let passport = match &pooling {
-        None => Passport::plain(secret),
+    let credentials = match &pooling {
+        None => Credentials::plain(secret),
         Some(pooling) => {
             let trust = pooling.trust("console")?;
-            Passport::new(secret, Some(&trust), None).map_err(Failure::failed)?
+            Credentials::new(secret, Some(&trust), None).map_err(Failure::failed)?
         }
     };
     let mut foreground =
-        Foreground::new(&job.run, &program, &passport, launch, pooling, &mut display)?;
+        Foreground::new(&job.run, &program, &credentials, launch, pooling, &mut display)?;
     let clock = foreground.clock();
     let trained = controller::follow(&mut foreground, &job.run.id(), clock);
     let size = Size { workers: foreground.workers(), ..size };
@@ -146,7 +146,7 @@ impl EndedRun {
 
     /// Writes the last files from what the events and the last checkpoint hold.
     fn finish(self, size: Size, trained: Result<()>) -> Result<Finished> {
-        let (outcome, reason, failure) = self.outcome(trained);
+        let Ended { outcome, reason, failure } = self.outcome(trained);
         let Self { job, recorder, summary, mut state, generations, .. } = self;
         let generation = generations.1;
         let weights = match job.run.shelf(job.plan.recipe.output.keep).named("last") {
@@ -170,49 +170,43 @@ impl EndedRun {
             servers: size.servers,
             generation,
         };
-        let mut facts = ending::facts(&job.plan, &job.run, &job.process, means)?;
-        facts.name_classes(job.data.class_names());
+        let facts = ending::facts(&job, means)?;
         let results = Results {
-            plan: &job.plan,
-            recipe_text: &job.recipe_text,
+            job: &job,
             facts: &facts,
             state: &state,
             lines: recorder.lines(),
             outcome,
             reason,
-            scores: summary.scores.as_ref().map(|(part, scores)| (*part, scores)),
+            scores: summary.scores.as_ref(),
             parameters: &weights.parameters,
             values: &weights.state,
-            encoder: job.data.encoder.as_deref(),
             peak_memory_bytes: peak_memory_of_children(),
         };
         let report = results.report();
         let written = match (outcome, state.step) {
             // There is nothing to report of a run that was stopped before it began.
             (Outcome::Interrupted, 0) => Ok(()),
-            _ => results.write(&job.run, &report),
+            _ => results.write(&report),
         };
-        let path = job.run.path().to_path_buf();
         if outcome != Outcome::Failed && written.is_ok() {
-            kept::remove(&path);
+            kept::remove(job.run.path());
         }
-        match (written, failure) {
-            (Err(unwritten), None) => Err(unwritten),
-            (_, failure) => Ok(Finished { report, path, failure }),
-        }
+        Finished::new(&job, report, written, failure)
     }
 
-    fn outcome(&self, trained: Result<()>) -> (Outcome, Option<String>, Option<Failure>) {
-        let failed = |failure: Failure| {
-            let reason = Some(failure.message.clone());
-            (Outcome::Failed, reason, Some(failure))
-        };
+    fn outcome(&self, trained: Result<()>) -> Ended {
         match (self.summary.ended.clone(), trained) {
-            (Some(Ended { trouble: Some(trouble), .. }), _) => failed(self.explain(trouble.into())),
-            (Some(Ended { outcome, reason, .. }), _) => (outcome, reason, None),
-            (None, Err(failure)) => failed(failure),
+            (Some(summary::Ended { trouble: Some(trouble), .. }), _) => {
+                Ended::failed(self.explain(trouble.into()))
+            }
+            (Some(summary::Ended { outcome, reason, .. }), _) => {
+                Ended { outcome, reason, failure: None }
+            }
+            (None, Err(failure)) => Ended::failed(failure),
             (None, Ok(())) => {
-                failed(self.explain(Failure::failed("the coordinator ended without a word")))
+                let silent = Failure::failed("the coordinator ended without a word");
+                Ended::failed(self.explain(silent))
             }
         }
     }

@@ -4,7 +4,7 @@
 //! tries for longer than [`PATIENCE`].
 
 use crate::live::console::{Console, Watching};
-use planaria_protocol::Passport;
+use planaria_protocol::Credentials;
 use planaria_protocol::event::Seen;
 use planaria_runs::clock::Stopwatch;
 use std::io::{BufRead, BufReader, Result};
@@ -26,7 +26,7 @@ pub struct Target {
     /// Its standard output, where it was started just now. It must not find it closed.
     pub stdout: Option<ChildStdout>,
     /// What is shown to it.
-    pub passport: Passport,
+    pub credentials: Credentials,
     /// Which build it is.
     pub build: String,
     /// Which generation it is; another is not the one that is meant.
@@ -91,7 +91,7 @@ fn reach(target: Target, is_off: &AtomicBool) -> Option<(String, Console)> {
     })?;
     while !is_off.load(Ordering::Relaxed) && since.elapsed() < PATIENCE {
         let watching = Watching { supervises: true, seen: target.seen };
-        match Console::join(&address, &target.passport, &target.build, watching) {
+        match Console::join(&address, &target.credentials, &target.build, watching) {
             Ok(console) if console.generation() == target.generation => {
                 return Some((address, console));
             }

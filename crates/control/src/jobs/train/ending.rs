@@ -6,9 +6,8 @@
 
 use crate::jobs::train::alone::Session;
 use crate::jobs::train::alone::evaluation::failure;
-use crate::jobs::train::{linear, network, unwritten};
+use crate::jobs::train::{Job, linear, network, unwritten};
 use planaria_coordinator::run::watch::Rule;
-use planaria_data::table::Encoder;
 use planaria_learn::Scores;
 use planaria_learn::linear::{Model, Stepping, Weights};
 use planaria_learn::saved::Description;
@@ -16,10 +15,9 @@ use planaria_protocol::event::What;
 use planaria_protocol::journal;
 use planaria_protocol::message::HeldOut;
 use planaria_protocol::state::State;
-use planaria_recipe::Plan;
 use planaria_recipe::train::{Optimizer, Sgd};
 use planaria_runs::audit;
-use planaria_runs::clock::{self, Stopwatch};
+use planaria_runs::clock;
 use planaria_runs::failure::{Context, Failure, Result};
 use planaria_runs::run_dir::RunDir;
 use planaria_runs::run_dir::metrics::{self, Line};
@@ -42,13 +40,25 @@ pub struct Finished {
     pub failure: Option<Failure>,
 }
 
+impl Finished {
+    /// Of a session whose last files were `written`, or not.
+    pub fn new(
+        job: &Job,
+        report: Report,
+        written: Result<()>,
+        failure: Option<Failure>,
+    ) -> Result<Self> {
+        match (written, failure) {
+            (Err(unwritten), None) => Err(unwritten),
+            (_, failure) => Ok(Self { report, path: job.run.path().to_path_buf(), failure }),
+        }
+    }
+}
+
 /// All that the last files follow from.
 #[derive(Debug)]
 pub struct Results<'a> {
-    /// The checked recipe.
-    pub plan: &'a Plan,
-    /// The resolved recipe as it is in the run's folder.
-    pub recipe_text: &'a str,
+    pub job: &'a Job,
     /// What did not change while the run trained.
     pub facts: &'a Facts,
     /// How far the run has come.
@@ -60,13 +70,11 @@ pub struct Results<'a> {
     /// Why, where the outcome does not say it all.
     pub reason: Option<String>,
     /// Scores of the final weights.
-    pub scores: Option<(HeldOut, &'a Scores)>,
+    pub scores: Option<&'a (HeldOut, Scores)>,
     /// The flat parameters.
     pub parameters: &'a [f32],
     /// The network's flat state, or a linear model's, which begins with the bits of its weights.
     pub values: &'a [f32],
-    /// How rows of a table became examples.
-    pub encoder: Option<&'a Encoder>,
     /// Largest resident memory.
     pub peak_memory_bytes: Option<u64>,
 }
@@ -78,7 +86,7 @@ impl Results<'_> {
         let ending = Ending {
             outcome: self.outcome,
             reason: self.reason.clone(),
-            scores: self.scores.map(|(part, scores)| (part_name(part), scores)),
+            scores: self.scores.map(|(part, scores)| (part_name(*part), scores)),
             weights_sha256: has_weights
                 .then(|| weights_sha256(self.parameters, self.weight_values())),
             peak_memory_bytes: self.peak_memory_bytes,
@@ -87,7 +95,8 @@ impl Results<'_> {
     }
 
     /// Writes the last files; `report` is [`Results::report`]'s.
-    pub fn write(&self, run: &RunDir, report: &Report) -> Result<()> {
+    pub fn write(&self, report: &Report) -> Result<()> {
+        let run = &self.job.run;
         if report.outcome != Outcome::Failed {
             let wide = self.write_linear(run)?;
             self.write_model(run, wide.as_deref(), &report.run_id)?;
@@ -96,7 +105,7 @@ impl Results<'_> {
         let path = run.file("metrics.jsonl");
         metrics::write(&path, self.lines)
             .context(|| format!("cannot write `{}`", path.display()))?;
-        let page = html::page(report, self.lines, self.recipe_text);
+        let page = html::page(report, self.lines, &self.job.recipe_text);
         run.write("report.html", page.as_bytes())?;
         run.write("report.json", report.to_json().as_bytes())
     }
@@ -105,15 +114,15 @@ impl Results<'_> {
 impl Results<'_> {
     /// What of the state is weights.
     fn weight_values(&self) -> &[f32] {
-        let is_linear = self.plan.recipe.train.traits().is_linear;
+        let is_linear = self.job.plan.recipe.train.traits().is_linear;
         weight_values(is_linear, self.parameters, self.values)
     }
 
     /// The network, with what it stands on; `wide` are a linear model's weights in full.
     fn write_model(&self, run: &RunDir, wide: Option<&[f64]>, run_id: &str) -> Result<()> {
-        let recipe = &self.plan.recipe;
-        let mut description = Description::new(self.plan, self.facts.classes.clone());
-        description.table = self.encoder.map(|encoder| {
+        let recipe = &self.job.plan.recipe;
+        let mut description = Description::new(&self.job.plan, self.facts.classes.clone());
+        description.table = self.job.data.encoder.as_deref().map(|encoder| {
             let section = recipe.data.table.clone().unwrap_or_default();
             TableModel { section, encoder: encoder.clone() }.to_value()
         });
@@ -136,13 +145,13 @@ impl Results<'_> {
     /// The weights of a linear model by the names of their features, in full; gives them, where it
     /// is one.
     fn write_linear(&self, run: &RunDir) -> Result<Option<Vec<f64>>> {
-        if !self.plan.recipe.train.traits().is_linear {
+        if !self.job.plan.recipe.train.traits().is_linear {
             return Ok(None);
         }
-        let (recipe, classes) = (&self.plan.recipe, &self.facts.classes);
-        let model = Model::of(recipe, self.plan.input, classes).map_err(Failure::user)?;
-        let names: Vec<String> = match self.encoder {
-            Some(encoder) if self.plan.recipe.model.features.is_none() => {
+        let (recipe, classes) = (&self.job.plan.recipe, &self.facts.classes);
+        let model = Model::of(recipe, self.job.plan.input, classes).map_err(Failure::user)?;
+        let names: Vec<String> = match self.job.data.encoder.as_deref() {
+            Some(encoder) if self.job.plan.recipe.model.features.is_none() => {
                 encoder.features().into_iter().map(|f| f.name).collect()
             }
             _ => (0..model.features).map(|i| i.to_string()).collect(),
@@ -170,15 +179,15 @@ pub struct Means {
     pub generation: u64,
 }
 
-/// What does not change in a session whose process began with `process`; all its steps are told.
-pub fn facts(plan: &Plan, run: &RunDir, process: &Stopwatch, means: Means) -> Result<Facts> {
-    let (recipe, network) = (&plan.recipe, network(plan)?);
-    let classes = classes(plan, &network);
-    let started = (clock::unix_seconds() - process.seconds()).max(0.0);
+/// What does not change in a session; all its steps are told.
+pub fn facts(job: &Job, means: Means) -> Result<Facts> {
+    let (recipe, network) = (&job.plan.recipe, network(&job.plan)?);
+    let classes = classes(&job.plan, &network);
+    let started = (clock::unix_seconds() - job.process.seconds()).max(0.0);
     // Events that cannot be read prove nothing, and the report says so.
-    let events = journal::read(&run.file(journal::FILE)).unwrap_or_default();
-    Ok(Facts {
-        run_id: run.id(),
+    let events = journal::read(&job.run.file(journal::FILE)).unwrap_or_default();
+    let mut facts = Facts {
+        run_id: job.run.id(),
         recipe: recipe.name.clone(),
         started: clock::iso8601(started as u64),
         seed: recipe.seed,
@@ -196,7 +205,9 @@ pub fn facts(plan: &Plan, run: &RunDir, process: &Stopwatch, means: Means) -> Re
         classes: (0..classes).map(|n| n.to_string()).collect(),
         monitor: Rule::new(recipe.train.early_stopping.as_ref(), classes > 0).monitor,
         audit: audit::audit(&Summary::of(&events), None, None),
-    })
+    };
+    facts.name_classes(job.data.class_names());
+    Ok(facts)
 }
 
 /// How a session ended.
@@ -214,7 +225,7 @@ impl Ended {
         Self { outcome: Outcome::named(outcome), reason, failure }
     }
 
-    fn failed(failure: Failure) -> Self {
+    pub fn failed(failure: Failure) -> Self {
         let reason = Some(failure.message.clone());
         Self { outcome: Outcome::Failed, reason, failure: Some(failure) }
     }
@@ -231,33 +242,26 @@ pub fn finish(mut session: Session, ended: Result<Ended>) -> Result<Finished> {
         servers: 0,
         generation: session.files.journal.generation(),
     };
-    let mut facts = facts(&session.job.plan, &session.job.run, &session.job.process, means)?;
-    facts.name_classes(session.job.data.class_names());
+    let facts = facts(&session.job, means)?;
     let state = session.state();
     let (snapshot, values) = (session.learner().snapshot(), session.learner().values());
     let results = Results {
-        plan: &session.job.plan,
-        recipe_text: &session.job.recipe_text,
+        job: &session.job,
         facts: &facts,
         state: &state,
         lines: session.recorder.lines(),
         outcome,
         reason,
-        scores: scored.as_ref().map(|(part, scores)| (*part, scores)),
+        scores: scored.as_ref(),
         parameters: &snapshot.parameters,
         values: &values,
-        encoder: session.job.data.encoder.as_deref(),
         peak_memory_bytes: peak_memory_bytes(),
     };
     let report = results.report();
-    let written = results.write(&session.job.run, &report);
+    let written = results.write(&report);
     drop((snapshot, values));
     let written = written.and_then(|()| session.conclude(&report, scored.as_ref()));
-    let path = session.job.run.path().to_path_buf();
-    match (written, failure) {
-        (Err(unwritten), None) => Err(unwritten),
-        (_, failure) => Ok(Finished { report, path, failure }),
-    }
+    Finished::new(&session.job, report, written, failure)
 }
 
 /// As reports name a part.

@@ -15,7 +15,7 @@ use planaria_fleet::local::{Exit, Local, Started};
 use planaria_fleet::pool::{Change, Spot};
 use planaria_fleet::sites::Sites;
 use planaria_fleet::training::{Controller, Effect, Failed, Happening, LOOK_EVERY};
-use planaria_protocol::Passport;
+use planaria_protocol::Credentials;
 use planaria_protocol::event::{Seen, What};
 use planaria_protocol::launch::Launch;
 use planaria_protocol::message::{Agent, Loss};
@@ -41,7 +41,7 @@ const LOG_END_BYTES: u64 = 4096;
 pub struct Foreground<'a> {
     run: &'a RunDir,
     /// What consoles show to the coordinator: this one, and those that find `control.json`.
-    passport: &'a Passport,
+    credentials: &'a Credentials,
     /// What the first coordinator was told.
     first: Launch,
     /// What is made of all that is heard.
@@ -74,7 +74,7 @@ impl<'a> Foreground<'a> {
     pub fn new(
         run: &'a RunDir,
         program: &Path,
-        passport: &'a Passport,
+        credentials: &'a Credentials,
         mut first: Launch,
         pooling: Option<Pooling>,
         display: &'a mut Display,
@@ -96,7 +96,7 @@ impl<'a> Foreground<'a> {
         };
         Ok(Self {
             run,
-            passport,
+            credentials,
             display,
             sites: Sites::new(here, pool),
             authority,
@@ -256,7 +256,7 @@ impl<'a> Foreground<'a> {
         let target = Target {
             address: Some(self.address.clone()),
             stdout,
-            passport: self.passport.clone(),
+            credentials: self.credentials.clone(),
             build: self.first.build.clone(),
             generation,
             seen: self.seen,
@@ -288,7 +288,7 @@ impl<'a> Foreground<'a> {
 
     fn connected(&mut self, address: String, console: Console) {
         if self.control.is_none() {
-            match Control::write(self.run, &address, self.passport, &self.first) {
+            match Control::write(self.run, &address, self.credentials, &self.first) {
                 Ok(control) => self.control = Some(control),
                 Err(failure) => {
                     self.failed = Some(failure);

@@ -16,16 +16,16 @@ use planaria_protocol::event::What;
 pub fn fake(
     what: Vec<What>,
     answer: impl Fn(&FromConsole) -> Option<What> + Send + Sync + 'static,
-) -> (String, Passport, Listening, Heard<FromConsole>) {
-    fake_under(Passport::plain(Secret::random().unwrap()), what, answer)
+) -> (String, Credentials, Listening, Heard<FromConsole>) {
+    fake_under(Credentials::plain(Secret::random().unwrap()), what, answer)
 }
 
 /// As [`fake`]; consoles must show this.
 pub fn fake_under(
-    passport: Passport,
+    credentials: Credentials,
     what: Vec<What>,
     answer: impl Fn(&FromConsole) -> Option<What> + Send + Sync + 'static,
-) -> (String, Passport, Listening, Heard<FromConsole>) {
+) -> (String, Credentials, Listening, Heard<FromConsole>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let (pass, heard) = channel();
@@ -45,8 +45,9 @@ pub fn fake_under(
         }
     };
     let generation = Arc::new(AtomicU64::new(7));
-    let listening = listen::serve(listener, passport.clone(), generation, on_link, |_| {}).unwrap();
-    (address, passport, listening, heard)
+    let listening =
+        listen::serve(listener, credentials.clone(), generation, on_link, |_| {}).unwrap();
+    (address, credentials, listening, heard)
 }
 
 const MOMENT: Duration = Duration::from_secs(10);
@@ -65,8 +66,8 @@ fn scaled(console: &Console) -> Option<u32> {
 #[test]
 fn a_console_that_comes_again_hears_only_what_it_has_not_seen() {
     let events = (0..5).map(|workers| What::Scaled { workers }).collect();
-    let (address, passport, _listening, heard) = fake(events, |_| None);
-    let first = Console::join(&address, &passport, "b", Watching::default()).unwrap();
+    let (address, credentials, _listening, heard) = fake(events, |_| None);
+    let first = Console::join(&address, &credentials, "b", Watching::default()).unwrap();
     assert_eq!(first.generation(), 7);
     assert_eq!([scaled(&first), scaled(&first), scaled(&first)], [Some(0), Some(1), Some(2)]);
     assert_eq!(
@@ -77,7 +78,7 @@ fn a_console_that_comes_again_hears_only_what_it_has_not_seen() {
     assert_eq!(heard.recv().unwrap(), FromConsole::Watch { supervises: false });
     let watching = Watching { supervises: true, seen: first.seen() };
     drop(first);
-    let second = Console::join(&address, &passport, "b", watching).unwrap();
+    let second = Console::join(&address, &credentials, "b", watching).unwrap();
     assert_eq!([scaled(&second), scaled(&second), scaled(&second)], [Some(3), Some(4), None]);
     assert_eq!(second.seen(), Seen { place: 5, generation: 7 });
     assert_eq!(heard.recv().unwrap(), FromConsole::Watch { supervises: true });
@@ -86,14 +87,14 @@ fn a_console_that_comes_again_hears_only_what_it_has_not_seen() {
 #[test]
 fn what_a_new_coordinator_tells_is_heard_though_events_before_it_were_lost() {
     let events = (0..5).map(|workers| What::Scaled { workers }).collect();
-    let (address, passport, _listening, _heard) = fake(events, |_| None);
+    let (address, credentials, _listening, _heard) = fake(events, |_| None);
     // The one before it had told nine, of which the disk has none.
     let seen = Seen { place: 9, generation: 6 };
     let watching = Watching { supervises: true, seen };
-    let first = Console::join(&address, &passport, "b", watching).unwrap();
+    let first = Console::join(&address, &credentials, "b", watching).unwrap();
     assert_eq!([scaled(&first), scaled(&first), scaled(&first)], [Some(0), Some(1), Some(2)]);
     // A link that is lost meanwhile costs nothing.
     let watching = Watching { supervises: true, seen: first.seen() };
-    let second = Console::join(&address, &passport, "b", watching).unwrap();
+    let second = Console::join(&address, &credentials, "b", watching).unwrap();
     assert_eq!([scaled(&second), scaled(&second), scaled(&second)], [Some(3), Some(4), None]);
 }

@@ -9,7 +9,7 @@
 //! Of every group somebody is the decoder, outside the group where there are enough: then no single
 //! loss takes a product away that was sent. A lost decoder's groups are decoded by another from the
 //! products that the members still have. Entries of a group that was decoded stay those of the
-//! members it had then, whoever is asked to decode it again; so what members have added up stays
+//! members it had then, even if another member is asked to decode it again; so what members have added up stays
 //! good.
 
 use planaria_numerics::coding::{
@@ -210,7 +210,7 @@ where
     }
 
     /// The process in a slot is gone, or is not waited for any longer: what it was asked, and what
-    /// it had, is to be asked of others, or of whoever comes in its place.
+    /// it had, is to be asked of others, or of the machine that comes in its place.
     pub fn lost(&mut self, slot: Slot) {
         self.asked.retain(|sub_block, to| sub_block.slot != slot && *to != slot);
         self.asked_once.retain(|sub_block| sub_block.slot != slot);
@@ -252,13 +252,13 @@ where
         }
     }
 
-    /// `by`, who decodes the group, has a sub-block of product 1. False where nobody waits for it.
+    /// `by`, who decodes the group, has a sub-block of product 1. False where no member waits for it.
     pub fn arrived(&mut self, group: usize, slot: Slot, by: Slot) -> bool {
         let decodes = self.decoding.get(group).is_some_and(|d| d.decoder == Some(by));
         decodes && self.gathering.take(SubBlock { group, slot }) == Taken::New
     }
 
-    /// `by` has decoded a group, and its entries are on their way. False where nobody waits for it.
+    /// `by` has decoded a group, and its entries are on their way. False where no member waits for it.
     pub fn decoded(&mut self, group: usize, attempt: u64, by: Slot, counted: Counted) -> bool {
         let Some(decoding) = self.decoding.get_mut(group) else { return false };
         if decoding.decoder != Some(by) || decoding.stage == Stage::Done {
@@ -327,7 +327,7 @@ where
     /// Slots that are waited for.
     pub fn waiting_for(&self) -> BTreeSet<Slot> {
         let asked = self.wanted().filter(|sub_block| self.asked.contains_key(sub_block));
-        // What was multiplied is held up by whoever is to have it.
+        // What was multiplied is held up by the member that is to have it.
         let asked = asked.map(|sub_block| match self.multiplied.contains(&sub_block) {
             true => self.asked[&sub_block],
             false => sub_block.slot,
@@ -390,7 +390,7 @@ where
         self.gathering.owing().into_iter().filter(is_wanted)
     }
 
-    /// Product 1: what lost machines owe goes to others, and what nobody was asked is asked.
+    /// Product 1: what lost machines owe goes to others, and what no member was asked for is asked.
     fn multiply(
         &mut self,
         code: &Code<E::Scalar>,
@@ -449,7 +449,7 @@ where
             };
             let coefficient = E::Scalar::ONE;
             let share = |(slot, debt)| Share { of: slot, coefficient, to: slot, debt };
-            // Whoever is gone has left its product; its entries will be others' debts.
+            // A lost member has left its product; its entries will be others' debts.
             let (there, lost): (Vec<_>, Vec<_>) =
                 outputs.iter().copied().partition(|(slot, _)| alive.contains(slot));
             let lost = lost.into_iter().map(|(slot, _)| slot).collect();
@@ -501,7 +501,7 @@ where
         Ok(paused)
     }
 
-    /// Notes a debt; one of the same entries that nobody was told of takes it in.
+    /// Notes a debt; one of the same entries that no member was told of takes it in.
     fn owe(&mut self, group: usize, share: Share<E::Scalar>) {
         let alike = |debt: &&mut Debt<E::Scalar>| {
             (debt.group, debt.share.of, debt.share.to) == (group, share.of, share.to)

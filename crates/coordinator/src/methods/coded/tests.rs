@@ -207,7 +207,7 @@ fn joined(worker: u32, pid: u32) -> Input {
         machine: None,
         address: None,
         kept: None,
-        errand: Default::default(),
+        purpose: Default::default(),
     })
 }
 

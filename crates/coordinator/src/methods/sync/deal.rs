@@ -6,7 +6,7 @@ use planaria_protocol::message::Share;
 const GAIN_MIN: f64 = 0.15;
 
 /// Shares of `shards` for workers that compute so many shards per second, in the order of workers:
-/// the shards go one by one to whoever would be done with one more the soonest, so that the slowest
+/// the shards go one by one to the worker that would be done with one more the soonest, so that the slowest
 /// is done as soon as possible. Workers without a shard stand by.
 pub fn deal(shards: u32, speeds: &[(u32, f64)]) -> Vec<Share> {
     let mut counts = vec![0u32; speeds.len()];
@@ -50,7 +50,7 @@ pub fn redeal(shards: u32, speeds: &[(u32, f64)], old: &[Share]) -> Option<(Vec<
 }
 
 /// Each share once more for `redundancy` other workers, or for all others where there are not so
-/// many: each goes to whoever, with all that it has, would be done with it the soonest, and among
+/// many: each goes to the worker that, with all that it has, would be done with it the soonest, and among
 /// equals to the next in the order of workers. So an even deal stays even, and any `redundancy` of
 /// the workers can be missing with every shard still in somebody's hands.
 pub fn copies(shares: &[Share], speeds: &[(u32, f64)], redundancy: u32) -> Vec<Share> {
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(copied(6, &[1.0; 3], 2), twice);
         assert_eq!(copied(6, &[1.0; 3], 9), twice, "there are no more workers");
         assert_eq!(copied(6, &[1.0], 1), []);
-        assert_eq!(copied(2, &[1.0; 4], 1), [(2, 0..1), (3, 1..2)], "whoever stands by first");
+        assert_eq!(copied(2, &[1.0; 4], 1), [(2, 0..1), (3, 1..2)], "the one that stands by first");
         assert_eq!(copied(6, &[1.0, 4.0, 1.0], 1), [(1, 0..1), (2, 1..5), (1, 5..6)]);
     }
 

@@ -29,7 +29,7 @@ pub struct Follower {
     /// The step after the last of those that it has said it is done with.
     paced: u64,
     /// Since when it is not done with what others were done with. Where several have each shard,
-    /// nobody waits for it, and nothing else tells that it has come to a halt.
+    /// no step waits for it, and nothing else tells that it has come to a halt.
     pub lags: Option<Duration>,
     /// When a speed that is too low is forgotten.
     probe: Option<Duration>,

@@ -53,7 +53,7 @@ impl Gather {
         self.counted = Some(counted);
     }
 
-    /// Norm of the gradient, once all squares are told: added in the order of blocks, whoever holds
+    /// Norm of the gradient, once all squares are told: added in the order of blocks, whichever server holds
     /// them.
     pub fn norm(&self) -> Option<f64> {
         let all: Option<Vec<&Vec<f64>>> = self.squares.iter().map(Option::as_ref).collect();

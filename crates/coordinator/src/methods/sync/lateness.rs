@@ -6,7 +6,7 @@ use planaria_protocol::message::{Agent, ToServer, Trouble};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// How long a worker that nobody waits for may be behind, at least.
+/// How long a worker that no step waits for may be behind, at least.
 const LAG: Duration = Duration::from_secs(1);
 
 /// How long a server may take to say what a step waits for: it may be deep in a slow disk.
@@ -68,7 +68,7 @@ impl SyncRun {
         }
     }
 
-    /// Takes those for late that have come to a halt, though nobody waits for them.
+    /// Takes those for late that have come to a halt, though no step waits for them.
     pub(super) fn look_for_lags(&mut self, now: Duration) -> Result<(), Trouble> {
         let limit = LAG.max(self.patience.limit(0) * (1 + self.redundancy()));
         let halted = self.method.followers.iter().filter_map(|(worker, follower)| {
@@ -131,7 +131,7 @@ impl SyncRun {
         let late = round.held.iter().filter(|held| lacks(&held.shards));
         let late: BTreeSet<u32> = late.flat_map(|held| held.holders.iter().copied()).collect();
         let others = self.active();
-        // If everyone is late it is the machine, or nobody could help. It may also be that they
+        // If everyone is late it is the machine, or no other could help. It may also be that they
         // wait for what will not come: in the end they are let in anew. What they have computed
         // counts all the same.
         let are_all_late = others.iter().all(|worker| late.contains(worker));

@@ -1,7 +1,7 @@
 //! Who computes which shards of which steps: the rounds under way, and their segments.
 //!
 //! A segment is what one holder sends: a subtree of the shards. It is fixed when its round is
-//! planned and may change hands, as often as it must; with redundancy several have it, and whoever
+//! planned and may change hands, as often as it must; with redundancy several have it, and the worker that
 //! is first counts. Never decides who should have it.
 
 use planaria_numerics::tree::segments;
@@ -13,7 +13,7 @@ use std::ops::Range;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Held {
     pub shards: Range<u32>,
-    /// Who has a lease for it; nobody while there is nobody to give it to.
+    /// Who has a lease for it; no one while there is no worker to give it to.
     pub holders: Vec<u32>,
 }
 
@@ -52,7 +52,7 @@ impl Leased {
         loads
     }
 
-    /// Shards that nobody has.
+    /// Shards that no worker has.
     fn orphans(&self) -> u32 {
         self.held.iter().filter(|held| held.holders.is_empty()).map(Held::count).sum()
     }
@@ -136,7 +136,7 @@ impl Leases {
         over.flat_map(|r| &r.held).flat_map(|h| h.holders.iter().copied()).collect()
     }
 
-    /// Takes everything away from a worker; shards of `step` that nobody has any more.
+    /// Takes everything away from a worker; shards of `step` that no worker has any more.
     pub fn release(&mut self, worker: u32, step: u64) -> u32 {
         let orphans = |leases: &Self| leases.round(step).map_or(0, Leased::orphans);
         let before = orphans(self);
@@ -185,7 +185,7 @@ mod tests {
         let loads: Vec<(u32, u32)> = leases.rounds[0].loads().into_iter().collect();
         assert_eq!(loads, [(0, 5), (1, 6), (2, 5)]);
         assert_eq!(leases.release(1, 0), 0, "others have all of it");
-        assert_eq!(leases.release(2, 0), 3, "what both had nobody has");
+        assert_eq!(leases.release(2, 0), 3, "what both had no worker has");
         assert_eq!(leases.holders(), BTreeSet::from([0]));
         assert_eq!(leases.holders_until(1), BTreeSet::new());
         assert_eq!(leases.holders_until(2), BTreeSet::from([0]));

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 /// How long a round should take: short enough to stop soon and to deal anew, long enough that
-/// nobody waits for leases.
+/// no worker waits for leases.
 const ROUND_SECONDS: f64 = 0.05;
 /// Most steps of a round.
 const ROUND_STEPS_MAX: u64 = 256;

@@ -1,7 +1,7 @@
 //! Synchronous training: every step is the sum of the gradients of all shards of a batch.
 //!
 //! Shards are leased to workers, which push gradients to parameter servers; a step counts when every
-//! server has applied it, and the result has the same bits whoever computed what. A lost or late
+//! server has applied it, and the result has the same bits whichever worker computed what. A lost or late
 //! worker's shards go to others; with redundancy several workers have each shard.
 //!
 //! # Layout

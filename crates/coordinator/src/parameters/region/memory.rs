@@ -107,22 +107,22 @@ impl Memory {
     /// Bytes, to be written before anybody has a piece of them.
     pub(super) fn bytes_mut(&mut self, range: Range<usize>) -> &mut [u8] {
         assert!(range.start <= range.end && range.end <= self.bytes, "bytes in bounds");
-        // SAFETY: in bounds, and borrowed mutably: nobody else has a share in the memory.
+        // SAFETY: in bounds, and borrowed mutably: no other has a share in the memory.
         unsafe {
             let start = self.start.as_ptr().add(range.start);
             std::slice::from_raw_parts_mut(start, range.len())
         }
     }
 
-    /// Whether values of a slot, which nobody has a piece of, are those after so many steps.
+    /// Whether values of a slot, of which no piece is held, are those after so many steps.
     pub(super) fn is_whole(&mut self, run: &Run, at: usize, step: u64) -> bool {
-        // SAFETY: borrowed mutably: nobody else has a share in the memory.
+        // SAFETY: borrowed mutably: no other has a share in the memory.
         let values = unsafe { slot(self, run, at) };
         is_summed(self, run, at, &values, step)
     }
 
     /// # Safety
-    /// Nobody may write these values meanwhile.
+    /// They must not be written meanwhile.
     unsafe fn values(&self, at: usize, len: usize) -> &[f32] {
         debug_assert!(at.is_multiple_of(4) && at + 4 * len <= self.bytes, "values in bounds");
         // SAFETY: in bounds and aligned by the layout; the caller keeps writers away.
@@ -130,7 +130,7 @@ impl Memory {
     }
 
     /// # Safety
-    /// Nobody else may use these values meanwhile.
+    /// They must not be used by others meanwhile.
     #[expect(clippy::mut_from_ref, reason = "the caller promises that it is alone")]
     unsafe fn values_mut(&self, at: usize, len: usize) -> &mut [f32] {
         debug_assert!(at.is_multiple_of(4) && at + 4 * len <= self.bytes, "values in bounds");
@@ -273,7 +273,7 @@ impl Piece {
         let range = block * BLOCK..((block + 1) * BLOCK).min(self.run.len);
         let sum = self.after(step).sum(range, step);
         let at = self.run.sum((step % 2) as usize, block);
-        // Whoever sees the mark that is set after it sees it.
+        // A reader that sees the mark that is set after it sees it.
         self.memory.mark(at).store(sum, Ordering::Relaxed);
     }
 
@@ -366,7 +366,7 @@ fn take_sums(memory: &Memory, run: &Run, first_block: usize, piece: &Piece, step
 }
 
 /// # Safety
-/// Nobody may write these values meanwhile.
+/// They must not be written meanwhile.
 unsafe fn slot<'a>(memory: &'a Memory, run: &Run, slot: usize) -> Slot<'a> {
     let offset = slot * run.slot_bytes;
     // SAFETY: the caller's promise; the layout keeps runs in bounds and apart.
@@ -379,7 +379,7 @@ unsafe fn slot<'a>(memory: &'a Memory, run: &Run, slot: usize) -> Slot<'a> {
 }
 
 /// # Safety
-/// Nobody else may use these values meanwhile.
+/// They must not be used by others meanwhile.
 unsafe fn slot_mut<'a>(memory: &'a Memory, run: &Run, slot: usize) -> SlotMut<'a> {
     let offset = slot * run.slot_bytes;
     // SAFETY: the caller's promise; each section is asked for once.

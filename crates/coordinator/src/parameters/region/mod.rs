@@ -62,11 +62,11 @@ pub enum Backing {
     Folder(PathBuf),
     /// The process's own memory, which ends with it.
     Memory,
-    /// Memory that outlives whoever uses it: a folder of simulated machines.
+    /// Memory that outlives its users: a folder of simulated machines.
     Shared(Shared),
 }
 
-/// Files that are none: memory shared by whoever has a clone.
+/// Files that are none: memory shared by all clones.
 #[derive(Debug, Clone, Default)]
 pub struct Shared {
     all: Arc<Mutex<Vec<Arc<Memory>>>>,
@@ -295,7 +295,7 @@ fn copy_marked(from: &Opened, layout: &Layout, into: &mut Memory) -> Result<Mark
             let range = layout.slot(slot);
             from.read(range.start, into.bytes_mut(range)).map_err(unreadable)?;
         }
-        // Whoever still writes there moves a mark before it touches what that named.
+        // A thread that still writes there moves a mark before it touches what that named.
         if from.marked()? == marked {
             return Ok(marked);
         }
@@ -321,7 +321,7 @@ fn compare(
     Ok(())
 }
 
-/// Memory of a region that nobody has seen yet.
+/// Memory of a region that was not looked at yet.
 fn blank(place: &Place, shape: &Shape, log: &Log) -> io::Result<Memory> {
     let bytes = Layout::new(shape).bytes;
     let mut memory = match &place.backing {
@@ -410,10 +410,10 @@ impl Marks {
         set(&self.memory, at, step);
     }
 
-    /// Removes the region's file: nobody is to go on from it. Its memory stays.
+    /// Removes the region's file: no server is to go on from it. Its memory stays.
     pub fn remove(&self) {
         if let Some(path) = &self.memory.path {
-            // It may be gone already, and what is left is ignored by whoever comes.
+            // It may be gone already, and what is left is ignored by the next server.
             let _ = fs::remove_file(path);
         }
         if let Backing::Shared(shared) = &self.place.backing {

@@ -130,14 +130,14 @@ impl Server {
         Self { spare_bytes, ..self }
     }
 
-    /// Of whoever connects from now on. After [`Server::close`] it is another, and links of before
+    /// Of links that are made from now on. After [`Server::close`] it is another, and links of before
     /// are refused, whatever they still bring.
     pub fn session(&self) -> u64 {
         self.session.load(Ordering::SeqCst)
     }
 
     /// Takes nothing more until the server begins again, and nothing ever from links of before;
-    /// whoever waits is let go. What is kept stays.
+    /// waiting threads are let go. What is kept stays.
     pub fn close(&self) {
         self.session.fetch_add(1, Ordering::SeqCst);
         self.let_go();

@@ -49,7 +49,7 @@ impl Server {
             }
             ToServer::Commit { step } => self.store()?.commit(*step).map_err(Trouble::new)?,
             ToServer::Save { step, folder } => return self.save(*step, folder, outlet),
-            ToServer::Alive | ToServer::Weather(_) | ToServer::Finish => {}
+            ToServer::Alive | ToServer::FrameLoss(_) | ToServer::Finish => {}
         }
         Ok(None)
     }

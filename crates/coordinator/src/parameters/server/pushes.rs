@@ -37,8 +37,8 @@ impl Server {
         match *push {
             Push::Follow { step } => self.wish(&store, from, at(step), outlet),
             Push::Unfollow => {
-                let desk = self.followers.desk(from);
-                let _alone = alone(&desk);
+                let peer_lock = self.followers.peer_lock(from);
+                let _alone = alone(&peer_lock);
                 self.followers.forget(from);
                 self.followers.remove(from);
                 Ok(())
@@ -66,8 +66,8 @@ impl Server {
     /// Does what a worker has waited for; see [`Server::due`]. An error ends its link.
     pub fn begin_following(&self, peer: Peer, outlet: &dyn Outlet) -> Result<(), Trouble> {
         let (store, era) = self.admit(peer)?;
-        let desk = self.followers.desk(peer);
-        let _alone = alone(&desk);
+        let peer_lock = self.followers.peer_lock(peer);
+        let _alone = alone(&peer_lock);
         // It may have wished for something else meanwhile.
         match self.followers.forget(peer) {
             Some(step) => self.follow_or_wait(&store, peer, Turn { era, step }, outlet),
@@ -91,12 +91,12 @@ impl Server {
         at: Turn,
         outlet: &dyn Outlet,
     ) -> Result<(), Trouble> {
-        let desk = self.followers.desk(from);
-        let _alone = alone(&desk);
+        let peer_lock = self.followers.peer_lock(from);
+        let _alone = alone(&peer_lock);
         self.follow_or_wait(store, from, at, outlet)
     }
 
-    /// Lets it follow, or remembers that it waits; the desk is held.
+    /// Lets it follow, or remembers that it waits; the peer is locked.
     fn follow_or_wait(
         &self,
         store: &Store,
@@ -170,7 +170,7 @@ impl Server {
         outlet: &dyn Outlet,
     ) -> Result<(), Refused> {
         let Some((turn, round)) = store.enter(era, step)? else {
-            // Its step is over: counted already, by whoever sent it first.
+            // Its step is over: counted already, from the worker that sent it first.
             store.note_late();
             return Ok(bulk.skip(bulk.bytes() / size_of::<f32>())?);
         };
@@ -228,7 +228,7 @@ impl Server {
         if shard as usize >= shards {
             return Err(Trouble::new(format!("shard {shard} of step {step} is not of {shards}")));
         }
-        // Read before the tally is taken, so that a slow link keeps nobody else from counting.
+        // Read before the tally is taken, so that a slow link keeps no other from counting.
         let spare = self.lock_statistics().pop();
         let mut stats = spare.unwrap_or_else(|| vec![0.0; self.network.stats_count()]);
         if stats.len() * size_of::<f32>() != bulk.bytes() {

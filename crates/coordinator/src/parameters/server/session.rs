@@ -1,10 +1,10 @@
 //! A server among processes that come and go: which coordinator it obeys, whose links it takes, and
 //! how long it waits. Owns the time-outs; asks no clock and holds no socket.
 
-use super::super::parcels::Folder;
+use super::super::part_files::Folder;
 use super::super::snapshot::Snapshot;
 use super::{Outlet, Peer, Server, Used};
-use planaria_protocol::message::{Agent, FromServer, Kept, ToServer, Trouble, Weather};
+use planaria_protocol::message::{Agent, FrameLoss, FromServer, Kept, ToServer, Trouble};
 use std::collections::BTreeMap;
 use std::sync::MutexGuard;
 use std::time::Duration;
@@ -68,7 +68,7 @@ pub enum Effect {
     /// Lets a worker [follow](Server::begin_following), on a thread of its own where threads are.
     Follow(Peer),
     /// Suffers what was asked for.
-    Suffer(Weather),
+    LoseFrames(FrameLoss),
     /// Ends; all links are closed.
     End(Result<(), Trouble>),
 }
@@ -183,12 +183,12 @@ impl Server {
             ToServer::Save { step, folder } => {
                 (self.log)(&format!("saving step {step} to {folder}"));
             }
-            ToServer::Weather(weather) => {
-                (self.log)(&format!("asked to suffer {weather:?}"));
-                return Ok(vec![Effect::Suffer(*weather)]);
+            ToServer::FrameLoss(frame_loss) => {
+                (self.log)(&format!("asked to lose frames: {frame_loss:?}"));
+                return Ok(vec![Effect::LoseFrames(*frame_loss)]);
             }
             ToServer::Finish => {
-                // What is kept is removed by whoever knows how the run has ended: a run whose last
+                // What is kept is removed by the process that knows how the run has ended: a run whose last
                 // checkpoint could not be written goes on from it.
                 self.end_session(outlet);
                 return Ok(vec![Effect::End(Ok(()))]);
@@ -265,7 +265,7 @@ impl Server {
         standing.coordinator = Coordinator::None;
         let links = std::mem::take(&mut standing.links);
         drop(standing);
-        // First, so that nobody hangs in sending with what closing needs.
+        // First, so that no thread hangs in sending with what closing needs.
         links.values().for_each(|link| outlet.close(*link));
         self.close();
     }

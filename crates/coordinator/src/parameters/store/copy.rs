@@ -88,8 +88,8 @@ impl Store {
 
     /// First block of a chunk; copies its parameters after `step` steps, and says whether they
     /// still were those: no more steps than these are committed. Those of the step after it go to
-    /// `next`, if the chunk has come so far: whoever asks now was not handed them. Copies, so that
-    /// nobody waits for whoever they are sent to.
+    /// `next`, if the chunk has come so far: a worker that asks now was not handed them. Copies, so
+    /// that no thread waits for the peer that they are sent to.
     pub fn parameters(
         &self,
         chunk: usize,

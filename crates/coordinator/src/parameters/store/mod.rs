@@ -1,6 +1,6 @@
 //! All chunks of a server, and the step that is being gathered.
 //!
-//! Threads that bring gradients meet here: whoever completes a chunk sums, updates and hands it
+//! Threads that bring gradients meet here: the one that completes a chunk sums, updates and hands it
 //! out. A gradient of a step whose turn has not come waits at the gate. Owns when marks are set.
 //! Knows nothing of links.
 
@@ -99,7 +99,7 @@ pub struct Store {
     pending: Mutex<Pending>,
     gate: Mutex<Gate>,
     opened: Condvar,
-    /// The copy; shared with whoever writes it.
+    /// The copy; shared with the thread that writes it.
     third: Mutex<Arc<Third>>,
     /// Values that came for what was there already.
     late: AtomicU64,
@@ -165,14 +165,14 @@ impl Store {
         self.marks.read()
     }
 
-    /// Nothing more is taken; whoever waits is let go. The region stays as it is.
+    /// Nothing more is taken; waiting threads are let go. The region stays as it is.
     pub fn close(&self) {
         let mut gate = self.gate();
         gate.is_closed = true;
         gate.era += 1;
         gate.round = None;
         gate.ahead.clear();
-        // Whoever is at work in a chunk is done with it, and changes no other after this.
+        // A thread at work in a chunk is done with it, and changes no other after this.
         self.chunks.iter().for_each(|chunk| chunk.expect(None, 0));
         if let Some(mut tally) = self.tally() {
             tally.expect(None);
@@ -188,7 +188,7 @@ impl Store {
         self.opened.notify_all();
     }
 
-    /// Nobody is to go on from the region.
+    /// No server is to go on from the region.
     pub fn remove(&self) {
         self.marks.remove();
     }
@@ -248,8 +248,8 @@ impl Store {
         !gate.is_closed && (step > gate.step || step == gate.step && gate.round.is_none())
     }
 
-    /// The round of a step, as soon as it is that step's turn; nothing if its turn is over. Whoever
-    /// is of another era is refused.
+    /// The round of a step, as soon as it is that step's turn; nothing if its turn is over. A
+    /// caller of another era is refused.
     pub fn enter(&self, era: u64, step: u64) -> Result<Option<(Turn, Arc<Round>)>, Refused> {
         let mut gate = self.gate();
         loop {

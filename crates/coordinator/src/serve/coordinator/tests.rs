@@ -85,7 +85,7 @@ fn join(agent: Agent, pid: u32) -> Join {
         machine: None,
         address: None,
         kept: None,
-        errand: Default::default(),
+        purpose: Default::default(),
     }
 }
 

@@ -48,8 +48,8 @@ fn scene() -> Scene {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address").to_string();
     let trust = authority.issue("controller").expect("a certificate");
-    let passport = Passport::new(secret.clone(), Some(&trust), None).expect("a passport");
-    let dialled = Dialled::new(vec![machine("m1"), machine("m2")], listener, passport, |_| {});
+    let credentials = Credentials::new(secret.clone(), Some(&trust), None).expect("a credentials");
+    let dialled = Dialled::new(vec![machine("m1"), machine("m2")], listener, credentials, |_| {});
     let trust = Some(authority.issue("m1").expect("a certificate"));
     // The first leads nowhere, as an address of another network does.
     let addresses = vec!["127.0.0.1:1".into(), address];

@@ -1,4 +1,4 @@
-//! Places and who fills them, in a world without processes.
+//! A training run's places and what fills them, without processes.
 
 use super::*;
 use crate::ending::{ANOTHER, PANICKED};

@@ -20,7 +20,7 @@ use planaria_fleet::local::{OWN, inherited};
 use planaria_fleet::provider::is_name;
 use planaria_fleet::providers::dialled::Dialled;
 use planaria_protocol::clock::Clock;
-use planaria_protocol::{Passport, Secret};
+use planaria_protocol::{Credentials, Secret};
 use planaria_runs::clock::{Stopwatch, SystemClock};
 use planaria_runs::failure::{Context, Failure, Result};
 use planaria_runs::run_dir;
@@ -79,9 +79,10 @@ fn control(run: &str, home: &Path, orders: Orders, listener: TcpListener) -> Res
     let port = listener.local_addr().context(|| "cannot listen".into())?.port();
     own.addresses.iter_mut().for_each(|address| *address = format!("{address}:{port}"));
     let secret = Secret::from_hex(&secret).map_err(Failure::failed)?;
-    let passport = Passport::new(secret, Some(&trust), None).map_err(Failure::failed)?;
+    let credentials = Credentials::new(secret, Some(&trust), None).map_err(Failure::failed)?;
     let refused = |why: String| screen::say(&format!("not let in: {why}\n"));
-    let dialled = Dialled::new(machines, listener, passport, refused).map_err(Failure::failed)?;
+    let dialled =
+        Dialled::new(machines, listener, credentials, refused).map_err(Failure::failed)?;
     start_own(run, &own)?;
     let file = home.join("recipe.yaml");
     run_dir::write(&file, recipe.as_bytes())?;

@@ -135,7 +135,7 @@ mod tests {
     fn workers_go_with_machines() {
         let check = |pool: &str, workers: u32, amount: Amount, expect: Result<(u32, u32), &str>| {
             let pool: Pool = serde_json::from_str(pool).unwrap();
-            let mut history = History::of(Path::new("runs/net-1"), Holder::Nobody, &[]);
+            let mut history = History::of(Path::new("runs/net-1"), Holder::Free, &[]);
             history.workers = workers;
             match (target(&history, &pool, amount), expect) {
                 (Ok(found), Ok(expect)) => assert_eq!((found.machines, found.workers), expect),

@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_failed_run_shows_the_last_lines() {
-        let mut run = run("script: {file: a.py}", Holder::Nobody, vec![joined("worker-0", "m1")]);
+        let mut run = run("script: {file: a.py}", Holder::Free, vec![joined("worker-0", "m1")]);
         run.state = Standing::Failed;
         let story = run.script.as_mut().unwrap();
         story.failed = Some(json!({"process": "worker-0", "last_lines": ["a\u{1b}[2J", "b"]}));
@@ -217,7 +217,7 @@ mod tests {
             (Standing::Killed, "planaria down runs/x-1 gives back"),
             (Standing::Failed, "mend the cause, then planaria run runs/x-1/recipe.yaml"),
         ] {
-            let mut run = run("script: {file: a.py}", Holder::Nobody, vec![]);
+            let mut run = run("script: {file: a.py}", Holder::Free, vec![]);
             run.state = state;
             let text = said(&run);
             assert!(text.contains(&format!("\nnext       {expect}")), "{text}");

@@ -20,22 +20,22 @@ fn survives(kind: &Kind) {
         engine.socket().display(),
         mounts.join(", ")
     );
-    let desk = kind.desk(&python, &pool);
-    let mut training = desk.start(&["run", "job.yaml", "--json"], &[]);
-    desk.hears(&mut training, "epoch=1 ");
+    let workspace = kind.workspace(&python, &pool);
+    let mut training = workspace.start(&["run", "job.yaml", "--json"], &[]);
+    workspace.hears(&mut training, "epoch=1 ");
     let second = || {
         let names = engine.docker_ok(&["ps", "--format", "{{.Names}}"]);
         assert_eq!(names.lines().count(), 2, "{names}");
         names.lines().max().expect("two of them").to_owned()
     };
     engine.docker_ok(&["exec", &second(), "pkill", "-9", "-o", "-f", kind.process]);
-    desk.hears(&mut training, &format!("epoch={} ", kind.epochs / 2 + 1));
+    workspace.hears(&mut training, &format!("epoch={} ", kind.epochs / 2 + 1));
     engine.docker_ok(&["kill", &second()]);
-    let report = kind.ends_well(&desk, training);
+    let report = kind.ends_well(&workspace, training);
     assert!(report["machines_lost"].as_u64() > Some(0), "{report:#}");
     let least = if kind.restarts { 2 } else { 1 };
     assert!(report["restarts"].as_u64() >= Some(least), "{report:#}");
-    engine_is_clean(&engine, &desk.run());
+    engine_is_clean(&engine, &workspace.run());
 }
 
 #[test]

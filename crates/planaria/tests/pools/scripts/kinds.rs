@@ -1,7 +1,7 @@
 //! One script of each framework, as `examples` has it.
 
-use crate::support::desk::{Desk, Training};
 use crate::support::frameworks::Python;
+use crate::support::workspace::{Training, Workspace};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -76,9 +76,10 @@ pub const PLAIN: Kind = Kind {
 
 impl Kind {
     /// A place with the script and a recipe for it.
-    pub fn desk(&self, python: &Python, pool: &str) -> Desk {
-        let desk = Desk::new("{}");
-        fs::copy(Path::new(EXAMPLES).join(self.file), desk.path(self.file)).expect("an example");
+    pub fn workspace(&self, python: &Python, pool: &str) -> Workspace {
+        let workspace = Workspace::new("{}");
+        fs::copy(Path::new(EXAMPLES).join(self.file), workspace.path(self.file))
+            .expect("an example");
         let args = match self.options.contains("plain, roles") {
             true => {
                 "\"--ps_hosts={{ps_hosts}}\", \"--worker_hosts={{worker_hosts}}\", \
@@ -92,15 +93,15 @@ impl Kind {
              connect_seconds: 60, stop_seconds: 2}}\npool: {pool}\n",
             self.file, self.options, self.epochs, python.program
         );
-        desk.put("job.yaml", &recipe);
-        desk
+        workspace.put("job.yaml", &recipe);
+        workspace
     }
 
     /// The report of a job that reached its accuracy.
     #[track_caller]
-    pub fn ends_well(&self, desk: &Desk, training: Training) -> Value {
+    pub fn ends_well(&self, workspace: &Workspace, training: Training) -> Value {
         let output = training.end();
-        let said = desk.said();
+        let said = workspace.said();
         assert_eq!(output.status.code(), Some(0), "{said}");
         assert!(!said.contains("panicked"), "{said}");
         let report: Value = serde_json::from_slice(&output.stdout).expect("a report");
@@ -108,7 +109,7 @@ impl Kind {
         let accuracy = report["figures"]["accuracy"].as_f64().unwrap_or(0.0);
         assert!(accuracy >= self.accuracy, "accuracy {accuracy}: {said}");
         assert!(report["outputs"].as_u64() > Some(0), "{report:#} {said}");
-        let metrics = fs::read_to_string(desk.run().join("metrics.jsonl")).expect("metrics");
+        let metrics = fs::read_to_string(workspace.run().join("metrics.jsonl")).expect("metrics");
         assert!(metrics.lines().count() as u64 >= 2, "{metrics}");
         report
     }

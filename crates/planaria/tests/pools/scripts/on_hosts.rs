@@ -2,10 +2,10 @@
 
 use super::kinds::{Kind, MIRRORED, OLD_FLAGS, PARAMETER_SERVERS, PLAIN, TORCH, TORCHRUN};
 use crate::hosts::Hosts;
-use crate::support::desk::Desk;
 use crate::support::eventually;
 use crate::support::frameworks::Python;
 use crate::support::pooled::{hosts_are_clean, id};
+use crate::support::workspace::Workspace;
 
 /// A pool of two hosts; nothing where there cannot be any.
 fn hosts(python: &Python) -> Option<(Hosts, String)> {
@@ -23,22 +23,22 @@ fn pool(text: &str, kind: &Kind) -> String {
 
 /// Waits until the script has told of its first epoch.
 #[track_caller]
-fn begins(desk: &Desk, training: &mut crate::support::desk::Training) {
-    desk.hears(training, "epoch=1 ");
+fn begins(workspace: &Workspace, training: &mut crate::support::workspace::Training) {
+    workspace.hears(training, "epoch=1 ");
 }
 
 fn a_process_is_killed(kind: &Kind) {
     let Some(python) = Python::find() else { return };
     let Some((hosts, text)) = hosts(&python) else { return };
-    let desk = kind.desk(&python, &pool(&text, kind));
-    let mut training = desk.start(&["run", "job.yaml", "--json"], &[]);
-    begins(&desk, &mut training);
+    let workspace = kind.workspace(&python, &pool(&text, kind));
+    let mut training = workspace.start(&["run", "job.yaml", "--json"], &[]);
+    begins(&workspace, &mut training);
     // A worker: on the second host there is one of each kind.
     let killed = hosts.on(2, &format!("pkill -9 -o -f '{}'; echo $?", kind.victim()));
-    assert_eq!(killed, "0", "nobody was killed: {}", desk.said());
-    let report = kind.ends_well(&desk, training);
-    assert_eq!(report["restarts"].as_u64() > Some(0), kind.restarts, "{}", desk.said());
-    hosts_are_clean(&hosts, &[1, 2], &desk.run());
+    assert_eq!(killed, "0", "nobody was killed: {}", workspace.said());
+    let report = kind.ends_well(&workspace, training);
+    assert_eq!(report["restarts"].as_u64() > Some(0), kind.restarts, "{}", workspace.said());
+    hosts_are_clean(&hosts, &[1, 2], &workspace.run());
     for host in 1..=2 {
         let left = format!("pgrep -f '{}' || true", kind.process);
         assert_eq!(hosts.on(host, &left), "", "a process is left on h{host}");
@@ -48,18 +48,18 @@ fn a_process_is_killed(kind: &Kind) {
 fn a_host_is_lost(kind: &Kind) {
     let Some(python) = Python::find() else { return };
     let Some((hosts, text)) = hosts(&python) else { return };
-    let desk = kind.desk(&python, &pool(&text, kind));
-    let mut training = desk.start(&["run", "job.yaml", "--json"], &[]);
-    begins(&desk, &mut training);
+    let workspace = kind.workspace(&python, &pool(&text, kind));
+    let mut training = workspace.start(&["run", "job.yaml", "--json"], &[]);
+    begins(&workspace, &mut training);
     hosts.tell("kill", 2);
-    desk.hears(&mut training, "h2: lost");
+    workspace.hears(&mut training, "h2: lost");
     hosts.tell("start", 2);
-    let report = kind.ends_well(&desk, training);
+    let report = kind.ends_well(&workspace, training);
     assert!(report["machines_lost"].as_u64() > Some(0), "{report:#}");
     eventually("the hosts are given back", || {
         hosts.on(2, "pgrep -f 'agent [h]ost' || true").is_empty()
     });
-    hosts_are_clean(&hosts, &[1, 2], &desk.run());
+    hosts_are_clean(&hosts, &[1, 2], &workspace.run());
 }
 
 impl Kind {
@@ -139,14 +139,14 @@ fn jax_finds_its_coordinator() {
         process: "[j]ax_data_parallel.py",
         ..TORCH
     };
-    let desk = kind.desk(&python, &pool(&text, &kind));
-    let recipe = std::fs::read_to_string(desk.path("job.yaml")).expect("a recipe");
+    let workspace = kind.workspace(&python, &pool(&text, &kind));
+    let recipe = std::fs::read_to_string(workspace.path("job.yaml")).expect("a recipe");
     let args = "args: ['--num_processes={{world_size}}', '--process_id={{rank}}', ";
-    desk.put("job.yaml", &recipe.replace("args: [", args));
-    let training = desk.start(&["run", "job.yaml", "--json"], &[]);
-    let report = kind.ends_well(&desk, training);
+    workspace.put("job.yaml", &recipe.replace("args: [", args));
+    let training = workspace.start(&["run", "job.yaml", "--json"], &[]);
+    let report = kind.ends_well(&workspace, training);
     assert_eq!(report["restarts"], 0);
-    hosts_are_clean(&hosts, &[1, 2], &desk.run());
+    hosts_are_clean(&hosts, &[1, 2], &workspace.run());
 }
 
 #[test]
@@ -157,11 +157,11 @@ fn mpi_starts_its_processes() {
     let kind =
         Kind { file: "mpi_sum.py", options: "framework: mpi", process: "[m]pi_sum.py", ..TORCH };
     let pool = format!("{{provider: ssh, hosts: [h1], workers: 2, ssh: {{config: {config}}}}}");
-    let desk = kind.desk(&python, &pool);
-    let training = desk.start(&["run", "job.yaml", "--json"], &[]);
-    let report = kind.ends_well(&desk, training);
+    let workspace = kind.workspace(&python, &pool);
+    let training = workspace.start(&["run", "job.yaml", "--json"], &[]);
+    let report = kind.ends_well(&workspace, training);
     assert_eq!(report["roles"]["mpirun"], 1);
-    hosts_are_clean(&hosts, &[1], &desk.run());
+    hosts_are_clean(&hosts, &[1], &workspace.run());
 }
 
 /// Horovod itself cannot be built everywhere; this asks what its gloo controller asks.
@@ -186,43 +186,44 @@ print("others:", [ask("GET", str(other)) for other in range(size)], flush=True)
 fn processes_of_horovod_have_a_place_to_meet() {
     let Some(hosts) = Hosts::up(2, &[]) else { return };
     let config = hosts.path("ssh_config").display().to_string();
-    let desk = Desk::new("{}");
-    desk.put("train.py", LIKE_HOROVOD);
+    let workspace = Workspace::new("{}");
+    workspace.put("train.py", LIKE_HOROVOD);
     let pool = format!("{{provider: ssh, hosts: [h1, h2], ssh: {{config: {config}}}}}");
     let script = "{file: train.py, framework: horovod}";
-    desk.put("job.yaml", &format!("name: job\nscript: {script}\npool: {pool}\n"));
-    desk.give(&["run", "job.yaml"], 0);
+    workspace.put("job.yaml", &format!("name: job\nscript: {script}\npool: {pool}\n"));
+    workspace.give(&["run", "job.yaml"], 0);
     for worker in 0..2 {
-        let log = std::fs::read_to_string(desk.run().join(format!("logs/worker-{worker}.log")));
+        let log =
+            std::fs::read_to_string(workspace.run().join(format!("logs/worker-{worker}.log")));
         assert_eq!(log.expect("a log"), "others: ['at eth0', 'at eth0']\n");
     }
-    hosts_are_clean(&hosts, &[1, 2], &desk.run());
+    hosts_are_clean(&hosts, &[1, 2], &workspace.run());
 }
 
 #[test]
 fn a_spare_host_takes_the_place_of_one_that_is_lost() {
     let Some(hosts) = Hosts::up(3, &[]) else { return };
     let config = hosts.path("ssh_config").display().to_string();
-    let desk = Desk::new("{}");
+    let workspace = Workspace::new("{}");
     let script = "import os, sys, time\nprint('round', os.path.exists('mark.txt'), flush=True)\n\
                   time.sleep(4)\nopen('mark.txt', 'w').write('x')\n\
                   time.sleep(1 if os.environ['RANK'] == '0' else 9)\nprint('done', flush=True)\n";
-    desk.put("train.py", script);
+    workspace.put("train.py", script);
     let pool = format!(
         "{{provider: ssh, hosts: [h1, h2, h3], machines: 2, ssh: {{config: {config}, \
          connect_seconds: 1}}}}"
     );
     let script = "{file: train.py, framework: pytorch, outputs: '*.txt', connect_seconds: 100}";
-    desk.put("job.yaml", &format!("name: job\nscript: {script}\npool: {pool}\n"));
-    let mut training = desk.start(&["run", "job.yaml", "--json"], &[]);
-    desk.hears(&mut training, "[worker 1 · h2] round False");
+    workspace.put("job.yaml", &format!("name: job\nscript: {script}\npool: {pool}\n"));
+    let mut training = workspace.start(&["run", "job.yaml", "--json"], &[]);
+    workspace.hears(&mut training, "[worker 1 · h2] round False");
     hosts.tell("kill", 2);
-    desk.hears(&mut training, "[worker 1 · h3] round ");
+    workspace.hears(&mut training, "[worker 1 · h3] round ");
     let output = training.end();
-    assert_eq!(output.status.code(), Some(0), "{}", desk.said());
+    assert_eq!(output.status.code(), Some(0), "{}", workspace.said());
     // What may be on a host that is off stays written down.
-    assert!(desk.said().contains("`planaria down` gives it back"), "{}", desk.said());
+    assert!(workspace.said().contains("`planaria down` gives it back"), "{}", workspace.said());
     hosts.tell("start", 2);
-    desk.give(&["down", &id(&desk.run())], 0);
-    hosts_are_clean(&hosts, &[1, 2, 3], &desk.run());
+    workspace.give(&["down", &id(&workspace.run())], 0);
+    hosts_are_clean(&hosts, &[1, 2, 3], &workspace.run());
 }

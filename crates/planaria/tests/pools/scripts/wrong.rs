@@ -2,18 +2,18 @@
 //! scripts need no framework; the rules of one are followed all the same.
 
 use crate::hosts::Hosts;
-use crate::support::desk::Desk;
 use crate::support::pooled::hosts_are_clean;
+use crate::support::workspace::Workspace;
 use std::fs;
 use std::process::{Command, Stdio};
 
 /// A place with a script and a recipe for it; `pool` ends without its bracket.
-fn desk(script: &str, options: &str, pool: &str) -> Desk {
-    let desk = Desk::new("{}");
-    desk.put("train.py", script);
+fn workspace(script: &str, options: &str, pool: &str) -> Workspace {
+    let workspace = Workspace::new("{}");
+    workspace.put("train.py", script);
     let script = format!("{{file: train.py, {options}, stop_seconds: 1}}");
-    desk.put("job.yaml", &format!("name: job\nscript: {script}\npool: {pool}}}\n"));
-    desk
+    workspace.put("job.yaml", &format!("name: job\nscript: {script}\npool: {pool}}}\n"));
+    workspace
 }
 
 fn two(hosts: &Hosts) -> String {
@@ -23,9 +23,9 @@ fn two(hosts: &Hosts) -> String {
 
 /// Runs to an error with this code; what was said.
 #[track_caller]
-fn fails(desk: &Desk, code: i32) -> String {
-    let output = desk.start(&["run", "job.yaml"], &[]).end();
-    let said = desk.said();
+fn fails(workspace: &Workspace, code: i32) -> String {
+    let output = workspace.start(&["run", "job.yaml"], &[]).end();
+    let said = workspace.said();
     assert_eq!(output.status.code(), Some(code), "{said}");
     assert_eq!(said.matches("error: ").count(), 1, "one error: {said}");
     assert!(!said.contains("panicked"), "{said}");
@@ -51,13 +51,13 @@ fn a_module_that_one_host_lacks() {
     let Some(hosts) = Hosts::up(2, &[]) else { return };
     hosts.on(1, "echo 'x = 1' > /usr/lib/python3/dist-packages/rare_module.py");
     let script = "import time, rare_module\nprint('have it', flush=True)\ntime.sleep(60)\n";
-    let desk = desk(script, "framework: pytorch", &two(&hosts));
-    let said = fails(&desk, 1);
+    let workspace = workspace(script, "framework: pytorch", &two(&hosts));
+    let said = fails(&workspace, 1);
     let expect = ["error: worker 1 on h2 failed with exit code 1", "No module named 'rare_module'"];
     contains(&said, &expect);
     contains(&said, &["hint: add it to `setup`", "on h2 it is `python3`"]);
     assert!(!said.contains("started again ("), "it would fail every time: {said}");
-    hosts_are_clean(&hosts, &[1, 2], &desk.run());
+    hosts_are_clean(&hosts, &[1, 2], &workspace.run());
 }
 
 #[test]
@@ -65,17 +65,17 @@ fn scripts_that_cannot_be() {
     if !has_python() {
         return;
     }
-    let wrong = desk("print('a'\nx = 1\n", "framework: plain", "{workers: 2");
+    let wrong = workspace("print('a'\nx = 1\n", "framework: plain", "{workers: 2");
     contains(&fails(&wrong, 2), &["`train.py` is not Python", "train.py:1:6", "was never closed"]);
-    let gone = desk("", "framework: plain", "{workers: 2");
+    let gone = workspace("", "framework: plain", "{workers: 2");
     fs::remove_file(gone.path("train.py")).expect("it is there");
     contains(&fails(&gone, 2), &["there is no script `train.py`", "job.yaml:2"]);
-    let field = desk("x = 1\n", "framework: plain, args: ['{{indx}}']", "{workers: 2");
+    let field = workspace("x = 1\n", "framework: plain, args: ['{{indx}}']", "{workers: 2");
     contains(&fails(&field, 2), &["no field `indx`", "did you mean `index`?"]);
-    let roles = desk("x = 1\n", "framework: tensorflow, roles: {ps: 1, worker: 1}", "{");
+    let roles = workspace("x = 1\n", "framework: tensorflow, roles: {ps: 1, worker: 1}", "{");
     contains(&fails(&roles, 2), &["parameter servers need a chief", "`chief: 1`"]);
-    for desk in [wrong, gone, field, roles] {
-        assert!(desk.runs().is_empty(), "nothing is made: {:?}", desk.runs());
+    for workspace in [wrong, gone, field, roles] {
+        assert!(workspace.runs().is_empty(), "nothing is made: {:?}", workspace.runs());
     }
 }
 
@@ -84,10 +84,10 @@ fn a_script_that_never_connects() {
     let Some(hosts) = Hosts::up(2, &[]) else { return };
     let script = "import time\nprint('here', flush=True)\ntime.sleep(600)\n";
     let options = "framework: pytorch, connect_seconds: 2";
-    let desk = desk(script, options, &two(&hosts));
-    let said = fails(&desk, 1);
+    let workspace = workspace(script, options, &two(&hosts));
+    let said = fails(&workspace, 1);
     contains(&said, &["error: worker 0 on h1: it did not listen on port", "within 2 s"]);
-    hosts_are_clean(&hosts, &[1, 2], &desk.run());
+    hosts_are_clean(&hosts, &[1, 2], &workspace.run());
     assert_eq!(hosts.on(2, "pgrep -f '[t]rain.py' || true"), "");
 }
 
@@ -97,11 +97,11 @@ fn a_port_that_is_taken_on_one_machine() {
     let listens = "import socket, time; s = socket.socket(); s.bind((\"\", 24001)); s.listen(); \
                    time.sleep(100)";
     hosts.on(2, &format!("nohup python3 -c '{listens}' >/dev/null 2>&1 & sleep 0.5"));
-    let desk = desk("x = 1\n", "framework: pytorch, port: 24001", &two(&hosts));
-    let said = fails(&desk, 2);
+    let workspace = workspace("x = 1\n", "framework: pytorch, port: 24001", &two(&hosts));
+    let said = fails(&workspace, 2);
     contains(&said, &["error: h2: port 24001 is taken by process", "`python3"]);
     contains(&said, &["leave `script.port` out"]);
-    hosts_are_clean(&hosts, &[1, 2], &desk.run());
+    hosts_are_clean(&hosts, &[1, 2], &workspace.run());
 }
 
 #[test]
@@ -109,14 +109,14 @@ fn a_worker_that_fails_when_the_first_is_done() {
     let Some(hosts) = Hosts::up(2, &[]) else { return };
     let script = "import os, sys, time\nif os.environ['RANK'] == '1':\n    time.sleep(1)\n    \
                   print('last words', flush=True)\n    sys.exit(7)\n";
-    let desk = desk(script, "framework: pytorch", &two(&hosts));
-    let said = fails(&desk, 7);
+    let workspace = workspace(script, "framework: pytorch", &two(&hosts));
+    let said = fails(&workspace, 7);
     contains(
         &said,
         &["worker 1 on h2 failed with exit code 7", "the first process had ended well"],
     );
     contains(&said, &["its last lines:\n  last words", "logs/worker-1.log"]);
-    hosts_are_clean(&hosts, &[1, 2], &desk.run());
+    hosts_are_clean(&hosts, &[1, 2], &workspace.run());
 }
 
 #[test]
@@ -127,16 +127,16 @@ fn what_a_failed_script_made_comes_back() {
                   open('same.txt', 'w').write('of ' + rank)\ntime.sleep(0.5)\n\
                   sys.exit(3 if rank == '1' else time.sleep(30))\n";
     let options = "framework: pytorch, outputs: '*.txt', max_restarts: 1, connect_seconds: 20";
-    let desk = desk(script, options, &two(&hosts));
-    let said = fails(&desk, 3);
+    let workspace = workspace(script, options, &two(&hosts));
+    let said = fails(&workspace, 3);
     contains(&said, &["all processes are started again (restart 1 of 1)"]);
     contains(&said, &["worker 1 on h2 failed with exit code 3 (it was started again once)"]);
-    let read = |name: &str| fs::read_to_string(desk.run().join("outputs").join(name)).ok();
+    let read = |name: &str| fs::read_to_string(workspace.run().join("outputs").join(name)).ok();
     assert_eq!(read("part-0.txt").as_deref(), Some("made by 0"));
     assert_eq!(read("part-1.txt").as_deref(), Some("made by 1"));
     assert_eq!(read("same.txt").as_deref(), Some("of 0"), "the first process' is preferred");
     assert_eq!(read("h2/same.txt").as_deref(), Some("of 1"));
-    hosts_are_clean(&hosts, &[1, 2], &desk.run());
+    hosts_are_clean(&hosts, &[1, 2], &workspace.run());
 }
 
 #[test]
@@ -144,11 +144,12 @@ fn large_folders_and_patterns_that_match_nothing_are_told_of() {
     if !has_python() {
         return;
     }
-    let desk = desk("print('done')\n", "framework: plain, outputs: 'no/*.pt'", "{workers: 1");
-    let large = fs::File::create(desk.path("weights.bin")).expect("a file");
+    let workspace =
+        workspace("print('done')\n", "framework: plain, outputs: 'no/*.pt'", "{workers: 1");
+    let large = fs::File::create(workspace.path("weights.bin")).expect("a file");
     large.set_len(260 << 20).expect("it can be that long");
-    let output = desk.start(&["run", "job.yaml"], &[]).end();
-    let said = desk.said();
+    let output = workspace.start(&["run", "job.yaml"], &[]).end();
+    let said = workspace.said();
     assert_eq!(output.status.code(), Some(0), "{said}");
     contains(&said, &["weights.bin", ".gitignore", "nothing matches `script.outputs` (`no/*.pt`)"]);
     contains(&said, &["[worker 0] done", "completed: 1 process"]);
@@ -162,10 +163,10 @@ fn secrets_are_in_the_script_alone() {
     let script = "import os, time\nprint('the key is', os.environ['API_KEY'], flush=True)\n\
                   time.sleep(3)\nprint('over', 'OTHER' in os.environ)\n";
     let options = "framework: plain, env: {API_KEY: '${env:OTHER}'}";
-    let desk = desk(script, options, &pool);
+    let workspace = workspace(script, options, &pool);
     let secret = "planted-7f3a9c";
-    let mut training = desk.start(&["run", "job.yaml"], &[("OTHER", secret)]);
-    desk.hears(&mut training, "the key is ***");
+    let mut training = workspace.start(&["run", "job.yaml"], &[("OTHER", secret)]);
+    workspace.hears(&mut training, "the key is ***");
     let seen = "grep -la 'planted-7f[3]a9c' /proc/[0-9]*/environ 2>/dev/null | wc -l; \
                 grep -la 'planted-7f[3]a9c' /proc/[0-9]*/cmdline 2>/dev/null | wc -l; \
                 grep -rl 'planted-7f[3]a9c' /root /tmp 2>/dev/null | \
@@ -173,11 +174,12 @@ fn secrets_are_in_the_script_alone() {
     // What the script itself writes is in a log there that is its owner's, until the end.
     assert_eq!(hosts.on(1, seen), "1\n0\n0", "the script's own environment, and nowhere else");
     let output = training.end();
-    assert_eq!(output.status.code(), Some(0), "{}", desk.said());
-    contains(&desk.said(), &["over False"]);
-    let found = Command::new("grep").args(["-r", secret]).arg(desk.run()).output().expect("grep");
+    assert_eq!(output.status.code(), Some(0), "{}", workspace.said());
+    contains(&workspace.said(), &["over False"]);
+    let found =
+        Command::new("grep").args(["-r", secret]).arg(workspace.run()).output().expect("grep");
     assert!(found.stdout.is_empty(), "{}", String::from_utf8_lossy(&found.stdout));
-    assert!(!desk.said().contains(secret));
+    assert!(!workspace.said().contains(secret));
 }
 
 #[test]
@@ -186,15 +188,15 @@ fn an_interrupt_ends_all_of_it_and_brings_outputs_back() {
     let script = "import os, subprocess, time\nopen('half.txt', 'w').write('half')\n\
                   subprocess.Popen(['sleep', '987'], start_new_session=True)\n\
                   print('under way', flush=True)\ntime.sleep(600)\n";
-    let desk = desk(script, "framework: plain, outputs: '*.txt'", &two(&hosts));
-    let mut training = desk.start(&["run", "job.yaml"], &[]);
-    desk.hears(&mut training, "[worker 1 · h2] under way");
-    desk.hears(&mut training, "[worker 0 · h1] under way");
+    let workspace = workspace(script, "framework: plain, outputs: '*.txt'", &two(&hosts));
+    let mut training = workspace.start(&["run", "job.yaml"], &[]);
+    workspace.hears(&mut training, "[worker 1 · h2] under way");
+    workspace.hears(&mut training, "[worker 0 · h1] under way");
     training.interrupt();
     let output = training.end();
-    assert_eq!(output.status.code(), Some(130), "{}", desk.said());
-    assert_eq!(fs::read_to_string(desk.run().join("outputs/half.txt")).expect("it"), "half");
-    hosts_are_clean(&hosts, &[1, 2], &desk.run());
+    assert_eq!(output.status.code(), Some(130), "{}", workspace.said());
+    assert_eq!(fs::read_to_string(workspace.run().join("outputs/half.txt")).expect("it"), "half");
+    hosts_are_clean(&hosts, &[1, 2], &workspace.run());
     for host in 1..=2 {
         let left = hosts.on(host, "pgrep -f '[t]rain.py|[s]leep 987' || true");
         assert_eq!(left, "", "nothing that came of the script is left");
@@ -211,22 +213,22 @@ const STUBBORN: &str = "import signal, subprocess, time\n\
 fn whoever_is_killed_leaves_nothing_of_the_script() {
     let Some(hosts) = Hosts::up(2, &[]) else { return };
     for victim in ["agent [t]ask", "agent [h]ost", "[t]rain.py"] {
-        let desk = desk(STUBBORN, "framework: plain, max_restarts: 0", &two(&hosts));
-        let mut training = desk.start(&["run", "job.yaml"], &[]);
-        desk.hears(&mut training, "[worker 1 · h2] under way");
-        desk.hears(&mut training, "[worker 0 · h1] under way");
+        let workspace = workspace(STUBBORN, "framework: plain, max_restarts: 0", &two(&hosts));
+        let mut training = workspace.start(&["run", "job.yaml"], &[]);
+        workspace.hears(&mut training, "[worker 1 · h2] under way");
+        workspace.hears(&mut training, "[worker 0 · h1] under way");
         assert_eq!(hosts.on(2, &format!("pkill -9 -f '{victim}'; echo $?")), "0");
         let output = training.end();
-        assert_ne!(output.status.code(), Some(0), "{}", desk.said());
+        assert_ne!(output.status.code(), Some(0), "{}", workspace.said());
         for host in 1..=2 {
             crate::support::eventually("all of it ends", || {
                 hosts.on(host, "pgrep -f '[t]rain.py|[s]leep 986' || true").is_empty()
             });
         }
-        if !crate::support::pooled::holds(&desk.run()).is_empty() {
-            desk.give(&["down", &crate::support::pooled::id(&desk.run())], 0);
+        if !crate::support::pooled::holds(&workspace.run()).is_empty() {
+            workspace.give(&["down", &crate::support::pooled::id(&workspace.run())], 0);
         }
-        hosts_are_clean(&hosts, &[1, 2], &desk.run());
+        hosts_are_clean(&hosts, &[1, 2], &workspace.run());
     }
 }
 
@@ -241,33 +243,33 @@ fn a_checkpoint_that_is_written_all_the_time_outlives_its_machine() {
                   open('new', 'w').write(str(step))\n    os.rename('new', 'at')\n    \
                   time.sleep(0.5)\n    print('step', step, flush=True)\n    \
                   if start and step > start + 3: break\n";
-    let desk = desk(script, "framework: plain, outputs: at", &pool);
-    let mut training = desk.start(&["run", "job.yaml"], &[]);
-    desk.hears(&mut training, "· h1] step 30");
+    let workspace = workspace(script, "framework: plain, outputs: at", &pool);
+    let mut training = workspace.start(&["run", "job.yaml"], &[]);
+    workspace.hears(&mut training, "· h1] step 30");
     hosts.tell("kill", 1);
     let output = training.end();
-    let said = desk.said();
+    let said = workspace.said();
     assert_eq!(output.status.code(), Some(0), "{said}");
     let again = said.rsplit_once("begins at ").expect("it begins again").1;
     let at: u32 = again.lines().next().and_then(|n| n.trim().parse().ok()).expect("a number");
     assert!(at >= 5, "it goes on from what was kept: {said}");
     hosts.tell("start", 1);
-    desk.give(&["down", &crate::support::pooled::id(&desk.run())], 0);
+    workspace.give(&["down", &crate::support::pooled::id(&workspace.run())], 0);
 }
 
 #[test]
 fn a_command_that_is_killed_leaves_nothing() {
     let Some(hosts) = Hosts::up(2, &[]) else { return };
-    let desk = desk(STUBBORN, "framework: plain", &two(&hosts));
-    let mut training = desk.start(&["run", "job.yaml"], &[]);
-    desk.hears(&mut training, "[worker 1 · h2] under way");
-    desk.hears(&mut training, "[worker 0 · h1] under way");
+    let workspace = workspace(STUBBORN, "framework: plain", &two(&hosts));
+    let mut training = workspace.start(&["run", "job.yaml"], &[]);
+    workspace.hears(&mut training, "[worker 1 · h2] under way");
+    workspace.hears(&mut training, "[worker 0 · h1] under way");
     training.kill();
     for host in 1..=2 {
         crate::support::eventually("all of it ends", || {
             hosts.on(host, "pgrep -f '[t]rain.py|[s]leep 986|agent [h]ost' || true").is_empty()
         });
     }
-    desk.give(&["down", &crate::support::pooled::id(&desk.run())], 0);
-    hosts_are_clean(&hosts, &[1, 2], &desk.run());
+    workspace.give(&["down", &crate::support::pooled::id(&workspace.run())], 0);
+    hosts_are_clean(&hosts, &[1, 2], &workspace.run());
 }

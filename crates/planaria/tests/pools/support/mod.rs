@@ -1,9 +1,9 @@
 //! What tests of pools share: real components, started here and gone afterwards.
 
-pub mod desk;
 pub mod engine;
 pub mod frameworks;
 pub mod pooled;
+pub mod workspace;
 
 use std::io::Write;
 use std::time::Duration;

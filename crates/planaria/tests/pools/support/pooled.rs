@@ -1,8 +1,8 @@
 //! A small training for every pool, its weights, and what must not be left of it.
 
-use super::desk::{Desk, Training};
 use super::engine::Engine;
 use super::eventually;
+use super::workspace::{Training, Workspace};
 use crate::hosts::Hosts;
 use planaria_fleet::pool::resources;
 use serde_json::Value;
@@ -65,24 +65,24 @@ pub fn expected() -> &'static str {
 
 /// Trains on a pool to the end.
 #[track_caller]
-pub fn trained(pool: &str) -> (Desk, String) {
-    let desk = desk(pool, EPOCHS, "");
-    let out = desk.give(&["train", "pool.yaml", "--json"], 0).0;
-    (desk, out)
+pub fn trained(pool: &str) -> (Workspace, String) {
+    let workspace = workspace(pool, EPOCHS, "");
+    let out = workspace.give(&["train", "pool.yaml", "--json"], 0).0;
+    (workspace, out)
 }
 
 /// A place with such a recipe as `pool.yaml`.
-pub fn desk(pool: &str, epochs: u32, more: &str) -> Desk {
-    let desk = Desk::new("{}");
-    desk.put("pool.yaml", &recipe(pool, epochs, more));
-    desk
+pub fn workspace(pool: &str, epochs: u32, more: &str) -> Workspace {
+    let workspace = Workspace::new("{}");
+    workspace.put("pool.yaml", &recipe(pool, epochs, more));
+    workspace
 }
 
 /// Waits for the end of a training that ends well; what it printed.
 #[track_caller]
-pub fn ends_well(desk: &Desk, training: Training) -> String {
+pub fn ends_well(workspace: &Workspace, training: Training) -> String {
     let output = training.end();
-    let said = desk.said();
+    let said = workspace.said();
     assert_eq!(output.status.code(), Some(0), "{said}");
     assert!(!said.contains("panicked"), "{said}");
     String::from_utf8_lossy(&output.stdout).into_owned()

@@ -9,9 +9,9 @@ use crate::net::{LinkId, Msg, Pid};
 use crate::world::{Dial, Timer, World};
 use planaria_numerics::coding::Slot;
 use planaria_numerics::coding::exact::Residue;
-use planaria_protocol::message::{Errand, Trouble};
+use planaria_protocol::message::{LinkPurpose, Trouble};
 use planaria_protocol::methods::coded::{Tallied, Travel};
-use planaria_protocol::{Passport, Secret};
+use planaria_protocol::{Credentials, Secret};
 use planaria_worker::methods::coded::cache::Cache;
 use planaria_worker::methods::coded::letters::Letters;
 use planaria_worker::methods::coded::peers::RETRY;
@@ -103,8 +103,8 @@ impl Peers {
         let secret = Secret::from_hex(&"ab".repeat(32)).expect("as long as a secret");
         let digest = launch.facts.coding.as_ref().map_or("", |coding| &coding.digest);
         let me = Me { pid: 0, index };
-        let Msg::Join(join) = me.join(Errand::Blocks) else { unreachable!("it is a join") };
-        let source = Source::new("nowhere", &Passport::plain(secret), &join, digest);
+        let Msg::Join(join) = me.join(LinkPurpose::Blocks) else { unreachable!("it is a join") };
+        let source = Source::new("nowhere", &Credentials::plain(secret), &join, digest);
         let cache = Cache::within(&world.disk.machine(index), digest);
         let rows = Rows::prepare(&launch, source).expect("a recipe of ours");
         let rows = rows.with_cache(Cache::within(&world.disk.machine(index), digest));
@@ -247,7 +247,7 @@ impl Hands for Peers {
         match link {
             Ok(link) => {
                 post.link = Some(link);
-                world.send(me.pid, link, me.join(Errand::Peer));
+                world.send(me.pid, link, me.join(LinkPurpose::Peer));
                 for letter in post.letters.linked() {
                     world.send(me.pid, link, Msg::Letter(letter));
                 }
@@ -260,7 +260,7 @@ impl Hands for Peers {
     fn hear(&mut self, world: &mut World<'_>, me: Me, link: LinkId, msg: Msg) {
         match msg {
             Msg::Letter(letter) => {
-                // Nobody reads them between two sessions; those that come then are lost.
+                // They are not read between two sessions; those that come then are lost.
                 if let Some(inbox) = &self.inbox {
                     let (letter, bulk) = (letter.0.clone(), letter.1.clone());
                     inbox.put(Event::Letter(letter, bulk));

@@ -11,7 +11,7 @@ use super::{Dial, Event, Timer, World};
 use crate::fuse;
 use crate::net::{LinkId, Msg, Pid};
 use planaria_fleet::ending::Ending;
-use planaria_protocol::message::{Agent, Errand, FromWorker, Join};
+use planaria_protocol::message::{Agent, FromWorker, Join, LinkPurpose};
 use planaria_worker::session::inbox::{Beat, Heard};
 use planaria_worker::session::{self, ALIVE, Batch, Effect, Inbox, Method};
 use std::sync::Arc;
@@ -131,7 +131,7 @@ pub struct Me {
 
 impl Me {
     /// What it says on connecting.
-    pub fn join(self, errand: Errand) -> Msg {
+    pub fn join(self, purpose: LinkPurpose) -> Msg {
         Msg::Join(Join {
             agent: Agent::Worker(self.index),
             build: "sim".to_owned(),
@@ -139,7 +139,7 @@ impl Me {
             machine: None,
             address: None,
             kept: None,
-            errand,
+            purpose,
         })
     }
 }
@@ -309,7 +309,7 @@ impl<H: Hands> Process<H> {
             Ok(link) => link,
             Err(why) => return self.value.not_joined(world.now, &why),
         };
-        if !world.send(me.pid, link, me.join(Errand::Work)) {
+        if !world.send(me.pid, link, me.join(LinkPurpose::Work)) {
             return self.value.not_joined(world.now, "it cannot be told");
         }
         let generation = world.generation(link);

@@ -4,7 +4,7 @@ use super::{Done, Hands, Me, Session};
 use crate::lab::{Pushed, hashes};
 use crate::net::{LinkId, Msg};
 use crate::world::{Dial, World};
-use planaria_protocol::message::{Errand, Pull, Push, Shelf};
+use planaria_protocol::message::{LinkPurpose, Pull, Push, Shelf};
 use planaria_worker::gradient::Task;
 use planaria_worker::gradient::parameters::{Parameters, Report, View, Writer, Wrong};
 use planaria_worker::methods::sync::duty::{Input, Work as Spent};
@@ -243,7 +243,7 @@ impl Hands for Servers {
             Ok(link) => {
                 self.links.push(link);
                 self.lost.push(false);
-                world.send(me.pid, link, me.join(Errand::Work));
+                world.send(me.pid, link, me.join(LinkPurpose::Work));
                 if self.has_hung_up {
                     world.close(me.pid, link);
                 }

@@ -1,4 +1,4 @@
-//! Coded blocks and labels on the machine's disk, so that whoever returns downloads nothing.
+//! Coded blocks and labels on the machine's disk, so that a worker that returns downloads nothing.
 //!
 //! A folder for each coding (data, encoding and code, by their digest), in it a file for each slot
 //! (the bounds of the data's columns, and the rows) and one for the labels, each with a hash of its

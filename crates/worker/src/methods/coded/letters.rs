@@ -1,7 +1,7 @@
 //! Letters to one other worker: what was sent and is not known to have come. Pure.
 //!
 //! A link that breaks is made again, and what was on it is sent again, until its round is over. So a
-//! letter comes once or more often, never in part; whoever reads it knows it by its names.
+//! letter comes once or more often, never in part; its reader knows it by its names.
 
 use planaria_protocol::methods::coded::ToPeer;
 use std::collections::{BTreeMap, VecDeque};

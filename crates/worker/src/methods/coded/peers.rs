@@ -9,9 +9,9 @@ use crate::session::shell::Log;
 use planaria_protocol::launch::Launch;
 use planaria_protocol::link::{self, Receiver, Sender};
 use planaria_protocol::listen::{self, Listening};
-use planaria_protocol::message::{Errand, Join, Trouble};
+use planaria_protocol::message::{Join, LinkPurpose, Trouble};
 use planaria_protocol::methods::coded::{Received, ToPeer};
-use planaria_protocol::{Error, Passport};
+use planaria_protocol::{Credentials, Error};
 use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -38,7 +38,7 @@ pub struct Door {
 
 impl Door {
     /// Listens for other workers.
-    pub fn open(launch: &Launch, passport: &Passport, log: Log) -> Result<Self, Trouble> {
+    pub fn open(launch: &Launch, credentials: &Credentials, log: Log) -> Result<Self, Trouble> {
         let place = launch.station.listen(0);
         let cannot = |e: &dyn std::fmt::Display| {
             Trouble::new(format!("cannot listen on {place} for other workers: {e}"))
@@ -48,14 +48,14 @@ impl Door {
         let slot: Arc<Mutex<Option<Slot>>> = Arc::default();
         let inner = slot.clone();
         let on_link = move |join: Join, sender: Sender, receiver: Receiver| {
-            if join.errand == Errand::Peer {
-                // Whoever sent it notices that the link has ended, and makes another.
+            if join.purpose == LinkPurpose::Peer {
+                // Its sender notices that the link has ended, and makes another.
                 let _ = read(&inner, &sender, receiver);
             }
         };
         let generation = Arc::new(AtomicU64::new(launch.generation));
         let listening =
-            listen::serve(listener, passport.clone(), generation, on_link, move |why| {
+            listen::serve(listener, credentials.clone(), generation, on_link, move |why| {
                 log(&format!("a connection was refused: {why}"));
             })
             .map_err(|e| cannot(&e))?;
@@ -72,7 +72,7 @@ impl Door {
         *self.slot.lock().expect("no thread panics with the letters") = Some(Arc::new(slot));
     }
 
-    /// Nobody reads letters for now; those that come are lost.
+    /// Letters are not read for now; those that come are lost.
     pub fn close(&self) {
         *self.slot.lock().expect("no thread panics with the letters") = None;
     }
@@ -99,7 +99,7 @@ fn read(slot: &Mutex<Option<Slot>>, sender: &Sender, mut receiver: Receiver) -> 
 pub struct Peers(Arc<Office>);
 
 struct Office {
-    passport: Passport,
+    credentials: Credentials,
     join: Join,
     posts: Mutex<BTreeMap<String, Arc<Post>>>,
     is_over: AtomicBool,
@@ -121,11 +121,11 @@ struct State {
 }
 
 impl Peers {
-    /// Nobody is spoken to yet.
-    pub fn new(passport: &Passport, join: &Join) -> Self {
-        let join = Join { errand: Errand::Peer, ..join.clone() };
-        let (passport, posts) = (passport.clone(), Mutex::default());
-        Self(Arc::new(Office { passport, join, posts, is_over: AtomicBool::new(false) }))
+    /// No peer is known yet.
+    pub fn new(credentials: &Credentials, join: &Join) -> Self {
+        let join = Join { purpose: LinkPurpose::Peer, ..join.clone() };
+        let (credentials, posts) = (credentials.clone(), Mutex::default());
+        Self(Arc::new(Office { credentials, join, posts, is_over: AtomicBool::new(false) }))
     }
 
     /// Sends a letter, now or as soon as its reader can be reached.
@@ -179,7 +179,7 @@ impl Office {
     /// The thread of one peer: makes its link, and makes it again, while there is something to send.
     fn keep(&self, address: &str, post: &Arc<Post>) {
         loop {
-            // In this order, as whoever sends takes them.
+            // In this order, as the sender takes them.
             let mut posts = self.posts();
             let state = post.state();
             if self.is_over.load(Ordering::SeqCst) {
@@ -202,7 +202,7 @@ impl Office {
     }
 
     fn connect(&self, address: &str, post: &Arc<Post>) -> Result<(), Error> {
-        let (sender, receiver) = link::connect(address, &self.passport, None)?;
+        let (sender, receiver) = link::connect(address, &self.credentials, None)?;
         sender.send(&self.join)?;
         let mut state = post.state();
         state.links += 1;

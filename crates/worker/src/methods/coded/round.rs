@@ -202,7 +202,7 @@ impl<E: Value> Round<E> {
             self.wait_for_round(letter, bulk);
             return Ok(answers);
         }
-        // One that makes no sense is no reason to end: whoever sent it will be found out.
+        // One that makes no sense is no reason to end: its sender will be found out.
         let Some(values) = E::take(&bulk) else { return Ok(answers) };
         match letter {
             ToPeer::Product { round, group, slot } => {

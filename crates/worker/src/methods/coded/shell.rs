@@ -33,8 +33,8 @@ pub fn run<E: Value>(launch: &Launch, setting: &Setting<'_>) -> Result<(), Troub
     let mut process = Process {
         launch,
         setting,
-        door: Door::open(launch, &setting.passport, setting.log.clone())?,
-        peers: Peers::new(&setting.passport, &setting.join),
+        door: Door::open(launch, &setting.credentials, setting.log.clone())?,
+        peers: Peers::new(&setting.credentials, &setting.join),
         rows: rows.clone(),
         model: None,
         inbox: None,
@@ -95,10 +95,10 @@ impl AtOnce for Nothing {}
 
 impl<'a, E: Value> Hands<Coded<E, Shared<'a, E>>> for Process<'a, E> {
     fn prepare(&mut self) -> Result<(), Trouble> {
-        let Setting { address, passport, join, log, .. } = self.setting;
+        let Setting { address, credentials, join, log, .. } = self.setting;
         log(&format!("joined the coordinator at {address}"));
         let digest = self.launch.facts.coding.as_ref().map_or("", |coding| &coding.digest);
-        let source = Source::new(address, passport, join, digest);
+        let source = Source::new(address, credentials, join, digest);
         self.rows.borrow_mut().rows = Some(Rows::prepare(self.launch, source)?);
         Ok(())
     }

@@ -1,12 +1,12 @@
 //! A worker's way to the source: the process that has the run's data and encodes it.
 //!
-//! Owns how often rows are asked for, and what has come of them: whoever is cut off asks for the
+//! Owns how often rows are asked for, and what has come of them: a worker that is cut off asks for the
 //! rest, a few times, and is then to join again. What is refused is not asked for again. Never
 //! opens data, and never gives out rows that are not all there.
 
 use crate::session::shell::Log;
-use planaria_protocol::Passport;
-use planaria_protocol::message::{Errand, Join, Trouble};
+use planaria_protocol::Credentials;
+use planaria_protocol::message::{Join, LinkPurpose, Trouble};
 use planaria_protocol::transfer::rows::{Ask, Wanted};
 use planaria_protocol::transfer::{Fault, Length, Line};
 use std::time::Duration;
@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 pub enum Missed {
     /// They cannot be had, and the process cannot go on.
     Refused(Trouble),
-    /// The source is not reached: whoever joins again may ask again.
+    /// The source is not reached: a worker that joins again may ask again.
     Away,
 }
 
@@ -36,25 +36,25 @@ impl From<Trouble> for Missed {
 #[derive(Clone, Copy)]
 pub struct Watch<'a> {
     pub log: &'a Log,
-    /// Whether nobody wants them any more.
+    /// Whether they are not wanted any more.
     pub is_over: &'a dyn Fn() -> bool,
 }
 
 /// Where the source is, and what it is asked about.
 pub struct Source {
     address: String,
-    passport: Passport,
+    credentials: Credentials,
     join: Join,
     coding: String,
 }
 
 impl Source {
-    /// Beside the coordinator at this address, for whoever joins like this.
-    pub fn new(address: &str, passport: &Passport, join: &Join, coding: &str) -> Self {
+    /// Beside the coordinator at this address, for a worker that joins like this.
+    pub fn new(address: &str, credentials: &Credentials, join: &Join, coding: &str) -> Self {
         Self {
             address: address.to_owned(),
-            passport: passport.clone(),
-            join: Join { errand: Errand::Blocks, ..join.clone() },
+            credentials: credentials.clone(),
+            join: Join { purpose: LinkPurpose::Blocks, ..join.clone() },
             coding: coding.to_owned(),
         }
     }
@@ -93,7 +93,7 @@ impl Source {
         into: &mut Download<T>,
         watch: Watch<'_>,
     ) -> Result<(), Option<Fault>> {
-        let mut line = Line::connect(&self.address, &self.passport, &self.join)
+        let mut line = Line::connect(&self.address, &self.credentials, &self.join)
             .map_err(|error| Some(error.into()))?;
         let ask = Ask { coding: self.coding.clone(), wanted, first: into.rows() };
         let seal = Some(ask.seal());

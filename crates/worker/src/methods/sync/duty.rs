@@ -373,7 +373,7 @@ impl Duty {
         next.map(|((step, _, _), next)| (next, step))
     }
 
-    /// Whether a step needs no more shards: whoever has all parameters after it can rely on its
+    /// Whether a step needs no more shards: a worker that has all parameters after it can rely on its
     /// commit. Others have computed what this worker would.
     fn is_past(&self, next: Next, step: u64) -> bool {
         matches!(next, Next::Lease(_)) && self.buffers.find(step + 1) == Place::There

@@ -294,7 +294,7 @@ fn connect(
     address: &str,
     generation: u64,
 ) -> Result<(Sender, Receiver), Error> {
-    let (sender, receiver) = link::connect(address, &setting.passport, Some(generation))?;
+    let (sender, receiver) = link::connect(address, &setting.credentials, Some(generation))?;
     sender.send(&setting.join)?;
     Ok((sender, receiver))
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::session::inbox::{Beat, Heard};
 use crate::session::method::Waiting;
 use crate::session::{RETRY, SILENCE};
-use planaria_protocol::message::{HeldOut, Weather};
+use planaria_protocol::message::{FrameLoss, HeldOut};
 use planaria_protocol::methods::{Command, sync};
 
 /// Does one thing for each command, and is over when it is told so.
@@ -226,8 +226,11 @@ fn a_silent_coordinator_is_noticed_and_heartbeats_are_heard_without_an_order() {
     assert_eq!(inbox.beat(START + 2 * SILENCE), Beat::Silent);
     assert_eq!(inbox.hear(START + 2 * SILENCE, ToWorker::Alive, Vec::new()), Heard::Kept);
     assert_eq!(inbox.beat(START + 2 * SILENCE), Beat::Alive);
-    let weather = Weather { drop_per_mille: 1, seconds: 1.0, seed: 1 };
-    assert_eq!(inbox.hear(START, ToWorker::Weather(weather), vec![]), Heard::Fault(weather));
+    let frame_loss = FrameLoss { drop_per_mille: 1, seconds: 1.0, seed: 1 };
+    assert_eq!(
+        inbox.hear(START, ToWorker::FrameLoss(frame_loss), vec![]),
+        Heard::Fault(frame_loss)
+    );
     assert!(inbox.was_spoken_to() && inbox.take().is_none());
 }
 

@@ -2,6 +2,8 @@
 
 use super::*;
 use planaria_fleet::supervise::Action;
+use proptest::prelude::*;
+use std::collections::BTreeSet;
 
 const KILLED: Ending = Ending::Signal(9);
 const WELL: Ending = Ending::Code(0);
@@ -239,4 +241,108 @@ fn what_is_lost_with_one_machine_counts_once() {
     assert_eq!((told[0].process, told[0].failed, told[0].restarts), (None, 3, 1));
     scene.stops(&[0, 1]);
     scene.round();
+}
+
+/// A job whose processes start when they are asked to, and end when they are stopped.
+struct World {
+    supervisor: Supervisor,
+    members: Vec<Member>,
+    now: Duration,
+    pids: u32,
+    running: BTreeMap<u32, u32>,
+    outcome: Option<Outcome>,
+}
+
+impl World {
+    fn tell(&mut self, input: impl Into<Input<JobInput>>) {
+        let mut inputs = vec![input.into()];
+        while let Some(input) = inputs.pop() {
+            for action in self.supervisor.step(self.now, input) {
+                assert_eq!(self.outcome, None, "{action:?} after the end");
+                match action {
+                    Action::StartAll => {
+                        assert_eq!(self.running, BTreeMap::new());
+                        let members = self.members.clone();
+                        self.supervisor.step(self.now, JobInput::Began(members).into());
+                        (0..self.members.len() as u32).for_each(|id| inputs.push(self.start(id)));
+                    }
+                    Action::Start { agent: Agent::Task(id) } => inputs.push(self.start(id)),
+                    Action::Stop { agent: Agent::Task(id), pid } => {
+                        assert_eq!(self.running.remove(&id), Some(pid), "stopped twice");
+                        let (agent, ending) = (Agent::Task(id), KILLED);
+                        inputs.push(Input::Ended { agent, pid, ending });
+                    }
+                    Action::Over(outcome) => {
+                        assert_eq!(self.running, BTreeMap::new(), "left running");
+                        self.outcome = Some(outcome);
+                    }
+                    other => panic!("{other:?} is not for scripts"),
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, id: u32) -> Input<JobInput> {
+        self.pids += 1;
+        assert_eq!(self.running.insert(id, self.pids), None, "two of {id}");
+        Input::Started { agent: Agent::Task(id), pid: self.pids }
+    }
+
+    fn wait(&mut self, seconds: u64) {
+        for _ in 0..seconds * 4 {
+            self.now += Duration::from_millis(250);
+            self.tell(Input::Look);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    /// Never two processes in a place, no more restarts than are allowed, nothing runs when it is
+    /// over, and when all end well it is over.
+    #[test]
+    fn any_course_of_events(
+        framework in 0usize..4,
+        torchrun: bool,
+        services in 0usize..2,
+        restarts in 0u32..4,
+        course in prop::collection::vec((0u32..6, -9i32..2, 0u64..40, any::<bool>()), 0..40),
+    ) {
+        use Framework::{Plain, Pytorch, Tensorflow, Jax};
+        let framework = [Tensorflow, Pytorch, Jax, Plain][framework];
+        let launcher = if torchrun { Launcher::Torchrun } else { Launcher::Direct };
+        let members = members(&[("chief", 1), ("worker", 3), ("ps", services)]);
+        let rules = Rules::new(framework, launcher, &members, true);
+        let supervisor = Policy::supervisor(rules, restarts, Duration::from_secs(60));
+        let (running, now) = (BTreeMap::new(), Duration::ZERO);
+        let mut world = World { supervisor, members, now, pids: 0, running, outcome: None };
+        let mut told = 0;
+        for (id, code, seconds, meets) in course {
+            world.wait(seconds);
+            let Some(pid) = world.running.get(&id).copied() else { continue };
+            let agent = Agent::Task(id);
+            world.tell(Input::Ready { agent, pid });
+            if !meets {
+                world.running.remove(&id);
+                let ending = if code < 0 { Ending::Signal(-code) } else { Ending::Code(code) };
+                world.tell(Input::Ended { agent, pid, ending });
+            }
+            told += world.supervisor.policy.take_restarts().len() as u32;
+        }
+        prop_assert!(world.supervisor.policy.restarts() <= restarts && told <= restarts);
+        // All that is left ends well, and services with it.
+        let services: BTreeSet<u32> =
+            (0..).zip(&world.members).filter(|(_, m)| is_service(m)).map(|(id, _)| id).collect();
+        for _ in 0..20 {
+            world.wait(40);
+            for (id, pid) in world.running.clone() {
+                if !services.contains(&id) && world.running.remove(&id).is_some() {
+                    let (agent, ending) = (Agent::Task(id), WELL);
+                    world.tell(Input::Ended { agent, pid, ending });
+                }
+            }
+        }
+        prop_assert!(world.outcome.is_some(), "{:?}", world.running);
+    }
 }

@@ -30,7 +30,7 @@ use planaria_protocol::event::{self, Started, What};
 use planaria_protocol::journal::{self, Journal};
 use planaria_protocol::launch::Facts;
 use planaria_protocol::message::{
-    Agent, Errand, FromConsole, FromWorker, HeldOut, Join, ToWorker, Trouble,
+    Agent, FromConsole, FromWorker, HeldOut, Join, LinkPurpose, ToWorker, Trouble,
 };
 use planaria_protocol::state::State;
 use planaria_runs::clock::{self, Stopwatch};
@@ -317,7 +317,7 @@ fn join() -> Join {
         machine: None,
         address: None,
         kept: None,
-        errand: Errand::Work,
+        purpose: LinkPurpose::Work,
     }
 }
 

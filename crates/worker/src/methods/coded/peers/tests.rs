@@ -13,7 +13,7 @@ fn join() -> Join {
         machine: None,
         address: None,
         kept: None,
-        errand: Errand::Work,
+        purpose: LinkPurpose::Work,
     }
 }
 
@@ -22,7 +22,7 @@ fn letter(round: u64, debt: u64, size: usize) -> Letter {
 }
 
 /// Listens at a place; letters come out of the channel.
-fn reader(listener: TcpListener, passport: &Passport) -> (Listening, mpsc::Receiver<Letter>) {
+fn reader(listener: TcpListener, credentials: &Credentials) -> (Listening, mpsc::Receiver<Letter>) {
     let (send, letters) = mpsc::sync_channel(1000);
     let slot: Arc<Mutex<Option<Slot>>> =
         Arc::new(Mutex::new(Some(Arc::new(move |letter| drop(send.send(letter))))));
@@ -30,7 +30,7 @@ fn reader(listener: TcpListener, passport: &Passport) -> (Listening, mpsc::Recei
         let _ = read(&slot, &sender, receiver);
     };
     let generation = Arc::new(AtomicU64::new(1));
-    let listening = listen::serve(listener, passport.clone(), generation, on_link, |_| {});
+    let listening = listen::serve(listener, credentials.clone(), generation, on_link, |_| {});
     (listening.unwrap(), letters)
 }
 
@@ -38,16 +38,16 @@ const LONG: Duration = Duration::from_secs(20);
 
 #[test]
 fn letters_come_also_to_one_who_is_there_only_later() {
-    let passport = Passport::plain(Secret::random().unwrap());
+    let credentials = Credentials::plain(Secret::random().unwrap());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     drop(listener);
-    let peers = Peers::new(&passport, &join());
+    let peers = Peers::new(&credentials, &join());
     peers.post(&address, letter(1, 7, 10)).unwrap();
     peers.post(&address, letter(2, 8, 1 << 20)).unwrap();
     // The first is of a round that is over.
     peers.retire(2);
-    let (_listening, letters) = reader(TcpListener::bind(&address).unwrap(), &passport);
+    let (_listening, letters) = reader(TcpListener::bind(&address).unwrap(), &credentials);
     assert_eq!(letters.recv_timeout(LONG).unwrap(), letter(2, 8, 1 << 20));
     peers.post(&address, letter(2, 9, 3)).unwrap();
     assert_eq!(letters.recv_timeout(LONG).unwrap(), letter(2, 9, 3));
@@ -56,10 +56,10 @@ fn letters_come_also_to_one_who_is_there_only_later() {
 
 #[test]
 fn what_was_on_a_link_that_broke_is_sent_again() {
-    let passport = Passport::plain(Secret::random().unwrap());
-    let (listening, letters) = reader(TcpListener::bind("127.0.0.1:0").unwrap(), &passport);
+    let credentials = Credentials::plain(Secret::random().unwrap());
+    let (listening, letters) = reader(TcpListener::bind("127.0.0.1:0").unwrap(), &credentials);
     let address = listening.address().to_string();
-    let peers = Peers::new(&passport, &join());
+    let peers = Peers::new(&credentials, &join());
     let mut seen = std::collections::BTreeSet::new();
     for debt in 0..200 {
         peers.post(&address, letter(1, debt, 1000)).unwrap();
@@ -82,10 +82,10 @@ fn what_was_on_a_link_that_broke_is_sent_again() {
 
 #[test]
 fn nothing_is_kept_of_what_has_come_and_threads_end() {
-    let passport = Passport::plain(Secret::random().unwrap());
-    let (listening, letters) = reader(TcpListener::bind("127.0.0.1:0").unwrap(), &passport);
+    let credentials = Credentials::plain(Secret::random().unwrap());
+    let (listening, letters) = reader(TcpListener::bind("127.0.0.1:0").unwrap(), &credentials);
     let address = listening.address().to_string();
-    let peers = Peers::new(&passport, &join());
+    let peers = Peers::new(&credentials, &join());
     peers.post(&address, letter(1, 1, 5)).unwrap();
     letters.recv_timeout(LONG).unwrap();
     let post = peers.0.posts()[&address].clone();

@@ -22,13 +22,13 @@ type Does = dyn Fn(u64) -> Result<(), Trouble> + Send + Sync;
 
 /// A source that listens, and the first rows that it was asked for.
 fn source(does: Box<Does>) -> (Source, Listening, Arc<Mutex<Vec<u64>>>) {
-    let passport = Passport::plain(Secret::random().unwrap());
+    let credentials = Credentials::plain(Secret::random().unwrap());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let asked = Arc::new(Mutex::new(Vec::new()));
     let firsts = asked.clone();
     let serve = move |join: Join, sender, receiver| {
-        assert_eq!(join.errand, Errand::Blocks);
+        assert_eq!(join.purpose, LinkPurpose::Blocks);
         let mut giver = Line::<Ask>::new(sender, receiver).unwrap();
         while let Ok(Some(ask)) = giver.hear() {
             firsts.lock().unwrap().push(ask.first);
@@ -47,7 +47,8 @@ fn source(does: Box<Does>) -> (Source, Listening, Arc<Mutex<Vec<u64>>>) {
         }
     };
     let generation = Arc::new(AtomicU64::new(1));
-    let listening = listen::serve(listener, passport.clone(), generation, serve, |_| {}).unwrap();
+    let listening =
+        listen::serve(listener, credentials.clone(), generation, serve, |_| {}).unwrap();
     let join = Join {
         agent: Agent::Worker(0),
         build: "test".into(),
@@ -55,9 +56,9 @@ fn source(does: Box<Does>) -> (Source, Listening, Arc<Mutex<Vec<u64>>>) {
         machine: None,
         address: None,
         kept: None,
-        errand: Errand::Work,
+        purpose: LinkPurpose::Work,
     };
-    (Source::new(&address, &passport, &join, "c0"), listening, asked)
+    (Source::new(&address, &credentials, &join, "c0"), listening, asked)
 }
 
 fn fetch(source: &Source, into: &mut Download<f64>, is_over: bool) -> Result<(), Missed> {

@@ -5,18 +5,18 @@ mod clock;
 
 use clock::{SystemClock, now};
 use planaria_coordinator::parameters;
-use planaria_coordinator::serve::parcels::Parcels;
+use planaria_coordinator::serve::part_files::PartFiles;
 use planaria_numerics::optimizer;
 use planaria_protocol::checkpoint::{self, FORMAT, Manifest, Part, PartInfo, Shelf};
 use planaria_protocol::launch::{Facts, Launch, Parts, Size, Station};
 use planaria_protocol::listen::{self, Listening};
 use planaria_protocol::message::{
-    Agent, Errand, FromServer, Join, Push, Share, Source, Steps, ToServer, Trouble,
+    Agent, FromServer, Join, LinkPurpose, Push, Share, Source, Steps, ToServer, Trouble,
 };
 use planaria_protocol::state::State;
 use planaria_protocol::transfer::files::Ask;
 use planaria_protocol::transfer::{Fault, Line, PIECE_BYTES};
-use planaria_protocol::{Passport, Receiver, Secret, Sender, bytes, connect};
+use planaria_protocol::{Credentials, Receiver, Secret, Sender, bytes, connect};
 use planaria_recipe::Recipe;
 use planaria_recipe::shape::Shape;
 use sha2::{Digest, Sha256};
@@ -38,7 +38,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 fn recipe() -> Recipe {
     let text = format!(
-        r#"{{"name": "parcels", "data": {{"train": "digits"}},
+        r#"{{"name": "part_files", "data": {{"train": "digits"}},
             "model": {{"layers": [{{"Dense": {{"units": {WIDTH}}}}}]}},
             "train": {{"shards": 1, "batch": 10, "epochs": 100,
                 "optimizer": {{"sgd": {{"momentum": 0.9}}}}}}}}"#
@@ -68,8 +68,8 @@ fn manifest(step: u64, parts: Vec<Part>) -> Manifest {
 struct World {
     dir: tempfile::TempDir,
     shelf: Shelf,
-    parcels: Arc<Parcels>,
-    passport: Passport,
+    part_files: Arc<PartFiles>,
+    credentials: Credentials,
     listening: Listening,
     joined: Inbox<(Join, Sender, Receiver)>,
     log: Arc<Mutex<Vec<String>>>,
@@ -83,43 +83,44 @@ impl World {
         let saying = log.clone();
         let say = Arc::new(move |line: &str| saying.lock().unwrap().push(line.to_owned()));
         let ranges = [0..PARAMETERS as u64, PARAMETERS as u64..PARAMETERS as u64];
-        let parcels = Arc::new(Parcels::new(shelf.clone(), &manifest(0, vec![]), &ranges, say));
-        let passport = Passport::plain(Secret::from_hex(&"ab".repeat(32)).unwrap());
+        let part_files =
+            Arc::new(PartFiles::new(shelf.clone(), &manifest(0, vec![]), &ranges, say));
+        let credentials = Credentials::plain(Secret::from_hex(&"ab".repeat(32)).unwrap());
         let (tell, joined) = channel();
-        let serving = parcels.clone();
-        let on_link = move |join: Join, sender, receiver| match join.errand {
-            Errand::Parts => serving.serve(&join, sender, receiver),
-            Errand::Work => tell.send((join, sender, receiver)).unwrap(),
-            Errand::Peer | Errand::Blocks => panic!("nobody comes from a coded run"),
+        let serving = part_files.clone();
+        let on_link = move |join: Join, sender, receiver| match join.purpose {
+            LinkPurpose::Parts => serving.serve(&join, sender, receiver),
+            LinkPurpose::Work => tell.send((join, sender, receiver)).unwrap(),
+            LinkPurpose::Peer | LinkPurpose::Blocks => panic!("nobody comes from a coded run"),
         };
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let generation = Arc::new(AtomicU64::new(GENERATION));
         let listening =
-            listen::serve(listener, passport.clone(), generation, on_link, |_| {}).unwrap();
-        Self { dir, shelf, parcels, passport, listening, joined, log }
+            listen::serve(listener, credentials.clone(), generation, on_link, |_| {}).unwrap();
+        Self { dir, shelf, part_files, credentials, listening, joined, log }
     }
 
     /// A checkpoint is under way.
     fn begin(&self, step: u64) -> PathBuf {
         let folder = self.shelf.begin(step).unwrap();
-        self.parcels.open(folder.clone());
+        self.part_files.open(folder.clone());
         folder
     }
 
     /// A link for parts, by hand.
     fn line(&self, agent: Agent) -> Line<Ask> {
         let address = self.listening.address().to_string();
-        let (sender, receiver) = connect(&address, &self.passport, Some(GENERATION)).unwrap();
-        let (build, errand) = ("test".into(), Errand::Parts);
+        let (sender, receiver) = connect(&address, &self.credentials, Some(GENERATION)).unwrap();
+        let (build, purpose) = ("test".into(), LinkPurpose::Parts);
         sender
-            .send(&Join { agent, build, pid: 1, machine: None, address: None, kept: None, errand })
+            .send(&Join { agent, build, pid: 1, machine: None, address: None, kept: None, purpose })
             .unwrap();
         Line::new(sender, receiver).unwrap()
     }
 
     fn start(&self, state: Option<&Path>) -> JoinHandle<Result<(), Trouble>> {
         let launch = Launch {
-            secret: self.passport.secret().to_hex(),
+            secret: self.credentials.secret().to_hex(),
             generation: GENERATION,
             build: "test".into(),
             coordinator: Some(self.listening.address().to_string()),
@@ -197,13 +198,13 @@ impl Server {
     }
 
     /// Some steps of a worker whose gradients are the same every time.
-    fn train(&self, passport: &Passport, steps: std::ops::Range<u64>) {
+    fn train(&self, credentials: &Credentials, steps: std::ops::Range<u64>) {
         let address = self.join.address.as_deref().unwrap();
-        let (worker, _receiver) = connect(address, passport, Some(GENERATION)).unwrap();
+        let (worker, _receiver) = connect(address, credentials, Some(GENERATION)).unwrap();
         let (agent, build) = (Agent::Worker(0), "test".into());
-        let errand = Errand::Work;
+        let purpose = LinkPurpose::Work;
         worker
-            .send(&Join { agent, build, pid: 1, machine: None, address: None, kept: None, errand })
+            .send(&Join { agent, build, pid: 1, machine: None, address: None, kept: None, purpose })
             .unwrap();
         let values: Vec<f32> = (0..PARAMETERS).map(|i| (i % 17) as f32 * 0.25 - 1.0).collect();
         for step in steps {
@@ -365,14 +366,14 @@ fn what_is_changed_cut_or_late_leaves_nothing() {
     let mut line = world.line(Agent::Server(0));
     line.ask(put(STEP_3, "part-0", &whole)).unwrap();
     line.send_file(&mut &whole[..PIECE_BYTES], PIECE_BYTES as u64).unwrap();
-    assert_eq!(world.parcels.close().as_deref(), Some(&*folder));
+    assert_eq!(world.part_files.close().as_deref(), Some(&*folder));
     line.send_file(&mut &whole[PIECE_BYTES..], 2 * PIECE_BYTES as u64).unwrap();
     assert!(is_refused(line.hear_stored(), "being written"));
     assert!(world.files(&folder).is_empty());
 
     // Of a generation that is over.
     let address = world.listening.address().to_string();
-    assert!(connect(&address, &world.passport, Some(GENERATION - 1)).is_err());
+    assert!(connect(&address, &world.credentials, Some(GENERATION - 1)).is_err());
 }
 
 #[test]
@@ -382,19 +383,19 @@ fn a_server_without_the_runs_folder_saves_and_begins_again() {
     let process = world.start(Some(state.path()));
     let server = world.server();
     server.begin(Source::Seed, 0);
-    server.train(&world.passport, 0..3);
+    server.train(&world.credentials, 0..3);
     let why = server.save(3).unwrap_err();
     assert!(why.contains("`step-0000000003` is not being written"), "{why}");
     let folder = world.begin(3);
     let info = server.save(3).unwrap();
-    let folder = world.parcels.close().filter(|f| *f == folder).unwrap();
+    let folder = world.part_files.close().filter(|f| *f == folder).unwrap();
     let part = Part { info, start: 0, end: PARAMETERS as u64 };
     world.shelf.finish(&folder, &manifest(3, vec![part]), false).unwrap();
     let first = checkpoint::read(&folder).unwrap();
-    server.train(&world.passport, 3..5);
+    server.train(&world.credentials, 3..5);
     world.begin(5);
     let end = server.save(5).unwrap();
-    world.parcels.close();
+    world.part_files.close();
     server.orders.send(&ToServer::Finish).unwrap();
     process.join().unwrap().unwrap();
     let left = world.files(state.path());
@@ -418,8 +419,8 @@ fn a_server_without_the_runs_folder_saves_and_begins_again() {
         _ => None,
     });
     assert_eq!(sha256, first.manifest.parts[0].info.sha256, "what is saved is what was saved");
-    world.parcels.close();
-    server.train(&world.passport, 3..5);
+    world.part_files.close();
+    server.train(&world.credentials, 3..5);
     world.begin(5);
     assert_eq!(server.save(5).unwrap(), end, "and it goes on to the same bits");
     server.orders.send(&ToServer::Finish).unwrap();

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 /// The checkpoint under way, and the shelf of those that are whole.
-pub struct Parcels {
+pub struct PartFiles {
     shelf: Shelf,
     /// By server: most bytes of its part.
     parts_max: Vec<u64>,
@@ -39,7 +39,7 @@ struct Put {
     sha256: String,
 }
 
-impl Parcels {
+impl PartFiles {
     /// For servers with these ranges of the parameters.
     pub fn new(shelf: Shelf, manifest: &Manifest, ranges: &[Range<u64>], log: Log) -> Self {
         let state = |server: usize| if server == 0 { manifest.state_values } else { 0 };

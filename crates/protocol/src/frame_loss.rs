@@ -1,44 +1,44 @@
-//! Foul weather on purpose: a process loses some of the frames that it sends, for a while.
+//! Fault injection: a process loses some of the frames that it sends, for a while.
 //!
 //! Owns which frames are lost. A lost frame has used up its number, so the peer sees the gap when
 //! the next one comes, and ends the link; where all are lost it hears nothing, as in a partition.
-//! Of the whole process, all links alike. Never asks the time: whoever has a clock says when a storm
-//! begins ([`set`]) and looks now and then whether it is over ([`tick`]); a heartbeat does. In fine
-//! weather a frame costs one relaxed load.
+//! Of the whole process, all links alike. Never asks the time: the caller says when the loss
+//! begins ([`set`]) and looks now and then whether it is over ([`tick`]); a heartbeat does. Without
+//! a fault a frame costs one relaxed load.
 
-use crate::message::Weather;
+use crate::message::FrameLoss;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Longest storm.
+/// Longest time that frames are lost.
 pub const STORM_MAX: Duration = Duration::from_secs(3600);
 
-/// Of 1,000 frames, how many are lost; 0 in fine weather.
+/// Of 1,000 frames, how many are lost; 0 while none are.
 static LOST_PER_MILLE: AtomicU32 = AtomicU32::new(0);
-/// Frames that were sent in the storm.
+/// Frames that were sent since the fault began.
 static FRAMES: AtomicU64 = AtomicU64::new(0);
 static SEED: AtomicU64 = AtomicU64::new(0);
-/// When the storm is over, by the clock of whoever calls.
+/// When the fault is over, by the caller's clock.
 static UNTIL: Mutex<Duration> = Mutex::new(Duration::ZERO);
 
-/// A storm begins, in place of one that may be under way.
-pub fn set(weather: Weather, now: Duration) {
-    let mut until = UNTIL.lock().expect("nobody panics with the weather");
-    let lasts = Duration::try_from_secs_f64(weather.seconds).unwrap_or_default().min(STORM_MAX);
+/// A fault begins, in place of one that may be under way.
+pub fn set(frame_loss: FrameLoss, now: Duration) {
+    let mut until = UNTIL.lock().expect("no thread panics with the time");
+    let lasts = Duration::try_from_secs_f64(frame_loss.seconds).unwrap_or_default().min(STORM_MAX);
     *until = now + lasts;
-    SEED.store(weather.seed, Ordering::Relaxed);
+    SEED.store(frame_loss.seed, Ordering::Relaxed);
     FRAMES.store(0, Ordering::Relaxed);
-    let lost = if lasts.is_zero() { 0 } else { weather.drop_per_mille.min(1000) };
+    let lost = if lasts.is_zero() { 0 } else { frame_loss.drop_per_mille.min(1000) };
     LOST_PER_MILLE.store(lost, Ordering::Relaxed);
 }
 
-/// Time has passed: ends a storm that is over.
+/// Time has passed: ends a fault that is over.
 pub fn tick(now: Duration) {
     if is_fine() {
         return;
     }
-    let until = UNTIL.lock().expect("nobody panics with the weather");
+    let until = UNTIL.lock().expect("no thread panics with the time");
     if now >= *until {
         LOST_PER_MILLE.store(0, Ordering::Relaxed);
     }

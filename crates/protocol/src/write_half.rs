@@ -11,14 +11,14 @@ use std::time::Duration;
 const CHUNK: usize = 1 << 20;
 
 /// A socket's writing half and what is to be written before anything else.
-pub(crate) struct Pen {
+pub(crate) struct WriteHalf {
     writing: Box<dyn Writing>,
     /// What comes next, from `at`; a caller's bulk comes after it.
     pub(crate) next: Vec<u8>,
     at: usize,
 }
 
-impl Pen {
+impl WriteHalf {
     pub(crate) fn new(writing: Box<dyn Writing>) -> Self {
         Self { writing, next: Vec::new(), at: 0 }
     }

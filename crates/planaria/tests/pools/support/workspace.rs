@@ -7,18 +7,18 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
 /// Somebody who gives commands.
-pub struct Desk {
+pub struct Workspace {
     place: Place,
 }
 
-impl Desk {
+impl Workspace {
     /// With `pool.yaml`: a training that goes on for long, on this pool.
     pub fn new(pool: &str) -> Self {
         let place = Place::new();
         fs::create_dir(place.path().join("home")).expect("a home");
-        let desk = Self { place };
-        desk.write("pool.yaml", pool, 100_000);
-        desk
+        let workspace = Self { place };
+        workspace.write("pool.yaml", pool, 100_000);
+        workspace
     }
 
     /// Writes a recipe for a pool.
@@ -85,7 +85,7 @@ impl Desk {
         fs::write(self.path(name), text).expect("a file");
     }
 
-    /// Starts a command; what it says is in [`Desk::said`] while it does.
+    /// Starts a command; what it says is in [`Workspace::said`] while it does.
     #[track_caller]
     pub fn start(&self, words: &[&str], env: &[(&str, &str)]) -> Training {
         let said = fs::File::create(self.path("said.log")).expect("a log");

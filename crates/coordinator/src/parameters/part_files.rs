@@ -8,10 +8,10 @@ use super::snapshot::Snapshot;
 use planaria_numerics::aggregate::BLOCK;
 use planaria_protocol::checkpoint::{Manifest, PartInfo, manifest};
 use planaria_protocol::launch::{Launch, Parts};
-use planaria_protocol::message::{Agent, Errand, FromServer, Join, Source, ToServer, Trouble};
+use planaria_protocol::message::{Agent, FromServer, Join, LinkPurpose, Source, ToServer, Trouble};
 use planaria_protocol::transfer::files::Ask;
 use planaria_protocol::transfer::{Fault, Line};
-use planaria_protocol::{Error, Passport, link};
+use planaria_protocol::{Credentials, Error, link};
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
 use std::ops::Range;
@@ -28,9 +28,9 @@ pub struct Carrier {
     /// Of the whole network.
     parameters: u64,
     address: String,
-    passport: Passport,
+    credentials: Credentials,
     join: Join,
-    /// Where folders for parcels are made.
+    /// Where folders for part_files are made.
     place: PathBuf,
     /// Folders so far.
     folders: AtomicU64,
@@ -38,7 +38,7 @@ pub struct Carrier {
 
 impl Carrier {
     /// Of a server that is told to use one.
-    pub fn of(launch: &Launch, index: u32, passport: &Passport) -> Option<Self> {
+    pub fn of(launch: &Launch, index: u32, credentials: &Credentials) -> Option<Self> {
         if launch.station.parts == Parts::Folder {
             return None;
         }
@@ -55,13 +55,13 @@ impl Carrier {
             machine: launch.station.machine.clone(),
             address: None,
             kept: None,
-            errand: Errand::Parts,
+            purpose: LinkPurpose::Parts,
         };
         Some(Self {
             index,
             parameters: launch.facts.parameters,
             address: launch.coordinator.clone().unwrap_or_default(),
-            passport: passport.clone(),
+            credentials: credentials.clone(),
             join,
             place,
             folders: AtomicU64::new(0),
@@ -135,7 +135,7 @@ impl Carrier {
 
     /// A link of its own; a coordinator of another generation has nothing to do with it.
     fn line(&self, generation: u64) -> Result<Line<Ask>, Error> {
-        let (sender, receiver) = link::connect(&self.address, &self.passport, Some(generation))?;
+        let (sender, receiver) = link::connect(&self.address, &self.credentials, Some(generation))?;
         sender.send(&self.join)?;
         Line::new(sender, receiver)
     }

@@ -10,13 +10,13 @@ use crate::tls::Trusted;
 
 /// What links of a process are made with. Clones are cheap and share the certificates.
 #[derive(Clone)]
-pub struct Passport {
+pub struct Credentials {
     secret: Secret,
     trusted: Option<Trusted>,
     via: Option<String>,
 }
 
-impl Passport {
+impl Credentials {
     /// Of the secret alone: links are plain, on one machine.
     pub fn plain(secret: Secret) -> Self {
         Self { secret, trusted: None, via: None }
@@ -41,7 +41,7 @@ impl Passport {
         &self.secret
     }
 
-    /// Whether links are under TLS; then nobody without a certificate is let in.
+    /// Whether links are under TLS; then no process without a certificate is let in.
     pub fn is_trusted(&self) -> bool {
         self.trusted.is_some()
     }
@@ -60,9 +60,9 @@ impl Passport {
     }
 }
 
-impl std::fmt::Debug for Passport {
+impl std::fmt::Debug for Credentials {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (trusted, via) = (self.trusted.is_some(), &self.via);
-        f.debug_struct("Passport").field("trusted", &trusted).field("via", via).finish()
+        f.debug_struct("Credentials").field("trusted", &trusted).field("via", via).finish()
     }
 }
