@@ -7,6 +7,7 @@ use crate::talk::{Talk, patiently};
 use planaria_data::{DataSet, Error, Facts, Kind};
 use planaria_recipe::{DataFacts, Diagnostics, Finding, Recipe, Source};
 use planaria_runs::failure::{Failure, Result};
+use planaria_store::Location;
 use planaria_worker::features;
 use std::path::Path;
 
@@ -76,14 +77,11 @@ fn mistake(error: &Error) -> Finding {
     finding
 }
 
-/// Where a relative path that leads nowhere was looked for.
+/// Where what is missing was looked for, as its store says it.
 fn whereabouts(error: &Error) -> Option<String> {
     match error {
         Error::At { cause, .. } => whereabouts(cause),
-        Error::Missing { path, .. } if path.is_relative() && !path.exists() => {
-            let here = std::env::current_dir().ok()?;
-            Some(format!("relative paths start at the current directory, `{}`", here.display()))
-        }
+        Error::Missing { path, .. } => path.to_str().and_then(Location::missing),
         _ => None,
     }
 }

@@ -60,7 +60,7 @@ impl<'s> Checker<'s> {
         }
         let schema = self.resolve(schema);
         if let Some(cases) = schema["oneOf"].as_array().or(schema["anyOf"].as_array()) {
-            let nullable = cases.iter().any(|c| c["type"] == "null");
+            let nullable = cases.iter().any(|c| c["type"] == "null" || kind_of(c).1);
             if nullable && node.kind == Kind::Null {
                 return Some(Value::Null);
             }

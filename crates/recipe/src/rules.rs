@@ -266,24 +266,7 @@ fn train(recipe: &Recipe, found: &mut Vec<Finding>) {
             .hint("set `data.validation`, such as `validation: 0.1`"),
         );
     }
-    redundancy(recipe, found);
     optimizer(train, found);
-}
-
-fn redundancy(recipe: &Recipe, found: &mut Vec<Finding>) {
-    let (key, redundancy) = ("train.redundancy", recipe.train.redundancy);
-    if redundancy == 0 {
-        return;
-    }
-    // A run in one process has no other process to lose.
-    let workers = recipe.pool.workers.max();
-    if !recipe.pool.is_one_process() && workers <= redundancy {
-        let needed = redundancy + 1;
-        let message =
-            format!("`train.redundancy` is {redundancy}, but `pool.workers` is {workers}");
-        let hint = format!("set `pool.workers` to {needed} or more: each shard is on {needed}");
-        found.push(Finding::new(key, message).hint(hint));
-    }
 }
 
 fn optimizer(train: &Train, found: &mut Vec<Finding>) {

@@ -52,6 +52,17 @@ fn a_batch_that_is_left_out_is_all_examples() {
 }
 
 #[test]
+fn there_are_no_servers() {
+    let found = |sets: &[&str]| summary(&recipe(SVM, DENSE), sets);
+    let why = "but `method: coded` has none: its coordinator holds the parameters // leave it out";
+    let one = found(&["pool.servers=1"]);
+    assert!(one.ends_with(&format!("`pool.servers` is 1, {why}")), "{one}");
+    let two = found(&["pool.workers=8", "pool.servers=2"]);
+    assert!(two.ends_with(&format!("`pool.servers` is 2, {why}")), "{two}");
+    assert_eq!(found(&["pool.workers=8", "pool.servers=0"]), "");
+}
+
+#[test]
 fn models_that_are_linear() {
     for (train, model) in [
         (SVM, DENSE),
@@ -100,7 +111,7 @@ fn mistakes_have_places_and_remedies() {
     check(
         &coded("redundancy: 1, coded: {threshold: 4, machines: 8}"),
         DENSE,
-        "`train.redundancy` is for `method: sync`; a code is redundant itself",
+        "`train.redundancy` is for `method: sync` // leave it out, or use `method: sync`",
     );
     check(
         &coded("coded: {threshold: 4, machines: 8, scale: 2}"),

@@ -44,7 +44,7 @@ use std::fmt::Debug;
 use std::io::Read;
 use std::sync::Arc;
 
-/// A place that holds named bytes. Names use `/`.
+/// A place that holds named bytes. Names use `/`; the empty name is the root, a folder.
 ///
 /// `tests/conformance.rs` is this contract as tests.
 pub trait Store: Debug + Send + Sync {

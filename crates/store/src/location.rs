@@ -14,16 +14,25 @@ pub struct Location {
 impl Location {
     /// Resolves `scheme://…` by the registered stores; everything else is a path of this machine.
     pub fn parse(text: &str) -> Result<Self, Error> {
-        let Some((scheme, _)) = text.split_once("://").filter(|(scheme, _)| is_scheme(scheme))
-        else {
-            return (local::KIND.open)(text);
-        };
-        match KINDS.iter().find(|kind| kind.scheme == scheme) {
-            Some(kind) => (kind.open)(text),
-            None => {
-                Err(Error::Scheme { url: text.into(), scheme: scheme.into(), known: known(KINDS) })
-            }
-        }
+        let kind = kind(text).map_err(|scheme| Error::Scheme {
+            url: text.into(),
+            scheme: scheme.into(),
+            known: known(KINDS),
+        })?;
+        (kind.open)(text)
+    }
+
+    /// What to look at where nothing is at a path or URL, if there is more to say than that.
+    pub fn missing(text: &str) -> Option<String> {
+        kind(text).ok().and_then(|kind| (kind.missing)(text))
+    }
+}
+
+/// The store of a path or URL; its scheme where there is no such store.
+fn kind(text: &str) -> Result<&'static Kind, &str> {
+    match text.split_once("://").filter(|(scheme, _)| is_scheme(scheme)) {
+        None => Ok(&local::KIND),
+        Some((scheme, _)) => KINDS.iter().find(|kind| kind.scheme == scheme).ok_or(scheme),
     }
 }
 
@@ -50,6 +59,16 @@ mod tests {
             ("odd name://x", "odd name://x"),
         ] {
             assert_eq!(Location::parse(text).unwrap().name, name);
+        }
+    }
+
+    #[test]
+    fn only_relative_paths_are_looked_for_from_here() {
+        let hint = Location::missing("nowhere/a.csv").unwrap();
+        assert!(hint.starts_with("relative paths start at the current directory, `/"), "{hint}");
+        assert_eq!(Location::missing("file://nowhere").unwrap(), hint);
+        for other in ["/nowhere", "file:///nowhere", "s3://bucket/nowhere", "src"] {
+            assert_eq!(Location::missing(other), None, "{other}");
         }
     }
 

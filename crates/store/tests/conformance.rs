@@ -12,6 +12,7 @@ fn local_files_conform() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().to_str().unwrap();
     conforms(&Local, root);
+    assert_eq!(Local.list("").unwrap(), Local.list(".").unwrap());
     let url = Location::parse(&format!("file://{root}/by-url")).unwrap();
     conforms(url.store.as_ref(), &url.name);
     let leftovers: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
@@ -20,7 +21,10 @@ fn local_files_conform() {
 
 #[test]
 fn a_store_in_memory_conforms() {
-    conforms(&Memory::default(), "bucket");
+    let memory = Memory::default();
+    conforms(&memory, "bucket");
+    let root: Vec<String> = memory.list("").unwrap().into_iter().map(|e| e.name).collect();
+    assert_eq!(root, ["bucket"]);
 }
 
 /// The contract of [`Store`], tried in an empty `folder` of it.
@@ -98,6 +102,13 @@ fn conforms(store: &dyn Store, folder: &str) {
     assert!(store.open(&name("set/c")).is_err(), "a folder is no object");
     assert_eq!(store.open(&name("set/Z")).unwrap().bytes(), 0);
 
+    // The root has no name.
+    let root = store.list("").unwrap();
+    assert!(root.is_sorted_by(|a, b| a.name < b.name), "{root:?}");
+    assert!(root.iter().all(|entry| !entry.name.is_empty() && !entry.name.contains('/')));
+    assert_eq!(store.look("").unwrap(), Some(Found::Folder));
+    assert!(store.open("").is_err(), "the root is no object");
+
     store.remove(&name("set/a")).unwrap();
     assert_eq!(store.look(&name("set/a")).unwrap(), None);
 }
@@ -123,7 +134,7 @@ struct Held {
 impl Store for Memory {
     fn list(&self, folder: &str) -> Result<Vec<Entry>, Error> {
         let held = self.0.lock().unwrap();
-        let prefix = format!("{folder}/");
+        let prefix = if folder.is_empty() { String::new() } else { format!("{folder}/") };
         let inside = held.1.keys().filter_map(|name| name.strip_prefix(&prefix));
         let names: BTreeSet<&str> =
             inside.map(|name| name.split('/').next().unwrap_or(name)).collect();

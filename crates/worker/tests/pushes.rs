@@ -56,7 +56,7 @@ fn the_first_block_comes_after_the_reports_on_the_same_link() {
                 |(server, blocks)| ServerRange { server, address: String::new(), blocks };
             let server_ranges: Vec<ServerRange> = (0..).zip(blocks).map(server_range).collect();
             let desk = Desk { server_ranges, told: Mutex::default() };
-            let mut engine = engines::engine(network(), Settings::of(&recipe(), threads));
+            let mut engine = engines::engine(network(), Settings::of(&recipe(), threads)).unwrap();
             let examples = 2 * shards.len();
             let batch = Batch::default();
             let mut portion =

@@ -7,8 +7,8 @@
 //! Would they fit? CUDA: `compute` copies a run's examples and parameters to the device, runs the
 //! shards on streams, and calls `ready` from the thread that waits for each piece's copy back;
 //! buffers on the device are made in `new`. An imported ONNX graph: its initialisers in the order of
-//! the flat parameters, `predict` through the runtime; an engine that only predicts refuses `compute`
-//! when it is made for training.
+//! the flat parameters, `predict` through the runtime; what only predicts refuses to be a
+//! [`Trainer`].
 
 pub mod cpu;
 
@@ -112,25 +112,26 @@ pub trait Trainer: Send {
     }
 }
 
-/// A kind of engine.
+/// A kind of engine. Where there is no device, or a network has a layer that it does not have, it
+/// says so when it is made ([`Error::Engine`]), and never later.
 pub struct Kind {
     pub name: &'static str,
     /// Its variants that work on this machine, the fastest last.
     pub here: fn() -> Vec<&'static str>,
-    pub engine: fn(Network, Settings) -> Box<dyn Engine>,
-    pub trainer: fn(Network, Settings) -> Box<dyn Trainer>,
+    pub engine: fn(Network, Settings) -> Result<Box<dyn Engine>, Error>,
+    pub trainer: fn(Network, Settings) -> Result<Box<dyn Trainer>, Error>,
 }
 
 /// Every engine there is, the default first. A new one is a line here.
 pub const KINDS: &[Kind] = &[cpu::KIND];
 
 /// An engine for a worker's shards.
-pub fn engine(network: Network, settings: Settings) -> Box<dyn Engine> {
+pub fn engine(network: Network, settings: Settings) -> Result<Box<dyn Engine>, Error> {
     (KINDS[0].engine)(network, settings)
 }
 
 /// What trains a whole network in one process.
-pub fn trainer(network: Network, settings: Settings) -> Box<dyn Trainer> {
+pub fn trainer(network: Network, settings: Settings) -> Result<Box<dyn Trainer>, Error> {
     (KINDS[0].trainer)(network, settings)
 }
 

@@ -35,7 +35,7 @@ impl Frozen {
         if let Some(value) = parameters.iter().chain(&state).find(|v| !v.is_finite()) {
             return Err(format!("its weights hold {value}"));
         }
-        let engine = engines::engine(network, settings(threads));
+        let engine = engines::engine(network, settings(threads)).map_err(|e| e.to_string())?;
         Ok(Self { description, engine, parameters, state })
     }
 
@@ -127,7 +127,7 @@ mod tests {
         let inputs: Vec<f32> = (0..5 * 64).map(|i| (i * 37 % 101) as f32 / 101.0).collect();
         let whole = description.network().unwrap();
         let (parameters, state) = read_tensors(&bytes, &whole).unwrap();
-        let mut trainer = engines::trainer(whole, settings(1));
+        let mut trainer = engines::trainer(whole, settings(1)).unwrap();
         trainer.restore(&crate::Weights { parameters, state, optimizer: Vec::new() }).unwrap();
         let mut expected = vec![0.0; 5 * 3];
         trainer.predict(&inputs, &mut expected);
@@ -139,7 +139,7 @@ mod tests {
         let head = Network::new(&description.layers[4..], Shape::Vector(8)).unwrap();
         let own = trainer.parameters()[frozen.weights().0.len()..].to_vec();
         assert_eq!(own.len(), head.parameter_count());
-        let mut head = engines::trainer(head, settings(1));
+        let mut head = engines::trainer(head, settings(1)).unwrap();
         let own = crate::Weights { parameters: own, state: Vec::new(), optimizer: Vec::new() };
         head.restore(&own).unwrap();
         let mut outputs = vec![0.0; 5 * 3];

@@ -157,7 +157,7 @@ fn load(
         clip_norm: None,
         isa: None,
     };
-    let mut trainer = engines::trainer(network, settings);
+    let mut trainer = engines::trainer(network, settings).map_err(Failure::user)?;
     let mut weights = trainer.weights();
     weights.parameters = parameters;
     weights.state = state;

@@ -72,7 +72,7 @@ fn processes_json(plan: &Plan, size: Option<Size>, threads: usize) -> Value {
             "workers_min": size.workers_min,
             "servers": size.servers,
             "threads": size.threads,
-            "shards": methods::first_deal(plan, size),
+            "shards": methods::first_shards(plan, size),
             "workers_per_shard": (plan.recipe.train.redundancy + 1).min(size.workers as usize),
         }),
     }

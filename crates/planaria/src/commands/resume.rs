@@ -61,6 +61,11 @@ pub fn run(options: &cli::Resume, talk: Talk, process: Stopwatch) -> Result<Opti
         identity.check(&found.checkpoint.manifest)?;
     }
     // How many processes there are is no part of what is computed, so it may change.
+    let traits = plan.recipe.train.traits();
+    if options.processes.servers.is_some_and(|servers| servers > 0) && !traits.has_servers {
+        let message = format!("`--servers`: `method: {}` has no servers", traits.name);
+        return Err(Failure::user(message).hint("leave it out"));
+    }
     let pool = &mut plan.recipe.pool;
     if let Some(workers) = options.processes.workers {
         pool.workers = pool.workers.at_most(workers.into());

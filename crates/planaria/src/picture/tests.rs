@@ -212,7 +212,7 @@ fn colours_are_of_states_and_change_no_text() {
     for (line, words) in [
         (1, "  worker-0  \x1b[32mcomputing\x1b[0m   3 shards"),
         (2, "  worker-1  \x1b[31mlate\x1b[0m        3 shards"),
-        (3, "  worker-2  \x1b[33mstandby\x1b[0m     1 shard"),
+        (3, "  worker-2  \x1b[33mstandby\x1b[0m      1 shard"),
     ] {
         assert!(painted[line].starts_with(words), "{:?}", painted[line]);
     }

@@ -10,46 +10,48 @@ pub mod sync;
 
 use serde::{Deserialize, Serialize};
 
-/// From the coordinator to a worker of one method.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum Command {
-    Sync(sync::Command),
-    Coded(coded::Command),
-    Solo(solo::Command),
-}
-
-/// From a worker of one method to the coordinator.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum Report {
-    Sync(sync::Report),
-    Coded(coded::Report),
-    Solo(solo::Report),
-}
-
 /// What the coordinator says in one method.
 pub trait OwnCommand: Into<Command> {}
 
 /// What a worker says in one method.
 pub trait OwnReport: Into<Report> {}
 
-macro_rules! own {
-    ($method:ident: $command:ty, $report:ty) => {
-        impl OwnCommand for $command {}
-        impl From<$command> for Command {
-            fn from(command: $command) -> Self {
-                Self::$method(command)
-            }
+/// Makes [`Command`] and [`Report`] of what each method says.
+macro_rules! methods {
+    ($($method:ident => $module:ident),* $(,)?) => {
+        /// From the coordinator to a worker of one method.
+        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+        pub enum Command {
+            $($method($module::Command)),*
         }
 
-        impl OwnReport for $report {}
-        impl From<$report> for Report {
-            fn from(report: $report) -> Self {
-                Self::$method(report)
-            }
+        /// From a worker of one method to the coordinator.
+        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+        pub enum Report {
+            $($method($module::Report)),*
         }
+
+        $(
+            impl OwnCommand for $module::Command {}
+            impl From<$module::Command> for Command {
+                fn from(command: $module::Command) -> Self {
+                    Self::$method(command)
+                }
+            }
+
+            impl OwnReport for $module::Report {}
+            impl From<$module::Report> for Report {
+                fn from(report: $module::Report) -> Self {
+                    Self::$method(report)
+                }
+            }
+        )*
     };
 }
 
-own!(Sync: sync::Command, sync::Report);
-own!(Coded: coded::Command, coded::Report);
-own!(Solo: solo::Command, solo::Report);
+// The order is part of the wire format: a new one comes last.
+methods! {
+    Sync => sync,
+    Coded => coded,
+    Solo => solo,
+}

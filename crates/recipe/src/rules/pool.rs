@@ -29,15 +29,6 @@ fn processes(pool: &Pool, found: &mut Vec<Finding>) {
         let hint = format!("set `min` to {most} or less, or `max` to {least} or more");
         found.push(Finding::new("pool.workers.min", message).hint(hint));
     }
-    let who = match most {
-        1 if pool.has_machines() => "workers on machines".to_owned(),
-        1 => return,
-        most => format!("{most} workers"),
-    };
-    if pool.servers == Some(0) {
-        let message = format!("`pool.servers` is 0, but {who} need one to hold the parameters");
-        found.push(Finding::new("pool.servers", message).hint("set `servers: 1`, or leave it out"));
-    }
 }
 
 /// Whether there are no machines, and none were meant: what was unsound has been told of.
@@ -76,17 +67,15 @@ fn supply(
         return;
     }
     let provider = supply.provider.name();
-    for (owner, keys) in Provider::own_keys().into_iter().filter(|(owner, _)| *owner != provider) {
-        for key in &keys {
-            if at.written(key).is_none() {
-                continue;
-            }
-            let message = format!(
-                "`{}` belongs to `provider: {owner}`, but the provider is `{provider}`",
-                at.key(key)
-            );
-            at.add(key, message, format!("write `provider: {owner}`, or leave `{key}` out"));
+    for (key, owners) in supply.provider.keys_of_others() {
+        if at.written(&key).is_none() {
+            continue;
         }
+        let owners: Vec<_> = owners.iter().map(|name| format!("`provider: {name}`")).collect();
+        let owners = owners.join(" or ");
+        let message =
+            format!("`{}` belongs to {owners}, but the provider is `{provider}`", at.key(&key));
+        at.add(&key, message, format!("write {owners}, or leave `{key}` out"));
     }
     // The first may be this machine, without any of its own.
     let is_beside = at.path == "pool" && !supply.has_machines();

@@ -86,7 +86,7 @@ impl Default for Train {
             early_stopping: None,
             l2: 0.0,
             class_weights: BTreeMap::new(),
-            method: Method::Sync,
+            method: Method::default(),
             coded: None,
             redundancy: 0,
         }

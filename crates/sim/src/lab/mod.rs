@@ -157,7 +157,8 @@ impl Bench {
         let runner = engines::engine(
             Network::of(&recipe, plan.input).expect("as above"),
             Settings::of(&recipe, 1),
-        );
+        )
+        .expect("this machine computes");
         let (normalize, augment) = (&recipe.data.normalize, &recipe.data.augment);
         let loader = Loader::training(set.train, recipe.seed, normalize, augment);
         let evaluation = |part: Option<planaria_data::Part>| {
@@ -201,7 +202,8 @@ impl Bench {
     /// The run in one process.
     fn train(&mut self, network: Network) {
         let recipe = self.recipe.clone();
-        let mut trainer = engines::trainer(network, Settings::of(&recipe, 1));
+        let trainer = engines::trainer(network, Settings::of(&recipe, 1));
+        let mut trainer = trainer.expect("this machine computes");
         let state = State { examples_per_epoch: self.facts.examples, ..State::default() };
         let mut course = Course::new(Setup::of(&recipe, &self.facts), state);
         self.truth.weights.push(trainer.weights());

@@ -9,8 +9,12 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 
-pub const KIND: Kind =
-    Kind { scheme: "file", about: "files of this machine; a plain path means the same", open };
+pub const KIND: Kind = Kind {
+    scheme: "file",
+    about: "files of this machine; a plain path means the same",
+    open,
+    missing,
+};
 
 /// Bytes copied at a time.
 const PIECE_BYTES: usize = 1 << 20;
@@ -19,15 +23,33 @@ const PIECE_BYTES: usize = 1 << 20;
 pub struct Local;
 
 fn open(url: &str) -> Result<Location, Error> {
-    let name = url.strip_prefix("file://").unwrap_or(url);
-    Ok(Location { store: Arc::new(Local), name: name.into() })
+    Ok(Location { store: Arc::new(Local), name: path(url).into() })
+}
+
+fn path(url: &str) -> &str {
+    url.strip_prefix("file://").unwrap_or(url)
+}
+
+/// Where a relative path was looked for.
+fn missing(url: &str) -> Option<String> {
+    let path = Path::new(path(url));
+    if path.is_absolute() || path.exists() {
+        return None;
+    }
+    let here = std::env::current_dir().ok()?;
+    Some(format!("relative paths start at the current directory, `{}`", here.display()))
+}
+
+/// A folder as the system knows it: the empty name is where relative paths start.
+fn folder_path(name: &str) -> &str {
+    if name.is_empty() { "." } else { name }
 }
 
 impl Store for Local {
     fn list(&self, folder: &str) -> Result<Vec<Entry>, Error> {
         let failed = |e| Error::io("list", folder, e);
         let mut entries = Vec::new();
-        for entry in fs::read_dir(folder).map_err(failed)? {
+        for entry in fs::read_dir(folder_path(folder)).map_err(failed)? {
             let entry = entry.map_err(failed)?;
             // Other names cannot be written in a recipe.
             let Ok(name) = entry.file_name().into_string() else { continue };
@@ -40,7 +62,7 @@ impl Store for Local {
     }
 
     fn look(&self, name: &str) -> Result<Option<Found>, Error> {
-        match fs::metadata(name) {
+        match fs::metadata(folder_path(name)) {
             Ok(metadata) => Ok(Some(found(&metadata))),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(Error::io("read", name, e)),

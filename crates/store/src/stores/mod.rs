@@ -13,6 +13,8 @@ pub struct Kind {
     pub about: &'static str,
     /// Resolves a URL of this scheme.
     pub open: fn(url: &str) -> Result<Location, Error>,
+    /// What to look at where nothing is at a URL of this scheme, if there is more to say than that.
+    pub missing: fn(url: &str) -> Option<String>,
 }
 
 /// Every store there is. A new one is a line here.

@@ -28,7 +28,10 @@ pub fn run(launch: &Launch, index: u32, clock: &dyn Clock, log: Log) -> Result<(
 
 /// Finds what a method has to say against the data, before anything is made or asked for.
 pub fn check(recipe: &Recipe, input: Shape, data: &DataSet) -> Result<(), Trouble> {
-    coded::serving::check(recipe, input, data)
+    match recipe.train.method {
+        Method::Sync => Ok(()),
+        Method::Coded => coded::serving::check(recipe, input, data),
+    }
 }
 
 /// Serves a link to a worker, on a thread of its own.
@@ -37,11 +40,10 @@ pub type Serving = Arc<dyn Fn(&Join, Sender, Receiver) + Send + Sync>;
 /// What gives rows to workers that never see the data, where the method has such; for the process
 /// that has the data.
 pub fn serving(launch: &Launch, log: &Log) -> Result<Option<Serving>, Trouble> {
-    if launch.facts.coding.is_none() {
-        return Ok(None);
+    match launch.recipe.train.method {
+        Method::Sync => Ok(None),
+        Method::Coded => coded::serving::serving(launch, log).map(Some),
     }
-    let server = coded::serving::RowServer::open(launch, log.clone())?;
-    Ok(Some(Arc::new(move |join, sender, receiver| server.serve(join, sender, receiver))))
 }
 
 /// What is known of a run's data and network.
@@ -56,7 +58,10 @@ pub fn facts(plan: &Plan, data: &DataSet, network: &Network) -> Facts {
         validation: examples(&data.validation),
         test: examples(&data.test),
         parameters: network.parameter_count() as u64,
-        coding: coded::serving::coding(&plan.recipe, &marks, data),
+        coding: match plan.recipe.train.method {
+            Method::Sync => None,
+            Method::Coded => coded::serving::coding(&plan.recipe, &marks, data),
+        },
         marks,
     }
 }

@@ -39,8 +39,8 @@ use std::ops::Range;
 pub const KIND: Kind = Kind {
     name: "cpu",
     here: || Isa::all().iter().map(|isa| isa.name()).collect(),
-    engine: |network, settings| Box::new(CpuEngine::new(network, settings)),
-    trainer: |network, settings| Box::new(CpuTrainer::new(network, settings)),
+    engine: |network, settings| Ok(Box::new(CpuEngine::new(network, settings))),
+    trainer: |network, settings| Ok(Box::new(CpuTrainer::new(network, settings))),
 };
 
 /// A network compiled for this machine.

@@ -14,8 +14,9 @@ pub mod ssh;
 use crate::diagnostic::Finding;
 use crate::node::{Kind, Node};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 
 /// The key that names the provider.
 const TAG: &str = "provider";
@@ -106,8 +107,7 @@ impl<'a> Place<'a> {
 macro_rules! providers {
     ($($variant:ident => $module:ident),* $(,)?) => {
         /// Where machines come from, with the settings that belong to it alone.
-        #[derive(Debug, Clone, PartialEq, Serialize)]
-        #[serde(tag = "provider", rename_all = "lowercase")]
+        #[derive(Debug, Clone, PartialEq)]
         pub enum Provider {
             $($variant($module::Settings)),*
         }
@@ -122,6 +122,13 @@ macro_rules! providers {
             pub fn name(&self) -> &'static str {
                 match self {
                     $(Self::$variant(_) => <$module::Settings as Settings>::NAME),*
+                }
+            }
+
+            fn write<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                let provider = self.name();
+                match self {
+                    $(Self::$variant(keys) => Written { provider, keys }.serialize(serializer)),*
                 }
             }
 
@@ -194,14 +201,18 @@ impl Provider {
         ask!(self, settings => settings.check(at));
     }
 
-    /// By provider, the keys of `pool` that belong to it alone.
-    pub(crate) fn own_keys() -> Vec<(&'static str, Vec<String>)> {
+    /// Keys of `pool` that are for other providers and not for this one, each with those they are
+    /// for.
+    pub(crate) fn keys_of_others(&self) -> Vec<(String, Vec<&'static str>)> {
         let keys = |schema: &Schema| match schema.get("properties") {
             Some(Value::Object(properties)) => properties.keys().cloned().collect(),
             _ => Vec::new(),
         };
         let schemas = Self::schemas(&mut SchemaGenerator::default()).into_iter();
-        schemas.map(|(name, _, schema)| (name, keys(&schema))).collect()
+        keys_of_others(
+            self.name(),
+            schemas.map(|(name, _, schema)| (name, keys(&schema))).collect(),
+        )
     }
 
     /// Whether a recipe may write this.
@@ -213,6 +224,20 @@ impl Provider {
 impl Default for Provider {
     fn default() -> Self {
         Self::Local(local::Settings::default())
+    }
+}
+
+/// A provider as recipes write it: its name, and its keys beside it.
+#[derive(Serialize)]
+struct Written<'a, T> {
+    provider: &'static str,
+    #[serde(flatten)]
+    keys: &'a T,
+}
+
+impl Serialize for Provider {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.write(serializer)
     }
 }
 
@@ -253,12 +278,102 @@ impl JsonSchema for Provider {
         properties.insert(TAG.to_owned(), provider);
         for (_, _, schema) in schemas {
             if let Some(Value::Object(own)) = schema.get("properties") {
-                properties.extend(own.clone());
+                own.iter().for_each(|(key, schema)| add_key(&mut properties, key, schema));
             }
         }
         let mut schema = Schema::default();
         schema.insert("type".into(), "object".into());
         schema.insert("properties".into(), Value::Object(properties));
         schema
+    }
+}
+
+fn keys_of_others(
+    name: &str,
+    all: Vec<(&'static str, Vec<String>)>,
+) -> Vec<(String, Vec<&'static str>)> {
+    let mut owners: BTreeMap<String, Vec<&'static str>> = BTreeMap::new();
+    for (owner, keys) in all {
+        keys.into_iter().for_each(|key| owners.entry(key).or_default().push(owner));
+    }
+    owners.retain(|_, owners| !owners.contains(&name));
+    owners.into_iter().collect()
+}
+
+/// Adds a provider's key. One that another has too takes what either does, and says what it is for
+/// each.
+fn add_key(properties: &mut Map<String, Value>, key: &str, schema: &Value) {
+    let plain = |schema: &Value| {
+        let mut schema = schema.clone();
+        let description = schema.as_object_mut().and_then(|map| map.remove("description"));
+        (schema, description.and_then(|text| text.as_str().map(str::to_owned)))
+    };
+    let Some(before) = properties.get_mut(key) else {
+        properties.insert(key.to_owned(), schema.clone());
+        return;
+    };
+    let ((old, old_text), (new, new_text)) = (plain(before), plain(schema));
+    let mut texts: Vec<String> = old_text.into_iter().chain(new_text).collect();
+    texts.dedup();
+    let cases = |schema: &Value| match schema["anyOf"].as_array() {
+        Some(cases) => cases.clone(),
+        None => vec![schema.clone()],
+    };
+    if old == new {
+        *before = old;
+    } else {
+        let (mut all, more) = (cases(&old), cases(&new));
+        let unheard: Vec<Value> = more.into_iter().filter(|case| !all.contains(case)).collect();
+        all.extend(unheard);
+        *before = json!({ "anyOf": all });
+    }
+    if !texts.is_empty() {
+        before["description"] = json!(texts.join(" "));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn providers_are_written_as_they_are_read() {
+        for provider in Provider::all() {
+            let written = serde_json::to_value(&provider).unwrap();
+            assert_eq!(written[TAG], provider.name());
+            assert_eq!(serde_json::from_value::<Provider>(written).unwrap(), provider);
+        }
+        // The name need not be that of the type.
+        let keys = local::Settings::default();
+        let written = serde_json::to_value(Written { provider: "two-words", keys: &keys }).unwrap();
+        assert_eq!(written, json!({ "provider": "two-words" }));
+    }
+
+    #[test]
+    fn keys_may_have_several_providers() {
+        let keys = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>();
+        let all = || vec![("a", keys(&["image", "x"])), ("b", keys(&["image"])), ("c", vec![])];
+        assert_eq!(keys_of_others("a", all()), []);
+        assert_eq!(keys_of_others("b", all()), [("x".to_owned(), vec!["a"])]);
+        let both = [("image".to_owned(), vec!["a", "b"]), ("x".to_owned(), vec!["a"])];
+        assert_eq!(keys_of_others("c", all()), both);
+    }
+
+    #[test]
+    fn equal_keys_take_what_either_provider_does() {
+        let mut properties = Map::new();
+        let mut add = |schema: Value| {
+            add_key(&mut properties, "image", &schema);
+            properties["image"].clone()
+        };
+        let text = json!({ "type": ["string", "null"], "description": "Of a." });
+        assert_eq!(add(text.clone()), text);
+        assert_eq!(add(text.clone()), text);
+        let both = json!({ "type": ["string", "null"], "description": "Of a. Of b." });
+        assert_eq!(add(json!({ "type": ["string", "null"], "description": "Of b." })), both);
+        let cases = json!([{ "type": ["string", "null"] }, { "type": "integer" }]);
+        let any = json!({ "anyOf": cases, "description": "Of a. Of b. Of c." });
+        let number = json!({ "type": "integer", "description": "Of c." });
+        assert_eq!(add(number), any);
     }
 }

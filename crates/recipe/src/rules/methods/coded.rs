@@ -59,13 +59,6 @@ fn settings(recipe: &Recipe, code: &Coded, found: &mut Vec<Finding>) {
     let mut refuse = |key: &str, message: &str, hint: &str| {
         found.push(Finding::new(key, message).hint(hint));
     };
-    if train.redundancy > 0 {
-        refuse(
-            "train.redundancy",
-            "`train.redundancy` is for `method: sync`; a code is redundant itself",
-            "leave it out; `machines` above `threshold` may be lost",
-        );
-    }
     if train.label_smoothing > 0.0 {
         refuse(
             "train.label_smoothing",

@@ -125,6 +125,13 @@ impl Kind for Method {
     }
 }
 
+impl Train {
+    /// The code, where the method is coded.
+    pub fn code(&self) -> Option<&Coded> {
+        self.coded.as_ref().filter(|_| self.method == super::Method::Coded)
+    }
+}
+
 /// The code; of one machine where a recipe that was not checked has none.
 fn code(train: &Train) -> Coded {
     let none = Coded { threshold: 1, machines: 1, precision: LinearPrecision::F64, scale: None };

@@ -11,15 +11,32 @@ pub use coded::{Coded, LinearPrecision};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How the work of a step is shared out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Method {
+/// Makes [`Method`] and all that asks each of them.
+macro_rules! methods {
+    ($($(#[$about:meta])* $variant:ident => $kind:path),* $(,)?) => {
+        /// How the work of a step is shared out.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+        #[serde(rename_all = "lowercase")]
+        pub enum Method {
+            $($(#[$about])* $variant),*
+        }
+
+        impl Method {
+            const ALL: &[Self] = &[$(Self::$variant),*];
+
+            fn kind(self) -> &'static dyn Kind {
+                match self { $(Self::$variant => &$kind),* }
+            }
+        }
+    };
+}
+
+methods! {
     /// Shards of each batch to workers, parameters on servers: any network.
     #[default]
-    Sync,
+    Sync => sync::Method,
     /// Coded data: linear models, whose workers may leave and come at any moment.
-    Coded,
+    Coded => coded::Method,
 }
 
 /// What follows from a method for those who do not care which it is.
@@ -70,17 +87,6 @@ trait Kind {
     }
 }
 
-impl Method {
-    const ALL: [Self; 2] = [Self::Sync, Self::Coded];
-
-    fn kind(self) -> &'static dyn Kind {
-        match self {
-            Self::Sync => &sync::Sync,
-            Self::Coded => &coded::Method,
-        }
-    }
-}
-
 /// Whether reports of the method of this name count shards.
 pub fn has_shards(method: &str) -> bool {
     let train = Train::default();
@@ -116,16 +122,24 @@ impl Train {
 
     /// Keys that are set and belong to another method: its name, the key, and what to do.
     pub(crate) fn keys_of_others(&self) -> Vec<(&'static str, &'static str, &'static str)> {
-        let others = Method::ALL.into_iter().filter(|method| *method != self.method);
+        let others = Method::ALL.iter().copied().filter(|method| *method != self.method);
         let keys = |method: Method| {
             let (kind, name) = (method.kind(), method.kind().traits(self).name);
             kind.own_keys(self).into_iter().map(move |(key, hint)| (name, key, hint))
         };
         others.flat_map(keys).collect()
     }
+}
 
-    /// The code, where the method is coded.
-    pub fn code(&self) -> Option<&Coded> {
-        self.coded.as_ref().filter(|_| self.method == Method::Coded)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn methods_are_written_as_they_are_named() {
+        for method in Method::ALL {
+            let name = method.kind().traits(&Train::default()).name;
+            assert_eq!(serde_json::to_value(method).unwrap(), name);
+        }
     }
 }

@@ -3,9 +3,9 @@
 use super::{Kind, Traits};
 use crate::train::Train;
 
-pub(super) struct Sync;
+pub(super) struct Method;
 
-impl Kind for Sync {
+impl Kind for Method {
     fn traits(&self, _train: &Train) -> Traits {
         Traits {
             name: "sync",
@@ -25,5 +25,10 @@ impl Kind for Sync {
 
     fn checkpoint_epochs(&self, _train: &Train) -> u64 {
         1
+    }
+
+    fn own_keys(&self, train: &Train) -> Vec<(&'static str, &'static str)> {
+        let hint = "leave it out, or use `method: sync`";
+        (train.redundancy > 0).then_some(("redundancy", hint)).into_iter().collect()
     }
 }

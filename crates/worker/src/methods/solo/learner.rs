@@ -58,7 +58,8 @@ impl Learner {
             true => Model::Linear(Box::new(Linear::new(plan, data)?)),
             false => {
                 let settings = Settings::of(&plan.recipe, threads);
-                Model::Network(engines::trainer(network, settings))
+                let trainer = engines::trainer(network, settings);
+                Model::Network(trainer.map_err(Trouble::wrong_input)?)
             }
         };
         let (recipe, data) = (plan.recipe.clone(), data.clone());

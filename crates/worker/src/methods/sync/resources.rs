@@ -52,7 +52,7 @@ impl Resources {
         same_data(launch, &data)?;
         let network = Network::of(recipe, launch.facts.input).map_err(Trouble::new)?;
         let settings = Settings::of(recipe, launch.size.threads as usize);
-        let engine = engines::engine(network, settings);
+        let engine = engines::engine(network, settings).map_err(Trouble::wrong_input)?;
         let (normalize, augment) = (&recipe.data.normalize, &recipe.data.augment);
         let loader = Loader::training(data.train, recipe.seed, normalize, augment);
         let cut = Cut { batch: recipe.train.batch, shards: recipe.train.shards };

@@ -8,7 +8,6 @@ use planaria_recipe::Plan;
 use planaria_recipe::train::Method;
 use planaria_runs::failure::Result;
 use serde_json::Value;
-pub use sync::first_deal;
 
 /// Costs that only runs of a method have.
 pub struct Costs {
@@ -23,6 +22,14 @@ pub fn costs(plan: &Plan) -> Result<Option<Costs>> {
     match plan.recipe.train.method {
         Method::Sync => Ok(None),
         Method::Coded => coded::costs(plan),
+    }
+}
+
+/// Shards of each worker at the start; none where the method has no shards.
+pub fn first_shards(plan: &Plan, size: Size) -> Vec<usize> {
+    match plan.recipe.train.method {
+        Method::Sync => sync::first_deal(plan, size),
+        Method::Coded => Vec::new(),
     }
 }
 

@@ -12,6 +12,7 @@ pub mod encode;
 
 use crate::data::{data_trouble, same_data};
 use crate::features;
+use crate::methods::Serving;
 use crate::session::shell::Log;
 use encode::Rows;
 use planaria_data::DataSet;
@@ -115,12 +116,15 @@ fn open(launch: &Launch) -> Opened {
     encode::of(recipe, launch.facts.input, data)
 }
 
+/// Gives rows to workers.
+pub fn serving(launch: &Launch, log: &Log) -> Result<Serving, Trouble> {
+    let server = RowServer::open(launch, log.clone())?;
+    Ok(Arc::new(move |join, sender, receiver| server.serve(join, sender, receiver)))
+}
+
 /// Finds what is wrong with the data of a coded recipe, before anything is made or asked for.
 pub fn check(recipe: &Recipe, input: Shape, data: &DataSet) -> Result<(), Trouble> {
-    match recipe.train.code() {
-        Some(_) => encode::of(recipe, input, data.clone()).map(|_| ()),
-        None => Ok(()),
-    }
+    encode::of(recipe, input, data.clone()).map(|_| ())
 }
 
 /// What workers of a coded recipe must know of its data; nothing for other recipes.
