@@ -227,7 +227,7 @@ def decode_table(found):
             "of the workers' multiplications:\n")
     return text + "\n" + table(
         ["machines", "multiplications, of the workers', systematic machines first",
-         "whoever is there, the most", "of one machine, of its own",
+         "any machines, the most", "of one machine, of its own",
          "time of decoding all groups", "time of both products, all machines"], rows)
 
 

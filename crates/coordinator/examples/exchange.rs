@@ -8,7 +8,7 @@ use planaria_numerics::aggregate::BLOCK;
 use planaria_protocol::clock::Clock;
 use planaria_protocol::launch::{Facts, Launch, Size, Station};
 use planaria_protocol::message::{
-    Agent, FromServer, Join, Pull, Push, Share, Shelf, Source, Steps, ToServer,
+    Agent, FromServer, Join, Pull, Push, ServerRange, Share, Source, Steps, ToServer,
 };
 use planaria_protocol::tls::Authority;
 use planaria_protocol::{Credentials, Receiver, Secret, Sender, bytes, connect, listen};
@@ -111,9 +111,9 @@ fn measure(launch: Launch) -> (f64, u64) {
     let steps = Steps { epoch: 0, batches: 0..WARM_UP + STEPS, first_step: 0 };
     let shares = vec![Share { worker: 0, shards: 0..1 }];
     sender.send(&ToServer::Round { steps, shares }).expect("sent");
-    let shelf = Shelf { server: 0, address, blocks: 0..blocks };
+    let server_range = ServerRange { server: 0, address, blocks: 0..blocks };
     let parameters = launch.facts.parameters as usize;
-    let measured = exchange(&credentials, &shelf, parameters, (&sender, &said));
+    let measured = exchange(&credentials, &server_range, parameters, (&sender, &said));
     sender.send(&ToServer::Finish).expect("sent");
     drop(receiver);
     server.join().expect("the server ends").expect("the server ends well");
@@ -123,11 +123,12 @@ fn measure(launch: Launch) -> (f64, u64) {
 /// Pushes and pulls; bytes per second both ways, and allocations per step.
 fn exchange(
     credentials: &Credentials,
-    shelf: &Shelf,
+    server_range: &ServerRange,
     parameters: usize,
     (orders, said): (&Sender, &Inbox<FromServer>),
 ) -> (f64, u64) {
-    let (sender, mut receiver) = connect(&shelf.address, credentials, Some(1)).expect("connected");
+    let (sender, mut receiver) =
+        connect(&server_range.address, credentials, Some(1)).expect("connected");
     sender.send(&join(Agent::Worker(0), None)).expect("sent");
     let gradient = vec![1e-3f32; parameters];
     let (filled, full) = channel();

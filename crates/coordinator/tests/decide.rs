@@ -61,7 +61,7 @@ fn trouble(decisions: &[Decision]) -> Option<Trouble> {
 }
 
 #[test]
-fn what_nobody_may_say_ends_the_run_with_a_word() {
+fn a_forbidden_message_ends_the_run_with_its_reason() {
     let server = Agent::Server(0);
     let applied = |step, n| Input::Server(0, FromServer::Applied { step }, vec![1.0; n]);
     let failed = |fix_input| Trouble { message: "no memory".into(), hint: None, fix_input };

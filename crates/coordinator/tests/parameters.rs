@@ -355,7 +355,7 @@ impl Bulk for Hanging<'_> {
 }
 
 #[test]
-fn whoever_hangs_in_the_middle_keeps_nobody_from_bringing_the_same() {
+fn a_hung_sender_stops_no_other_from_bringing_the_same() {
     let store = small();
     let ready = |_: usize, _: &[f32]| {};
     let whole = |first| piece(first, 2, 3, 2 * BLOCK + 100);

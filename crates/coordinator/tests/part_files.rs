@@ -7,7 +7,7 @@ use clock::{SystemClock, now};
 use planaria_coordinator::parameters;
 use planaria_coordinator::serve::part_files::PartFiles;
 use planaria_numerics::optimizer;
-use planaria_protocol::checkpoint::{self, FORMAT, Manifest, Part, PartInfo, Shelf};
+use planaria_protocol::checkpoint::{self, CheckpointFolder, FORMAT, Manifest, Part, PartInfo};
 use planaria_protocol::launch::{Facts, Launch, Parts, Size, Station};
 use planaria_protocol::listen::{self, Listening};
 use planaria_protocol::message::{
@@ -67,7 +67,7 @@ fn manifest(step: u64, parts: Vec<Part>) -> Manifest {
 /// A coordinator's machine: the run's folder, and links of both kinds.
 struct World {
     dir: tempfile::TempDir,
-    shelf: Shelf,
+    checkpoint_folder: CheckpointFolder,
     part_files: Arc<PartFiles>,
     credentials: Credentials,
     listening: Listening,
@@ -78,13 +78,13 @@ struct World {
 impl World {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let shelf = Shelf::new(dir.path().join("checkpoints"), 2);
+        let checkpoint_folder = CheckpointFolder::new(dir.path().join("checkpoints"), 2);
         let log: Arc<Mutex<Vec<String>>> = Arc::default();
         let saying = log.clone();
         let say = Arc::new(move |line: &str| saying.lock().unwrap().push(line.to_owned()));
         let ranges = [0..PARAMETERS as u64, PARAMETERS as u64..PARAMETERS as u64];
         let part_files =
-            Arc::new(PartFiles::new(shelf.clone(), &manifest(0, vec![]), &ranges, say));
+            Arc::new(PartFiles::new(checkpoint_folder.clone(), &manifest(0, vec![]), &ranges, say));
         let credentials = Credentials::plain(Secret::from_hex(&"ab".repeat(32)).unwrap());
         let (tell, joined) = channel();
         let serving = part_files.clone();
@@ -97,12 +97,12 @@ impl World {
         let generation = Arc::new(AtomicU64::new(GENERATION));
         let listening =
             listen::serve(listener, credentials.clone(), generation, on_link, |_| {}).unwrap();
-        Self { dir, shelf, part_files, credentials, listening, joined, log }
+        Self { dir, checkpoint_folder, part_files, credentials, listening, joined, log }
     }
 
     /// A checkpoint is under way.
     fn begin(&self, step: u64) -> PathBuf {
-        let folder = self.shelf.begin(step).unwrap();
+        let folder = self.checkpoint_folder.begin(step).unwrap();
         self.part_files.open(folder.clone());
         folder
     }
@@ -275,7 +275,7 @@ fn a_part_crosses_and_comes_back() {
     let get = Ask::Get { checkpoint: STEP_3.into(), file: "part-0".into() };
     let mut early = world.line(Agent::Server(0));
     early.ask(get.clone()).unwrap();
-    assert!(is_refused(early.hear_comes(), "on the shelf"));
+    assert!(is_refused(early.hear_comes(), "in the folder of checkpoints"));
     fs::write(folder.join("manifest.json"), "{}").unwrap();
     let mut line = world.line(Agent::Server(0));
     line.ask(get).unwrap();
@@ -390,7 +390,7 @@ fn a_server_without_the_runs_folder_saves_and_begins_again() {
     let info = server.save(3).unwrap();
     let folder = world.part_files.close().filter(|f| *f == folder).unwrap();
     let part = Part { info, start: 0, end: PARAMETERS as u64 };
-    world.shelf.finish(&folder, &manifest(3, vec![part]), false).unwrap();
+    world.checkpoint_folder.finish(&folder, &manifest(3, vec![part]), false).unwrap();
     let first = checkpoint::read(&folder).unwrap();
     server.train(&world.credentials, 3..5);
     world.begin(5);

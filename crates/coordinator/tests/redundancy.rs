@@ -193,7 +193,7 @@ fn how_often_each_shard_is_dealt_is_told() {
 }
 
 #[test]
-fn whoever_is_silent_is_not_waited_for() {
+fn a_silent_worker_is_not_waited_for() {
     let (mut run, _) = Run::start(3, 1);
     (0..20).for_each(|_| drop(run.step()));
     run.silent = vec![1];

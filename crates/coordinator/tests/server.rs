@@ -228,7 +228,7 @@ fn a_server_outlives_its_coordinators() {
 }
 
 #[test]
-fn a_server_on_another_machine_says_where_it_is_and_lets_nobody_in_without_tls() {
+fn a_server_on_another_machine_says_where_it_is_and_insists_on_tls() {
     let mut world = World::new();
     let plain = world.credentials.clone();
     let authority = Authority::new("run-1").unwrap();
@@ -266,7 +266,7 @@ fn a_server_on_another_machine_says_where_it_is_and_lets_nobody_in_without_tls()
 }
 
 #[test]
-fn whoever_takes_nothing_holds_nobody_up() {
+fn a_stuck_reader_holds_nothing_up() {
     let world = World::new();
     let server = world.start(None);
     let coordinator = world.coordinate(1);

@@ -1,7 +1,7 @@
 //! Where machines come from.
 //!
 //! Owns the trait that every provider implements and the words for a machine. `docs/providers.md`
-//! says how to write another; `tests/conformance` is what each must pass.
+//! says how to write another; `planaria/tests/pools/conformance.rs` is what each must pass.
 
 use crate::channel::Channel;
 use crate::program::Program;

@@ -97,11 +97,11 @@ fn every_precision_and_every_step_to_go_on_from_give_the_same_bits() {
         let unbroken = place.json(&arguments, 0);
         assert_eq!(unbroken["bits_promised"], precision == "exact");
         let run = place.only_run();
-        let shelf = run.join("checkpoints");
+        let checkpoint_folder = run.join("checkpoints");
         for step in [1, 4, 8] {
             fs::remove_file(run.join("report.json")).unwrap();
-            fs::remove_file(shelf.join("last")).unwrap();
-            symlink(format!("step-{step:010}"), shelf.join("last")).unwrap();
+            fs::remove_file(checkpoint_folder.join("last")).unwrap();
+            symlink(format!("step-{step:010}"), checkpoint_folder.join("last")).unwrap();
             let resumed = place.json(&["resume", run.to_str().unwrap(), "--json"], 0);
             for field in ["weights_sha256", "steps", "loss", "confusion", "best"] {
                 assert_eq!(resumed[field], unbroken[field], "{precision}: {field} after {step}");

@@ -49,12 +49,12 @@ fn every_step_is_a_place_to_go_on_from() {
     let run = place.only_run();
     let report = run.join("report.json");
     let lines = fs::read_to_string(run.join("metrics.jsonl")).unwrap().lines().count();
-    let shelf = run.join("checkpoints");
+    let checkpoint_folder = run.join("checkpoints");
     // From the end to the start: each time the run forgets its end, and `last` is one before.
     for step in (1..unbroken["steps"].as_u64().unwrap()).rev() {
         fs::remove_file(&report).unwrap();
-        fs::remove_file(shelf.join("last")).unwrap();
-        symlink(format!("step-{step:010}"), shelf.join("last")).unwrap();
+        fs::remove_file(checkpoint_folder.join("last")).unwrap();
+        symlink(format!("step-{step:010}"), checkpoint_folder.join("last")).unwrap();
         let resumed = place.json(&["resume", run.to_str().unwrap(), "--json"], 0);
         for field in ["weights_sha256", "steps", "examples", "loss", "confusion", "best"] {
             assert_eq!(resumed[field], unbroken[field], "{field} after step {step}");

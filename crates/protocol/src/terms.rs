@@ -9,7 +9,7 @@ pub type Sha256 = [u8; 32];
 
 /// A server and the blocks of parameters it holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Shelf {
+pub struct ServerRange {
     /// Number of the server.
     pub server: u32,
     /// Where it listens.

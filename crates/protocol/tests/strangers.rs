@@ -91,7 +91,7 @@ fn answer(mut stream: TcpStream) -> Vec<u8> {
 }
 
 #[test]
-fn whoever_does_not_know_the_secret_is_refused() {
+fn a_peer_without_the_secret_is_refused() {
     let house = House::open();
     house.serves(1);
 
@@ -204,7 +204,7 @@ fn a_recording_is_of_no_use() {
 }
 
 #[test]
-fn the_silent_and_the_slow_keep_nobody_waiting() {
+fn silent_and_slow_strangers_delay_no_peer() {
     let mut house = House::open();
     let silent = house.stranger();
     house.serves(1);

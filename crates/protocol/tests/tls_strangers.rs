@@ -138,7 +138,7 @@ fn a_certificate_of_another_run_is_not_believed() {
 }
 
 #[test]
-fn whoever_has_a_certificate_needs_the_secret_too() {
+fn a_certificate_without_the_secret_is_refused() {
     let house = House::open();
     let wrong = sealed(&Secret::random().expect("random bytes"), &house.authority);
     // These belong to the run's machines: each is told of.
@@ -151,7 +151,7 @@ fn whoever_has_a_certificate_needs_the_secret_too() {
 }
 
 #[test]
-fn whoever_shows_no_certificate_gets_nothing() {
+fn a_peer_without_a_certificate_gets_nothing() {
     let house = House::open();
     let mut connection = foreign(&house, false);
     let mut stream = house.stranger();
@@ -244,7 +244,7 @@ fn hostile_bytes_end_in_a_refusal() {
 }
 
 #[test]
-fn the_silent_and_the_slow_keep_nobody_waiting() {
+fn silent_and_slow_strangers_delay_no_peer() {
     let house = House::open();
     let silent = house.stranger();
     house.serves(1);

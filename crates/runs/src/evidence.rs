@@ -4,7 +4,7 @@
 
 use crate::audit::{Audit, Checkpoint, Reported, audit};
 use crate::failure::{Context, Result};
-use crate::run_dir::shelf;
+use crate::run_dir::checkpoint_folder;
 use crate::summary::Summary;
 use crate::traces::report::{Report, weight_values, weights_sha256};
 use planaria_protocol::journal;
@@ -22,7 +22,7 @@ pub fn audit_run(folder: &Path) -> Result<Audit> {
 
 /// The checkpoint that `last` leads to.
 fn newest(folder: &Path) -> Option<Checkpoint> {
-    let found = shelf(folder, 1).named("last").ok()?;
+    let found = checkpoint_folder(folder, 1).named("last").ok()?;
     let weights = found.weights;
     Some(Checkpoint {
         step: found.manifest.step,

@@ -4,7 +4,7 @@
 use crate::faults::Plan;
 use crate::fuse::Fuse;
 use planaria_coordinator::parameters::region::{Backing, Shared};
-use planaria_protocol::checkpoint::{self, Shelf};
+use planaria_protocol::checkpoint::{self, CheckpointFolder};
 use planaria_protocol::durable::Space;
 use planaria_protocol::journal;
 
@@ -69,8 +69,8 @@ impl Disk {
     }
 
     /// The checkpoints.
-    pub fn shelf(&self) -> Shelf {
-        Shelf::new(self.checkpoints(), self.keep).with_space(self.space.clone())
+    pub fn checkpoint_folder(&self) -> CheckpointFolder {
+        CheckpointFolder::new(self.checkpoints(), self.keep).with_space(self.space.clone())
     }
 
     /// Where a server that starts now keeps its values.

@@ -101,7 +101,7 @@ fn paused(lab: &mut Lab, seed: u64, redundancy: u32) -> (usize, usize) {
 }
 
 #[test]
-fn whoever_is_paused_is_not_waited_for_where_others_have_its_shards() {
+fn a_paused_worker_is_not_waited_for_where_others_have_its_shards() {
     let mut lab = Lab::default();
     for seed in 0..4 {
         let (healed, _) = paused(&mut lab, seed, 0);

@@ -3,7 +3,7 @@
 
 use planaria_data::Loader;
 use planaria_numerics::aggregate::BLOCK;
-use planaria_protocol::message::{Shelf, Steps};
+use planaria_protocol::message::{ServerRange, Steps};
 use planaria_protocol::methods::sync;
 use planaria_recipe::sections::{Augment, Data, Format, Normalize};
 use planaria_worker::gradient::parameters::{Parameters, Wrong};
@@ -120,8 +120,8 @@ fn joined() -> Worker<Sync> {
     worker.joined();
     assert_eq!(worker.next(Duration::ZERO), Some(Effect::Prepare));
     worker.prepared(Engine::default());
-    let shelf = Shelf { server: 0, address: String::new(), blocks: 0..3 };
-    let begin = sync::Command::Begin { servers: vec![shelf] };
+    let server_range = ServerRange { server: 0, address: String::new(), blocks: 0..3 };
+    let begin = sync::Command::Begin { servers: vec![server_range] };
     worker.inbox().hear(Duration::ZERO, begin.into(), Vec::new());
     while let Some(effect) = worker.next(Duration::ZERO) {
         if let Effect::Own(Do::Reach { .. }) = effect {

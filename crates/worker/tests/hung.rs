@@ -1,7 +1,7 @@
 //! A server that takes nothing keeps no other waiting for ever: closing its link lets the sender go.
 
 use planaria_protocol::link;
-use planaria_protocol::message::{Push, Shelf};
+use planaria_protocol::message::{Push, ServerRange};
 use planaria_protocol::{Credentials, Secret};
 use planaria_worker::gradient::compute::Outlet;
 use planaria_worker::gradient::servers::{Arrival, Links, Servers};
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 #[test]
-fn hanging_up_lets_go_of_whoever_waits_for_a_server() {
+fn hanging_up_releases_a_worker_that_waits_for_a_server() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let secret = "cd".repeat(32);
@@ -27,8 +27,8 @@ fn hanging_up_lets_go_of_whoever_waits_for_a_server() {
     let report = Mutex::new(report);
     let report = Arc::new(move |arrival| report.lock().unwrap().send(arrival).unwrap());
     links.add(server.clone());
-    let shelf = Shelf { server: 0, address, blocks: 0..1 };
-    let servers = Servers::new(vec![shelf], vec![server.clone()], report);
+    let server_range = ServerRange { server: 0, address, blocks: 0..1 };
+    let servers = Servers::new(vec![server_range], vec![server.clone()], report);
     let sending = std::thread::spawn(move || {
         let bulk = vec![0u8; 8 << 20];
         // More than may wait, so it comes back only when the link has ended.

@@ -2,7 +2,7 @@
 
 use planaria_data::{Batch, Targets};
 use planaria_learn::{Network, Settings, engines};
-use planaria_protocol::message::{Push, Shelf};
+use planaria_protocol::message::{Push, ServerRange};
 use planaria_recipe::Recipe;
 use planaria_recipe::shape::Shape;
 use planaria_worker::gradient::compute::{FirstBlocks, Outlet, compute};
@@ -16,17 +16,17 @@ const BLOCKS: u32 = 3;
 
 /// Writes down who is told what, in order, and how many bytes follow.
 struct Desk {
-    shelves: Vec<Shelf>,
+    server_ranges: Vec<ServerRange>,
     told: Mutex<Vec<(u32, Push, usize)>>,
 }
 
 impl Outlet for Desk {
-    fn shelves(&self) -> &[Shelf] {
-        &self.shelves
+    fn server_ranges(&self) -> &[ServerRange] {
+        &self.server_ranges
     }
 
     fn tell(&self, at: usize, message: &Push, bulk: &[u8]) {
-        let told = (self.shelves[at].server, message.clone(), bulk.len());
+        let told = (self.server_ranges[at].server, message.clone(), bulk.len());
         self.told.lock().unwrap().push(told);
     }
 }
@@ -52,9 +52,10 @@ fn the_first_block_comes_after_the_reports_on_the_same_link() {
         for (first, threads) in [(3, 1), (1, 2), (2, 1)] {
             // Of one server that has all, or of two.
             let blocks = [0..first, first..BLOCKS].into_iter().filter(|b| !b.is_empty());
-            let shelf = |(server, blocks)| Shelf { server, address: String::new(), blocks };
-            let shelves: Vec<Shelf> = (0..).zip(blocks).map(shelf).collect();
-            let desk = Desk { shelves, told: Mutex::default() };
+            let server_range =
+                |(server, blocks)| ServerRange { server, address: String::new(), blocks };
+            let server_ranges: Vec<ServerRange> = (0..).zip(blocks).map(server_range).collect();
+            let desk = Desk { server_ranges, told: Mutex::default() };
             let mut engine = engines::engine(network(), Settings::of(&recipe(), threads)).unwrap();
             let examples = 2 * shards.len();
             let batch = Batch::default();

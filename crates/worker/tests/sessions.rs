@@ -140,7 +140,7 @@ fn a_coordinator_that_comes_back_has_a_generation_that_servers_may_reach_later()
     boss.sender.close();
     let mut boss = world.boss();
     assert_eq!(boss.sender.generation(), 2);
-    boss.order(ToWorker::from(sync::Command::Begin { servers: world.shelves() }));
+    boss.order(ToWorker::from(sync::Command::Begin { servers: world.server_ranges() }));
     for _ in 0..2 {
         assert_eq!(boss.hear_all(), FromWorker::Alive, "it waits for the servers, and lives");
     }

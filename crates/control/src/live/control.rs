@@ -57,7 +57,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// Writes it for a run; whoever reads it shows `credentials`.
+    /// Writes it for a run; its readers show `credentials`.
     pub fn write(
         run: &RunDir,
         address: &str,

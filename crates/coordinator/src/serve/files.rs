@@ -7,7 +7,7 @@ use super::Log;
 use super::coordinator::{CheckpointBegun, Effect, Event};
 use super::keeping::Keeping;
 use crate::run::Snapshot;
-use planaria_protocol::checkpoint::{FOLDER, Manifest, PartView, Shelf, write_part};
+use planaria_protocol::checkpoint::{CheckpointFolder, FOLDER, Manifest, PartView, write_part};
 use planaria_protocol::event;
 use planaria_protocol::journal::Journal;
 use planaria_protocol::message::Trouble;
@@ -19,7 +19,7 @@ use std::time::Duration;
 pub struct Files {
     pub journal: Journal,
     /// The run's checkpoints.
-    pub shelf: Shelf,
+    pub checkpoint_folder: CheckpointFolder,
     /// Where the record is kept, if it is.
     pub keeping: Option<Keeping>,
     pub log: Log,
@@ -65,8 +65,8 @@ impl Files {
                 }
             }
             Effect::BeginCheckpoint { step } => {
-                let vanished = self.shelf.vanished();
-                let folder = self.shelf.begin(step).map_err(|e| e.to_string());
+                let vanished = self.checkpoint_folder.vanished();
+                let folder = self.checkpoint_folder.begin(step).map_err(|e| e.to_string());
                 let begun = CheckpointBegun { step, folder, vanished };
                 return Ok(Rest::Tell(Event::CheckpointBegun(begun)));
             }
@@ -76,7 +76,7 @@ impl Files {
             Effect::WriteManifest { folder, manifest, is_best } => {
                 return Ok(Rest::Slow(self.manifest(folder, manifest, is_best)));
             }
-            Effect::Abandon(folder) => self.shelf.abandon(&folder),
+            Effect::Abandon(folder) => self.checkpoint_folder.abandon(&folder),
             other => return Ok(Rest::Other(other)),
         }
         Ok(Rest::Nothing)
@@ -94,7 +94,7 @@ impl Files {
     }
 
     fn part(&self, folder: PathBuf, step: u64, snapshot: Arc<Snapshot>) -> Slow {
-        let space = self.shelf.space().clone();
+        let space = self.checkpoint_folder.space().clone();
         let work = move || {
             let Snapshot { parameters, state } = &*snapshot;
             let view = PartView { step, start: 0, parameters, slots: &[], state };
@@ -110,11 +110,11 @@ impl Files {
 
     /// A checkpoint counts on the events before it, so they are made to last first.
     fn manifest(&self, folder: PathBuf, manifest: Box<Manifest>, is_best: bool) -> Slow {
-        let (shelf, events) = (self.shelf.clone(), self.journal.handle());
+        let (checkpoint_folder, events) = (self.checkpoint_folder.clone(), self.journal.handle());
         let work = move || {
             let written = events
                 .and_then(|events| events.sync_data())
-                .and_then(|()| shelf.finish(&folder, &manifest, is_best))
+                .and_then(|()| checkpoint_folder.finish(&folder, &manifest, is_best))
                 .map(|()| name(&folder))
                 .map_err(|e| format!("cannot write checkpoint `{}`: {e}", folder.display()));
             Event::ManifestWritten(written)

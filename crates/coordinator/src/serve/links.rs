@@ -40,7 +40,7 @@ pub(super) fn read_link(
         Agent::Worker(worker) => read_worker(link, worker, &mut receiver, &mut tell),
         Agent::Server(_) => read_server(link, &mut receiver, &mut tell),
         Agent::Console => read_console(link, &mut receiver, &mut tell),
-        // Keepers of scripts have no coordinator.
+        // Guards of scripts have no coordinator.
         Agent::Coordinator | Agent::Task(_) => Ok(()),
     };
     let how = ended.err().map_or_else(|| "it went away".to_owned(), |e| e.to_string());

@@ -64,7 +64,8 @@ pub fn run(shell: Shell) -> Result<Leave, Trouble> {
     let log = files.log.clone();
     let (post, inbox) = sync_channel(INBOX_MAX);
     let (manifest, ranges) = (&beginning.manifest, &beginning.ranges);
-    let part_files = Arc::new(PartFiles::new(files.shelf.clone(), manifest, ranges, log.clone()));
+    let part_files =
+        Arc::new(PartFiles::new(files.checkpoint_folder.clone(), manifest, ranges, log.clone()));
     let (serving, posting) = (part_files.clone(), post.clone());
     let numbers = AtomicU64::new(0);
     let listening = listen::serve(

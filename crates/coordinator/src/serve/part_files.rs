@@ -6,7 +6,7 @@
 //! thread waiting, and never believes a name: a server can write its own part and nothing else.
 
 use super::Log;
-use planaria_protocol::checkpoint::{Manifest, Shelf, manifest, part};
+use planaria_protocol::checkpoint::{CheckpointFolder, Manifest, manifest, part};
 use planaria_protocol::durable::Draft;
 use planaria_protocol::link::{Receiver, Sender};
 use planaria_protocol::message::{Agent, Join, Trouble};
@@ -19,9 +19,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-/// The checkpoint under way, and the shelf of those that are whole.
+/// The checkpoint under way, and the folder of those that are whole.
 pub struct PartFiles {
-    shelf: Shelf,
+    checkpoint_folder: CheckpointFolder,
     /// By server: most bytes of its part.
     parts_max: Vec<u64>,
     log: Log,
@@ -41,13 +41,24 @@ struct Put {
 
 impl PartFiles {
     /// For servers with these ranges of the parameters.
-    pub fn new(shelf: Shelf, manifest: &Manifest, ranges: &[Range<u64>], log: Log) -> Self {
+    pub fn new(
+        checkpoint_folder: CheckpointFolder,
+        manifest: &Manifest,
+        ranges: &[Range<u64>],
+        log: Log,
+    ) -> Self {
         let state = |server: usize| if server == 0 { manifest.state_values } else { 0 };
         let bytes_max = |(server, range): (usize, &Range<u64>)| {
             part::bytes_max(range.end - range.start, manifest.slots, state(server))
         };
         let parts_max = ranges.iter().enumerate().map(bytes_max).collect();
-        Self { shelf, parts_max, log, folder: Mutex::default(), drafts: AtomicU64::new(0) }
+        Self {
+            checkpoint_folder,
+            parts_max,
+            log,
+            folder: Mutex::default(),
+            drafts: AtomicU64::new(0),
+        }
     }
 
     /// From now on parts go to this folder.
@@ -134,8 +145,10 @@ impl PartFiles {
 
     /// Sends a file of a checkpoint that is whole.
     fn get(&self, line: &mut Line<Ask>, checkpoint: &str, file: &str) -> Result<(), Fault> {
-        let Some(folder) = self.shelf.folder_of(checkpoint) else {
-            return refused(format!("there is no checkpoint `{checkpoint}` on the shelf"));
+        let Some(folder) = self.checkpoint_folder.folder_of(checkpoint) else {
+            return refused(format!(
+                "there is no checkpoint `{checkpoint}` in the folder of checkpoints"
+            ));
         };
         if file != manifest::FILE && !part::is_name(file) {
             return refused(format!("`{file}` is no file of a checkpoint"));

@@ -13,7 +13,7 @@ use crate::record;
 use crate::run::Origin;
 use crate::run::course::Setup;
 use crate::run::record::told_steps;
-use planaria_protocol::checkpoint::{self, Found, Manifest, Shelf, Unreadable};
+use planaria_protocol::checkpoint::{self, CheckpointFolder, Found, Manifest, Unreadable};
 use planaria_protocol::durable::Space;
 use planaria_protocol::event::{Event, Started, What};
 use planaria_protocol::journal::{self, Journal};
@@ -55,9 +55,10 @@ pub fn start(launch: &Launch, machine: Machine, log: &Log) -> Result<Start, Trou
         course.after = None;
     }
     let keep = launch.recipe.output.keep;
-    let shelf = Shelf::new(run_dir.join(checkpoint::FOLDER), keep).with_space(space.clone());
+    let checkpoint_folder =
+        CheckpointFolder::new(run_dir.join(checkpoint::FOLDER), keep).with_space(space.clone());
     let said: Vec<What> = told.iter().map(|event| event.what.clone()).collect();
-    let mut origin = origin(launch, &course, &shelf, &boot, told_steps(&said), log);
+    let mut origin = origin(launch, &course, &checkpoint_folder, &boot, told_steps(&said), log);
     // What was decided is told, even if the one who decided it was lost before it could.
     let untold = origin.record.as_mut().map_or_else(Vec::new, |r| r.take_untold(&said));
     let base = match (&origin.record, &origin.after) {
@@ -81,7 +82,7 @@ pub fn start(launch: &Launch, machine: Machine, log: &Log) -> Result<Start, Trou
     Ok(Start {
         beginning: Beginning { run, generation, manifest, ranges, told },
         untold: Untold { events: untold, record, started },
-        files: Files { journal, shelf, keeping, log: log.clone() },
+        files: Files { journal, checkpoint_folder, keeping, log: log.clone() },
     })
 }
 
@@ -90,7 +91,7 @@ pub fn start(launch: &Launch, machine: Machine, log: &Log) -> Result<Start, Trou
 fn origin(
     launch: &Launch,
     course: &CourseLaunch,
-    shelf: &Shelf,
+    checkpoint_folder: &CheckpointFolder,
     boot: &str,
     told: u64,
     log: &Log,
@@ -105,7 +106,7 @@ fn origin(
         return origin;
     }
     let recorded = origin.record.as_ref().map(|record| record.state.step);
-    match newest(shelf, recorded, told) {
+    match newest(checkpoint_folder, recorded, told) {
         Ok(Some(found)) => {
             found.damaged.iter().for_each(|why| log(why));
             let folder = found.path.canonicalize().unwrap_or(found.path);
@@ -122,17 +123,17 @@ fn origin(
 
 /// The newest checkpoint of steps that the record or events tell.
 fn newest(
-    shelf: &Shelf,
+    checkpoint_folder: &CheckpointFolder,
     recorded: Option<u64>,
     told: u64,
 ) -> Result<Option<Found<Manifest>>, Unreadable> {
     // Servers go on from what they kept, as the record says; if they cannot, they compare what they
     // read. The run does not wait for a look at all parts before that.
     let is_proven = recorded.is_none();
-    match shelf.newest_manifest_until(recorded.unwrap_or(0).max(told), is_proven) {
+    match checkpoint_folder.newest_manifest_until(recorded.unwrap_or(0).max(told), is_proven) {
         // Events that were deleted tell of no step; what was saved counts all the same.
-        Ok(None) | Err(_) if is_proven => shelf.newest_manifest(),
-        Ok(None) | Err(_) => shelf.newest_manifest_alone(),
+        Ok(None) | Err(_) if is_proven => checkpoint_folder.newest_manifest(),
+        Ok(None) | Err(_) => checkpoint_folder.newest_manifest_alone(),
         found => found,
     }
 }

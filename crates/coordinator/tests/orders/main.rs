@@ -245,7 +245,7 @@ fn a_step_is_counted_applied_and_handed_out() {
 }
 
 #[test]
-fn whoever_asks_for_what_is_over_hears_so_and_follows_no_more() {
+fn asking_for_a_step_that_is_over_ends_following() {
     let (server, heard) = (server(&Shared::default(), false), Heard::default());
     begin(&server, Source::Seed, 0, &heard);
     push(&server, B, Push::Follow { step: 0 }, &[], &heard);
@@ -282,7 +282,7 @@ fn whoever_asks_for_what_is_over_hears_so_and_follows_no_more() {
 }
 
 #[test]
-fn whoever_follows_late_gets_what_is_applied_but_not_committed() {
+fn a_late_follower_gets_what_is_applied_but_not_committed() {
     for clip in [false, true] {
         let (server, heard) = (server(&Shared::default(), clip), Heard::default());
         begin(&server, Source::Seed, 0, &heard);
@@ -467,7 +467,7 @@ impl Outlet for Overtaking<'_> {
 }
 
 #[test]
-fn steps_that_overtake_whoever_enters_are_noticed() {
+fn steps_that_overtake_an_entering_worker_are_noticed() {
     let text = serde_json::to_string(&recipe(false)).unwrap().replace("1300", "40000");
     let recipe: Recipe = serde_json::from_str(&text).unwrap();
     let identity = Identity { tag: [0; 32], boot: [0; 16] };

@@ -117,7 +117,7 @@ fn a_stop_is_told_once_to_every_coordinator() {
 }
 
 #[test]
-fn a_stop_that_nobody_hears_fails_in_the_end() {
+fn an_unanswered_stop_fails_in_the_end() {
     let mut run = Run::begun();
     run.on(Happening::LinkGone);
     assert_eq!(run.on(Happening::Stop { reason: "Ctrl-C" }), []);

@@ -34,7 +34,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Whether it can befall a process on another machine.
+    /// Whether it works on a process of another machine.
     pub fn reaches(&self) -> bool {
         matches!(self, Self::Kill(_) | Self::Drop(_))
     }
@@ -73,7 +73,7 @@ impl Fault {
         }
     }
 
-    /// Whether it can befall this process.
+    /// Whether it works on this process.
     pub fn fits(&self, agent: Agent) -> bool {
         let is_worker = matches!(agent, Agent::Worker(_));
         let is_server = matches!(agent, Agent::Server(_));
@@ -94,7 +94,7 @@ pub struct Settings {
     pub faults: Vec<Fault>,
     /// Time between them.
     pub every: Span,
-    /// The only process they may befall.
+    /// The only process they may hit.
     pub target: Option<Agent>,
     /// What everything follows from.
     pub seed: u64,
@@ -108,7 +108,7 @@ pub struct Draw {
     pub fault: Fault,
     /// How long it lasts, where it does.
     pub lasts: Duration,
-    /// Which of those that it can befall, wrapped around.
+    /// Which of those that it can hit, wrapped around.
     victim: u64,
     /// What else follows from chance.
     seed: u64,

@@ -95,15 +95,20 @@ fn settings(options: &cli::Chaos) -> Result<Settings> {
     Ok(Settings { faults, every: options.every, target, seed: options.seed.unwrap_or_else(random) })
 }
 
-/// Those of the faults that can befall the target: one that cannot would be waited for in vain.
+/// The faults that can hit the target; one that cannot would never happen.
 fn fitting(target: Agent, faults: Vec<Fault>) -> Result<Vec<Fault>> {
     let (able, unable): (Vec<Fault>, Vec<Fault>) =
         faults.into_iter().partition(|fault| fault.fits(target));
     if able.is_empty() {
         let why = |fault: &Fault| format!("`{}` only affects {}", fault.text(), fault.targets());
         let why: Vec<String> = unable.iter().map(why).collect();
-        return Err(Failure::user(format!("nothing can befall {target}: {}", why.join(", ")))
-            .hint("name another `--target`, or `--kill any` or `--pause`, which befall all"));
+        return Err(Failure::user(format!(
+            "no fault can be injected into {target}: {}",
+            why.join(", ")
+        ))
+        .hint(
+            "name another `--target`, or `--kill any` or `--pause`, which work on every process",
+        ));
     }
     Ok(able)
 }

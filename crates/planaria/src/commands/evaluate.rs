@@ -14,7 +14,7 @@ use planaria_recipe::train::Optimizer;
 use planaria_runs::clock::Stopwatch;
 use planaria_runs::failure::{Context, Failure, Result};
 use planaria_runs::number::{grouped, percent, short};
-use planaria_runs::run_dir::{find, run_id, shelf, unreadable};
+use planaria_runs::run_dir::{checkpoint_folder, find, run_id, unreadable};
 use planaria_runs::traces::report::{Outcome, Report, positive, weight_values, weights_sha256};
 use planaria_worker::features::TableModel;
 use serde_json::{Value, json};
@@ -129,7 +129,7 @@ fn load(
             weights_sha256(&parameters[below..], &values)
         }
         Which::Last | Which::Best => {
-            let named = shelf(folder, 1).named(which.name());
+            let named = checkpoint_folder(folder, 1).named(which.name());
             let weights = named.map_err(unreadable)?.weights;
             parameters.truncate(below);
             parameters.extend_from_slice(&weights.parameters);

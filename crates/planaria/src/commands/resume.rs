@@ -105,7 +105,7 @@ fn checkpoint(
     progress: &mut Progress,
 ) -> Result<(Option<Found<Checkpoint>>, String)> {
     let path = run.path().display();
-    let newest = run.shelf(plan.recipe.output.keep).newest();
+    let newest = run.checkpoint_folder(plan.recipe.output.keep).newest();
     let newest = match newest {
         // What was kept may do without.
         Err(Unreadable::NoneWhole(damaged)) if kept::record(run.path()).is_some() => {

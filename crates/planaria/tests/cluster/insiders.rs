@@ -100,7 +100,7 @@ fn what_is_not_part_of_the_run_changes_nothing() {
 }
 
 #[test]
-fn whoever_comes_in_the_place_of_another_costs_a_moment() {
+fn an_impostor_costs_a_moment() {
     let place = place();
     let more = ["--set", "train.epochs=100"];
     let expected = undisturbed(&place, &more);

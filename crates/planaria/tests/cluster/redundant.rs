@@ -7,7 +7,7 @@ use crate::surviving::{goes_on, happened, unharmed};
 const REDUNDANT: [&str; 4] = ["--set", "train.epochs=300", "--set", "train.redundancy=1"];
 
 #[test]
-fn whoever_is_stopped_is_not_waited_for() {
+fn a_stopped_worker_is_not_waited_for() {
     let place = place();
     let expected = undisturbed(&place, &REDUNDANT);
     let mut live = Live::train(&place, &REDUNDANT);

@@ -56,7 +56,7 @@ fn all_files(folder: &Path, see: &mut impl FnMut(&Path, Vec<u8>)) {
 }
 
 #[test]
-fn only_this_machine_is_listened_to_and_nobody_sees_the_secret() {
+fn only_this_machine_is_listened_to_and_the_secret_stays_hidden() {
     let place = place();
     let mut live = Live::train(&place, &["--set", "train.epochs=1000"]);
     live.reach(1, 10);

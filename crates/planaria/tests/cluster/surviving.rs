@@ -44,7 +44,7 @@ pub fn goes_on(live: &Live) {
 }
 
 #[test]
-fn whoever_is_killed_is_replaced() {
+fn a_killed_process_is_replaced() {
     let place = place();
     let expected = undisturbed(&place, &LONGER);
     let mut live = Live::train(&place, &LONGER);
@@ -74,7 +74,7 @@ fn whoever_is_killed_is_replaced() {
 }
 
 #[test]
-fn whoever_is_stopped_is_done_without() {
+fn a_stopped_process_is_done_without() {
     let place = place();
     let more = ["--set", "train.epochs=600"];
     let expected = undisturbed(&place, &more);

@@ -53,7 +53,7 @@ fn hosts_one_of_which_dies_with_the_server() {
 }
 
 #[test]
-fn hosts_that_reach_nobody() {
+fn hosts_without_a_route() {
     let Some(hosts) = Hosts::up(2, &["--isolated"]) else { return };
     let (workspace, out) = trained(&ssh(&hosts, "h1, h2", 2));
     assert_eq!(weights(&out), expected());

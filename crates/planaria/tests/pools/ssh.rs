@@ -126,7 +126,7 @@ fn greetings_are_passed_over() {
 }
 
 #[test]
-fn a_machine_that_reaches_nobody_has_a_tunnel() {
+fn an_isolated_machine_has_a_tunnel() {
     let Some(hosts) = Hosts::up(1, &["--isolated"]) else { return };
     let (provider, run) = (Ssh::new(hosts.settings()), run("tunnel"));
     let machine = only(&provider, &run);

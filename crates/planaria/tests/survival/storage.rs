@@ -206,13 +206,15 @@ fn a_read_only_folder_of_checkpoints_is_waited_for() {
     let place = Place::new();
     let Some(_disk) = Disk::mount(&place, "16m") else { return };
     let mut live = Live::start(&place, &[]);
-    let shelf = live.run.join("checkpoints");
-    assert!(mount(&["--bind", shelf.to_str().unwrap()], &shelf));
+    let checkpoint_folder = live.run.join("checkpoints");
+    assert!(mount(&["--bind", checkpoint_folder.to_str().unwrap()], &checkpoint_folder));
     // Refused while a part of a checkpoint is open there.
-    live.wait("a moment between checkpoints", |_| mount(&["-o", "remount,bind,ro"], &shelf));
+    live.wait("a moment between checkpoints", |_| {
+        mount(&["-o", "remount,bind,ro"], &checkpoint_folder)
+    });
     live.wait("an event", |live| !events(&live.run, "not_saved").is_empty());
     let reason = events(&live.run, "not_saved")[0]["reason"].to_string();
-    unmount(&shelf);
+    unmount(&checkpoint_folder);
     assert!(reason.contains("Read-only file system"), "{reason}");
     live.saves(2);
     live.stop_and_audit();

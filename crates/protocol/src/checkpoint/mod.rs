@@ -3,21 +3,21 @@
 //! A checkpoint is a folder: one or more [parts](part), each a range of the parameters with its
 //! slots of the optimizer, and a [manifest] that names them all and is written last. A
 //! folder without a manifest is not a checkpoint. Any number of readers can start from any number
-//! of parts. The [shelf](Shelf) is the folder of these folders.
+//! of parts. [`CheckpointFolder`] is the folder of these folders.
 //!
 //! Owns the format. Never knows what the numbers mean.
 //!
 //! # Layout
 //! - [`part`]: one file of weights; [`manifest`]: what belongs together
-//! - `shelf`: `last`, `best` and the newest few
+//! - `folder`: `last`, `best` and the newest few
 
+mod folder;
 pub mod manifest;
 pub mod part;
-mod shelf;
 
+pub use folder::{CheckpointFolder, Found};
 pub use manifest::{Manifest, Mark, Part};
 pub use part::{PartInfo, PartView, write_part};
-pub use shelf::{Found, Shelf};
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};

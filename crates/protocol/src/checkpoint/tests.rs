@@ -9,13 +9,13 @@ use std::fs;
 
 /// A checkpoint of some steps; `cuts` are where one part ends and the next begins.
 pub(super) fn write(
-    shelf: &Shelf,
+    checkpoint_folder: &CheckpointFolder,
     step: u64,
     weights: &Weights,
     cuts: &[usize],
     is_best: bool,
 ) -> PathBuf {
-    let folder = shelf.begin(step).unwrap();
+    let folder = checkpoint_folder.begin(step).unwrap();
     let all = weights.parameters.len();
     let starts = [0].into_iter().chain(cuts.iter().copied());
     let ends = cuts.iter().copied().chain([all]);
@@ -32,7 +32,7 @@ pub(super) fn write(
         Part { info, start: start as u64, end: end as u64 }
     });
     let manifest = manifest(step, weights, parts.collect());
-    shelf.finish(&folder, &manifest, is_best).unwrap();
+    checkpoint_folder.finish(&folder, &manifest, is_best).unwrap();
     folder
 }
 
@@ -62,14 +62,14 @@ pub(super) fn sample(step: u64) -> Weights {
     }
 }
 
-pub(super) fn add(shelf: &Shelf, step: u64, is_best: bool) -> PathBuf {
-    write(shelf, step, &sample(step), &[], is_best)
+pub(super) fn add(checkpoint_folder: &CheckpointFolder, step: u64, is_best: bool) -> PathBuf {
+    write(checkpoint_folder, step, &sample(step), &[], is_best)
 }
 
-pub(super) fn place(keep: usize) -> (tempfile::TempDir, Shelf) {
+pub(super) fn place(keep: usize) -> (tempfile::TempDir, CheckpointFolder) {
     let dir = tempfile::tempdir().unwrap();
-    let shelf = Shelf::new(dir.path().into(), keep);
-    (dir, shelf)
+    let checkpoint_folder = CheckpointFolder::new(dir.path().into(), keep);
+    (dir, checkpoint_folder)
 }
 
 pub(super) fn names(folder: &Path) -> Vec<String> {
@@ -110,8 +110,8 @@ proptest! {
         let all = values.len();
         cuts.sort_by_key(|cut| cut.index(all + 1));
         let cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(all + 1)).collect();
-        let (_dir, shelf) = place(2);
-        let folder = write(&shelf, u64::from(step), &weights, &cuts, false);
+        let (_dir, checkpoint_folder) = place(2);
+        let folder = write(&checkpoint_folder, u64::from(step), &weights, &cuts, false);
 
         let back = read(&folder).unwrap();
         // Bits are compared because NaN is unequal to itself.
@@ -132,8 +132,8 @@ proptest! {
 
     #[test]
     fn a_flipped_bit_or_a_cut_is_always_seen(at in any::<prop::sample::Index>(), bit in 0..8u8) {
-        let (_dir, shelf) = place(2);
-        let folder = write(&shelf, 9, &sample(9), &[3], false);
+        let (_dir, checkpoint_folder) = place(2);
+        let folder = write(&checkpoint_folder, 9, &sample(9), &[3], false);
         for file in ["part-0", "part-1", FILE] {
             let path = folder.join(file);
             let whole = fs::read(&path).unwrap();
@@ -179,8 +179,8 @@ proptest! {
 
 #[test]
 fn what_the_parts_leave_out_is_named() {
-    let (_dir, shelf) = place(2);
-    let folder = write(&shelf, 3, &sample(3), &[2], false);
+    let (_dir, checkpoint_folder) = place(2);
+    let folder = write(&checkpoint_folder, 3, &sample(3), &[2], false);
     let good = Manifest::read(&folder).unwrap();
     let check = |spoil: &dyn Fn(&mut Manifest), expect: &str| {
         let mut bad = good.clone();
@@ -196,7 +196,7 @@ fn what_the_parts_leave_out_is_named() {
     check(&|m| m.slots = u32::MAX, "too short");
 
     // Parts of two checkpoints in one folder.
-    let other = write(&shelf, 4, &sample(4), &[2], false);
+    let other = write(&checkpoint_folder, 4, &sample(4), &[2], false);
     fs::copy(other.join("part-1"), folder.join("part-1")).unwrap();
     let why = read(&folder).unwrap_err().to_string();
     assert!(why.contains("`part-1` holds Header { step: 4"), "{why}");
@@ -209,8 +209,8 @@ fn what_the_parts_leave_out_is_named() {
 
 #[test]
 fn the_manifest_is_json_with_a_seal() {
-    let (_dir, shelf) = place(2);
-    let folder = add(&shelf, 3, false);
+    let (_dir, checkpoint_folder) = place(2);
+    let folder = add(&checkpoint_folder, 3, false);
     let text = fs::read_to_string(folder.join(FILE)).unwrap();
     let value: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!((&value["step"], &value["format"]), (&3.into(), &FORMAT.into()));
@@ -221,59 +221,64 @@ fn the_manifest_is_json_with_a_seal() {
 
 #[test]
 fn keeps_the_newest_and_the_best() {
-    let (dir, shelf) = place(2);
+    let (dir, checkpoint_folder) = place(2);
     for step in 1..=5 {
-        add(&shelf, step, step == 2);
+        add(&checkpoint_folder, step, step == 2);
     }
     let expect = ["best", "last", "step-0000000002", "step-0000000004", "step-0000000005"];
     assert_eq!(names(dir.path()), expect);
-    assert_eq!(shelf.named("best").unwrap().weights, sample(2));
-    assert_eq!(shelf.newest().unwrap().unwrap().checkpoint.weights, sample(5));
-    assert_eq!(shelf.newest_manifest().unwrap().unwrap().checkpoint.step, 5);
-    assert_eq!(shelf.newest_manifest_alone().unwrap().unwrap().checkpoint.step, 5);
+    assert_eq!(checkpoint_folder.named("best").unwrap().weights, sample(2));
+    assert_eq!(checkpoint_folder.newest().unwrap().unwrap().checkpoint.weights, sample(5));
+    assert_eq!(checkpoint_folder.newest_manifest().unwrap().unwrap().checkpoint.step, 5);
+    assert_eq!(checkpoint_folder.newest_manifest_alone().unwrap().unwrap().checkpoint.step, 5);
     for is_proven in [false, true] {
-        let until = |steps| shelf.newest_manifest_until(steps, is_proven).unwrap().unwrap();
+        let until =
+            |steps| checkpoint_folder.newest_manifest_until(steps, is_proven).unwrap().unwrap();
         assert_eq!(until(9).checkpoint.step, 5);
         assert_eq!(until(4).checkpoint.step, 4);
         assert_eq!(until(3).checkpoint.step, 2);
     }
     // The old best goes when there is a better one.
-    add(&shelf, 6, true);
+    add(&checkpoint_folder, 6, true);
     assert_eq!(names(dir.path()), ["best", "last", "step-0000000005", "step-0000000006"]);
 }
 
 #[test]
 fn a_later_step_from_before_a_resume_stays_until_it_is_reached() {
-    let (dir, shelf) = place(1);
-    add(&shelf, 9, true);
+    let (dir, checkpoint_folder) = place(1);
+    add(&checkpoint_folder, 9, true);
     let nine = dir.path().join("step-0000000009");
-    add(&shelf, 4, false);
-    add(&shelf, 6, false);
+    add(&checkpoint_folder, 4, false);
+    add(&checkpoint_folder, 6, false);
     assert!(nine.is_dir() && !dir.path().join("step-0000000004").exists());
-    assert_eq!(shelf.newest().unwrap().unwrap().checkpoint.weights, sample(6), "`last` counts");
+    assert_eq!(
+        checkpoint_folder.newest().unwrap().unwrap().checkpoint.weights,
+        sample(6),
+        "`last` counts"
+    );
     // Reached again and not the best any more: what `best` leads to is not touched.
-    add(&shelf, 9, false);
+    add(&checkpoint_folder, 9, false);
     assert_eq!(
         names(dir.path()),
         ["best", "last", "step-0000000009", "step-0000000009-2"],
         "the other folder of the step"
     );
-    assert!(shelf.named("best").is_ok());
-    add(&shelf, 9, true);
+    assert!(checkpoint_folder.named("best").is_ok());
+    add(&checkpoint_folder, 9, true);
     assert_eq!(names(dir.path()), ["best", "last", "step-0000000009-3"]);
 }
 
 #[test]
 fn an_unfinished_checkpoint_is_none() {
-    let (dir, shelf) = place(2);
-    add(&shelf, 1, false);
-    let folder = shelf.begin(2).unwrap();
+    let (dir, checkpoint_folder) = place(2);
+    add(&checkpoint_folder, 1, false);
+    let folder = checkpoint_folder.begin(2).unwrap();
     fs::write(folder.join("part-0"), b"half").unwrap();
-    let found = shelf.newest().unwrap().unwrap();
+    let found = checkpoint_folder.newest().unwrap().unwrap();
     assert_eq!((found.checkpoint.manifest.step, found.damaged.len()), (1, 0));
-    assert_eq!(shelf.begin(2).unwrap(), folder);
+    assert_eq!(checkpoint_folder.begin(2).unwrap(), folder);
     assert!(names(&folder).is_empty(), "what was left is gone");
-    add(&shelf, 3, false);
+    add(&checkpoint_folder, 3, false);
     assert!(!folder.exists(), "and so is a folder that nobody finished");
     assert_eq!(names(dir.path()).len(), 3);
 }
@@ -281,57 +286,57 @@ fn an_unfinished_checkpoint_is_none() {
 #[test]
 fn a_damaged_checkpoint_is_named_and_the_one_before_is_used() {
     for file in ["part-0", FILE] {
-        let (dir, shelf) = place(2);
-        add(&shelf, 1, false);
-        add(&shelf, 2, false);
+        let (dir, checkpoint_folder) = place(2);
+        add(&checkpoint_folder, 1, false);
+        add(&checkpoint_folder, 2, false);
         change(&dir.path().join("last").join(file), |bytes| bytes[40] ^= 1);
-        let found = shelf.newest().unwrap().unwrap();
+        let found = checkpoint_folder.newest().unwrap().unwrap();
         assert_eq!(found.checkpoint.weights, sample(1));
         assert_eq!(found.damaged.len(), 1, "{:?}", found.damaged);
         assert!(found.damaged[0].contains("last` is damaged"), "{:?}", found.damaged);
         fs::remove_dir_all(dir.path().join("step-0000000002")).unwrap();
-        let found = shelf.newest().unwrap().unwrap();
+        let found = checkpoint_folder.newest().unwrap().unwrap();
         assert!(found.damaged[0].contains("last` leads nowhere"), "{:?}", found.damaged);
-        assert!(matches!(shelf.named("last"), Err(Unreadable::Missing(_))));
+        assert!(matches!(checkpoint_folder.named("last"), Err(Unreadable::Missing(_))));
     }
 }
 
 #[test]
-fn an_empty_shelf_is_not_a_damaged_one() {
-    let (dir, shelf) = place(2);
-    assert!(shelf.newest().unwrap().is_none());
+fn an_empty_folder_is_not_a_damaged_one() {
+    let (dir, checkpoint_folder) = place(2);
+    assert!(checkpoint_folder.newest().unwrap().is_none());
     fs::write(dir.path().join("last"), b"PLAN").unwrap();
-    let why = shelf.newest().unwrap_err().to_string();
+    let why = checkpoint_folder.newest().unwrap_err().to_string();
     assert!(why.contains("no checkpoint is whole") && why.contains("a file, not"), "{why}");
 }
 
 #[test]
 fn a_file_can_stand_in_for_a_link() {
-    let (dir, shelf) = place(2);
-    add(&shelf, 1, false);
+    let (dir, checkpoint_folder) = place(2);
+    add(&checkpoint_folder, 1, false);
     let last = dir.path().join("last");
     fs::remove_file(&last).unwrap();
     fs::write(&last, "step-0000000001").unwrap();
-    assert_eq!(shelf.named("last").unwrap().weights, sample(1));
-    assert_eq!(shelf.newest().unwrap().unwrap().path, last);
+    assert_eq!(checkpoint_folder.named("last").unwrap().weights, sample(1));
+    assert_eq!(checkpoint_folder.newest().unwrap().unwrap().path, last);
 }
 
 #[test]
 fn another_format_is_refused_by_its_number() {
-    let (dir, shelf) = place(2);
-    add(&shelf, 1, false);
+    let (dir, checkpoint_folder) = place(2);
+    add(&checkpoint_folder, 1, false);
     let last = dir.path().join("last");
     fs::remove_file(&last).unwrap();
     let old = [MAGIC.as_slice(), &2u32.to_le_bytes(), &[0; 300]].concat();
     fs::write(&last, old).unwrap();
-    let why = shelf.newest().unwrap_err().to_string();
+    let why = checkpoint_folder.newest().unwrap_err().to_string();
     assert!(why.contains("has format version 2, written by planaria of an earlier"), "{why}");
     assert!(why.ends_with("this planaria reads version 3"), "{why}");
 
-    let folder = add(&shelf, 2, false);
+    let folder = add(&checkpoint_folder, 2, false);
     let mut later = Manifest::read(&folder).unwrap();
     later.format = 4;
     later.write(&folder).unwrap();
-    let why = shelf.newest().unwrap_err().to_string();
+    let why = checkpoint_folder.newest().unwrap_err().to_string();
     assert!(why.contains("last` has format version 4, written by planaria 0.1.0;"), "{why}");
 }

@@ -5,7 +5,7 @@
 //! [`Pull`](crate::message::Pull)). Messages of every step hold no lists, so reading them allocates
 //! nothing.
 
-use crate::terms::{Sha256, Shelf, Steps};
+use crate::terms::{ServerRange, Sha256, Steps};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use std::ops::Range;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Command {
     /// All servers are there: connect to them and get ready.
-    Begin { servers: Vec<Shelf> },
+    Begin { servers: Vec<ServerRange> },
     /// Leases: compute these shards of these steps. Several leases may be of the same step.
     Lease {
         /// The steps, each as soon as its parameters are there.

@@ -82,7 +82,7 @@ fn back_again() -> Pull {
 }
 
 #[test]
-fn a_slow_reader_keeps_nobody_waiting_and_order_is_kept() {
+fn a_slow_reader_delays_no_sender_and_order_is_kept() {
     const FRAMES: u64 = 400_000;
     let ((sender, _), (_, mut receiver)) = pair();
     let (done, is_done) = mpsc::channel();

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_process_is_nobody_in_particular() {
+    fn text_that_is_no_process_id_names_none() {
         assert_eq!(Holder::parse("1234"), Holder::Process { pid: 1234, listens: true });
         for text in ["", "1", "0", "-7", "12x", "99999999999"] {
             assert_eq!(Holder::parse(text), Holder::Someone, "{text}");

@@ -13,7 +13,7 @@ pub mod metrics;
 use crate::clock;
 use crate::failure::{Context, Failure, Result};
 use lock::Lock;
-use planaria_protocol::checkpoint::{Shelf, Unreadable};
+use planaria_protocol::checkpoint::{CheckpointFolder, Unreadable};
 use planaria_protocol::durable;
 use planaria_recipe::{Job, JobSource};
 use std::fs;
@@ -129,8 +129,8 @@ impl RunDir {
     }
 
     /// The checkpoints in it.
-    pub fn shelf(&self, keep: usize) -> Shelf {
-        shelf(&self.path, keep)
+    pub fn checkpoint_folder(&self, keep: usize) -> CheckpointFolder {
+        checkpoint_folder(&self.path, keep)
     }
 }
 
@@ -154,8 +154,8 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
 }
 
 /// The checkpoints in a run's folder.
-pub fn shelf(run: &Path, keep: usize) -> Shelf {
-    Shelf::new(run.join(CHECKPOINTS), keep)
+pub fn checkpoint_folder(run: &Path, keep: usize) -> CheckpointFolder {
+    CheckpointFolder::new(run.join(CHECKPOINTS), keep)
 }
 
 /// A checkpoint that cannot be used, with the exit code that follows from it.

@@ -19,7 +19,7 @@ use planaria_numerics::optimizer;
 use planaria_protocol::bytes::as_bytes;
 use planaria_protocol::checkpoint::{FORMAT, Manifest};
 use planaria_protocol::launch::{Facts, Launch, Size, Station};
-use planaria_protocol::message::{EVALUATION_BATCH, HeldOut, Push, Sha256, Shelf};
+use planaria_protocol::message::{EVALUATION_BATCH, HeldOut, Push, ServerRange, Sha256};
 use planaria_protocol::state::State;
 use planaria_recipe::{DataFacts, Recipe, Source};
 use planaria_worker::data::targets;
@@ -279,7 +279,7 @@ impl Bench {
     }
 
     /// What a worker tells the servers of a task.
-    pub fn compute(&mut self, task: &Task, shelves: &[Shelf]) -> Arc<Vec<Pushed>> {
+    pub fn compute(&mut self, task: &Task, server_ranges: &[ServerRange]) -> Arc<Vec<Pushed>> {
         let key = (task.step, task.shards.start, task.shards.end);
         let net = self.work.net();
         if let Some(pushes) = net.pushes.get(&key) {
@@ -289,13 +289,14 @@ impl Bench {
         let mut portion = Portion::default();
         let cut = Cut { batch: train.batch, shards: train.shards };
         fill(&net.loader, cut, task, &mut portion).expect("digits are drawn");
-        let collector = Collector { shelves: shelves.to_vec(), pushes: Mutex::default() };
+        let collector =
+            Collector { server_ranges: server_ranges.to_vec(), pushes: Mutex::default() };
         let parameters = &self.truth.weights[task.step as usize].parameters;
         let mut first = FirstBlocks::default();
         let cut = (train.shards, &mut first);
         compute(net.runner.as_mut(), &collector, parameters, &portion, cut, &|| false);
         let mut pushes = collector.pushes.into_inner().expect("no thread panics with the list");
-        // A courier may have carried some of the first; the order of the others is theirs.
+        // A sender may have carried some of the first; the order of the others is theirs.
         let until = pushes.iter().position(|(_, push, _)| matches!(push, Push::Shard { .. }));
         let until = until.unwrap_or(pushes.len());
         pushes[..until].sort_by_key(|(at, push, _)| match push {
@@ -406,23 +407,28 @@ impl Work {
 }
 
 /// The hashes of parameters, by server.
-pub fn hashes(parameters: &[f32], shelves: &[Shelf]) -> Vec<Sha256> {
-    let mut shelves: Vec<&Shelf> = shelves.iter().collect();
-    shelves.sort_by_key(|shelf| shelf.server);
+pub fn hashes(parameters: &[f32], server_ranges: &[ServerRange]) -> Vec<Sha256> {
+    let mut server_ranges: Vec<&ServerRange> = server_ranges.iter().collect();
+    server_ranges.sort_by_key(|server_range| server_range.server);
     let place = |block: u32| (block as usize * BLOCK).min(parameters.len());
-    let values = |shelf: &&Shelf| &parameters[place(shelf.blocks.start)..place(shelf.blocks.end)];
-    shelves.iter().map(|shelf| sha2::Sha256::digest(as_bytes(values(shelf))).into()).collect()
+    let values = |server_range: &&ServerRange| {
+        &parameters[place(server_range.blocks.start)..place(server_range.blocks.end)]
+    };
+    server_ranges
+        .iter()
+        .map(|server_range| sha2::Sha256::digest(as_bytes(values(server_range))).into())
+        .collect()
 }
 
 /// Where what is computed is laid down.
 struct Collector {
-    shelves: Vec<Shelf>,
+    server_ranges: Vec<ServerRange>,
     pushes: Mutex<Vec<Pushed>>,
 }
 
 impl Outlet for Collector {
-    fn shelves(&self) -> &[Shelf] {
-        &self.shelves
+    fn server_ranges(&self) -> &[ServerRange] {
+        &self.server_ranges
     }
 
     fn tell(&self, at: usize, message: &Push, bulk: &[u8]) {

@@ -34,7 +34,7 @@ impl Start {
         if !goes_on {
             world.verdict.record_lost();
         }
-        let found = world.disk.shelf().newest().ok().flatten();
+        let found = world.disk.checkpoint_folder().newest().ok().flatten();
         let saved = found.as_ref().map_or(0, |found| found.checkpoint.manifest.generation);
         let generation = journal::next_generation(&world.disk.events(), saved);
         let generation = generation.expect("events can be read");

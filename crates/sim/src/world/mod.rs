@@ -32,7 +32,7 @@ use worker::Worker;
 
 /// The process in front of the user.
 pub const FOREGROUND: Pid = 0;
-/// No process' events: what befalls the world.
+/// No process' events: what happens to the world.
 const FATE: Pid = Pid::MAX;
 /// How long an address that does not answer is tried.
 const CONNECT: Duration = Duration::from_secs(3);
@@ -59,7 +59,7 @@ pub enum Event {
     Timer(Timer),
     /// A process has ended.
     Exited(Agent, Pid, Ending),
-    /// What befalls the world: the faults, in order.
+    /// What happens to the world: the faults, in order.
     Fault(usize),
     /// Nothing goes wrong any more.
     Heal,
@@ -249,7 +249,7 @@ impl<'a> World<'a> {
 
     fn happen(&mut self, pid: Pid, event: Event) {
         if pid == FATE {
-            return self.befall(event);
+            return self.strike(event);
         }
         let Some(process) = self.processes.get_mut(&pid) else { return };
         if process.paused {
@@ -370,7 +370,7 @@ impl<'a> World<'a> {
         }
     }
 
-    fn befall(&mut self, event: Event) {
+    fn strike(&mut self, event: Event) {
         match event {
             Event::Fault(number) if !self.healed => {
                 let (_, fault) = self.plan.faults[number].clone();

@@ -7,20 +7,20 @@ use planaria_numerics::aggregate::BLOCK;
 use planaria_numerics::digest::Digest;
 use planaria_numerics::tree::Segment;
 use planaria_protocol::bytes;
-use planaria_protocol::message::{Push, Shelf};
+use planaria_protocol::message::{Push, ServerRange};
 use std::sync::Mutex;
 
 /// Where what a worker computes goes.
 pub trait Outlet: Sync {
     /// The servers and what each holds, in the order of blocks.
-    fn shelves(&self) -> &[Shelf];
+    fn server_ranges(&self) -> &[ServerRange];
 
     /// Tells the server in this place of that order.
     fn tell(&self, at: usize, message: &Push, bulk: &[u8]);
 
     /// Tells server 0, which counts.
     fn tell_first(&self, message: &Push, bulk: &[u8]) {
-        let at = self.shelves().iter().position(|s| s.server == 0).unwrap_or(0);
+        let at = self.server_ranges().iter().position(|s| s.server == 0).unwrap_or(0);
         self.tell(at, message, bulk);
     }
 
@@ -28,9 +28,9 @@ pub trait Outlet: Sync {
     fn push(&self, step: u64, ready: &Ready<'_>) {
         let mut at = ready.blocks.start;
         let mut values = ready.values;
-        for (place, shelf) in self.shelves().iter().enumerate() {
-            let end = ready.blocks.end.min(shelf.blocks.end as usize);
-            if at < shelf.blocks.start as usize || at >= end {
+        for (place, server_range) in self.server_ranges().iter().enumerate() {
+            let end = ready.blocks.end.min(server_range.blocks.end as usize);
+            if at < server_range.blocks.start as usize || at >= end {
                 continue;
             }
             let (now, rest) = values.split_at(((end - at) * BLOCK).min(values.len()));

@@ -80,14 +80,14 @@ impl Parameters {
 
     /// The writer of some blocks. Ranges of different writers must not overlap; they are dealt out
     /// once, in [`Parameters::writers`].
-    pub fn writers(self: &Arc<Self>, shelves: &[Range<usize>]) -> Option<Vec<Writer>> {
+    pub fn writers(self: &Arc<Self>, server_ranges: &[Range<usize>]) -> Option<Vec<Writer>> {
         let blocks = self.parameters.div_ceil(BLOCK);
         let mut next = 0;
-        for shelf in shelves {
-            if shelf.start != next || shelf.end < shelf.start {
+        for server_range in server_ranges {
+            if server_range.start != next || server_range.end < server_range.start {
                 return None;
             }
-            next = shelf.end;
+            next = server_range.end;
         }
         let writer = |blocks: &Range<usize>| Writer {
             whole: self.clone(),
@@ -95,7 +95,7 @@ impl Parameters {
             steps: [None; 2],
             there: [vec![false; blocks.len()], vec![false; blocks.len()]],
         };
-        (next == blocks).then(|| shelves.iter().map(writer).collect())
+        (next == blocks).then(|| server_ranges.iter().map(writer).collect())
     }
 
     /// The parameters after `step` steps, if they are all there.
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_sees_what_is_being_written_however_fast_it_comes() {
+    fn no_reader_sees_a_write_in_progress() {
         let (pass, reports) = std::sync::mpsc::channel();
         let pass = Mutex::new(pass);
         let board = Parameters::new(6 * BLOCK, move |report| {

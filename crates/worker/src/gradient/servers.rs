@@ -6,7 +6,7 @@
 use super::compute::Outlet;
 use super::parameters::{self, Writer, Wrong};
 use planaria_protocol::link::{Receiver, Sender};
-use planaria_protocol::message::{Pull, Push, Shelf};
+use planaria_protocol::message::{Pull, Push, ServerRange};
 use planaria_protocol::{Error, bytes};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -61,7 +61,7 @@ impl Links {
 
 /// The servers, in the order of their blocks.
 pub struct Servers {
-    shelves: Vec<Shelf>,
+    server_ranges: Vec<ServerRange>,
     senders: Vec<Sender>,
     /// Which could not be told something.
     lost: Vec<AtomicBool>,
@@ -69,9 +69,9 @@ pub struct Servers {
 }
 
 impl Servers {
-    pub fn new(shelves: Vec<Shelf>, senders: Vec<Sender>, reports: Reports) -> Self {
+    pub fn new(server_ranges: Vec<ServerRange>, senders: Vec<Sender>, reports: Reports) -> Self {
         let lost = senders.iter().map(|_| AtomicBool::new(false)).collect();
-        Self { shelves, senders, lost, reports }
+        Self { server_ranges, senders, lost, reports }
     }
 
     /// Tells all of them.
@@ -81,8 +81,8 @@ impl Servers {
 }
 
 impl Outlet for Servers {
-    fn shelves(&self) -> &[Shelf] {
-        &self.shelves
+    fn server_ranges(&self) -> &[ServerRange] {
+        &self.server_ranges
     }
 
     /// A link that breaks is reported once, and what was to be said is not missed: the process that
@@ -92,7 +92,7 @@ impl Outlet for Servers {
         if let Err(error) = sender.send_with(message, bulk)
             && !lost.swap(true, Ordering::Relaxed)
         {
-            let (server, why) = (self.shelves[at].server, error.to_string());
+            let (server, why) = (self.server_ranges[at].server, error.to_string());
             (self.reports)(Arrival::Ended { server, why });
             sender.close();
         }

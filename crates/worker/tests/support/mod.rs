@@ -5,7 +5,9 @@ use planaria_learn::Network;
 use planaria_protocol::clock::Clock;
 use planaria_protocol::launch::{Facts, Launch, Size};
 use planaria_protocol::listen::{self, Listening};
-use planaria_protocol::message::{FromWorker, Join, Pull, Push, Shelf, Steps, ToWorker, Trouble};
+use planaria_protocol::message::{
+    FromWorker, Join, Pull, Push, ServerRange, Steps, ToWorker, Trouble,
+};
 use planaria_protocol::methods::sync;
 use planaria_protocol::{Credentials, Receiver, Secret, Sender, bytes};
 use planaria_recipe::Source;
@@ -213,40 +215,42 @@ impl World {
     }
 
     /// Server 0 holds the last blocks, so that their order is not that of their numbers.
-    pub fn shelves(&self) -> Vec<Shelf> {
-        let shelf = |server: usize, blocks| Shelf {
+    pub fn server_ranges(&self) -> Vec<ServerRange> {
+        let server_range = |server: usize, blocks| ServerRange {
             server: server as u32,
             address: self.servers[server].address.clone(),
             blocks,
         };
-        vec![shelf(0, 1..2), shelf(1, 0..1)]
+        vec![server_range(0, 1..2), server_range(1, 0..1)]
     }
 
     /// Waits for the worker to connect to the servers.
     pub fn shops(&self) -> Vec<Shop> {
-        let shops = self.shelves().into_iter().zip(&self.servers).map(|(shelf, host)| {
-            let (_, sender, mut receiver) = host.accept();
-            receiver.set_timeout(None).unwrap();
-            let (pass, pushes) = mpsc::channel();
-            let parameters = self.launch.facts.parameters as usize;
-            std::thread::spawn(move || {
-                while let Ok(Some(incoming)) = receiver.receive::<Push>() {
-                    let bulk = incoming.bulk_bytes;
-                    if receiver.skip_bulk().is_err() || pass.send((incoming.message, bulk)).is_err()
-                    {
-                        return;
+        let shops =
+            self.server_ranges().into_iter().zip(&self.servers).map(|(server_range, host)| {
+                let (_, sender, mut receiver) = host.accept();
+                receiver.set_timeout(None).unwrap();
+                let (pass, pushes) = mpsc::channel();
+                let parameters = self.launch.facts.parameters as usize;
+                std::thread::spawn(move || {
+                    while let Ok(Some(incoming)) = receiver.receive::<Push>() {
+                        let bulk = incoming.bulk_bytes;
+                        if receiver.skip_bulk().is_err()
+                            || pass.send((incoming.message, bulk)).is_err()
+                        {
+                            return;
+                        }
                     }
-                }
+                });
+                Shop { sender, pushes, blocks: server_range.blocks, parameters }
             });
-            Shop { sender, pushes, blocks: shelf.blocks, parameters }
-        });
         shops.collect()
     }
 
     /// A worker that is ready.
     pub fn ready(&self) -> (Boss, Vec<Shop>) {
         let mut boss = self.boss();
-        boss.order(ToWorker::from(sync::Command::Begin { servers: self.shelves() }));
+        boss.order(ToWorker::from(sync::Command::Begin { servers: self.server_ranges() }));
         let shops = self.shops();
         assert!(matches!(boss.hear(), FromWorker::Ready { threads: 2, .. }));
         (boss, shops)

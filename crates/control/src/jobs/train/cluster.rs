@@ -149,7 +149,7 @@ impl EndedRun {
         let Ended { outcome, reason, failure } = self.outcome(trained);
         let Self { job, recorder, summary, mut state, generations, .. } = self;
         let generation = generations.1;
-        let weights = match job.run.shelf(job.plan.recipe.output.keep).named("last") {
+        let weights = match job.run.checkpoint_folder(job.plan.recipe.output.keep).named("last") {
             Ok(checkpoint) => {
                 if summary.ended.is_none() {
                     state = checkpoint.manifest.state;

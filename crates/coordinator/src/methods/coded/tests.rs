@@ -289,7 +289,7 @@ fn with_too_few_it_says_so_and_goes_on_by_itself() {
 }
 
 #[test]
-fn whoever_returns_with_its_block_takes_the_same_slot() {
+fn a_machine_that_returns_with_its_block_takes_the_same_slot() {
     let mut world = World::new(Lab::new(2, 4, ROWS), 4);
     (0..4).for_each(|worker| world.join(worker));
     world.kill(0);

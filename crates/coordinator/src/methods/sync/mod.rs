@@ -29,7 +29,7 @@ use leases::Leases;
 use planaria_protocol::checkpoint::Manifest;
 use planaria_protocol::event::Doing;
 use planaria_protocol::launch::Launch;
-use planaria_protocol::message::{FromServer, Share, Shelf, ToServer, ToWorker, Trouble};
+use planaria_protocol::message::{FromServer, ServerRange, Share, ToServer, ToWorker, Trouble};
 use planaria_protocol::methods::Report as AnyReport;
 use planaria_protocol::methods::sync::{Command, Report};
 use planaria_recipe::Recipe;
@@ -104,7 +104,7 @@ pub(super) fn build(launch: &Launch, session: Session, manifest: Manifest) -> Bu
 
 impl Method for Sync {
     fn welcome(run: &mut SyncRun, worker: u32) {
-        let servers = (0..).zip(&run.members.servers).map(|(server, member)| Shelf {
+        let servers = (0..).zip(&run.members.servers).map(|(server, member)| ServerRange {
             server,
             address: member.address.clone(),
             blocks: run.config.blocks_of(server),

@@ -210,7 +210,7 @@ const STUBBORN: &str = "import signal, subprocess, time\n\
                         print('under way', flush=True)\ntime.sleep(600)\n";
 
 #[test]
-fn whoever_is_killed_leaves_nothing_of_the_script() {
+fn a_killed_process_leaves_nothing_of_the_script() {
     let Some(hosts) = Hosts::up(2, &[]) else { return };
     for victim in ["agent [t]ask", "agent [h]ost", "[t]rain.py"] {
         let workspace = workspace(STUBBORN, "framework: plain, max_restarts: 0", &two(&hosts));

@@ -4,7 +4,7 @@ use super::{Done, Hands, Me, Session};
 use crate::lab::{Pushed, hashes};
 use crate::net::{LinkId, Msg};
 use crate::world::{Dial, World};
-use planaria_protocol::message::{LinkPurpose, Pull, Push, Shelf};
+use planaria_protocol::message::{LinkPurpose, Pull, Push, ServerRange};
 use planaria_worker::gradient::Task;
 use planaria_worker::gradient::parameters::{Parameters, Report, View, Writer, Wrong};
 use planaria_worker::methods::sync::duty::{Input, Work as Spent};
@@ -19,7 +19,7 @@ pub struct Servers {
     generation: u64,
     has_hung_up: bool,
     waited_since: Duration,
-    shelves: Vec<Shelf>,
+    server_ranges: Vec<ServerRange>,
     links: Vec<LinkId>,
     lost: Vec<bool>,
     writers: Vec<Writer>,
@@ -41,7 +41,7 @@ impl Servers {
             generation: 0,
             has_hung_up: false,
             waited_since: Duration::ZERO,
-            shelves: Vec::new(),
+            server_ranges: Vec::new(),
             links: Vec::new(),
             lost: Vec::new(),
             writers: Vec::new(),
@@ -60,7 +60,7 @@ impl Servers {
         }
     }
 
-    fn open(&mut self, shelves: Vec<Shelf>, world: &World<'_>) {
+    fn open(&mut self, server_ranges: Vec<ServerRange>, world: &World<'_>) {
         let Some(inbox) = self.inbox.clone() else { return };
         let parameters = Parameters::new(world.bench.facts.parameters as usize, move |report| {
             inbox.put(Event::Duty(match report {
@@ -69,9 +69,9 @@ impl Servers {
             }));
         });
         let ranges: Vec<_> =
-            shelves.iter().map(|s| s.blocks.start as usize..s.blocks.end as usize).collect();
+            server_ranges.iter().map(|s| s.blocks.start as usize..s.blocks.end as usize).collect();
         self.writers = parameters.writers(&ranges).expect("the servers' blocks follow each other");
-        (self.parameters, self.shelves) = (Some(parameters), shelves);
+        (self.parameters, self.server_ranges) = (Some(parameters), server_ranges);
         self.links.clear();
     }
 
@@ -110,7 +110,7 @@ impl Servers {
 
     fn cut(&mut self, at: usize, why: &str) {
         if !std::mem::replace(&mut self.lost[at], true) {
-            let (server, why) = (self.shelves[at].server, why.to_owned());
+            let (server, why) = (self.server_ranges[at].server, why.to_owned());
             self.put(Input::Ended { server, why });
         }
     }
@@ -120,7 +120,7 @@ impl Servers {
             None => Input::Over { step },
             Some(view) => {
                 world.must(world.bench.check_parameters(step, &view));
-                Input::Hashes { step, sha256: hashes(&view, &self.shelves) }
+                Input::Hashes { step, sha256: hashes(&view, &self.server_ranges) }
             }
         }
     }
@@ -133,7 +133,7 @@ impl Servers {
             world.fail(format!("worker-{} computes {task:?}: {broken}", me.index));
             return Done::Nothing;
         }
-        let pushes = world.bench.compute(&task, &self.shelves);
+        let pushes = world.bench.compute(&task, &self.server_ranges);
         Done::Busy(Work::Task { task, pushes, sent: 0, view, began: world.now })
     }
 }
@@ -161,9 +161,9 @@ impl Hands for Servers {
 
     fn act(&mut self, world: &mut World<'_>, me: Me, effect: Do) -> Done<Self> {
         match effect {
-            Do::Open(shelves) => self.open(shelves, world),
+            Do::Open(server_ranges) => self.open(server_ranges, world),
             Do::Reach { at } => {
-                let to = self.shelves.get(at).map_or(0, |s| s.address.parse().unwrap_or(0));
+                let to = self.server_ranges.get(at).map_or(0, |s| s.address.parse().unwrap_or(0));
                 world.dial(me.pid, Dial::Process(to), Some(self.generation));
                 return Done::Dialing;
             }
@@ -173,7 +173,7 @@ impl Hands for Servers {
             }
             Do::Unfollow => self.tell_all(world, me, &Push::Unfollow),
             Do::State { step } => {
-                let first = self.shelves.iter().position(|s| s.server == 0).unwrap_or(0);
+                let first = self.server_ranges.iter().position(|s| s.server == 0).unwrap_or(0);
                 self.tell(world, me, first, Push::State { step }, Arc::default());
             }
             Do::Hash { step } => return Done::Answer(Event::Duty(self.hash(world, step))),

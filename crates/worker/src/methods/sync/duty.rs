@@ -16,7 +16,7 @@ use crate::gradient::{Lease, Task};
 use crate::session::method::Batch;
 use crate::session::scoring::Scoring;
 use held::{Buffers, Place};
-use planaria_protocol::message::{HeldOut, Sha256, Shelf};
+use planaria_protocol::message::{HeldOut, ServerRange, Sha256};
 use planaria_protocol::methods::sync::{Command, Report};
 use std::ops::Range;
 use std::time::Duration;
@@ -91,7 +91,7 @@ pub struct Work {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Output {
     /// Connect to these servers, then tell the coordinator `Ready`.
-    Connect(Vec<Shelf>),
+    Connect(Vec<ServerRange>),
     /// Tell all servers to follow from here.
     Follow {
         /// Steps done.

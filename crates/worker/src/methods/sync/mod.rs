@@ -19,7 +19,7 @@ use crate::session::method::{Effect, Input, Method, Session, Todo};
 use crate::session::shell::Setting;
 use duty::{Duty, Output};
 use planaria_protocol::launch::Launch;
-use planaria_protocol::message::{FromWorker, Shelf, Trouble};
+use planaria_protocol::message::{FromWorker, ServerRange, Trouble};
 use planaria_protocol::methods::Command;
 use planaria_protocol::methods::sync::Report;
 use std::ops::Range;
@@ -65,7 +65,7 @@ enum Servers {
     Unknown,
     /// Some are reached; the next one is tried again at this time.
     Reaching {
-        shelves: Vec<Shelf>,
+        server_ranges: Vec<ServerRange>,
         reached: usize,
         try_at: Option<Duration>,
         until: Duration,
@@ -85,7 +85,7 @@ impl Servers {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Do {
     /// Make room for the parameters of these servers, which are in the order of their blocks.
-    Open(Vec<Shelf>),
+    Open(Vec<ServerRange>),
     /// Connect to the server in this place; [`Event::Reached`] or [`Event::NotReached`].
     Reach { at: usize },
     /// Tell all servers to send the parameters from here on.
@@ -177,7 +177,7 @@ impl Sync {
         let mut session = Session::GoesOn;
         for output in out.drain(..) {
             match output {
-                Output::Connect(shelves) => self.connect(now, shelves, todo),
+                Output::Connect(server_ranges) => self.connect(now, server_ranges, todo),
                 Output::Tell(report) => {
                     if let Some(line) = line(&report) {
                         todo.push_back(Effect::Log(line));
@@ -223,18 +223,23 @@ impl Sync {
         }
     }
 
-    fn connect(&mut self, now: Duration, mut shelves: Vec<Shelf>, todo: &mut Todo<Self>) {
-        shelves.sort_by_key(|s| (s.blocks.start, s.blocks.end));
-        todo.push_back(Effect::Own(Do::Open(shelves.clone())));
+    fn connect(
+        &mut self,
+        now: Duration,
+        mut server_ranges: Vec<ServerRange>,
+        todo: &mut Todo<Self>,
+    ) {
+        server_ranges.sort_by_key(|s| (s.blocks.start, s.blocks.end));
+        todo.push_back(Effect::Own(Do::Open(server_ranges.clone())));
         todo.push_back(Effect::Own(Do::Reach { at: 0 }));
         let until = now + CONNECT;
-        self.servers = Servers::Reaching { shelves, reached: 0, try_at: None, until };
+        self.servers = Servers::Reaching { server_ranges, reached: 0, try_at: None, until };
     }
 
     fn reached(&mut self, todo: &mut Todo<Self>) -> Session {
-        if let Servers::Reaching { shelves, reached, .. } = &mut self.servers {
+        if let Servers::Reaching { server_ranges, reached, .. } = &mut self.servers {
             *reached += 1;
-            match *reached < shelves.len() {
+            match *reached < server_ranges.len() {
                 true => todo.push_back(Effect::Own(Do::Reach { at: *reached })),
                 false => self.ready(todo),
             }
@@ -243,14 +248,14 @@ impl Sync {
     }
 
     fn not_reached(&mut self, now: Duration, why: String, todo: &mut Todo<Self>) -> Session {
-        let Servers::Reaching { shelves, reached, try_at, until } = &mut self.servers else {
+        let Servers::Reaching { server_ranges, reached, try_at, until } = &mut self.servers else {
             return Session::GoesOn;
         };
         if now < *until {
             *try_at = Some(now + RETRY);
             return Session::GoesOn;
         }
-        let server = shelves.get(*reached).map_or(0, |shelf| shelf.server);
+        let server = server_ranges.get(*reached).map_or(0, |server_range| server_range.server);
         self.tell_duty(now, duty::Input::Ended { server, why }, todo)
     }
 

@@ -14,7 +14,7 @@ use crate::session::shell::{AtOnce, Hands, Setting};
 use planaria_numerics::aggregate::BLOCK;
 use planaria_protocol::launch::Launch;
 use planaria_protocol::link::{self, Receiver, Sender};
-use planaria_protocol::message::{Push, Sha256, Shelf, ToWorker, Trouble};
+use planaria_protocol::message::{Push, ServerRange, Sha256, ToWorker, Trouble};
 use planaria_protocol::methods;
 use planaria_protocol::methods::sync::Command;
 use planaria_protocol::{Error, bytes};
@@ -48,7 +48,7 @@ struct Session {
 }
 
 struct Opening {
-    shelves: Vec<Shelf>,
+    server_ranges: Vec<ServerRange>,
     parameters: Arc<Parameters>,
     state: Arc<StateBox>,
     /// Of servers that are not reached, in reverse order.
@@ -70,7 +70,7 @@ impl<'a> Process<'a> {
     }
 
     /// Makes room for what the servers send.
-    fn open(&mut self, shelves: Vec<Shelf>) -> Result<(), Trouble> {
+    fn open(&mut self, server_ranges: Vec<ServerRange>) -> Result<(), Trouble> {
         let (Some(session), Some(resources)) = (&mut self.session, &self.resources) else {
             return Ok(());
         };
@@ -78,12 +78,12 @@ impl<'a> Process<'a> {
         let count = resources.engine().network().parameter_count();
         let parameters = Parameters::new(count, move |r| reports(Arrival::Parameters(r)));
         let ranges: Vec<Range<usize>> =
-            shelves.iter().map(|s| s.blocks.start as usize..s.blocks.end as usize).collect();
+            server_ranges.iter().map(|s| s.blocks.start as usize..s.blocks.end as usize).collect();
         let writers = parameters.writers(&ranges);
         let mut writers = writers.ok_or_else(|| Trouble::new("the servers' blocks overlap"))?;
         writers.reverse();
         let (state, senders) = (Arc::default(), Vec::new());
-        session.opening = Some(Opening { shelves, parameters, state, writers, senders });
+        session.opening = Some(Opening { server_ranges, parameters, state, writers, senders });
         Ok(())
     }
 
@@ -96,10 +96,10 @@ impl<'a> Process<'a> {
         let (Some(opening), generation) = (&mut session.opening, session.generation) else {
             return Ok(not_reached("there is no room for its parameters"));
         };
-        let Some(shelf) = opening.shelves.get(at) else {
+        let Some(server_range) = opening.server_ranges.get(at) else {
             return Ok(not_reached("there is no such server"));
         };
-        let (sender, receiver) = match connect(setting, &shelf.address, generation) {
+        let (sender, receiver) = match connect(setting, &server_range.address, generation) {
             Ok(link) => link,
             Err(error) => return Ok(not_reached(error)),
         };
@@ -109,22 +109,22 @@ impl<'a> Process<'a> {
         session.links.add(sender.clone());
         opening.senders.push(sender.clone());
         let reader = Reader {
-            server: shelf.server,
+            server: server_range.server,
             writer,
             state: opening.state.clone(),
             state_count: resources.engine().network().state_count(),
             reports: session.reports.clone(),
         };
-        let thread = std::thread::Builder::new().name(format!("pull-{}", shelf.server));
+        let thread = std::thread::Builder::new().name(format!("pull-{}", server_range.server));
         let thread = thread.spawn(move || reader.run(receiver, &sender));
         session
             .threads
             .push(thread.map_err(|e| Trouble::new(format!("cannot start a thread: {e}")))?);
         if opening.writers.is_empty()
-            && let Some(Opening { shelves, parameters, state, senders, .. }) =
+            && let Some(Opening { server_ranges, parameters, state, senders, .. }) =
                 session.opening.take()
         {
-            let servers = Servers::new(shelves, senders, session.reports.clone());
+            let servers = Servers::new(server_ranges, senders, session.reports.clone());
             session.open = Some(Open { servers, parameters, state });
         }
         Ok(Event::Reached)
@@ -186,7 +186,7 @@ impl Hands<Sync> for Process<'_> {
     fn act(&mut self, effect: Do) -> Result<Option<Event>, Trouble> {
         let open = self.session.as_ref().and_then(|session| session.open.as_ref());
         match effect {
-            Do::Open(shelves) => self.open(shelves)?,
+            Do::Open(server_ranges) => self.open(server_ranges)?,
             Do::Reach { at } => return self.reach(at).map(Some),
             Do::Compute(task) => return self.compute(&task),
             Do::Skip(task) => self.wanted.skip(&task),
@@ -232,14 +232,15 @@ impl Open {
     /// The hashes of the parameters after `step` steps, by server.
     fn hash(&self, step: u64) -> Input {
         let Some(parameters) = self.parameters.see(step) else { return Input::Over { step } };
-        let mut shelves: Vec<&Shelf> = self.servers.shelves().iter().collect();
-        shelves.sort_by_key(|shelf| shelf.server);
-        let hash = |shelf: &&Shelf| -> Sha256 {
+        let mut server_ranges: Vec<&ServerRange> = self.servers.server_ranges().iter().collect();
+        server_ranges.sort_by_key(|server_range| server_range.server);
+        let hash = |server_range: &&ServerRange| -> Sha256 {
             let place = |block: u32| (block as usize * BLOCK).min(parameters.len());
-            let values = &parameters[place(shelf.blocks.start)..place(shelf.blocks.end)];
+            let values =
+                &parameters[place(server_range.blocks.start)..place(server_range.blocks.end)];
             sha2::Sha256::digest(bytes::as_bytes(values)).into()
         };
-        Input::Hashes { step, sha256: shelves.iter().map(hash).collect() }
+        Input::Hashes { step, sha256: server_ranges.iter().map(hash).collect() }
     }
 }
 

@@ -109,8 +109,8 @@ impl Session {
         let generation = journal.generation();
         let beginning = Beginning { run, generation, manifest, ranges, told: Vec::new() };
         let untold = Untold { started: Some(started), ..Untold::default() };
-        let shelf = job.run.shelf(recipe.output.keep);
-        let files = Files { journal, shelf, keeping: None, log: Arc::new(|_| ()) };
+        let checkpoint_folder = job.run.checkpoint_folder(recipe.output.keep);
+        let files = Files { journal, checkpoint_folder, keeping: None, log: Arc::new(|_| ()) };
         let clock = Stopwatch::start();
         let (coordinator, first) = Coordinator::begin(moment(&clock), beginning, untold);
         Ok(Self {
@@ -290,7 +290,7 @@ impl Session {
     /// Why the worker cannot go on, and what there is to go on from.
     fn explained(&self, trouble: Trouble) -> Failure {
         let Some(hint) = &trouble.hint else { return trouble.into() };
-        let saved = match self.files.shelf.newest_manifest() {
+        let saved = match self.files.checkpoint_folder.newest_manifest() {
             Ok(Some(found)) => {
                 format!("; step {} is kept in `{}`", found.checkpoint.step, found.path.display())
             }

@@ -349,7 +349,7 @@ fn churn(seed: u64) {
 }
 
 #[test]
-fn whoever_leaves_and_comes_the_gradient_is_that_of_one_machine() {
+fn the_gradient_is_that_of_one_machine_while_machines_come_and_go() {
     (0..2000).for_each(churn);
 }
 

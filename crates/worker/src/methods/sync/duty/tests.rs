@@ -195,7 +195,7 @@ fn parameters_written_over_before_they_are_hashed_are_missed() {
 }
 
 #[test]
-fn whoever_has_said_what_it_holds_has_entered_even_if_that_is_over() {
+fn a_worker_that_said_what_it_holds_has_entered_even_if_that_is_over() {
     let mut bench = Bench::default();
     bench.say(lease(5..7, 0..2, true));
     bench.complete(5);
@@ -240,7 +240,7 @@ fn entering_again_starts_over() {
 }
 
 #[test]
-fn whoever_enters_later_goes_on_with_what_comes_before() {
+fn a_worker_that_enters_later_goes_on_with_what_comes_before() {
     let mut bench = Bench::default();
     assert_eq!(bench.say(lease(5..7, 0..2, true)), [Output::Follow { step: 5 }]);
     assert_eq!(bench.say(lease(7..8, 0..2, true)), [], "one at a time");
@@ -316,7 +316,7 @@ fn parameters_from_before_it_followed_do_not_come() {
 }
 
 #[test]
-fn gone_is_told_once_whoever_says_it() {
+fn gone_is_told_once_whichever_server_says_it() {
     let mut bench = Bench::default();
     bench.say(lease(5..9, 0..2, true));
     assert_eq!(bench.say(Input::Gone { step: 3 }), [], "of something else");

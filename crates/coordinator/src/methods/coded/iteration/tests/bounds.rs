@@ -12,7 +12,7 @@ fn begun(lab: &mut Lab) -> (Iteration<Residue>, BTreeSet<Slot>) {
 }
 
 #[test]
-fn nobody_decodes_more_than_two_groups() {
+fn no_machine_decodes_more_than_two_groups() {
     for machines in 1..=16 {
         for threshold in 1..=machines {
             let mut lab = Lab::new(threshold, machines, 20 * machines, 1);

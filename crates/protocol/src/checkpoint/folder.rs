@@ -20,7 +20,7 @@ const SAME_STEP_MAX: u32 = 9;
 
 /// A folder of checkpoints.
 #[derive(Debug, Clone)]
-pub struct Shelf {
+pub struct CheckpointFolder {
     folder: PathBuf,
     keep: usize,
     /// What was finished last, here or by a clone.
@@ -39,8 +39,8 @@ pub struct Found<T> {
     pub damaged: Vec<String>,
 }
 
-impl Shelf {
-    /// The shelf in `folder`, which keeps `keep` checkpoints besides the best.
+impl CheckpointFolder {
+    /// The checkpoints in `folder`, which keeps `keep` checkpoints besides the best.
     pub fn new(folder: PathBuf, keep: usize) -> Self {
         Self { folder, keep: keep.max(1), newest: Arc::default(), space: Space::default() }
     }
@@ -64,7 +64,7 @@ impl Shelf {
     }
 
     /// An empty folder for the parts of a checkpoint; what an unfinished one left there is gone. A
-    /// shelf that was deleted is made again.
+    /// folder that was deleted is made again.
     pub fn begin(&self, step: u64) -> io::Result<PathBuf> {
         self.space.check()?;
         fs::create_dir_all(&self.folder)?;
@@ -81,7 +81,7 @@ impl Shelf {
         Err(io::Error::other(format!("step {step} has too many checkpoints")))
     }
 
-    /// The parts in `folder`, which [`Shelf::begin`] gave, are all there: makes them a checkpoint,
+    /// The parts in `folder`, which [`CheckpointFolder::begin`] gave, are all there: makes them a checkpoint,
     /// `last`, and `best` too if it is, and lets go of the oldest. Checkpoints finish in the order
     /// in which they began.
     pub fn finish(&self, folder: &Path, manifest: &Manifest, is_best: bool) -> io::Result<()> {
@@ -179,7 +179,7 @@ impl Shelf {
     }
 
     /// The folder of a whole checkpoint of this name, which may come from anywhere: nothing that is
-    /// not on the shelf has one.
+    /// not in the folder of checkpoints has one.
     pub fn folder_of(&self, name: &str) -> Option<PathBuf> {
         let named = step_of(name).is_some() || ["last", "best"].contains(&name);
         let path = named.then(|| self.resolve(&self.folder.join(name)))?;
@@ -230,7 +230,7 @@ impl Shelf {
     fn steps(&self) -> io::Result<Vec<(u64, String, PathBuf)>> {
         let mut found = Vec::new();
         let entries = match fs::read_dir(&self.folder) {
-            // A shelf that was deleted holds nothing.
+            // A folder that was deleted holds nothing.
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(found),
             entries => entries?,
         };
