@@ -14,6 +14,7 @@ fn refused(place: &Place, arguments: &[&str], expect: &str) {
     assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
     assert!(said.contains(expect), "{arguments:?} should mention {expect:?}: {said}");
     assert!(said.contains("error") && !said.contains("panicked"), "{said}");
+    assert!(!said.contains("error: error"), "{said}");
     assert!(output.stdout.is_empty(), "stdout is for data");
 }
 

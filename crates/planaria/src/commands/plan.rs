@@ -14,7 +14,7 @@ use planaria_control::survey::{check_output, data_facts, finding};
 use planaria_data::Facts;
 use planaria_protocol::launch::Size;
 use planaria_recipe::{Plan, Source, is_job};
-use planaria_runs::failure::{Failure, Result};
+use planaria_runs::failure::Result;
 use planaria_runs::number::{bytes, grouped};
 use planaria_worker::features;
 use serde_json::{Value, json};
@@ -30,8 +30,7 @@ pub fn run(options: &cli::Plan) -> Result<()> {
         let seen = finding(features::peek(recipe), recipe, &mut broken)?;
         Ok(data_facts(facts.insert(seen)))
     });
-    let (source, plan) =
-        planned.map_err(|mistakes| broken.unwrap_or_else(|| Failure::user(&mistakes)))?;
+    let (source, plan) = planned.map_err(|mistakes| broken.unwrap_or_else(|| mistakes.into()))?;
     let facts = facts.expect("a plan is made from the data's facts");
     check_output(&source)?;
     let (threads, size) = (training_threads(None, &plan), cluster_size(None, &plan));
