@@ -33,6 +33,8 @@ pub trait Policy {
     fn start(&mut self, _: Agent) -> bool {
         true
     }
+    /// A process was started.
+    fn started(&mut self, _: Agent) {}
     /// A process is ready.
     fn ready(&mut self, _: Agent) {}
     /// A process has ended, or could not be started.
@@ -135,7 +137,10 @@ impl<P: Policy> Supervisor<P> {
                     false => places.look(now),
                 }
             }
-            Input::Started { agent, pid } => places.started(now, agent, pid),
+            Input::Started { agent, pid } => {
+                places.started(now, agent, pid);
+                policy.started(agent);
+            }
             Input::NoRoom { agent } => places.wait_for_room(now, agent),
             Input::NotStarted { agent, why } => {
                 if let Some(lost) = places.not_started(agent, why).filter(|_| is_up) {

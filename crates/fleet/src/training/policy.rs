@@ -80,7 +80,9 @@ pub struct Training {
     generation: u64,
     servers: u32,
     workers: u32,
-    /// Whether a coordinator was ever reached: only then others know where to join.
+    /// Whether a coordinator was ever started.
+    has_begun: bool,
+    /// Whether one was ever reached.
     was_linked: bool,
     is_linked: bool,
     /// Whether this coordinator has said anything.
@@ -115,12 +117,19 @@ struct Parting {
 }
 
 impl Supervisor {
-    /// A run of so many processes, of which none is there; the coordinator is the first.
+    /// A run of so many processes, of which none is there. The coordinator is the first; the others
+    /// follow at once, for it is known where it will listen.
     pub fn training(generation: u64, servers: u32, workers: u32) -> Self {
+        let first = [Agent::Coordinator].into_iter();
+        let others = (0..servers).map(Agent::Server);
+        let workers = workers.clamp(1, WORKERS_MAX);
+        let first: Vec<Agent> =
+            first.chain(others).chain((0..workers).map(Agent::Worker)).collect();
         let training = Training {
             generation,
             servers,
-            workers: workers.clamp(1, WORKERS_MAX),
+            workers,
+            has_begun: false,
             was_linked: false,
             is_linked: false,
             is_heard: false,
@@ -136,7 +145,7 @@ impl Supervisor {
             has_progressed: false,
             failures: 0,
         };
-        Self::new(training, Places::of(&[Agent::Coordinator]))
+        Self::new(training, Places::of(&first))
     }
 
     /// Processes that were not heard to be ready: they would not hear either that a run is over.
@@ -163,8 +172,11 @@ impl Policy for Training {
             self.lost_server = None;
             return true;
         }
-        // Until the coordinator has been reached once it is not known where it listens.
-        self.was_linked
+        self.has_begun
+    }
+
+    fn started(&mut self, agent: Agent) {
+        self.has_begun |= agent == Agent::Coordinator;
     }
 
     fn ready(&mut self, agent: Agent) {
@@ -234,7 +246,8 @@ impl Policy for Training {
 
     fn on(&mut self, now: Duration, input: RunInput, places: &mut Places<Loss>) {
         match input {
-            RunInput::Linked => self.linked(now, places),
+            // That it takes a connection is not yet a sign of life: only what it says is.
+            RunInput::Linked => (self.is_linked, self.was_linked) = (true, true),
             RunInput::LinkGone => {
                 self.is_linked = false;
                 self.part(now, places);
@@ -375,18 +388,9 @@ impl Training {
         places.again(agent, now + wait);
     }
 
-    fn linked(&mut self, now: Duration, places: &mut Places<Loss>) {
-        // That it takes a connection is not yet a sign of life: only what it says is.
-        self.is_linked = true;
-        if !std::mem::replace(&mut self.was_linked, true) {
-            (0..self.servers).for_each(|n| places.want(Agent::Server(n), now));
-            (0..self.workers).for_each(|n| places.want(Agent::Worker(n), now));
-        }
-    }
-
     fn pool(&mut self, now: Duration, workers: u32, places: &mut Places<Loss>) {
         self.workers = workers.clamp(1, WORKERS_MAX);
-        if !places.is_up() || !self.was_linked {
+        if !places.is_up() {
             return;
         }
         let unwanted = |agent: Agent| matches!(agent, Agent::Worker(n) if n >= self.workers);
