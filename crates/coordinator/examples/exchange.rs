@@ -237,8 +237,8 @@ fn start(launch: &Launch, credentials: &Credentials) -> Started {
 }
 
 fn join(agent: Agent, address: Option<String>) -> Join {
-    let (build, pid) = ("bench".into(), std::process::id());
-    Join { agent, build, pid, machine: None, address, kept: None, purpose: Default::default() }
+    let (build, pid) = ("bench", std::process::id());
+    Join { address, ..Join::new(agent, build, pid) }
 }
 
 fn recipe() -> Recipe {

@@ -41,15 +41,7 @@ fn cluster(clip: bool) -> SyncRun {
 
 fn joined(agent: Agent, build: &str) -> Input {
     let (build, address) = (build.to_owned(), Some("127.0.0.1:1".to_owned()));
-    Input::Joined(Join {
-        agent,
-        pid: 7,
-        build,
-        machine: None,
-        address,
-        kept: None,
-        purpose: Default::default(),
-    })
+    Input::Joined(Join { address, ..Join::new(agent, build, 7) })
 }
 
 /// The trouble a run ended with.

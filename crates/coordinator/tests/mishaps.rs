@@ -130,15 +130,7 @@ impl Run {
 
 fn joined(agent: Agent, kept: Option<Kept>) -> Input {
     let address = Some("127.0.0.1:1".to_owned());
-    Input::Joined(Join {
-        agent,
-        pid: 7,
-        build: "b".into(),
-        machine: None,
-        address,
-        kept,
-        purpose: Default::default(),
-    })
+    Input::Joined(Join { address, kept, ..Join::new(agent, "b", 7) })
 }
 
 /// Steps that a worker is given some shards of.

@@ -91,7 +91,9 @@ impl World {
         let on_link = move |join: Join, sender, receiver| match join.purpose {
             LinkPurpose::Parts => serving.serve(&join, sender, receiver),
             LinkPurpose::Work => tell.send((join, sender, receiver)).unwrap(),
-            LinkPurpose::Peer | LinkPurpose::Blocks => panic!("nobody comes from a coded run"),
+            LinkPurpose::Peer | LinkPurpose::Blocks => {
+                panic!("no link of a coded run is opened here")
+            }
         };
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let generation = Arc::new(AtomicU64::new(GENERATION));
@@ -111,10 +113,8 @@ impl World {
     fn line(&self, agent: Agent) -> Line<Ask> {
         let address = self.listening.address().to_string();
         let (sender, receiver) = connect(&address, &self.credentials, Some(GENERATION)).unwrap();
-        let (build, purpose) = ("test".into(), LinkPurpose::Parts);
-        sender
-            .send(&Join { agent, build, pid: 1, machine: None, address: None, kept: None, purpose })
-            .unwrap();
+        let (build, purpose) = ("test", LinkPurpose::Parts);
+        sender.send(&Join { purpose, ..Join::new(agent, build, 1) }).unwrap();
         Line::new(sender, receiver).unwrap()
     }
 
@@ -201,11 +201,9 @@ impl Server {
     fn train(&self, credentials: &Credentials, steps: std::ops::Range<u64>) {
         let address = self.join.address.as_deref().unwrap();
         let (worker, _receiver) = connect(address, credentials, Some(GENERATION)).unwrap();
-        let (agent, build) = (Agent::Worker(0), "test".into());
+        let (agent, build) = (Agent::Worker(0), "test");
         let purpose = LinkPurpose::Work;
-        worker
-            .send(&Join { agent, build, pid: 1, machine: None, address: None, kept: None, purpose })
-            .unwrap();
+        worker.send(&Join { purpose, ..Join::new(agent, build, 1) }).unwrap();
         let values: Vec<f32> = (0..PARAMETERS).map(|i| (i % 17) as f32 * 0.25 - 1.0).collect();
         for step in steps {
             let gradient = Push::Gradient { step, first_shard: 0, shards: 1, first_block: 0 };

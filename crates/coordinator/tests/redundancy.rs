@@ -107,15 +107,7 @@ impl Run {
 }
 
 fn joined(agent: Agent) -> Input {
-    Input::Joined(Join {
-        agent,
-        pid: 7,
-        build: "b".into(),
-        machine: None,
-        address: Some("127.0.0.1:1".into()),
-        kept: None,
-        purpose: Default::default(),
-    })
+    Input::Joined(Join { address: Some("127.0.0.1:1".into()), ..Join::new(agent, "b", 7) })
 }
 
 /// First and end of the shards that each worker is given of a step, in the order in which it is.

@@ -108,18 +108,8 @@ impl World {
         let (sender, mut receiver) = connect(address, &self.credentials, Some(generation)).unwrap();
         receiver.set_timeout(Some(PATIENCE)).unwrap();
         let agent = Agent::Worker(worker);
-        let (build, pid) = ("test".into(), std::process::id());
-        sender
-            .send(&Join {
-                agent,
-                build,
-                pid,
-                machine: None,
-                address: None,
-                kept: None,
-                purpose: Default::default(),
-            })
-            .unwrap();
+        let (build, pid) = ("test", std::process::id());
+        sender.send(&Join::new(agent, build, pid)).unwrap();
         (sender, receiver)
     }
 

@@ -51,7 +51,7 @@ pub enum Error {
 /// What the caller should do about an [`Error`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// The user must mend the recipe or the files (exit code 2).
+    /// The user has to change the recipe or the files (exit code 2).
     FixInput,
     /// The machine failed; the same input may work again.
     Retry,

@@ -44,6 +44,21 @@ pub struct Join {
     pub purpose: LinkPurpose,
 }
 
+impl Join {
+    /// Of a process on the controller's machine that wants to take part.
+    pub fn new(agent: Agent, build: impl Into<String>, pid: u32) -> Self {
+        Self {
+            agent,
+            build: build.into(),
+            pid,
+            machine: None,
+            address: None,
+            kept: None,
+            purpose: LinkPurpose::Work,
+        }
+    }
+}
+
 /// What a link to the coordinator is for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LinkPurpose {

@@ -70,15 +70,7 @@ fn credentials() -> Credentials {
 
 fn join(pid: u32) -> Join {
     let (agent, build) = (Agent::Worker(pid), "b".to_string());
-    Join {
-        agent,
-        build,
-        pid,
-        machine: None,
-        address: None,
-        kept: None,
-        purpose: Default::default(),
-    }
+    Join::new(agent, build, pid)
 }
 
 /// What the other end says until it hangs up.

@@ -62,15 +62,7 @@ impl House {
         let (sender, _receiver) = self.connect(&credentials).expect("connected");
         let (agent, build) = (Agent::Worker(pid), "b".to_string());
         let machine = Some("lab-1".to_string());
-        let join = Join {
-            agent,
-            build,
-            pid,
-            machine,
-            address: None,
-            kept: None,
-            purpose: Default::default(),
-        };
+        let join = Join { machine, ..Join::new(agent, build, pid) };
         sender.send(&join).expect("sent");
         sender.send(&Push::Follow { step: 5 }).expect("sent");
         let (joined, _, mut receiver) = self.links.recv_timeout(SOON).expect("let in at once");

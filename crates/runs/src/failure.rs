@@ -101,7 +101,7 @@ impl Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// The user must mend the recipe.
+/// The user has to change the recipe.
 impl From<Diagnostics> for Failure {
     fn from(diagnostics: Diagnostics) -> Self {
         Self::from(&diagnostics)

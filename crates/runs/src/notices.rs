@@ -134,7 +134,7 @@ impl Notices {
         };
         format!(
             "warning: {text}; {kept}, training goes on, and it is tried again; free some space or \
-             mend the folder meanwhile"
+             make the folder writable meanwhile"
         )
     }
 }
@@ -179,8 +179,8 @@ mod tests {
         };
         let not_saved = |step| What::NotSaved { step, reason: "no space".into() };
         let warning = "warning: no checkpoint of step 1,300: no space; that of step 1,200 is kept, \
-                       training goes on, and it is tried again; free some space or mend the folder \
-                       meanwhile";
+                       training goes on, and it is tried again; free some space or make the \
+                       folder writable meanwhile";
         for (what, expect) in [
             (saved(1200), None),
             (not_saved(1300), Some(warning)),

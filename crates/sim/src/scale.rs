@@ -112,15 +112,7 @@ impl Stage {
         let servers = (0..SERVERS).map(Agent::Server);
         for agent in servers.chain((0..self.workers).map(Agent::Worker)) {
             let (build, address) = ("sim".to_owned(), Some("here".to_owned()));
-            let join = Join {
-                agent,
-                build,
-                pid: 1,
-                machine: None,
-                address,
-                kept: None,
-                purpose: Default::default(),
-            };
+            let join = Join { address, ..Join::new(agent, build, 1) };
             self.inputs.push_back(Input::Joined(join));
         }
     }

@@ -1,7 +1,7 @@
 //! The link from a command to a run's coordinator: events and pulses come in, wishes go out.
 
 use planaria_protocol::event::{Event, Pulse, Seen, What};
-use planaria_protocol::message::{Agent, FromConsole, Join, LinkPurpose, ToConsole};
+use planaria_protocol::message::{Agent, FromConsole, Join, ToConsole};
 use planaria_protocol::{Credentials, Error, Receiver, Sender, connect};
 use planaria_runs::clock::Stopwatch;
 use planaria_runs::failure::{Context, Failure, Result};
@@ -69,15 +69,7 @@ impl Console {
         watching: Watching,
     ) -> Result<Self> {
         let (sender, receiver) = connect(address, credentials, None).map_err(Failure::failed)?;
-        let join = Join {
-            agent: Agent::Console,
-            build: build.to_owned(),
-            pid: std::process::id(),
-            machine: None,
-            address: None,
-            kept: None,
-            purpose: LinkPurpose::Work,
-        };
+        let join = Join::new(Agent::Console, build.to_owned(), std::process::id());
         let Watching { supervises, seen } = watching;
         let said =
             sender.send(&join).and_then(|()| sender.send(&FromConsole::Watch { supervises }));

@@ -50,8 +50,8 @@ fn ask(console: &Console) -> bool {
     answer.is_some()
 }
 
-/// Sends SIGTERM to the process that works on the run. The process is looked up again: between the
-/// two looks it may have become another.
+/// Sends SIGTERM to the process that holds the run's lock. Reads the lock again first, because
+/// another process may hold it by now.
 fn signal(folder: &Path, seen: Holder) -> Result<()> {
     let holder = Holder::of(folder)?;
     if !holder.is_live() {

@@ -215,15 +215,7 @@ mod tests {
 
     fn joined() -> (SoloRun, Vec<Action>) {
         let mut run = start();
-        let join = Join {
-            agent: Agent::Worker(WORKER),
-            build: String::new(),
-            pid: 1,
-            machine: None,
-            address: None,
-            kept: None,
-            purpose: Default::default(),
-        };
+        let join = Join::new(Agent::Worker(WORKER), String::new(), 1);
         tell(&mut run, Duration::ZERO, Input::Joined(join));
         let ready = FromWorker::Ready { engine: String::new(), threads: 1 };
         let began = tell(&mut run, Duration::ZERO, Input::worker(WORKER, ready));
@@ -232,7 +224,7 @@ mod tests {
 
     fn stepped(step: u64, loss_sum: f64) -> Input {
         let read = (step..step + 1).collect();
-        // A second before it is told, where time is looked at.
+        // The worker began the step a second before it reports it.
         let began = Duration::from_secs(10 * step + 9);
         let (correct, gradient_norm) = (1, 1.0);
         let report = Report::Stepped { step, began, loss_sum, correct, gradient_norm, read };

@@ -49,13 +49,9 @@ impl Carrier {
             remove_left(&place, index);
         }
         let join = Join {
-            agent: Agent::Server(index),
-            build: launch.build.clone(),
-            pid: launch.station.pid(),
             machine: launch.station.machine.clone(),
-            address: None,
-            kept: None,
             purpose: LinkPurpose::Parts,
+            ..Join::new(Agent::Server(index), launch.build.clone(), launch.station.pid())
         };
         Some(Self {
             index,

@@ -13,9 +13,7 @@ use super::snapshot::Snapshot;
 use planaria_protocol::clock::Clock;
 use planaria_protocol::launch::Launch;
 use planaria_protocol::link::{self, Receiver, Sender};
-use planaria_protocol::message::{
-    Agent, FromServer, Join, Kept, LinkPurpose, Pull, Push, ToServer, Trouble,
-};
+use planaria_protocol::message::{Agent, FromServer, Join, Kept, Pull, Push, ToServer, Trouble};
 use planaria_protocol::transfer::Fault;
 use planaria_protocol::{Credentials, Error, bytes, frame_loss, listen};
 use sha2::{Digest, Sha256};
@@ -91,13 +89,9 @@ pub fn run(launch: &Launch, index: u32, clock: Arc<dyn Clock>, log: Log) -> Resu
     .map_err(Trouble::new)?;
     let _alive = send_heartbeats(process.clone())?;
     let join = Join {
-        agent: Agent::Server(index),
-        build: launch.build.clone(),
-        pid: station.pid(),
         machine: station.machine.clone(),
         address: Some(station.address(own)),
-        kept: None,
-        purpose: LinkPurpose::Work,
+        ..Join::new(Agent::Server(index), launch.build.clone(), station.pid())
     };
     let address = launch.coordinator.as_deref().unwrap_or_default();
     Orders { process, address, credentials: &credentials, join, generation, orders: None }.follow()

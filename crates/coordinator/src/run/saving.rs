@@ -144,7 +144,7 @@ impl<M: Method> Run<M> {
             let trouble = Trouble {
                 message: format!("cannot write a checkpoint of step {step}, the last one: {why}"),
                 hint: Some(
-                    "free some space or mend the folder, then `planaria resume RUN` goes on from \
+                    "free some space or make the folder writable, then `planaria resume RUN` goes on from \
                      the checkpoint before"
                         .into(),
                 ),

@@ -17,9 +17,10 @@ use planaria_protocol::checkpoint::{self, CheckpointFolder, Found, Manifest, Unr
 use planaria_protocol::durable::Space;
 use planaria_protocol::event::{Event, Started, What};
 use planaria_protocol::journal::{self, Journal};
-use planaria_protocol::launch::{CourseLaunch, Launch};
+use planaria_protocol::launch::{CourseLaunch, Facts, Launch};
 use planaria_protocol::message::Trouble;
 use planaria_protocol::state::State;
+use planaria_recipe::sections::Recipe;
 use std::path::Path;
 
 /// The machine that a coordinator begins on.
@@ -29,6 +30,14 @@ pub struct Machine {
     /// Of its disk.
     pub space: Space,
     pub unix_seconds: f64,
+}
+
+/// What [`started`] tells of a session besides its recipe and data.
+pub struct Session {
+    pub run_id: String,
+    pub recipe_sha256: String,
+    pub workers: u32,
+    pub servers: u32,
 }
 
 /// What a coordinator begins with.
@@ -67,7 +76,13 @@ pub fn start(launch: &Launch, machine: Machine, log: &Log) -> Result<Start, Trou
     };
     let started = origin.after.is_none().then(|| {
         told.clear();
-        What::Started(started(launch, &course, base.step))
+        let session = Session {
+            run_id: course.run_id.clone(),
+            recipe_sha256: course.manifest.recipe_sha256.clone(),
+            workers: launch.size.workers,
+            servers: launch.size.servers,
+        };
+        What::Started(started(&launch.recipe, &launch.facts, session, base.step))
     });
     // Getting here is part of the run.
     let before = base.seconds_total + (unix_seconds - course.commanded).max(0.0);
@@ -138,22 +153,23 @@ fn newest(
     }
 }
 
-fn started(launch: &Launch, course: &CourseLaunch, step: u64) -> Started {
-    let (recipe, facts) = (&launch.recipe, &launch.facts);
+/// The first event of a session that begins at `step`. A run in one process has no workers or
+/// servers.
+pub fn started(recipe: &Recipe, facts: &Facts, session: Session, step: u64) -> Started {
     let setup = Setup::of(recipe, facts);
     Started {
-        run_id: course.run_id.clone(),
+        run_id: session.run_id,
         recipe: recipe.name.clone(),
         version: env!("CARGO_PKG_VERSION").into(),
-        recipe_sha256: course.manifest.recipe_sha256.clone(),
+        recipe_sha256: session.recipe_sha256,
         step,
         epochs: setup.epochs,
         steps_per_epoch: setup.steps_per_epoch,
         examples: facts.examples,
         parameters: facts.parameters,
         classification: setup.classification,
-        workers: launch.size.workers,
-        servers: launch.size.servers,
+        workers: session.workers,
+        servers: session.servers,
         shards: recipe.train.shards as u32,
         batch: recipe.train.batch as u64,
         digest: setup.examples,

@@ -4,7 +4,7 @@
 //! and lies in no file, argument or environment. Never decides for how long to try.
 
 use planaria_protocol::launch::Trust;
-use planaria_protocol::message::{Agent, Join, LinkPurpose};
+use planaria_protocol::message::{Agent, Join};
 use planaria_protocol::{Credentials, Error, Receiver, Secret, Sender, connect};
 use serde::{Deserialize, Serialize};
 use std::net::UdpSocket;
@@ -63,13 +63,8 @@ impl Calling {
 
     fn join(&self, build: &str) -> Join {
         Join {
-            agent: Agent::Console,
-            build: build.to_owned(),
-            pid: std::process::id(),
             machine: Some(self.machine.clone()),
-            address: None,
-            kept: None,
-            purpose: LinkPurpose::default(),
+            ..Join::new(Agent::Console, build.to_owned(), std::process::id())
         }
     }
 }

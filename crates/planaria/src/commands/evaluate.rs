@@ -68,7 +68,7 @@ fn no_model(folder: &Path) -> String {
     let report = report.and_then(|bytes| serde_json::from_slice::<Report>(&bytes).ok());
     match report.filter(|report| report.outcome == Outcome::Failed) {
         Some(report) => format!(
-            "the run failed ({}); mend the recipe and train again",
+            "the run failed ({}); change the recipe and train again",
             report.reason.as_deref().unwrap_or("it does not say why")
         ),
         None => "a model is written when a run ends or is interrupted; finish it with `planaria \

@@ -22,17 +22,7 @@ fn join(live: &Live, server: &str, agent: Agent) -> (Sender, Receiver) {
         connect(&format!("127.0.0.1:{port}"), &credentials, Some(generation)).unwrap();
     let build = control["build"].as_str().unwrap().to_owned();
     let pid = std::process::id();
-    sender
-        .send(&Join {
-            agent,
-            build,
-            pid,
-            machine: None,
-            address: None,
-            kept: None,
-            purpose: Default::default(),
-        })
-        .unwrap();
+    sender.send(&Join::new(agent, build, pid)).unwrap();
     (sender, receiver)
 }
 
@@ -113,17 +103,7 @@ fn an_impostor_costs_a_moment() {
     let (sender, _receiver) = connect(address, &credentials, None).unwrap();
     let build = control["build"].as_str().unwrap().to_owned();
     let agent = Agent::Worker(1);
-    sender
-        .send(&Join {
-            agent,
-            build,
-            pid: 1,
-            machine: None,
-            address: None,
-            kept: None,
-            purpose: Default::default(),
-        })
-        .unwrap();
+    sender.send(&Join::new(agent, build, 1)).unwrap();
     let output = live.end();
     assert!(output.status.success(), "{}", crate::binary::talk(&output));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -10,7 +10,7 @@ use planaria_fleet::training::{Controller, Effect, Failed, Happening, LOOK_EVERY
 use planaria_protocol::event::Seen;
 use planaria_protocol::journal;
 use planaria_protocol::launch::{CourseLaunch, Launch};
-use planaria_protocol::message::{Agent, FromConsole, Join, LinkPurpose, ToConsole};
+use planaria_protocol::message::{Agent, FromConsole, Join, ToConsole};
 use planaria_protocol::state::State;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -158,15 +158,7 @@ impl Foreground {
     fn met(&mut self, world: &mut World<'_>, link: Result<LinkId, String>) {
         self.is_dialing = false;
         let Ok(link) = link else { return };
-        let join = Join {
-            agent: Agent::Console,
-            build: "sim".into(),
-            pid: FOREGROUND,
-            machine: None,
-            address: None,
-            kept: None,
-            purpose: LinkPurpose::Work,
-        };
+        let join = Join::new(Agent::Console, "sim", FOREGROUND);
         world.send(FOREGROUND, link, Msg::Join(join));
         let watch = FromConsole::Watch { supervises: true };
         world.send(FOREGROUND, link, Msg::FromConsole(watch));

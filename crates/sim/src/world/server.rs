@@ -12,9 +12,7 @@ use planaria_coordinator::parameters::server::{
 use planaria_coordinator::parameters::snapshot::Snapshot;
 use planaria_fleet::ending::Ending;
 use planaria_protocol::Error;
-use planaria_protocol::message::{
-    Agent, FromServer, Join, LinkPurpose, Pull, Push, ToServer, Trouble,
-};
+use planaria_protocol::message::{Agent, FromServer, Join, Pull, Push, ToServer, Trouble};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -277,13 +275,9 @@ impl Server {
                 }
                 world.expect(pid, link, SILENCE);
                 let join = Join {
-                    agent: Agent::Server(self.index),
-                    build: "sim".into(),
-                    pid,
-                    machine: None,
                     address: Some(pid.to_string()),
                     kept,
-                    purpose: LinkPurpose::Work,
+                    ..Join::new(Agent::Server(self.index), "sim", pid)
                 };
                 world.deliver(pid, link, Msg::Join(join));
                 self.on(world, pid, Happening::Joined { generation });

@@ -12,7 +12,7 @@ use super::{ALIVE, FAREWELL};
 use planaria_protocol::clock::Clock;
 use planaria_protocol::launch::Launch;
 use planaria_protocol::link::{self, Receiver, Sender};
-use planaria_protocol::message::{Agent, FromWorker, Join, LinkPurpose, ToWorker, Trouble};
+use planaria_protocol::message::{Agent, FromWorker, Join, ToWorker, Trouble};
 use planaria_protocol::{Credentials, Error, frame_loss};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{Scope, ScopedJoinHandle};
@@ -45,13 +45,8 @@ impl<'a> Setting<'a> {
         log: Log,
     ) -> Result<Self, Trouble> {
         let join = Join {
-            agent: Agent::Worker(index),
-            build: launch.build.clone(),
-            pid: launch.station.pid(),
             machine: launch.station.machine.clone(),
-            address: None,
-            kept: None,
-            purpose: LinkPurpose::Work,
+            ..Join::new(Agent::Worker(index), launch.build.clone(), launch.station.pid())
         };
         let credentials = Credentials::of(launch).map_err(Trouble::new)?;
         let address = launch.coordinator.clone().unwrap_or_default();

@@ -200,15 +200,7 @@ impl World {
 }
 
 fn joined(worker: u32, pid: u32) -> Input {
-    Input::Joined(Join {
-        agent: Agent::Worker(worker),
-        build: "lab".into(),
-        pid,
-        machine: None,
-        address: None,
-        kept: None,
-        purpose: Default::default(),
-    })
+    Input::Joined(Join::new(Agent::Worker(worker), "lab", pid))
 }
 
 /// A run under churn: `restarts` says whether coordinators are lost too.

@@ -66,7 +66,7 @@ pub enum Backing {
     Shared(Shared),
 }
 
-/// Files that are none: memory shared by all clones.
+/// Memory in place of files, shared by all clones.
 #[derive(Debug, Clone, Default)]
 pub struct Shared {
     all: Arc<Mutex<Vec<Arc<Memory>>>>,

@@ -78,15 +78,7 @@ fn begin(untold: Untold) -> (Coordinator, Vec<Effect>, Script) {
 }
 
 fn join(agent: Agent, pid: u32) -> Join {
-    Join {
-        agent,
-        build: String::new(),
-        pid,
-        machine: None,
-        address: None,
-        kept: None,
-        purpose: Default::default(),
-    }
+    Join::new(agent, String::new(), pid)
 }
 
 fn without_log(effects: Vec<Effect>) -> Vec<Effect> {

@@ -35,7 +35,7 @@ fn a_process_is_killed(kind: &Kind) {
     begins(&workspace, &mut training);
     // A worker: on the second host there is one of each kind.
     let killed = hosts.on(2, &format!("pkill -9 -o -f '{}'; echo $?", kind.victim()));
-    assert_eq!(killed, "0", "nobody was killed: {}", workspace.said());
+    assert_eq!(killed, "0", "no process was killed: {}", workspace.said());
     let report = kind.ends_well(&workspace, training);
     assert_eq!(report["restarts"].as_u64() > Some(0), kind.restarts, "{}", workspace.said());
     hosts_are_clean(&hosts, &[1, 2], &workspace.run());

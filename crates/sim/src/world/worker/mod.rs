@@ -132,15 +132,7 @@ pub struct Me {
 impl Me {
     /// What it says on connecting.
     pub fn join(self, purpose: LinkPurpose) -> Msg {
-        Msg::Join(Join {
-            agent: Agent::Worker(self.index),
-            build: "sim".to_owned(),
-            pid: self.pid,
-            machine: None,
-            address: None,
-            kept: None,
-            purpose,
-        })
+        Msg::Join(Join { purpose, ..Join::new(Agent::Worker(self.index), "sim", self.pid) })
     }
 }
 

@@ -19,18 +19,17 @@ use crate::talk::Progress;
 use planaria_coordinator::methods::Built;
 use planaria_coordinator::methods::solo::{self, WORKER};
 use planaria_coordinator::run::Scored;
-use planaria_coordinator::run::course::Setup;
 use planaria_coordinator::serve::coordinator::{
     Beginning, Coordinator, Effect, Event, LinkId, Message, Moment, Untold,
 };
 use planaria_coordinator::serve::files::{Files, Rest};
+use planaria_coordinator::serve::start;
 use planaria_learn::{Scores, Weights};
 use planaria_protocol::checkpoint::Checkpoint;
-use planaria_protocol::event::{self, Started, What};
+use planaria_protocol::event::{self, What};
 use planaria_protocol::journal::{self, Journal};
-use planaria_protocol::launch::Facts;
 use planaria_protocol::message::{
-    Agent, FromConsole, FromWorker, HeldOut, Join, LinkPurpose, ToWorker, Trouble,
+    Agent, FromConsole, FromWorker, HeldOut, Join, ToWorker, Trouble,
 };
 use planaria_protocol::state::State;
 use planaria_runs::clock::{self, Stopwatch};
@@ -100,7 +99,13 @@ impl Session {
         let recorder = Recorder::open(&job.run, state.step, state.epoch, Progress::new(job.talk))?;
         let journal = open_journal(&job.run, generation)?;
         let facts = facts(plan, &job.data, &network(plan)?);
-        let started = What::Started(started(&job, &facts, &identity, state.step));
+        let session = start::Session {
+            run_id: job.run.id(),
+            recipe_sha256: identity.recipe_sha256.clone(),
+            workers: 0,
+            servers: 0,
+        };
+        let started = What::Started(start::started(recipe, &facts, session, state.step));
         let manifest =
             identity.manifest(journal.generation(), state.clone(), lengths(&learner), Vec::new());
         let seconds_before = state.seconds_total + job.process.seconds();
@@ -310,15 +315,7 @@ fn begins_test(order: &ToWorker) -> bool {
 }
 
 fn join() -> Join {
-    Join {
-        agent: Agent::Worker(WORKER),
-        build: String::new(),
-        pid: std::process::id(),
-        machine: None,
-        address: None,
-        kept: None,
-        purpose: LinkPurpose::Work,
-    }
+    Join::new(Agent::Worker(WORKER), String::new(), std::process::id())
 }
 
 fn lengths(learner: &Learner) -> Lengths {
@@ -327,28 +324,6 @@ fn lengths(learner: &Learner) -> Lengths {
         parameters: snapshot.parameters.len() as u64,
         state: snapshot.state.len() as u64,
         slots: snapshot.slots.len() as u32,
-    }
-}
-
-fn started(job: &Job, facts: &Facts, identity: &Identity, step: u64) -> Started {
-    let recipe = &job.plan.recipe;
-    let setup = Setup::of(recipe, facts);
-    Started {
-        run_id: job.run.id(),
-        recipe: recipe.name.clone(),
-        version: env!("CARGO_PKG_VERSION").into(),
-        recipe_sha256: identity.recipe_sha256.clone(),
-        step,
-        epochs: setup.epochs,
-        steps_per_epoch: setup.steps_per_epoch,
-        examples: facts.examples,
-        parameters: facts.parameters,
-        classification: setup.classification,
-        workers: 0,
-        servers: 0,
-        shards: recipe.train.shards as u32,
-        batch: recipe.train.batch as u64,
-        digest: setup.examples,
     }
 }
 

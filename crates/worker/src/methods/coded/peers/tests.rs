@@ -6,15 +6,7 @@ use planaria_protocol::message::Agent;
 use std::sync::mpsc;
 
 fn join() -> Join {
-    Join {
-        agent: Agent::Worker(0),
-        build: "test".into(),
-        pid: 1,
-        machine: None,
-        address: None,
-        kept: None,
-        purpose: LinkPurpose::Work,
-    }
+    Join::new(Agent::Worker(0), "test", 1)
 }
 
 fn letter(round: u64, debt: u64, size: usize) -> Letter {

@@ -49,15 +49,7 @@ fn source(does: Box<Does>) -> (Source, Listening, Arc<Mutex<Vec<u64>>>) {
     let generation = Arc::new(AtomicU64::new(1));
     let listening =
         listen::serve(listener, credentials.clone(), generation, serve, |_| {}).unwrap();
-    let join = Join {
-        agent: Agent::Worker(0),
-        build: "test".into(),
-        pid: 1,
-        machine: None,
-        address: None,
-        kept: None,
-        purpose: LinkPurpose::Work,
-    };
+    let join = Join::new(Agent::Worker(0), "test", 1);
     (Source::new(&address, &credentials, &join, "c0"), listening, asked)
 }
 
