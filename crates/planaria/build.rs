@@ -19,11 +19,11 @@ fn main() {
         }
     }
     println!("cargo:rustc-env=PLANARIA_BUILD={hash:016x}");
-    // A run starts many processes, each after another. At an address of its own choice, each would
-    // have some 65,000 addresses to correct first, mostly of unoptimised code: 0.4 ms of 1.7.
+    // Every host of a pool gets this program: 30 MB in place of 44 without its symbols. A panic still
+    // names its file and line.
     let is = |name: &str, value: &str| std::env::var(name).is_ok_and(|found| found == value);
     if is("PROFILE", "release") && is("CARGO_CFG_TARGET_OS", "linux") {
-        println!("cargo:rustc-link-arg-bins=-no-pie");
+        println!("cargo:rustc-link-arg-bins=-Wl,--strip-all");
     }
 }
 
