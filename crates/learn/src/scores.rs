@@ -46,6 +46,18 @@ pub struct Macro {
 }
 
 impl Scores {
+    pub fn to_json(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("scores have string keys only")
+    }
+
+    pub fn to_value(&self) -> serde_json::Value {
+        serde_json::to_value(self).expect("scores have string keys only")
+    }
+
+    pub fn from_json(text: &[u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(text)
+    }
+
     /// Nothing counted yet, for `outputs` values per example and `classes` classes (0: regression).
     pub fn new(outputs: usize, classes: usize) -> Self {
         Self {

@@ -38,6 +38,19 @@ pub struct Launch {
 }
 
 impl Launch {
+    /// Of what decides a run's values: two launches of one tag may go on with each other's.
+    pub fn tag(&self) -> [u8; 32] {
+        use sha2::Digest;
+        let mut tag = sha2::Sha256::new();
+        for part in [serde_json::to_vec(&self.recipe), serde_json::to_vec(&self.facts)] {
+            let part = part.expect("a launch has string keys only");
+            tag.update((part.len() as u64).to_le_bytes());
+            tag.update(part);
+        }
+        tag.update(&self.build);
+        tag.finalize().into()
+    }
+
     /// What a coordinator is told that takes the place of the one that was told this.
     pub fn again(&self, generation: u64, after: Option<Loss>, workers: u32) -> Self {
         let mut launch = Self { generation, ..self.clone() };

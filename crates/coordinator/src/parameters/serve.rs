@@ -16,7 +16,6 @@ use planaria_protocol::link::{self, Receiver, Sender};
 use planaria_protocol::message::{Agent, FromServer, Join, Kept, Pull, Push, ToServer, Trouble};
 use planaria_protocol::transfer::Fault;
 use planaria_protocol::{Credentials, Error, bytes, frame_loss, listen};
-use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -213,15 +212,7 @@ impl Orders<'_> {
 
 /// Where the values of this run's server are kept.
 fn place(launch: &Launch, index: u32, log: &Log) -> Place {
-    let mut tag = Sha256::new();
-    let parts = [serde_json::to_vec(&launch.recipe), serde_json::to_vec(&launch.facts)];
-    for part in parts {
-        let part = part.expect("a launch has string keys only");
-        tag.update((part.len() as u64).to_le_bytes());
-        tag.update(part);
-    }
-    tag.update(&launch.build);
-    let tag = tag.finalize().into();
+    let tag = launch.tag();
     let (boot, backing) = match (&launch.state, region::boot_id()) {
         (Some(folder), Ok(boot)) => {
             // Where it cannot be made, making a file in it says why.

@@ -28,7 +28,7 @@ impl<M: Method> Run<M> {
                 examples: scores.examples(),
                 loss: scores.loss(),
                 accuracy: scores.accuracy(),
-                scores: serde_json::to_value(scores).unwrap_or_default(),
+                scores: scores.to_value(),
             };
             self.record(scored, "the last weights are scored");
         }

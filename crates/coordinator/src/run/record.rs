@@ -82,7 +82,7 @@ impl Record {
     /// Adds the events that are being written with it.
     pub fn with_events(mut self, events: &[&What]) -> Self {
         if !events.is_empty() {
-            self.events = serde_json::to_vec(events).unwrap_or_default();
+            self.events = What::list_to_json(events);
         }
         self
     }
@@ -109,7 +109,7 @@ impl Record {
     /// steps that none has told.
     pub fn take_untold(&mut self, told: &[What]) -> Vec<What> {
         let events = std::mem::take(&mut self.events);
-        let events: Vec<What> = serde_json::from_slice(&events).unwrap_or_default();
+        let events = What::list_from_json(&events);
         let pending = self.pending.take().map(|pending| pending.event());
         // Steps that are taken again are told again, in the same words.
         let anew = |what: &What| matches!(what, What::Started(_) | What::Recovered { .. });
@@ -174,10 +174,11 @@ pub fn summary<'a>(waiting: impl IntoIterator<Item = &'a What>) -> Vec<u8> {
         if events.is_empty() {
             break;
         }
-        if events.len() <= WAITING_BYTES_MAX / EVENT_BYTES_MIN
-            && let Ok(text) = serde_json::to_vec(&events)
-            && text.len() <= WAITING_BYTES_MAX
-        {
+        if events.len() > WAITING_BYTES_MAX / EVENT_BYTES_MIN {
+            continue;
+        }
+        let text = What::list_to_json(&events.iter().map(|event| &**event).collect::<Vec<_>>());
+        if text.len() <= WAITING_BYTES_MAX {
             return text;
         }
     }

@@ -325,7 +325,9 @@ impl Coordinator {
                 None
             }
             // One of another build that cannot be read is nothing that is known here.
-            FromConsole::Report { event } => serde_json::from_str(&event).ok().map(Input::Report),
+            FromConsole::Report { event } => {
+                What::from_json(event.as_bytes()).map(Box::new).map(Input::Report)
+            }
             FromConsole::Chaos { agent, frame_loss } => {
                 self.frame_loss(agent, frame_loss);
                 None

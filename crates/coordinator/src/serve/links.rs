@@ -59,7 +59,7 @@ fn read_worker(
             FromWorker::Evaluated { part, step, batch } => {
                 let bulk = receiver.bulk_vec(SCORES_BYTES_MAX)?;
                 // Here and not where is decided: they may be long.
-                match serde_json::from_slice::<Scores>(&bulk) {
+                match Scores::from_json(&bulk) {
                     Ok(scores) => {
                         let scored = Scored { worker, part, step, batch, scores };
                         Event::Scored(link, Box::new(scored))

@@ -47,9 +47,8 @@ impl Coordinator {
     }
 
     pub(super) fn pulse(&mut self, now: Moment) {
-        if self.consoles.values().any(|w| w.watches)
-            && let Ok(bulk) = serde_json::to_vec(&self.run.pulse(now.at))
-        {
+        if self.consoles.values().any(|w| w.watches) {
+            let bulk = self.run.pulse(now.at).to_json();
             self.show(&ToConsole::Pulse, Some(&Arc::new(bulk)));
         }
     }

@@ -227,7 +227,7 @@ impl<E: Value> Rows<E> {
         if let Some(held) = fresh {
             self.keep_batch(part, batch, held);
         }
-        serde_json::to_vec(&scores).map_err(|e| Trouble::new(e).into())
+        Ok(scores.to_json())
     }
 
     fn fetch_batch(&self, part: HeldOut, batch: u64, watch: Watch<'_>) -> Result<Held, Missed> {

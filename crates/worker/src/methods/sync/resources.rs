@@ -125,7 +125,7 @@ impl Resources {
             .evaluator
             .score(self.engine.as_mut(), weights, (loader, batch), self.classes)
             .map_err(data_trouble)?;
-        serde_json::to_vec(&scores).map(Some).map_err(Trouble::new)
+        Ok(Some(scores.to_json()))
     }
 
     /// Parameters may be others than before under the same number of steps.
