@@ -86,7 +86,7 @@ fn a_script_from_a_program() {
         .program(env!("CARGO_BIN_EXE_planaria"))
         .run()
         .expect("it ends well");
-    assert_eq!((report.outcome, report.roles["worker"]), ("completed", 5));
+    assert_eq!((report.outcome, report.roles["worker"]), (planaria::Outcome::Completed, 5));
     assert_eq!(report.machines.len(), 2);
     assert_eq!(report.figures["epoch"], 5);
     assert_eq!(report.figures["loss"], 0.6);

@@ -164,7 +164,7 @@ fn events_tell_all_sessions() {
                 }
                 What::Scored { examples, .. } => assert_eq!(Some(*examples), scored(&report)),
                 What::Ended { outcome, weights_sha256, step: last, .. } => {
-                    assert_eq!((outcome.as_str(), *last), ("completed", step));
+                    assert_eq!((*outcome, *last), (planaria::Outcome::Completed, step));
                     assert_eq!(weights_sha256.as_deref(), report["weights_sha256"].as_str());
                 }
                 other => panic!("{other:?}"),

@@ -7,7 +7,7 @@
 mod json;
 
 use crate::state::State;
-use crate::terms::{HeldOut, Share, Trouble};
+use crate::terms::{HeldOut, Outcome, Share, Trouble};
 use planaria_numerics::digest::Digest;
 use serde::{Deserialize, Serialize};
 
@@ -227,8 +227,7 @@ pub enum What {
     },
     /// The session ended.
     Ended {
-        /// `completed`, `interrupted`, `stopped_early` or `failed`.
-        outcome: String,
+        outcome: Outcome,
         /// Why, where the outcome does not say it all.
         reason: Option<String>,
         /// Steps done.
@@ -583,7 +582,7 @@ mod tests {
             What::Worked(Products { rows: 3, ..Products::default() }),
             What::Stopping { reason: text() },
             What::Ended {
-                outcome: text(),
+                outcome: Outcome::StoppedEarly,
                 reason: None,
                 step: 3,
                 weights_sha256: None,

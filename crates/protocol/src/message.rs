@@ -14,7 +14,7 @@
 //! steps into those after t + 1.
 
 pub use crate::agent::Agent;
-pub use crate::terms::{HeldOut, Loss, ServerRange, Sha256, Share, Steps, Trouble};
+pub use crate::terms::{HeldOut, Loss, Outcome, ServerRange, Sha256, Share, Steps, Trouble};
 
 use crate::event::Event;
 use crate::methods;

@@ -43,6 +43,43 @@ pub struct Share {
     pub shards: Range<u32>,
 }
 
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// All epochs were done.
+    Completed,
+    /// Ctrl-C or SIGTERM; `planaria resume` goes on.
+    Interrupted,
+    /// Early stopping ended it.
+    StoppedEarly,
+    /// Also what a build that knows other ends has written.
+    #[serde(other)]
+    Failed,
+}
+
+impl Outcome {
+    /// As documents name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::Interrupted => "interrupted",
+            Self::StoppedEarly => "stopped_early",
+            Self::Failed => "failed",
+        }
+    }
+
+    /// As a person reads it.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::Interrupted => "interrupted",
+            Self::StoppedEarly => "stopped early",
+            Self::Failed => "failed",
+        }
+    }
+}
+
 /// A part of the data that is held out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

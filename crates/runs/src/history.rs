@@ -8,7 +8,7 @@ use crate::outcome::Outcome;
 use crate::run_dir::lock::Holder;
 use crate::run_dir::run_id;
 use crate::story::Story;
-use crate::summary::{PoolMachine, Summary};
+use crate::summary::{PoolMachine, Scored, Summary};
 use planaria_protocol::event::{Event, Started};
 use planaria_protocol::journal;
 use serde::Serialize;
@@ -87,8 +87,8 @@ pub struct History {
     pub accuracy: Option<f64>,
     /// F1 of the positive class, of two, where these two are of final weights.
     pub f1: Option<f64>,
-    /// What these are of: `training`, `validation` or `test`.
-    pub scored_on: Option<&'static str>,
+    /// What these are of.
+    pub scored_on: Option<Scored>,
     /// The newest training speed.
     pub examples_per_second: Option<f64>,
     /// Steps done at the newest checkpoint.
@@ -251,10 +251,10 @@ mod tests {
         })
     }
 
-    fn ended(outcome: &str) -> What {
+    fn ended(outcome: Outcome) -> What {
         What::Ended {
-            outcome: outcome.into(),
-            reason: (outcome == "failed").then(|| "the loss is NaN".into()),
+            outcome,
+            reason: (outcome == Outcome::Failed).then(|| "the loss is NaN".into()),
             step: 12,
             weights_sha256: None,
             trouble: None,
@@ -271,13 +271,13 @@ mod tests {
             (dead, vec![], Killed, 0),
             (live, vec![started(0), steps(7)], Running, 7),
             (dead, vec![started(0), steps(7)], Killed, 7),
-            (dead, vec![started(0), steps(7), ended("completed")], Completed, 12),
-            (dead, vec![started(0), ended("stopped_early")], StoppedEarly, 12),
-            (dead, vec![started(0), ended("interrupted")], Interrupted, 12),
-            (dead, vec![started(0), ended("failed")], Failed, 12),
+            (dead, vec![started(0), steps(7), ended(Outcome::Completed)], Completed, 12),
+            (dead, vec![started(0), ended(Outcome::StoppedEarly)], StoppedEarly, 12),
+            (dead, vec![started(0), ended(Outcome::Interrupted)], Interrupted, 12),
+            (dead, vec![started(0), ended(Outcome::Failed)], Failed, 12),
             // Taken up again.
-            (live, vec![started(0), ended("interrupted"), started(10)], Running, 10),
-            (dead, vec![started(0), ended("interrupted"), started(10)], Killed, 10),
+            (live, vec![started(0), ended(Outcome::Interrupted), started(10)], Running, 10),
+            (dead, vec![started(0), ended(Outcome::Interrupted), started(10)], Killed, 10),
         ] {
             let events: Vec<Event> = events.into_iter().map(|what| event(1, what)).collect();
             let history = History::of(Path::new("/r/net-1"), holder, &events);
@@ -322,7 +322,7 @@ mod tests {
         };
         let events = [event(1, started(0)), event(1, steps(5)), event(1, scored)];
         let at = |n: usize| History::of(Path::new("/r/net-1"), Holder::Free, &events[..n]);
-        assert_eq!((at(2).loss, at(2).scored_on), (Some(0.5), Some("training")));
-        assert_eq!((at(3).accuracy, at(3).scored_on), (Some(0.9), Some("test")));
+        assert_eq!((at(2).loss, at(2).scored_on), (Some(0.5), Some(Scored::Training)));
+        assert_eq!((at(3).accuracy, at(3).scored_on), (Some(0.9), Some(Scored::On(HeldOut::Test))));
     }
 }

@@ -2,48 +2,7 @@
 
 use planaria_learn::Scores;
 use planaria_learn::scores::ClassScores;
-use serde::{Deserialize, Serialize};
-
-/// How a run ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Outcome {
-    /// All epochs were done.
-    Completed,
-    /// Ctrl-C or SIGTERM; `planaria resume` goes on.
-    Interrupted,
-    /// Early stopping ended it.
-    StoppedEarly,
-    Failed,
-}
-
-impl Outcome {
-    /// As documents name it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Completed => "completed",
-            Self::Interrupted => "interrupted",
-            Self::StoppedEarly => "stopped_early",
-            Self::Failed => "failed",
-        }
-    }
-
-    /// By the name that documents have for it.
-    pub fn named(name: &str) -> Self {
-        let all = [Self::Completed, Self::Interrupted, Self::StoppedEarly];
-        all.into_iter().find(|outcome| outcome.name() == name).unwrap_or(Self::Failed)
-    }
-
-    /// As a person reads it.
-    pub fn text(self) -> &'static str {
-        match self {
-            Self::Completed => "completed",
-            Self::Interrupted => "interrupted",
-            Self::StoppedEarly => "stopped early",
-            Self::Failed => "failed",
-        }
-    }
-}
+pub use planaria_protocol::message::Outcome;
 
 /// Figures of the second of two classes, which is the positive one.
 pub fn positive(scores: &Scores, classes: &[String]) -> Option<ClassScores> {

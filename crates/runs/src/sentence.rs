@@ -120,7 +120,7 @@ pub fn sentence(event: &Event) -> Option<String> {
         What::Stopping { reason } => format!("stopping: {reason}"),
         What::Ended { outcome, reason, step, .. } => {
             let why = reason.as_ref().map_or_else(String::new, |why| format!(": {why}"));
-            format!("{} after step {}{why}", outcome.replace('_', " "), grouped(*step))
+            format!("{} after step {}{why}", outcome.text(), grouped(*step))
         }
     })
 }

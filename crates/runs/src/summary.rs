@@ -15,6 +15,25 @@ use planaria_protocol::message::{HeldOut, Trouble};
 use planaria_protocol::state::State;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::fmt;
+
+/// What a loss and an accuracy are of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scored {
+    Training,
+    #[serde(untagged)]
+    On(HeldOut),
+}
+
+impl fmt::Display for Scored {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Training => f.write_str("training"),
+            Self::On(part) => part.fmt(f),
+        }
+    }
+}
 
 /// A run so far.
 #[derive(Debug, Clone, Default)]
@@ -27,10 +46,10 @@ pub struct Summary {
     pub step: u64,
     /// Whole epochs done.
     pub epochs_done: u64,
-    /// The newest loss and accuracy, and what they are of: `training`, `validation` or `test`.
+    /// The newest loss and accuracy, and what they are of.
     pub loss: Option<f64>,
     pub accuracy: Option<f64>,
-    pub scored_on: Option<&'static str>,
+    pub scored_on: Option<Scored>,
     /// The newest training speed.
     pub examples_per_second: Option<f64>,
     /// Steps done at the newest checkpoint.
@@ -149,23 +168,20 @@ impl Summary {
                 self.epochs_done = figures.epoch;
                 if validation_loss.is_some() {
                     (self.loss, self.accuracy) = (*validation_loss, *validation_accuracy);
-                    (self.scored_on, self.scores) = (Some("validation"), None);
+                    (self.scored_on, self.scores) = (Some(Scored::On(HeldOut::Validation)), None);
                 }
             }
             What::Scored { part, loss, accuracy, scores, .. } => {
                 (self.loss, self.accuracy) = (*loss, *accuracy);
                 let scores = serde_json::from_value(scores.clone()).ok();
                 self.scores = scores.map(|scores| (*part, scores));
-                self.scored_on = Some(match part {
-                    HeldOut::Validation => "validation",
-                    HeldOut::Test => "test",
-                });
+                self.scored_on = Some(Scored::On(*part));
             }
             What::Stopping { .. } => self.stopping = true,
             What::Ended { outcome, reason, step, trouble, state, .. } => {
                 self.step = *step;
                 self.ended = Some(Ended {
-                    outcome: Outcome::named(outcome),
+                    outcome: *outcome,
                     step: *step,
                     reason: reason.clone(),
                     trouble: trouble.clone(),
@@ -197,9 +213,9 @@ impl Summary {
         self.step = figures.step;
         self.examples_per_second = figures.examples_per_second;
         // What was scored on other examples says more than the training loss, while it is new.
-        if self.scored_on.is_none() || self.scored_on == Some("training") {
+        if matches!(self.scored_on, None | Some(Scored::Training)) {
             (self.loss, self.accuracy) = (figures.loss, figures.accuracy);
-            self.scored_on = Some("training");
+            self.scored_on = Some(Scored::Training);
         }
     }
 

@@ -10,14 +10,14 @@ use planaria_numerics::digest::Digest;
 use planaria_protocol::bytes::as_bytes;
 use planaria_protocol::checkpoint::Checkpoint;
 use planaria_protocol::event::What;
-use planaria_protocol::message::HeldOut;
+use planaria_protocol::message::{HeldOut, Outcome};
 use std::collections::BTreeSet;
 
 /// How the last session ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ended {
     /// `completed`, `interrupted`, `failed`.
-    pub outcome: String,
+    pub outcome: Outcome,
     /// Why, where that is not all.
     pub reason: String,
     /// Steps done.
@@ -203,18 +203,18 @@ impl Verdict {
             }
             What::Scored { part, scores, .. } => self.scored = Some((*part, scores.clone())),
             What::Ended { outcome, reason, step, state, .. } => {
-                let before = self.ended.as_ref().map(|ended| (&ended.outcome, ended.step));
+                let before = self.ended.as_ref().map(|ended| (ended.outcome, ended.step));
                 // Where the last word of a run that is complete was not heard, a stop may come.
-                let is_other = |(said, at): (&String, u64)| {
-                    at != *step || said != outcome && said != "completed"
+                let is_other = |(said, at): (Outcome, u64)| {
+                    at != *step || said != *outcome && said != Outcome::Completed
                 };
                 if before.is_some_and(is_other) {
                     return broken(format!("a session has ended twice: {before:?}, {what:?}"));
                 }
-                if outcome != "failed" && *step > 0 && !self.saved.contains(step) {
+                if *outcome != Outcome::Failed && *step > 0 && !self.saved.contains(step) {
                     return broken(format!("{step} steps were done and {:?} saved", self.saved));
                 }
-                if outcome == "completed" {
+                if *outcome == Outcome::Completed {
                     let mut state = state.as_deref().cloned().map(timeless_state);
                     if let Some(state) = state.as_mut().filter(|_| bench.is_coded()) {
                         let truth = &bench.truth.state;
@@ -237,7 +237,7 @@ impl Verdict {
                         return broken(format!("only {} steps were told", self.end()));
                     }
                 }
-                let (outcome, reason) = (outcome.clone(), reason.clone().unwrap_or_default());
+                let (outcome, reason) = (*outcome, reason.clone().unwrap_or_default());
                 self.ended = Some(Ended { outcome, reason, step: *step });
             }
             _ => {}

@@ -154,7 +154,7 @@ mod tests {
     use planaria_numerics::digest::Digest;
     use planaria_protocol::checkpoint::PartInfo;
     use planaria_protocol::event::What;
-    use planaria_protocol::message::{Agent, FromWorker, Join};
+    use planaria_protocol::message::{Agent, FromWorker, Join, Outcome};
     use planaria_protocol::methods;
     use planaria_recipe::train::{Monitor, Train};
 
@@ -258,9 +258,7 @@ mod tests {
         let recorded = recorded(&actions);
         let is_saved = |what: &&What| matches!(what, What::Saved { step: 4, .. });
         assert_eq!(recorded.iter().filter(|what| is_saved(what)).count(), 1);
-        assert!(
-            matches!(recorded.last(), Some(What::Ended { outcome, .. }) if outcome == "completed")
-        );
+        assert!(matches!(recorded.last(), Some(What::Ended { outcome: Outcome::Completed, .. })));
     }
 
     #[test]
@@ -272,9 +270,7 @@ mod tests {
         assert!(actions.contains(&revoke));
         let recorded = recorded(&actions);
         assert!(recorded.iter().any(|what| matches!(what, What::Saved { step: 1, .. })));
-        assert!(
-            matches!(recorded.last(), Some(What::Ended { outcome, .. }) if outcome == "interrupted")
-        );
+        assert!(matches!(recorded.last(), Some(What::Ended { outcome: Outcome::Interrupted, .. })));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::method::Method;
 use super::saving::Save;
 use super::{Action, Phase, Run};
 use planaria_protocol::event::What;
-use planaria_protocol::message::{ToServer, ToWorker, Trouble};
+use planaria_protocol::message::{Outcome, ToServer, ToWorker, Trouble};
 
 impl<M: Method> Run<M> {
     /// Ends as soon as nothing is on its way to the disk.
@@ -18,9 +18,9 @@ impl<M: Method> Run<M> {
 
     pub(super) fn end(&mut self, end: End) {
         let (outcome, reason) = match &end {
-            End::Completed => ("completed", None),
-            End::StoppedEarly(reason) => ("stopped_early", Some(reason.clone())),
-            End::Interrupted => ("interrupted", None),
+            End::Completed => (Outcome::Completed, None),
+            End::StoppedEarly(reason) => (Outcome::StoppedEarly, Some(reason.clone())),
+            End::Interrupted => (Outcome::Interrupted, None),
         };
         if let Some((part, scores)) = &self.scores {
             let scored = What::Scored {
@@ -46,15 +46,15 @@ impl<M: Method> Run<M> {
     }
 
     pub(super) fn failed(&mut self, trouble: Trouble) {
-        self.over("failed", Some(trouble.message.clone()), Some(trouble));
+        self.over(Outcome::Failed, Some(trouble.message.clone()), Some(trouble));
     }
 
-    fn over(&mut self, outcome: &str, reason: Option<String>, trouble: Option<Trouble>) {
+    fn over(&mut self, outcome: Outcome, reason: Option<String>, trouble: Option<Trouble>) {
         self.tell_pending();
         M::tell_figures(self);
         self.tell_losses();
         self.phase = Phase::Over;
-        let (outcome, state) = (outcome.to_owned(), self.course.state().clone());
+        let state = self.course.state().clone();
         let (step, state) = (state.step, Some(Box::new(state)));
         let ended = What::Ended { outcome, reason, step, weights_sha256: None, trouble, state };
         self.record(ended, "nothing is left to do");

@@ -2,7 +2,7 @@
 
 use super::coordinator::{Coordinator, EVENTS_MAX, Effect, LinkId, Message, Moment, Watcher};
 use planaria_protocol::event::{Event, What};
-use planaria_protocol::message::{ToConsole, Trouble, event_bulk};
+use planaria_protocol::message::{Outcome, ToConsole, Trouble, event_bulk};
 use std::sync::Arc;
 
 impl Coordinator {
@@ -33,7 +33,7 @@ impl Coordinator {
     pub(super) fn tell_end(&mut self, now: Moment, trouble: &Trouble) {
         if !self.told_end {
             let ended = What::Ended {
-                outcome: "failed".into(),
+                outcome: Outcome::Failed,
                 reason: Some(trouble.message.clone()),
                 step: self.run.state().step,
                 weights_sha256: None,

@@ -82,7 +82,7 @@ fn started() -> Started {
 
 fn ended_event() -> What {
     What::Ended {
-        outcome: "completed".into(),
+        outcome: planaria_protocol::message::Outcome::Completed,
         reason: None,
         step: 10,
         weights_sha256: None,

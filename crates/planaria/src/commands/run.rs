@@ -8,6 +8,7 @@ use planaria_control::jobs::script::run::Finished;
 use planaria_control::talk::{Progress, Talk};
 use planaria_runs::clock::Stopwatch;
 use planaria_runs::failure::{Exit, Failure, Result};
+use planaria_runs::outcome::Outcome;
 use serde_json::json;
 
 /// Runs, prints, and says what to exit with.
@@ -87,5 +88,5 @@ fn conclude(finished: Finished, json: bool, talk: Talk) -> Result<Option<Exit>> 
         return Err(failure);
     }
     Progress::new(talk).note(&summary);
-    Ok((report.outcome == "interrupted").then_some(Exit::Interrupted))
+    Ok((report.outcome == Outcome::Interrupted).then_some(Exit::Interrupted))
 }

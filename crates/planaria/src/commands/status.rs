@@ -147,7 +147,7 @@ fn text(
                 let accuracy = run.accuracy.map(|v| format!("accuracy {}, ", percent(v)));
                 let f1 = run.f1.map_or_else(String::new, |v| format!("F1 {}, ", percent(v)));
                 let loss = run.loss.map_or_else(String::new, |v| format!("loss {}", loss(v)));
-                add(part, accuracy.unwrap_or_default() + &f1 + &loss);
+                add(&part.to_string(), accuracy.unwrap_or_default() + &f1 + &loss);
             }
             if let Some(step) = run.saved_step {
                 add("saved", format!("step {}", grouped(step)));
@@ -272,8 +272,10 @@ mod tests {
     use super::*;
     use planaria_coordinator::record::RecordFile;
     use planaria_coordinator::run::record::Record;
+    use planaria_protocol::message::HeldOut;
     use planaria_protocol::state::State;
     use planaria_runs::run_dir::lock::Holder;
+    use planaria_runs::summary::Scored;
 
     fn run(state: Standing) -> History {
         let mut run =
@@ -281,7 +283,8 @@ mod tests {
         run.state = state;
         (run.step, run.steps, run.epochs_done, run.epochs) = (12, 30, 1, 3);
         (run.examples, run.parameters, run.seconds) = (1000, 2345, 4.5);
-        (run.loss, run.accuracy, run.scored_on) = (Some(0.5), Some(0.9), Some("validation"));
+        (run.loss, run.accuracy, run.scored_on) =
+            (Some(0.5), Some(0.9), Some(Scored::On(HeldOut::Validation)));
         (run.started, run.generation, run.saved_step) = (Some(1e9), 2, Some(10));
         run
     }

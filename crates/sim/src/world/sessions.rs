@@ -3,7 +3,7 @@
 use super::foreground::{Foreground, Start};
 use super::{Body, Event, FATE, FOREGROUND, Timer, World};
 use crate::faults::Fault;
-use planaria_protocol::message::Agent;
+use planaria_protocol::message::{Agent, Outcome};
 use std::time::Duration;
 
 impl World<'_> {
@@ -22,13 +22,15 @@ impl World<'_> {
         for (pid, _) in self.everyone() {
             self.kill(pid);
         }
-        let outcome = self.verdict.ended.as_ref().map(|ended| ended.outcome.as_str());
+        let outcome = self.verdict.ended.as_ref().map(|ended| ended.outcome);
         match outcome {
-            Some("completed") => {
+            Some(Outcome::Completed) => {
                 self.done = true;
                 return;
             }
-            Some("interrupted") if self.plan.faults.iter().any(|(_, f)| *f == Fault::Stop) => {
+            Some(Outcome::Interrupted)
+                if self.plan.faults.iter().any(|(_, f)| *f == Fault::Stop) =>
+            {
                 // It has ended as it should: the next goes on from its checkpoint.
                 self.disk.lose_kept();
                 self.verdict.record_lost();

@@ -2,6 +2,7 @@
 
 use planaria_runs::figures::Latest;
 use planaria_runs::number::{counted, duration};
+use planaria_runs::outcome::Outcome;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -15,8 +16,7 @@ pub struct Report {
     pub recipe: String,
     /// Version of planaria.
     pub version: String,
-    /// `completed`, `interrupted` or `failed`.
-    pub outcome: &'static str,
+    pub outcome: Outcome,
     /// What the script is written for.
     pub framework: &'static str,
     /// Processes by role.
@@ -69,7 +69,7 @@ impl Report {
         let processes: usize = self.roles.values().sum();
         let mut text = format!(
             "{}: {} on {} in {}",
-            self.outcome,
+            self.outcome.text(),
             if processes == 1 { "1 process".to_owned() } else { format!("{processes} processes") },
             counted(self.machines.len() as u64, "machine"),
             duration(self.seconds)

@@ -235,7 +235,7 @@ impl EndedRun {
 /// Writes down that the session has failed, where the coordinator could not.
 fn conclude(job: &Job, generation: u64, state: &State, reason: Option<String>) {
     let ended = What::Ended {
-        outcome: Outcome::Failed.name().into(),
+        outcome: Outcome::Failed,
         reason,
         step: state.step,
         weights_sha256: None,

@@ -220,11 +220,6 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// As its last event says.
-    pub fn of(outcome: &str, reason: Option<String>, failure: Option<Failure>) -> Self {
-        Self { outcome: Outcome::named(outcome), reason, failure }
-    }
-
     pub fn failed(failure: Failure) -> Self {
         let reason = Some(failure.message.clone());
         Self { outcome: Outcome::Failed, reason, failure: Some(failure) }
@@ -286,7 +281,7 @@ impl Session {
         }
         let over = matches!(report.outcome, Outcome::Completed | Outcome::StoppedEarly);
         self.emit(What::Ended {
-            outcome: report.outcome.name().into(),
+            outcome: report.outcome,
             reason: report.reason.clone(),
             step: report.steps,
             weights_sha256: report.weights_sha256.clone().filter(|_| over),

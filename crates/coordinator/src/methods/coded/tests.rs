@@ -14,7 +14,7 @@ use planaria_numerics::coding::exact::Residue;
 use planaria_numerics::random::{Purpose, Stream};
 use planaria_protocol::checkpoint::PartInfo;
 use planaria_protocol::event::What;
-use planaria_protocol::message::{Agent, FromWorker, Join, Loss};
+use planaria_protocol::message::{Agent, FromWorker, Join, Loss, Outcome};
 use planaria_protocol::methods;
 use planaria_protocol::methods::coded::Report;
 use planaria_recipe::shape::Shape;
@@ -22,7 +22,7 @@ use planaria_recipe::shape::Shape;
 /// What has happened in a run.
 #[derive(Default)]
 struct Story {
-    ended: Option<String>,
+    ended: Option<Outcome>,
     saved: Option<Snapshot>,
     kept: Option<(u64, Vec<u8>)>,
     record: Option<Record>,
@@ -181,7 +181,7 @@ impl World {
     }
 
     fn finish(mut self, seed: u64) {
-        assert_eq!(self.story.ended.as_deref(), Some("completed"), "seed {seed}");
+        assert_eq!(self.story.ended, Some(Outcome::Completed), "seed {seed}");
         let expected = self.lab.reference();
         let saved = self.story.saved.take().expect("the last epoch is saved");
         assert_eq!(saved.state, expected.state(), "seed {seed}: other weights");

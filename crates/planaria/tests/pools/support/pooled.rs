@@ -132,7 +132,8 @@ pub fn is_over(run: &Path) {
 pub fn hosts_are_clean(hosts: &Hosts, numbers: &[u32], run: &Path) {
     is_over(run);
     for &number in numbers {
-        assert_eq!(hosts.on(number, "ls ~/.cache/planaria/runs 2>/dev/null || true"), "");
+        let left = hosts.on(number, "find ~/.cache/planaria/runs -mindepth 1 2>/dev/null || true");
+        assert_eq!(left, "", "on host {number}, with processes {}", hosts.on(number, "ps ax"));
     }
 }
 

@@ -7,6 +7,7 @@ use crate::jobs::script::report::{Failed, Report};
 use crate::jobs::script::variables::Meeting;
 use planaria_fleet::ending::Ending;
 use planaria_protocol::event::What;
+use planaria_protocol::message::Outcome as Ended;
 use planaria_runs::failure::{Exit, Failure, Result};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,22 +20,22 @@ impl Running<'_> {
     pub(super) fn conclude(mut self, end: Result<Outcome>) -> Result<Finished> {
         drop(self.board.take());
         let (outcome, failed, failure) = match end {
-            Err(failure) => ("failed", None, Some(failure)),
+            Err(failure) => (Ended::Failed, None, Some(failure)),
             Ok(Outcome::Completed) => {
                 let message = "the script is done, but not all of its outputs came back";
                 let hint = "what is missing is told above; make room for it, and run it again";
                 let lost = || Failure::failed(message).hint(hint);
-                ("completed", None, (!self.is_whole).then(lost))
+                (Ended::Completed, None, (!self.is_whole).then(lost))
             }
-            Ok(Outcome::Interrupted) => ("interrupted", None, None),
+            Ok(Outcome::Interrupted) => (Ended::Interrupted, None, None),
             Ok(Outcome::Failed(failed)) => {
-                ("failed", self.failed(&failed), Some(self.failure(&failed)))
+                (Ended::Failed, self.failed(&failed), Some(self.failure(&failed)))
             }
         };
         let report = self.report(outcome, failed);
         self.folder.write("report.json", report.to_json().as_bytes())?;
         self.record(What::Ended {
-            outcome: outcome.into(),
+            outcome,
             reason: failure
                 .as_ref()
                 .map(|failure| failure.message.lines().next().unwrap_or_default().to_owned()),
@@ -160,7 +161,7 @@ impl Running<'_> {
         }
     }
 
-    fn report(&self, outcome: &'static str, failed: Option<Failed>) -> Report {
+    fn report(&self, outcome: Ended, failed: Option<Failed>) -> Report {
         let job = &self.prepared.job;
         let machines = self.layout.as_ref().map_or_else(BTreeMap::new, |layout| {
             let used = layout.seats.iter().enumerate().filter(|(n, _)| layout.on_seat(*n) > 0);

@@ -262,7 +262,7 @@ impl Session {
                 Ok(())
             }
             What::Ended { outcome, reason, trouble, .. } => {
-                self.ended = Some(Ended::of(&outcome, reason, trouble.map(Failure::from)));
+                self.ended = Some(Ended { outcome, reason, failure: trouble.map(Failure::from) });
                 Ok(())
             }
             _ => self.write(&event),
