@@ -18,6 +18,7 @@ use std::io::{self, Read, Write};
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -36,6 +37,9 @@ const NOT_FOUND: i32 = 127;
 pub struct Orders {
     /// The program and its arguments. One that begins with `~/` is in the user's home.
     pub command: Vec<String>,
+    /// The Python among them, wherever it stands. One that begins with `~/` is in the user's home; its
+    /// folder is the first on `PATH`, so that what was installed with it is found.
+    pub python: String,
     /// Variables, besides those that the guard has.
     pub env: Vec<(String, String)>,
     /// Variables that the script must not have.
@@ -104,7 +108,13 @@ fn start(orders: &Orders) -> io::Result<(Child, Option<File>)> {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "there is no command"));
     };
     let mut command = Command::new(at_home(program));
-    command.args(arguments).current_dir(at_home(&orders.folder)).stdin(Stdio::null());
+    let python = at_home(&orders.python);
+    command.args(arguments.iter().map(|argument| match *argument == orders.python {
+        true => python.clone(),
+        false => PathBuf::from(argument),
+    }));
+    put_on_path(&mut command, &python);
+    command.current_dir(at_home(&orders.folder)).stdin(Stdio::null());
     for name in &orders.without {
         command.env_remove(name);
     }
@@ -135,6 +145,19 @@ fn start(orders: &Orders) -> io::Result<(Child, Option<File>)> {
     }
     let child = command.spawn()?;
     Ok((child, ours))
+}
+
+/// Puts the folder of a program first on `PATH`, and says so if that is a virtual environment.
+fn put_on_path(command: &mut Command, program: &Path) {
+    let Some(folder) = program.parent().filter(|_| program.is_absolute()) else { return };
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let all = std::iter::once(folder.to_path_buf()).chain(std::env::split_paths(&path));
+    // One with a colon in its name cannot be on it.
+    let Ok(path) = std::env::join_paths(all) else { return };
+    command.env("PATH", path);
+    if let Some(home) = folder.parent().filter(|home| home.join("pyvenv.cfg").is_file()) {
+        command.env("VIRTUAL_ENV", home);
+    }
 }
 
 /// A terminal of this size: our end, and the script's.
@@ -269,6 +292,24 @@ pub fn orders(from: &mut impl Read) -> io::Result<Orders> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_environments_programs_are_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let python = folder.path().join("bin/python");
+        std::fs::create_dir(folder.path().join("bin")).unwrap();
+        std::fs::write(folder.path().join("pyvenv.cfg"), "").unwrap();
+        let mut command = Command::new("true");
+        put_on_path(&mut command, &python);
+        let variables: Vec<_> = command.get_envs().collect();
+        let [(_, Some(path)), (_, Some(home))] = variables[..] else { panic!("{variables:?}") };
+        let first = std::env::split_paths(path).next();
+        assert_eq!(first.as_deref(), python.parent());
+        assert_eq!(Path::new(home), folder.path());
+        let mut command = Command::new("true");
+        put_on_path(&mut command, Path::new("python3"));
+        assert_eq!(command.get_envs().count(), 0, "it is found as it always was");
+    }
 
     #[test]
     fn interfaces_are_found_by_their_address() {

@@ -137,10 +137,40 @@ pub struct Script {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_000_000))]
     pub epochs: Option<u64>,
+    /// Figures in what processes write, by name: an expression for each, whose first group is the number.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub metrics: BTreeMap<String, String>,
     /// File or folder here that goes to every machine once; its place there is field `data` of
-    /// arguments; where they do not use it, `--data=…` is added to them.
+    /// arguments; where they do not use it, `--data=…` is added to them. Or several by name, such as
+    /// `{train: a, test: b}`: fields `data_train`, `data_test`, and `--train=…`, `--test=…`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub data: Option<String>,
+    pub data: Option<Data>,
+    /// Folder that the script is started in, relative to the code's; that itself when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workdir: Option<String>,
+}
+
+/// Data that goes to every machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Data {
+    /// A file or folder.
+    One(String),
+    /// Several, by name.
+    Several(BTreeMap<String, String>),
+}
+
+/// One of the data of a script.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DataSet {
+    /// Where the recipe has it.
+    pub key: String,
+    /// The field of arguments that is its place.
+    pub field: String,
+    /// The argument that is added where none has the field.
+    pub option: String,
+    /// The file or folder here.
+    pub path: String,
 }
 
 /// What a script is written for.
@@ -262,7 +292,9 @@ impl Script {
             stop_seconds: five(),
             tensorboard: None,
             epochs: None,
+            metrics: BTreeMap::new(),
             data: None,
+            workdir: None,
         }
     }
 
@@ -278,24 +310,46 @@ impl Script {
     /// Every argument, with those that follow from other keys.
     pub fn arguments(&self) -> Vec<String> {
         let mut arguments: Vec<String> = self.args.iter().map(Argument::text).collect();
-        for (field, is_set) in [("epochs", self.epochs.is_some()), ("data", self.data.is_some())] {
-            let is_used = arguments.iter().any(|text| fields(text).any(|used| used == field));
-            if is_set && !is_used {
-                arguments.push(format!("--{field}={{{{{field}}}}}"));
+        let epochs = self.epochs.map(|_| ("epochs".to_owned(), "epochs".to_owned()));
+        let data = self.data_sets().into_iter().map(|set| (set.option, set.field));
+        for (option, field) in epochs.into_iter().chain(data) {
+            if !arguments.iter().any(|text| fields(text).any(|used| used == field)) {
+                arguments.push(format!("--{option}={{{{{field}}}}}"));
             }
         }
         arguments
+    }
+
+    /// The data that goes to machines.
+    pub fn data_sets(&self) -> Vec<DataSet> {
+        let set = |key: &str, field: &str, option: &str, path: &String| DataSet {
+            key: key.to_owned(),
+            field: field.to_owned(),
+            option: option.to_owned(),
+            path: path.clone(),
+        };
+        match &self.data {
+            None => Vec::new(),
+            Some(Data::One(path)) => vec![set("script.data", "data", "data", path)],
+            Some(Data::Several(all)) => all
+                .iter()
+                .map(|(name, path)| {
+                    set(&format!("script.data.{name}"), &format!("data_{name}"), name, path)
+                })
+                .collect(),
+        }
     }
 
     /// Fields that arguments may have.
     pub fn fields(&self) -> Vec<String> {
         let own = FIELDS.iter().filter(|field| match **field {
             "epochs" => self.epochs.is_some(),
-            "data" => self.data.is_some(),
+            "data" => false,
             _ => true,
         });
+        let data = self.data_sets().into_iter().map(|set| set.field);
         let roles = self.role_names().into_iter().map(|role| format!("{role}_hosts"));
-        own.map(|field| (*field).to_owned()).chain(roles).collect()
+        own.map(|field| (*field).to_owned()).chain(data).chain(roles).collect()
     }
 
     /// Its roles: those that were named, and workers where machines say how many, or workers alone.
@@ -311,6 +365,25 @@ impl Script {
                 roles
             }
         }
+    }
+
+    /// Whether a process that runs as `role`, the first of all or not, is one that others are told to
+    /// connect to: then it has to listen on its port.
+    pub fn must_listen(&self, role: &str, is_first: bool) -> bool {
+        let own = format!("{role}_hosts");
+        self.uses(|field| field == "hosts" || field == own || (is_first && field == "master_port"))
+    }
+
+    /// Whether processes are told of each other's places.
+    pub fn tells_places(&self) -> bool {
+        self.uses(|field| {
+            ["hosts", "master_addr", "master_port"].contains(&field) || field.ends_with("_hosts")
+        })
+    }
+
+    /// Whether anything that processes are told has such a field.
+    fn uses(&self, is_meant: impl Fn(&str) -> bool) -> bool {
+        self.arguments().iter().any(|text| fields(text).any(&is_meant))
     }
 
     /// Patterns of what is brought back.
@@ -394,9 +467,34 @@ impl Job {
     }
 }
 
-/// The fields that a text uses.
+/// The fields that a text uses. `{{{{` stands for `{{` itself.
 pub fn fields(text: &str) -> impl Iterator<Item = &str> {
-    text.split("{{").skip(1).filter_map(|rest| Some(rest.split_once("}}")?.0.trim()))
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        loop {
+            let (_, after) = rest.split_once("{{")?;
+            if let Some(behind) = after.strip_prefix("{{") {
+                rest = behind;
+                continue;
+            }
+            let (field, behind) = after.split_once("}}")?;
+            rest = behind;
+            return Some(field.trim());
+        }
+    })
+}
+
+/// Whether a field of a text is begun and not ended.
+pub fn is_unclosed(text: &str) -> bool {
+    let mut rest = text;
+    while let Some((_, after)) = rest.split_once("{{") {
+        let behind = after.strip_prefix("{{");
+        match behind.or_else(|| after.split_once("}}").map(|(_, behind)| behind)) {
+            Some(behind) => rest = behind,
+            None => return true,
+        }
+    }
+    false
 }
 
 fn three() -> u32 {
@@ -420,14 +518,31 @@ mod tests {
         let script = |args: &[&str]| Script {
             args: args.iter().map(|text| Argument::Text((*text).into())).collect(),
             epochs: Some(5),
-            data: Some("set".into()),
+            data: Some(Data::One("set".into())),
             ..Script::new("a/train.py")
         };
         assert_eq!(script(&[]).arguments(), ["--epochs={{epochs}}", "--data={{data}}"]);
         let told = script(&["-n", "{{ epochs }}", "--in={{data}}"]);
         assert_eq!(told.arguments(), ["-n", "{{ epochs }}", "--in={{data}}"]);
+        let sets = ["train", "test"].map(|name| (name.to_owned(), format!("../{name}")));
+        let several =
+            Script { data: Some(Data::Several(sets.into())), ..script(&["{{data_test}}"]) };
+        assert_eq!(
+            several.arguments(),
+            ["{{data_test}}", "--epochs={{epochs}}", "--train={{data_train}}"]
+        );
+        assert!(several.fields().contains(&"data_train".to_owned()));
         assert_eq!(told.code_folder(), "a");
         assert_eq!(Script::new("train.py").code_folder(), ".");
+        for (text, used, unclosed) in [
+            ("{{rank}}/{{ data }}", &["rank", "data"][..], false),
+            ("{{{{name}} {{rank}}", &["rank"], false),
+            ("{{{{", &[], false),
+            ("{{rank}} {{", &["rank"], true),
+        ] {
+            assert_eq!(fields(text).collect::<Vec<_>>(), used, "{text}");
+            assert_eq!(is_unclosed(text), unclosed, "{text}");
+        }
         assert!(!Script::new("train.py").fields().contains(&"data".to_owned()));
     }
 

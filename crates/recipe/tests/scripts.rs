@@ -183,7 +183,7 @@ fn fields_of_arguments_are_known() {
         "'{{indx: arguments have no field `indx` // did you mean `index`?\n\
          '{{epochs: arguments have no field `epochs` // set `script.epochs` too\n\
          '{{data: arguments have no field `data` // set `script.data` too\n\
-         '{{x': `{{` without `}}` // write a field such as `{{index}}`",
+         '{{x': `{{` without `}}` // write a field such as `{{index}}`; `{{{{` stands for `{{` itself",
     );
     check_script(
         "args: ['--key=${env:KEY}']",

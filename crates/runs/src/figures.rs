@@ -10,12 +10,17 @@
 //! `learning_rate`, `acc` is `accuracy`, `val_…` is `validation_…`. A figure that is not finite is
 //! `null`; `91%` is 0.91. In objects within objects names are joined by dots.
 //!
-//! Three ways of telling are understood: an object (JSON, or as Python prints a dict), words like
-//! `loss=0.31`, and Keras' `loss: 0.31 - accuracy: 0.9`. All else is ordinary text; where it is
-//! not clear, a line is ordinary text. Owns what a figure is; never reads or writes a file.
+//! Four ways of telling are understood: an object (JSON, or as Python prints a dict), words like
+//! `loss=0.31`, Keras' `loss: 0.31 - accuracy: 0.9`, and measures by their names (`Loss: 2.3`,
+//! `Acc@1 71.2 (70.9)`). All else is ordinary text; where it is not clear, a line is ordinary text. The
+//! user's own expressions ([`Metrics`]) come first. Owns what a figure is; never reads or writes a file.
 
+mod measures;
+mod metrics;
 mod object;
 mod pairs;
+
+pub use metrics::Metrics;
 
 use crate::number::short;
 use crate::paint::width;
@@ -71,6 +76,7 @@ impl Point {
 #[derive(Debug)]
 pub struct Figures {
     process: String,
+    metrics: Metrics,
     epoch: Option<Number>,
     /// Whether the lines are Python telling where it failed.
     traceback: bool,
@@ -79,20 +85,29 @@ pub struct Figures {
 impl Figures {
     /// For the process whose log has this name.
     pub fn new(process: &str) -> Self {
-        Self { process: process.to_owned(), epoch: None, traceback: false }
+        Self::with(process, Metrics::default())
+    }
+
+    /// The same, with what the user says figures look like.
+    pub fn with(process: &str, metrics: Metrics) -> Self {
+        Self { process: process.to_owned(), metrics, epoch: None, traceback: false }
     }
 
     /// The figures of a finished line without colours, if it tells any.
     pub fn read(&mut self, line: &str, unix_seconds: f64) -> Option<Point> {
-        if self.is_traceback(line) {
+        let own = self.metrics.read(line);
+        if self.is_traceback(line) && own.is_empty() {
             return None;
         }
         if let Some(epoch) = pairs::epoch(line) {
             self.epoch = Some(epoch);
         }
-        let told = object::figures(line)
+        let found = object::figures(line)
             .or_else(|| pairs::of_keras(line))
-            .or_else(|| pairs::of_words(line))?;
+            .or_else(|| pairs::of_words(line))
+            .or_else(|| measures::of(line));
+        // What the user names counts before what is found under the same name.
+        let told: Told = own.into_iter().chain(found.unwrap_or_default()).collect();
         self.point(told, unix_seconds)
     }
 

@@ -18,8 +18,9 @@ pub const ENTRIES_MAX: usize = 100_000;
 pub const LARGE_BYTES: u64 = 256 << 20;
 /// The same by number.
 pub const LARGE_FILES: usize = 20_000;
-/// A link that leads elsewhere is followed to a file up to this length.
-const FOLLOWED_BYTES_MAX: u64 = 16 << 20;
+/// A link that leads elsewhere is followed to as much as this; more is data.
+const FOLLOWED_BYTES_MAX: u64 = 256 << 20;
+const FOLLOWED_FILES_MAX: usize = 10_000;
 /// How many of the largest are named.
 const NAMED: usize = 10;
 
@@ -116,11 +117,12 @@ impl Listing {
             if entry.depth() == 0 {
                 continue;
             }
-            if listing.items.len() >= most {
+            listing.add(&entry)?;
+            if listing.items.len() > most {
                 return Err(listing.too_many(folder, most));
             }
-            listing.add(&entry)?;
         }
+        listing.tell_dangling();
         listing.drop_full_folders();
         Ok(listing)
     }
@@ -143,6 +145,14 @@ impl Listing {
     /// Whether a path, relative to the folder, belongs to it.
     pub fn holds(&self, path: &str) -> bool {
         self.items.contains_key(path)
+    }
+
+    /// Whether a path, relative to the folder, is a folder that belongs to it.
+    pub fn has_folder(&self, path: &str) -> bool {
+        let below = format!("{path}/");
+        let first = self.items.range(below.clone()..).next();
+        first.is_some_and(|(item, _)| item.starts_with(&below))
+            || self.items.get(path).is_some_and(|item| matches!(item.kind, Kind::Folder))
     }
 
     /// What to say of a folder that is large; nothing of any other.
@@ -219,10 +229,8 @@ impl Listing {
         } else if meta.is_file() {
             Kind::File { from: entry.path().to_path_buf(), bytes: meta.len() }
         } else if meta.is_symlink() {
-            match self.link(&path, entry.path()) {
-                Some(kind) => kind,
-                None => return Ok(()),
-            }
+            let Some(kind) = self.link(&path, entry.path()) else { return Ok(()) };
+            kind
         } else {
             return Err(Unlisted::Special { path: shown(), what: special(&meta) });
         };
@@ -250,23 +258,65 @@ impl Listing {
             Ok(meta) if meta.is_file() && meta.len() <= FOLLOWED_BYTES_MAX => {
                 Some(Kind::File { from: target, bytes: meta.len() })
             }
+            Ok(meta) if meta.is_dir() && self.follow(path, &target) => Some(Kind::Folder),
             _ => {
                 let target = target.display();
                 self.notes.push(format!(
-                    "`{path}` is a link that leads out of the folder, to `{target}`, and stays here"
+                    "`{path}` is a link that leads out of the folder, to `{target}`, and stays here: \
+                     it is no file or folder of at most {}; `script.data` brings more to machines",
+                    size(FOLLOWED_BYTES_MAX)
                 ));
                 None
             }
         }
     }
 
+    /// Takes in what is in a folder elsewhere, as if it were here; not where that is too much.
+    fn follow(&mut self, path: &str, target: &Path) -> bool {
+        let (mut found, mut bytes) = (Vec::new(), 0);
+        for entry in walk(target, Vec::new()).follow_links(true).build() {
+            // A link that leads into a circle or nowhere is an error here, and is left out.
+            let Some(entry) = entry.ok().filter(|entry| entry.depth() > 0) else { continue };
+            let Ok(meta) = fs::metadata(entry.path()) else { continue };
+            let inner = entry.path().strip_prefix(target).ok().and_then(Path::to_str);
+            let Some(inner) = inner.filter(|_| meta.is_file()) else { continue };
+            bytes += meta.len();
+            if bytes > FOLLOWED_BYTES_MAX || found.len() >= FOLLOWED_FILES_MAX {
+                return false;
+            }
+            let kind = Kind::File { from: entry.path().to_path_buf(), bytes: meta.len() };
+            let item = Item { mode: meta.permissions().mode() & 0o777, kind };
+            found.push((format!("{path}/{inner}"), item));
+        }
+        self.items.extend(found);
+        true
+    }
+
+    /// Tells of links to what is in the folder and does not belong to it.
+    fn tell_dangling(&mut self) {
+        let dangling = self.items.iter().filter(|(path, item)| {
+            let target = fs::canonicalize(self.root.join(path)).ok();
+            let inside = target.as_deref().and_then(|target| target.strip_prefix(&self.root).ok());
+            let is_there = inside.and_then(Path::to_str).is_some_and(|inside| {
+                inside.is_empty() || self.holds(inside) || self.has_folder(inside)
+            });
+            matches!(item.kind, Kind::Link { .. }) && !is_there
+        });
+        let notes: Vec<String> = dangling
+            .map(|(path, _)| {
+                format!(
+                    "`{path}` is a link to what does not go to machines; nothing is behind it there"
+                )
+            })
+            .collect();
+        self.notes.extend(notes);
+    }
+
     /// Folders with something in them need not be named.
     fn drop_full_folders(&mut self) {
         let mut full = std::collections::BTreeSet::new();
         for path in self.items.keys() {
-            if let Some((parent, _)) = path.rsplit_once('/') {
-                full.insert(parent.to_owned());
-            }
+            full.extend(path.match_indices('/').map(|(at, _)| path[..at].to_owned()));
         }
         self.items.retain(|path, item| !matches!(item.kind, Kind::Folder) || !full.contains(path));
     }

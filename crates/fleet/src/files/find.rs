@@ -71,6 +71,13 @@ impl Patterns {
         &self.texts
     }
 
+    /// Whether all that a pattern can match is in a folder, or in one below it.
+    pub fn are_in(&self, folder: &str) -> bool {
+        self.bases.iter().any(|base| {
+            base.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        })
+    }
+
     /// Whether a path matches.
     pub fn matches(&self, path: &str) -> bool {
         self.set.is_match(path)
@@ -161,9 +168,9 @@ impl Search<'_> {
         let meta = real.and_then(|real| fs::metadata(real).ok()).filter(fs::Metadata::is_file);
         let Some(meta) = meta else { return };
         let mtime_ns = mtime_ns(&meta);
-        let age_seconds = u64::try_from((self.now_ns - mtime_ns) / 1_000_000_000).unwrap_or(0);
+        let age_ns = u64::try_from(self.now_ns.saturating_sub(mtime_ns)).unwrap_or(0);
         let (path, bytes) = (path.to_owned(), meta.len());
-        self.found.push(Found { path, bytes, mtime_ns, age_seconds });
+        self.found.push(Found { path, bytes, mtime_ns, age_ns });
     }
 }
 

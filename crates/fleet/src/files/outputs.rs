@@ -4,6 +4,13 @@
 //! `outputs/PATH`; where several have it, that is the preferred machine's, and another's with a
 //! different content is `outputs/MACHINE/PATH`. A file that takes the place of one from a machine
 //! that is gone replaces it. Never writes outside of its folder: paths that machines send are checked.
+//!
+//! # Layout
+//! - `level`: all machines get the same files
+
+mod level;
+
+pub use level::Levelled;
 
 use super::send::{Fetched, Sent};
 use super::{Bundle, Entry, Hash, Patterns, What, about, is_inside, make_way, set_mtime, size};
@@ -17,7 +24,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// While the job runs only files are fetched that were not written for so long.
-const STILL_SECONDS: u64 = 2;
+const STILL_NS: u64 = 2_000_000_000;
 /// Space on the disk here that is left to others.
 const LEFT_BYTES: u64 = 512 << 20;
 /// Notes of one round.
@@ -139,7 +146,7 @@ impl Outputs {
             // One that is written all the time is taken as it is at a moment, if it does not change
             // while it is read: better than nothing, should its machine be lost.
             let is_busy = self.busy.contains(&key);
-            if !is_last && file.age_seconds < STILL_SECONDS && !is_busy {
+            if !is_last && file.age_ns < STILL_NS && !is_busy {
                 round.unsettled += 1;
                 self.busy.insert(key);
                 continue;

@@ -5,7 +5,7 @@
 
 use super::{Bundle, Code, Hash, Patterns, size};
 use crate::messages::PIECE_BYTES;
-use crate::messages::questions::{Ask, Found, Meeting, Piece, Said, Taken};
+use crate::messages::questions::{Ask, Found, Laying, Meeting, Piece, Said, Taken};
 use crate::provider::{Fault, Remedy};
 use crate::remote::{Asked, Remote};
 use planaria_store::transfer::{self, Announced, Outgoing, WINDOW};
@@ -55,18 +55,23 @@ impl Remote {
     /// Lays a script's code out in the machine's work folder, sending what it does not have.
     /// `progress` is told how many bytes were sent so far, and of how many.
     pub fn lay_out(&self, code: &Code, progress: &mut dyn FnMut(u64, u64)) -> Result<Sent, Fault> {
-        self.lay(&code.bundle, true, progress)
+        self.lay(&code.bundle, Laying::Code, progress)
     }
 
     /// Lays files out that are not there, or are as they were laid out before.
     pub fn supply(&self, bundle: &Bundle) -> Result<Sent, Fault> {
-        self.lay(bundle, false, &mut |_, _| {})
+        self.lay(bundle, Laying::Missing, &mut |_, _| {})
+    }
+
+    /// Lays files out so that each has this content, also where the script made another of it.
+    pub fn replace(&self, bundle: &Bundle) -> Result<Sent, Fault> {
+        self.lay(bundle, Laying::Same, &mut |_, _| {})
     }
 
     fn lay(
         &self,
         bundle: &Bundle,
-        is_code: bool,
+        how: Laying,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Sent, Fault> {
         let layout = self.number();
@@ -77,7 +82,7 @@ impl Remote {
         window.settle()?;
         let (mut contents_sent, mut bytes_sent) = (0, 0);
         for _ in 0..ATTEMPTS {
-            match self.answer(Ask::Lay { layout, is_code }, WITHIN)? {
+            match self.answer(Ask::Lay { layout, how }, WITHIN)? {
                 Said::Laid { folder } => {
                     let (files, bytes_total) = (bundle.files(), bundle.bytes());
                     return Ok(Sent { folder, files, bytes_total, contents_sent, bytes_sent });

@@ -8,7 +8,7 @@ use super::store::{BYTES_MAX, Store};
 use super::work::{Lay, WorkFolder};
 use super::{Entry, Patterns, find};
 use crate::messages::FromHost;
-use crate::messages::questions::{Ask, Said};
+use crate::messages::questions::{Ask, Laying, Said};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
@@ -101,7 +101,7 @@ impl Clerk {
     fn answer(&mut self, ask: Ask) -> io::Result<Said> {
         match ask {
             Ask::Entries { layout, entries } => self.note(layout, entries),
-            Ask::Lay { layout, is_code } => self.lay(layout, is_code),
+            Ask::Lay { layout, how } => self.lay(layout, how),
             Ask::Contents { pieces } => {
                 pieces.iter().try_for_each(|piece| self.store.take(piece))?;
                 Ok(Said::Done)
@@ -134,10 +134,10 @@ impl Clerk {
         Ok(Said::Done)
     }
 
-    fn lay(&mut self, layout: u64, is_code: bool) -> io::Result<Said> {
+    fn lay(&mut self, layout: u64, how: Laying) -> io::Result<Said> {
         // A folder with nothing in it was never told of.
         let entries = self.layouts.remove(&layout).unwrap_or_default();
-        match self.work.lay(&entries, is_code, &mut self.store, &self.over)? {
+        match self.work.lay(&entries, how, &mut self.store, &self.over)? {
             Lay::Lacks(lacks) => {
                 self.layouts.insert(layout, entries);
                 Ok(Said::Lacks(lacks))

@@ -261,8 +261,8 @@ fn outputs_are_what_the_script_made() {
     let all = ["linked.json", "new.json", "other.json", "out/deep/x.json"];
     assert_eq!(place.found("**/*.json"), all);
     let (files, _) = place.remote.find(&Patterns::new(&["out"]).unwrap()).unwrap();
-    assert!((9..=11).contains(&files[0].age_seconds), "{files:?}");
-    let leak = Found { path: "leak.json".into(), bytes: 2, mtime_ns: 0, age_seconds: 0 };
+    assert!((9..=11).contains(&(files[0].age_ns / 1_000_000_000)), "{files:?}");
+    let leak = Found { path: "leak.json".into(), bytes: 2, mtime_ns: 0, age_ns: 0 };
     assert!(place.remote.fetch(&leak, &mut std::io::sink()).is_err());
     place.end();
 }
@@ -428,6 +428,49 @@ fn machines_are_given_what_they_lack() {
     scene.outputs.round(&machines, false);
     let expect = [("out/ckpt-1", "c3"), ("out/log", "one"), ("m2/out/log", "two")];
     scene.holds(&expect);
+}
+
+#[test]
+fn after_a_loss_all_machines_have_the_newest_survivors_files() {
+    let mut scene = Scene::new();
+    // Both save; the controller has seen the first's epoch 30 and neither of the last ones.
+    scene.one.made("out/model", "30", 50);
+    scene.one.made("out/optim", "30", 50);
+    scene.two.made("out/model", "30", 49);
+    scene.two.made("out/optim", "30", 49);
+    scene.round(false);
+    scene.one.made("out/model", "39", 6);
+    scene.one.made("out/optim", "39", 6);
+    scene.two.made("out/model", "40", 5);
+    scene.two.made("out/optim", "40", 5);
+    scene.two.made("out/rank-1", "own", 5);
+    // Another machine takes the place of one that is lost.
+    let home = temporary();
+    let new = Place::open("m3", home.path());
+    new.lay(scene._folders[0].path());
+    let machines = [("m1", &scene.one.remote), ("m2", &scene.two.remote), ("m3", &new.remote)];
+    let levelled = scene.outputs.level(&machines, &|| Duration::ZERO).unwrap();
+    assert_eq!((levelled.from.as_deref(), levelled.differed), (Some("m2"), 2));
+    for place in [&scene.one, &scene.two, &new] {
+        for (path, text) in [("out/model", "40"), ("out/optim", "40"), ("out/rank-1", "own")] {
+            assert_eq!(place.reads(path), text, "{path} in {:?}", place.home);
+        }
+    }
+    // What is kept here is the same, and what was replaced is kept apart.
+    scene.holds(&[
+        ("out/model", "40"),
+        ("out/optim", "40"),
+        ("out/rank-1", "own"),
+        ("m1/out/model", "39"),
+        ("m1/out/optim", "39"),
+    ]);
+    let levelled = scene.outputs.level(&machines, &|| Duration::ZERO).unwrap();
+    assert_eq!(levelled, outputs::Levelled::default(), "they are the same already");
+    // The first goes on, and has its name again.
+    scene.one.made("out/model", "41", 0);
+    scene.outputs.round(&machines, true);
+    assert_eq!(fs::read_to_string(scene.kept.join("out/model")).unwrap(), "41");
+    new.end();
 }
 
 #[test]

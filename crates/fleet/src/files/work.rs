@@ -6,8 +6,10 @@
 
 use super::store::Store;
 use super::{
-    Entry, Hash, What, about, is_inside, leads_inside, make_folder, make_way, mtime_ns, set_mtime,
+    Entry, Hash, What, about, hash_file, is_inside, leads_inside, make_folder, make_way, mtime_ns,
+    set_mtime,
 };
+use crate::messages::questions::Laying;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, Metadata};
@@ -57,12 +59,13 @@ impl WorkFolder {
     pub fn lay(
         &mut self,
         entries: &[Entry],
-        is_code: bool,
+        how: Laying,
         store: &mut Store,
         over: &AtomicBool,
     ) -> io::Result<Lay> {
         entries.iter().try_for_each(check)?;
-        let needed: Vec<&Entry> = entries.iter().filter(|e| self.needs(e, is_code)).collect();
+        let is_code = how == Laying::Code;
+        let needed: Vec<&Entry> = entries.iter().filter(|e| self.needs(e, how)).collect();
         let mut lacks: BTreeSet<Hash> = BTreeSet::new();
         for entry in &needed {
             if let What::File { hash, bytes } = &entry.what
@@ -129,9 +132,18 @@ impl WorkFolder {
     }
 
     /// Whether an entry has to be laid out.
-    fn needs(&self, entry: &Entry, is_code: bool) -> bool {
-        let Ok(meta) = fs::symlink_metadata(self.folder.join(&entry.path)) else { return true };
-        let Some(laid) = self.laid.get(&entry.path) else {
+    fn needs(&self, entry: &Entry, how: Laying) -> bool {
+        let place = self.folder.join(&entry.path);
+        let Ok(meta) = fs::symlink_metadata(&place) else { return true };
+        let is_code = how == Laying::Code;
+        let laid = self.laid.get(&entry.path);
+        if how == Laying::Same {
+            return match laid.filter(|laid| laid.is_same(&meta)) {
+                Some(laid) => laid.what != entry.what,
+                None => !has_content(&place, &entry.what),
+            };
+        }
+        let Some(laid) = laid else {
             // The code goes over what is there; what is only given back does not.
             return is_code && !(meta.is_dir() && entry.what == What::Folder);
         };
@@ -227,6 +239,14 @@ impl Laid {
     fn is_same(&self, meta: &Metadata) -> bool {
         (self.bytes, self.mtime_ns, self.inode) == (meta.len(), mtime_ns(meta), meta.ino())
     }
+}
+
+/// Whether a file, or the one that a link leads to, has the content of an entry.
+fn has_content(place: &Path, what: &What) -> bool {
+    let What::File { hash, bytes } = what else { return false };
+    // Of another length or kind it need not be read; a pipe would never end.
+    let may_have = fs::metadata(place).is_ok_and(|meta| meta.is_file() && meta.len() == *bytes);
+    may_have && hash_file(place).is_ok_and(|(found, _)| found == *hash)
 }
 
 fn check(entry: &Entry) -> io::Result<()> {

@@ -14,10 +14,11 @@ use crate::messages::{
 };
 use planaria_protocol::clock::Clock;
 use planaria_protocol::message::Agent;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::net::TcpListener;
+use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -32,6 +33,8 @@ const LOGS_EVERY: Duration = Duration::from_millis(200);
 const ALIVE_EVERY: Duration = Duration::from_secs(1);
 /// Words that may wait to be written.
 const MESSAGES_MAX: usize = 256;
+/// How often it is tried to pass on what agents wrote last, before it is told how much was not.
+const LAST_LOOKS: u32 = 200;
 /// How long agents may take to end by themselves when all is over.
 const FAREWELL: Duration = Duration::from_millis(500);
 
@@ -91,9 +94,9 @@ pub fn run(
     let fleet = Local::new(&program, &logs);
     let tasks = Tasks::new(&home, &place.path, messages.clone());
     let service = FileService::open(&home, &place.run, messages.clone())?;
-    let logs = Logs { folder: logs, read: BTreeMap::new() };
-    let processes = BTreeMap::new();
-    let mut host = Host { run, fleet, tasks, service, messages, logs, processes, is_alone };
+    let logs = Logs { folder: logs, read: BTreeMap::new(), served: None };
+    let (processes, ended) = (BTreeMap::new(), Vec::new());
+    let mut host = Host { run, fleet, tasks, service, messages, logs, processes, ended, is_alone };
     host.say(FromHost::Hello(hello));
     let leave = host.work(&inbox, clock);
     host.end();
@@ -133,6 +136,8 @@ struct Host {
     logs: Logs,
     /// By number here, what the controller calls each process.
     processes: BTreeMap<u32, u32>,
+    /// Agents that have ended and whose logs are still on their way.
+    ended: Vec<Exit>,
     is_alone: bool,
 }
 
@@ -224,10 +229,18 @@ impl Host {
     fn reap(&mut self) {
         let exits = self.fleet.exits(Duration::ZERO);
         if !exits.is_empty() {
-            self.pass_logs();
             self.end_orphans();
+            self.ended.extend(exits);
         }
-        for Exit { pid, ending, .. } in exits {
+        if self.ended.is_empty() {
+            return;
+        }
+        let behind = self.pass_logs();
+        let (waiting, over): (Vec<Exit>, Vec<Exit>) = std::mem::take(&mut self.ended)
+            .into_iter()
+            .partition(|exit| behind.contains(&exit.agent));
+        self.ended = waiting;
+        for Exit { pid, ending, .. } in over {
             if let Some(process) = self.processes.remove(&pid) {
                 self.tell(AgentNews::Ended { process, ending });
             }
@@ -240,12 +253,30 @@ impl Host {
         }
     }
 
-    fn pass_logs(&mut self) {
+    /// Passes on what fits; says of whom there is more.
+    fn pass_logs(&mut self) -> BTreeSet<Agent> {
         let Self { logs, messages, .. } = self;
         let pass = |agent, bytes| {
-            messages.try_send(FromHost::Agent(AgentNews::Log { agent, bytes })).is_ok()
+            let sent = messages.try_send(FromHost::Agent(AgentNews::Log { agent, bytes }));
+            // Where the channel is closed there is nothing to keep it for.
+            !matches!(sent, Err(TrySendError::Full(_)))
         };
-        logs.pass(pass);
+        logs.pass(pass)
+    }
+
+    /// Passes on all that is left, for a bounded time; what is not passed on is told.
+    fn pass_last_logs(&mut self) {
+        for _ in 0..LAST_LOOKS {
+            if self.pass_logs().is_empty() {
+                return;
+            }
+            std::thread::park_timeout(LOOK_EVERY);
+        }
+        for agent in self.pass_logs() {
+            let left = self.logs.left(agent);
+            let bytes = format!("\nplanaria: {left} bytes that it wrote last were not passed on\n");
+            self.tell(AgentNews::Log { agent, bytes: bytes.into_bytes() });
+        }
     }
 
     fn tell(&self, news: AgentNews) {
@@ -272,7 +303,7 @@ impl Host {
         self.end_orphans();
         // Where agents worked; all have ended.
         self.service.end();
-        self.pass_logs();
+        self.pass_last_logs();
     }
 }
 
@@ -298,26 +329,51 @@ fn talk(mut writing: impl Write, messages: &Receiver<FromHost>) {
 struct Logs {
     folder: PathBuf,
     read: BTreeMap<Agent, u64>,
+    /// Whose turn was the last: the next is another's, so that one that writes without end keeps no
+    /// other waiting.
+    served: Option<Agent>,
 }
 
 impl Logs {
-    /// Passes on what is new, a piece at a time, as long as it is taken.
-    fn pass(&mut self, mut take: impl FnMut(Agent, Vec<u8>) -> bool) {
-        let Ok(entries) = fs::read_dir(&self.folder) else { return };
-        for entry in entries.flatten() {
-            let name = entry.file_name();
-            let agent = name.to_str().and_then(|name| Agent::named(name.strip_suffix(".log")?));
-            let Some(agent) = agent else { continue };
+    /// Passes on what is new, a piece of each at a time, as long as it is taken. Says of whom there
+    /// is more.
+    fn pass(&mut self, mut take: impl FnMut(Agent, Vec<u8>) -> bool) -> BTreeSet<Agent> {
+        let mut behind = self.agents();
+        while !behind.is_empty() {
+            let after = self.served.map_or(Bound::Unbounded, Bound::Excluded);
+            let next = behind.range((after, Bound::Unbounded)).next().or_else(|| behind.first());
+            let Some(agent) = next.copied() else { break };
             let at = self.read.entry(agent).or_default();
-            while let Ok(bytes) = piece(&entry.path(), *at) {
-                let read = bytes.len() as u64;
-                if read == 0 || !take(agent, bytes) {
-                    break;
+            match piece(&log_of(&self.folder, agent), *at) {
+                Ok(bytes) if !bytes.is_empty() => {
+                    let read = bytes.len() as u64;
+                    if !take(agent, bytes) {
+                        return behind;
+                    }
+                    *at += read;
                 }
-                *at += read;
+                _ => drop(behind.remove(&agent)),
             }
+            self.served = Some(agent);
         }
+        behind
     }
+
+    /// Bytes of an agent's log that were not passed on.
+    fn left(&self, agent: Agent) -> u64 {
+        let length = fs::metadata(log_of(&self.folder, agent)).map_or(0, |meta| meta.len());
+        length.saturating_sub(self.read.get(&agent).copied().unwrap_or(0))
+    }
+
+    fn agents(&self) -> BTreeSet<Agent> {
+        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        let agent = |name: &str| Agent::named(name.strip_suffix(".log")?);
+        entries.filter_map(|entry| agent(entry.file_name().to_str()?)).collect()
+    }
+}
+
+fn log_of(folder: &Path, agent: Agent) -> PathBuf {
+    folder.join(format!("{agent}.log"))
 }
 
 fn piece(path: &Path, at: u64) -> io::Result<Vec<u8>> {
@@ -356,5 +412,38 @@ impl Drop for Folder {
             let _ = fs::remove_file(&self.pid_file);
         }
         let _ = fs::remove_dir(&self.run);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_taken_comes_later_and_no_agent_waits_for_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let (loud, quiet) = (Agent::Task(0), Agent::Task(1));
+        fs::write(log_of(folder.path(), loud), vec![b'x'; 5 * PIECE_BYTES + 7]).unwrap();
+        fs::write(log_of(folder.path(), quiet), "word").unwrap();
+        let mut logs =
+            Logs { folder: folder.path().to_path_buf(), read: BTreeMap::new(), served: None };
+        let mut got: BTreeMap<Agent, usize> = BTreeMap::new();
+        // There is room for one piece at a time.
+        let mut behind = BTreeSet::from([loud, quiet]);
+        let mut looks = 0;
+        while !behind.is_empty() {
+            let mut room = 1;
+            behind = logs.pass(|agent, bytes| {
+                let is_taken = room > 0;
+                room -= i32::from(is_taken);
+                *got.entry(agent).or_default() += if is_taken { bytes.len() } else { 0 };
+                is_taken
+            });
+            looks += 1;
+            assert!(looks <= 8, "{got:?}");
+            assert!(looks < 3 || got.get(&quiet) == Some(&4), "its word is not behind: {got:?}");
+        }
+        assert_eq!(got, BTreeMap::from([(loud, 5 * PIECE_BYTES + 7), (quiet, 4)]));
+        assert_eq!((logs.left(loud), logs.left(quiet)), (0, 0));
     }
 }

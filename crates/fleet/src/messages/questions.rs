@@ -19,12 +19,7 @@ pub enum Ask {
         entries: Vec<Entry>,
     },
     /// Lay them out in the work folder: [`Said::Laid`], or [`Said::Lacks`].
-    Lay {
-        layout: u64,
-        /// Whether it is the whole code, so that what a former one had more is removed. Otherwise
-        /// only what is not there is laid out.
-        is_code: bool,
-    },
+    Lay { layout: u64, how: Laying },
     /// Keep these contents: [`Said::Done`].
     Contents {
         /// Of one or many.
@@ -101,6 +96,17 @@ pub enum Said {
     },
 }
 
+/// What laying out does about what is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Laying {
+    /// It is the whole code: what a former one had more is removed.
+    Code,
+    /// Only what is not there is laid out, or is as it was laid out before.
+    Missing,
+    /// Each file is to have this content, whatever the script made of it.
+    Same,
+}
+
 /// A piece of a content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Piece {
@@ -167,5 +173,5 @@ pub struct Found {
     /// When it was written, in nanoseconds since 1970 by the machine's clock.
     pub mtime_ns: i64,
     /// How long ago that was, by the same clock.
-    pub age_seconds: u64,
+    pub age_ns: u64,
 }

@@ -67,6 +67,7 @@ impl Pool {
     /// Gives every machine back, and says what could not be.
     pub fn end(&mut self) -> Vec<Fault> {
         self.stop_raising();
+        self.room.open();
         for live in self.live.values() {
             live.remote.say(ToHost::End);
         }

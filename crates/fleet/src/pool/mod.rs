@@ -8,12 +8,14 @@
 //! - [`roster`]: decisions; pure
 //! - [`resources`]: what is held, on disk before it is held
 //! - [`raise`]: from a name to a machine that is ready; `raising`: many of them, on threads
+//! - `room`: how much of what agents wrote may wait here
 //! - [`giving_back`]: the end
 
 pub mod giving_back;
 pub mod raise;
 mod raising;
 pub mod resources;
+mod room;
 pub mod roster;
 
 use crate::ending::Ending;
@@ -25,6 +27,7 @@ use planaria_protocol::event::MachineState;
 use planaria_protocol::message::Agent;
 use raise::{Progress, Raised, Route};
 use resources::Resources;
+use room::Room;
 use roster::{Action, Input, Roster, Where};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -73,6 +76,8 @@ pub struct Pool {
     pids: BTreeMap<u32, u32>,
     /// What guards of scripts have passed on.
     said: Vec<(Agent, Vec<u8>)>,
+    /// For what agents wrote and nothing has taken yet.
+    room: Arc<Room>,
     next_process: u32,
     exits: Vec<Exit>,
     notes: Vec<String>,
@@ -161,6 +166,7 @@ impl Pool {
             processes: BTreeMap::new(),
             pids: BTreeMap::new(),
             said: Vec::new(),
+            room: Arc::default(),
             next_process: FIRST_PROCESS,
             exits: Vec::new(),
             notes: Vec::new(),
@@ -270,7 +276,9 @@ impl Pool {
 
     /// What the processes of scripts have written since the last time.
     pub fn take_said(&mut self) -> Vec<(Agent, Vec<u8>)> {
-        std::mem::take(&mut self.said)
+        let said = std::mem::take(&mut self.said);
+        self.room.leave(said.iter().map(|(_, bytes)| bytes.len()).sum());
+        said
     }
 
     /// Asks a process to end by itself.
@@ -534,11 +542,12 @@ impl Pool {
                 match OpenOptions::new().create(true).append(true).open(path) {
                     Ok(file) => entry.insert(file),
                     // A full disk costs the log.
-                    Err(_) => return,
+                    Err(_) => return self.room.leave(bytes.len()),
                 }
             }
         };
         let _ = file.write_all(bytes);
+        self.room.leave(bytes.len());
     }
 }
 

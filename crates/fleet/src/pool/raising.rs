@@ -3,10 +3,11 @@
 //! Owns that many are asked for at once, and that what came of each is told. One machine is
 //! [`raise`](super::raise)'s.
 
-use super::raise::Attempt;
+use super::raise::{Attempt, Progress};
 use super::{FAREWELL, LOOK_EVERY, News, Pool};
-use crate::messages::ToHost;
+use crate::messages::{AgentNews, ToHost};
 use crate::provider::{Fault, Machine, Made};
+use crate::remote::Told;
 use planaria_protocol::event::MachineState;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -20,8 +21,11 @@ impl Pool {
         let (attempt, over) = (self.attempts, Arc::new(AtomicBool::new(false)));
         self.raising.insert(number, over.clone());
         self.change(&machine.name, MachineState::Raising, None);
-        let announce = Mutex::new(self.announce.clone());
+        let (announce, room) = (Mutex::new(self.announce.clone()), self.room.clone());
         let tell = move |progress| {
+            if let Progress::Told(Told::Agent(AgentNews::Log { bytes, .. })) = &progress {
+                room.enter(bytes.len());
+            }
             let announce = announce.lock().expect("no thread panics with it");
             // Where the pool is gone, it has given everything back.
             let _ = announce.send(News::Progress { number, attempt, progress });

@@ -1,4 +1,4 @@
-//! Files with `{{fields}}`.
+//! Files with `{{fields}}`; `{{{{` stands for `{{` itself.
 //!
 //! Owns the syntax and the filling-in. Pure: what a field stands for is passed in, and an unknown
 //! field is found before anything is done.
@@ -22,6 +22,11 @@ impl Template {
         let mut rest = text;
         while let Some((before, after)) = rest.split_once("{{") {
             let line = text[..text.len() - after.len()].matches('\n').count() + 1;
+            if let Some(behind) = after.strip_prefix("{{") {
+                pieces.push(Piece::Text(format!("{before}{{{{")));
+                rest = behind;
+                continue;
+            }
             let Some((field, behind)) = after.split_once("}}") else {
                 return Err(format!("line {line}: `{{{{` without `}}}}`"));
             };
@@ -61,6 +66,7 @@ mod tests {
         for (text, expect) in [
             ("", ""),
             ("plain {text} }}", "plain {text} }}"),
+            ("{{{{machine}} on {{machine}}", "{{machine}} on node1"),
             ("on {{machine}}: {{ a }}{{a}}\n", "on node1: {{machine}}{{machine}}\n"),
         ] {
             assert_eq!(Template::parse(text, &known).unwrap().fill(&values), expect);

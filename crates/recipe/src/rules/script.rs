@@ -4,8 +4,8 @@ use crate::diagnostic::{Finding, quoted};
 use crate::node::{Kind, Node};
 use crate::pool::Workers;
 use crate::script::{
-    CHIEF, EVALUATOR, Each, Framework, Job, Launcher, PROCESSES_MAX, PS, PerMachine, Script,
-    WORKER, fields,
+    CHIEF, Data, EVALUATOR, Each, Framework, Job, Launcher, PROCESSES_MAX, PS, PerMachine, Script,
+    WORKER, fields, is_unclosed,
 };
 use crate::setup::is_variable;
 use crate::suggest;
@@ -14,6 +14,8 @@ use crate::text;
 /// Longest argument, and most of them.
 const ARGUMENT_BYTES_MAX: usize = 64 << 10;
 const ARGUMENTS_MAX: usize = 1000;
+/// Figures that may be named.
+const METRICS_MAX: usize = 64;
 /// Variables of frameworks that are set for each process.
 const PYTORCH: [&str; 6] =
     ["MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"];
@@ -51,6 +53,7 @@ pub(super) fn check(job: &Job, tree: &Node, found: &mut Vec<Finding>) {
     outputs(script, found);
     paths(script, found);
     ports(job, found);
+    metrics(script, found);
     of_networks(job, found);
 }
 
@@ -216,8 +219,9 @@ fn arguments(script: &Script, found: &mut Vec<Finding>) {
             let message = "references are looked up in `env`: arguments can be seen by everybody";
             add(found, &key, message, "write `env: {TOKEN: \"${env:TOKEN}\"}`");
         }
-        if text.matches("{{").count() != fields(&text).count() {
-            add(found, &key, "`{{` without `}}`", "write a field such as `{{index}}`");
+        if is_unclosed(&text) {
+            let hint = "write a field such as `{{index}}`; `{{{{` stands for `{{` itself";
+            add(found, &key, "`{{` without `}}`", hint);
         }
         for field in fields(&text) {
             match launched_by(script) {
@@ -241,6 +245,7 @@ fn arguments(script: &Script, found: &mut Vec<Finding>) {
 fn instead_of(field: &str, known: &[&str]) -> String {
     match field.strip_suffix("_hosts") {
         _ if field == "epochs" || field == "data" => format!("set `script.{field}` too"),
+        _ if field.starts_with("data_") => "name it in `script.data` too".into(),
         Some(role) if is_variable(role) => {
             format!(
                 "there is no role `{role}`; `script: {{roles: {{{role}: 1, worker: 2}}}}` has one"
@@ -314,16 +319,30 @@ fn outputs(script: &Script, found: &mut Vec<Finding>) {
 }
 
 fn paths(script: &Script, found: &mut Vec<Finding>) {
-    let here = [
-        ("file", Some(&script.file)),
-        ("code", script.code.as_ref()),
-        ("data", script.data.as_ref()),
-    ];
-    for (key, path) in here {
-        if let Some(why) = path.and_then(|path| text::path(path)) {
-            let message = format!("`script.{key}` {why}");
-            add(found, &format!("script.{key}"), message, "write a path of this machine");
+    let own = [("script.file", Some(&script.file)), ("script.code", script.code.as_ref())];
+    let own = own.into_iter().filter_map(|(key, path)| Some((key.to_owned(), path?.clone())));
+    let data = script.data_sets().into_iter().map(|set| (set.key, set.path));
+    for (key, path) in own.chain(data) {
+        if let Some(why) = text::path(&path) {
+            add(found, &key, format!("`{key}` {why}"), "write a path of this machine");
         }
+    }
+    if let Some(Data::Several(sets)) = &script.data {
+        for name in sets.keys().filter(|name| !is_variable(name)) {
+            let message = format!("data cannot be called {}", quoted(name));
+            add(found, "script.data", message, "use letters, digits and `_`");
+        }
+    }
+    if let Some(folder) = &script.workdir
+        && (text::path(folder).is_some()
+            || folder.starts_with(['/', '~'])
+            || folder.split('/').any(|part| part == ".."))
+    {
+        let message = format!(
+            "`script.workdir` is {}, which is not inside of the code's folder",
+            quoted(folder)
+        );
+        add(found, "script.workdir", message, "write a folder of it, such as `src`");
     }
     if script.file.ends_with(".ipynb") {
         let message = format!("`script.file` is a notebook: {}", quoted(&script.file));
@@ -346,6 +365,24 @@ fn paths(script: &Script, found: &mut Vec<Finding>) {
             quoted(folder)
         );
         add(found, "script.tensorboard", message, "write a folder such as `logs`");
+    }
+}
+
+fn metrics(script: &Script, found: &mut Vec<Finding>) {
+    if script.metrics.len() > METRICS_MAX {
+        let count = script.metrics.len();
+        let message = format!("`script.metrics` has {count} figures, {METRICS_MAX} at most");
+        add(found, "script.metrics", message, "let an expression find several");
+    }
+    for (name, expression) in &script.metrics {
+        let key = format!("script.metrics.{name}");
+        if !is_variable(&name.replace(['/', '.', '@', '-'], "_")) {
+            let message = format!("a figure cannot be called {}", quoted(name));
+            add(found, "script.metrics", message, "use letters, digits, `_`, `/`, `.` and `@`");
+        } else if expression.is_empty() || expression.len() > ARGUMENT_BYTES_MAX {
+            let message = format!("`{key}` is empty, or longer than {ARGUMENT_BYTES_MAX} bytes");
+            add(found, &key, message, "write an expression such as `loss is ([0-9.]+)`");
+        }
     }
 }
 

@@ -56,10 +56,13 @@ const NO_FIGURES: [&str; 14] = [
     "count", "exitcode", "id", "index", "line", "pid", "port", "rank", "seed", "size", "threads",
     "tid", "version", "workers",
 ];
+/// Parts of names of settings, which are no figures either.
+const OF_SETTINGS: [&str; 9] =
+    ["attempts", "backoff", "deadline", "delay", "interval", "limit", "retries", "timeout", "ttl"];
 /// What a name with a slash may begin with; others are paths.
 const PARTS: [&str; 7] = ["train", "val", "valid", "validation", "eval", "test", "dev"];
 /// Words at most that are not at home in a line of figures.
-const STRANGERS_MAX: usize = 1;
+pub(super) const STRANGERS_MAX: usize = 1;
 
 /// The epoch that a line names: `Epoch 3/10`, `epoch: 3`, `[Epoch 3]`.
 pub(super) fn epoch(line: &str) -> Option<Number> {
@@ -123,12 +126,19 @@ fn pair_of_word(word: &str) -> Option<(String, Option<Number>)> {
     let known = ["epoch", "step"].iter().any(|known| name.eq_ignore_ascii_case(known));
     // What is in capitals is a variable of the environment, unless it looks like a measure (`MAE`).
     let variable = shouted && (name.contains('_') || !value.contains('.'));
-    let last = name.rsplit(['_', '/', '.']).next().unwrap_or(name).to_ascii_lowercase();
-    let figure = is_name(name) && !NO_FIGURES.contains(&last.as_str()) && (known || !variable);
+    let figure = is_name(name) && !is_setting(name) && (known || !variable);
     figure.then(|| (name.to_owned(), told))
 }
 
-fn is_name(name: &str) -> bool {
+/// Whether a name is one of what a script was told, not of what it found.
+pub(super) fn is_setting(name: &str) -> bool {
+    let lower = name.to_ascii_lowercase();
+    let mut parts = lower.split(['_', '/', '.', '-']);
+    parts.clone().next_back().is_some_and(|last| NO_FIGURES.contains(&last))
+        || parts.any(|part| OF_SETTINGS.contains(&part))
+}
+
+pub(super) fn is_name(name: &str) -> bool {
     let part = name.split_once('/').is_none_or(|(first, _)| PARTS.contains(&first));
     name.len() <= NAME_MAX
         && part
@@ -159,14 +169,14 @@ fn is_time(part: &str) -> bool {
 }
 
 /// A warning or an error, which quote code and settings.
-fn is_about_code(line: &str) -> bool {
+pub(super) fn is_about_code(line: &str) -> bool {
     let ends = ["Warning:", "Error:", "Exception:", "warning:", "error:"];
     line.split_whitespace().any(|word| ends.iter().any(|end| word.ends_with(end)))
         || line.trim_start().starts_with(['$', '+', '>', '#', '@'])
 }
 
 /// How much a word speaks for a sentence.
-fn strangeness(text: &str) -> usize {
+pub(super) fn strangeness(text: &str) -> usize {
     let word = text.trim_end_matches(['.', '!', ':', ';']);
     let lower = word.to_ascii_lowercase();
     match lower.as_str() {

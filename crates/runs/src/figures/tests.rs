@@ -83,6 +83,45 @@ fn keras_tells_figures() {
 }
 
 #[test]
+fn measures_are_known_by_their_names() {
+    check("Loss: 2.3", json!({"loss": 2.3}));
+    check("Train Epoch: 1 [0/60000 (0%)]\tLoss: 2.300039", json!({"epoch": 1, "loss": 2.300039}));
+    check(
+        "Test set: Average loss: 0.0515, Accuracy: 9830/10000 (98%)",
+        json!({"loss": 0.0515, "accuracy": 0.983}),
+    );
+    check(
+        "Epoch: [3][ 10/100]\tTime  0.108 ( 0.241)\tData  0.000 ( 0.112)\tLoss 6.9e+00 (7.0e+00)\t\
+         Acc@1   0.00 (  0.10)\tAcc@5   3.12 (  1.20)",
+        json!({"epoch": 3, "loss": 6.9, "Acc@1": 0.0, "Acc@5": 3.12}),
+    );
+    check(" * Acc@1 12.300 Acc@5 30.100", json!({"Acc@1": 12.3, "Acc@5": 30.1}));
+    check("loss = 0.5, step = 100", json!({"loss": 0.5, "step": 100}));
+    check("INFO:tensorflow:loss = 0.5, step = 100 (2.1 sec)", json!({"loss": 0.5, "step": 100}));
+    check("epoch: 6, train_loss: 0.11", json!({"epoch": 6, "train_loss": 0.11}));
+    check(
+        "2024-05-01 10:00:00,123 INFO train.py:33 epoch: 6 val_loss: 0.11",
+        json!({"epoch": 6, "validation_loss": 0.11}),
+    );
+    check("[1,   200] loss: 1.234", json!({"loss": 1.234}));
+}
+
+#[test]
+fn the_users_own_expressions_come_first() {
+    let own = |name: &str, text: &str| BTreeMap::from([(name.to_owned(), text.to_owned())]);
+    let metrics = Metrics::new(&own("loss", r"cost is (\S+)")).unwrap();
+    let mut figures = Figures::with("worker-0", metrics);
+    let mut loss = |line: &str| figures.read(line, 0.0).map(|point| point.figures["loss"].clone());
+    assert_eq!(loss("the cost is 0.25 now"), Some(Number::from_f64(0.25)));
+    assert_eq!(loss("loss=3 cost is 0.5"), Some(Number::from_f64(0.5)));
+    assert_eq!(loss("the cost is high"), None);
+    assert_eq!(loss("loss=3"), Some(Some(3.into())));
+    let (name, why) = Metrics::new(&own("loss", "(a")).unwrap_err();
+    assert_eq!((name.as_str(), why.as_str()), ("loss", "unclosed group"));
+    assert!(Metrics::new(&own("x", "(((a{99}){99}){99}){99}")).is_err(), "it is too large");
+}
+
+#[test]
 fn an_epoch_counts_for_the_lines_after_it() {
     let mut figures = Figures::new("chief-0");
     let mut read =
@@ -141,6 +180,13 @@ fn ordinary_text_tells_none() {
         "=3 x= 3 -a=3 --=3",
         "--- step=3",
         "epoch=3",
+        "timeout=30",
+        "waiting for worker 1, connect_timeout=2.5 retries=3",
+        "Epoch: 3",
+        "the loss was 0.3 at the end",
+        "using loss: 3 of them",
+        "train.py:33: loss",
+        "loss: computed in 3 s",
     ] {
         assert_eq!(figures(line), None, "{line}");
     }

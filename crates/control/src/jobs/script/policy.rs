@@ -12,6 +12,7 @@ use planaria_fleet::ending::Ending;
 use planaria_fleet::supervise::places::Places;
 use planaria_fleet::supervise::{self, How, Input, Lost};
 use planaria_protocol::message::Agent;
+use planaria_recipe::pool::Workers;
 use planaria_recipe::script::{CHIEF, EVALUATOR, Framework, Job, Launcher, PS};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -86,6 +87,8 @@ pub struct Rules {
     launcher: Launcher,
     has_services: bool,
     is_told_hosts: bool,
+    /// Whether launchers go on with fewer machines by themselves.
+    is_elastic: bool,
 }
 
 impl Rules {
@@ -93,8 +96,8 @@ impl Rules {
     pub fn of(job: &Job, framework: Framework) -> Self {
         let member = |role| Member { role, index: 0, meets: false };
         let members: Vec<Member> = job.script.role_names().into_iter().map(member).collect();
-        let texts = job.script.arguments().join(" ").replace(' ', "");
-        Self::new(framework, job.script.launcher, &members, texts.contains("hosts}}"))
+        let rules = Self::new(framework, job.script.launcher, &members, job.script.tells_places());
+        Self { is_elastic: matches!(job.pool.workers, Workers::Range(_)), ..rules }
     }
 
     /// Of a job; `is_told_hosts` where processes of a plain script know each other's places.
@@ -105,7 +108,7 @@ impl Rules {
         is_told_hosts: bool,
     ) -> Self {
         let has_services = members.iter().any(is_service);
-        Self { framework, launcher, has_services, is_told_hosts }
+        Self { framework, launcher, has_services, is_told_hosts, is_elastic: false }
     }
 
     fn is_torchrun(self) -> bool {
@@ -115,7 +118,8 @@ impl Rules {
     /// Whether a process may be started again by itself.
     fn restarts_alone(self, member: &Member) -> bool {
         match self.framework {
-            _ if self.is_torchrun() => member.index > 0,
+            // Workers of the others have gone on meanwhile, and would not begin where it does.
+            _ if self.is_torchrun() => member.index > 0 && self.is_elastic,
             Framework::Tensorflow => self.has_services && ![CHIEF, PS].contains(&&*member.role),
             Framework::Plain if self.is_told_hosts => {
                 self.has_services && !is_service(member) && member.role != CHIEF
@@ -192,6 +196,11 @@ impl Policy {
             told: Vec::new(),
         };
         Supervisor::new(policy, Places::together())
+    }
+
+    /// Whether all processes train one thing, and so must go on from the same files.
+    pub fn trains_together(&self) -> bool {
+        self.rules.framework != Framework::Plain || self.rules.is_told_hosts
     }
 
     /// How often processes were started again.

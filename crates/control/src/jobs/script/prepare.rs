@@ -2,9 +2,14 @@
 //!
 //! Owns the checks of the script and its folder, the secrets and what a recipe leaves to be found
 //! out. Creates nothing.
+//!
+//! # Layout
+//! - `missing`: files that the script names and that do not go to machines
+
+mod missing;
 
 use crate::jobs::script::board;
-use crate::jobs::script::python::{self, Checked};
+use crate::jobs::script::python::{self, Checked, Script};
 use crate::talk::{Talk, patiently};
 use planaria_fleet::files::{Code, Listing, Patterns};
 use planaria_fleet::home::at_home;
@@ -14,6 +19,7 @@ use planaria_recipe::script::{Framework, Job};
 use planaria_recipe::setup::{SecretSource, Step};
 use planaria_recipe::{JobSource, script};
 use planaria_runs::failure::{Failure, Result};
+use planaria_runs::figures::Metrics;
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 
@@ -23,8 +29,12 @@ pub struct Prepared {
     pub job: Job,
     /// What the script is written for.
     pub framework: Framework,
-    /// The script, relative to the code's folder.
+    /// The script, relative to the folder that it is started in.
     pub script: String,
+    /// That folder, relative to the code's; empty where it is that.
+    pub workdir: String,
+    /// Whether it imports `mpi4py`.
+    pub has_mpi4py: bool,
     /// What goes to machines.
     pub code: Code,
     /// Variables of the script alone.
@@ -33,14 +43,29 @@ pub struct Prepared {
     pub secrets: Secrets,
     /// Steps of the set-up, with one for the data.
     pub setup: Vec<Step>,
-    /// Where the data is on machines: a path of theirs, or a name in our folder for data.
-    pub data: Option<String>,
+    /// Data that machines have.
+    pub data: Vec<DataSet>,
     /// What comes back.
     pub outputs: Patterns,
+    /// What figures look like, as the user says.
+    pub metrics: Metrics,
     /// The program that shows TensorBoard's files, if that is wished.
     pub tensorboard: Option<PathBuf>,
     /// What people are to be told before it begins.
     pub notes: Vec<String>,
+}
+
+/// Data that the script is told of.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DataSet {
+    /// The field of arguments that is its place.
+    pub field: String,
+    /// Where it is here, without links.
+    pub here: PathBuf,
+    /// Where it is on machines: a path of theirs, or a name in our folder for data.
+    pub place: String,
+    /// What brings it there.
+    step: Option<Step>,
 }
 
 impl Prepared {
@@ -53,14 +78,17 @@ impl Prepared {
             Failure::from(source.diagnose(key, failure.message.clone(), hint))
         };
         let file = PathBuf::from(&job.script.file);
-        let framework = framework(&job, &file, &mut notes).map_err(|refused| match refused {
-            Refused::AtItsLine(failure) => failure,
-            Refused::Whole(failure) => wrong("script.file", failure),
-        })?;
+        let (framework, read) =
+            framework(&job, &file, &mut notes).map_err(|refused| match refused {
+                Refused::AtItsLine(failure) => failure,
+                Refused::Whole(failure) => wrong("script.file", failure),
+            })?;
         job.script.framework = Some(framework);
         recheck(source, &job)?;
         let (script, listing) =
             listing(&job, &file).map_err(|failure| wrong("script.code", failure))?;
+        let workdir =
+            workdir(&job, &listing).map_err(|failure| wrong("script.workdir", failure))?;
         notes.extend(listing.notes.iter().cloned());
         notes.extend(listing.warning());
         let words = format!("looking through `{}`", job.script.code_folder());
@@ -77,22 +105,34 @@ impl Prepared {
         let env = job.script.env.iter().map(resolved).collect::<Result<Vec<_>>>()?;
         let secrets = Secrets::new(env.iter().map(|(_, secret)| secret));
         let outputs = outputs(&job).map_err(|failure| wrong("script.outputs", failure))?;
+        let metrics = Metrics::new(&job.script.metrics).map_err(|(name, why)| {
+            let message = format!("`{name}` is no expression: {why}");
+            let hint = "a backslash before a bracket that is meant as it is";
+            wrong(&format!("script.metrics.{name}"), Failure::user(message).hint(hint))
+        })?;
         let tensorboard = match &job.script.tensorboard {
             None => None,
             Some(_) => Some(board::find().map_err(|failure| wrong("script.tensorboard", failure))?),
         };
-        let (data, step) = data(&job).map_err(|failure| wrong("script.data", failure))?;
-        let setup = job.setup.iter().cloned().chain(step).collect();
+        let data = data(&job).map_err(|(key, failure)| wrong(&key, failure))?;
+        let steps = data.iter().filter_map(|data| data.step.clone());
+        let setup = job.setup.iter().cloned().chain(steps).collect();
+        let texts = read.as_ref().map_or(&[][..], |script| &script.texts);
+        notes.extend(missing::notes(&job, &listing, &workdir, texts, &outputs, &data));
+        let has_mpi4py = read.is_some_and(|script| script.imports.iter().any(|i| i == "mpi4py"));
         Ok(Self {
             job,
             framework,
-            script,
+            script: from_folder(&workdir, &script),
+            workdir,
+            has_mpi4py,
             code,
             env,
             secrets,
             setup,
             data,
             outputs,
+            metrics,
             tensorboard,
             notes,
         })
@@ -111,13 +151,17 @@ fn framework(
     job: &Job,
     file: &Path,
     notes: &mut Vec<String>,
-) -> std::result::Result<Framework, Refused> {
+) -> std::result::Result<(Framework, Option<Script>), Refused> {
     // Python here stands for the one there; another version may see it differently.
     let own = job.script.python.as_deref().filter(|_| job.pool.is_here());
     let checked = python::check(file, own).map_err(Refused::Whole)?;
-    let told = match checked {
+    let keras = job.script.env.get("KERAS_BACKEND").and_then(|text| match text.source() {
+        Ok(SecretSource::Here(text)) => Some(text),
+        _ => None,
+    });
+    let (told, script) = match checked {
         Checked::Script(script) => {
-            let told = named(script.framework());
+            let told = named(script.framework(keras));
             let has_servers = job.script.roles.contains_key(script::PS);
             if script.parameter_servers
                 && job.script.framework.unwrap_or(told) == Framework::Tensorflow
@@ -128,7 +172,7 @@ fn framework(
                 let hint = "write `roles: {chief: 1, worker: 2, ps: 1}`";
                 return Err(Refused::Whole(Failure::user(message).hint(hint)));
             }
-            told
+            (told, Some(script))
         }
         Checked::Mistake(mistake) if mistake.line > 0 => {
             return Err(Refused::AtItsLine(mistake.failure(file)));
@@ -137,14 +181,14 @@ fn framework(
         Checked::NoPython(python) => {
             let file = file.display();
             notes.push(format!("`{file}` was not looked at: there is no `{python}` here"));
-            Framework::Plain
+            (Framework::Plain, None)
         }
         Checked::Unknown(why) => {
             notes.push(format!("`{}` was not looked at: {why}", file.display()));
-            Framework::Plain
+            (Framework::Plain, None)
         }
     };
-    Ok(job.script.framework.unwrap_or(told))
+    Ok((job.script.framework.unwrap_or(told), script))
 }
 
 fn named(word: &str) -> Framework {
@@ -200,26 +244,72 @@ fn outputs(job: &Job) -> Result<Patterns> {
     Patterns::new(&patterns).map_err(Failure::user)
 }
 
-/// Where the data is on machines, and the step that brings it there.
-fn data(job: &Job) -> Result<(Option<String>, Option<Step>)> {
-    let Some(path) = &job.script.data else { return Ok((None, None)) };
-    let here = at_home(path).canonicalize().map_err(|e| {
-        Failure::user(format!("`{path}` cannot be read: {e}"))
-            .hint("it is a file or folder of this machine")
-    })?;
-    if job.pool.is_here() {
-        return Ok((Some(here.display().to_string()), None));
+/// The folder that the script is started in, relative to the code's.
+fn workdir(job: &Job, listing: &Listing) -> Result<String> {
+    let Some(folder) = &job.script.workdir else { return Ok(String::new()) };
+    let parts: Vec<&str> = folder.split('/').filter(|part| !["", "."].contains(part)).collect();
+    let inside = parts.join("/");
+    if !inside.is_empty() && !listing.has_folder(&inside) {
+        let code = job.script.code_folder();
+        let message = format!("`{folder}` is no folder of `{code}` that goes to machines");
+        return Err(Failure::user(message).hint("it is relative to the code's folder"));
     }
-    let name = here.file_name().map_or_else(|| "data".into(), |name| name.to_string_lossy());
-    let hash = Sha256::digest(here.as_os_str().as_encoded_bytes());
-    let name = format!(
-        "{}-{:02x}{:02x}{:02x}",
-        planaria_runs::run_dir::plain_name(&name),
-        hash[0],
-        hash[1],
-        hash[2]
-    );
-    let to = format!("~/.cache/planaria/data/{name}");
-    let step = Step { copy: Some(here.display().to_string()), to: Some(to), ..Step::default() };
-    Ok((Some(name), Some(step)))
+    Ok(inside)
+}
+
+/// A path of the code's folder as it is written in one of the folders there.
+fn from_folder(folder: &str, path: &str) -> String {
+    let (mut above, mut rest) = (folder, path);
+    // Folders that both are in.
+    while let (Some((first, inner)), false) = (rest.split_once('/'), above.is_empty()) {
+        let (outer, further) = above.split_once('/').unwrap_or((above, ""));
+        if outer != first {
+            break;
+        }
+        (above, rest) = (further, inner);
+    }
+    let up = if above.is_empty() { 0 } else { above.split('/').count() };
+    format!("{}{rest}", "../".repeat(up))
+}
+
+/// Data, where it is on machines, and the steps that bring it there; what is wrong with a key's.
+fn data(job: &Job) -> std::result::Result<Vec<DataSet>, (String, Failure)> {
+    let set = |set: script::DataSet| {
+        let here = at_home(&set.path).canonicalize().map_err(|e| {
+            let message = format!("`{}` cannot be read: {e}", set.path);
+            (set.key, Failure::user(message).hint("it is a file or folder of this machine"))
+        })?;
+        if job.pool.is_here() {
+            let place = here.display().to_string();
+            return Ok(DataSet { field: set.field, here, place, step: None });
+        }
+        let name = here.file_name().map_or_else(|| "data".into(), |name| name.to_string_lossy());
+        let hash = Sha256::digest(here.as_os_str().as_encoded_bytes());
+        let name = planaria_runs::run_dir::plain_name(&name);
+        let place = format!("{name}-{:02x}{:02x}{:02x}", hash[0], hash[1], hash[2]);
+        let to = Some(format!("~/.cache/planaria/data/{place}"));
+        let step = Step { copy: Some(here.display().to_string()), to, ..Step::default() };
+        Ok(DataSet { field: set.field, here, place, step: Some(step) })
+    };
+    job.script.data_sets().into_iter().map(set).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_script_is_found_from_where_it_is_started() {
+        for (folder, path, expect) in [
+            ("", "train.py", "train.py"),
+            ("", "src/train.py", "src/train.py"),
+            ("src", "src/train.py", "train.py"),
+            ("exp", "src/train.py", "../src/train.py"),
+            ("src/a/b", "src/train.py", "../../train.py"),
+            ("src", "src/a/train.py", "a/train.py"),
+            ("a", "train.py", "../train.py"),
+        ] {
+            assert_eq!(from_folder(folder, path), expect, "{path} from `{folder}`");
+        }
+    }
 }

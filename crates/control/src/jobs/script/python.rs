@@ -50,11 +50,18 @@ pub struct Script {
     pub imports: Vec<String>,
     /// Whether it uses TensorFlow's `ParameterServerStrategy`.
     pub parameter_servers: bool,
+    /// Texts in it, of which some may name files.
+    #[serde(default)]
+    pub texts: Vec<String>,
+    /// What it tells Keras to compute with.
+    #[serde(default)]
+    pub keras_backend: Option<String>,
 }
 
 impl Script {
-    /// The framework it is written for, by its name in recipes.
-    pub fn framework(&self) -> &'static str {
+    /// The framework it is written for, by its name in recipes; `keras` is what the recipe tells Keras
+    /// to compute with.
+    pub fn framework(&self, keras: Option<&str>) -> &'static str {
         // Launchers first: who imports them wants to be started by them. JAX before the others,
         // whose readers of data it is often used with.
         const BY_IMPORT: [(&str, &[&str]); 5] = [
@@ -65,6 +72,14 @@ impl Script {
             ("tensorflow", &["tensorflow", "keras", "tf_keras"]),
         ];
         let imports = |names: &[&str]| self.imports.iter().any(|i| names.contains(&i.as_str()));
+        let of_keras = match keras.or(self.keras_backend.as_deref()) {
+            Some("jax") => Some("jax"),
+            Some("torch") => Some("pytorch"),
+            _ => None,
+        };
+        if let Some(framework) = of_keras.filter(|_| imports(&["keras"])) {
+            return framework;
+        }
         let found = BY_IMPORT.iter().find(|(_, names)| imports(names));
         found.map_or("plain", |(framework, _)| framework)
     }

@@ -4,7 +4,10 @@
 use crate::jobs::script::layout::Layout;
 use crate::jobs::script::watch::Sources;
 use planaria_fleet::files::Outputs;
-use planaria_fleet::provider::Fault;
+use planaria_fleet::provider::{Fault, Remedy};
+use planaria_fleet::remote::Remote;
+use planaria_runs::clock::Stopwatch;
+use planaria_runs::number::counted;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::sync::{Arc, Mutex};
 
@@ -12,7 +15,25 @@ use std::sync::{Arc, Mutex};
 pub struct Readying(Receiver<Ready>);
 
 /// What came of it.
-pub type Ready = Result<Layout, Unready>;
+pub type Ready = Result<Readied, Unready>;
+
+/// A round that can begin.
+pub struct Readied {
+    /// With ports.
+    pub layout: Layout,
+    /// What people are to be told.
+    pub note: Option<String>,
+}
+
+/// What machines are given of what the job has made so far.
+pub enum Made {
+    /// It has made nothing yet.
+    Nothing,
+    /// Each its own, where it had such a file, else the first machine's.
+    Own(Arc<Mutex<Outputs>>),
+    /// All the same: the processes train together, and go on from one place.
+    Same(Arc<Mutex<Outputs>>),
+}
 
 /// Why a round cannot begin.
 #[derive(Debug)]
@@ -25,16 +46,11 @@ pub enum Unready {
 
 impl Readying {
     /// Begins: ports for each process of a layout, whose machines are `sources`, in the same order;
-    /// and, where it is not the first round, all that was brought back.
-    pub fn new(
-        layout: Layout,
-        sources: Sources,
-        port: Option<u16>,
-        outputs: Option<Arc<Mutex<Outputs>>>,
-    ) -> Self {
+    /// and what was made so far.
+    pub fn new(layout: Layout, sources: Sources, port: Option<u16>, made: Made) -> Self {
         let (tell, told) = channel();
         let work = move || {
-            let _ = tell.send(ready(layout, &sources, port, outputs.as_deref()));
+            let _ = tell.send(ready(layout, &sources, port, &made));
         };
         // Without a thread nothing is told, which reads as a fault.
         let _ = std::thread::Builder::new().name("round".into()).spawn(work);
@@ -53,12 +69,7 @@ impl Readying {
     }
 }
 
-fn ready(
-    mut layout: Layout,
-    sources: &Sources,
-    port: Option<u16>,
-    outputs: Option<&Mutex<Outputs>>,
-) -> Ready {
+fn ready(mut layout: Layout, sources: &Sources, port: Option<u16>, made: &Made) -> Ready {
     for (seat, (name, remote)) in sources.iter().enumerate() {
         let count = layout.on_seat(seat) as u16;
         let wanted: Vec<u16> =
@@ -75,12 +86,40 @@ fn ready(
             let short = || Fault::retry(name, "it has no free port");
             process.port = free.next().ok_or_else(|| Unready::Lost(short()))?;
         }
-        if let Some(outputs) = outputs {
+    }
+    let note = give(&layout, sources, made)?;
+    Ok(Readied { layout, note })
+}
+
+/// Gives machines what was made, and says what people are to know of it.
+fn give(layout: &Layout, sources: &Sources, made: &Made) -> Result<Option<String>, Unready> {
+    match made {
+        Made::Nothing => Ok(None),
+        Made::Own(outputs) => {
             let outputs = outputs.lock().expect("no thread panics with them");
-            outputs.give_back(name, remote).map_err(Unready::Lost)?;
+            for (name, remote) in sources {
+                outputs.give_back(name, remote).map_err(Unready::Lost)?;
+            }
+            Ok(None)
+        }
+        Made::Same(outputs) => {
+            let first = layout.processes.first().map(|process| layout.seat(process).name.as_str());
+            let mut machines: Vec<(&str, &Remote)> =
+                sources.iter().map(|(name, remote)| (name.as_str(), &**remote)).collect();
+            machines.sort_by_key(|(name, _)| Some(*name) != first);
+            let clock = Stopwatch::start();
+            let mut outputs = outputs.lock().expect("no thread panics with them");
+            let levelled = outputs.level(&machines, &|| clock.elapsed());
+            let levelled = levelled.map_err(|fault| match fault.remedy {
+                Remedy::Fix => Unready::Never(fault),
+                _ => Unready::Lost(fault),
+            })?;
+            Ok(levelled.from.map(|from| {
+                let differed = counted(levelled.differed as u64, "file");
+                format!("machines had different versions of {differed}; all go on with {from}'s, the newest")
+            }))
         }
     }
-    Ok(layout)
 }
 
 fn by(process: Option<&(u32, String)>) -> String {

@@ -157,7 +157,12 @@ impl<'p> Running<'p> {
             folder,
             machines,
             supervisor: Policy::supervisor(rules, job.script.max_restarts, connect),
-            transcript: Transcript::open(folder.path(), asked.talk, &prepared.secrets)?,
+            transcript: Transcript::open(
+                folder.path(),
+                asked.talk,
+                &prepared.secrets,
+                prepared.metrics.clone(),
+            )?,
             progress: Progress::new(asked.talk),
             journal: journal.context(|| format!("cannot write `{}`", path.display()))?,
             clock: Stopwatch::start(),

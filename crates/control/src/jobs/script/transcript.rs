@@ -9,7 +9,7 @@ use crate::talk::{Style, Talk};
 use planaria_fleet::setup::redact::{Redactor, Secrets};
 use planaria_runs::clock;
 use planaria_runs::failure::{Context, Result};
-use planaria_runs::figures::{Figures, Latest};
+use planaria_runs::figures::{Figures, Latest, Metrics};
 use planaria_runs::run_dir::LOGS;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{File, OpenOptions};
@@ -25,6 +25,7 @@ pub struct Transcript<'s> {
     talk: Talk,
     secrets: &'s Secrets,
     metrics: Option<File>,
+    expressions: Metrics,
     writers: BTreeMap<String, Writer<'s>>,
     /// The name of each process, by its number in the round.
     names: Vec<String>,
@@ -42,7 +43,12 @@ struct Writer<'s> {
 
 impl<'s> Transcript<'s> {
     /// In a run's folder.
-    pub fn open(folder: &Path, talk: Talk, secrets: &'s Secrets) -> Result<Self> {
+    pub fn open(
+        folder: &Path,
+        talk: Talk,
+        secrets: &'s Secrets,
+        expressions: Metrics,
+    ) -> Result<Self> {
         let logs = folder.join(LOGS);
         std::fs::create_dir_all(&logs).context(|| format!("cannot create `{}`", logs.display()))?;
         let path = folder.join("metrics.jsonl");
@@ -53,6 +59,7 @@ impl<'s> Transcript<'s> {
             talk,
             secrets,
             metrics: Some(metrics),
+            expressions,
             writers: BTreeMap::new(),
             names: Vec::new(),
             show: Show::new(talk.style, false, Vec::new()),
@@ -174,13 +181,13 @@ impl<'s> Transcript<'s> {
     }
 
     fn writer(&mut self, name: &str) -> &mut Writer<'s> {
-        let (folder, secrets) = (&self.folder, self.secrets);
+        let (folder, secrets, expressions) = (&self.folder, self.secrets, &self.expressions);
         self.writers.entry(name.to_owned()).or_insert_with(|| {
             let path = folder.join(LOGS).join(format!("{name}.log"));
             Writer {
                 log: OpenOptions::new().create(true).append(true).open(path).ok(),
                 redactor: Redactor::new(secrets),
-                figures: Figures::new(name),
+                figures: Figures::with(name, expressions.clone()),
                 last: VecDeque::new(),
             }
         })

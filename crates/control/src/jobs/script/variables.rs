@@ -3,6 +3,7 @@
 //! Owns the names that frameworks read. Never chooses a port or a machine.
 
 use crate::jobs::script::layout::{Layout, MPIRUN, Process, RENDEZVOUS, TORCHRUN};
+use crate::jobs::script::prepare::DataSet;
 use planaria_fleet::setup::template::Template;
 use planaria_recipe::pool::Workers;
 use planaria_recipe::script::{CHIEF, Each, Framework, Job, PS, PerMachine, WORKER};
@@ -49,8 +50,8 @@ pub struct Telling<'a> {
     pub round: u32,
     /// The script, relative to the folder that it is started in.
     pub script: &'a str,
-    /// Where the data is on machines: a path, or a name in our folder for data.
-    pub data: Option<&'a str>,
+    /// Data that machines have.
+    pub data: &'a [DataSet],
     /// Where everybody is.
     pub layout: &'a Layout,
 }
@@ -129,23 +130,21 @@ impl Telling<'_> {
             ("hosts", processes.iter().map(|p| self.layout.place(p)).collect::<Vec<_>>().join(",")),
             ("run", self.run.to_owned()),
             ("epochs", self.job.script.epochs.map_or_else(String::new, |n| text(&n))),
-            ("data", self.data_place(process)),
         ]
         .map(|(name, value)| (name.to_owned(), value))
         .into();
+        for data in self.data {
+            let place = match data.place.starts_with('/') {
+                true => data.place.clone(),
+                false => format!("{}/data/{}", self.layout.seat(process).home, data.place),
+            };
+            fields.insert(data.field.clone(), place);
+        }
         for role in self.job.script.role_names() {
             let places = of_role(&role);
             fields.insert(format!("{role}_hosts"), places);
         }
         fields
-    }
-
-    fn data_place(&self, process: &Process) -> String {
-        match self.data {
-            None => String::new(),
-            Some(path) if path.starts_with('/') => path.to_owned(),
-            Some(name) => format!("{}/data/{name}", self.layout.seat(process).home),
-        }
     }
 
     fn tensorflow(&self, process: &Process, told: &mut Told) {
@@ -290,9 +289,9 @@ impl Telling<'_> {
 
     fn plain(&self, process: &Process, told: &mut Told) {
         self.one_gpu_each(process, told);
-        let uses = |text: &String| text.contains("_hosts}}") || text.contains("port}}");
-        let is_told = self.job.script.arguments().iter().any(|text| uses(&text.replace(' ', "")));
-        if is_told && self.layout.processes.len() > 1 {
+        // The others look for nothing on a port that they were not told of.
+        let must_listen = self.job.script.must_listen(&process.role, process.id == 0);
+        if must_listen && self.layout.processes.len() > 1 {
             told.meeting = Some(Meeting::Listens(process.port));
         }
     }
@@ -327,7 +326,7 @@ mod tests {
             run: "x-1",
             round: 2,
             script: "train.py",
-            data: Some("~/d"),
+            data: &[],
             layout: &layout,
         };
         layout.processes.iter().map(|process| telling.told(process)).collect()
@@ -357,6 +356,21 @@ mod tests {
             ]
         );
         assert_eq!(all[1].meeting, Some(Meeting::Listens(2001)));
+    }
+
+    #[test]
+    fn only_plain_processes_that_others_are_told_of_must_listen() {
+        let listening = |args: &str| {
+            let text =
+                format!("script: {{file: a.py, roles: {{ps: 1, worker: 2}}, args: [{args}]}}");
+            let all = told(&text, Framework::Plain, 2);
+            all.iter().map(|told| told.meeting).collect::<Vec<_>>()
+        };
+        let at = |port| Some(Meeting::Listens(port));
+        assert_eq!(listening("'{{rank}}', '{{port}}'"), [None, None, None]);
+        assert_eq!(listening("'{{master_addr}}:{{ master_port }}'"), [at(2000), None, None]);
+        assert_eq!(listening("'{{ps_hosts}}'"), [None, None, at(2002)]);
+        assert_eq!(listening("'{{hosts}}'"), [at(2000), at(2001), at(2002)]);
     }
 
     #[test]

@@ -80,7 +80,11 @@ fn links_stay_inside_or_are_told_of() {
     let root = folder.path();
     write(root, "a/real.py", "r");
     write(elsewhere.path(), "small.txt", "small");
-    fs::create_dir(elsewhere.path().join("data")).unwrap();
+    write(elsewhere.path(), "data/deep/x", "x");
+    symlink(".", elsewhere.path().join("data/circle")).unwrap();
+    write(root, ".gitignore", "ignored");
+    write(root, "ignored/y", "y");
+    symlink("ignored", root.join("to-ignored")).unwrap();
     symlink("real.py", root.join("a/link.py")).unwrap();
     symlink(root.join("a"), root.join("absolute")).unwrap();
     symlink(elsewhere.path().join("small.txt"), root.join("small")).unwrap();
@@ -88,18 +92,29 @@ fn links_stay_inside_or_are_told_of() {
     symlink("missing", root.join("broken")).unwrap();
     let listing = Listing::read(root, &[]).unwrap();
     let notes = listing.notes.join("\n");
-    assert!(notes.contains("`broken`") && notes.contains("`data`"), "{notes}");
+    assert!(notes.contains("`broken`") && notes.contains("`to-ignored`"), "{notes}");
+    assert!(!notes.contains("`data`"), "{notes}");
     let code = listing.hash(&mut |_, _| {}).unwrap();
-    assert_eq!(paths(&code), ["a/link.py", "a/real.py", "absolute", "small"]);
+    let all = [".gitignore", "a/link.py", "a/real.py", "absolute", "data/deep/x", "small"];
+    assert_eq!(paths(&code)[..6], all);
     let what = |at: usize| &code.bundle.entries[at].what;
-    assert_eq!(*what(0), What::Link { to: "real.py".into() });
-    assert_eq!(*what(2), What::Link { to: "a".into() });
-    assert!(matches!(what(3), What::File { bytes: 5, .. }));
+    assert_eq!(*what(1), What::Link { to: "real.py".into() });
+    assert_eq!(*what(3), What::Link { to: "a".into() });
+    assert!(matches!(what(5), What::File { bytes: 5, .. }));
+    // More than can be meant as code is data.
+    let big = File::create(elsewhere.path().join("data/big")).unwrap();
+    big.set_len(1 << 30).unwrap();
+    let notes = Listing::read(root, &[]).unwrap().notes.join("\n");
+    assert!(notes.contains("`data` is a link") && notes.contains("`script.data`"), "{notes}");
+    drop(big);
+    fs::remove_file(elsewhere.path().join("data/big")).unwrap();
 
     let home = temporary();
     let place = Place::open("m1", home.path());
     place.lay(root);
-    for (path, text) in [("a/link.py", "r"), ("absolute/real.py", "r"), ("small", "small")] {
+    for (path, text) in
+        [("a/link.py", "r"), ("absolute/real.py", "r"), ("data/deep/x", "x"), ("small", "small")]
+    {
         assert_eq!(place.reads(path), text);
     }
     place.end();

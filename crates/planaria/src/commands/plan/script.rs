@@ -69,7 +69,7 @@ impl<'p> Plan<'p> {
             run: &run,
             round: 0,
             script: &prepared.script,
-            data: prepared.data.as_deref(),
+            data: &prepared.data,
             layout: &layout,
         };
         let first = telling.told(&layout.processes[0]);
@@ -93,8 +93,8 @@ impl<'p> Plan<'p> {
         add("command", &format!("{command} ({}{})", self.first_title(), self.made_up()));
         add("variables", &self.variables().join(", "));
         add("code", &self.code());
-        if let Some(data) = &job.script.data {
-            add("data", &format!("{data}, to every machine once"));
+        for data in job.script.data_sets() {
+            add("data", &format!("{}, to every machine once", data.path));
         }
         match prepared.outputs.texts() {
             [] => add("outputs", "none are brought back; `script.outputs` names some"),

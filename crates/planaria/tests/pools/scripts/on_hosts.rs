@@ -227,3 +227,40 @@ fn a_spare_host_takes_the_place_of_one_that_is_lost() {
     workspace.give(&["down", &id(&workspace.run())], 0);
     hosts_are_clean(&hosts, &[1, 2, 3], &workspace.run());
 }
+
+/// Saves all the time, and says where it begins; told of a checkpoint it ends soon.
+const SAVES: &str = "import os, time\nstart = int(open('at').read()) if os.path.exists('at') else 0\n\
+                     print('begins at', start, flush=True)\n\
+                     for step in range(start, 100000):\n    \
+                     open('new', 'w').write(str(step))\n    os.rename('new', 'at')\n    \
+                     time.sleep(0.2)\n    print('step', step, flush=True)\n    \
+                     if start and step > start + 3: break\n";
+
+#[test]
+fn after_a_loss_all_ranks_begin_at_the_same_checkpoint() {
+    let Some(hosts) = Hosts::up(3, &[]) else { return };
+    let config = hosts.path("ssh_config").display().to_string();
+    let workspace = Workspace::new("{}");
+    workspace.put("train.py", SAVES);
+    let pool = format!(
+        "{{provider: ssh, hosts: [h1, h2, h3], machines: 2, ssh: {{config: {config}, \
+         connect_seconds: 1}}}}"
+    );
+    let script = "{file: train.py, framework: pytorch, outputs: at, connect_seconds: 100}";
+    workspace.put("job.yaml", &format!("name: job\nscript: {script}\npool: {pool}\n"));
+    let mut training = workspace.start(&["run", "job.yaml", "--json"], &[]);
+    workspace.hears(&mut training, "[worker 1 · h2] step 10");
+    hosts.tell("kill", 2);
+    let output = training.end();
+    assert_eq!(output.status.code(), Some(0), "{}", workspace.said());
+    let begins = |rank: u32| -> u32 {
+        let log = workspace.run().join(format!("logs/worker-{rank}.log"));
+        let log = std::fs::read_to_string(log).expect("a log");
+        let last = log.rsplit_once("begins at ").expect("it begins").1;
+        last.lines().next().and_then(|n| n.trim().parse().ok()).expect("a number")
+    };
+    assert_eq!(begins(0), begins(1), "{}", workspace.said());
+    assert!(begins(0) > 10, "from the one that is left: {}", workspace.said());
+    hosts.tell("start", 2);
+    workspace.give(&["down", &id(&workspace.run())], 0);
+}

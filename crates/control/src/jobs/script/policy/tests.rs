@@ -189,9 +189,19 @@ fn a_process_that_never_meets_the_others_is_named() {
 }
 
 #[test]
-fn launchers_are_replaced_one_by_one_but_for_the_first() {
+fn launchers_begin_again_together_where_all_are_to_stay() {
     let roles = [("torchrun", 3)];
     let mut scene = Scene::new(Framework::Pytorch, Launcher::Torchrun, &roles, 3);
+    scene.end(1, Ending::MachineLost);
+    scene.stops(&[0, 2]);
+    assert!(scene.supervisor.policy.trains_together());
+}
+
+#[test]
+fn elastic_launchers_are_replaced_one_by_one_but_for_the_first() {
+    let members = members(&[("torchrun", 3)]);
+    let rules = Rules::new(Framework::Pytorch, Launcher::Torchrun, &members, true);
+    let mut scene = Scene::of(Rules { is_elastic: true, ..rules }, members, 3);
     scene.end(1, KILLED);
     scene.now += PAUSE;
     scene.look(&[Action::Start { agent: Agent::Task(1) }]);

@@ -52,11 +52,14 @@ impl Rules {
             members.iter().partition(|member| self.restarts_alone(member));
         let (alone, all) = (roles(alone.into_iter()), roles(all.into_iter()));
         let who = match (alone.is_empty(), all.is_empty()) {
-            _ if self.is_torchrun() => {
-                "torchrun starts workers again; itself it is started again on the machine it was \
-                 lost on"
-                    .to_owned()
+            _ if self.is_torchrun() => match self.is_elastic {
+                true => {
+                    "torchrun starts workers again; itself it is started again on the machine \
+                         it was lost on"
+                }
+                false => "torchrun starts workers again; all, when it is lost on a machine",
             }
+            .to_owned(),
             _ if members.len() == 1 => "it is started again when it fails".to_owned(),
             (true, _) => "all, when one fails".to_owned(),
             (false, true) => "a process that fails, it alone".to_owned(),

@@ -4,10 +4,26 @@ def mistake(line, column, message, source):
     return {"line": line or 0, "column": column or 0, "message": message,
             "source": source or "", "python": platform.python_version()}
 
+def keras_backend(node):
+    """The value that a statement gives to the variable KERAS_BACKEND, if it does."""
+    def text(node):
+        return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
+    def is_it(node):
+        return any(text(part) == "KERAS_BACKEND" for part in ast.walk(node))
+    if isinstance(node, ast.Assign) and any(is_it(target) for target in node.targets):
+        return text(node.value)
+    if isinstance(node, ast.Call) and len(node.args) == 2 and text(node.args[0]) == "KERAS_BACKEND":
+        return text(node.args[1])
+    return None
+
 def script(tree):
-    imports, servers = set(), False
+    imports, servers, texts, backend = set(), False, set(), None
     for node in ast.walk(tree):
         names = []
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if 0 < len(node.value) <= 200 and node.value.isprintable():
+                texts.add(node.value)
+        backend = backend or keras_backend(node)
         if isinstance(node, ast.Import):
             imports.update(a.name.split(".")[0] for a in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -19,7 +35,8 @@ def script(tree):
         elif isinstance(node, ast.Name):
             names = [node.id]
         servers = servers or any("ParameterServerStrategy" in n for n in names)
-    return {"imports": sorted(imports)[:1000], "parameter_servers": servers}
+    return {"imports": sorted(imports)[:1000], "parameter_servers": servers,
+            "texts": sorted(texts)[:2000], "keras_backend": backend}
 
 def check(source):
     try:

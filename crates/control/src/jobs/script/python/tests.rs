@@ -15,7 +15,7 @@ fn asked(source: &[u8]) -> Option<Checked> {
 fn imports_tell_the_framework() {
     let check = |source: &str, framework: &str, servers: bool| match asked(source.as_bytes()) {
         Some(Checked::Script(script)) => {
-            assert_eq!((script.framework(), script.parameter_servers), (framework, servers));
+            assert_eq!((script.framework(None), script.parameter_servers), (framework, servers));
         }
         None => {}
         other => panic!("{source}: {other:?}"),
@@ -26,6 +26,15 @@ fn imports_tell_the_framework() {
     check("import torch, horovod.torch as hvd\n", "horovod", false);
     check("import jax, tensorflow as tf\n", "jax", false);
     check("from mpi4py import MPI\n", "mpi", false);
+    check("import os\nos.environ['KERAS_BACKEND'] = 'jax'\nimport keras\n", "jax", false);
+    let torch =
+        "import os\nos.environ.setdefault('KERAS_BACKEND', 'torch')\nfrom keras import ops\n";
+    check(torch, "pytorch", false);
+    check(
+        "import os\nos.environ['KERAS_BACKEND'] = 'tensorflow'\nimport keras",
+        "tensorflow",
+        false,
+    );
     check(
         "from . import torch\nfrom .torch import x\n# import jax\n'import keras'",
         "plain",

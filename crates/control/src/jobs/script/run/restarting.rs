@@ -4,7 +4,7 @@ use super::{REPLACED_WITHIN, Running, UNMET_TOLD, UNREADY_MAX, ordered, sources}
 use crate::jobs::script::layout::{Layout, Process};
 use crate::jobs::script::machines::seat;
 use crate::jobs::script::policy::JobInput;
-use crate::jobs::script::round::{Readying, Unready};
+use crate::jobs::script::round::{Made, Readying, Unready};
 use crate::jobs::script::variables::Meeting;
 use crate::jobs::script::watch::Question;
 use planaria_fleet::pool::ReadyMachine;
@@ -34,8 +34,8 @@ impl Running<'_> {
         if let Some((readying, standing)) = &restarting.readying {
             match readying.take() {
                 None => drop(self.restarting.insert(id, restarting)),
-                Some(Ok(layout)) => {
-                    let port = layout.processes[0].port;
+                Some(Ok(readied)) => {
+                    let port = readied.layout.processes[0].port;
                     self.settle(now, id, &standing.clone(), port);
                 }
                 Some(Err(Unready::Lost(fault))) => {
@@ -65,9 +65,9 @@ impl Running<'_> {
                     processes: vec![Process { seat: 0, ..process.clone() }],
                     workers: Vec::new(),
                 };
-                let outputs = Some(self.fetching.outputs.clone());
+                let made = Made::Own(self.fetching.outputs.clone());
                 let from = sources(std::slice::from_ref(&standing));
-                restarting.readying = Some((Readying::new(alone, from, port, outputs), standing));
+                restarting.readying = Some((Readying::new(alone, from, port, made), standing));
                 self.restarting.insert(id, restarting);
             }
             None if now.saturating_sub(restarting.since) > REPLACED_WITHIN => {
@@ -115,7 +115,8 @@ impl Running<'_> {
 
     /// Whether processes are told where the others are.
     fn is_known_to_others(&self) -> bool {
-        self.told.iter().any(|told| matches!(told.meeting, Some(Meeting::Listens(_))))
+        self.prepared.job.script.tells_places()
+            || self.told.iter().any(|told| matches!(told.meeting, Some(Meeting::Listens(_))))
     }
 
     /// Asks machines whether processes have found each other.

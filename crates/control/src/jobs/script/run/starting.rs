@@ -5,7 +5,7 @@ use crate::jobs::pooling::failure;
 use crate::jobs::script::layout::Layout;
 use crate::jobs::script::machines::seat;
 use crate::jobs::script::policy::{JobInput, Member};
-use crate::jobs::script::round::{Readying, Unready};
+use crate::jobs::script::round::{Made, Readying, Unready};
 use crate::jobs::script::variables::{Telling, Told};
 use planaria_fleet::guard;
 use planaria_fleet::home::user_home;
@@ -22,7 +22,10 @@ impl Running<'_> {
             let Some(ready) = readying.take() else { return Ok(()) };
             self.readying = None;
             match ready {
-                Ok(layout) => self.start_all(now, layout),
+                Ok(readied) => {
+                    readied.note.iter().for_each(|note| self.progress.note(note));
+                    self.start_all(now, readied.layout);
+                }
                 Err(Unready::Never(fault)) => return Err(failure(fault)),
                 // The pool sees to a machine that is lost; one that stays, and cannot, ends it.
                 Err(Unready::Lost(fault)) => {
@@ -55,9 +58,14 @@ impl Running<'_> {
         let seats = standing.iter().map(|one| seat(one, self.machines.are_here)).collect();
         let layout = Layout::new(&self.prepared.job, self.prepared.framework, seats);
         let layout = layout.map_err(Failure::user)?;
-        let outputs = (self.round > 0).then(|| self.fetching.outputs.clone());
+        let outputs = self.fetching.outputs.clone();
+        let made = match self.round {
+            0 => Made::Nothing,
+            _ if self.supervisor.policy.trains_together() => Made::Same(outputs),
+            _ => Made::Own(outputs),
+        };
         let port = self.prepared.job.script.port;
-        self.readying = Some(Readying::new(layout, sources(&standing), port, outputs));
+        self.readying = Some(Readying::new(layout, sources(&standing), port, made));
         Ok(())
     }
 
@@ -102,7 +110,7 @@ impl Running<'_> {
             run: &run,
             round: self.round.saturating_sub(1),
             script: &self.prepared.script,
-            data: self.prepared.data.as_deref(),
+            data: &self.prepared.data,
             layout,
         };
         layout.processes.iter().map(|process| telling.told(process)).collect()
@@ -132,26 +140,37 @@ impl Running<'_> {
         }
     }
 
+    /// Where the script is started on a machine.
+    fn folder_on(&self, machine: &str) -> String {
+        let folder = self.machines.folder(machine).unwrap_or_default();
+        match self.prepared.workdir.as_str() {
+            "" => folder,
+            inside => format!("{folder}/{inside}"),
+        }
+    }
+
     fn orders(&self, id: u32, machine: &str) -> guard::Orders {
         let (job, told) = (&self.prepared.job, &self.told[id as usize]);
         let mut env = told.env.clone();
-        let mut command = told.command.clone();
+        let (mut command, mut python) = (told.command.clone(), job.python());
         if self.machines.are_here {
             // The script is at home where its user is, not in the machine's folder.
             env.push(("HOME".into(), user_home().display().to_string()));
-            if let (Some(first), Some(_)) = (command.first_mut(), &job.script.python)
-                && let Some(rest) = first.strip_prefix("~/")
-            {
-                *first = user_home().join(rest).display().to_string();
+            if let (Some(_), Some(rest)) = (&job.script.python, python.strip_prefix("~/")) {
+                let here = user_home().join(rest).display().to_string();
+                let told = command.iter_mut().find(|text| **text == python);
+                told.into_iter().for_each(|text| text.clone_from(&here));
+                python = here;
             }
         }
         let own = self.prepared.env.iter();
         env.extend(own.map(|(name, secret)| (name.clone(), secret.reveal().to_owned())));
         guard::Orders {
             command,
+            python,
             env,
             without: job.variables(),
-            folder: self.machines.folder(machine).unwrap_or_default(),
+            folder: self.folder_on(machine),
             terminal: self.transcript.terminal(),
             interface: told.interface.clone(),
             stop_seconds: job.script.stop_seconds,
