@@ -207,7 +207,7 @@ fn history(shape: Shape, mishaps: &[(u64, Mishap)], every: u64) -> Writer {
             (wait, next) = (0, mishaps.next());
         }
     }
-    let outcome = "completed".into();
+    let outcome = planaria_protocol::message::Outcome::Completed;
     let ended = What::Ended {
         outcome,
         reason: None,

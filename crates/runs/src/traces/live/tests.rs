@@ -78,7 +78,7 @@ fn a_page_of_a_run_that_is_over_stays_and_leads_to_the_report() {
     let mut live = live();
     live.pulse(&pulse(300, "over", &[(Doing::Standby, 100)]));
     let ended = What::Ended {
-        outcome: "completed".into(),
+        outcome: planaria_protocol::message::Outcome::Completed,
         reason: None,
         step: 300,
         weights_sha256: None,
