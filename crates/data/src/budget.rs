@@ -102,11 +102,25 @@ fn process_bytes() -> u64 {
 
 /// The files that may hold a limit on this process' control group or on one above it.
 fn cgroups(own: &str) -> Vec<String> {
-    let version_1 = "/sys/fs/cgroup/memory/memory.limit_in_bytes".to_owned();
-    let path = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
-    let folders = Path::new(path).ancestors();
-    let file = |folder: &Path| Path::new("/sys/fs/cgroup").join(folder).join("memory.max");
-    folders.map(|f| file(f).display().to_string()).chain([version_1]).collect()
+    let mut files = Vec::new();
+    let mut add = |group: &str, root: &str, limit: &str| {
+        for folder in Path::new(group.trim_start_matches('/')).ancestors() {
+            files.push(Path::new(root).join(folder).join(limit).display().to_string());
+        }
+    };
+    // In a container, a group's own path may not be there, and its limit is at the root.
+    add("", "/sys/fs/cgroup", "memory.max");
+    add("", "/sys/fs/cgroup/memory", "memory.limit_in_bytes");
+    for line in own.lines() {
+        match line.splitn(3, ':').collect::<Vec<_>>()[..] {
+            ["0", "", group] => add(group, "/sys/fs/cgroup", "memory.max"),
+            [_, kinds, group] if kinds.split(',').any(|kind| kind == "memory") => {
+                add(group, "/sys/fs/cgroup/memory", "memory.limit_in_bytes");
+            }
+            _ => {}
+        }
+    }
+    files
 }
 
 /// The first number after a label; nothing where there is a word (`unlimited`) instead.
@@ -139,9 +153,17 @@ mod tests {
                       Max address space         unlimited unlimited bytes\n";
         assert_eq!(field(limits, "Max data size"), Some(64 << 20));
         assert_eq!(field(limits, "Max address space"), None);
-        let files = cgroups("1:name=x:/y\n0::/system.slice/a.service\n");
-        assert_eq!(files[0], "/sys/fs/cgroup/system.slice/a.service/memory.max");
-        assert_eq!(files[2], "/sys/fs/cgroup/memory.max");
+        let files = cgroups("1:name=x:/y\n0::/system.slice/a.service\n5:hugetlb,memory:/jobs/7\n");
+        for file in [
+            "/sys/fs/cgroup/memory.max",
+            "/sys/fs/cgroup/system.slice/memory.max",
+            "/sys/fs/cgroup/system.slice/a.service/memory.max",
+            "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+            "/sys/fs/cgroup/memory/jobs/memory.limit_in_bytes",
+            "/sys/fs/cgroup/memory/jobs/7/memory.limit_in_bytes",
+        ] {
+            assert!(files.iter().any(|found| found == file), "{file}: {files:?}");
+        }
         assert!(process_bytes() > 0);
     }
 }

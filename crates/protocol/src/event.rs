@@ -82,7 +82,7 @@ pub enum What {
     /// A worker is late: its shards are computed elsewhere.
     Suspected {
         agent: String,
-        /// The step that waited for it.
+        /// The step that waited for it, from 1.
         step: u64,
         /// Its shards of that step.
         shards: u32,
@@ -94,6 +94,7 @@ pub enum What {
     Regained { agent: String },
     /// The first step was committed after a loss or a suspicion.
     Healed {
+        /// From 1.
         step: u64,
         /// What had happened.
         after: String,
@@ -164,7 +165,7 @@ pub enum What {
     Vanished { folder: String },
     /// The shards were dealt out anew.
     Dealt {
-        /// First step of the new shares.
+        /// First step of the new shares, from 1.
         step: u64,
         /// Who computes which shards.
         shares: Vec<Share>,

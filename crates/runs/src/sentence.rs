@@ -50,11 +50,11 @@ pub fn sentence(event: &Event) -> Option<String> {
         What::Suspected { agent, step, seconds, .. } => format!(
             "{agent} is late (by {} at step {}); its work goes to the others",
             duration(*seconds),
-            grouped(step + 1)
+            grouped(*step)
         ),
         What::Regained { agent } => format!("{agent} answers again"),
         What::Healed { step, stalled_seconds, .. } => {
-            format!("going on: step {} was {} late", grouped(step + 1), duration(*stalled_seconds))
+            format!("going on: step {} was {} late", grouped(*step), duration(*stalled_seconds))
         }
         What::Scaled { workers } | What::Unpaused { workers } => {
             format!("going on with {}", counted((*workers).into(), "worker"))
@@ -89,7 +89,7 @@ pub fn sentence(event: &Event) -> Option<String> {
             let counts: Vec<String> = shares.iter().map(|s| s.shards.len().to_string()).collect();
             format!(
                 "shards are dealt from step {}, {}: {reason}",
-                grouped(step + 1),
+                grouped(*step),
                 shortened(&counts)
             )
         }
@@ -190,7 +190,7 @@ mod tests {
             (joined(None), "worker-0 joined (process 7, cpu-avx2, 2 threads)"),
             (joined(Some("lab-1".into())), "worker-0 joined on lab-1 (cpu-avx2, 2 threads)"),
             (
-                What::Dealt { step: 9, shares, reason: "speeds".into() },
+                What::Dealt { step: 10, shares, reason: "speeds".into() },
                 "shards are dealt from step 10, 3/2: speeds",
             ),
             (
@@ -199,7 +199,7 @@ mod tests {
             ),
             (lost("server-0", "it went away"), "server-0 was lost (it went away)"),
             (
-                What::Suspected { agent: "worker-1".into(), step: 1233, shards: 2, seconds: 1.5 },
+                What::Suspected { agent: "worker-1".into(), step: 1234, shards: 2, seconds: 1.5 },
                 "worker-1 is late (by 1.5 s at step 1,234); its work goes to the others",
             ),
             (recovered(0), "server-0 was lost; going on after step 1,234 under generation 3"),

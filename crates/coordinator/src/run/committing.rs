@@ -49,7 +49,7 @@ impl<M: Method> Run<M> {
         let usual = self.patience.typical().unwrap_or(0.0);
         let took = self.seconds(now) - self.course.state().seconds_total;
         let healed = What::Healed {
-            step,
+            step: step + 1,
             after: stall.after,
             stalled_seconds: (took - usual).max(0.0),
             recomputed_shards: stall.recomputed,

@@ -135,7 +135,7 @@ impl<M: Method> Run<M> {
         worker: u32,
         late: Duration,
     ) -> Result<(), Trouble> {
-        let step = self.course.state().step;
+        let step = self.course.state().step + 1;
         let seconds = late.as_secs_f64();
         if !self.members.workers.contains_key(&worker) {
             return Ok(());

@@ -16,11 +16,11 @@ use crate::library::script::Script;
 use crate::screen;
 use planaria_control::detached;
 use planaria_control::jobs::Machines;
-use planaria_control::jobs::train::Job;
 use planaria_control::jobs::train::alone::Session;
 use planaria_control::jobs::train::cluster;
 use planaria_control::jobs::train::ending::Finished;
 use planaria_control::jobs::train::kept;
+use planaria_control::jobs::train::{Job, remove_unbegun};
 use planaria_control::live::control;
 use planaria_control::size::{cluster_size, memory_bytes, training_threads};
 use planaria_control::stopping;
@@ -298,14 +298,16 @@ impl Planaria {
     /// Trains to the end, however that comes.
     pub(crate) fn run(self) -> Result<Finished> {
         let (job, size) = self.job()?;
-        train(job, size, None)
+        let folder = job.run.path().to_path_buf();
+        train(job, size, None).inspect_err(|_| remove_unbegun(&folder))
     }
 
     /// Leaves the training to the machines of the recipe's pool. The folder of the run.
     pub(crate) fn detach(self) -> Result<PathBuf> {
         let threads = self.threads;
         let (job, _) = self.job()?;
-        detached::begin(job, threads)
+        let folder = job.run.path().to_path_buf();
+        detached::begin(job, threads).inspect_err(|_| remove_unbegun(&folder))
     }
 
     /// Checks everything, and makes the run's folder.

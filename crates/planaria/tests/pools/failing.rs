@@ -86,7 +86,11 @@ fn engines_and_images_that_are_not_there() {
     let off = workspace(socket, 3, "");
     let error = fails(&off, &[], 2, 5.0);
     assert!(error.contains("/nonexistent/engine") && error.contains("hint: start it"), "{error}");
-    is_over(&off.run());
+    assert_eq!(
+        off.runs(),
+        Vec::<std::path::PathBuf>::new(),
+        "a run that never began leaves no folder"
+    );
 
     let Some(engine) = Engine::up() else { return };
     let workspace = workspace(&docker(&engine, 2, ", image: \"127.0.0.1:1/nothing:1\""), 3, "");

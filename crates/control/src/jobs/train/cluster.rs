@@ -151,10 +151,15 @@ impl EndedRun {
         let generation = generations.1;
         let weights = match job.run.checkpoint_folder(job.plan.recipe.output.keep).named("last") {
             Ok(checkpoint) => {
+                let saved = checkpoint.manifest.state;
+                // Of a run that failed further on: these are not the weights it ended with.
+                let is_older = outcome == Outcome::Failed
+                    && summary.ended.is_some()
+                    && saved.step != state.step;
                 if summary.ended.is_none() {
-                    state = checkpoint.manifest.state;
+                    state = saved;
                 }
-                checkpoint.weights
+                if is_older { Default::default() } else { checkpoint.weights }
             }
             // Without a checkpoint nothing was learned that could be kept.
             Err(_) if outcome == Outcome::Failed || state.step == 0 => Default::default(),

@@ -30,13 +30,24 @@ pub mod recorder;
 use crate::jobs::Machines;
 use crate::talk::Talk;
 use planaria_data::DataSet;
+use planaria_fleet::pool::resources;
 use planaria_learn::Network;
 use planaria_protocol::journal;
 use planaria_recipe::Plan;
 use planaria_runs::clock::Stopwatch;
 use planaria_runs::failure::{Failure, Result};
 use planaria_runs::run_dir::RunDir;
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Removes the folder of a new run that failed before it began: no event tells of it, and it holds no
+/// machine.
+pub fn remove_unbegun(folder: &Path) {
+    let is_told = fs::metadata(folder.join(journal::FILE)).is_ok_and(|file| file.len() > 0);
+    if !is_told && resources::held(folder).is_ok_and(|held| held.is_empty()) {
+        let _ = fs::remove_dir_all(folder);
+    }
+}
 
 /// What a session of a run works on.
 #[derive(Debug)]

@@ -179,6 +179,6 @@ impl SyncRun {
 
     fn record_deal(&mut self, step: u64, reason: String) {
         let shares = self.method.shares.clone();
-        self.record(What::Dealt { step, shares, reason: reason.clone() }, reason);
+        self.record(What::Dealt { step: step + 1, shares, reason: reason.clone() }, reason);
     }
 }
