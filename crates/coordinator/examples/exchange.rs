@@ -6,7 +6,7 @@
 use planaria_coordinator::parameters;
 use planaria_numerics::aggregate::BLOCK;
 use planaria_protocol::clock::Clock;
-use planaria_protocol::launch::{Facts, Launch, Size, Station};
+use planaria_protocol::launch::{Facts, Launch, Size, Station, Trust};
 use planaria_protocol::message::{
     Agent, FromServer, Join, Pull, Push, ServerRange, Share, Source, Steps, ToServer,
 };
@@ -78,8 +78,11 @@ fn clock() -> Instant {
 fn main() {
     let is_tls = std::env::args().any(|argument| argument == "--tls");
     let folder = std::env::args().skip(1).find(|argument| !argument.starts_with("--"));
-    let (open, allocations) = measure(launch(Station::default(), folder.clone()));
-    let sealed = is_tls.then(|| measure(launch(sealed(), folder)));
+    let (open, allocations) = measure(launch(Station::default(), folder.clone()), None);
+    let sealed = is_tls.then(|| {
+        let (station, ends) = sealed();
+        measure(launch(station, folder), Some(ends))
+    });
     let tcp = plain(2 * (WIDTH * WIDTH + WIDTH) * 4);
     let tls = sealed.map_or_else(String::new, |(bytes, allocations)| {
         format!(
@@ -92,16 +95,24 @@ fn main() {
     );
 }
 
-/// A station whose links are under TLS. One certificate will do for both ends.
-fn sealed() -> Station {
-    let trust = Authority::new("exchange").and_then(|a| a.issue("bench")).expect("a certificate");
-    Station { trust: Some(trust), ..Station::default() }
+/// A server's station whose links are under TLS, and what its coordinator and its worker show.
+fn sealed() -> (Station, [Trust; 2]) {
+    let authority = Authority::new("exchange", 1.8e9).expect("an authority");
+    let issue = |agent| authority.issue(agent, None, Duration::ZERO).expect("a certificate");
+    let station = Station { trust: Some(issue(Agent::Server(0))), ..Station::default() };
+    (station, [issue(Agent::Coordinator), issue(Agent::Worker(0))])
 }
 
 /// Bytes per second of an exchange, both ways, and allocations per step.
-fn measure(launch: Launch) -> (f64, u64) {
-    let credentials = Credentials::of(&launch).expect("a credentials");
-    let (server, orders, said) = start(&launch, &credentials);
+fn measure(launch: Launch, trusts: Option<[Trust; 2]>) -> (f64, u64) {
+    let plain = Credentials::of(&launch).expect("a credentials");
+    let [coordinator, worker] = match trusts {
+        None => [plain.clone(), plain],
+        Some(trusts) => trusts.map(|trust| {
+            Credentials::new(plain.secret().clone(), Some(&trust), None).expect("a credentials")
+        }),
+    };
+    let (server, orders, said) = start(&launch, &coordinator);
     let blocks = launch.facts.parameters.div_ceil(BLOCK as u64) as u32;
     let (sender, receiver, address) = orders;
     sender
@@ -113,7 +124,7 @@ fn measure(launch: Launch) -> (f64, u64) {
     sender.send(&ToServer::Round { steps, shares }).expect("sent");
     let server_range = ServerRange { server: 0, address, blocks: 0..blocks };
     let parameters = launch.facts.parameters as usize;
-    let measured = exchange(&credentials, &server_range, parameters, (&sender, &said));
+    let measured = exchange(&worker, &server_range, parameters, (&sender, &said));
     sender.send(&ToServer::Finish).expect("sent");
     drop(receiver);
     server.join().expect("the server ends").expect("the server ends well");
@@ -128,7 +139,7 @@ fn exchange(
     (orders, said): (&Sender, &Inbox<FromServer>),
 ) -> (f64, u64) {
     let (sender, mut receiver) =
-        connect(&server_range.address, credentials, Some(1)).expect("connected");
+        connect(&server_range.address, credentials, Agent::Server(0), Some(1)).expect("connected");
     sender.send(&join(Agent::Worker(0), None)).expect("sent");
     let gradient = vec![1e-3f32; parameters];
     let (filled, full) = channel();

@@ -112,7 +112,8 @@ impl World {
     /// A link for parts, by hand.
     fn line(&self, agent: Agent) -> Line<Ask> {
         let address = self.listening.address().to_string();
-        let (sender, receiver) = connect(&address, &self.credentials, Some(GENERATION)).unwrap();
+        let (sender, receiver) =
+            connect(&address, &self.credentials, Agent::Coordinator, Some(GENERATION)).unwrap();
         let (build, purpose) = ("test", LinkPurpose::Parts);
         sender.send(&Join { purpose, ..Join::new(agent, build, 1) }).unwrap();
         Line::new(sender, receiver).unwrap()
@@ -200,7 +201,8 @@ impl Server {
     /// Some steps of a worker whose gradients are the same every time.
     fn train(&self, credentials: &Credentials, steps: std::ops::Range<u64>) {
         let address = self.join.address.as_deref().unwrap();
-        let (worker, _receiver) = connect(address, credentials, Some(GENERATION)).unwrap();
+        let (worker, _receiver) =
+            connect(address, credentials, Agent::Server(0), Some(GENERATION)).unwrap();
         let (agent, build) = (Agent::Worker(0), "test");
         let purpose = LinkPurpose::Work;
         worker.send(&Join { purpose, ..Join::new(agent, build, 1) }).unwrap();
@@ -309,7 +311,7 @@ fn no_name_leads_out_of_the_checkpoints() {
     }
     assert!(world.files(&folder).is_empty() && !outside.exists());
     // Nobody else has a part, and none is longer than it can be.
-    for agent in [Agent::Server(2), Agent::Worker(0), Agent::Console] {
+    for agent in [Agent::Server(2), Agent::Worker(0), Agent::Coordinator] {
         let mut line = world.line(agent);
         let answer = send(&mut line, &put(STEP_3, "part-0", &small), &small);
         assert!(matches!(answer, Err(Fault::Refused(_))), "{agent}: {answer:?}");
@@ -371,7 +373,9 @@ fn what_is_changed_cut_or_late_leaves_nothing() {
 
     // Of a generation that is over.
     let address = world.listening.address().to_string();
-    assert!(connect(&address, &world.credentials, Some(GENERATION - 1)).is_err());
+    assert!(
+        connect(&address, &world.credentials, Agent::Coordinator, Some(GENERATION - 1)).is_err()
+    );
 }
 
 #[test]

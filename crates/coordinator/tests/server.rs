@@ -55,6 +55,8 @@ fn launch(secret: &Secret, address: &str, state: Option<&Path>) -> Launch {
 /// Where the coordinators of a run listen, one after another.
 struct World {
     credentials: Credentials,
+    /// Of workers.
+    workers: Credentials,
     /// Of the server.
     station: Station,
     listener: TcpListener,
@@ -72,7 +74,8 @@ impl World {
     fn new() -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let credentials = Credentials::plain(Secret::from_hex(&"ab".repeat(32)).unwrap());
-        Self { credentials, station: Station::default(), listener, log: Arc::default() }
+        let workers = credentials.clone();
+        Self { credentials, workers, station: Station::default(), listener, log: Arc::default() }
     }
 
     fn start(&self, state: Option<&Path>) -> JoinHandle<Result<(), Trouble>> {
@@ -105,7 +108,8 @@ impl World {
 
     fn work(&self, server: &Join, generation: u64, worker: u32) -> (Sender, Receiver) {
         let address = server.address.as_deref().unwrap();
-        let (sender, mut receiver) = connect(address, &self.credentials, Some(generation)).unwrap();
+        let (sender, mut receiver) =
+            connect(address, &self.workers, Agent::Server(0), Some(generation)).unwrap();
         receiver.set_timeout(Some(PATIENCE)).unwrap();
         let agent = Agent::Worker(worker);
         let (build, pid) = ("test", std::process::id());
@@ -201,7 +205,7 @@ fn a_server_outlives_its_coordinators() {
     assert_eq!(second.join.kept, Some(kept));
     assert!(is_over(&mut newer_pulls), "links of the old generation end");
     let address = second.join.address.as_deref().unwrap();
-    assert!(connect(address, &world.credentials, Some(1)).is_err());
+    assert!(connect(address, &world.credentials, Agent::Server(0), Some(1)).is_err());
     second.begin(Source::Kept, 4);
     let (worker, mut pulls) = world.work(&second.join, 2, 0);
     worker.send(&Push::Follow { step: 4 }).unwrap();
@@ -221,15 +225,17 @@ fn a_server_outlives_its_coordinators() {
 fn a_server_on_another_machine_says_where_it_is_and_insists_on_tls() {
     let mut world = World::new();
     let plain = world.credentials.clone();
-    let authority = Authority::new("run-1").unwrap();
-    let trust = authority.issue("coordinator").unwrap();
-    world.credentials = Credentials::new(plain.secret().clone(), Some(&trust), None).unwrap();
+    let authority = Authority::new("run-1", 1.8e9).unwrap();
+    let issue = |agent, machine| authority.issue(agent, machine, Duration::ZERO).unwrap();
+    let sealed =
+        |agent| Credentials::new(plain.secret().clone(), Some(&issue(agent, None)), None).unwrap();
+    (world.credentials, world.workers) = (sealed(Agent::Coordinator), sealed(Agent::Worker(0)));
     world.station = Station {
         machine: Some("lab-1".into()),
         process: Some(4242),
         bind: Some("0.0.0.0".into()),
         advertise: Some("localhost".into()),
-        trust: Some(authority.issue("server-0").unwrap()),
+        trust: Some(issue(Agent::Server(0), Some("lab-1"))),
         ..Station::default()
     };
     let server = world.start(None);
@@ -239,7 +245,8 @@ fn a_server_on_another_machine_says_where_it_is_and_insists_on_tls() {
     let address = join.address.as_deref().unwrap();
     assert!(address.starts_with("localhost:"), "{address}");
     coordinator.begin(Source::Seed, 0);
-    let refused = connect(address, &plain, Some(1)).err().expect("refused").to_string();
+    let refused =
+        connect(address, &plain, Agent::Server(0), Some(1)).err().expect("refused").to_string();
     assert!(refused.contains("speaks TLS"), "{refused}");
     let until = now() + PATIENCE;
     while !world.has_logged("speaks without TLS") && now() < until {

@@ -11,6 +11,8 @@ use crate::ending::Ending;
 use crate::process::{self, Signal, die_with, wait_without_reaping};
 use planaria_protocol::launch::Launch;
 use planaria_protocol::message::Agent;
+use planaria_protocol::standing::WORD_BYTES_MAX;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{FdFlags, fcntl_setfd};
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
@@ -147,7 +149,10 @@ impl Local {
             command.env_remove(name);
         }
         match agent {
-            Agent::Coordinator | Agent::Console => command.arg("coordinator"),
+            // Consoles, hosts and controllers are started otherwise.
+            Agent::Coordinator | Agent::Console | Agent::Host | Agent::Controller => {
+                command.arg("coordinator")
+            }
             Agent::Server(n) => command.args(["server", &n.to_string()]),
             Agent::Worker(n) => command.args(["worker", &n.to_string()]),
             Agent::Task(n) => command.args(["task", &n.to_string()]),
@@ -203,6 +208,27 @@ impl Local {
     /// Ends the child of this number at once.
     pub fn kill_process(&self, pid: u32) {
         self.children.iter().filter(|child| child.pid == pid).for_each(Running::kill);
+    }
+
+    /// Children that have not been seen to end.
+    pub fn processes(&self) -> Vec<(Agent, u32)> {
+        let living = self.children.iter().filter(|child| !child.is_reaped());
+        living.map(|child| (child.agent, child.pid)).collect()
+    }
+
+    /// Writes a line to the child of this number, if its pipe takes it at once: one that does not
+    /// read is stopped or stuck, and is not waited for.
+    pub fn say(&mut self, pid: u32, line: &[u8]) {
+        let child = self.children.iter_mut().find(|child| child.pid == pid);
+        let Some(stdin) = child.and_then(|child| child.stdin.as_mut()) else { return };
+        let is_room = {
+            let mut room = [PollFd::new(&*stdin, PollFlags::OUT)];
+            poll(&mut room, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+        };
+        if is_room && line.len() <= WORD_BYTES_MAX {
+            // One that has ended already is noticed by its exit.
+            let _ = stdin.write_all(line);
+        }
     }
 
     /// Tells the child of this number that it is not needed any more: it ends by itself.

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -18,6 +19,8 @@ const VALUE_BYTES_MAX: usize = 16 << 20;
 /// Values at a time, and their length together.
 const VALUES_MAX: usize = 100_000;
 const BYTES_MAX: usize = 512 << 20;
+/// Bytes of values that may be on their way at a time: any process may announce one.
+const COMING_BYTES_MAX: usize = 256 << 20;
 /// How long a request may take.
 const WITHIN: Duration = Duration::from_secs(30);
 /// Connections at a time.
@@ -25,18 +28,40 @@ const CONNECTIONS_MAX: usize = 4096;
 
 type Values = Arc<Mutex<BTreeMap<String, Vec<u8>>>>;
 
+/// Bytes of values that are on their way, over all connections.
+type Coming = Arc<AtomicUsize>;
+
+/// Room for a value on its way, given back when this is dropped.
+struct Room(Coming, usize);
+
+impl Room {
+    fn take(coming: &Coming, bytes: usize) -> io::Result<Self> {
+        let room = Self(coming.clone(), bytes);
+        match coming.fetch_add(bytes, Ordering::SeqCst) + bytes <= COMING_BYTES_MAX {
+            true => Ok(room),
+            false => Err(io::ErrorKind::OutOfMemory.into()),
+        }
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.0.fetch_sub(self.1, Ordering::SeqCst);
+    }
+}
+
 /// Serves until the process ends.
 pub fn serve(listener: &TcpListener) {
-    let values: Values = Arc::default();
+    let (values, coming) = (Values::default(), Coming::default());
     let connections = Arc::new(());
     for stream in listener.incoming().flatten() {
         if Arc::strong_count(&connections) > CONNECTIONS_MAX {
             continue;
         }
-        let (values, held) = (values.clone(), connections.clone());
+        let (values, coming, held) = (values.clone(), coming.clone(), connections.clone());
         let work = move || {
             // The connection of one that breaks the protocol is closed.
-            let _ = answer(&stream, &values);
+            let _ = answer(&stream, &values, &coming);
             drop(held);
         };
         // Without a thread its connection is closed, and it asks again.
@@ -45,12 +70,13 @@ pub fn serve(listener: &TcpListener) {
 }
 
 /// Answers the requests of one connection.
-fn answer(stream: &TcpStream, values: &Values) -> io::Result<()> {
+fn answer(stream: &TcpStream, values: &Values, coming: &Coming) -> io::Result<()> {
     stream.set_read_timeout(Some(WITHIN))?;
     stream.set_write_timeout(Some(WITHIN))?;
     let mut reader = BufReader::new(stream);
-    while let Some(request) = read(&mut reader)? {
+    while let Some((request, room)) = read(&mut reader, coming)? {
         let (status, body) = act(&request, values);
+        drop(room);
         let head = format!(
             "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: {}\r\n\r\n",
             body.len(),
@@ -75,7 +101,7 @@ struct Request {
 }
 
 /// The next request; nothing at the end of the connection.
-fn read(reader: &mut impl BufRead) -> io::Result<Option<Request>> {
+fn read(reader: &mut impl BufRead, coming: &Coming) -> io::Result<Option<(Request, Room)>> {
     let mut head = reader.take(HEAD_BYTES_MAX);
     let mut line = String::new();
     if head.read_line(&mut line)? == 0 {
@@ -105,10 +131,11 @@ fn read(reader: &mut impl BufRead) -> io::Result<Option<Request>> {
     if length > VALUE_BYTES_MAX {
         return Err(io::ErrorKind::InvalidData.into());
     }
+    let room = Room::take(coming, length)?;
     let mut body = Vec::new();
     reader.take(length as u64).read_to_end(&mut body)?;
     match body.len() == length {
-        true => Ok(Some(Request { method, path, body, is_last })),
+        true => Ok(Some((Request { method, path, body, is_last }, room))),
         false => Err(io::ErrorKind::UnexpectedEof.into()),
     }
 }
@@ -147,6 +174,17 @@ mod tests {
         let mut said = String::new();
         let _ = stream.read_to_string(&mut said);
         said
+    }
+
+    #[test]
+    fn values_that_are_announced_take_a_bounded_room() {
+        let coming = Coming::default();
+        let rooms: Vec<_> = (0..COMING_BYTES_MAX / VALUE_BYTES_MAX)
+            .map(|_| Room::take(&coming, VALUE_BYTES_MAX).expect("room"))
+            .collect();
+        assert!(Room::take(&coming, 1).is_err());
+        drop(rooms);
+        assert_eq!(coming.load(Ordering::SeqCst), 0);
     }
 
     #[test]

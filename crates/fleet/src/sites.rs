@@ -118,6 +118,22 @@ impl Sites {
         exits
     }
 
+    /// Processes that run, and the names of their machines; nothing for the controller's own.
+    pub fn processes(&self) -> Vec<(Agent, u32, Option<String>)> {
+        let here = self.here.processes().into_iter().map(|(agent, pid)| (agent, pid, None));
+        let there = self.pool.as_ref().map_or_else(Vec::new, Pool::processes);
+        let there = there.into_iter().map(|(agent, pid, machine)| (agent, pid, Some(machine)));
+        here.chain(there).collect()
+    }
+
+    /// Writes a line to a process' standard input, after its orders.
+    pub fn say(&mut self, pid: u32, line: &[u8]) {
+        self.here.say(pid, line);
+        if let Some(pool) = &self.pool {
+            pool.say(pid, line);
+        }
+    }
+
     /// Ends one process at once.
     pub fn kill(&self, agent: Agent, pid: u32) {
         self.here.kill(agent, pid);

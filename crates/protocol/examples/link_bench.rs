@@ -8,7 +8,7 @@
     reason = "a benchmark measures and prints"
 )]
 
-use planaria_protocol::message::Push;
+use planaria_protocol::message::{Agent, Push};
 use planaria_protocol::tls::Authority;
 use planaria_protocol::{Credentials, Receiver, Secret, Sender, accept, connect};
 use rustls::crypto::{CryptoProvider, ring};
@@ -135,7 +135,7 @@ fn link(credentials: &Credentials) -> Ends {
         let other = scope.spawn(|| {
             accept(listener.accept().expect("a connection").0, credentials, 1).expect("accepted")
         });
-        let one = connect(&address, credentials, Some(1)).expect("connected");
+        let one = connect(&address, credentials, Agent::Server(0), Some(1)).expect("connected");
         (one, other.join().expect("accepted"))
     })
 }
@@ -149,7 +149,9 @@ fn secret() -> Secret {
 }
 
 fn sealed() -> Credentials {
-    let trust = Authority::new("bench").and_then(|a| a.issue("bench")).expect("a certificate");
+    let trust = Authority::new("bench", 1.8e9)
+        .and_then(|a| a.issue(Agent::Server(0), None, std::time::Duration::ZERO))
+        .expect("a certificate");
     Credentials::new(secret(), Some(&trust), None).expect("a credentials")
 }
 
@@ -157,7 +159,9 @@ fn sealed() -> Credentials {
 type Streams = (StreamOwned<ClientConnection, TcpStream>, StreamOwned<ServerConnection, TcpStream>);
 
 fn rustls_streams() -> Streams {
-    let trust = Authority::new("bench").and_then(|a| a.issue("bench")).expect("a certificate");
+    let trust = Authority::new("bench", 1.8e9)
+        .and_then(|a| a.issue(Agent::Server(0), None, std::time::Duration::ZERO))
+        .expect("a certificate");
     let certificate = |pem: &str| CertificateDer::from_pem_slice(pem.as_bytes()).expect("PEM");
     let key = || PrivateKeyDer::from_pem_slice(trust.key.as_bytes()).expect("PEM");
     let provider = || {

@@ -13,10 +13,14 @@ pub enum Agent {
     Console,
     /// Keeps a process of a user's script.
     Task(u32),
+    /// The one process of ours on a machine of a pool, which starts the others there.
+    Host,
+    /// Owns the run's folder, and takes the calls of hosts where the run is detached.
+    Controller,
 }
 
 impl Agent {
-    /// The agent of this name, as it is displayed; consoles have none of their own.
+    /// The agent of this name, as it is displayed; those that keep no log of their own have none.
     pub fn named(name: &str) -> Option<Self> {
         if name == "coordinator" {
             return Some(Self::Coordinator);
@@ -40,6 +44,8 @@ impl std::fmt::Display for Agent {
             Self::Worker(n) => write!(f, "worker-{n}"),
             Self::Console => write!(f, "console"),
             Self::Task(n) => write!(f, "task-{n}"),
+            Self::Host => write!(f, "host"),
+            Self::Controller => write!(f, "controller"),
         }
     }
 }

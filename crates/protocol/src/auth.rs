@@ -1,4 +1,5 @@
-//! Both ends show that they know the run's secret, before anything is said.
+//! Both ends show that they know a secret of the run, before anything is said: members theirs, consoles
+//! another.
 //!
 //! Client and server send each a hello (`PLNR`, version, generation, 32 random bytes), then each a
 //! code over
@@ -44,13 +45,21 @@ pub(crate) fn client(
     }
 }
 
-/// The end that was connected to, which is of this generation.
+/// Whose secret the other end knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Knows {
+    Members,
+    Consoles,
+}
+
+/// The end that was connected to, which is of this generation; where it knows the consoles' secret,
+/// the other end may show that. Says which one it has shown.
 pub(crate) fn server(
     stream: &mut dyn Transport,
-    secret: &Secret,
+    (secret, consoles): (&Secret, Option<&Secret>),
     generation: u64,
     ticks: &mut Ticks,
-) -> Result<(), Error> {
+) -> Result<Knows, Error> {
     begin(stream)?;
     let theirs = hear(stream, ticks)?;
     // Answered even where the version is another, so that both ends can name both.
@@ -63,10 +72,14 @@ pub(crate) fn server(
     known?;
     let mut proof = [0; 32];
     ticks.read_exact(stream, &mut proof, "its proof of the secret")?;
-    verify(code(secret, CLIENT, &theirs, &ours), &proof)?;
+    let knows = |secret: &&Secret| verify(code(secret, CLIENT, &theirs, &ours), &proof).is_ok();
+    let (secret, known) = match consoles.filter(knows) {
+        Some(secret) => (secret, Knows::Consoles),
+        None => (Some(secret).filter(knows).ok_or(Error::WrongSecret)?, Knows::Members),
+    };
     write(stream, &code(secret, SERVER, &theirs, &ours).finalize().into_bytes())?;
     match generation_of(&theirs) {
-        found if found == generation || found == ANY => Ok(()),
+        found if found == generation || found == ANY => Ok(known),
         found => Err(Error::Generation { found, expected: generation }),
     }
 }

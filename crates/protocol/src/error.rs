@@ -1,6 +1,7 @@
 //! What can go wrong between two processes. Fragments in lower case: what failed, which value,
 //! where.
 
+use crate::agent::Agent;
 use std::time::Duration;
 
 /// Why a link could not be made, or cannot go on.
@@ -53,6 +54,24 @@ pub enum Error {
     /// The other end does not know the run's secret.
     #[error("the other end does not know the run's secret")]
     WrongSecret,
+    /// The other end's certificate is of another process than it says to be.
+    #[error("the other end says to be {claimed}, but its certificate is of {certified}")]
+    Impostor { claimed: String, certified: String },
+    /// The other end is not the process that was to be reached.
+    #[error("{whom} was to be reached, but the other end's certificate is of {certified}")]
+    OtherProcess { whom: String, certified: String },
+    /// The other end's machine was given up.
+    #[error("the certificate of {0} is of before its machine was given up")]
+    GivenUp(String),
+    /// The other end knows a secret of others than it says to be.
+    #[error("the other end says to be {agent}, but knows the secret of {of}")]
+    WrongRole { agent: Agent, of: &'static str },
+    /// So many connections are being checked.
+    #[error("{0} connections are being checked already")]
+    NoPlace(usize),
+    /// The other end has said nothing, and others want to speak.
+    #[error("it had said nothing when its place was needed")]
+    Crowded,
     /// The other end hung up while the secret was checked.
     #[error(
         "the other end hung up during {0}; it may not know the run's secret, or be of another run"

@@ -4,17 +4,23 @@
 //! the secret is in no argument, environment or file that others can read.
 
 use crate::checkpoint::Manifest;
+use crate::error::Error;
+use crate::secret::Secret;
+use crate::standing::Standing;
 use crate::terms::Loss;
+pub use crate::trust::Trust;
 use planaria_numerics::digest::Digest;
 use planaria_recipe::Recipe;
 use planaria_recipe::shape::Shape;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 /// What every process of a run is told.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Launch {
-    /// The run's secret, in hexadecimal.
+    /// A secret in hexadecimal: of the coordinator the consoles', of all others the members', which
+    /// follows from it.
     pub secret: String,
     /// How many times the run was started or taken up again, from 1.
     pub generation: u64,
@@ -51,6 +57,12 @@ impl Launch {
         tag.finalize().into()
     }
 
+    /// What a server or worker is told: nothing of the coordinator's, and the members' secret.
+    pub fn for_member(&self) -> Result<Self, Error> {
+        let secret = Secret::from_hex(&self.secret)?.for_members().to_hex();
+        Ok(Self { secret, course: None, ..self.clone() })
+    }
+
     /// What a coordinator is told that takes the place of the one that was told this.
     pub fn again(&self, generation: u64, after: Option<Loss>, workers: u32) -> Self {
         let mut launch = Self { generation, ..self.clone() };
@@ -63,7 +75,7 @@ impl Launch {
 }
 
 /// Where a process lives, and how it meets the others. The default is this machine alone.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Station {
     /// The machine's name; nothing for the controller's own.
     pub machine: Option<String>,
@@ -78,8 +90,14 @@ pub struct Station {
     pub via: Option<String>,
     /// What links are made with; without it they are plain, on one machine.
     pub trust: Option<Trust>,
+    /// Machines that were given up: certificates of theirs with smaller numbers are not believed.
+    #[serde(default)]
+    pub given_up: BTreeMap<String, u64>,
     /// How a server's part of a checkpoint gets to the run's folder.
     pub parts: Parts,
+    /// What the process is told of all this while it lives.
+    #[serde(skip)]
+    pub standing: Standing,
 }
 
 impl Station {
@@ -120,23 +138,6 @@ pub enum Parts {
     Folder,
     /// Over a link of its own to the coordinator.
     Link,
-}
-
-/// A process' certificate, its key, and the authority of the run, each in PEM.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Trust {
-    /// Certificate of the run's authority: who has none of it is a stranger.
-    pub authority: String,
-    /// This process' certificate.
-    pub certificate: String,
-    /// Its private key.
-    pub key: String,
-}
-
-impl std::fmt::Debug for Trust {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Trust(…)")
-    }
 }
 
 /// What is known of a run's data and network.

@@ -10,8 +10,11 @@
 //! - [`launch`]: what a process is told when it is started
 //! - [`clock`]: time, as it is passed in; [`planted`]: faults that tests plant in shells
 //! - [`state`]: how far a run has come, as checkpoints keep it
-//! - [`link`]: two processes that talk; [`listen`]: who may
-//! - [`credentials`]: what a process shows to others; [`tls`]: certificates, and links under them
+//! - [`link`]: two processes that talk; [`listen`]: who may; `places`: how many may be asked who they
+//!   are at a time; `refusals`: what is told of those who were not let in
+//! - [`credentials`]: what a process shows to others; [`identity`]: who a certificate says it is;
+//!   [`standing`]: whom it believes at this moment; [`tls`]: certificates, and links under them; `trust`:
+//!   one of them as it crosses a pipe
 //! - [`frame`], [`auth`], [`transport`]: what a link is made of, from its bytes down to the socket;
 //!   `socks`: a proxy on the way; `ticks`: how long a stranger may take
 //! - [`transfer`]: files of checkpoints and rows of coded runs, on links of their own
@@ -29,6 +32,7 @@ pub mod error;
 pub mod event;
 pub mod frame;
 pub mod frame_loss;
+pub mod identity;
 pub mod journal;
 pub mod launch;
 pub mod link;
@@ -36,21 +40,25 @@ pub mod listen;
 pub mod message;
 pub mod methods;
 mod outbox;
+mod places;
 pub mod planted;
 mod receiver;
+mod refusals;
 pub mod secret;
 mod sender;
 mod socks;
+pub mod standing;
 pub mod state;
 mod terms;
 mod ticks;
 pub mod tls;
 pub mod transfer;
 pub mod transport;
+mod trust;
 mod write_half;
 
 pub use credentials::Credentials;
 pub use error::Error;
-pub use link::{Incoming, Receiver, Sender, accept, connect};
+pub use link::{Incoming, Receiver, Sender, Whom, accept, connect};
 pub use planaria_store::durable;
 pub use secret::Secret;

@@ -2,9 +2,11 @@
 //!
 //! Owns how a link is made. [`Sender`] and [`Receiver`] do the rest. Never knows what is said.
 
-use crate::auth;
+use crate::agent::Agent;
+use crate::auth::{self, Knows};
 use crate::credentials::Credentials;
 use crate::error::Error;
+use crate::identity::Identity;
 pub use crate::receiver::{Incoming, Receiver};
 pub use crate::sender::Sender;
 use crate::socks;
@@ -17,10 +19,38 @@ use std::time::Duration;
 /// How long an address may take to answer.
 pub const CONNECT: Duration = Duration::from_secs(5);
 
+/// The process that is to be reached; under TLS its certificate must say so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whom {
+    Agent(Agent),
+    /// Any worker.
+    Worker,
+}
+
+impl From<Agent> for Whom {
+    fn from(agent: Agent) -> Self {
+        Self::Agent(agent)
+    }
+}
+
+impl Whom {
+    fn check(self, identity: &Identity) -> Result<(), Error> {
+        let (is_it, whom) = match self {
+            Self::Agent(agent) => (identity.agent == agent, agent.to_string()),
+            Self::Worker => (matches!(identity.agent, Agent::Worker(_)), "a worker".to_owned()),
+        };
+        match is_it {
+            true => Ok(()),
+            false => Err(Error::OtherProcess { whom, certified: identity.to_string() }),
+        }
+    }
+}
+
 /// Connects to a process that listens, and which must be of `generation` where one is given.
 pub fn connect(
     address: &str,
     credentials: &Credentials,
+    whom: impl Into<Whom>,
     generation: Option<u64>,
 ) -> Result<(Sender, Receiver), Error> {
     let mut ticks = Ticks::new();
@@ -32,12 +62,23 @@ pub fn connect(
             stream
         }
     };
-    let mut stream: Box<dyn Transport> = match credentials.trusted() {
-        Some(trusted) => tls::client(stream, trusted, &mut ticks)?,
-        None => Box::new(stream),
+    let (mut stream, identity): Admitted = match credentials.trusted() {
+        Some(trusted) => known(tls::client(stream, &trusted, &mut ticks)?),
+        None => (Box::new(stream), None),
     };
+    if let Some(identity) = &identity {
+        whom.into().check(identity)?;
+        credentials.standing().check(identity)?;
+    }
     let generation = auth::client(&mut *stream, credentials.secret(), generation, &mut ticks)?;
-    over(stream, generation)
+    over_kept(stream, generation, credentials, identity)
+}
+
+/// A connection, and who is at its other end, where there are certificates.
+pub(crate) type Admitted = (Box<dyn Transport>, Option<Identity>);
+
+fn known((stream, identity): (Box<dyn Transport>, Identity)) -> Admitted {
+    (stream, Some(identity))
 }
 
 /// Makes a link of a connection that came in.
@@ -47,32 +88,48 @@ pub fn accept(
     generation: u64,
 ) -> Result<(Sender, Receiver), Error> {
     let mut ticks = Ticks::new();
-    let stream = admit(stream, credentials, &mut ticks)?;
-    welcome(stream, credentials, generation, &mut ticks)
+    let admitted = admit(stream, credentials, &mut ticks)?;
+    welcome(admitted, credentials, generation, &mut ticks).map(|(link, _)| link)
 }
 
-/// Asks the connecting process for its certificate, where there are any.
+/// Asks the connecting process for its certificate, where there are any; one of a machine that was
+/// given up is none.
 pub(crate) fn admit(
     stream: TcpStream,
     credentials: &Credentials,
     ticks: &mut Ticks,
-) -> Result<Box<dyn Transport>, Error> {
+) -> Result<Admitted, Error> {
     stream.set_nodelay(true).map_err(Error::io("sending without delay"))?;
-    match credentials.trusted() {
-        Some(trusted) => tls::server(stream, trusted, ticks),
-        None => Ok(Box::new(stream)),
-    }
+    let Some(trusted) = credentials.trusted() else { return Ok((Box::new(stream), None)) };
+    let (stream, identity) = tls::server(stream, &trusted, ticks)?;
+    credentials.standing().check(&identity)?;
+    Ok((stream, Some(identity)))
 }
 
-/// Asks the connecting process for the secret.
+/// Asks the connecting process for a secret, and says whose it knows.
 pub(crate) fn welcome(
-    mut stream: Box<dyn Transport>,
+    (mut stream, identity): Admitted,
     credentials: &Credentials,
     generation: u64,
     ticks: &mut Ticks,
+) -> Result<((Sender, Receiver), Knows), Error> {
+    let secrets = (credentials.secret(), credentials.consoles());
+    let knows = auth::server(&mut *stream, secrets, generation, ticks)?;
+    Ok((over_kept(stream, generation, credentials, identity)?, knows))
+}
+
+/// Makes a link that ends when the other end's machine is given up.
+fn over_kept(
+    stream: Box<dyn Transport>,
+    generation: u64,
+    credentials: &Credentials,
+    identity: Option<Identity>,
 ) -> Result<(Sender, Receiver), Error> {
-    auth::server(&mut *stream, credentials.secret(), generation, ticks)?;
-    over(stream, generation)
+    let (sender, receiver) = over(stream, generation)?;
+    if let Some(identity) = identity {
+        credentials.standing().keep(identity, &sender.outbox())?;
+    }
+    Ok((sender, receiver))
 }
 
 fn reach(address: &str) -> Result<TcpStream, Error> {

@@ -1,34 +1,33 @@
 //! Who may talk: takes connections in and lets those through that know the secret.
 //!
-//! Owns the listening thread and the few short-lived ones that check who is there. Strangers cost
-//! one of [`UNKNOWN`] places for at most a few seconds and leave one line. Never decides what a
-//! peer is for.
+//! Owns the listening thread and the few short-lived ones that check who is there: certificate, secret,
+//! and that both fit who it says to be. Strangers cost one of [`UNKNOWN`] places for at most a few
+//! seconds, and leave one line for each address. Never decides what a peer is for.
 
-use crate::auth;
+use crate::auth::{self, Knows};
 use crate::credentials::Credentials;
 use crate::error::Error;
 use crate::link::{self, Receiver, Sender};
-use crate::message::Join;
+use crate::message::{Agent, Join};
+use crate::places::{PLACES, Place, Places, Taking};
+use crate::refusals::Refusals;
 use crate::ticks::Ticks;
 use crate::transport::wait;
 use rustix::event::{PollFd, PollFlags};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, PipeReader, PipeWriter};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 /// Connections at a time that have not shown yet who they are.
-pub const UNKNOWN: usize = 256;
+pub const UNKNOWN: usize = PLACES;
 
-/// Addresses of strangers that are told of, under TLS.
-const STRANGERS: usize = 256;
-
-/// The same from one address, where links are under TLS.
-const UNKNOWN_ALIKE: usize = 64;
+/// How long somebody may take to say a first byte: peers speak at once.
+pub const FIRST_BYTE: Duration = Duration::from_secs(2);
 
 /// How long to leave the system alone when it cannot take a connection (too many open files).
 const PAUSE: Duration = Duration::from_millis(100);
@@ -44,10 +43,10 @@ pub struct Listening {
 
 /// Takes connections in, on a thread of its own.
 ///
-/// Peers are of the generation in force when they connect. `on_link` is called for each peer that knows the secret and has joined, on a thread that is the
-/// callee's for as long as it likes (to read the link, say). `on_refused` is given one reason for
-/// each connection that was not let in; under TLS one for each address whose connections show no
-/// certificate of the run, as anybody may call there as often as they like.
+/// Peers are of the generation in force when they connect. `on_link` is called for each peer that
+/// knows the secret and has joined as who it is, on a thread that is the callee's for as long as it
+/// likes (to read the link, say). `on_refused` is told why connections were not let in: the first
+/// from an address, and then how many there were, as anybody may call as often as they like.
 pub fn serve(
     listener: TcpListener,
     credentials: Credentials,
@@ -61,7 +60,7 @@ pub fn serve(
     let stopped = Arc::new(AtomicBool::new(false));
     let door = Arc::new(Door {
         credentials,
-        strangers: Mutex::default(),
+        refusals: Mutex::default(),
         generation,
         stopped: stopped.clone(),
         unknown: Mutex::default(),
@@ -100,49 +99,79 @@ impl Drop for Listening {
 
 struct Door {
     credentials: Credentials,
-    /// Addresses of those without a certificate that were told of.
-    strangers: Mutex<BTreeSet<IpAddr>>,
+    refusals: Mutex<Refusals>,
     /// The one in force, which may be raised.
     generation: Arc<AtomicU64>,
     stopped: Arc<AtomicBool>,
-    /// Those who are not known yet, by their address.
-    unknown: Mutex<BTreeMap<IpAddr, usize>>,
+    unknown: Mutex<Unknown>,
     on_link: Box<dyn Fn(Join, Sender, Receiver) + Send + Sync>,
     on_refused: Box<dyn Fn(String) + Send + Sync>,
 }
 
-/// One of the places for those who are not known yet.
-struct Place(Arc<Door>, IpAddr);
+/// Those who are not known yet.
+#[derive(Default)]
+struct Unknown {
+    places: Places,
+    /// Those who have said nothing, by their places.
+    silent: BTreeMap<Place, Arc<TcpStream>>,
+}
 
-impl Place {
-    /// A place, if there is one left. Where links are under TLS no one address takes them all: a
-    /// peer that holds connections open without a word must not keep the run's own machines out.
-    fn take(door: &Arc<Door>, from: IpAddr) -> Option<Self> {
-        let mut unknown = door.unknown.lock().expect("no thread panics with the addresses");
-        let all: usize = unknown.values().sum();
-        let own = unknown.entry(from).or_default();
-        let is_bound = door.credentials.is_trusted() && !from.is_loopback();
-        let most = if is_bound { UNKNOWN_ALIKE } else { UNKNOWN };
-        if all >= UNKNOWN || *own >= most {
-            if *own == 0 {
-                unknown.remove(&from);
+/// A place for one who is not known yet.
+struct Held {
+    door: Arc<Door>,
+    place: Place,
+}
+
+impl Held {
+    /// A place, if there is one; whoever has to go for it hears the end.
+    fn take(door: &Arc<Door>, stream: &Arc<TcpStream>, from: SocketAddr) -> Option<Self> {
+        let mut unknown = door.unknown();
+        let place = match unknown.places.take(from.ip()) {
+            Taking::Free(place) => place,
+            Taking::Instead(place, goes) => {
+                if let Some(goes) = unknown.silent.remove(&goes) {
+                    // It may have gone by itself.
+                    let _ = goes.shutdown(Shutdown::Both);
+                }
+                place
             }
-            return None;
+            Taking::Full => return None,
+        };
+        unknown.silent.insert(place, stream.clone());
+        Some(Self { door: door.clone(), place })
+    }
+
+    /// Waits for the first byte, which is left to be read. Nothing where the other end has hung up
+    /// without one.
+    fn first_byte(&self, stream: Arc<TcpStream>) -> Result<Option<TcpStream>, Error> {
+        const WHAT: &str = "its first byte";
+        stream.set_read_timeout(Some(FIRST_BYTE)).map_err(Error::io("setting a time-out"))?;
+        let first = stream.peek(&mut [0]);
+        let mut unknown = self.door.unknown();
+        unknown.silent.remove(&self.place);
+        if !unknown.places.speaks(self.place) {
+            return Err(Error::Crowded);
         }
-        *own += 1;
-        Some(Self(door.clone(), from))
+        drop(unknown);
+        match first {
+            Ok(0) => Ok(None),
+            Ok(_) => Ok(Arc::into_inner(stream)),
+            Err(error) => Err(match error.kind() {
+                ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                    Error::TooLate { what: WHAT, within: FIRST_BYTE }
+                }
+                ErrorKind::ConnectionReset => Error::HungUp(WHAT),
+                _ => Error::io("reading from the other end")(error),
+            }),
+        }
     }
 }
 
-impl Drop for Place {
+impl Drop for Held {
     fn drop(&mut self) {
-        let mut unknown = self.0.unknown.lock().expect("no thread panics with the addresses");
-        if let Some(own) = unknown.get_mut(&self.1) {
-            *own -= 1;
-            if *own == 0 {
-                unknown.remove(&self.1);
-            }
-        }
+        let mut unknown = self.door.unknown();
+        unknown.silent.remove(&self.place);
+        unknown.places.leave(self.place);
     }
 }
 
@@ -177,76 +206,85 @@ impl Door {
 
     /// Checks who it is on a thread of its own, so that a silent stranger keeps no other waiting.
     fn open(self: &Arc<Self>, stream: TcpStream, from: SocketAddr) {
-        let Some(place) = Place::take(self, from.ip()) else {
-            let why = format!("{UNKNOWN} connections are being checked already");
-            return self.turn_away(from, &why);
+        let stream = Arc::new(stream);
+        let Some(held) = Held::take(self, &stream, from) else {
+            return self.refuse(from, &Error::NoPlace(UNKNOWN));
         };
         let check = Builder::new().name("doorkeeper".to_string());
         let checked = check.spawn(move || {
-            let door = place.0.clone();
-            let result = door.check(stream, from);
-            drop(place);
+            let door = held.door.clone();
+            let result = door.check(&held, stream, from);
+            drop(held);
             match result {
                 Ok(None) => {}
                 Ok(_) if door.stopped.load(Ordering::SeqCst) => {}
                 Ok(Some((join, sender, receiver))) => (door.on_link)(join, sender, receiver),
-                Err(error) => (door.on_refused)(format!("{from}: {error}")),
+                Err(error) => door.refuse(from, &error),
             }
         });
-        if let Err(error) = checked {
-            (self.on_refused)(format!("{from}: starting a thread: {error}"));
+        if let Err(source) = checked {
+            self.refuse(from, &Error::Io { what: "starting a thread", source });
         }
     }
 
-    /// Who it is; nothing where it is a stranger, who has been turned away.
-    fn check(&self, stream: TcpStream, from: SocketAddr) -> Result<Option<Peer>, Error> {
+    /// Who it is; nothing where it has hung up without a word.
+    fn check(
+        &self,
+        held: &Held,
+        stream: Arc<TcpStream>,
+        from: SocketAddr,
+    ) -> Result<Option<Peer>, Error> {
         // What a listener hands on may inherit its being without waiting.
         stream.set_nonblocking(false).map_err(Error::io("setting up a connection"))?;
-        // A machine of the pool that tries whether it can reach this one says nothing.
-        if self.credentials.is_trusted() && hangs_up_at_once(&stream) {
-            return Ok(None);
-        }
-        let mut ticks = Ticks::new();
-        let stream = match link::admit(stream, &self.credentials, &mut ticks) {
-            Ok(stream) => stream,
-            Err(error) => {
-                self.turn_away(from, &error.to_string());
-                return Ok(None);
-            }
+        let Some(stream) = held.first_byte(stream)? else {
+            // A machine of the pool that tries whether it can reach this one says nothing.
+            return match self.credentials.is_trusted() {
+                true => Ok(None),
+                false => Err(Error::HungUp("its hello")),
+            };
         };
+        let mut ticks = Ticks::new();
+        let admitted = link::admit(stream, &self.credentials, &mut ticks)?;
+        let identity = admitted.1.clone();
         let generation = self.generation.load(Ordering::SeqCst);
-        let (sender, mut receiver) =
-            link::welcome(stream, &self.credentials, generation, &mut ticks)?;
+        let ((sender, mut receiver), knows) =
+            link::welcome(admitted, &self.credentials, generation, &mut ticks)?;
         receiver.set_timeout(Some(auth::LIMIT))?;
         let Some(first) = receiver.receive::<Join>()? else { return Err(Error::NotJoined) };
         receiver.skip_bulk()?;
         receiver.set_timeout(None)?;
-        Ok(Some((first.message, sender, receiver)))
+        let join = first.message;
+        identity.map_or(Ok(()), |identity| identity.check(&join))?;
+        fits(knows, join.agent)?;
+        self.unknown().places.let_in(from.ip());
+        Ok(Some((join, sender, receiver)))
     }
 
-    /// Tells why somebody was not let in; under TLS once for each address, and for so many of them.
-    fn turn_away(&self, from: SocketAddr, why: &str) {
-        if !self.credentials.is_trusted() {
-            return (self.on_refused)(format!("{from}: {why}"));
+    /// Tells why somebody was not let in, or counts it.
+    fn refuse(&self, from: SocketAddr, error: &Error) {
+        let told = self.refusals.lock().expect("no thread panics with them").note(from, error);
+        if let Some(told) = told {
+            (self.on_refused)(told);
         }
-        let mut strangers = self.strangers.lock().expect("no thread panics with the addresses");
-        if strangers.len() >= STRANGERS || !strangers.insert(from.ip()) {
-            return;
-        }
-        let more = match strangers.len() {
-            STRANGERS => "; others from here and from anywhere will not be told of",
-            _ => "; others from this address will not be told of",
-        };
-        drop(strangers);
-        (self.on_refused)(format!("{from}: {why}{more}"));
+    }
+
+    fn unknown(&self) -> MutexGuard<'_, Unknown> {
+        self.unknown.lock().expect("no thread panics with the places")
     }
 }
 
 /// Who was let in.
 type Peer = (Join, Sender, Receiver);
 
-/// Whether the other end has hung up without a word; waits for one of both for a while.
-fn hangs_up_at_once(stream: &TcpStream) -> bool {
-    // Where it cannot be asked, or not in time, the handshake says what is wrong.
-    stream.set_read_timeout(Some(auth::LIMIT)).is_ok() && matches!(stream.peek(&mut [0]), Ok(0))
+/// Consoles have a secret of their own: the one that workers and servers know lets none of them stop
+/// a run.
+fn fits(knows: Knows, agent: Agent) -> Result<(), Error> {
+    match (knows, agent) {
+        (Knows::Consoles, Agent::Console) => Ok(()),
+        (Knows::Consoles, agent) => Err(Error::WrongRole { agent, of: "consoles" }),
+        (Knows::Members, Agent::Console) => {
+            Err(Error::WrongRole { agent, of: "workers and servers" })
+        }
+        (Knows::Members, _) => Ok(()),
+    }
 }

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
 /// Version of everything on the wire; both sides must have the same.
-pub const VERSION: u16 = 6;
+pub const VERSION: u16 = 7;
 
 /// First message of a process that connects.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

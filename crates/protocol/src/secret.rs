@@ -4,6 +4,8 @@
 //! prints nothing and there is no `Display`.
 
 use crate::error::Error;
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
 
 /// 32 random bytes that only the processes of one run know.
 #[derive(Clone)]
@@ -13,6 +15,13 @@ impl Secret {
     /// A new one.
     pub fn random() -> Result<Self, Error> {
         Ok(Self(random()?))
+    }
+
+    /// The members' secret, where this is the consoles': what a worker or server knows leads to no
+    /// console's, and a console needs no second one.
+    pub fn for_members(&self) -> Self {
+        let code = Hmac::<Sha256>::new_from_slice(&self.0).expect("a key of any length will do");
+        Self(code.chain_update(b"planaria members").finalize().into_bytes().into())
     }
 
     /// For the pipe to another process of the run.

@@ -1,7 +1,7 @@
 //! Frames are sent and received without allocating: an allocator that counts says so.
 
 use planaria_numerics::digest::Digest;
-use planaria_protocol::message::{Pull, Push};
+use planaria_protocol::message::{Agent, Pull, Push};
 use planaria_protocol::tls::Authority;
 use planaria_protocol::{Credentials, Secret, accept, connect};
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -44,7 +44,9 @@ const PAUSE: Push = Push::Follow { step: u64::MAX };
 #[test]
 fn frames_allocate_nothing() {
     let secret = Secret::random().expect("random bytes");
-    let trust = Authority::new("test").and_then(|a| a.issue("server-0")).expect("a certificate");
+    let trust = Authority::new("test", 1.8e9)
+        .and_then(|a| a.issue(Agent::Server(0), None, std::time::Duration::ZERO))
+        .expect("a certificate");
     let sealed = Credentials::new(secret.clone(), Some(&trust), None).expect("a credentials");
     exchange_frames(&Credentials::plain(secret));
     exchange_frames(&sealed);
@@ -80,7 +82,8 @@ fn exchange_frames(credentials: &Credentials) {
                 }
             }
         });
-        let (sender, mut receiver) = connect(&address, credentials, Some(1)).expect("connected");
+        let (sender, mut receiver) =
+            connect(&address, credentials, Agent::Server(0), Some(1)).expect("connected");
         let gradient = vec![1; BLOCK];
         let mut block = vec![0; BLOCK];
         let mut step = |step: u64, frames: u32, is_paused: bool| {

@@ -1,7 +1,7 @@
 //! Frames that are lost on purpose, over real sockets. The frame_loss is the whole process', so this is
 //! one test after another.
 
-use planaria_protocol::message::{FrameLoss, FromWorker};
+use planaria_protocol::message::{Agent, FrameLoss, FromWorker};
 use planaria_protocol::methods::sync;
 use planaria_protocol::{
     Credentials, Error, Receiver, Secret, Sender, accept, connect, frame_loss,
@@ -20,7 +20,7 @@ fn pair() -> (End, End) {
     let other = thread::spawn(move || {
         accept(listener.accept().expect("a connection").0, &shared, 1).expect("accepted")
     });
-    let one = connect(&address, &credentials, None).expect("connected");
+    let one = connect(&address, &credentials, Agent::Coordinator, None).expect("connected");
     (one, other.join().expect("accepted"))
 }
 

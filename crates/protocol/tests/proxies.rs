@@ -1,12 +1,13 @@
 //! Links through a SOCKS5 proxy, which is a small one of this test.
 
-use planaria_protocol::message::Push;
+use planaria_protocol::message::{Agent, Push};
 use planaria_protocol::tls::Authority;
 use planaria_protocol::{Credentials, Secret, accept, connect};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
 /// What a proxy does with the next connection.
 #[derive(Clone, Copy)]
@@ -87,7 +88,9 @@ fn pass_on(client: TcpStream, server: TcpStream) {
 
 #[test]
 fn links_go_through_a_proxy_plain_and_under_tls() {
-    let trust = Authority::new("test").and_then(|a| a.issue("worker-0")).expect("a certificate");
+    let trust = Authority::new("test", 1.8e9)
+        .and_then(|a| a.issue(Agent::Worker(0), None, Duration::ZERO))
+        .expect("a certificate");
     let secret = Secret::random().expect("random bytes");
     for (host, form) in
         [("10.1.2.3", &[5u8, 1, 0, 1, 10, 1, 2, 3][..]), ("lab-1", b"\x05\x01\0\x03lab-1")]
@@ -105,7 +108,8 @@ fn links_go_through_a_proxy_plain_and_under_tls() {
                 let incoming = receiver.receive::<Push>().expect("whole").expect("not the end");
                 (incoming.message, receiver.bulk_vec(1 << 24).expect("read"))
             });
-            let (sender, _receiver) = connect(&format!("{host}:{port}"), &ours, None).expect("ok");
+            let (sender, _receiver) =
+                connect(&format!("{host}:{port}"), &ours, Agent::Worker(0), None).expect("ok");
             let bulk = vec![9; 3_000_000];
             sender.send_with(&Push::Follow { step: 4 }, &bulk).expect("sent");
             let heard = other.join().expect("no panic");
@@ -122,7 +126,10 @@ fn a_proxy_that_does_not_do_it_is_told_of() {
     let check = |mood: Mood, address: &str, why: &str| {
         let (via, _asked) = proxy(mood);
         let credentials = Credentials::new(secret.clone(), None, Some(via)).expect("a credentials");
-        let error = connect(address, &credentials, None).err().expect("no link").to_string();
+        let error = connect(address, &credentials, Agent::Worker(0), None)
+            .err()
+            .expect("no link")
+            .to_string();
         assert!(error.contains(why), "`{error}` does not say `{why}`");
     };
     check(

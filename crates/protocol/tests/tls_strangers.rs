@@ -21,6 +21,8 @@ const LATE: Duration = Duration::from_secs(8);
 struct House {
     listening: Listening,
     authority: Authority,
+    credentials: Credentials,
+    /// Of members.
     secret: Secret,
     links: mpsc::Receiver<(Join, Sender, Receiver)>,
     refused: mpsc::Receiver<String>,
@@ -30,18 +32,19 @@ impl House {
     fn open() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let secret = Secret::random().expect("random bytes");
-        let authority = Authority::new("run-1").expect("an authority");
-        let credentials = sealed(&secret, &authority);
+        let authority = Authority::new("run-1", 1.8e9).expect("an authority");
+        let root = sealed_as(&secret, &authority, Agent::Coordinator, None);
+        let (credentials, secret) = (root.admitting_consoles(), secret.for_members());
         let ((link, links), (reason, refused)) = (mpsc::channel(), mpsc::channel());
         let listening = listen::serve(
             listener,
-            credentials,
+            credentials.clone(),
             Arc::new(AtomicU64::new(1)),
             move |join, sender, receiver| drop(link.send((join, sender, receiver))),
             move |why| drop(reason.send(why)),
         )
         .expect("listening");
-        Self { listening, authority, secret, links, refused }
+        Self { listening, authority, credentials, secret, links, refused }
     }
 
     fn address(&self) -> SocketAddr {
@@ -53,16 +56,15 @@ impl House {
     }
 
     fn connect(&self, credentials: &Credentials) -> Result<(Sender, Receiver), Error> {
-        connect(&self.address().to_string(), credentials, Some(1))
+        connect(&self.address().to_string(), credentials, Agent::Coordinator, Some(1))
     }
 
     /// A real peer gets in and is heard.
     fn serves(&self, pid: u32) {
-        let credentials = sealed(&self.secret, &self.authority);
+        let agent = Agent::Worker(pid);
+        let credentials = sealed_as(&self.secret, &self.authority, agent, Some("lab-1"));
         let (sender, _receiver) = self.connect(&credentials).expect("connected");
-        let (agent, build) = (Agent::Worker(pid), "b".to_string());
-        let machine = Some("lab-1".to_string());
-        let join = Join { machine, ..Join::new(agent, build, pid) };
+        let join = join(agent, Some("lab-1"), pid);
         sender.send(&join).expect("sent");
         sender.send(&Push::Follow { step: 5 }).expect("sent");
         let (joined, _, mut receiver) = self.links.recv_timeout(SOON).expect("let in at once");
@@ -78,8 +80,21 @@ impl House {
 }
 
 fn sealed(secret: &Secret, authority: &Authority) -> Credentials {
-    let trust = authority.issue("worker-0").expect("a certificate");
+    sealed_as(secret, authority, Agent::Worker(0), None)
+}
+
+fn sealed_as(
+    secret: &Secret,
+    authority: &Authority,
+    agent: Agent,
+    machine: Option<&str>,
+) -> Credentials {
+    let trust = authority.issue(agent, machine, Duration::ZERO).expect("a certificate");
     Credentials::new(secret.clone(), Some(&trust), None).expect("a credentials")
+}
+
+fn join(agent: Agent, machine: Option<&str>, pid: u32) -> Join {
+    Join { machine: machine.map(str::to_owned), ..Join::new(agent, "b", pid) }
 }
 
 /// What the other end says until it hangs up.
@@ -91,14 +106,25 @@ fn answer(mut stream: TcpStream) -> Vec<u8> {
     bytes
 }
 
+/// When the authority of these tests makes its certificates.
+#[derive(Debug)]
+struct Then;
+
+impl rustls::time_provider::TimeProvider for Then {
+    fn current_time(&self) -> Option<rustls::pki_types::UnixTime> {
+        Some(rustls::pki_types::UnixTime::since_unix_epoch(Duration::from_secs(1_800_000_001)))
+    }
+}
+
 /// A client of another make, with a certificate of the run or without.
 fn foreign(house: &House, has_certificate: bool) -> rustls::ClientConnection {
-    let trust = house.authority.issue("x").expect("a certificate");
+    let trust =
+        house.authority.issue(Agent::Worker(0), None, Duration::ZERO).expect("a certificate");
     let read = |pem: &str| CertificateDer::from_pem_slice(pem.as_bytes()).expect("read");
     let mut roots = rustls::RootCertStore::empty();
     roots.add(read(&trust.authority)).expect("added");
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider)
+    let config = rustls::ClientConfig::builder_with_details(provider, Arc::new(Then))
         .with_protocol_versions(&[&rustls::version::TLS13])
         .expect("versions")
         .with_root_certificates(roots);
@@ -116,15 +142,16 @@ fn a_certificate_of_another_run_is_not_believed() {
     let house = House::open();
     house.serves(1);
     // It knows the secret, and has a certificate: of an authority of the same name.
-    let other = Authority::new("run-1").expect("an authority");
+    let other = Authority::new("run-1", 1.8e9).expect("an authority");
     let error = house.connect(&sealed(&house.secret, &other)).err().expect("refused").to_string();
     assert!(error.contains("its certificate is not of this run"), "{error}");
     house.refuses(SOON, "no TLS with the other end: it refused");
     house.serves(2);
-    // Others from the same address are not told of.
+    // Others from the same address are counted.
     for _ in 0..20 {
         assert!(house.connect(&sealed(&house.secret, &other)).is_err());
     }
+    house.refuses(SOON, "(10 times from 127.0.0.1)");
     assert!(house.refused.recv_timeout(Duration::from_millis(300)).is_err(), "told of once");
     house.serves(3);
 }
@@ -133,12 +160,81 @@ fn a_certificate_of_another_run_is_not_believed() {
 fn a_certificate_without_the_secret_is_refused() {
     let house = House::open();
     let wrong = sealed(&Secret::random().expect("random bytes"), &house.authority);
-    // These belong to the run's machines: each is told of.
-    for _ in 0..2 {
-        let error = house.connect(&wrong).err().expect("refused").to_string();
-        assert!(error.contains("it may not know the run's secret"), "{error}");
-        house.refuses(SOON, "does not know the run's secret");
+    let error = house.connect(&wrong).err().expect("refused").to_string();
+    assert!(error.contains("it may not know the run's secret"), "{error}");
+    house.refuses(SOON, "does not know the run's secret");
+    house.serves(1);
+}
+
+#[test]
+fn a_worker_is_taken_for_no_other_process() {
+    let house = House::open();
+    let own = sealed_as(&house.secret, &house.authority, Agent::Worker(1), Some("lab-1"));
+    for claimed in [
+        join(Agent::Worker(2), Some("lab-1"), 1),
+        join(Agent::Worker(1), Some("lab-2"), 1),
+        join(Agent::Worker(1), None, 1),
+        join(Agent::Server(1), Some("lab-1"), 1),
+        join(Agent::Console, Some("lab-1"), 1),
+        join(Agent::Console, None, 1),
+    ] {
+        let (sender, mut receiver) = house.connect(&own).expect("it is of the run");
+        sender.send(&claimed).expect("sent");
+        receiver.set_timeout(Some(SOON)).expect("set");
+        assert!(!matches!(receiver.receive::<Push>(), Ok(Some(_))), "{claimed:?}");
     }
+    house.refuses(SOON, "but its certificate is of worker-1 on \"lab-1\"");
+    // A console's certificate is not enough without the consoles' secret.
+    let half = sealed_as(&house.secret, &house.authority, Agent::Console, None);
+    let (sender, mut receiver) = house.connect(&half).expect("it is of the run");
+    sender.send(&join(Agent::Console, None, 1)).expect("sent");
+    assert!(!matches!(receiver.receive::<Push>(), Ok(Some(_))));
+    assert!(house.links.try_recv().is_err(), "nobody got in");
+    house.serves(1);
+}
+
+#[test]
+fn a_process_that_is_not_the_one_to_be_reached_is_told_nothing() {
+    // A worker's machine listens where the coordinator did.
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("bound").to_string();
+    let house = House::open();
+    let worker = sealed_as(&house.secret, &house.authority, Agent::Worker(1), Some("lab-1"));
+    let other = thread::spawn(move || {
+        planaria_protocol::accept(listener.accept().expect("a connection").0, &worker, 1)
+    });
+    let own = sealed(&house.secret, &house.authority);
+    let error = connect(&address, &own, Agent::Coordinator, None).err().expect("refused");
+    let expected = "coordinator was to be reached, but the other end's certificate is of worker-1";
+    assert!(error.to_string().contains(expected), "{error}");
+    assert!(other.join().expect("no panic").is_err(), "it hears no proof of the secret");
+}
+
+#[test]
+fn certificates_of_a_machine_that_was_given_up_are_refused() {
+    let house = House::open();
+    let old =
+        |worker| sealed_as(&house.secret, &house.authority, Agent::Worker(worker), Some("lab-1"));
+    let (one, two) = (old(1), old(2));
+    let enter = |credentials: &Credentials, worker| {
+        let (sender, receiver) = house.connect(credentials)?;
+        sender.send(&join(Agent::Worker(worker), Some("lab-1"), worker))?;
+        Ok::<_, Error>((sender, receiver))
+    };
+    let (_sender, mut receiver) = enter(&one, 1).expect("connected");
+    let (_, _theirs, mut their_receiver) = house.links.recv_timeout(SOON).expect("let in");
+    house.credentials.standing().give_up("lab-1", house.authority.next_number());
+    // Its link ends, for both.
+    assert!(!matches!(their_receiver.receive::<Push>(), Ok(Some(_))));
+    receiver.set_timeout(Some(SOON)).expect("set");
+    assert!(!matches!(receiver.receive::<Push>(), Ok(Some(_))));
+    // And no other is made, by it or by one that was never seen.
+    for (credentials, worker) in [(&one, 1), (&two, 2)] {
+        assert!(enter(credentials, worker).is_err());
+    }
+    house.refuses(SOON, "is of before its machine was given up");
+    assert!(house.links.try_recv().is_err(), "nobody got in");
+    // The machine may come back, with what it is given then.
     house.serves(1);
 }
 
@@ -172,7 +268,10 @@ fn one_end_without_tls_is_told_of_at_both() {
         planaria_protocol::accept(listener.accept().expect("a connection").0, &plain, 1)
     });
     let credentials = sealed(&house.secret, &house.authority);
-    let error = connect(&address, &credentials, None).err().expect("refused").to_string();
+    let error = connect(&address, &credentials, Agent::Coordinator, None)
+        .err()
+        .expect("refused")
+        .to_string();
     assert!(error.contains("hung up during the TLS handshake"), "{error}");
     let error = other.join().expect("no panic").err().expect("refused").to_string();
     assert!(error.contains("the other end speaks TLS"), "{error}");
@@ -210,7 +309,10 @@ fn hostile_bytes_end_in_a_refusal() {
         heard.truncate(n);
         heard
     });
-    assert!(connect(&address, &sealed(&house.secret, &house.authority), None).is_err());
+    assert!(
+        connect(&address, &sealed(&house.secret, &house.authority), Agent::Coordinator, None)
+            .is_err()
+    );
     let hello = recorder.join().expect("recorded");
     assert!(hello.len() > 100, "{hello:?}");
     let mut seed = 12345u64;
@@ -255,7 +357,7 @@ fn silent_and_slow_strangers_delay_no_peer() {
         drip
     });
     house.serves(2);
-    house.refuses(LATE, "was not there within 5s");
+    house.refuses(LATE, "its first byte was not there within 2s");
     assert_eq!(answer(silent), b"");
     drop(stop);
     assert_eq!(answer(dripping.join().expect("refused")), b"");
@@ -264,21 +366,28 @@ fn silent_and_slow_strangers_delay_no_peer() {
     let (mut connection, mut stream) = (foreign(&house, true), house.stranger());
     let mut half = rustls::Stream::new(&mut connection, &mut stream);
     half.write_all(b"PLNR half of it").expect("sent");
-    house.refuses(LATE, "its hello was not there within 5s");
+    let mut rest = Vec::new();
+    assert!(half.read_to_end(&mut rest).is_err() || rest.is_empty(), "it is turned away");
     house.serves(3);
 
     // A server that accepts and says nothing: the client gives up too.
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("bound").to_string();
-    let error = connect(&address, &sealed(&house.secret, &house.authority), None);
+    let error =
+        connect(&address, &sealed(&house.secret, &house.authority), Agent::Coordinator, None);
     assert!(matches!(error, Err(Error::TooLate { .. })));
 }
 
 #[test]
 fn certificates_that_cannot_be_used_say_why_and_are_never_shown() {
     let secret = Secret::random().expect("random bytes");
-    let one = Authority::new("run-1").and_then(|a| a.issue("worker-0")).expect("a certificate");
-    let other = Authority::new("run-2").and_then(|a| a.issue("worker-0")).expect("a certificate");
+    let issue = |run| {
+        Authority::new(run, 1.8e9)
+            .and_then(|a| a.issue(Agent::Worker(0), None, Duration::ZERO))
+            .expect("a certificate")
+    };
+    let one = issue("run-1");
+    let other = issue("run-2");
     for (trust, why) in [
         (planaria_protocol::launch::Trust { key: "x".into(), ..one.clone() }, "private key"),
         (
@@ -295,6 +404,6 @@ fn certificates_that_cannot_be_used_say_why_and_are_never_shown() {
         assert!(!error.to_string().contains("PRIVATE KEY"), "{error}");
     }
     let credentials = Credentials::new(secret, Some(&one), None).expect("a credentials");
-    assert_eq!(credentials.trust(), Some(&one));
+    assert_eq!(credentials.trust(), Some(one));
     assert_eq!(format!("{credentials:?}"), "Credentials { trusted: true, via: None }");
 }

@@ -1,7 +1,7 @@
 //! A server that takes nothing keeps no other waiting for ever: closing its link lets the sender go.
 
 use planaria_protocol::link;
-use planaria_protocol::message::{Push, ServerRange};
+use planaria_protocol::message::{Agent, Push, ServerRange};
 use planaria_protocol::{Credentials, Secret};
 use planaria_worker::gradient::compute::Outlet;
 use planaria_worker::gradient::servers::{Arrival, Links, Servers};
@@ -19,7 +19,8 @@ fn hanging_up_releases_a_worker_that_waits_for_a_server() {
     let accept = move || link::accept(listener.accept().unwrap().0, &theirs, 1).unwrap();
     let accepted = std::thread::spawn(accept);
     let credentials = Credentials::plain(Secret::from_hex(&secret).unwrap());
-    let (server, _pulls) = link::connect(&address, &credentials, Some(1)).unwrap();
+    let (server, _pulls) =
+        link::connect(&address, &credentials, Agent::Server(0), Some(1)).unwrap();
     let _theirs = accepted.join().unwrap();
 
     let links = Links::default();

@@ -29,6 +29,7 @@ use planaria_protocol::Secret;
 use planaria_protocol::event::What;
 use planaria_protocol::journal;
 use planaria_protocol::launch::Trust;
+use planaria_protocol::message::Agent;
 use planaria_protocol::tls::Authority;
 use planaria_recipe::Source;
 use planaria_runs::clock::Stopwatch;
@@ -261,7 +262,9 @@ fn hand_over(
     threads: Option<u16>,
 ) -> Result<()> {
     let secret = Secret::random().map_err(Failure::failed)?.to_hex();
-    let certificate = |name: &str| authority.issue(name).map_err(Failure::failed);
+    let certificate = |agent, machine: Option<&str>| {
+        authority.issue(agent, machine, Duration::ZERO).map_err(Failure::failed)
+    };
     let [head, others @ ..] = raised else {
         return Err(Failure::user("the pool has no machines"));
     };
@@ -271,7 +274,7 @@ fn hand_over(
     }
     let calling = |machine: &Machine, addresses: Vec<String>| {
         let (machine, secret) = (machine.name.clone(), secret.clone());
-        let trust = Some(certificate(&machine)?);
+        let trust = Some(certificate(Agent::Host, Some(&machine))?);
         Ok::<_, Failure>(Calling { machine, addresses, secret, trust })
     };
     let own = addresses.iter().cloned().chain([LOOPBACK.to_owned()]).collect();
@@ -280,7 +283,7 @@ fn hand_over(
         threads,
         machines: raised.iter().map(|one| one.machine.clone()).collect(),
         secret: secret.clone(),
-        trust: certificate("controller")?,
+        trust: certificate(Agent::Controller, None)?,
         own: calling(&head.machine, own)?,
     };
     let home = Path::new(&head.remote.hello.folder).parent().unwrap_or(Path::new("/"));

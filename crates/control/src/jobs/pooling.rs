@@ -17,6 +17,7 @@ use planaria_fleet::remote::Remote;
 use planaria_fleet::setup::{self, Setup};
 use planaria_fleet::sites::Sites;
 use planaria_protocol::launch::{Launch, Parts, Trust};
+use planaria_protocol::message::Agent;
 use planaria_protocol::tls::Authority;
 use planaria_recipe::Recipe;
 use planaria_recipe::setup::Step;
@@ -27,6 +28,7 @@ use std::fs::OpenOptions;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// The program that plays playbooks.
 const ANSIBLE: &str = "ansible-playbook";
@@ -143,14 +145,14 @@ impl Pooling {
         let first = Mutex::default();
         let means =
             Means { provider, run, program, addresses, reach, first, prepare, unix_seconds };
-        let authority = Authority::new(&id).map_err(Failure::failed)?;
+        let authority = Authority::new(&id, clock::unix_seconds()).map_err(Failure::failed)?;
         let folder = folder.to_path_buf();
         Ok(Self { authority, means, resources, roster, folder })
     }
 
-    /// A certificate under this name.
-    pub fn trust(&self, name: &str) -> Result<Trust> {
-        self.authority.issue(name).map_err(Failure::failed)
+    /// A certificate for consoles.
+    pub fn console_trust(&self) -> Result<Trust> {
+        self.authority.issue(Agent::Console, None, Duration::ZERO).map_err(Failure::failed)
     }
 
     /// The pool, with nothing raised yet, whose machines must reach a coordinator on this port.

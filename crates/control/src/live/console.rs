@@ -68,7 +68,8 @@ impl Console {
         build: &str,
         watching: Watching,
     ) -> Result<Self> {
-        let (sender, receiver) = connect(address, credentials, None).map_err(Failure::failed)?;
+        let (sender, receiver) =
+            connect(address, credentials, Agent::Coordinator, None).map_err(Failure::failed)?;
         let join = Join::new(Agent::Console, build.to_owned(), std::process::id());
         let Watching { supervises, seen } = watching;
         let said =

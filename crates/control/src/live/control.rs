@@ -18,6 +18,7 @@ pub const FILE: &str = "control.json";
 #[derive(Serialize, Deserialize)]
 struct Content {
     address: String,
+    /// The consoles' own: no worker or server knows it.
     secret: String,
     generation: u64,
     build: String,
@@ -33,20 +34,24 @@ impl Content {
             secret: credentials.secret().to_hex(),
             generation,
             build: build.to_owned(),
-            trust: credentials.trust().cloned(),
+            trust: credentials.trust(),
         }
     }
 
-    /// Only its owner can read it, from the first byte on.
+    /// Only its owner can read it, from the first byte on; who reads finds all of it, or the one
+    /// before.
     fn write(&self, path: &Path) -> std::io::Result<()> {
         let text = serde_json::to_vec(self).expect("plain strings and numbers");
-        // A file that a killed run left may be anyone's to read; the new one is made anew.
-        match std::fs::remove_file(path) {
+        let draft = path.with_extension("json.new");
+        // What a killed run left may be anyone's to read; it is made anew.
+        match std::fs::remove_file(&draft) {
             Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
             _ => {}
         }
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-        file.write_all(&text)
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
+        file.write_all(&text)?;
+        file.sync_all()?;
+        std::fs::rename(&draft, path)
     }
 }
 
@@ -54,6 +59,9 @@ impl Content {
 #[derive(Debug)]
 pub struct Control {
     path: PathBuf,
+    address: String,
+    generation: u64,
+    build: String,
 }
 
 impl Control {
@@ -64,10 +72,20 @@ impl Control {
         credentials: &Credentials,
         launch: &Launch,
     ) -> Result<Self> {
-        let path = run.file(FILE);
-        let content = Content::new(address, credentials, launch.generation, &launch.build);
-        content.write(&path).context(|| format!("cannot write `{}`", path.display()))?;
-        Ok(Self { path })
+        let control = Self {
+            path: run.file(FILE),
+            address: address.to_owned(),
+            generation: launch.generation,
+            build: launch.build.clone(),
+        };
+        control.renew(credentials)?;
+        Ok(control)
+    }
+
+    /// Writes it again: readers from now on show these.
+    pub fn renew(&self, credentials: &Credentials) -> Result<()> {
+        let content = Content::new(&self.address, credentials, self.generation, &self.build);
+        content.write(&self.path).context(|| format!("cannot write `{}`", self.path.display()))
     }
 }
 
@@ -105,6 +123,7 @@ mod tests {
     use crate::live::console::News;
     use crate::live::console::tests::fake_under;
     use planaria_protocol::event::What;
+    use planaria_protocol::message::Agent;
     use planaria_protocol::tls::Authority;
     use std::os::unix::fs::PermissionsExt;
     use std::time::Duration;
@@ -112,17 +131,23 @@ mod tests {
     #[test]
     fn other_commands_find_a_run_plain_and_under_tls() {
         let secret = Secret::random().unwrap();
-        let trust = Authority::new("run").unwrap().issue("console").unwrap();
-        let sealed = Credentials::new(secret.clone(), Some(&trust), None).unwrap();
-        for credentials in [Credentials::plain(secret), sealed] {
+        let authority = Authority::new("run", 1.8e9).unwrap();
+        let sealed = |agent| {
+            let trust = authority.issue(agent, None, Duration::ZERO).unwrap();
+            Credentials::new(secret.clone(), Some(&trust), None).unwrap()
+        };
+        let plain = || Credentials::plain(secret.clone());
+        for (coordinator, credentials) in
+            [(plain(), plain()), (sealed(Agent::Coordinator), sealed(Agent::Console))]
+        {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join(FILE);
             assert!(connect(folder.path()).unwrap().is_none());
             // What a killed run left may be anyone's to read.
             std::fs::write(&path, "{}").unwrap();
             let events = vec![What::Scaled { workers: 3 }];
-            let (address, credentials, _listening, _heard) =
-                fake_under(credentials, events, |_| None);
+            let (address, _listening, _heard) =
+                fake_under(coordinator.admitting_consoles(), events, |_| None);
             Content::new(&address, &credentials, 7, "b").write(&path).unwrap();
             assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
             let console = connect(folder.path()).unwrap().unwrap();

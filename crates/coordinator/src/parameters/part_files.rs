@@ -131,7 +131,8 @@ impl Carrier {
 
     /// A link of its own; a coordinator of another generation has nothing to do with it.
     fn line(&self, generation: u64) -> Result<Line<Ask>, Error> {
-        let (sender, receiver) = link::connect(&self.address, &self.credentials, Some(generation))?;
+        let (sender, receiver) =
+            link::connect(&self.address, &self.credentials, Agent::Coordinator, Some(generation))?;
         sender.send(&self.join)?;
         Line::new(sender, receiver)
     }

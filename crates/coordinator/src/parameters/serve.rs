@@ -151,7 +151,7 @@ impl Orders<'_> {
 
     fn dial(&mut self) -> Event {
         frame_loss::tick(self.process.clock.now());
-        match link::connect(self.address, self.credentials, None) {
+        match link::connect(self.address, self.credentials, Agent::Coordinator, None) {
             Ok((sender, orders)) => {
                 let generation = sender.generation();
                 let number = self.process.server.session();

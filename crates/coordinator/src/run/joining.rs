@@ -29,7 +29,11 @@ impl<M: Method> Run<M> {
             Agent::Worker(worker) if worker >= WORKERS_MAX => Ok(()),
             Agent::Worker(worker) => self.worker_joined(now, worker, join),
             Agent::Server(server) => self.server_joined(now, server, join),
-            Agent::Coordinator | Agent::Console | Agent::Task(_) => Ok(()),
+            Agent::Coordinator
+            | Agent::Console
+            | Agent::Task(_)
+            | Agent::Host
+            | Agent::Controller => Ok(()),
         }
     }
 

@@ -49,7 +49,11 @@ impl<M: Method> Run<M> {
                 let server = self.members.servers.get(server as usize);
                 server.map(|member| (member.pid, member.standing))
             }
-            Agent::Coordinator | Agent::Console | Agent::Task(_) => return Ok(()),
+            Agent::Coordinator
+            | Agent::Console
+            | Agent::Task(_)
+            | Agent::Host
+            | Agent::Controller => return Ok(()),
         };
         let is_member =
             member.is_some_and(|(own, standing)| own == pid && standing != Standing::Awaited);

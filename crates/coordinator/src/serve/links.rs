@@ -40,8 +40,8 @@ pub(super) fn read_link(
         Agent::Worker(worker) => read_worker(link, worker, &mut receiver, &mut tell),
         Agent::Server(_) => read_server(link, &mut receiver, &mut tell),
         Agent::Console => read_console(link, &mut receiver, &mut tell),
-        // Guards of scripts have no coordinator.
-        Agent::Coordinator | Agent::Task(_) => Ok(()),
+        // These have nothing to say to a coordinator.
+        Agent::Coordinator | Agent::Task(_) | Agent::Host | Agent::Controller => Ok(()),
     };
     let how = ended.err().map_or_else(|| "it went away".to_owned(), |e| e.to_string());
     // After the end nothing reads the inbox.

@@ -42,7 +42,7 @@ impl Calling {
         let credentials = Credentials::new(secret, self.trust.as_ref(), None)?;
         let mut failed = None;
         for address in &self.addresses {
-            match connect(address, &credentials, Some(GENERATION)) {
+            match connect(address, &credentials, Agent::Controller, Some(GENERATION)) {
                 Ok((sender, receiver)) => {
                     sender.send(&self.join(build))?;
                     let controller = address.rsplit_once(':').map_or("", |(host, _)| host);
@@ -64,7 +64,7 @@ impl Calling {
     fn join(&self, build: &str) -> Join {
         Join {
             machine: Some(self.machine.clone()),
-            ..Join::new(Agent::Console, build.to_owned(), std::process::id())
+            ..Join::new(Agent::Host, build.to_owned(), std::process::id())
         }
     }
 }

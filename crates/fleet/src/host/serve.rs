@@ -184,6 +184,11 @@ impl Host {
                     Err(e) => self.tell(AgentNews::NotStarted { process, why: e.to_string() }),
                 }
             }
+            ToHost::Say { process, line } => {
+                for (pid, _) in self.processes.iter().filter(|(_, known)| **known == process) {
+                    self.fleet.say(*pid, &line);
+                }
+            }
             ToHost::Kill { process } => {
                 for (pid, _) in self.processes.iter().filter(|(_, known)| **known == process) {
                     self.fleet.kill_process(*pid);

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
 
 /// Version of these messages; both ends must have the same, and are of one build anyway.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 /// Longest frame, in bytes. Files and logs go in pieces of [`PIECE_BYTES`].
 pub const FRAME_BYTES_MAX: usize = 64 << 20;
 /// A piece of a file or log.
@@ -31,6 +31,8 @@ pub enum ToHost {
         /// For its standard input.
         orders: Vec<u8>,
     },
+    /// Write a line to an agent's standard input, after its orders.
+    Say { process: u32, line: Vec<u8> },
     /// End an agent at once.
     Kill { process: u32 },
     /// Ask an agent to end by itself.

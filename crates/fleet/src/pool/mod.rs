@@ -290,6 +290,24 @@ impl Pool {
         }
     }
 
+    /// Processes that run, and the names of their machines.
+    pub fn processes(&self) -> Vec<(Agent, u32, String)> {
+        let machine = |number: &u32| self.live.get(number).map(|live| live.machine.name.clone());
+        let processes = self.processes.iter();
+        processes
+            .filter_map(|(process, (number, agent))| Some((*agent, *process, machine(number)?)))
+            .collect()
+    }
+
+    /// Writes a line to a process' standard input.
+    pub fn say(&self, process: u32, line: &[u8]) {
+        if let Some((number, _)) = self.processes.get(&process)
+            && let Some(live) = self.live.get(number)
+        {
+            live.remote.say(ToHost::Say { process, line: line.to_vec() });
+        }
+    }
+
     /// Ends a process at once; [`Pool::take_exits`] tells when it has ended.
     pub fn kill(&self, process: u32) {
         if let Some((number, _)) = self.processes.get(&process)

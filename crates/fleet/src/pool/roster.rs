@@ -331,8 +331,8 @@ impl Roster {
             Agent::Worker(_) => self.room_for_worker(),
             Agent::Server(_) => self.room_for_server(now),
             Agent::Coordinator | Agent::Console => Where::Here,
-            // The script's controller says where each of its processes goes.
-            Agent::Task(_) => Where::Nowhere,
+            // The script's controller says where each of its processes goes; the rest have theirs.
+            Agent::Task(_) | Agent::Host | Agent::Controller => Where::Nowhere,
         };
         if let Where::There(number) = found
             && let Some(member) = self.members.get_mut(&number)

@@ -11,6 +11,7 @@ use crate::messages::{ToHost, write_message};
 use crate::program::Program;
 use crate::provider::{Call, Fault, Leak, Machine, Made, Provider, Ran, Tag};
 use planaria_protocol::listen::{self, Listening};
+use planaria_protocol::message::{Agent, Join};
 use planaria_protocol::{Credentials, Error, Receiver, Sender};
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -47,9 +48,9 @@ impl Dialled {
     ) -> Result<Self, Error> {
         let callers = Arc::new(Callers::default());
         let (taking, names) = (callers.clone(), names(&machines));
-        let on_link = move |join: planaria_protocol::message::Join, sender, receiver| {
+        let on_link = move |join: Join, sender, receiver| {
             let machine = join.machine.unwrap_or_default();
-            if names.contains(&machine) {
+            if join.agent == Agent::Host && names.contains(&machine) {
                 let mut waiting = taking.waiting.lock().expect("no thread panics with the callers");
                 // A host calls again only when the link before is over.
                 waiting.insert(machine, (sender, receiver));

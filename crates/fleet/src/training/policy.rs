@@ -407,7 +407,7 @@ impl Training {
             Agent::Coordinator => true,
             Agent::Server(n) => n < self.servers,
             Agent::Worker(n) => n < self.workers,
-            Agent::Console | Agent::Task(_) => false,
+            Agent::Console | Agent::Task(_) | Agent::Host | Agent::Controller => false,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! `planaria agent …`: a process of a run, started by the command that the user gave.
 //!
-//! Owns what an agent has in common: it reads its orders from standard input, ends when that ends,
-//! and logs to standard error, which is a file. The work is in the coordinator's and the worker's
+//! Owns what an agent has in common: it reads its orders and later words from standard input, ends
+//! when that ends, and logs to standard error, which is a file. The work is in the coordinator's and the worker's
 //! crates.
 
 pub mod controller;
@@ -14,6 +14,7 @@ use planaria_coordinator::serve::Leave;
 use planaria_fleet::ending::{ANOTHER, PANICKED};
 use planaria_protocol::launch::Launch;
 use planaria_protocol::message::Trouble;
+use planaria_protocol::standing::{Standing, WORD_BYTES_MAX, Word};
 use planaria_runs::clock;
 use planaria_runs::failure::{Context, Exit, Failure, Result, plain};
 use std::io::{BufRead, Read};
@@ -93,12 +94,13 @@ fn orders(patience: Duration) -> Result<Launch> {
         .take(ORDERS_BYTES_MAX)
         .read_until(b'\n', &mut line)
         .context(|| "cannot read orders from standard input".into())?;
-    let launch = serde_json::from_slice(&line).map_err(|e| {
+    let launch: Launch = serde_json::from_slice(&line).map_err(|e| {
         Failure::user(format!("standard input holds no orders: {e}"))
             .hint("`planaria agent` is started by `planaria train`")
     })?;
+    let standing = launch.station.standing.clone();
     let watch = move || {
-        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+        hear_words(&mut std::io::stdin().lock(), &standing);
         std::thread::park_timeout(patience);
         log("ended: the command that started it is gone");
         // SAFETY: ends the process without running anything more of it: it may be in the
@@ -110,6 +112,26 @@ fn orders(patience: Duration) -> Result<Launch> {
         .spawn(watch)
         .context(|| "cannot start a thread".into())?;
     Ok(launch)
+}
+
+/// Takes in what the process is told while it lives, to the end of the pipe.
+fn hear_words(pipe: &mut impl BufRead, standing: &Standing) {
+    let mut line = Vec::new();
+    while let Ok(1..) = pipe.take(WORD_BYTES_MAX as u64).read_until(b'\n', &mut line) {
+        // The line itself is never shown: it may hold a key.
+        let heard = serde_json::from_slice(&line).map_err(|e| e.to_string());
+        match heard.and_then(|word: Word| {
+            standing.hear(&word).map_err(|e| e.to_string())?;
+            Ok(word)
+        }) {
+            Ok(Word::Trust(_)) => log("was given a new certificate"),
+            Ok(Word::GivenUp { machine, .. }) => {
+                log(&format!("{machine} was given up: its certificates are not believed any more"));
+            }
+            Err(why) => log(&format!("was told something that cannot be used: {why}")),
+        }
+        line.clear();
+    }
 }
 
 /// A thread that breaks down takes the process with it: the others would wait for it for ever, and

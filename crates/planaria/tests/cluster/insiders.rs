@@ -4,22 +4,29 @@
 use crate::live::{Live, figures, logs, place, until};
 use crate::resuming::undisturbed;
 use crate::strangers::{control, listening};
-use planaria_protocol::message::{Agent, Join, Push};
+use planaria_protocol::message::{Agent, FromConsole, Join, Push, ToConsole};
 use planaria_protocol::{Credentials, Receiver, Secret, Sender, connect};
 use serde_json::Value;
 use std::time::Duration;
 
 const BLOCK_BYTES: usize = 4 * 4096;
 
+/// The consoles' secret of a live run, and the one that workers and servers know.
+fn secrets(live: &Live) -> (Secret, Secret) {
+    let consoles = Secret::from_hex(control(&live.run)["secret"].as_str().unwrap()).unwrap();
+    let members = consoles.for_members();
+    (consoles, members)
+}
+
 /// Joins a server of a live run.
 fn join(live: &Live, server: &str, agent: Agent) -> (Sender, Receiver) {
     let control = control(&live.run);
-    let secret = Secret::from_hex(control["secret"].as_str().unwrap()).unwrap();
-    let credentials = Credentials::plain(secret);
+    let credentials = Credentials::plain(secrets(live).1);
     let port = listening(live.process("server", server).pid)[0].1;
     let generation = control["generation"].as_u64().unwrap();
-    let (sender, receiver) =
-        connect(&format!("127.0.0.1:{port}"), &credentials, Some(generation)).unwrap();
+    let whom = Agent::Server(server.parse().unwrap());
+    let address = format!("127.0.0.1:{port}");
+    let (sender, receiver) = connect(&address, &credentials, whom, Some(generation)).unwrap();
     let build = control["build"].as_str().unwrap().to_owned();
     let pid = std::process::id();
     sender.send(&Join::new(agent, build, pid)).unwrap();
@@ -80,7 +87,9 @@ fn what_is_not_part_of_the_run_changes_nothing() {
     // Someone who is no worker.
     let (_sender, _receiver) = join(&live, "1", Agent::Console);
     until("a line in the log", || {
-        log_of(&live, "1").contains("console is no worker").then_some(())
+        log_of(&live, "1")
+            .contains("says to be console, but knows the secret of workers")
+            .then_some(())
     });
 
     let output = live.end();
@@ -97,13 +106,29 @@ fn an_impostor_costs_a_moment() {
     let mut live = Live::train(&place, &more);
     live.reach(1, 10);
     let control = control(&live.run);
-    let secret = Secret::from_hex(control["secret"].as_str().unwrap()).unwrap();
-    let credentials = Credentials::plain(secret);
+    let (consoles, members) = secrets(&live);
     let address = control["address"].as_str().unwrap();
-    let (sender, _receiver) = connect(address, &credentials, None).unwrap();
     let build = control["build"].as_str().unwrap().to_owned();
-    let agent = Agent::Worker(1);
-    sender.send(&Join::new(agent, build, 1)).unwrap();
+    let join = |secret, agent| {
+        let credentials = Credentials::plain(secret);
+        let (sender, receiver) = connect(address, &credentials, Agent::Coordinator, None).unwrap();
+        sender.send(&Join::new(agent, build.clone(), 1)).unwrap();
+        (sender, receiver)
+    };
+    // What a worker knows is not enough to be a console; what a console knows, to be a worker.
+    for (secret, agent) in [(members.clone(), Agent::Console), (consoles, Agent::Worker(1))] {
+        let (sender, mut receiver) = join(secret, agent);
+        for wish in [
+            FromConsole::Stop { reason: "a stranger".into() },
+            FromConsole::Scale { workers: 1 },
+            FromConsole::Kill { agent: Agent::Worker(0) },
+        ] {
+            // It may have hung up already.
+            let _ = sender.send(&wish);
+        }
+        assert!(!matches!(receiver.receive::<ToConsole>(), Ok(Some(_))), "{agent} is let in");
+    }
+    let (_sender, _receiver) = join(members, Agent::Worker(1));
     let output = live.end();
     assert!(output.status.success(), "{}", crate::binary::talk(&output));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -98,7 +98,7 @@ fn contains(text: &[u8], part: &[u8]) -> bool {
 }
 
 #[test]
-fn strangers_change_nothing_and_leave_a_line_each() {
+fn strangers_change_nothing_and_leave_a_line_for_their_address() {
     let place = place();
     let more = ["--set", "train.epochs=60"];
     let expected = undisturbed(&place, &more);
@@ -137,7 +137,8 @@ fn strangers_change_nothing_and_leave_a_line_each() {
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(figures(&report), figures(&expected));
     let refused = |(_, log): &(String, String)| log.matches("refused a connection").count();
-    let lines: usize = logs(&live.run).iter().map(refused).sum();
-    assert!(lines >= visits, "{lines} lines for {visits} visits: {:?}", logs(&live.run));
-    assert!(lines <= visits + open.len(), "{lines} lines for {visits} visits");
+    let lines: Vec<usize> = logs(&live.run).iter().map(refused).filter(|n| *n > 0).collect();
+    // One of those who are no planaria, one of another version; and their counts, ten and a hundred.
+    assert_eq!(lines.len(), 3, "{:?}", logs(&live.run));
+    assert!(lines.iter().all(|lines| (2..=4).contains(lines)), "{lines:?} for {visits} visits");
 }

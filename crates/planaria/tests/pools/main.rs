@@ -19,6 +19,7 @@ mod scripts;
 mod secrets;
 mod ssh;
 mod ssh_faults;
+mod stolen;
 mod strangers;
 mod support;
 mod talk;

@@ -1,4 +1,4 @@
-//! Two strangers become peers: each shows a certificate of the run's authority.
+//! Two strangers become peers: each shows a certificate of the run's authority, which says who it is.
 //!
 //! Owns the handshake's bytes and their bounds; what they mean is rustls'. A peer that does not begin
 //! with TLS is told nothing. Never takes longer than the connection's time allows.
@@ -9,15 +9,17 @@ use super::stream::{Agreed, Renewal, Tls};
 use super::trusted::Trusted;
 use crate::auth;
 use crate::error::Error;
+use crate::identity::Identity;
 use crate::ticks::{TICK, Ticks};
 use crate::transport::Transport;
 use rustls::client::UnbufferedClientConnection;
-use rustls::pki_types::ServerName;
+use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, UnbufferedStatus};
 use rustls::{CertificateError, ExtractedSecrets, InvalidMessage};
 use std::io::Write;
 use std::net::TcpStream;
+use webpki::EndEntityCert;
 
 /// Most bytes of a handshake that wait for the rest of their message: certificates are a few
 /// hundred each.
@@ -36,8 +38,8 @@ pub(crate) fn client(
     stream: TcpStream,
     trusted: &Trusted,
     ticks: &mut Ticks,
-) -> Result<Box<dyn Transport>, Error> {
-    client_tls(stream, trusted, ticks).map(|tls| Box::new(tls) as _)
+) -> Result<(Box<dyn Transport>, Identity), Error> {
+    client_tls(stream, trusted, ticks).map(|(tls, identity)| (Box::new(tls) as _, identity))
 }
 
 /// The end that was connected to.
@@ -45,15 +47,15 @@ pub(crate) fn server(
     stream: TcpStream,
     trusted: &Trusted,
     ticks: &mut Ticks,
-) -> Result<Box<dyn Transport>, Error> {
-    server_tls(stream, trusted, ticks).map(|tls| Box::new(tls) as _)
+) -> Result<(Box<dyn Transport>, Identity), Error> {
+    server_tls(stream, trusted, ticks).map(|(tls, identity)| (Box::new(tls) as _, identity))
 }
 
 pub(super) fn client_tls(
     mut stream: TcpStream,
     trusted: &Trusted,
     ticks: &mut Ticks,
-) -> Result<Tls, Error> {
+) -> Result<(Tls, Identity), Error> {
     let name = ServerName::try_from(NAME).expect("it is a name");
     let mut connection =
         UnbufferedClientConnection::new(trusted.client.clone(), name).map_err(failed)?;
@@ -61,21 +63,23 @@ pub(super) fn client_tls(
     let process: Process<UnbufferedClientConnection, _> =
         |connection, bytes| connection.process_tls_records(bytes);
     talk.through(&mut connection, process, &mut stream, ticks)?;
-    talk.end(stream, connection.dangerous_into_kernel_connection())
+    let identity = identity(connection.peer_certificates())?;
+    Ok((talk.end(stream, connection.dangerous_into_kernel_connection())?, identity))
 }
 
 pub(super) fn server_tls(
     mut stream: TcpStream,
     trusted: &Trusted,
     ticks: &mut Ticks,
-) -> Result<Tls, Error> {
+) -> Result<(Tls, Identity), Error> {
     let mut talk = Talk::begin(&stream)?;
     talk.look(&mut stream, ticks)?;
     let mut connection = UnbufferedServerConnection::new(trusted.server.clone()).map_err(failed)?;
     let process: Process<UnbufferedServerConnection, _> =
         |connection, bytes| connection.process_tls_records(bytes);
     talk.through(&mut connection, process, &mut stream, ticks)?;
-    talk.end(stream, connection.dangerous_into_kernel_connection())
+    let identity = identity(connection.peer_certificates())?;
+    Ok((talk.end(stream, connection.dangerous_into_kernel_connection())?, identity))
 }
 
 /// The next thing to do, of either side's connection.
@@ -207,6 +211,14 @@ impl Talk {
     }
 }
 
+/// Who the other end is, by the certificate that it has shown.
+fn identity(shown: Option<&[CertificateDer<'_>]>) -> Result<Identity, Error> {
+    let unknown = || Error::Handshake("its certificate does not say who it is".to_owned());
+    let certificate = shown.and_then(<[_]>::first).ok_or_else(unknown)?;
+    let certificate = EndEntityCert::try_from(certificate).map_err(|_| unknown())?;
+    certificate.valid_uri_names().find_map(Identity::of_uri).ok_or_else(unknown)
+}
+
 /// Appends what rustls encodes, which says how much room it needs by failing.
 fn encode(say: &mut Vec<u8>, mut data: impl FnMut(&mut [u8]) -> Result<usize, ()>) {
     let start = say.len();
@@ -228,6 +240,9 @@ fn failed(error: rustls::Error) -> Error {
         rustls::Error::InvalidCertificate(
             CertificateError::UnknownIssuer | CertificateError::BadSignature,
         ) => "its certificate is not of this run".to_owned(),
+        rustls::Error::InvalidCertificate(
+            CertificateError::Expired | CertificateError::ExpiredContext { .. },
+        ) => "its certificate has expired, and it was given no new one".to_owned(),
         rustls::Error::NoCertificatesPresented => "it shows no certificate".to_owned(),
         rustls::Error::AlertReceived(alert) => format!("it refused ({alert:?})"),
         rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => {

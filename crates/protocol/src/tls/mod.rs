@@ -17,9 +17,10 @@ mod stream;
 mod tests;
 mod trusted;
 
-pub use authority::Authority;
+pub use authority::{Authority, LIFETIME, RENEW_EVERY};
 pub(crate) use handshake::{client, server};
 pub(crate) use trusted::Trusted;
 
-/// The name in every certificate. Addresses change and are many; what counts is the authority.
+/// The name in every certificate. Addresses change and are many; what counts is the authority, and
+/// the [identity](crate::identity::Identity) beside this name.
 const NAME: &str = "planaria.run";

@@ -2,9 +2,11 @@
 
 use super::handshake::{client_tls, server_tls};
 use super::stream::Tls;
-use super::{Authority, Trusted};
+use super::{Authority, LIFETIME, Trusted};
+use crate::error::Error;
+use crate::identity::Identity;
 use crate::link::{self, Receiver, Sender};
-use crate::message::Push;
+use crate::message::{Agent, Push};
 use crate::ticks::Ticks;
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
@@ -13,9 +15,22 @@ use std::time::Duration;
 
 /// Both ends of a connection, and the first one's socket.
 fn pair() -> ((Tls, TcpStream), Tls) {
-    let authority = Authority::new("test").expect("an authority");
-    let trusted = |name| Trusted::new(&authority.issue(name).expect("issued")).expect("read");
-    let (ours, theirs) = (trusted("worker-0"), trusted("server-0"));
+    let authority = Authority::new("test", 1.8e9).expect("an authority");
+    let trusted = |agent| trusted(&authority, agent, Duration::ZERO);
+    let (ours, theirs) = (trusted(Agent::Worker(0)), trusted(Agent::Server(0)));
+    let ((one, socket), other) = handshake(ours, theirs);
+    let ((one, _), (other, _)) = (one.expect("believed"), other.expect("believed"));
+    ((one, socket), other)
+}
+
+fn trusted(authority: &Authority, agent: Agent, age: Duration) -> Trusted {
+    Trusted::new(&authority.issue(agent, None, age).expect("issued")).expect("read")
+}
+
+type Met = Result<(Tls, Identity), Error>;
+
+/// What both ends find, and the first one's socket.
+fn handshake(ours: Trusted, theirs: Trusted) -> ((Met, TcpStream), Met) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("bound");
     let other = thread::spawn(move || {
@@ -23,8 +38,26 @@ fn pair() -> ((Tls, TcpStream), Tls) {
     });
     let stream = TcpStream::connect(address).expect("connected");
     let socket = stream.try_clone().expect("a handle");
-    let one = client_tls(stream, &ours, &mut Ticks::new()).expect("believed");
-    ((one, socket), other.join().expect("no panic").expect("believed"))
+    let one = client_tls(stream, &ours, &mut Ticks::new());
+    ((one, socket), other.join().expect("no panic"))
+}
+
+#[test]
+fn each_end_knows_who_the_other_is_and_whether_its_certificate_has_expired() {
+    let authority = Authority::new("test", 1.8e9).expect("an authority");
+    let at = |agent, age| trusted(&authority, agent, age);
+    let (worker, server) = (Agent::Worker(3), Agent::Server(1));
+    let ((one, _socket), other) = handshake(at(worker, Duration::ZERO), at(server, LIFETIME / 2));
+    assert_eq!(one.expect("believed").1.agent, server);
+    assert_eq!(other.expect("believed").1.agent, worker);
+    // One was given a new certificate when the other's was over, and the other was not.
+    let late = LIFETIME + Duration::from_secs(1);
+    let ((_, _socket), other) = handshake(at(worker, Duration::ZERO), at(server, late));
+    let error = other.err().expect("expired").to_string();
+    assert!(error.contains("its certificate has expired"), "{error}");
+    let ((one, _socket), _) = handshake(at(worker, late), at(server, Duration::ZERO));
+    let error = one.err().expect("expired").to_string();
+    assert!(error.contains("its certificate has expired"), "{error}");
 }
 
 fn link_of(tls: Tls) -> (Sender, Receiver) {

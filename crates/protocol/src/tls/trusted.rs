@@ -1,9 +1,9 @@
 //! A process' certificate and whom it believes, in the form that handshakes use.
 //!
-//! Owns the choice of version, cipher and checks. Never asks a clock: see [`Timeless`].
+//! Owns the choice of version, cipher and checks. Never asks a clock: see [`RunTime`].
 
 use crate::error::Error;
-use crate::launch::Trust;
+use crate::trust::Trust;
 use rustls::client::Resumption;
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::ring;
@@ -33,8 +33,9 @@ impl Trusted {
         let mut roots = RootCertStore::empty();
         roots.add(authority).map_err(failed)?;
         let (roots, provider) = (Arc::new(roots), Arc::new(provider()));
+        let time = Arc::new(RunTime(trust.issued));
 
-        let builder = ClientConfig::builder_with_details(provider.clone(), Arc::new(Timeless));
+        let builder = ClientConfig::builder_with_details(provider.clone(), time.clone());
         let mut client = builder
             .with_protocol_versions(&[&TLS13])
             .map_err(failed)?
@@ -49,7 +50,7 @@ impl Trusted {
         let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider.clone())
             .build()
             .map_err(|e| Error::Certificate(e.to_string()))?;
-        let mut server = ServerConfig::builder_with_details(provider, Arc::new(Timeless))
+        let mut server = ServerConfig::builder_with_details(provider, time)
             .with_protocol_versions(&[&TLS13])
             .map_err(failed)?
             .with_client_cert_verifier(verifier)
@@ -86,15 +87,14 @@ fn failed(error: rustls::Error) -> Error {
     Error::Certificate(error.to_string())
 }
 
-/// A moment at which every certificate of a run is valid. Asking the machine would add nothing (an
-/// authority and all it has signed end with their run) and would refuse machines whose clocks are
-/// far off.
+/// The time at which this process' certificate was issued. Machines' clocks may be wrong and may jump;
+/// the authority's runs evenly, and whoever lives long is given new certificates, so that a peer that
+/// was not is refused when its own has expired.
 #[derive(Debug)]
-struct Timeless;
+struct RunTime(u64);
 
-impl TimeProvider for Timeless {
+impl TimeProvider for RunTime {
     fn current_time(&self) -> Option<UnixTime> {
-        // In 2020.
-        Some(UnixTime::since_unix_epoch(Duration::from_secs(1_600_000_000)))
+        Some(UnixTime::since_unix_epoch(Duration::from_secs(self.0)))
     }
 }

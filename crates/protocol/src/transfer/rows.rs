@@ -4,7 +4,7 @@ use super::{Fault, Length, Line, Seal};
 use crate::credentials::Credentials;
 use crate::error::Error;
 use crate::link;
-use crate::message::{HeldOut, Join, Trouble};
+use crate::message::{Agent, HeldOut, Join, Trouble};
 use serde::{Deserialize, Serialize};
 use sha2::Digest;
 use std::ops::Range;
@@ -53,7 +53,7 @@ impl Ask {
 impl Line<Ask> {
     /// Connects a worker to the source, which is with the coordinator.
     pub fn connect(address: &str, credentials: &Credentials, join: &Join) -> Result<Self, Error> {
-        let (sender, receiver) = link::connect(address, credentials, None)?;
+        let (sender, receiver) = link::connect(address, credentials, Agent::Coordinator, None)?;
         sender.send(join)?;
         Self::new(sender, receiver)
     }

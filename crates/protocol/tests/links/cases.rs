@@ -3,7 +3,7 @@
 use super::credentials;
 use planaria_numerics::digest::Digest;
 use planaria_protocol::bytes::{as_bytes, as_bytes_mut};
-use planaria_protocol::message::{Pull, Push};
+use planaria_protocol::message::{Agent, Pull, Push};
 use planaria_protocol::{Error, Receiver, Sender, accept, connect};
 use std::net::TcpListener;
 use std::sync::mpsc;
@@ -24,7 +24,7 @@ fn ends(client: Option<u64>, server: u64) -> (Result<End, Error>, Result<End, Er
     let address = listener.local_addr().expect("bound").to_string();
     let other =
         thread::spawn(move || accept(listener.accept().expect("a connection").0, &theirs, server));
-    let one = connect(&address, &ours, client);
+    let one = connect(&address, &ours, Agent::Server(0), client);
     (one, other.join().expect("no panic"))
 }
 

@@ -188,7 +188,8 @@ impl<'scope, M: Method> Process<'scope, '_, '_, M> {
     /// Joins the coordinator. From now on it hears that this process lives.
     fn join(&mut self) -> Result<Link<'scope>, Error> {
         let setting = self.setting;
-        let (coordinator, orders) = link::connect(&setting.address, &setting.credentials, None)?;
+        let (coordinator, orders) =
+            link::connect(&setting.address, &setting.credentials, Agent::Coordinator, None)?;
         coordinator.send(&setting.join)?;
         let inbox = self.worker.inbox().clone();
         let at_once = self.hands.begin(&inbox, coordinator.generation());

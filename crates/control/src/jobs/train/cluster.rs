@@ -72,7 +72,7 @@ pub fn run(job: Job, size: Size, found: Option<Found<Checkpoint>>) -> Result<Fin
     let credentials = match &pooling {
         None => Credentials::plain(secret),
         Some(pooling) => {
-            let trust = pooling.trust("console")?;
+            let trust = pooling.console_trust()?;
             Credentials::new(secret, Some(&trust), None).map_err(Failure::failed)?
         }
     };

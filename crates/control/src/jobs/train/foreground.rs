@@ -8,6 +8,7 @@ use crate::jobs::controller::Kind;
 use crate::jobs::pooling::{self, Pooling};
 use crate::jobs::train::connecting::{Connected, Connecting, Target};
 use crate::jobs::train::display::Display;
+use crate::jobs::train::vouching::Vouching;
 use crate::live::console::{Console, News};
 use crate::live::control::Control;
 use crate::stopping;
@@ -16,10 +17,10 @@ use planaria_fleet::pool::{Change, Spot};
 use planaria_fleet::sites::Sites;
 use planaria_fleet::training::{Controller, Effect, Failed, Happening, LOOK_EVERY};
 use planaria_protocol::Credentials;
-use planaria_protocol::event::{Seen, What};
+use planaria_protocol::event::{MachineState, Seen, What};
 use planaria_protocol::launch::Launch;
 use planaria_protocol::message::{Agent, Loss};
-use planaria_protocol::tls::Authority;
+use planaria_protocol::standing::Word;
 use planaria_runs::clock::Stopwatch;
 use planaria_runs::failure::{Context, Failure, Result};
 use planaria_runs::run_dir::{LOGS, RunDir};
@@ -47,8 +48,8 @@ pub struct Foreground<'a> {
     /// What is made of all that is heard.
     display: &'a mut Display,
     sites: Sites,
-    /// Issues the certificates of the run's processes, where they are on several machines.
-    authority: Option<Authority>,
+    /// Says who the run's processes are, where they are on several machines.
+    vouching: Option<Vouching>,
     controller: Controller,
     clock: Stopwatch,
     /// Where coordinators listen, one after another.
@@ -90,8 +91,8 @@ impl<'a> Foreground<'a> {
         if let Some(course) = &mut first.course {
             course.listen = Some(held);
         }
-        let (pool, authority) = match pooling.map(|pooling| pooling.reaching(port).pool()) {
-            Some((pool, authority)) => (Some(pool), Some(authority)),
+        let (pool, vouching) = match pooling.map(|pooling| pooling.reaching(port).pool()) {
+            Some((pool, authority)) => (Some(pool), Some(Vouching::new(authority))),
             None => (None, None),
         };
         Ok(Self {
@@ -99,7 +100,7 @@ impl<'a> Foreground<'a> {
             credentials,
             display,
             sites: Sites::new(here, pool),
-            authority,
+            vouching,
             controller: Controller::new(first.generation, size.servers, size.workers),
             first,
             clock: Stopwatch::start(),
@@ -208,11 +209,13 @@ impl<'a> Foreground<'a> {
         if spot == Spot::Nowhere {
             return Happening::NoRoom { agent };
         }
-        let mut launch = self.first.clone();
+        let mut launch = match self.first.for_member() {
+            Ok(launch) => launch,
+            Err(e) => return Happening::NotStarted { agent, why: e.to_string() },
+        };
         launch.generation = self.controller.generation();
         launch.size.workers = self.controller.workers();
         launch.coordinator = Some(self.address.clone());
-        launch.course = None;
         launch.station.process = self.sites.next_process(&spot);
         pooling::station(&mut launch, &spot, &self.sites);
         if let Err(why) = self.vouch(agent, &mut launch) {
@@ -244,11 +247,43 @@ impl<'a> Foreground<'a> {
 
     /// Gives a process the certificate that others know it by, where they are not all here.
     fn vouch(&self, agent: Agent, launch: &mut Launch) -> std::result::Result<(), String> {
-        if let Some(authority) = &self.authority {
-            let trust = authority.issue(&agent.to_string()).map_err(|e| e.to_string())?;
-            launch.station.trust = Some(trust);
+        match &self.vouching {
+            Some(vouching) => vouching.vouch(agent, &mut launch.station, self.clock.elapsed()),
+            None => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Gives processes that have lived for long new certificates, and consoles another file.
+    fn renew(&mut self) {
+        let age = self.clock.elapsed();
+        let Some(vouching) = &mut self.vouching else { return };
+        if !vouching.is_due(age) {
+            return;
+        }
+        // Where one cannot be made, the next time is soon enough: the old one is valid for days.
+        if let Ok(trust) = vouching.trust(Agent::Console, None, age)
+            && self.credentials.standing().renew(&trust).is_ok()
+            && let Some(control) = &self.control
+        {
+            let _ = control.renew(self.credentials);
+        }
+        for (agent, pid, machine) in self.sites.processes() {
+            if let Ok(trust) = vouching.trust(agent, machine.as_deref(), age)
+                && let Some(line) = Word::Trust(trust).line()
+            {
+                self.sites.say(pid, &line);
+            }
+        }
+    }
+
+    /// From now on no process believes what a machine has had until now.
+    fn give_up(&mut self, machine: &str) {
+        let Some(vouching) = &mut self.vouching else { return };
+        if let Some(line) = vouching.give_up(machine).line() {
+            for (_, pid, _) in self.sites.processes() {
+                self.sites.say(pid, &line);
+            }
+        }
     }
 
     /// Begins to reach a coordinator; where there is no thread to do it, it is tried again.
@@ -343,6 +378,9 @@ impl Kind for Foreground<'_> {
 
     fn machine(&mut self, change: Change) {
         let Change { machine, state, why } = change;
+        if matches!(state, MachineState::Lost | MachineState::Failed | MachineState::Released) {
+            self.give_up(&machine);
+        }
         self.unreported.push(What::Machine { machine, state, reason: why });
     }
 
@@ -358,6 +396,7 @@ impl Kind for Foreground<'_> {
     fn look(&mut self, _: Duration) -> Result<Option<()>> {
         self.on(Happening::Look);
         self.report();
+        self.renew();
         if self.ended.is_none() {
             let news = match &self.link {
                 Some(link) => link.next(LOOK_EVERY),

@@ -6,7 +6,7 @@
 //! # Layout
 //! - [`cluster`]: on many processes; [`foreground`]: these, started, watched and replaced
 //! - [`launch`]: what the processes are told; [`kept`]: where they keep what others go on from
-//! - [`connecting`]: how the coordinator is reached
+//! - [`connecting`]: how the coordinator is reached; [`vouching`]: by what processes know each other
 //! - [`alone`]: in one process
 //! - [`identity`]: what must be the same for a run to go on
 //! - [`recorder`]: events to metrics and lines on the screen; `page`: the run's page;
@@ -26,6 +26,7 @@ pub mod launch;
 mod linear;
 mod page;
 pub mod recorder;
+pub mod vouching;
 
 use crate::jobs::Machines;
 use crate::talk::Talk;

@@ -17,15 +17,18 @@ pub fn fake(
     what: Vec<What>,
     answer: impl Fn(&FromConsole) -> Option<What> + Send + Sync + 'static,
 ) -> (String, Credentials, Listening, Heard<FromConsole>) {
-    fake_under(Credentials::plain(Secret::random().unwrap()), what, answer)
+    let credentials = Credentials::plain(Secret::random().unwrap());
+    let (address, listening, heard) =
+        fake_under(credentials.clone().admitting_consoles(), what, answer);
+    (address, credentials, listening, heard)
 }
 
-/// As [`fake`]; consoles must show this.
+/// As [`fake`], with the coordinator's credentials.
 pub fn fake_under(
     credentials: Credentials,
     what: Vec<What>,
     answer: impl Fn(&FromConsole) -> Option<What> + Send + Sync + 'static,
-) -> (String, Credentials, Listening, Heard<FromConsole>) {
+) -> (String, Listening, Heard<FromConsole>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let (pass, heard) = channel();
@@ -45,9 +48,8 @@ pub fn fake_under(
         }
     };
     let generation = Arc::new(AtomicU64::new(7));
-    let listening =
-        listen::serve(listener, credentials.clone(), generation, on_link, |_| {}).unwrap();
-    (address, credentials, listening, heard)
+    let listening = listen::serve(listener, credentials, generation, on_link, |_| {}).unwrap();
+    (address, listening, heard)
 }
 
 const MOMENT: Duration = Duration::from_secs(10);

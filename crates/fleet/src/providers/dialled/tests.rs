@@ -43,14 +43,16 @@ struct Scene {
 }
 
 fn scene() -> Scene {
-    let authority = Authority::new("r").expect("an authority");
+    let authority = Authority::new("r", 1.8e9).expect("an authority");
     let secret = Secret::random().expect("a secret");
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address").to_string();
-    let trust = authority.issue("controller").expect("a certificate");
+    let issue =
+        |agent, machine| authority.issue(agent, machine, Duration::ZERO).expect("a certificate");
+    let trust = issue(Agent::Controller, None);
     let credentials = Credentials::new(secret.clone(), Some(&trust), None).expect("a credentials");
     let dialled = Dialled::new(vec![machine("m1"), machine("m2")], listener, credentials, |_| {});
-    let trust = Some(authority.issue("m1").expect("a certificate"));
+    let trust = Some(issue(Agent::Host, Some("m1")));
     // The first leads nowhere, as an address of another network does.
     let addresses = vec!["127.0.0.1:1".into(), address];
     let calling = Calling { machine: "m1".into(), addresses, secret: secret.to_hex(), trust };
@@ -133,8 +135,10 @@ fn a_host_that_is_let_go_is_not_told_to_end() {
 #[test]
 fn strangers_are_no_machines() {
     let Scene { dialled, calling, .. } = scene();
-    let other = Calling { machine: "m9".into(), ..calling.clone() };
-    assert!(other.call("b").is_ok(), "a host with a certificate may call");
+    // Its certificate is another machine's: it is let go once it has said who it is.
+    let other = Calling { machine: "m2".into(), ..calling.clone() };
+    let mut reached = other.call("b").expect("it has a certificate");
+    assert!(!matches!(reached.receiver.receive::<ToHost>(), Ok(Some(_))));
     let liar = Calling { secret: Secret::random().expect("a secret").to_hex(), ..calling.clone() };
     assert!(liar.call("b").is_err());
     let naked = Calling { trust: None, ..calling };

@@ -9,9 +9,9 @@ use crate::session::shell::Log;
 use planaria_protocol::launch::Launch;
 use planaria_protocol::link::{self, Receiver, Sender};
 use planaria_protocol::listen::{self, Listening};
-use planaria_protocol::message::{Join, LinkPurpose, Trouble};
+use planaria_protocol::message::{Agent, Join, LinkPurpose, Trouble};
 use planaria_protocol::methods::coded::{Received, ToPeer};
-use planaria_protocol::{Credentials, Error};
+use planaria_protocol::{Credentials, Error, Whom};
 use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -48,7 +48,7 @@ impl Door {
         let slot: Arc<Mutex<Option<Slot>>> = Arc::default();
         let inner = slot.clone();
         let on_link = move |join: Join, sender: Sender, receiver: Receiver| {
-            if join.purpose == LinkPurpose::Peer {
+            if join.purpose == LinkPurpose::Peer && matches!(join.agent, Agent::Worker(_)) {
                 // Its sender notices that the link has ended, and makes another.
                 let _ = read(&inner, &sender, receiver);
             }
@@ -202,7 +202,7 @@ impl Office {
     }
 
     fn connect(&self, address: &str, post: &Arc<Post>) -> Result<(), Error> {
-        let (sender, receiver) = link::connect(address, &self.credentials, None)?;
+        let (sender, receiver) = link::connect(address, &self.credentials, Whom::Worker, None)?;
         sender.send(&self.join)?;
         let mut state = post.state();
         state.links += 1;

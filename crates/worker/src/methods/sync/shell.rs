@@ -14,7 +14,7 @@ use crate::session::shell::{AtOnce, Hands, Setting};
 use planaria_numerics::aggregate::BLOCK;
 use planaria_protocol::launch::Launch;
 use planaria_protocol::link::{self, Receiver, Sender};
-use planaria_protocol::message::{Push, ServerRange, Sha256, ToWorker, Trouble};
+use planaria_protocol::message::{Agent, Push, ServerRange, Sha256, ToWorker, Trouble};
 use planaria_protocol::methods;
 use planaria_protocol::methods::sync::Command;
 use planaria_protocol::{Error, bytes};
@@ -99,7 +99,7 @@ impl<'a> Process<'a> {
         let Some(server_range) = opening.server_ranges.get(at) else {
             return Ok(not_reached("there is no such server"));
         };
-        let (sender, receiver) = match connect(setting, &server_range.address, generation) {
+        let (sender, receiver) = match connect(setting, server_range, generation) {
             Ok(link) => link,
             Err(error) => return Ok(not_reached(error)),
         };
@@ -292,10 +292,12 @@ fn not_reached(why: impl std::fmt::Display) -> Event {
 /// A link to a server of this generation.
 fn connect(
     setting: &Setting<'_>,
-    address: &str,
+    ServerRange { server, address, .. }: &ServerRange,
     generation: u64,
 ) -> Result<(Sender, Receiver), Error> {
-    let (sender, receiver) = link::connect(address, &setting.credentials, Some(generation))?;
+    let server = Agent::Server(*server);
+    let (sender, receiver) =
+        link::connect(address, &setting.credentials, server, Some(generation))?;
     sender.send(&setting.join)?;
     Ok((sender, receiver))
 }
