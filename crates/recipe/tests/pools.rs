@@ -88,6 +88,13 @@ fn providers_have_options_of_their_own() {
     );
     check("pool: {provider: docker, docker: {mounts: ['/d:/d:ro', 'x:/y'], gpus: all}}", "");
     check("pool: {provider: docker, docker: {gpus: 2}}", "");
+    check("pool: {provider: docker, image: x}\nsetup: [{run: a}]", "");
+    check(
+        "pool: {provider: docker}\nsetup: [{run: a}]",
+        "2:9 step 1 cannot be done: the image that is built from this program has no shell and no \
+         tools // give `pool.image` an image that has what the steps need (`debian:12`, say), or \
+         leave the steps out",
+    );
     check(
         "pool: {provider: docker, docker: {gpus: some, mounts: [/d, '/d:d', '/a:/b:x', ':/a', '/a:/']}}",
         "1:41 `pool.docker.gpus` cannot be `some` // write a number, or `all`\n\

@@ -34,6 +34,8 @@ pub(super) fn check(steps: &[Step], pool: &Pool, tree: &Node, found: &mut Vec<Fi
         return found.push(Finding::new("setup", message).hint(hint));
     }
     let groups = known_groups(pool);
+    let made = pool.supplies().filter(|supply| supply.has_machines());
+    let no_shell = made.filter_map(|supply| supply.provider.no_shell()).next();
     for (number, step) in steps.iter().enumerate() {
         let written = tree.find(&format!("setup.{number}")).map(|node| &node.kind);
         let entries: &[Entry] = match written {
@@ -42,6 +44,12 @@ pub(super) fn check(steps: &[Step], pool: &Pool, tree: &Node, found: &mut Vec<Fi
         };
         let mut at = At { number, found };
         on(step, &groups, &mut at);
+        if let Some(what) = no_shell.filter(|_| step.is_for(&[])) {
+            let message = format!(" cannot be done: {what} has no shell and no tools");
+            let hint = "give `pool.image` an image that has what the steps need (`debian:12`, say), \
+                        or leave the steps out";
+            at.add("", message, hint);
+        }
         if let Some(action) = one_action(entries, &mut at) {
             belonging(action, entries, &mut at);
             content(step, &mut at);

@@ -118,8 +118,8 @@ impl Docker {
         Ok(false)
     }
 
-    /// The image that a machine is made of.
-    fn image(&self, run: &Tag, program: &Program) -> Result<String, Fault> {
+    /// The image that a machine is made of. A new one is tried in a container of the name `aside`.
+    fn image(&self, run: &Tag, aside: &str, program: &Program) -> Result<String, Fault> {
         if let Some(image) = &self.settings.image {
             return Ok(image.clone());
         }
@@ -132,7 +132,7 @@ impl Docker {
         let looked = self.engine.image_arch(&name);
         if looked.map_err(|e| faults::fault("docker", "look for the image", e))?.is_none() {
             self.build(program)?;
-            self.check_build(run, &name, program)?;
+            self.check_build(run, aside, &name, program)?;
             self.forget_old_images();
         }
         *built = Some(program.sha256.clone());
@@ -161,10 +161,15 @@ impl Docker {
     }
 
     /// Asks the program in a new image which build it is.
-    fn check_build(&self, run: &Tag, image: &str, program: &Program) -> Result<(), Fault> {
-        let name = format!("{run}-{}", container::image_name_and_tag(program).1);
+    fn check_build(
+        &self,
+        run: &Tag,
+        aside: &str,
+        image: &str,
+        program: &Program,
+    ) -> Result<(), Fault> {
         let call = Call { program, arguments: &["agent", "build"], input: &[], within: BUILD };
-        let ran = self.run_aside(run, &name, image, &call)?;
+        let ran = self.run_aside(run, aside, image, &call)?;
         let said = String::from_utf8_lossy(&ran.stdout).trim().to_owned();
         if ran.code == 0 && said == program.build {
             return Ok(());
@@ -212,8 +217,11 @@ impl Docker {
 
     /// The number of a container that has not been started, made if there is none.
     fn unstarted(&self, run: &Tag, machine: &Machine, program: &Program) -> Result<String, Fault> {
+        // A name that another has is not ours to use, not even for a moment.
+        self.find(run, machine)?;
         for _ in 0..ATTEMPTS_MAX {
-            let image = self.image(run, program)?;
+            // Under the machine's own name, which is written down: what is left of it is found.
+            let image = self.image(run, &machine.handle, program)?;
             match self.find(run, machine)? {
                 Some(found) if found.status == "created" && container::is_for(&found, program) => {
                     return Ok(found.id);
@@ -462,7 +470,8 @@ impl Provider for Docker {
             // Nothing runs there that a command could be added to. There is nothing in it yet
             // either, so that another one like it will do.
             "created" => {
-                let (image, name) = (self.image(run, program)?, format!("{}-run", machine.handle));
+                let name = format!("{}-run", machine.handle);
+                let image = self.image(run, &name, program)?;
                 self.run_aside(run, &name, &image, call)
             }
             _ => Err(gone()),

@@ -110,10 +110,11 @@ setup       1. apt libgomp1 python3 on all
         assert_eq!(text(&ssh), expect);
         let steps = &document(&ssh.pool, &ssh.setup)["setup"];
         assert_eq!(steps[1]["machines"], json!(["node1", "node3", "node4"]));
-        let docker =
-            recipe("pool: {provider: docker, workers: 3}\nsetup: [{on: worker, check: 'true'}]");
+        let docker = recipe(
+            "pool: {provider: docker, image: x, workers: 3}\nsetup: [{on: worker, check: 'true'}]",
+        );
         let expect = "\
-machines    3 containers of an image built from this program; up to 1 worker on each
+machines    3 containers of x; up to 1 worker on each
 setup       1. check true on worker
 ";
         assert_eq!(text(&docker), expect);

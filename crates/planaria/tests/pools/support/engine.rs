@@ -210,6 +210,11 @@ impl Engine {
 
     fn raise_bridge(&self) {
         let address = format!("{}/24", self.address());
+        // A bridge without an address of its own takes that of a container, and another when that goes:
+        // the others would talk to the old one until their kernels ask again, which may take half a
+        // minute. Engines give bridges that they make an address, too.
+        let hardware = format!("02:70:6c:00:00:{:02x}", self.subnet);
+        ip(&["link", "set", &self.bridge, "address", &hardware]);
         ip(&["addr", "add", &address, "dev", &self.bridge]);
         ip(&["link", "set", &self.bridge, "up"]);
         // Another engine, or a firewall, may drop what one container says to another.

@@ -35,6 +35,13 @@ impl super::Settings for Settings {
         format!("{} of {image}", counted(count, "container"))
     }
 
+    fn no_shell(&self) -> Option<&'static str> {
+        match self.image {
+            Some(_) => None,
+            None => Some("the image that is built from this program"),
+        }
+    }
+
     fn check(&self, at: &mut Place<'_>) {
         let Docker { socket, network, gpus, .. } = &self.docker;
         at.refuse("image", self.image.as_deref().and_then(text::image));

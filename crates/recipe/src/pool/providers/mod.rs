@@ -52,6 +52,11 @@ pub(crate) trait Settings {
         Vec::new()
     }
 
+    /// What of its machines has no shell, without which no step of the set-up can be done.
+    fn no_shell(&self) -> Option<&'static str> {
+        None
+    }
+
     /// What so many of its machines are, as `plan` says it: `3 containers of IMAGE`.
     fn describe(&self, count: usize) -> String;
 
@@ -190,6 +195,11 @@ impl Provider {
     /// Machines that are known before they are had, in order; spare ones last.
     pub fn named(&self) -> Vec<Named> {
         ask!(self, settings => settings.named())
+    }
+
+    /// What of its machines has no shell, without which no step of the set-up can be done.
+    pub(crate) fn no_shell(&self) -> Option<&'static str> {
+        ask!(self, settings => settings.no_shell())
     }
 
     /// What so many of its machines are, as `plan` says it.
