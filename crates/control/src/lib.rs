@@ -9,12 +9,13 @@
 //! - [`detached`]: a run whose controller is elsewhere; [`live`]: how commands find a live run
 //! - [`agents`]: what each process of a run does
 //! - [`holdings`]: what runs hold on machines, and how it is given back
-//! - [`survey`]: a recipe's data; [`size`]: processes and threads; [`memory`]: whether it fits;
+//! - [`survey`]: a recipe's data; [`data_there`]: the same on machines; [`size`]: processes and threads; [`memory`]: whether it fits;
 //!   [`program`]: what processes are started from; [`machine`]: what this machine is
 //! - [`stopping`]: whether this process was asked to stop; [`talk`]: what is shown; [`drawing`]:
 //!   as bytes
 
 pub mod agents;
+pub mod data_there;
 pub mod detached;
 pub mod drawing;
 pub mod holdings;

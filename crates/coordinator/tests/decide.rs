@@ -56,7 +56,7 @@ fn trouble(decisions: &[Decision]) -> Option<Trouble> {
 fn a_forbidden_message_ends_the_run_with_its_reason() {
     let server = Agent::Server(0);
     let applied = |step, n| Input::Server(0, FromServer::Applied { step }, vec![1.0; n]);
-    let failed = |fix_input| Trouble { message: "no memory".into(), hint: None, fix_input };
+    let failed = |fix_input| Trouble { fix_input, ..Trouble::new("no memory") };
     let table: Vec<(&str, Input, &str)> = vec![
         ("another build", joined(server, "other"), "server-0 runs build other"),
         ("a stranger", joined(Agent::Server(9), "b"), "server-9 is not part of the run"),
@@ -82,6 +82,27 @@ fn a_forbidden_message_ends_the_run_with_its_reason() {
         assert!(all.iter().all(|d| !d.reason.trim().is_empty()), "{name}: everything has a reason");
         // After the end nothing counts.
         assert_eq!(cluster.step(Duration::ZERO, applied(0, 3)), [], "{name}");
+    }
+}
+
+#[test]
+fn what_only_a_machine_lacks_costs_that_machine_only() {
+    let lacks = Trouble { of_machine: true, ..Trouble::wrong_input("`/d/x` is missing") };
+    let of_machine = |machine: Option<&str>, agent| {
+        let Input::Joined(join) = joined(agent, "b") else { panic!("it joins") };
+        Input::Joined(Join { machine: machine.map(str::to_owned), ..join })
+    };
+    let failed = [
+        (Agent::Worker(0), Input::worker(0, FromWorker::Failed(lacks.clone()))),
+        (Agent::Server(0), Input::Server(0, FromServer::Failed(lacks), vec![])),
+    ];
+    for (agent, failed) in failed {
+        for machine in [Some("h1"), None] {
+            let mut cluster = cluster(false);
+            cluster.step(Duration::ZERO, of_machine(machine, agent));
+            let all = cluster.step(Duration::ZERO, failed.clone());
+            assert_eq!(trouble(&all).is_some(), machine.is_none(), "{agent} on {machine:?}");
+        }
     }
 }
 

@@ -445,3 +445,31 @@ fn a_checkpoint_that_cannot_be_fetched_is_named() {
     assert!(trouble.message.contains("step-0000000009"), "{trouble:?}");
     assert!(process.join().unwrap().is_err());
 }
+
+#[test]
+fn a_disk_that_takes_nothing_costs_no_checkpoint() {
+    let world = World::new();
+    let folder = tempfile::tempdir().unwrap();
+    // A file where the server's folder should be: nothing can be written there.
+    let state = folder.path().join("state");
+    fs::write(&state, "").unwrap();
+    let process = world.start(Some(&state));
+    let server = world.server();
+    server.begin(Source::Seed, 0);
+    server.train(&world.credentials, 0..2);
+    let checkpoint = world.begin(2);
+    let info = server.save(2).unwrap();
+    world.part_files.close();
+    let part = Part { info, start: 0, end: PARAMETERS as u64 };
+    world.checkpoint_folder.finish(&checkpoint, &manifest(2, vec![part]), false).unwrap();
+    checkpoint::read(&checkpoint).unwrap();
+    // What must be fetched needs room: that is this machine's trouble, and not the run's.
+    let source = Source::Checkpoint("/nowhere/step-0000000002".into());
+    server.orders.send(&ToServer::Begin { blocks: 0..BLOCKS, source, step: 2 }).unwrap();
+    let trouble = server.wait(|said| match said {
+        FromServer::Failed(trouble) => Some(trouble),
+        _ => None,
+    });
+    assert!(trouble.of_machine, "{trouble:?}");
+    assert!(process.join().unwrap().is_err());
+}

@@ -7,6 +7,8 @@ use std::process::ExitStatus;
 
 /// What a coordinator exits with that wants another in its place, to go on from what was kept.
 pub const ANOTHER: i32 = 75;
+/// What a process exits with that its machine cannot do for, where another may.
+pub const UNFIT: i32 = 76;
 /// What a process exits with whose thread has broken down; Rust's own number for it.
 pub const PANICKED: i32 = 101;
 

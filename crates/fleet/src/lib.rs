@@ -9,14 +9,14 @@
 //! - [`ending`]: how a process has ended; [`process`]: signals to one, and waiting for it;
 //!   [`backoff`]: pauses before it is tried again
 //! - [`local`]: processes on this machine; [`command`]: one that is waited for; [`guard`]: around
-//!   each of a user's script; [`rendezvous`]: where those of Horovod meet
+//!   each of a user's script; [`log_end`]: what one said last; [`rendezvous`]: where those of Horovod meet
 //! - [`sites`]: both, used alike; [`pool`]: the machines of a run
 //! - [`provider`]: where machines come from; [`providers`]: those there are; [`finding`]: what they
 //!   need here
 //! - [`messages`]: what a controller and the host on a machine say to each other; [`host`]: that
 //!   process; [`remote`]: the controller's end of the [`channel`]; [`carrier`]: a process that is one
 //! - [`program`]: what goes to a machine; [`home`]: where it lies there; [`setup`]: what is done
-//!   there first; [`shell`]: words for `sh`
+//!   there first; [`made`]: what that made, known again; [`shell`]: words for `sh`
 //! - [`files`]: a script's, to machines and back; [`sockets`]: a machine's; [`many`]: the same work
 //!   for many
 
@@ -32,6 +32,8 @@ pub mod guard;
 pub mod home;
 pub mod host;
 pub mod local;
+pub mod log_end;
+pub mod made;
 pub mod many;
 pub mod messages;
 pub mod pool;

@@ -4,6 +4,7 @@
 //! to tasks go to the threads that wait for them ([`Hands`]). Never waits without an end.
 
 use crate::channel::{Channel, StderrTail};
+use crate::made::Made;
 use crate::messages::questions::{Ask, Said};
 use crate::messages::{
     AgentNews, FromHost, Hello, PIECE_BYTES, TaskOutcome, ToHost, VERSION, read_message,
@@ -293,6 +294,23 @@ impl Hands for &Remote {
         let (task, answers) = self.task();
         self.send(ToHost::Done { task, mark: mark.to_owned() })?;
         Ok(self.outcome(&answers, MARK_WITHIN, &mut |_| {})? == TaskOutcome::Skipped)
+    }
+
+    fn is_intact(&mut self, mark: &str, made: &Made) -> Result<bool, Fault> {
+        let (mark, made) = (mark.to_owned(), made.clone());
+        let asked = self.ask(Ask::IsIntact { mark, made })?;
+        Ok(self.wait(asked, MARK_WITHIN)? == Said::Intact(true))
+    }
+
+    fn seal(&mut self, mark: &str, made: &Made) -> Result<(), Fault> {
+        let (mark, made) = (mark.to_owned(), made.clone());
+        let asked = self.ask(Ask::Seal { mark, made })?;
+        match self.wait(asked, MARK_WITHIN)? {
+            Said::Failed { why, .. } => {
+                Err(Fault::replace(&self.machine, why, "is the disk full?"))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn put(&mut self, path: &str, mode: u32, bytes: &mut dyn Read) -> Result<(), Fault> {

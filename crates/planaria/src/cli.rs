@@ -211,6 +211,8 @@ Example:
 pub enum Role {
     /// Says which build this is, and nothing else.
     Build,
+    /// Says whether the data of a recipe is on this machine.
+    Data,
     /// Starts and ends the others on a machine of a pool.
     Host {
         /// The run.

@@ -5,9 +5,11 @@
 //! forgotten.
 
 mod json;
+mod machine;
 
 use crate::state::State;
 use crate::terms::{HeldOut, Outcome, Share, Trouble};
+pub use machine::MachineState;
 use planaria_numerics::digest::Digest;
 use serde::{Deserialize, Serialize};
 
@@ -243,40 +245,6 @@ pub enum What {
         #[serde(default)]
         state: Option<Box<State>>,
     },
-}
-
-/// Where a machine of a pool is in its life.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum MachineState {
-    /// It is made, opened and set up.
-    Raising,
-    /// Its provider will have it later.
-    Pending,
-    /// Processes can be on it.
-    Ready,
-    /// It is about to go.
-    Leaving,
-    Lost,
-    /// It did not become ready.
-    Failed,
-    /// It was no longer wanted, and is given back.
-    Released,
-}
-
-impl MachineState {
-    /// In words, as in `node1 is …`.
-    pub fn text(self) -> &'static str {
-        match self {
-            Self::Raising => "being raised",
-            Self::Pending => "pending",
-            Self::Ready => "ready",
-            Self::Leaving => "about to go",
-            Self::Lost => "lost",
-            Self::Failed => "not ready",
-            Self::Released => "released",
-        }
-    }
 }
 
 /// What does not change in a session.

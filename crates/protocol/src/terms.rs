@@ -116,12 +116,15 @@ pub struct Trouble {
     pub hint: Option<String>,
     /// Whether the user must change something (and not try again).
     pub fix_input: bool,
+    /// Whether it is a matter of the process' machine: another may have what this one lacks.
+    #[serde(default)]
+    pub of_machine: bool,
 }
 
 impl Trouble {
     /// Something failed; trying again may help.
     pub fn new(what: impl std::fmt::Display) -> Self {
-        Self { message: what.to_string(), hint: None, fix_input: false }
+        Self { message: what.to_string(), hint: None, fix_input: false, of_machine: false }
     }
 
     /// The user must change something.

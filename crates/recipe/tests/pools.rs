@@ -91,7 +91,7 @@ fn providers_have_options_of_their_own() {
     check("pool: {provider: docker, image: x}\nsetup: [{run: a}]", "");
     check(
         "pool: {provider: docker}\nsetup: [{run: a}]",
-        "2:9 step 1 cannot be done: the image that is built from this program has no shell and no \
+        "2:10 step 1 cannot be done: the image that is built from this program has no shell and no \
          tools // give `pool.image` an image that has what the steps need (`debian:12`, say), or \
          leave the steps out",
     );

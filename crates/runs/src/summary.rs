@@ -13,7 +13,7 @@ use planaria_numerics::digest::Digest;
 use planaria_protocol::event::{Event, Figures, MachineState, Started, What};
 use planaria_protocol::message::{HeldOut, Trouble};
 use planaria_protocol::state::State;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -92,6 +92,13 @@ pub struct PoolMachine {
     pub reason: Option<String>,
 }
 
+/// A machine that was given up.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GivenUp {
+    pub machine: String,
+    pub reason: String,
+}
+
 /// How a session ended.
 #[derive(Debug, Clone)]
 pub struct Ended {
@@ -120,6 +127,16 @@ impl Summary {
     /// Who was lost, who joined, and what that cost.
     pub fn machines(&self) -> Machines {
         self.count.machines()
+    }
+
+    /// Machines of the last session that were given up, and why.
+    pub fn given_up(&self) -> Vec<GivenUp> {
+        let given_up = self.pool.iter().filter(|(_, one)| one.state == MachineState::GivenUp);
+        let given_up = given_up.map(|(machine, one)| {
+            let reason = one.reason.clone().unwrap_or_default();
+            GivenUp { machine: machine.clone(), reason }
+        });
+        given_up.collect()
     }
 
     /// F1 of the positive class, of two, of the final weights.

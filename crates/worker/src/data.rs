@@ -41,10 +41,13 @@ pub fn same_data(launch: &Launch, data: &DataSet) -> Result<(), Trouble> {
         ),
         hint: Some("put it back as it was, or start a new run".into()),
         fix_input: true,
+        of_machine: true,
     })
 }
 
-/// An error of the data as this process' trouble.
+/// An error of the data as this process' trouble: it was sound where the run was planned, so what
+/// is missing or damaged is missing or damaged on this machine.
 pub fn data_trouble(error: planaria_data::Error) -> Trouble {
-    Trouble { fix_input: error.kind() == Kind::FixInput, ..Trouble::new(error) }
+    let is_unfit = error.kind() == Kind::FixInput;
+    Trouble { fix_input: is_unfit, of_machine: is_unfit, ..Trouble::new(error) }
 }

@@ -86,11 +86,12 @@ fn watch<K: Kind>(kind: &mut K, clock: Stopwatch) -> Result<K::End> {
         for exit in kind.sites().exits() {
             kind.exited(now, exit);
         }
-        if let Some(fault) = kind.sites().take_failure() {
-            return Err(failure(fault));
-        }
+        // Before a failure, so that what led to it is written down too.
         for change in kind.sites().take_changes() {
             kind.machine(change);
+        }
+        if let Some(fault) = kind.sites().take_failure() {
+            return Err(failure(fault));
         }
         if stopping::asked() {
             kind.stop(now)?;

@@ -131,6 +131,7 @@ impl Pooling {
         let resources = resources.context(|| format!("cannot write in `{}`", folder.display()))?;
         let slots = pool.slots.map(|slots| slots as u32);
         let roster = Roster::new(need.machine_count, need.worker_count as u32, slots);
+        let roster = roster.needing(pool.workers.min() as u32);
         let address = pool.address.clone().filter(|_| !is_elsewhere);
         let addresses = address.map_or_else(interfaces, |address| vec![address]);
         let steps = prepare(setup, provider.clone(), run.clone(), folder.to_path_buf());

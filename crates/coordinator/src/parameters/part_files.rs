@@ -1,8 +1,9 @@
 //! A server's way to the run's checkpoints where its machine does not have the run's folder.
 //!
-//! Its part is written to a folder of this machine, sent to the coordinator's over a link of its
-//! own, and removed; what it begins from is fetched to such a folder, read and removed. Owns these
-//! folders. Never touches the run's folder, and never holds a part in memory.
+//! Its part is sent to the coordinator's machine over a link of its own, straight from the copy that
+//! the server keeps for it, so that a full disk here costs no checkpoint; what it begins from is
+//! fetched to a folder of this machine, read and removed. Owns these folders. Never touches the run's
+//! folder, and never holds a part in memory besides that copy.
 
 use super::snapshot::Snapshot;
 use planaria_numerics::aggregate::BLOCK;
@@ -99,15 +100,14 @@ impl Carrier {
 
     fn put(&self, generation: u64, snapshot: &Snapshot) -> Result<PartInfo, Fault> {
         let checkpoint = name_of(&snapshot.folder)?.to_owned();
-        let folder = self.folder(&checkpoint)?;
-        let info = snapshot.write_to(&folder.path)?;
-        let PartInfo { file, sha256, bytes } = info.clone();
-        let mut from = File::open(folder.path.join(&file))?;
-        let mut line = self.line(generation)?;
-        line.ask(Ask::Put { checkpoint, file, bytes, sha256 })?;
-        line.send_file(&mut from, bytes)?;
-        line.hear_stored()?;
-        Ok(info)
+        snapshot.stream(|info, mut from| {
+            let PartInfo { file, sha256, bytes } = info.clone();
+            let mut line = self.line(generation)?;
+            line.ask(Ask::Put { checkpoint, file, bytes, sha256 })?;
+            line.send_file(&mut from, bytes)?;
+            line.hear_stored()?;
+            Ok(info)
+        })?
     }
 
     /// Fetches a checkpoint's manifest, and the parts of it that hold a range.

@@ -199,6 +199,10 @@ impl Orders<'_> {
             Err(Fault::Link(error)) => {
                 self.lost(format!("lost the coordinator's machine ({error})"))
             }
+            // Where this machine's disk takes nothing, another's may.
+            Err(fault @ Fault::File(_)) => {
+                Event::Failed(Trouble { of_machine: true, ..Trouble::new(fault) })
+            }
             Err(fault) => Event::Failed(Trouble::new(fault)),
         }
     }

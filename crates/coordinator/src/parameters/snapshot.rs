@@ -3,7 +3,7 @@
 use super::region::Third;
 use planaria_protocol::checkpoint::{self, PartInfo, PartView};
 use planaria_protocol::message::FromServer;
-use std::io;
+use std::io::{self, Read};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -36,15 +36,19 @@ impl Snapshot {
     /// Writes it to its folder; the answer is for the coordinator.
     pub fn write(&self) -> FromServer {
         let step = self.step;
-        match self.write_to(Path::new(&self.folder)) {
+        let _alone = self.writing.lock().expect("no thread panics while it writes");
+        let folder = Path::new(&self.folder);
+        match self.with_view(|view| checkpoint::write_part(folder, self.index, view)) {
             Ok(PartInfo { file, sha256, bytes }) => FromServer::Saved { step, file, sha256, bytes },
             Err(e) => FromServer::NotSaved { step, why: e.to_string() },
         }
     }
 
-    /// Writes it to another folder than its own.
-    pub fn write_to(&self, folder: &Path) -> io::Result<PartInfo> {
-        let _alone = self.writing.lock().expect("no thread panics while it writes");
-        self.with_view(|view| checkpoint::write_part(folder, self.index, view))
+    /// Its part, read as it would be from its file.
+    pub fn stream<T>(&self, send: impl FnOnce(PartInfo, &mut dyn Read) -> T) -> io::Result<T> {
+        self.with_view(|view| {
+            let (info, mut read) = checkpoint::stream_part(self.index, view)?;
+            Ok(send(info, &mut read))
+        })
     }
 }

@@ -94,6 +94,7 @@ impl<M: Method> Run<M> {
                 "lower the learning rate (it was {rate}), add `warmup_steps` or set `clip_norm`"
             )),
             fix_input: false,
+            of_machine: false,
         })
     }
 

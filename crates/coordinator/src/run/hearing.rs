@@ -84,15 +84,26 @@ impl<M: Method> Run<M> {
                 self.worker_ready(now, worker, engine, threads)
             }
             FromWorker::Revoked { ticket } => self.revoked(now, worker, ticket),
-            FromWorker::Failed(trouble) if trouble.fix_input => Err(Trouble {
-                message: format!("worker-{worker} cannot go on: {}", trouble.message),
-                ..trouble
-            }),
-            // It ends now; that it did, and why, is told by its link.
+            FromWorker::Failed(trouble)
+                if trouble.fix_input && !self.is_apart(worker, &trouble) =>
+            {
+                Err(Trouble {
+                    message: format!("worker-{worker} cannot go on: {}", trouble.message),
+                    ..trouble
+                })
+            }
+            // It ends now; that it did, and why, is told by its link. Where its machine is to blame,
+            // the controller gives that up.
             FromWorker::Failed(trouble) => self.lose_worker(now, worker, trouble.message, false),
             // The shell passes scores on as `Input::Scored`.
             FromWorker::Evaluated { .. } | FromWorker::Alive => Ok(()),
         }
+    }
+
+    /// Whether a trouble is that of a machine of a pool alone: others may have what it lacks.
+    fn is_apart(&self, worker: u32, trouble: &Trouble) -> bool {
+        let member = self.members.workers.get(&worker);
+        trouble.of_machine && member.is_some_and(|member| member.machine.is_some())
     }
 
     fn server_said(
@@ -132,6 +143,12 @@ impl<M: Method> Run<M> {
 
     fn server_failed(&mut self, server: u32, trouble: Trouble) -> Result<(), Trouble> {
         let gathering = matches!(self.phase, Phase::Gathering);
+        let machine = self.members.servers.get(server as usize).and_then(|s| s.machine.as_ref());
+        // Its machine is to blame, which the controller gives up: another takes its place.
+        if trouble.of_machine && machine.is_some() {
+            self.lose_server(server, trouble.message);
+            return Ok(());
+        }
         // The checkpoint may be damaged. A coordinator without a record compares all of it, and
         // goes back further.
         if !trouble.fix_input && self.unproven && gathering {

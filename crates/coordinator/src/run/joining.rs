@@ -22,6 +22,7 @@ impl<M: Method> Run<M> {
                 message: format!("{agent} runs build {build}, but the run began with {own}"),
                 hint: Some("the program was replaced while it started; start the run again".into()),
                 fix_input: true,
+                of_machine: false,
             });
         }
         join.machine = join.machine.map(|name| name.chars().take(MACHINE_MAX).collect());

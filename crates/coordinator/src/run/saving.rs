@@ -149,6 +149,7 @@ impl<M: Method> Run<M> {
                         .into(),
                 ),
                 fix_input: false,
+                of_machine: false,
             };
             return self.failed(trouble);
         }

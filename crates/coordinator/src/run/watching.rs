@@ -2,7 +2,7 @@
 
 use super::members::Standing;
 use super::method::Method;
-use super::{Action, Phase, Run};
+use super::{Action, GRACE_FOR_ABSENT, Phase, Run};
 use planaria_protocol::message::{Agent, ToWorker, Trouble};
 use std::time::Duration;
 
@@ -69,8 +69,17 @@ impl<M: Method> Run<M> {
         }
         let since = *self.enough_since.get_or_insert(now);
         let most = self.wanted.min(M::workers_max(self));
-        if ready >= most || now.saturating_sub(since) >= self.grace {
+        if ready >= most || now.saturating_sub(since) >= self.patience_for_others() {
             self.begin_training(now);
+        }
+    }
+
+    /// How long the workers that are not ready are waited for once enough are.
+    fn patience_for_others(&self) -> Duration {
+        let mut others = self.members.workers.range(..self.wanted).map(|(_, worker)| worker);
+        match others.any(|worker| worker.standing == Standing::Joined) {
+            true => self.grace,
+            false => self.grace.min(GRACE_FOR_ABSENT),
         }
     }
 

@@ -115,8 +115,12 @@ impl Clerk {
                 let read = find::read(&self.work.folder, &path, bytes, mtime_ns, at)?;
                 Ok(read.map_or(Said::Changed, Said::Piece))
             }
-            Ask::Ports { .. } | Ask::Release { .. } | Ask::Meets { .. } => {
-                Err(io::Error::other("that is no question about files"))
+            Ask::Ports { .. }
+            | Ask::Release { .. }
+            | Ask::Meets { .. }
+            | Ask::IsIntact { .. }
+            | Ask::Seal { .. } => {
+                Err(io::Error::other("that is no question about a script's files"))
             }
         }
     }

@@ -213,6 +213,7 @@ impl Host {
                 Ask::Ports { .. } | Ask::Release { .. } | Ask::Meets { .. } => {
                     self.tasks.look(task, ask);
                 }
+                Ask::IsIntact { .. } | Ask::Seal { .. } => self.tasks.made(task, ask),
                 about_files => self.service.ask(task, about_files),
             },
             ToHost::Alive | ToHost::End | ToHost::Detach { .. } => {}

@@ -5,12 +5,13 @@
 
 use crate::command;
 use crate::home::at_home;
+use crate::made::Made;
 use crate::messages::questions::{Ask, Said};
 use crate::messages::{FromHost, TaskOutcome};
 use crate::provider::is_name;
 use crate::sockets::ports::Given;
 use crate::sockets::table;
-use planaria_store::durable::Draft;
+use planaria_store::durable::{self, Draft};
 use planaria_store::transfer::{Announced, Incoming};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -107,6 +108,28 @@ impl Tasks {
                     Said::Done
                 }
                 Ask::Meets { pid, port, meeting } => Said::Meets(table::meets(pid, port, meeting)),
+                _ => return,
+            };
+            let _ = messages.send(FromHost::Said { task, said });
+        });
+    }
+
+    /// Compares what a step made with its mark, or has the mark say it.
+    pub fn made(&self, task: u64, ask: Ask) {
+        let (messages, home, folder) =
+            (self.messages.clone(), self.home.clone(), self.folder.clone());
+        on_thread("made", move || {
+            let said = match ask {
+                Ask::IsIntact { mark, made } => {
+                    Said::Intact(is_intact(&home, &mark, &made, &folder))
+                }
+                Ask::Seal { mark, made } => match seal(&home, &mark, &made, &folder) {
+                    Ok(()) => Said::Done,
+                    Err(e) => Said::Failed {
+                        why: format!("cannot write the mark of a step: {e}"),
+                        is_full: e.kind() == io::ErrorKind::StorageFull,
+                    },
+                },
                 _ => return,
             };
             let _ = messages.send(FromHost::Said { task, said });
@@ -218,7 +241,7 @@ impl Tasks {
     }
 
     fn mark(&self, mark: &str) -> Option<PathBuf> {
-        is_name(mark).then(|| self.home.join("setup").join(mark))
+        mark_file(&self.home, mark)
     }
 
     /// `~/x` is in the user's home, `x` in the run's folder here.
@@ -230,6 +253,28 @@ impl Tasks {
         // Where the channel is closed no answer is needed.
         let _ = self.messages.send(FromHost::Task { task, outcome });
     }
+}
+
+fn mark_file(home: &Path, mark: &str) -> Option<PathBuf> {
+    is_name(mark).then(|| home.join("setup").join(mark))
+}
+
+/// Whether a mark says that what its step made is there; where it does not, it goes.
+fn is_intact(home: &Path, mark: &str, made: &Made, folder: &Path) -> bool {
+    let Some(mark) = mark_file(home, mark) else { return false };
+    let stamp = made.stamp(&folder.join(at_home(&made.to)));
+    let is_intact = fs::read_to_string(&mark).is_ok_and(|sealed| sealed == stamp);
+    if !is_intact {
+        // One that stays is compared again.
+        let _ = fs::remove_file(mark);
+    }
+    is_intact
+}
+
+fn seal(home: &Path, mark: &str, made: &Made, folder: &Path) -> io::Result<()> {
+    let no_mark = || io::Error::other(format!("no mark is `{mark}`"));
+    let file = mark_file(home, mark).ok_or_else(no_mark)?;
+    durable::write(&file, made.stamp(&folder.join(at_home(&made.to))).as_bytes())
 }
 
 fn about(path: &Path, error: &io::Error) -> io::Error {

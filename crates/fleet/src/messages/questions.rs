@@ -4,6 +4,7 @@
 //! answer; how many may wait for one is the controller's to bound, so that a host never holds more
 //! than a few pieces of files.
 
+use crate::made::Made;
 use serde::{Deserialize, Serialize};
 
 /// SHA-256 of a content.
@@ -41,6 +42,11 @@ pub enum Ask {
         /// Where the piece begins.
         at: u64,
     },
+    /// Whether what a step of the set-up made is as its mark says; a mark that does not hold is taken
+    /// away: [`Said::Intact`].
+    IsIntact { mark: String, made: Made },
+    /// Have a mark say what its step made, as it is now: [`Said::Done`].
+    Seal { mark: String, made: Made },
     /// Free ports: [`Said::Ports`].
     Ports {
         /// So many of any number.
@@ -88,6 +94,8 @@ pub enum Said {
     },
     /// Whether it has met.
     Meets(bool),
+    /// Whether it is as it was.
+    Intact(bool),
     /// It cannot be done.
     Failed {
         why: String,

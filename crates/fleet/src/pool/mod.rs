@@ -18,7 +18,7 @@ pub mod resources;
 mod room;
 pub mod roster;
 
-use crate::ending::Ending;
+use crate::ending::{Ending, UNFIT};
 use crate::local::Exit;
 use crate::messages::{AgentNews, ToHost};
 use crate::provider::{Fault, Machine, Notice, Provider};
@@ -442,7 +442,14 @@ impl Pool {
                 self.notes.push(format!("a process could not be started: {why}"));
                 self.ended(process, Ending::Code(127));
             }
-            Told::Agent(AgentNews::Ended { process, ending }) => self.ended(process, ending),
+            Told::Agent(AgentNews::Ended { process, ending }) => {
+                // A user's script may exit as it likes.
+                let is_ours = |(_, agent): &(u32, Agent)| !matches!(agent, Agent::Task(_));
+                match self.processes.get(&process).is_some_and(is_ours) {
+                    true if ending == Ending::Code(UNFIT) => self.unfit(now, process),
+                    _ => self.ended(process, ending),
+                }
+            }
             Told::Gone(why) => {
                 if self.live.get(&number).is_some_and(|live| live.attempt == attempt) {
                     self.lose(now, number, &why);
@@ -517,6 +524,9 @@ impl Pool {
             match action {
                 Action::Raise { number, machine } => due.push(self.attempt(number, machine)),
                 Action::Release { number } => self.release(number),
+                Action::GiveUp { machine, why } => {
+                    self.change(&machine, MachineState::GivenUp, Some(why));
+                }
                 Action::Note(note) => self.notes.push(note),
                 Action::Fail(fault) => self.failed = Some(fault),
             }

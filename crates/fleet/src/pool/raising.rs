@@ -4,7 +4,9 @@
 //! [`raise`](super::raise)'s.
 
 use super::raise::{Attempt, Progress};
-use super::{FAREWELL, LOOK_EVERY, News, Pool};
+use super::roster::Input;
+use super::{FAREWELL, LOOK_EVERY, Live, News, Pool};
+use crate::log_end;
 use crate::messages::{AgentNews, ToHost};
 use crate::provider::{Fault, Machine, Made};
 use crate::remote::Told;
@@ -14,6 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 use std::thread::Builder;
+use std::time::Duration;
 
 impl Pool {
     pub(super) fn attempt(&mut self, number: u32, machine: Machine) -> Numbered {
@@ -79,11 +82,41 @@ impl Pool {
             return;
         }
         let Some(live) = self.live.remove(&number) else { return };
-        live.remote.say(ToHost::End);
         self.forget_place(&live.route);
         self.notes.push(format!("{}: released, and given back", live.machine.name));
         self.change(&live.machine.name, MachineState::Released, None);
         self.end_processes(number);
+        self.hand_back(live, Some(number));
+    }
+
+    /// A process has found that its machine lacks what it needs: the machine is given up.
+    pub(super) fn unfit(&mut self, now: Duration, process: u32) {
+        let Some((number, agent)) = self.processes.get(&process).copied() else { return };
+        let Some(live) = self.live.remove(&number) else { return };
+        let log = format!("{agent}.log");
+        let said = log_end::last_line(&self.logs.join(&log)).unwrap_or_default();
+        let (what, hint) = said.split_once("  hint: ").unwrap_or((&said, ""));
+        let what = match what.trim_start_matches("error: ") {
+            "" => format!("it lacks what {agent} needs; `logs/{log}` says what"),
+            what => what.to_owned(),
+        };
+        let hint = if hint.is_empty() { format!("its log is `logs/{log}`") } else { hint.into() };
+        let fault = Fault::replace(&live.machine.name, what, hint);
+        self.forget_place(&live.route);
+        // At once, so that none of them meets the one that takes its place. How they ended says
+        // nothing of how others would do.
+        let there = self.processes.iter().filter(|(_, (machine, _))| *machine == number);
+        for process in there.map(|(process, _)| *process) {
+            live.remote.say(ToHost::Kill { process });
+        }
+        self.end_processes(number);
+        self.hand_back(live, None);
+        self.step(now, Input::Unfit { number, fault });
+    }
+
+    /// Gives back a machine that was ready; where it can be had again, `number` is told.
+    pub(super) fn hand_back(&self, live: Live, number: Option<u32>) {
+        live.remote.say(ToHost::End);
         let (means, resources) = (self.means.clone(), self.resources.clone());
         let (announce, at_work) = (self.announce.clone(), AtWork::begin(&self.at_work));
         let work = move || {
@@ -100,7 +133,9 @@ impl Pool {
                 // It is asked for once more otherwise, which is no error.
                 let _ = resources.gone(&live.machine.name);
             }
-            let _ = announce.send(News::Released(number));
+            if let Some(number) = number {
+                let _ = announce.send(News::Released(number));
+            }
         };
         let _ = Builder::new().name("release".into()).spawn(work);
     }

@@ -4,11 +4,14 @@
 //! Owns the machines of a run by their numbers, the pauses between attempts, and the places on
 //! them. Never creates anything; the pool acts and reports what came of it.
 
+mod streak;
+
 use crate::backoff::Backoff;
 use crate::provider::{Fault, Machine, Remedy};
 use planaria_protocol::message::Agent;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+use streak::Streak;
 
 /// Pause before the second attempt in a row; each further one waits twice as long.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -20,6 +23,10 @@ const FIRST_ATTEMPTS_MAX: u32 = 3;
 const ATTEMPTS_MAX: u32 = 20;
 /// How long servers wait to know whether all machines can reach each other.
 const SETTLING: Duration = Duration::from_secs(10);
+/// How long the others are waited for once machines for enough workers have answered.
+const OTHERS_WITHIN: Duration = Duration::from_millis(500);
+/// A provider that has a machine so far beyond the last has no end of them.
+const FAR: u32 = 1000;
 
 /// What happened.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,6 +45,8 @@ pub enum Input {
     Failed { number: u32, fault: Fault },
     /// A machine that was ready is lost.
     Lost { number: u32 },
+    /// A machine that was ready lacks what work needs, and is being given back.
+    Unfit { number: u32, fault: Fault },
     /// A machine is about to go.
     Leaving { number: u32 },
     /// So many machines are wanted from now on.
@@ -57,9 +66,11 @@ pub enum Action {
     },
     /// Give a machine back that is no longer wanted.
     Release { number: u32 },
+    /// A machine is not tried again, for this reason.
+    GiveUp { machine: String, why: String },
     /// To be told to people.
     Note(String),
-    /// No machine can be had.
+    /// Too few machines can be had.
     Fail(Fault),
 }
 
@@ -78,6 +89,7 @@ pub enum Where {
 pub struct Roster {
     wanted: usize,
     workers: u32,
+    workers_min: u32,
     slots: Option<u32>,
     members: BTreeMap<u32, Member>,
     /// Numbers that were planned, in order; those that were given up are not planned again.
@@ -86,6 +98,12 @@ pub struct Roster {
     released: BTreeSet<u32>,
     was_ready: bool,
     first_fault: Option<Fault>,
+    /// Machines that were given up one after another.
+    streak: Option<Streak>,
+    /// When the first machine answered.
+    opened: Option<Duration>,
+    /// Whether it was told who has not answered.
+    told_late: bool,
     servers_here: Option<bool>,
     is_over: bool,
 }
@@ -95,6 +113,9 @@ struct Member {
     stage: Stage,
     /// Attempts in a row that came to nothing.
     attempts: u32,
+    /// When the last attempt began.
+    begun: Duration,
+    was_ready: bool,
     is_direct: Option<bool>,
     agents: BTreeSet<Agent>,
 }
@@ -114,7 +135,7 @@ enum Stage {
 impl Member {
     fn new(machine: Machine, now: Duration) -> Self {
         let (stage, agents) = (Stage::Due(now), BTreeSet::new());
-        Self { machine, stage, attempts: 0, is_direct: None, agents }
+        Self { machine, stage, attempts: 0, begun: now, was_ready: false, is_direct: None, agents }
     }
 
     /// Whether it counts among those that are wanted.
@@ -129,15 +150,24 @@ impl Roster {
         Self {
             wanted,
             workers,
+            workers_min: 1,
             slots,
             members: BTreeMap::new(),
             next: 0,
             released: BTreeSet::new(),
             was_ready: false,
             first_fault: None,
+            streak: None,
+            opened: None,
+            told_late: false,
             servers_here: None,
             is_over: false,
         }
+    }
+
+    /// The same, where fewer workers than this are of no use.
+    pub fn needing(self, workers_min: u32) -> Self {
+        Self { workers_min, ..self }
     }
 
     /// So many workers are wanted from now on.
@@ -184,6 +214,7 @@ impl Roster {
             Input::Opened { number, is_direct } => {
                 if let Some(member) = self.members.get_mut(&number) {
                     member.is_direct = Some(is_direct);
+                    self.opened.get_or_insert(now);
                 }
             }
             Input::Ready { number } => {
@@ -192,7 +223,9 @@ impl Roster {
                         return vec![Action::Release { number }];
                     }
                     (member.stage, member.attempts) = (Stage::Ready, 0);
+                    member.was_ready = true;
                     self.was_ready = true;
+                    self.streak.take_if(|streak| streak.ends_with_ready());
                 }
             }
             Input::Failed { number, .. } if self.is_releasing(number) => self.forget(number),
@@ -212,6 +245,7 @@ impl Roster {
                     };
                 }
             }
+            Input::Unfit { number, fault } => self.unfit(now, number, fault, &mut actions),
             Input::Leaving { number } => {
                 let ready = |m: &&mut Member| m.stage == Stage::Ready;
                 if let Some(member) = self.members.get_mut(&number).filter(ready) {
@@ -222,6 +256,7 @@ impl Roster {
         }
         if !self.is_over {
             self.fill(now, plan, &mut actions);
+            self.tell_late(now, &mut actions);
         }
         actions
     }
@@ -252,10 +287,46 @@ impl Roster {
             false => format!("trying again in {} s", pause(member.attempts).as_secs()),
         };
         actions.push(Action::Note(format!("{fault}{hint}; {then}")));
+        if is_last {
+            self.give_up(now, number, &fault, false, actions);
+        }
         if fault.remedy == Remedy::Fix && !self.was_ready {
             self.is_over = true;
             actions.push(Action::Fail(fault));
         }
+    }
+
+    /// A machine that was ready will not do.
+    fn unfit(&mut self, now: Duration, number: u32, fault: Fault, actions: &mut Vec<Action>) {
+        let Some(member) = self.members.get_mut(&number) else { return };
+        member.agents.clear();
+        match member.stage {
+            Stage::Releasing => return self.forget(number),
+            _ => member.stage = Stage::GivenUp,
+        }
+        self.first_fault.get_or_insert_with(|| fault.clone());
+        let hint = fault.hint.as_deref().map_or_else(String::new, |hint| format!(" ({hint})"));
+        actions.push(Action::Note(format!("{fault}{hint}; it is given up")));
+        self.give_up(now, number, &fault, true, actions);
+    }
+
+    fn give_up(
+        &mut self,
+        now: Duration,
+        number: u32,
+        fault: &Fault,
+        was_ready: bool,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some(member) = self.members.get(&number) else { return };
+        let (machine, why) = (member.machine.name.clone(), fault.what.clone());
+        let was_over = self.streak.as_ref().is_some_and(|streak| streak.is_over(self.wanted));
+        let streak = Streak::after(self.streak.take(), now, &member.machine, fault, was_ready);
+        if !was_over && streak.is_over(self.wanted) {
+            actions.push(Action::Note(format!("{machine}: {}", streak.words())));
+        }
+        self.streak = Some(streak);
+        actions.push(Action::GiveUp { machine, why });
     }
 
     /// Raises what is due, and others for those that were given up.
@@ -268,23 +339,85 @@ impl Roster {
         while self.alive() < self.wanted {
             let number = self.released.first().copied().unwrap_or(self.next);
             let Some(machine) = plan(number) else { break };
+            let is_endless = || plan(self.next.saturating_add(FAR)).is_some();
+            let mut due = now;
+            if let Some(streak) = self.streak.as_ref().filter(|_| is_endless()) {
+                if streak.is_enough(machine.supply, self.wanted) {
+                    break;
+                }
+                // The first few may have been at the same time.
+                let beyond = streak.beyond(self.wanted);
+                due += if beyond > 0 { pause(beyond) } else { Duration::ZERO };
+            }
             if !self.released.remove(&number) {
                 self.next += 1;
             }
-            self.members.insert(number, Member::new(machine, now));
+            self.members.insert(number, Member::new(machine, due));
         }
         for (&number, member) in &mut self.members {
             if matches!(member.stage, Stage::Due(at) if at <= now) {
-                member.stage = Stage::Raising;
+                (member.stage, member.begun) = (Stage::Raising, now);
                 member.is_direct = None;
                 actions.push(Action::Raise { number, machine: member.machine.clone() });
             }
         }
-        if self.alive() == 0 && !self.members.values().any(|m| m.stage == Stage::Leaving) {
+        if let Some(fault) = self.shortage() {
             self.is_over = true;
-            let none = || Fault::fix("the pool", "it has no machines", "add some to `pool`");
-            actions.push(Action::Fail(self.first_fault.clone().unwrap_or_else(none)));
+            actions.push(Action::Fail(fault));
         }
+    }
+
+    /// Why the machines that are there or may come are too few, where they are.
+    fn shortage(&self) -> Option<Fault> {
+        let there = |m: &&Member| m.counts() || m.stage == Stage::Leaving;
+        let machines = self.members.values().filter(there).count() as u32;
+        let need = self.workers_min.min(self.workers);
+        let room = self.slots.map(|slots| machines.saturating_mul(slots.max(1)));
+        if machines > 0 && room.is_none_or(|room| room >= need) {
+            return None;
+        }
+        let none = || Fault::fix("the pool", "it has no machines", "add some to `pool`");
+        let mut fault = self.first_fault.clone().unwrap_or_else(none);
+        if let Some(streak) = self.streak.as_ref().filter(|streak| streak.is_over(self.wanted)) {
+            fault.what += &format!("; {}", streak.words());
+        }
+        if let Some(room) = room.filter(|_| machines > 0) {
+            fault.what += &format!(
+                "; the machines that are left have room for {room} workers, and `workers.min` is {need}"
+            );
+        }
+        Some(fault)
+    }
+
+    /// Says once who has not answered while others have.
+    fn tell_late(&mut self, now: Duration, actions: &mut Vec<Action>) {
+        let is_late = self.opened.is_some_and(|opened| now >= opened + OTHERS_WITHIN);
+        if self.told_late || !is_late {
+            return;
+        }
+        let silent = |m: &&Member| {
+            let is_new = m.stage == Stage::Raising && !m.was_ready;
+            is_new && m.is_direct.is_none() && now >= m.begun + OTHERS_WITHIN
+        };
+        let names: Vec<&str> =
+            self.members.values().filter(silent).map(|m| m.machine.name.as_str()).collect();
+        if names.is_empty() {
+            return;
+        }
+        self.told_late = true;
+        let then = match self.has_opened_enough() {
+            true => "the run begins without, and takes in who comes later",
+            false => "the run waits, for `workers.min` needs more than have answered",
+        };
+        actions.push(Action::Note(format!("no answer yet from {}; {then}", names.join(", "))));
+    }
+
+    /// Whether the machines that have answered can take the fewest workers that are of use.
+    fn has_opened_enough(&self) -> bool {
+        let opened = self.members.values().filter(|m| m.counts() && m.is_direct.is_some()).count();
+        let even = self.workers.div_ceil(self.alive().max(1) as u32).max(1);
+        let room = opened as u32 * self.slots.unwrap_or(even).max(1);
+        opened > 0 && room >= self.workers_min.min(self.workers)
     }
 
     /// Machines that count among those that are wanted.
@@ -296,6 +429,8 @@ impl Roster {
     /// processes, the last first.
     fn resize(&mut self, machines: usize, actions: &mut Vec<Action>) {
         self.wanted = machines.max(1);
+        // What is asked for now may be had now.
+        self.streak = None;
         while self.alive() > self.wanted {
             let counting = self.members.iter().filter(|(_, member)| member.counts());
             let rank = |(number, m): &(&u32, &Member)| {
@@ -370,7 +505,10 @@ impl Roster {
         if self.servers_here.is_none() {
             // One that could not be had at first is not waited for: it may never come.
             let is_open = |m: &Member| m.is_direct.is_some() || m.attempts > 0;
-            let settled = now >= SETTLING || self.members.values().all(is_open);
+            let waited = self.opened.is_some_and(|opened| now >= opened + OTHERS_WITHIN);
+            let settled = now >= SETTLING
+                || waited && self.has_opened_enough()
+                || self.members.values().all(is_open);
             if settled && self.members.values().any(|m| m.is_direct.is_some()) {
                 let tunnelled = self.members.values().any(|m| m.is_direct == Some(false));
                 self.servers_here = Some(tunnelled);
@@ -380,6 +518,13 @@ impl Roster {
             None => return Where::Nowhere,
             Some(true) => return Where::Here,
             Some(false) => {}
+        }
+        // A machine that is meant for servers is waited for, unless it does not come.
+        let is_meant = |m: &&Member| m.counts() && has(m, "server");
+        let mut meant = self.members.values().filter(is_meant).peekable();
+        let may_come = |m: &Member| m.stage != Stage::Ready && m.attempts == 0;
+        if now < SETTLING && meant.peek().is_some() && meant.all(may_come) {
+            return Where::Nowhere;
         }
         let servers =
             |m: &Member| m.agents.iter().filter(|a| matches!(a, Agent::Server(_))).count();

@@ -46,8 +46,20 @@ impl Setup {
             summary.done += usize::from(is_done);
             summary.skipped += usize::from(!is_done);
         }
+        if summary.done > 0 {
+            // Later steps may have changed what earlier ones made.
+            self.plan(&job.machine.groups).try_for_each(|step| seal(step, job, hands))?;
+        }
         summary.seconds = job.clock.now().saturating_sub(begun).as_secs_f64();
         Ok(summary)
+    }
+}
+
+/// Has a step's mark say what it made.
+fn seal(step: &Prepared, job: &Job<'_>, hands: &mut dyn Hands) -> Result<(), Fault> {
+    match (step.mark(job), step.made()) {
+        (Some(mark), Some(made)) => hands.seal(&mark, &made),
+        _ => Ok(()),
     }
 }
 
@@ -65,7 +77,10 @@ fn attempts(
             Fault { what: telling.secrets.redact(&what), ..fault }
         })?;
         let why = match outcome {
-            TaskOutcome::Done => return Ok(true),
+            TaskOutcome::Done => {
+                seal(step, job, hands)?;
+                return Ok(true);
+            }
             TaskOutcome::Skipped => return Ok(false),
             TaskOutcome::Failed(code) => format!("ended with exit code {code}"),
             TaskOutcome::TimedOut if (job.is_cancelled)() => "was given up".to_owned(),
@@ -109,7 +124,12 @@ fn attempt(
             // What goes there first is not sent for nothing.
             let mark = mark.unwrap_or_default();
             if hands.is_done(mark)? {
-                return Ok(TaskOutcome::Skipped);
+                match step.made() {
+                    Some(made) if !hands.is_intact(mark, &made)? => {
+                        telling.line("== what it made is gone or was changed: it is done again");
+                    }
+                    _ => return Ok(TaskOutcome::Skipped),
+                }
             }
             match before_mark(step, job, hands, mark, telling)? {
                 Ok(text) => text,

@@ -67,6 +67,11 @@ impl Content {
         self.mode.is_none()
     }
 
+    /// Names inside of it; an empty one for itself.
+    pub fn names(&self) -> Vec<Vec<u8>> {
+        self.entries.iter().map(|entry| entry.name.clone()).collect()
+    }
+
     /// Its bytes: of a file as they are, of a folder as an archive.
     pub fn stream(&self) -> io::Result<Box<dyn Read>> {
         if let ([file], false) = (&self.entries[..], self.is_folder()) {

@@ -22,6 +22,7 @@ pub mod template;
 pub use ansible::inventory;
 pub use prepare::{Prepared, Setup};
 
+use crate::made::Made;
 use crate::messages::TaskOutcome;
 use crate::provider::{Fault, Machine, Tag};
 use planaria_protocol::clock::Clock;
@@ -32,6 +33,13 @@ use std::time::Duration;
 pub trait Hands {
     /// Whether a step with this mark was done before.
     fn is_done(&mut self, mark: &str) -> Result<bool, Fault>;
+
+    /// Whether what a step with this mark made is still there as the set-up left it. A mark that does
+    /// not hold any more is taken away.
+    fn is_intact(&mut self, mark: &str, made: &Made) -> Result<bool, Fault>;
+
+    /// Has the mark say what the step made, as it is now.
+    fn seal(&mut self, mark: &str, made: &Made) -> Result<(), Fault>;
 
     /// Writes a file: absolute, `~/…`, or relative to the run's folder there. Whole or not at all.
     fn put(&mut self, path: &str, mode: u32, bytes: &mut dyn std::io::Read) -> Result<(), Fault>;

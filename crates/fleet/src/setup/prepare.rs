@@ -10,6 +10,7 @@ use super::secrets::{self, Secret};
 use super::template::Template;
 use super::{Job, script};
 use crate::home::at_home;
+use crate::made::Made;
 use crate::provider::Fault;
 use planaria_recipe::setup::{Action, FIELDS, Scalar, Step, Words};
 use sha2::{Digest, Sha256};
@@ -133,6 +134,15 @@ impl Prepared {
             add(&Sha256::digest(value.as_bytes()));
         }
         Some(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    /// What it makes that can be looked for afterwards.
+    pub(super) fn made(&self) -> Option<Made> {
+        match &self.work {
+            StepKind::Copy { content, to } => Some(Made { to: to.clone(), names: content.names() }),
+            StepKind::Template { to, .. } => Some(Made { to: to.clone(), names: vec![Vec::new()] }),
+            _ => None,
+        }
     }
 
     /// A template's text for a machine.

@@ -60,6 +60,10 @@ impl Place {
         fs::read_to_string(self.at(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
     }
 
+    fn target(&self, path: &str) -> PathBuf {
+        path.strip_prefix("~/").map_or_else(|| path.into(), |inside| self.at(inside))
+    }
+
     /// Sets the machine up and says what was logged, and how it went.
     fn apply_in(&mut self, steps: &[Step], groups: &[&str]) -> (Result<Summary, Fault>, String) {
         let setup = Setup::prepare(steps).unwrap();
@@ -98,6 +102,21 @@ impl Place {
 impl Hands for Place {
     fn is_done(&mut self, mark: &str) -> Result<bool, Fault> {
         Ok(self.at("marks").join(mark).exists())
+    }
+
+    fn is_intact(&mut self, mark: &str, made: &Made) -> Result<bool, Fault> {
+        let (mark, target) = (self.at("marks").join(mark), self.target(&made.to));
+        let is_intact = fs::read_to_string(&mark).unwrap() == made.stamp(&target);
+        if !is_intact {
+            fs::remove_file(mark).unwrap();
+        }
+        Ok(is_intact)
+    }
+
+    fn seal(&mut self, mark: &str, made: &Made) -> Result<(), Fault> {
+        let target = self.target(&made.to);
+        fs::write(self.at("marks").join(mark), made.stamp(&target)).unwrap();
+        Ok(())
     }
 
     fn put(&mut self, path: &str, mode: u32, bytes: &mut dyn Read) -> Result<(), Fault> {
@@ -185,6 +204,26 @@ fn a_step_is_done_once_and_a_changed_one_again() {
     // What a step is called and how patient it is makes it no other.
     let named = Step { name: Some("x".into()), seconds: Some(5), ..with("1") };
     assert_eq!(place.counts(&[named]), (0, 1));
+}
+
+#[test]
+fn a_file_that_was_copied_and_is_gone_is_copied_again() {
+    let mut place = Place::new();
+    fs::write(place.at("here/x"), "x").unwrap();
+    let from = place.at("here/x").display().to_string();
+    let steps = [copy(&from, "~/x"), run("echo y >>~/x"), copy(&from, "~/z"), run("rm ~/z")];
+    assert_eq!(place.counts(&steps), (4, 0));
+    // What later steps made of it is no reason to do it again.
+    assert_eq!(place.counts(&steps), (0, 4));
+    assert_eq!(place.read("x"), "xy\n");
+    fs::remove_file(place.at("x")).unwrap();
+    assert_eq!(place.counts(&steps), (1, 3));
+    assert_eq!(place.read("x"), "x");
+    fs::write(place.at("x"), "something else").unwrap();
+    let (done, log) = place.apply(&steps[..1]);
+    assert_eq!(done.unwrap().done, 1);
+    assert!(log.contains("gone or was changed"), "{log}");
+    assert_eq!(place.counts(&steps[..1]), (0, 1));
 }
 
 #[test]

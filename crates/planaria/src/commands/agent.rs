@@ -10,8 +10,9 @@ use crate::cli::Role;
 use crate::commands::print;
 use crate::screen::say;
 use planaria_control::agents::{self, Log, coordinator, host, mirror, task};
+use planaria_control::data_there;
 use planaria_coordinator::serve::Leave;
-use planaria_fleet::ending::{ANOTHER, PANICKED};
+use planaria_fleet::ending::{ANOTHER, PANICKED, UNFIT};
 use planaria_protocol::launch::Launch;
 use planaria_protocol::message::Trouble;
 use planaria_protocol::standing::{Standing, WORD_BYTES_MAX, Word};
@@ -37,6 +38,7 @@ pub fn run(role: &Role) -> Result<Option<Exit>> {
         return print(&format!("{}\n", crate::BUILD)).map(|()| None);
     }
     match role {
+        Role::Data => return print(&data_there::answer()?).map(|()| None),
         Role::Host { run, dial: true, .. } => return host::call(run, crate::BUILD).map(|()| None),
         Role::Host { run, control: Some(place), .. } => {
             return controller::run(run, place).map(|()| None);
@@ -52,8 +54,10 @@ pub fn run(role: &Role) -> Result<Option<Exit>> {
     log(&format!("started as process {}, build {}", std::process::id(), crate::BUILD));
     let asked = std::mem::replace(&mut launch.build, crate::BUILD.into());
     let lines: Log = Arc::new(log);
+    let is_on_machine = launch.station.machine.is_some();
     let ended = match role {
         Role::Build
+        | Role::Data
         | Role::Host { .. }
         | Role::Mirror { .. }
         | Role::Rendezvous { .. }
@@ -73,7 +77,13 @@ pub fn run(role: &Role) -> Result<Option<Exit>> {
         Role::Server { index, .. } => agents::serve(&launch, *index, lines),
         Role::Worker { index, .. } => agents::work(&launch, *index, lines),
     };
+    let is_unfit = ended.as_ref().is_err_and(|trouble| trouble.of_machine && is_on_machine);
     match ended.map_err(Failure::from) {
+        Err(failure) if is_unfit => {
+            log(&format!("ended: {failure}"));
+            // SAFETY: as in `orders`; everything was said and flushed.
+            unsafe { libc::_exit(UNFIT) };
+        }
         Ok(()) => {
             log("ended: the run is over");
             Ok(None)

@@ -1,7 +1,9 @@
 //! `planaria plan`: what a recipe would do, without doing it.
 //!
-//! Looks at headers and labels of the data only. Never writes a file.
+//! Looks at headers and labels of the data only, here and on hosts that are there already. Never
+//! writes a file here.
 
+mod hosts;
 mod machines;
 mod methods;
 mod script;
@@ -42,8 +44,9 @@ pub fn run(options: &cli::Plan) -> Result<()> {
         let shares = size.map(|size| methods::shares(&plan, size)).unwrap_or_default();
         let memory = format!("memory      about {} for training\n", bytes(memory_bytes));
         let machines = machines::text(&plan.recipe.pool, &plan.recipe.setup);
+        let there = hosts::text(&hosts::look(&plan.recipe, &facts));
         return print(&format!(
-            "{plan}{costs}{processes}{shares}{machines}{memory}{}",
+            "{plan}{costs}{processes}{shares}{machines}{memory}{}{there}",
             data_text(&facts)
         ));
     }
@@ -59,6 +62,7 @@ pub fn run(options: &cli::Plan) -> Result<()> {
     }
     if plan.recipe.pool.has_machines() {
         document["machines"] = machines::document(&plan.recipe.pool, &plan.recipe.setup);
+        document["machines"]["data"] = hosts::document(&hosts::look(&plan.recipe, &facts));
     }
     print(&format!("{document:#}\n"))
 }

@@ -10,6 +10,7 @@ use planaria_control::talk::{Progress, Style, Talk};
 use planaria_runs::clock::Stopwatch;
 use planaria_runs::failure::{Exit, Result};
 use planaria_runs::number::{counted, duration, grouped, percent, short};
+use planaria_runs::summary::GivenUp;
 use planaria_runs::traces::report::{Outcome, Report};
 use std::path::Path;
 
@@ -97,6 +98,10 @@ fn summary(report: &Report, path: &Path) -> String {
     }
     if let Some(reason) = &report.reason {
         text += &format!("\n{reason}");
+    }
+    for GivenUp { machine, reason } in &report.machines_given_up {
+        let reason = reason.lines().next().unwrap_or_default();
+        text += &format!("\ngiven up: {machine}: {reason}");
     }
     if let Some(part) = &report.evaluated_on {
         let figures = [

@@ -5,6 +5,7 @@
 
 use super::python::Question;
 use super::{Block, Finding, here};
+use planaria_control::data_there::{HINT, Look};
 use planaria_control::jobs::pooling::failure;
 use planaria_control::jobs::script::prepare::Prepared;
 use planaria_control::program;
@@ -23,6 +24,7 @@ use planaria_recipe::{JobSource, Recipe};
 use planaria_runs::clock;
 use planaria_runs::failure::{Context, Result};
 use planaria_runs::number::{bytes, counted};
+use planaria_worker::features;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -34,7 +36,11 @@ const TRYING: Duration = Duration::from_secs(240);
 pub fn recipe(recipe: &Recipe) -> Result<Block> {
     let mut findings = setup(&recipe.setup);
     match recipe.pool.has_machines() {
-        true => findings.extend(machines(&recipe.pool, None)?),
+        true => {
+            let (found, data) = data(recipe);
+            findings.extend(found);
+            findings.extend(machines(&recipe.pool, Wanted { data, ..Wanted::default() })?);
+        }
         false => findings.push(Finding::ok("machines", "none but this one are asked for")),
     }
     Ok(Block { name: format!("recipe {}", recipe.name), findings })
@@ -65,8 +71,39 @@ pub fn job(source: &JobSource) -> Result<Block> {
         let said = format!("`{}` is made by the set-up", job.python());
         findings.push(Finding::ok("python", said));
     }
-    findings.extend(machines(&job.pool, question)?);
+    findings.extend(machines(&job.pool, Wanted { question, ..Wanted::default() })?);
     Ok(Block { name: format!("recipe {}", job.name), findings })
+}
+
+/// What machines are asked for once they are raised.
+#[derive(Default)]
+struct Wanted {
+    question: Option<Question>,
+    data: Option<Data>,
+}
+
+/// Data that machines should have.
+struct Data {
+    look: Look,
+    /// Whether a step of the set-up, which is not done here, may bring it.
+    may_come: bool,
+}
+
+/// Whether the data is here, and how it is looked for on machines.
+fn data(recipe: &Recipe) -> (Option<Finding>, Option<Data>) {
+    let read = features::open(recipe, 1);
+    let data = match read {
+        Ok(data) => data,
+        Err(error) => {
+            let hint = "a run reads its data on this machine too";
+            return (Some(Finding::missing("data", error.to_string(), hint)), None);
+        }
+    };
+    let Some(look) = Look::new(recipe, &data.facts) else { return (None, None) };
+    let count = counted(data.facts.files.len() as u64, "file");
+    let said = format!("{count} of `{}`, compared with each machine's", recipe.data.train);
+    let may_come = !recipe.setup.is_empty();
+    (Some(Finding::ok("data", said)), Some(Data { look: look.with_content(&data), may_come }))
 }
 
 fn setup(steps: &[Step]) -> Vec<Finding> {
@@ -84,7 +121,7 @@ fn setup(steps: &[Step]) -> Vec<Finding> {
     findings
 }
 
-fn machines(pool: &Pool, question: Option<Question>) -> Result<Vec<Finding>> {
+fn machines(pool: &Pool, wanted: Wanted) -> Result<Vec<Finding>> {
     let path = program::find(None)?;
     let path = path.canonicalize().unwrap_or(path);
     let program = Program::read(&path, crate::BUILD);
@@ -92,7 +129,7 @@ fn machines(pool: &Pool, question: Option<Question>) -> Result<Vec<Finding>> {
     let stamp = clock::stamp(clock::unix_seconds() as u64);
     let run = Tag::new(&format!("doctor-{stamp}-{}", std::process::id()));
     let run = run.expect("letters, digits and lines");
-    let question = Arc::new(question);
+    let wanted = Arc::new(wanted);
     let mut findings = Vec::new();
     // A script without machines of a pool has this one.
     let has_any = pool.has_machines();
@@ -117,10 +154,8 @@ fn machines(pool: &Pool, question: Option<Question>) -> Result<Vec<Finding>> {
             prepare: raise::no_setup(),
             unix_seconds: clock::unix_seconds,
         });
-        let question = question.clone();
-        findings.extend(attempts(planned, move |machine| {
-            attempt(&means, machine, question.as_ref().as_ref())
-        }));
+        let wanted = wanted.clone();
+        findings.extend(attempts(planned, move |machine| attempt(&means, machine, &wanted)));
     }
     findings.push(verdict(pool, &findings));
     Ok(findings)
@@ -163,11 +198,7 @@ fn verdict(pool: &Pool, findings: &[Finding]) -> Finding {
 }
 
 /// Raises a machine as a run does, talks to its host and gives it back.
-fn attempt(
-    means: &Arc<Means>,
-    machine: &Machine,
-    question: Option<&Question>,
-) -> Result<String, Fault> {
+fn attempt(means: &Arc<Means>, machine: &Machine, wanted: &Wanted) -> Result<String, Fault> {
     let over: Arc<AtomicBool> = Arc::default();
     let notes: Arc<Mutex<Vec<String>>> = Arc::default();
     let pending: Arc<Mutex<Option<String>>> = Arc::default();
@@ -194,7 +225,8 @@ fn attempt(
         return Ok(format!("could be had later; pending: {why}"));
     }
     let remote = raised?.remote;
-    let python = question.map(|question| question.ask(&remote)).transpose();
+    let python = wanted.question.as_ref().map(|question| question.ask(&remote)).transpose();
+    let data = wanted.data.as_ref().map(|data| data.ask(means, machine)).transpose();
     remote.close();
     let given_back = means.provider.destroy(&means.run, machine);
     let mut said = describe(&remote.hello);
@@ -203,7 +235,22 @@ fn attempt(
         said += &format!("; {}", note.strip_prefix(&prefix).unwrap_or(note));
     }
     said += &python?.map_or_else(String::new, |found| format!("; {found}"));
+    said += &data?.map_or_else(String::new, |found| format!("; {found}"));
     given_back.map(|()| said)
+}
+
+impl Data {
+    /// What is said of a machine's data; a fault where it has not got it.
+    fn ask(&self, means: &Means, machine: &Machine) -> Result<String, Fault> {
+        let (of, program) = ((&means.run, machine), &means.program);
+        match self.look.ask(&*means.provider, of, program, TRYING)? {
+            None => Ok("the data is there".to_owned()),
+            Some(wrong) if self.may_come => {
+                Ok(format!("the data is not there yet, unless a set-up step brings it: {wrong}"))
+            }
+            Some(wrong) => Err(Fault::replace(&machine.name, wrong, HINT)),
+        }
+    }
 }
 
 fn describe(hello: &Hello) -> String {

@@ -1,7 +1,7 @@
 //! Runs whose machines cannot be had or set up: one clear error within bounds, or the run goes on.
 
 use crate::hosts::Hosts;
-use crate::support::engine::Engine;
+use crate::support::engine::{Engine, SYSTEM};
 use crate::support::pooled::{
     EPOCHS, docker, ends_well, engine_is_clean, expected, hosts_are_clean, id, is_over, ssh,
     weights, workspace,
@@ -78,6 +78,35 @@ fn hosts_that_cannot_be_reached() {
     let error = fails(&without, &[("PATH", "/nonexistent")], 2, 5.0);
     assert!(error.contains("`ssh` does not start") && error.contains("openssh-client"), "{error}");
     is_over(&without.run());
+}
+
+#[test]
+fn a_step_that_fails_in_every_container() {
+    let Some(engine) = Engine::up() else { return };
+    engine.import_system("shell");
+    let image = format!(
+        ", image: shell, docker: {{socket: {}, mounts: ['{SYSTEM}']}}",
+        engine.socket().display()
+    );
+    let pool = format!(
+        "{{provider: docker, machines: 2, workers: 2, address: {}{image}}}",
+        engine.address()
+    );
+    let workspace = workspace(&pool, 3, "setup: [{run: 'exit 3'}]");
+    let error = fails(&workspace, &[], 1, 60.0);
+    for words in
+        ["step 1 `run exit 3` ended with exit code 3", "machines in a row went the same way"]
+    {
+        assert!(error.contains(words), "`{words}`: {error}");
+    }
+    let run = workspace.run();
+    let written = std::fs::read_to_string(run.join("resources.jsonl")).expect("resources");
+    let made = written.matches("\"will\"").count();
+    assert!((5..=6).contains(&made), "{written}");
+    let report = std::fs::read_to_string(run.join("report.json")).expect("a report");
+    // Each, and the reason why the run failed.
+    assert_eq!(report.matches("ended with exit code 3").count(), made + 1, "{report}");
+    engine_is_clean(&engine, &run);
 }
 
 #[test]

@@ -5,6 +5,7 @@
 mod binary;
 mod coded;
 mod conformance;
+mod data_there;
 mod detached;
 mod docker;
 mod failing;

@@ -17,7 +17,7 @@ pub mod part;
 
 pub use folder::{CheckpointFolder, Found};
 pub use manifest::{Manifest, Mark, Part};
-pub use part::{PartInfo, PartView, write_part};
+pub use part::{PartInfo, PartView, stream_part, write_part};
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};

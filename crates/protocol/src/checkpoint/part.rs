@@ -18,8 +18,9 @@ use crate::bytes::as_bytes;
 use crate::durable;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Cursor, Read, Write};
 use std::ops::Range;
 use std::path::Path;
 
@@ -85,6 +86,37 @@ pub fn bytes_max(parameters: u64, slots: u32, state: u64) -> u64 {
 /// Writes part `index` into a checkpoint's folder. The names in the folder are made to last when
 /// the manifest is written.
 pub fn write_part(folder: &Path, index: u32, view: &PartView<'_>) -> io::Result<PartInfo> {
+    let (file, head) = (name(index), head(view)?);
+    let (sha256, bytes) = durable::put_with(&folder.join(&file), |file| {
+        let mut out = Output { file, hash: Sha256::new(), bytes: 0 };
+        pieces(&head, view).try_for_each(|piece| out.bytes(piece))?;
+        let trailer = out.hash.clone().finalize();
+        out.bytes(&trailer)?;
+        Ok((hex(&out.hash.finalize()), out.bytes))
+    })?;
+    Ok(PartInfo { file, sha256, bytes })
+}
+
+/// Part `index` as its file would be, on no disk: what it will be known by, and its bytes in order.
+pub fn stream_part<'v>(
+    index: u32,
+    view: &PartView<'v>,
+) -> io::Result<(PartInfo, impl Read + use<'v>)> {
+    let (file, head) = (name(index), head(view)?);
+    let mut out = Output { file: &mut io::sink(), hash: Sha256::new(), bytes: 0 };
+    pieces(&head, view).try_for_each(|piece| out.bytes(piece))?;
+    let trailer: [u8; TRAILER_BYTES] = out.hash.clone().finalize().into();
+    out.bytes(&trailer)?;
+    let info = PartInfo { file, sha256: hex(&out.hash.finalize()), bytes: out.bytes };
+    let slots: Vec<&'v [f32]> = view.slots.to_vec();
+    let values = [view.parameters].into_iter().chain(slots).chain([view.state]);
+    let values: Vec<Cursor<&'v [u8]>> = values.map(|part| Cursor::new(as_bytes(part))).collect();
+    let read = Cursor::new(head).chain(Several(values.into())).chain(Cursor::new(trailer));
+    Ok((info, read))
+}
+
+/// What stands before a part's buffers.
+fn head(view: &PartView<'_>) -> io::Result<Vec<u8>> {
     let count = view.parameters.len();
     if view.slots.iter().any(|slot| slot.len() != count) {
         return Err(io::Error::other("a slot of the optimizer is not as long as the parameters"));
@@ -97,41 +129,45 @@ pub fn write_part(folder: &Path, index: u32, view: &PartView<'_>) -> io::Result<
         state: view.state.len() as u64,
     };
     let header = serde_json::to_vec(&header).expect("a header has string keys only");
-    let file = name(index);
-    let (sha256, bytes) = durable::put_with(&folder.join(&file), |file| {
-        let mut out = Output { file, hash: Sha256::new(), bytes: 0 };
-        out.bytes(MAGIC)?;
-        out.bytes(&FORMAT.to_le_bytes())?;
-        out.bytes(&(header.len() as u32).to_le_bytes())?;
-        out.bytes(&header)?;
-        out.values(view.parameters)?;
-        for slot in view.slots {
-            out.values(slot)?;
+    let length = (header.len() as u32).to_le_bytes();
+    Ok([&MAGIC[..], &FORMAT.to_le_bytes(), &length, &header].concat())
+}
+
+/// All of a part but its trailer, in blocks.
+fn pieces<'a>(head: &'a [u8], view: &'a PartView<'_>) -> impl Iterator<Item = &'a [u8]> {
+    let values = [view.parameters].into_iter().chain(view.slots.iter().copied());
+    let values = values.chain([view.state]).flat_map(|values| values.chunks(BLOCK));
+    [head].into_iter().chain(values.map(as_bytes))
+}
+
+/// Several buffers read one after another.
+struct Several<'v>(VecDeque<Cursor<&'v [u8]>>);
+
+impl Read for Several<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        while let Some(first) = self.0.front_mut() {
+            let read = first.read(into)?;
+            if read > 0 || into.is_empty() {
+                return Ok(read);
+            }
+            self.0.pop_front();
         }
-        out.values(view.state)?;
-        let trailer = out.hash.clone().finalize();
-        out.bytes(&trailer)?;
-        Ok((hex(&out.hash.finalize()), out.bytes))
-    })?;
-    Ok(PartInfo { file, sha256, bytes })
+        Ok(0)
+    }
 }
 
 /// A file and the hash of what went into it.
-struct Output<'a> {
-    file: &'a mut File,
+struct Output<'a, W> {
+    file: &'a mut W,
     hash: Sha256,
     bytes: u64,
 }
 
-impl Output<'_> {
+impl<W: Write> Output<'_, W> {
     fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.hash.update(bytes);
         self.bytes += bytes.len() as u64;
         self.file.write_all(bytes)
-    }
-
-    fn values(&mut self, values: &[f32]) -> io::Result<()> {
-        values.chunks(BLOCK).try_for_each(|chunk| self.bytes(as_bytes(chunk)))
     }
 }
 
@@ -244,5 +280,25 @@ impl Input<'_> {
             at += here;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_that_is_streamed_is_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let values: Vec<f32> = (0..40_000).map(|n| n as f32).collect();
+        let (slots, state) = ([&values[..30_000], &values[5..30_005]], &values[..7]);
+        let parameters = &values[..30_000];
+        let view = PartView { step: 3, start: 8, parameters, slots: &slots, state };
+        let written = write_part(folder.path(), 1, &view).unwrap();
+        let (info, mut read) = stream_part(1, &view).unwrap();
+        let mut bytes = Vec::new();
+        read.read_to_end(&mut bytes).unwrap();
+        assert_eq!(info, written);
+        assert!(bytes == std::fs::read(folder.path().join("part-1")).unwrap());
     }
 }

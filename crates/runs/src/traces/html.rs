@@ -4,6 +4,7 @@
 
 use crate::number::{bytes, counted, duration, grouped, percent, short};
 use crate::run_dir::metrics::{Line, Span};
+use crate::summary::GivenUp;
 use crate::traces::chart::{Curve, STEPS, Scale, figure};
 use crate::traces::report::Report;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -309,6 +310,10 @@ fn details(report: &Report) -> Markup {
         "survived",
         (report.machines_lost > 0 || report.superseded_steps > 0).then(|| survived(report)),
     );
+    for GivenUp { machine, reason } in &report.machines_given_up {
+        let reason = reason.lines().next().unwrap_or_default();
+        add("given up", Some(format!("{machine}: {reason}")));
+    }
     add(
         "positive class",
         report.positive.as_ref().map(|p| {

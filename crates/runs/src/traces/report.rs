@@ -6,6 +6,7 @@
 use crate::audit::Audit;
 pub use crate::outcome::{Outcome, positive};
 use crate::run_dir::metrics::{Line, Span};
+use crate::summary::GivenUp;
 use planaria_learn::Scores;
 use planaria_learn::scores::ClassScores;
 use planaria_protocol::bytes::as_bytes;
@@ -77,6 +78,9 @@ pub struct Report {
     /// Processes that joined after their session's first step.
     #[serde(default)]
     pub machines_joined: u64,
+    /// Machines of the last session that were given up, and why.
+    #[serde(default)]
+    pub machines_given_up: Vec<GivenUp>,
     /// Shards that were computed by others than first meant to.
     #[serde(default)]
     pub recomputed_shards: u64,
@@ -192,6 +196,8 @@ pub struct Facts {
     pub classes: Vec<String>,
     /// What the best epoch is chosen by.
     pub monitor: Monitor,
+    /// Machines that were given up.
+    pub given_up: Vec<GivenUp>,
     /// What the run's events add up to.
     pub audit: Audit,
 }
@@ -247,6 +253,7 @@ impl Report {
             exactly_once: facts.audit.exactly_once && facts.audit.steps >= state.step,
             machines_lost: facts.audit.machines.machines_lost,
             machines_joined: facts.audit.machines.machines_joined,
+            machines_given_up: facts.given_up.clone(),
             products: facts.audit.machines.products,
             recomputed_shards: facts.audit.machines.recomputed_shards,
             superseded_steps: facts.audit.superseded_steps,
@@ -381,6 +388,7 @@ pub mod tests {
             bits_promised: true,
             classes: vec!["cat & dog".into(), "1".into()],
             monitor: Monitor::Accuracy,
+            given_up: Vec::new(),
             audit: crate::audit::audit(&Default::default(), None, None),
         };
         let mut state =
@@ -408,7 +416,7 @@ pub mod tests {
                       seconds_training examples_per_second steps_per_second loss accuracy \
                       precision recall f1 per_class confusion weights_sha256 seed engine threads \
                       samples_exactly_once generation workers servers exactly_once machines_lost \
-                      machines_joined recomputed_shards superseded_steps"
+                      machines_joined machines_given_up recomputed_shards superseded_steps"
             .split_whitespace()
         {
             assert!(!value[field].is_null(), "{field} is missing");

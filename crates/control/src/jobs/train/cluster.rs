@@ -83,10 +83,18 @@ pub fn run(job: Job, size: Size, found: Option<Found<Checkpoint>>) -> Result<Fin
     let size = Size { workers: foreground.workers(), ..size };
     let generations = (generation, foreground.generation());
     let exits = foreground.exits();
+    let unreported = foreground.take_unreported();
     drop(foreground);
     let summary = display.recorder.summary().clone();
-    let mut ended =
-        EndedRun { job, recorder: display.recorder, summary, state, generations, exits };
+    let mut ended = EndedRun {
+        job,
+        recorder: display.recorder,
+        summary,
+        state,
+        generations,
+        exits,
+        unreported,
+    };
     ended.catch_up();
     ended.finish(size, trained)
 }
@@ -127,6 +135,8 @@ struct EndedRun {
     generations: (u64, u64),
     /// Processes that have ended since the last step, in that order.
     exits: Vec<Exit>,
+    /// What happened to machines and is not written down yet.
+    unreported: Vec<What>,
 }
 
 impl EndedRun {
@@ -147,7 +157,7 @@ impl EndedRun {
     /// Writes the last files from what the events and the last checkpoint hold.
     fn finish(self, size: Size, trained: Result<()>) -> Result<Finished> {
         let Ended { outcome, reason, failure } = self.outcome(trained);
-        let Self { job, recorder, summary, mut state, generations, .. } = self;
+        let Self { job, recorder, summary, mut state, generations, unreported, .. } = self;
         let generation = generations.1;
         let weights = match job.run.checkpoint_folder(job.plan.recipe.output.keep).named("last") {
             Ok(checkpoint) => {
@@ -166,7 +176,7 @@ impl EndedRun {
             Err(unreadable) => return Err(Failure::failed(unreadable)),
         };
         if summary.ended.is_none() {
-            conclude(&job, generation, &state, reason.clone());
+            conclude(&job, generation, &state, (unreported, reason.clone()));
         }
         let means = Means {
             engine: summary.engine,
@@ -237,8 +247,14 @@ impl EndedRun {
     }
 }
 
-/// Writes down that the session has failed, where the coordinator could not.
-fn conclude(job: &Job, generation: u64, state: &State, reason: Option<String>) {
+/// Writes down what became of machines and that the session has failed, where the coordinator could
+/// not.
+fn conclude(
+    job: &Job,
+    generation: u64,
+    state: &State,
+    (unreported, reason): (Vec<What>, Option<String>),
+) {
     let ended = What::Ended {
         outcome: Outcome::Failed,
         reason,
@@ -248,8 +264,11 @@ fn conclude(job: &Job, generation: u64, state: &State, reason: Option<String>) {
         state: Some(Box::new(state.clone())),
     };
     let seconds = state.seconds_total.max(job.process.seconds());
-    let written = Journal::open(&job.run.file(journal::FILE), generation)
-        .and_then(|mut journal| journal.record(seconds, clock::unix_seconds(), ended));
+    let written =
+        Journal::open(&job.run.file(journal::FILE), generation).and_then(|mut journal| {
+            let mut all = unreported.into_iter().chain([ended]);
+            all.try_for_each(|what| journal.record(seconds, clock::unix_seconds(), what).map(drop))
+        });
     // The failure itself is told in any case, and it may be that nothing can be written.
     drop(written);
 }

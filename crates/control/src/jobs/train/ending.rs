@@ -186,6 +186,7 @@ pub fn facts(job: &Job, means: Means) -> Result<Facts> {
     let started = (clock::unix_seconds() - job.process.seconds()).max(0.0);
     // Events that cannot be read prove nothing, and the report says so.
     let events = journal::read(&job.run.file(journal::FILE)).unwrap_or_default();
+    let summary = Summary::of(&events);
     let mut facts = Facts {
         run_id: job.run.id(),
         recipe: recipe.name.clone(),
@@ -204,7 +205,8 @@ pub fn facts(job: &Job, means: Means) -> Result<Facts> {
         bits_promised: recipe.train.traits().bits_differ.is_none(),
         classes: (0..classes).map(|n| n.to_string()).collect(),
         monitor: Rule::new(recipe.train.early_stopping.as_ref(), classes > 0).monitor,
-        audit: audit::audit(&Summary::of(&events), None, None),
+        given_up: summary.given_up(),
+        audit: audit::audit(&summary, None, None),
     };
     facts.name_classes(job.data.class_names());
     Ok(facts)

@@ -13,6 +13,7 @@ use crate::live::console::{Console, News};
 use crate::live::control::Control;
 use crate::stopping;
 use planaria_fleet::local::{Exit, Local, Started};
+use planaria_fleet::log_end::last_line;
 use planaria_fleet::pool::{Change, Spot};
 use planaria_fleet::sites::Sites;
 use planaria_fleet::training::{Controller, Effect, Failed, Happening, LOOK_EVERY};
@@ -26,7 +27,6 @@ use planaria_runs::failure::{Context, Failure, Result};
 use planaria_runs::run_dir::{LOGS, RunDir};
 use std::collections::VecDeque;
 use std::fs;
-use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 use std::process::ChildStdout;
 use std::time::Duration;
@@ -35,8 +35,6 @@ use std::time::Duration;
 const FAREWELL: Duration = Duration::from_secs(5);
 /// Changes of machines that wait to be written down.
 const REPORTS_MAX: usize = 4096;
-/// Of a log, what is looked at for its last line.
-const LOG_END_BYTES: u64 = 4096;
 
 /// The processes of a run, seen from the command that started them.
 pub struct Foreground<'a> {
@@ -66,8 +64,10 @@ pub struct Foreground<'a> {
     last_exits: Vec<Exit>,
     /// Whether the run's first event was heard: others come after it.
     has_begun: bool,
-    /// What happened to machines and is not written down yet.
+    /// What happened to machines and no coordinator was told.
     unreported: Vec<What>,
+    /// What the coordinator was told and has not written down yet: it may be about to end.
+    reported: Vec<What>,
 }
 
 impl<'a> Foreground<'a> {
@@ -114,6 +114,7 @@ impl<'a> Foreground<'a> {
             last_exits: Vec::new(),
             has_begun: false,
             unreported: Vec::new(),
+            reported: Vec::new(),
         })
     }
 
@@ -137,11 +138,25 @@ impl<'a> Foreground<'a> {
         [self.controller.exits(), &self.last_exits].concat()
     }
 
+    /// What happened to machines and no coordinator has written down.
+    pub fn take_unreported(&mut self) -> Vec<What> {
+        self.unreport();
+        std::mem::take(&mut self.unreported)
+    }
+
+    /// What one coordinator has not written down, another is told.
+    fn unreport(&mut self) {
+        self.unreported.splice(..0, self.reported.drain(..));
+    }
+
     /// Takes in what the coordinator said.
     fn hear(&mut self, news: News) {
         match news {
             News::Event(event) => {
                 self.has_begun |= matches!(event.what, What::Started(_));
+                if let Some(at) = self.reported.iter().position(|what| *what == event.what) {
+                    self.reported.remove(at);
+                }
                 self.on(Happening::Event(&event));
                 self.display.event(&event);
             }
@@ -169,7 +184,10 @@ impl<'a> Foreground<'a> {
         let over = self.unreported.len().saturating_sub(REPORTS_MAX);
         self.unreported.drain(..over);
         if let Some(link) = self.link.as_ref().filter(|_| self.has_begun) {
-            self.unreported.drain(..).for_each(|what| link.report(&what));
+            self.unreported.iter().for_each(|what| link.report(what));
+            self.reported.append(&mut self.unreported);
+            let over = self.reported.len().saturating_sub(REPORTS_MAX);
+            self.reported.drain(..over);
         }
     }
 
@@ -340,6 +358,7 @@ impl<'a> Foreground<'a> {
     fn unlink(&mut self) {
         if let Some(link) = self.link.take() {
             self.seen = link.seen();
+            self.unreport();
         }
     }
 
@@ -425,46 +444,5 @@ impl Kind for Foreground<'_> {
         let clock = self.clock;
         let exits = self.sites.end(FAREWELL, &|| clock.elapsed());
         self.last_exits.extend(exits.into_iter().filter(|exit| !own(exit)));
-    }
-}
-
-/// The last line of a log, without its time.
-fn last_line(log: &Path) -> Option<String> {
-    let mut file = fs::File::open(log).ok()?;
-    let bytes = file.metadata().ok()?.len();
-    file.seek(SeekFrom::Start(bytes.saturating_sub(LOG_END_BYTES))).ok()?;
-    let mut end = Vec::new();
-    file.take(LOG_END_BYTES).read_to_end(&mut end).ok()?;
-    let end = String::from_utf8_lossy(&end);
-    let line = end.lines().map(str::trim).rfind(|line| !line.is_empty())?;
-    let text = match line.split_once("Z ") {
-        Some((time, text)) if time.len() == 23 => text,
-        _ => line,
-    };
-    Some(text.strip_prefix("ended: ").unwrap_or(text).to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_last_line_of_a_log_is_what_it_ended_with() {
-        let folder = tempfile::tempdir().unwrap();
-        let log = folder.path().join("a.log");
-        assert_eq!(last_line(&log), None);
-        for (text, expect) in [
-            ("", None),
-            (
-                "2001-09-09T01:46:40.000Z started\n2001-09-09T01:46:41.000Z ended: error: no data\n\n",
-                Some("error: no data"),
-            ),
-            ("thread panicked", Some("thread panicked")),
-        ] {
-            std::fs::write(&log, text).unwrap();
-            assert_eq!(last_line(&log).as_deref(), expect);
-        }
-        std::fs::write(&log, "x".repeat(10_000)).unwrap();
-        assert_eq!(last_line(&log).unwrap().len(), LOG_END_BYTES as usize);
     }
 }

@@ -110,6 +110,7 @@ impl<E: Value> Learner<E> {
                 "lower the learning rate (it was {rate}), add `warmup_steps` or set `clip_norm`"
             )),
             fix_input: false,
+            of_machine: false,
         })
     }
 

@@ -196,3 +196,108 @@ fn a_machine_that_is_about_to_go_is_replaced_before_it_is_gone() {
         (vec![], vec![])
     );
 }
+
+fn given_up(actions: &[Action]) -> Vec<&str> {
+    let mut names = Vec::new();
+    for action in actions {
+        if let Action::GiveUp { machine, .. } = action {
+            names.push(machine.as_str());
+        }
+    }
+    names
+}
+
+fn failed(actions: &[Action]) -> Option<&Fault> {
+    actions.iter().find_map(|action| match action {
+        Action::Fail(fault) => Some(fault),
+        _ => None,
+    })
+}
+
+#[test]
+fn an_unfit_machine_is_given_up_and_its_spare_used_until_too_few_are_left() {
+    let three = |number: u32| (number < 3).then(|| machine(number, &[]));
+    let mut roster = Roster::new(2, 2, Some(1)).needing(2);
+    ready(&mut roster, &three);
+    roster.place(Duration::ZERO, Agent::Worker(0));
+    let unfit = |number: u32| {
+        let fault = Fault::replace(format!("m{number}"), "`/d/x` is missing", "");
+        Input::Unfit { number, fault }
+    };
+    let actions = roster.step(seconds(1), unfit(0), &three);
+    assert_eq!((given_up(&actions), raised(&actions)), (vec!["m0"], vec![2]));
+    assert_eq!(failed(&actions), None);
+    roster.step(seconds(2), Input::Ready { number: 2 }, &three);
+    assert_eq!(roster.place(seconds(2), Agent::Worker(0)), Where::There(1));
+    let actions = roster.step(seconds(3), unfit(2), &three);
+    let fault = failed(&actions).expect("too few are left");
+    assert!(
+        fault.what.contains("is missing") && fault.what.contains("`workers.min` is 2"),
+        "{fault}"
+    );
+    // With room for all workers on any machine, one is enough.
+    let mut roster = Roster::new(2, 2, None).needing(2);
+    ready(&mut roster, &three);
+    roster.step(seconds(1), unfit(0), &three);
+    roster.step(seconds(2), Input::Ready { number: 2 }, &three);
+    assert_eq!(failed(&roster.step(seconds(3), unfit(1), &three)), None);
+    assert!(failed(&roster.step(seconds(3), unfit(2), &three)).is_some());
+}
+
+#[test]
+fn machines_that_fail_for_the_same_reason_are_not_made_for_ever() {
+    for becomes_ready in [false, true] {
+        let mut roster = Roster::new(2, 2, None);
+        let (mut waiting, mut made, mut fault) = (Vec::new(), 0, None);
+        for second in 0..1000 {
+            let now = seconds(second);
+            waiting.extend(raised(&roster.step(now, Input::Look, &endless)));
+            let Some(number) = waiting.pop() else { continue };
+            made += 1;
+            let name = format!("m{number}");
+            let why = Fault::replace(&name, format!("step 1 failed on {name}"), "");
+            if becomes_ready {
+                roster.step(now, Input::Ready { number }, &endless);
+            }
+            let input = match becomes_ready {
+                true => Input::Unfit { number, fault: why },
+                false => Input::Failed { number, fault: why },
+            };
+            let actions = roster.step(now, input, &endless);
+            waiting.extend(raised(&actions));
+            fault = failed(&actions).cloned().or(fault);
+        }
+        // Two that are wanted, three more, and one that was under way.
+        assert_eq!(made, 6);
+        let fault = fault.expect("no machine is left");
+        assert!(fault.what.contains("6 machines in a row went the same way"), "{fault}");
+    }
+}
+
+#[test]
+fn servers_do_not_wait_for_a_machine_that_does_not_answer() {
+    let begun = |workers_min| {
+        let mut roster = Roster::new(3, 3, None).needing(workers_min);
+        roster.step(Duration::ZERO, Input::Look, &endless);
+        for number in 0..2 {
+            roster.step(seconds(1), Input::Opened { number, is_direct: true }, &endless);
+            roster.step(seconds(1), Input::Ready { number }, &endless);
+        }
+        roster
+    };
+    let mut roster = begun(2);
+    assert_eq!(roster.place(seconds(1), Agent::Server(0)), Where::Nowhere);
+    let told = roster.step(seconds(2), Input::Look, &endless);
+    let note = "no answer yet from m2; the run begins without, and takes in who comes later";
+    assert_eq!(told, [Action::Note(note.into())]);
+    assert_eq!(roster.place(seconds(2), Agent::Server(0)), Where::There(0));
+    assert_eq!(roster.step(seconds(3), Input::Look, &endless), []);
+    let mut roster = begun(3);
+    let told = roster.step(seconds(2), Input::Look, &endless);
+    assert!(
+        matches!(&told[..], [Action::Note(note)] if note.contains("the run waits")),
+        "{told:?}"
+    );
+    assert_eq!(roster.place(seconds(2), Agent::Server(0)), Where::Nowhere);
+    assert_eq!(roster.place(SETTLING, Agent::Server(0)), Where::There(0));
+}

@@ -1,0 +1,49 @@
+//! The end of an agent's log: what it said last.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
+
+/// Of a log, what is looked at for its last line.
+const END_BYTES: u64 = 4096;
+
+/// The last line of a log, without its time.
+pub fn last_line(log: &Path) -> Option<String> {
+    let mut file = File::open(log).ok()?;
+    let bytes = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(bytes.saturating_sub(END_BYTES))).ok()?;
+    let mut end = Vec::new();
+    file.take(END_BYTES).read_to_end(&mut end).ok()?;
+    let end = String::from_utf8_lossy(&end);
+    let line = end.lines().map(str::trim).rfind(|line| !line.is_empty())?;
+    let text = match line.split_once("Z ") {
+        Some((time, text)) if time.len() == 23 => text,
+        _ => line,
+    };
+    Some(text.strip_prefix("ended: ").unwrap_or(text).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line_of_a_log_is_what_it_ended_with() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("a.log");
+        assert_eq!(last_line(&log), None);
+        for (text, expect) in [
+            ("", None),
+            (
+                "2001-09-09T01:46:40.000Z started\n2001-09-09T01:46:41.000Z ended: error: no data\n\n",
+                Some("error: no data"),
+            ),
+            ("thread panicked", Some("thread panicked")),
+        ] {
+            std::fs::write(&log, text).unwrap();
+            assert_eq!(last_line(&log).as_deref(), expect);
+        }
+        std::fs::write(&log, "x".repeat(10_000)).unwrap();
+        assert_eq!(last_line(&log).unwrap().len(), END_BYTES as usize);
+    }
+}
