@@ -2,10 +2,11 @@
 //!
 //! Two slots of fixed size, written in turn, each with its number and a checksum: at every moment
 //! one of them is whole. It outlives the process and not the machine; what it holds is believed
-//! only under the boot it was written in. Room is taken when the file is made, so that a disk that
+//! only under the boot it was written in, and over the data that it was written over. Room is taken when the file is made, so that a disk that
 //! fills up later takes nothing away.
 
 use crate::run::record::Record;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -18,19 +19,28 @@ pub const FILE: &str = "coordinator.record";
 const SLOT: usize = 1 << 16;
 const HEADER: usize = 8 + 4 + 32;
 
+/// What a record belongs to.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stamp {
+    /// The boot of the machine.
+    pub boot: String,
+    /// A hash of the data's content (`checkpoint::data_sha256`).
+    pub data: String,
+}
+
 /// The file, open for writing.
 #[derive(Debug)]
 pub struct RecordFile {
     file: File,
-    boot: String,
+    stamp: Stamp,
     number: u64,
     slot: Vec<u8>,
 }
 
 impl RecordFile {
-    /// Makes the file anew in `folder`, under this boot. What was there is gone once the first
+    /// Makes the file anew in `folder`, under this stamp. What was there is gone once the first
     /// record is written.
-    pub fn create(folder: &Path, boot: &str) -> io::Result<Self> {
+    pub fn create(folder: &Path, stamp: &Stamp) -> io::Result<Self> {
         let fresh = folder.join(format!("{FILE}.new"));
         match fs::remove_file(&fresh) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
@@ -43,21 +53,22 @@ impl RecordFile {
             let _ = fs::remove_file(&fresh);
             return Err(e);
         }
-        Ok(Self { file, boot: boot.to_owned(), number: 0, slot: Vec::with_capacity(SLOT) })
+        Ok(Self { file, stamp: stamp.clone(), number: 0, slot: Vec::with_capacity(SLOT) })
     }
 
     /// Goes on with the file that is there, where there is no room for a new one.
-    pub fn reuse(folder: &Path, boot: &str) -> io::Result<Self> {
+    pub fn reuse(folder: &Path, stamp: &Stamp) -> io::Result<Self> {
         let path = folder.join(FILE);
         let bytes = fs::read(&path)?;
         if bytes.len() != 2 * SLOT {
             return Err(io::Error::other("there is no whole file to go on with"));
         }
-        let number = bytes.chunks(SLOT).filter_map(|s| slot(s, boot)).map(|(number, _)| number);
+        let number =
+            bytes.chunks(SLOT).filter_map(|s| slot(s, &stamp.boot)).map(|(number, ..)| number);
         // The newest that is whole must not be written over, and 1 is that of a new file.
         let number = number.max().unwrap_or(0).max(1);
         let file = OpenOptions::new().write(true).read(true).open(&path)?;
-        Ok(Self { file, boot: boot.to_owned(), number, slot: Vec::with_capacity(SLOT) })
+        Ok(Self { file, stamp: stamp.clone(), number, slot: Vec::with_capacity(SLOT) })
     }
 
     /// Writes a record; the one before it stays until this one is whole. Without its events, where
@@ -87,7 +98,7 @@ impl RecordFile {
     fn put(&mut self, record: &Record) -> io::Result<()> {
         self.slot.clear();
         self.slot.resize(HEADER, 0);
-        let content = postcard::to_extend(&(&self.boot, record), std::mem::take(&mut self.slot));
+        let content = postcard::to_extend(&(&self.stamp, record), std::mem::take(&mut self.slot));
         self.slot = content.map_err(io::Error::other)?;
         Ok(())
     }
@@ -107,23 +118,22 @@ pub fn discard(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// The newest record that is whole and of this boot.
-pub fn read(folder: &Path, boot: &str) -> Option<Record> {
+/// The newest record that is whole and of this boot, and the data it is of.
+pub fn read(folder: &Path, boot: &str) -> Option<(Record, String)> {
     let bytes = fs::read(folder.join(FILE)).ok()?;
-    let mut found: Vec<(u64, Record)> = bytes.chunks(SLOT).filter_map(|s| slot(s, boot)).collect();
-    found.sort_by_key(|(number, _)| *number);
-    found.pop().map(|(_, record)| record)
+    let found = bytes.chunks(SLOT).filter_map(|s| slot(s, boot));
+    found.max_by_key(|(number, ..)| *number).map(|(_, record, data)| (record, data))
 }
 
-fn slot(slot: &[u8], boot: &str) -> Option<(u64, Record)> {
+fn slot(slot: &[u8], boot: &str) -> Option<(u64, Record, String)> {
     let number = u64::from_le_bytes(*slot.first_chunk()?);
     let bytes = u32::from_le_bytes(*slot.get(8..)?.first_chunk()?) as usize;
     let whole = slot.get(..HEADER.checked_add(bytes)?)?;
     if bytes == 0 || checksum(whole) != whole[12..HEADER] {
         return None;
     }
-    let (written, record): (String, Record) = postcard::from_bytes(&whole[HEADER..]).ok()?;
-    (written == boot).then_some((number, record))
+    let (stamp, record): (Stamp, Record) = postcard::from_bytes(&whole[HEADER..]).ok()?;
+    (stamp.boot == boot).then_some((number, record, stamp.data))
 }
 
 /// Of everything but the checksum itself.
@@ -137,6 +147,14 @@ mod tests {
     use planaria_protocol::event::What;
     use planaria_protocol::state::State;
 
+    fn read(folder: &Path, boot: &str) -> Option<Record> {
+        let found = super::read(folder, boot);
+        found.map(|(record, data)| {
+            assert_eq!(data, "data");
+            record
+        })
+    }
+
     fn record(step: u64) -> Record {
         Record::new(State { step, ..State::default() })
     }
@@ -145,8 +163,9 @@ mod tests {
     fn the_newest_whole_record_of_this_boot_is_found() {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path();
+        let stamp = Stamp { boot: "boot".into(), data: "data".into() };
         assert_eq!(read(folder, "boot"), None);
-        let mut file = RecordFile::create(folder, "boot").unwrap();
+        let mut file = RecordFile::create(folder, &stamp).unwrap();
         assert_eq!(read(folder, "boot"), None, "there is nothing in it yet");
         for step in 1..=5 {
             let what = What::Stopping { reason: format!("{step}") };
@@ -159,7 +178,7 @@ mod tests {
         assert_eq!(read(folder, "another"), None);
 
         // A new coordinator's file does not take the old record away before it has one itself.
-        let mut next = RecordFile::create(folder, "boot").unwrap();
+        let mut next = RecordFile::create(folder, &stamp).unwrap();
         assert_eq!(read(folder, "boot").map(|r| r.state.step), Some(5));
         next.write(folder, &record(6)).unwrap();
         assert_eq!(read(folder, "boot").map(|r| r.state.step), Some(6));
@@ -176,7 +195,7 @@ mod tests {
         }
         // Where there is no room for a new file, the next coordinator goes on with this one.
         fs::write(&path, &whole).unwrap();
-        let mut reused = RecordFile::reuse(folder, "boot").unwrap();
+        let mut reused = RecordFile::reuse(folder, &stamp).unwrap();
         assert_eq!(read(folder, "boot").map(|r| r.state.step), Some(7));
         for step in [8, 9] {
             reused.write(folder, &record(step)).unwrap();
@@ -189,7 +208,7 @@ mod tests {
 
         fs::write(&path, &whole[..10]).unwrap();
         assert_eq!(read(folder, "boot"), None);
-        RecordFile::reuse(folder, "boot").unwrap_err();
+        RecordFile::reuse(folder, &stamp).unwrap_err();
         discard(folder).unwrap();
         discard(folder).unwrap();
         assert!(!path.exists());

@@ -5,7 +5,7 @@
 
 use super::Log;
 use crate::kept;
-use crate::record::{RecordFile, discard};
+use crate::record::{RecordFile, Stamp, discard};
 use crate::run::record::{Record, summary};
 use planaria_protocol::durable::Space;
 use planaria_protocol::journal::Journal;
@@ -20,7 +20,7 @@ const AGAIN_EVERY: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Keeping {
     folder: PathBuf,
-    boot: String,
+    stamp: Stamp,
     space: Space,
     file: Option<RecordFile>,
     /// Why the last attempt failed, and when that was.
@@ -32,14 +32,14 @@ pub struct Keeping {
 }
 
 impl Keeping {
-    /// In `folder`, to be believed under this boot. What is there stays until it is written over.
-    pub fn new(folder: PathBuf, boot: String, space: Space) -> Self {
+    /// In `folder`, to be believed under this stamp. What is there stays until it is written over.
+    pub fn new(folder: PathBuf, stamp: Stamp, space: Space) -> Self {
         // Room for a new one may be missing where there is an old one.
-        let file = space.check().and_then(|()| RecordFile::create(&folder, &boot));
-        let file = file.or_else(|_| RecordFile::reuse(&folder, &boot)).ok();
+        let file = space.check().and_then(|()| RecordFile::create(&folder, &stamp));
+        let file = file.or_else(|_| RecordFile::reuse(&folder, &stamp)).ok();
         Self {
             folder,
-            boot,
+            stamp,
             space,
             file,
             failed: None,
@@ -110,7 +110,7 @@ impl Keeping {
     fn write(&mut self, record: &Record) -> io::Result<()> {
         if self.file.is_none() {
             self.space.check()?;
-            self.file = Some(RecordFile::create(&self.folder, &self.boot)?);
+            self.file = Some(RecordFile::create(&self.folder, &self.stamp)?);
         }
         self.file.as_mut().map_or(Ok(()), |file| file.write(&self.folder, record))
     }
@@ -126,6 +126,10 @@ mod tests {
     use std::fs;
     use std::sync::{Arc, Mutex};
 
+    fn stamp() -> Stamp {
+        Stamp { boot: "boot".into(), data: String::new() }
+    }
+
     fn record(step: u64) -> Record {
         Record::new(State { step, ..State::default() })
     }
@@ -139,15 +143,15 @@ mod tests {
         let said = Arc::new(Mutex::new(Vec::new()));
         let saying = said.clone();
         let log: Log = Arc::new(move |line: &str| saying.lock().unwrap().push(line.to_owned()));
-        let step = || read(&folder, "boot").map(|record| record.state.step);
+        let step = || read(&folder, "boot").map(|(record, _)| record.state.step);
 
-        let mut first = Keeping::new(folder.clone(), "boot".into(), Space::default());
+        let mut first = Keeping::new(folder.clone(), stamp(), Space::default());
         first.keep(Duration::ZERO, record(1), &journal, &log);
         first.keep(Duration::ZERO, record(2), &journal, &log);
         assert_eq!(step(), Some(2));
 
         // Another takes its place, and its first record cannot take its name.
-        let mut next = Keeping::new(folder.clone(), "boot".into(), Space::default());
+        let mut next = Keeping::new(folder.clone(), stamp(), Space::default());
         fs::remove_file(folder.join("coordinator.record.new")).unwrap();
         assert_eq!(step(), Some(2), "it may be lost itself");
         next.keep(Duration::ZERO, record(3), &journal, &log);
@@ -174,7 +178,7 @@ mod tests {
         let mut journal = Journal::open(&path, 1).unwrap();
         fs::remove_file(&path).unwrap();
         std::os::unix::fs::symlink("/dev/full", &path).unwrap();
-        let mut keeping = Keeping::new(dir.path().to_path_buf(), "boot".into(), Space::default());
+        let mut keeping = Keeping::new(dir.path().to_path_buf(), stamp(), Space::default());
         let log: Log = Arc::new(|line: &str| panic!("{line}"));
         for step in 0..3000 {
             let read = std::iter::once(step).collect();
@@ -182,7 +186,7 @@ mod tests {
             journal.record(0.0, 0.0, what).unwrap();
             keeping.keep(Duration::ZERO, record(step + 1), &journal, &log);
         }
-        let untold = read(dir.path(), "boot").unwrap().take_untold(&[]);
+        let untold = read(dir.path(), "boot").unwrap().0.take_untold(&[]);
         let read = (0..3000).collect();
         assert_eq!(untold, [What::Committed { epoch: 0, first_step: 0, end_step: 3000, read }]);
     }

@@ -13,7 +13,9 @@ use crate::record;
 use crate::run::Origin;
 use crate::run::course::Setup;
 use crate::run::record::told_steps;
-use planaria_protocol::checkpoint::{self, CheckpointFolder, Found, Manifest, Unreadable};
+use planaria_protocol::checkpoint::{
+    self, CheckpointFolder, Found, Manifest, Unreadable, data_sha256,
+};
 use planaria_protocol::durable::Space;
 use planaria_protocol::event::{Event, Started, What};
 use planaria_protocol::journal::{self, Journal};
@@ -93,7 +95,8 @@ pub fn start(launch: &Launch, machine: Machine, log: &Log) -> Result<Start, Trou
     let journal = journal.with_space(space.clone());
     let manifest = Manifest { generation, ..course.manifest };
     let Built { run, ranges, manifest } = methods::build(launch, origin, manifest, before)?;
-    let keeping = launch.state.as_ref().map(|folder| Keeping::new(folder.into(), boot, space));
+    let stamp = record::Stamp { boot, data: data_sha256(&manifest.data) };
+    let keeping = launch.state.as_ref().map(|folder| Keeping::new(folder.into(), stamp, space));
     Ok(Start {
         beginning: Beginning { run, generation, manifest, ranges, told },
         untold: Untold { events: untold, record, started },
@@ -114,6 +117,9 @@ fn origin(
     let (state, checkpoint) = (course.manifest.state.clone(), course.checkpoint.clone());
     let folder = launch.state.as_deref().map(Path::new);
     let record = folder.and_then(|folder| record::read(folder, boot));
+    // What was kept over other data is not this run's.
+    let own = data_sha256(&course.manifest.data);
+    let record = record.filter(|(_, data)| *data == own).map(|(record, _)| record);
     let record = record.filter(|record| record.state.step >= state.step);
     let after = course.after.clone();
     let mut origin = Origin { checkpoint, state, record, told: 0, after };

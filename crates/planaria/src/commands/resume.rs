@@ -55,11 +55,15 @@ pub fn run(options: &cli::Resume, talk: Talk, process: Stopwatch) -> Result<Opti
     };
     let data = survey.data.expect("a plan is made from opened data");
     let (found, word) = checkpoint(&run, &plan, &mut progress)?;
+    // Before anything is said of going on.
+    let identity = Identity::new(path, &recipe_text, &plan.recipe, &data);
     if let Some(found) = &found {
-        // Before anything is said of going on.
-        let identity = Identity::new(path, &recipe_text, &plan.recipe, &data);
         identity.check(&found.checkpoint.manifest)?;
+        if let Some(remark) = identity.unproven(&found.checkpoint.manifest) {
+            progress.note(&format!("warning: {remark}"));
+        }
     }
+    kept::check_data(run.path(), &identity.data_name, &identity.data)?;
     // How many processes there are is no part of what is computed, so it may change.
     let traits = plan.recipe.train.traits();
     if options.processes.servers.is_some_and(|servers| servers > 0) && !traits.has_servers {

@@ -270,7 +270,7 @@ fn next(run: &History, kept: Option<u64>, path: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use planaria_coordinator::record::RecordFile;
+    use planaria_coordinator::record::{RecordFile, Stamp};
     use planaria_coordinator::run::record::Record;
     use planaria_protocol::message::HeldOut;
     use planaria_protocol::state::State;
@@ -311,7 +311,8 @@ mod tests {
         let mut killed = run(Standing::Killed);
         (killed.folder, killed.workers) = (dir.path().to_owned(), 2);
         assert_eq!(kept_step(&killed), None);
-        let mut file = RecordFile::create(&folder, &kept::boot_id()).unwrap();
+        let stamp = Stamp { boot: kept::boot_id(), data: String::new() };
+        let mut file = RecordFile::create(&folder, &stamp).unwrap();
         for (step, expect) in [(9, None), (17, Some(17))] {
             let state = State { step, ..State::default() };
             file.write(&folder, &Record::new(state)).unwrap();

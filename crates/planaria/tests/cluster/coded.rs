@@ -317,6 +317,24 @@ fn a_worker_is_sent_its_rows_once_and_the_data_is_nowhere_else() {
 }
 
 #[test]
+fn what_was_kept_is_not_gone_on_with_over_other_data() {
+    let place = place();
+    let mut live = live(&place, "3", &["--set", "train.epochs=1000000"]);
+    live.reach(1, 20);
+    live.signal("KILL");
+    live.end();
+    let run = live.run.to_str().unwrap();
+    // What was kept is all that is left.
+    fs::remove_dir_all(live.run.join("checkpoints")).unwrap();
+    fs::remove_file(live.run.join("events.jsonl")).unwrap();
+    fs::write(place.path().join("rows.csv"), rows(400, &["yes", "no"])).unwrap();
+    let output = command(&place, &["resume", run]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", talk(&output));
+    let said = talk(&output);
+    assert!(said.contains("the content of `rows.csv` was changed after the run began"), "{said}");
+}
+
+#[test]
 fn workers_open_no_data_and_the_sources_trouble_is_told() {
     let place = place();
     let mut live = live(&place, "3", &["--set", "train.epochs=1000000"]);

@@ -37,7 +37,8 @@ pub struct Manifest {
     pub recipe_sha256: String,
     /// The run's `recipe.yaml`, to say what is different in another.
     pub recipe: String,
-    /// What the data was.
+    /// What the data was; empty in manifests that do not say.
+    #[serde(default)]
     pub data: Vec<Mark>,
     /// How far the run has come.
     pub state: State,
@@ -57,6 +58,15 @@ pub struct Mark {
     pub name: String,
     /// What tells its content from other content.
     pub content: String,
+}
+
+/// A hash of all pieces' content, in their order: other data has another. Names do not count, as
+/// files may move.
+pub fn data_sha256(marks: &[Mark]) -> String {
+    let hash = marks.iter().fold(Sha256::new(), |hash, mark| {
+        hash.chain_update((mark.content.len() as u64).to_le_bytes()).chain_update(&mark.content)
+    });
+    hex(&hash.finalize())
 }
 
 /// A part and the parameters it holds.

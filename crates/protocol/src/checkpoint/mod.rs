@@ -16,7 +16,7 @@ pub mod manifest;
 pub mod part;
 
 pub use folder::{CheckpointFolder, Found};
-pub use manifest::{Manifest, Mark, Part};
+pub use manifest::{Manifest, Mark, Part, data_sha256};
 pub use part::{PartInfo, PartView, stream_part, write_part};
 
 use std::ops::Range;

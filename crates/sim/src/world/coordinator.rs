@@ -248,7 +248,7 @@ impl Shell {
 
     /// What another coordinator would find now, of a record of so many steps.
     fn look_at_record(&self, world: &mut World<'_>, step: Option<u64>) {
-        let found = record::read(&world.disk.state(), BOOT).map(|record| record.state.step);
+        let found = record::read(&world.disk.state(), BOOT).map(|(record, _)| record.state.step);
         match found {
             Some(found) if Some(found) == step => world.verdict.kept(self.generation, found),
             _ if world.verdict.has_record() => world.verdict.record_lost(),

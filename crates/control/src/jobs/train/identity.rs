@@ -104,13 +104,27 @@ impl Identity {
                 "`{}` gives {} training examples, but the run began with {examples}",
                 self.data_name, self.examples
             )
-        } else if let Some(name) = changed_data(&manifest.data, &self.data) {
+        } else if !manifest.data.is_empty()
+            && let Some(name) = changed_data(&manifest.data, &self.data)
+        {
             format!("the content of `{name}` was changed after the run began")
         } else {
             return Ok(());
         };
         Err(Failure::user(changed)
             .hint("put it back as it was, or start a new run with `planaria train`"))
+    }
+
+    /// What cannot be proven by a checkpoint that was checked: an old one may not say which data it
+    /// was of.
+    pub fn unproven(&self, manifest: &Manifest) -> Option<String> {
+        manifest.data.is_empty().then(|| {
+            format!(
+                "the checkpoint of step {} does not say which data it was trained on, so it cannot \
+                 be proven that `{}` is the same",
+                manifest.step, self.data_name
+            )
+        })
     }
 }
 
@@ -258,6 +272,12 @@ mod tests {
         let newer = Manifest { planaria: "99.0.0".into(), ..manifest.clone() };
         let refused = here.check(&newer).unwrap_err();
         assert!(refused.message.contains("was written by planaria 99.0.0; this is"), "{refused}");
+        // One that does not say which data it was of proves nothing.
+        assert_eq!(here.unproven(&manifest), None);
+        let silent = Manifest { data: Vec::new(), ..manifest.clone() };
+        here.check(&silent).unwrap();
+        let remark = here.unproven(&silent).unwrap();
+        assert!(remark.contains("cannot be proven that `digits` is the same"), "{remark}");
         // Files may have moved.
         let mut moved = here.clone();
         moved.data[0].name = "elsewhere/a".into();

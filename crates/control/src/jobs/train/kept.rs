@@ -6,8 +6,10 @@
 
 use planaria_coordinator::record;
 use planaria_coordinator::run::record::Record;
+use planaria_protocol::checkpoint::{Mark, data_sha256};
+use planaria_runs::failure::Failure;
 use std::fs::{self, DirBuilder};
-use std::io::{Error, ErrorKind, Result};
+use std::io::{Error, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -16,7 +18,7 @@ pub const FOLDER: &str = "state";
 
 /// Makes the folder, or the one that an earlier session left fit for a new one: no other user can read
 /// it. Says where it is from anywhere.
-pub fn prepare(run: &Path) -> Result<PathBuf> {
+pub fn prepare(run: &Path) -> std::io::Result<PathBuf> {
     let folder = run.join(FOLDER);
     match DirBuilder::new().mode(0o700).create(&folder) {
         Err(e) if e.kind() == ErrorKind::AlreadyExists => {
@@ -43,9 +45,28 @@ pub fn remove(run: &Path) {
 /// What a coordinator that was lost, its command and all, has left of the run, if the machine has
 /// not been started anew since. Later than any checkpoint before it.
 pub fn record(run: &Path) -> Option<Record> {
+    left(run).map(|(record, _)| record)
+}
+
+fn left(run: &Path) -> Option<(Record, String)> {
     let folder = run.join(FOLDER);
     let is_folder = fs::symlink_metadata(&folder).is_ok_and(|found| found.is_dir());
     is_folder.then(|| record::read(&folder, &boot_id())).flatten()
+}
+
+/// Refuses to go on with what was kept over other data than `data`, where no checkpoint says which
+/// it was.
+pub fn check_data(run: &Path, data_name: &str, data: &[Mark]) -> Result<(), Failure> {
+    match left(run) {
+        Some((record, kept)) if kept != data_sha256(data) => Err(Failure::user(format!(
+            "the content of `{data_name}` was changed after the run began: `{}` was kept after \
+             step {} over other data",
+            run.join(FOLDER).display(),
+            record.state.step
+        ))
+        .hint("put it back as it was, or start a new run with `planaria train`")),
+        _ => Ok(()),
+    }
 }
 
 /// Which boot of the machine this is: what is only in memory does not outlive it.
@@ -56,6 +77,24 @@ pub fn boot_id() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use planaria_coordinator::record::{RecordFile, Stamp};
+    use planaria_protocol::state::State;
+
+    #[test]
+    fn what_was_kept_over_other_data_is_refused() {
+        let run = tempfile::tempdir().unwrap();
+        let mark = |content: &str| vec![Mark { name: "a".into(), content: content.into() }];
+        check_data(run.path(), "rows.csv", &mark("1")).unwrap();
+        let folder = prepare(run.path()).unwrap();
+        let stamp = Stamp { boot: boot_id(), data: data_sha256(&mark("1")) };
+        let mut file = RecordFile::create(&folder, &stamp).unwrap();
+        let state = State { step: 40, ..State::default() };
+        file.write(&folder, &Record::new(state)).unwrap();
+        check_data(run.path(), "rows.csv", &mark("1")).unwrap();
+        let refused = check_data(run.path(), "rows.csv", &mark("2")).unwrap_err().to_string();
+        assert!(refused.contains("the content of `rows.csv` was changed"), "{refused}");
+        assert!(refused.contains("was kept after step 40 over other data"), "{refused}");
+    }
 
     #[test]
     fn no_other_user_can_read_what_is_kept() {
