@@ -12,6 +12,7 @@ Exit codes:
   0    done
   1    failed: the training, the data or the disk
   2    something to mend in the command, the recipe or a file
+  3    of `audit`: events are missing; what is still proven is told
   130  interrupted by Ctrl-C, SIGTERM or SIGHUP, after saving
   131  stopped at once, without saving: a second Ctrl-C, or one before the first step
 

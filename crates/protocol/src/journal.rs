@@ -3,7 +3,8 @@
 //! Owns the file. It is only ever added to: a session that goes on from an earlier step leaves the
 //! lines beyond it, which their generation tells apart. A disk that takes nothing does not stop a
 //! run: what could not be written waits, and is written before the next event once it can be. A
-//! file that was deleted is made again with what it held. Never decides what is an event.
+//! file that was deleted is made again with what it held; in one that was cut short, a line says so.
+//! Never decides what is an event.
 
 use crate::durable::Space;
 use crate::event::{Event, What};
@@ -17,6 +18,8 @@ use std::path::{Path, PathBuf};
 pub const FILE: &str = "events.jsonl";
 /// Bytes that may wait for the disk; then the oldest go, figures first.
 const WAITING_BYTES_MAX: usize = 4 << 20;
+/// Damaged lines that are told of; more say nothing more.
+const DAMAGE_MAX: usize = 10;
 
 /// The file, open for adding to.
 #[derive(Debug)]
@@ -28,6 +31,9 @@ pub struct Journal {
     waiting: Waiting,
     /// Whether the file ends in the middle of a line: the next must not become part of it.
     torn: bool,
+    /// How long the file was when it was last written to, and how much of that was cut off since.
+    bytes: u64,
+    cut_bytes: u64,
     /// Why the last attempt to write failed.
     trouble: Option<String>,
     space: Space,
@@ -44,6 +50,8 @@ impl Journal {
             generation,
             waiting: Waiting::default(),
             torn,
+            bytes: 0,
+            cut_bytes: 0,
             trouble: None,
             space: Space::default(),
         };
@@ -126,22 +134,29 @@ impl Journal {
     fn try_flush(&mut self) -> io::Result<()> {
         self.find_file()?;
         let Some(file) = &mut self.file else { return Ok(()) };
+        if self.cut_bytes > 0 && !self.waiting.lines.is_empty() {
+            let why = format!("{} bytes were cut off the end of the file", self.cut_bytes);
+            put(file, &gap(&why), &mut self.torn)?;
+            self.cut_bytes = 0;
+        }
         while let Some(next) = self.waiting.front() {
             self.space.check()?;
-            let line = if self.torn { [b"\n", &next[..]].concat() } else { next };
-            put(file, &line, &mut self.torn)?;
+            put(file, &next, &mut self.torn)?;
             self.waiting.pop_front();
         }
+        self.bytes = file.metadata()?.len();
         Ok(())
     }
 
     /// Opens the file where that is to be done: at first, and when it is no longer where it was.
     fn find_file(&mut self) -> io::Result<()> {
-        let place = |m: fs::Metadata| (m.dev(), m.ino());
-        let there = fs::metadata(&self.path).map(place);
-        let ours = self.file.as_ref().map(|file| file.metadata().map(place)).transpose()?;
-        if ours.is_some() && ours == there.as_ref().ok().copied() {
-            return Ok(());
+        let place = |m: &fs::Metadata| (m.dev(), m.ino());
+        let there = fs::metadata(&self.path);
+        let ours = self.file.as_ref().map(|file| file.metadata()).transpose()?;
+        if let (Some(ours), Ok(there)) = (&ours, &there)
+            && place(ours) == place(there)
+        {
+            return self.find_cut(ours.len());
         }
         if let Some(folder) = self.path.parent() {
             fs::create_dir_all(folder)?;
@@ -165,12 +180,33 @@ impl Journal {
             }
         }
         self.file = Some(file);
+        self.bytes = 0;
+        Ok(())
+    }
+
+    /// Whether something has cut the file short since it was last written to: events are missing
+    /// then, and it may end in the middle of a line.
+    fn find_cut(&mut self, bytes: u64) -> io::Result<()> {
+        if bytes < self.bytes {
+            self.cut_bytes += self.bytes - bytes;
+            self.torn = text(&self.path)?.last().is_some_and(|b| *b != b'\n');
+            self.bytes = bytes;
+        }
         Ok(())
     }
 }
 
-/// Writes a line; `torn` says afterwards whether only a piece of it was taken.
+/// Writes a line, on a new one if the last was `torn`, which says afterwards whether only a piece of
+/// this one was taken.
 fn put(file: &mut File, line: &[u8], torn: &mut bool) -> io::Result<()> {
+    let whole;
+    let line = match torn {
+        true => {
+            whole = [b"\n", line].concat();
+            &whole[..]
+        }
+        false => line,
+    };
     let mut rest = line;
     while !rest.is_empty() {
         match file.write(rest) {
@@ -221,7 +257,7 @@ impl Waiting {
         let line = self.lines.front()?;
         Some(match self.dropped {
             0 => line.text.clone(),
-            n => format!("{{\"gap\":\"{n} events could not be written\"}}\n").into_bytes(),
+            n => gap(&format!("{n} events could not be written")),
         })
     }
 
@@ -235,6 +271,11 @@ impl Waiting {
     }
 }
 
+/// A line that is no event: some are missing here.
+fn gap(why: &str) -> Vec<u8> {
+    format!("{{\"gap\":\"{why}\"}}\n").into_bytes()
+}
+
 /// Whether an event is figures alone, which go first where room is scarce.
 pub fn is_figure(what: &What) -> bool {
     matches!(what, What::Steps(_) | What::Dealt { .. })
@@ -243,6 +284,36 @@ pub fn is_figure(what: &What) -> bool {
 /// The events of a run; a line that a crash tore is left out.
 pub fn read(path: &Path) -> io::Result<Vec<Event>> {
     Ok(events(&text(path)?).collect())
+}
+
+/// The events of a run, and what of its file is damaged, in words: where events may be missing.
+pub fn read_marking_damage(path: &Path) -> io::Result<(Vec<Event>, Vec<String>)> {
+    let text = match fs::read(path) {
+        Err(e) if e.kind() == ErrorKind::NotFound => {
+            return Ok((Vec::new(), vec![format!("`{FILE}` is not there")]));
+        }
+        read => read?,
+    };
+    let (mut events, mut damage) = (Vec::new(), Vec::new());
+    for (number, line) in (1..).zip(text.split(|b| *b == b'\n')) {
+        if line.is_empty() {
+            continue;
+        }
+        match serde_json::from_slice(line) {
+            Ok(event) => events.push(event),
+            Err(_) if damage.len() >= DAMAGE_MAX => {}
+            Err(_) => damage.push(match serde_json::from_slice(line) {
+                Ok(Gap { gap }) => format!("line {number} of `{FILE}`: {gap}"),
+                Err(_) => format!("line {number} of `{FILE}` cannot be read"),
+            }),
+        }
+    }
+    Ok((events, damage))
+}
+
+#[derive(serde::Deserialize)]
+struct Gap {
+    gap: String,
 }
 
 /// The events of the run's last session, from its `Started` on.

@@ -1,6 +1,6 @@
 //! What a run's folder holds for an audit: events, the newest checkpoint, the report.
 //!
-//! Reads, and never writes. What cannot be read is no evidence; events are needed.
+//! Reads, and never writes. What cannot be read is no evidence, and the audit says so.
 
 use crate::audit::{Audit, Checkpoint, Reported, audit};
 use crate::failure::{Context, Result};
@@ -13,11 +13,13 @@ use std::path::Path;
 
 /// Audits the run in `folder`.
 pub fn audit_run(folder: &Path) -> Result<Audit> {
-    let path = folder.join(journal::FILE);
-    let events = journal::read(&path).context(|| format!("cannot read `{}`", path.display()))?;
+    // Before the events: a live run writes those of a checkpoint first.
     let checkpoint = newest(folder);
+    let path = folder.join(journal::FILE);
+    let read = journal::read_marking_damage(&path);
+    let (events, damage) = read.context(|| format!("cannot read `{}`", path.display()))?;
     let reported = reported(folder);
-    Ok(audit(&Summary::of(&events), checkpoint.as_ref(), reported.as_ref()))
+    Ok(audit(&Summary::of(&events), &damage, checkpoint.as_ref(), reported.as_ref()))
 }
 
 /// The checkpoint that `last` leads to.
@@ -27,6 +29,8 @@ fn newest(folder: &Path) -> Option<Checkpoint> {
     Some(Checkpoint {
         step: found.manifest.step,
         generation: found.manifest.generation,
+        epochs: found.manifest.state.epoch,
+        exact_epochs: found.manifest.state.exact_epochs,
         weights_sha256: weights_sha256(
             &weights.parameters,
             weight_values(is_linear(&found.manifest.recipe), &weights.parameters, &weights.state),

@@ -18,6 +18,8 @@ pub enum Exit {
     Interrupted,
     /// Stopped at once, by a second Ctrl-C or before the first step; nothing was saved.
     Unsaved,
+    /// An audit lacks evidence: what is proven is told, and what is missing.
+    Unproven,
     /// A user's script failed, with this code.
     Script(u8),
 }
@@ -28,6 +30,7 @@ impl Exit {
         match self {
             Self::Failed => 1,
             Self::User => 2,
+            Self::Unproven => 3,
             Self::Interrupted => 130,
             Self::Unsaved => 131,
             Self::Script(code) => code,
@@ -39,6 +42,7 @@ impl Exit {
         match code {
             0 => None,
             2 => Some(Self::User),
+            3 => Some(Self::Unproven),
             130 => Some(Self::Interrupted),
             131 => Some(Self::Unsaved),
             _ => Some(Self::Failed),

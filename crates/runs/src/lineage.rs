@@ -7,6 +7,7 @@
 
 use planaria_numerics::digest::Digest;
 use planaria_protocol::event::{Event, What};
+use std::ops::Range;
 
 /// A range of steps that count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +41,16 @@ pub struct Cut {
     pub why: String,
 }
 
+/// Something that does not add up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    pub text: String,
+    /// Steps that no range tells of, where that is what is wrong.
+    pub untold: Option<Range<u64>>,
+    /// Whether events that are missing would explain it; nothing else can be right and look so.
+    pub may_be_missing: bool,
+}
+
 /// The steps that count, and what is wrong with them.
 #[derive(Debug, Clone, Default)]
 pub struct Lineage {
@@ -48,13 +59,15 @@ pub struct Lineage {
     /// Where generations went on.
     pub cuts: Vec<Cut>,
     /// What does not add up.
-    pub errors: Vec<String>,
+    pub faults: Vec<Fault>,
     /// Whether a session that left no ranges took steps.
     pub before_audits: bool,
+    /// Whether steps were taken before any event says how the run began.
+    pub is_headless: bool,
     /// The furthest step that events of the present generation tell of.
     reached: u64,
-    /// Whether the present session tells ranges.
-    told: bool,
+    /// Whether the present session tells ranges; nothing where no event says how it began.
+    told: Option<bool>,
 }
 
 impl Lineage {
@@ -78,7 +91,7 @@ impl Lineage {
         }
         match &event.what {
             What::Started(started) => {
-                self.told = started.digest != Digest::default();
+                self.told = Some(started.digest != Digest::default());
                 let why = match self.cuts.is_empty() {
                     true => "started".to_owned(),
                     false => "taken up again".to_owned(),
@@ -101,17 +114,22 @@ impl Lineage {
     /// The present generation is known to have done so many steps.
     fn reach(&mut self, step: u64) {
         let from = self.cuts.last().map_or(0, |cut| cut.step);
-        self.before_audits |= !self.told && step > from;
+        self.before_audits |= self.told == Some(false) && step > from;
+        self.is_headless |= self.told.is_none() && step > from;
         self.reached = self.reached.max(step);
     }
 
     /// A generation goes on after `step` steps.
     fn cut(&mut self, generation: u64, step: u64, superseded: u64, why: String) {
         if let Some(tile) = self.tiles.iter().find(|t| t.first < step && step < t.end) {
-            self.errors.push(format!(
+            let text = format!(
                 "generation {generation} went on after step {step}, in the middle of {tile}"
-            ));
+            );
+            self.faults.push(Fault { text, untold: None, may_be_missing: false });
         }
+        // What was given up need not have been told.
+        let is_past = |f: &Fault| f.untold.as_ref().is_none_or(|untold| untold.start < step);
+        self.faults.retain(is_past);
         let beyond = self.reached.max(self.end()).saturating_sub(step);
         self.tiles.retain(|tile| tile.first < step);
         if let Some(last) = self.tiles.last_mut() {
@@ -133,19 +151,23 @@ impl Lineage {
     /// A range was committed.
     fn lay(&mut self, tile: Tile) {
         if tile.end <= tile.first {
-            self.errors.push(format!("{tile} are none"));
+            let text = format!("{tile} are none");
+            self.faults.push(Fault { text, untold: None, may_be_missing: false });
             return;
         }
         let end = self.end();
         if tile.first < end && !self.told_again(&tile) {
-            self.errors.push(format!("{tile} overlap what was committed up to step {end}"));
+            // A later generation may have gone back, and the event that said so be missing.
+            let may_be_missing = self.tiles.last().is_some_and(|t| t.generation < tile.generation);
+            let text = format!("{tile} overlap what was committed up to step {end}");
+            self.faults.push(Fault { text, untold: None, may_be_missing });
             // The rest of it may still fit what follows.
             self.tiles.retain(|t| t.end <= tile.first);
         } else if tile.first > end {
-            self.errors.push(format!(
-                "steps {end}..{} were committed in no range, before {tile}",
-                tile.first
-            ));
+            let text =
+                format!("steps {end}..{} were committed in no range, before {tile}", tile.first);
+            let untold = Some(end..tile.first);
+            self.faults.push(Fault { text, untold, may_be_missing: true });
         }
         self.reach(tile.end);
         self.tiles.push(tile);

@@ -5,7 +5,7 @@ use crate::commands::print;
 use planaria_control::detached;
 use planaria_control::jobs::script;
 use planaria_control::talk::Talk;
-use planaria_runs::audit::page;
+use planaria_runs::audit::{Verdict, page};
 use planaria_runs::evidence::audit_run;
 use planaria_runs::failure::{Exit, Result};
 use planaria_runs::run_dir::find;
@@ -24,5 +24,9 @@ pub fn run(options: &cli::Audit, talk: Talk) -> Result<Option<Exit>> {
     } else {
         print(&page::text(&audit, &folder.display().to_string()))?;
     }
-    Ok((!audit.exactly_once).then_some(Exit::Failed))
+    Ok(match audit.verdict {
+        Verdict::Yes => None,
+        Verdict::Incomplete => Some(Exit::Unproven),
+        Verdict::No | Verdict::BeforeAudits => Some(Exit::Failed),
+    })
 }

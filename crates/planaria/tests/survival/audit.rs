@@ -58,6 +58,19 @@ fn a_run_is_proved_and_tampering_is_found() {
     assert!(text.contains("this run was made before audits"), "{text}");
     fs::write(run.join("events.jsonl"), whole).unwrap();
 
+    // Cut short, in the middle of a line: nothing contradicts, and what is left is told.
+    let events = run.join("events.jsonl");
+    let whole = fs::read(&events).unwrap();
+    fs::write(&events, &whole[..whole.len() / 2]).unwrap();
+    let audit = place.json(&["audit", name, "--json"], 3);
+    assert_eq!((&audit["verdict"], &audit["exactly_once"]), (&"incomplete".into(), &false.into()));
+    let said = |key: &str| audit[key].to_string();
+    assert!(said("missing").contains("but the newest checkpoint has them"), "{audit}");
+    assert!(said("missing").contains("cannot be read"), "{audit}");
+    assert!(said("proven").contains("exactly once in epoch 1"), "{audit}");
+    assert!(said("proven").contains("3 whole epochs before it, in each of them"), "{audit}");
+    fs::write(&events, whole).unwrap();
+
     // Another's weights under this run's name.
     let report = fs::read_to_string(run.join("report.json")).unwrap();
     let sha = report.split("\"weights_sha256\": \"").nth(1).unwrap()[..64].to_owned();

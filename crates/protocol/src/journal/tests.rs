@@ -26,6 +26,50 @@ fn history_is_added_to_and_a_torn_line_costs_only_itself() {
 }
 
 #[test]
+fn a_file_that_is_cut_short_says_so_and_costs_no_line_after_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join(FILE);
+    let mut journal = Journal::open(&path, 1).unwrap();
+    for reason in ["one", "two", "three"] {
+        journal.record(1.0, 1e9, stopping(reason)).unwrap();
+    }
+    let text = fs::read(&path).unwrap();
+    let line = text.len() / 3;
+    let told = || {
+        let (events, damage) = read_marking_damage(&path).unwrap();
+        let reasons = events.into_iter().map(|event| match event.what {
+            What::Stopping { reason } => reason,
+            other => panic!("{other:?}"),
+        });
+        (reasons.collect::<Vec<_>>().join(" "), damage)
+    };
+    assert_eq!(told(), ("one two three".into(), Vec::new()));
+    // In the middle of a line, between two, and all of it.
+    let cut = |bytes: u64| {
+        File::options().write(true).open(&path).unwrap().set_len(bytes).unwrap();
+    };
+    cut(line as u64 + 9);
+    journal.record(1.0, 1e9, stopping("four")).unwrap();
+    journal.record(1.0, 1e9, stopping("five")).unwrap();
+    let (reasons, damage) = told();
+    assert_eq!(reasons, "one four five");
+    assert_eq!(damage[0], "line 2 of `events.jsonl` cannot be read");
+    assert!(
+        damage[1].contains("line 3 of `events.jsonl`: ") && damage[1].contains("bytes were cut")
+    );
+    cut(line as u64);
+    journal.record(1.0, 1e9, stopping("six")).unwrap();
+    let (reasons, damage) = told();
+    assert_eq!((reasons.as_str(), damage.len()), ("one six", 1), "{damage:?}");
+    cut(0);
+    journal.record(1.0, 1e9, stopping("seven")).unwrap();
+    let (reasons, damage) = told();
+    assert_eq!((reasons.as_str(), damage.len()), ("seven", 1), "{damage:?}");
+    fs::remove_file(&path).unwrap();
+    assert_eq!(told(), (String::new(), vec!["`events.jsonl` is not there".into()]));
+}
+
+#[test]
 fn generations_go_on_where_the_file_was_lost() {
     let dir = tempfile::tempdir().unwrap();
     assert_eq!(next_generation(&dir.path().join(FILE), 4).unwrap(), 5);

@@ -1,20 +1,23 @@
 //! Whether a run read every example exactly once per epoch, from its events alone.
 //!
-//! Owns the verdict and its reasons: pure functions of what events add up to ([`Summary`]), and of
-//! what the newest checkpoint and the report say of themselves. Never reads a file
-//! ([`evidence`](crate::evidence) does) and never decides what a run does. [`page`] is the verdict as
-//! text.
+//! Owns the verdict and its reasons: pure functions of what events add up to ([`Summary`]), of what
+//! of their file is damaged, and of what the newest checkpoint and the report say of themselves.
+//! Events that are missing are no contradiction: what is missing is named, and so is what is proven
+//! without it. Never reads a file ([`evidence`](crate::evidence) does) and never decides what a run
+//! does. `epochs` adds up what was read, `proven` says what is left where events are missing, and
+//! [`page`] is the verdict as text.
 
+mod epochs;
 pub mod page;
+mod proven;
 
-use crate::lineage::{Cut, Lineage, Tile};
+use crate::lineage::{Cut, Fault, Lineage};
 use crate::machines::Machines;
 use crate::outcome::Outcome;
 use crate::summary::{Ended, Summary};
-use planaria_numerics::digest::Digest;
-use planaria_protocol::event::Started;
+use epochs::epochs;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// Reasons that are listed; more say nothing more.
 const REASONS_MAX: usize = 20;
@@ -24,10 +27,15 @@ const REASONS_MAX: usize = 20;
 pub struct Audit {
     /// Whether all that was committed adds up: each step once, each epoch's examples once each.
     pub exactly_once: bool,
+    pub verdict: Verdict,
     /// Whether the run is of a version that left no ground for an audit; then nothing is claimed.
     pub before_audits: bool,
     /// What does not add up.
     pub reasons: Vec<String>,
+    /// What events are missing, and where their file is damaged.
+    pub missing: Vec<String>,
+    /// What is proven all the same, and by what.
+    pub proven: Vec<String>,
     /// Steps of the lineage, from the first.
     pub steps: u64,
     /// Steps of the whole run.
@@ -48,6 +56,20 @@ pub struct Audit {
     /// Whether the report's weights are those of the newest checkpoint, where both can be read and
     /// are of the same step.
     pub weights_match: Option<bool>,
+}
+
+/// What an audit comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Everything adds up.
+    Yes,
+    /// Something contradicts it.
+    No,
+    /// Events are missing; nothing that is left contradicts it.
+    Incomplete,
+    /// The run is of a version that left no ground for an audit.
+    BeforeAudits,
 }
 
 /// An epoch.
@@ -85,6 +107,10 @@ pub struct Checkpoint {
     pub step: u64,
     /// Generation that wrote it.
     pub generation: u64,
+    /// Whole epochs before it, and those of them in which every example was read exactly once, as
+    /// the coordinator counted them.
+    pub epochs: u64,
+    pub exact_epochs: u64,
     /// Hash of its weights.
     pub weights_sha256: String,
 }
@@ -98,31 +124,47 @@ pub struct Reported {
     pub weights_sha256: String,
 }
 
-/// Audits a run by what its events add up to.
+/// Audits a run by what its events add up to; `damage` says what of their file is damaged.
 pub fn audit(
     summary: &Summary,
+    damage: &[String],
     checkpoint: Option<&Checkpoint>,
     reported: Option<&Reported>,
 ) -> Audit {
     let (lineage, setup) = (&summary.lineage, summary.started.as_ref());
-    let mut reasons = lineage.errors.clone();
-    let epochs = setup
-        .map_or_else(Vec::new, |setup| epochs(setup, &lineage.tiles, &summary.read, &mut reasons));
-    let ended = check_end(summary, &mut reasons);
+    // Faults of a whole file are contradictions; in a damaged one, what is missing may explain them.
+    let is_damaged = !damage.is_empty() || lineage.is_headless;
+    let is_missing = |fault: &&Fault| is_damaged && fault.may_be_missing;
+    let text = |fault: &Fault| fault.text.clone();
+    let mut missing: Vec<String> = lineage.faults.iter().filter(is_missing).map(text).collect();
+    let mut reasons: Vec<String> =
+        lineage.faults.iter().filter(|fault| !is_missing(fault)).map(text).collect();
+    if lineage.is_headless && setup.is_none() {
+        missing.push("no event says how the run began, and which examples an epoch has".into());
+    }
+    let untold = lineage.faults.iter().filter(is_missing).filter_map(|f| f.untold.clone());
+    let untold: Vec<Range<u64>> = untold.collect();
+    let epochs = epochs(summary, &untold, &mut reasons);
+    let ended = check_end(summary, is_damaged, &mut reasons);
+    missing.extend(untold_end(summary, is_damaged, checkpoint));
     let weights_match = check_weights(lineage, checkpoint, reported, &mut reasons);
-    let before_audits = lineage.before_audits;
-    if before_audits {
+    let verdict = match (lineage.before_audits, reasons.is_empty(), missing.is_empty()) {
+        (true, ..) => Verdict::BeforeAudits,
+        (false, false, _) => Verdict::No,
+        (false, true, false) => Verdict::Incomplete,
+        (false, true, true) => Verdict::Yes,
+    };
+    if verdict == Verdict::BeforeAudits {
         reasons.clear();
     }
-    let more = reasons.len().saturating_sub(REASONS_MAX);
-    reasons.truncate(REASONS_MAX);
-    if more > 0 {
-        reasons.push(format!("and {more} more"));
-    }
+    missing.extend(damage.iter().cloned());
     Audit {
-        exactly_once: reasons.is_empty() && !before_audits,
-        before_audits,
-        reasons,
+        exactly_once: verdict == Verdict::Yes,
+        verdict,
+        before_audits: verdict == Verdict::BeforeAudits,
+        reasons: shortened(reasons),
+        missing: shortened(missing),
+        proven: proven::proven(lineage, &epochs, checkpoint, weights_match),
         steps: lineage.end(),
         steps_planned: setup.map_or(0, |s| s.epochs * s.steps_per_epoch),
         ended,
@@ -133,6 +175,16 @@ pub fn audit(
         checkpoint_step: checkpoint.map(|c| c.step),
         weights_match,
     }
+}
+
+/// The first few.
+fn shortened(mut reasons: Vec<String>) -> Vec<String> {
+    let more = reasons.len().saturating_sub(REASONS_MAX);
+    reasons.truncate(REASONS_MAX);
+    if more > 0 {
+        reasons.push(format!("and {more} more"));
+    }
+    reasons
 }
 
 /// A generation, with its steps that count.
@@ -146,78 +198,36 @@ fn generation(cut: &Cut, lineage: &Lineage) -> GenerationAudit {
     }
 }
 
-/// Adds every epoch's ranges up and compares them with the data.
-fn epochs(
-    setup: &Started,
-    tiles: &[Tile],
-    told: &BTreeMap<u64, (Digest, bool)>,
-    reasons: &mut Vec<String>,
-) -> Vec<EpochAudit> {
-    let per_epoch = setup.steps_per_epoch.max(1);
-    let mut sums: BTreeMap<u64, (u64, Digest)> = BTreeMap::new();
-    for tile in tiles {
-        let (first, last) = (tile.first / per_epoch, (tile.end.max(1) - 1) / per_epoch);
-        if (first, last) != (tile.epoch, tile.epoch) {
-            reasons.push(format!(
-                "{tile} say that they are of epoch {}, which they are not",
-                tile.epoch + 1
-            ));
-        }
-        let (steps, read) = sums.entry(tile.epoch).or_default();
-        *steps += tile.end - tile.first;
-        *read = read.combine(tile.read);
-    }
-    let check = |(epoch, (steps, read)): (u64, (u64, Digest))| {
-        let whole = steps == per_epoch;
-        let expected = match whole {
-            true => setup.digest.count,
-            false => (steps.saturating_mul(setup.batch)).min(setup.digest.count),
-        };
-        let mut wrong = Vec::new();
-        if read.count != expected {
-            wrong.push(format!(
-                "epoch {} read {} examples in {steps} steps instead of {expected}",
-                epoch + 1,
-                read.count
-            ));
-        } else if whole && read != setup.digest {
-            wrong.push(format!(
-                "epoch {} read {} examples, but not each exactly once",
-                epoch + 1,
-                read.count
-            ));
-        }
-        if let Some((said, exact)) = told.get(&epoch).filter(|_| whole) {
-            if *said != read {
-                wrong.push(format!(
-                    "the event of epoch {} says other examples than those of its steps",
-                    epoch + 1
-                ));
-            } else if !exact {
-                wrong.push(format!("the event of epoch {} says that it is not exact", epoch + 1));
-            }
-        }
-        let exact = wrong.is_empty();
-        reasons.extend(wrong);
-        EpochAudit { epoch: epoch + 1, steps, examples: read.count, whole, exact }
-    };
-    sums.into_iter().map(check).collect()
-}
-
-/// Whether the run has come to its end, and whether the lineage has too.
-fn check_end(summary: &Summary, reasons: &mut Vec<String>) -> bool {
+/// Whether the run has come to its end, and whether the lineage has too. Of a damaged file,
+/// [`untold_end`] says what its end lacks.
+fn check_end(summary: &Summary, is_damaged: bool, reasons: &mut Vec<String>) -> bool {
     let Some(&Ended { outcome, step, .. }) = summary.ended.as_ref() else { return false };
     let end = summary.lineage.end();
     // A failure may have come before the last steps were told.
-    if outcome != Outcome::Failed && step != end {
+    if outcome != Outcome::Failed && step != end && !(is_damaged && step > end) {
         reasons
             .push(format!("the run ended after step {step}, but its ranges end after step {end}"));
     }
-    let planned = summary.started.as_ref().map_or(0, |s| s.epochs * s.steps_per_epoch);
-    if outcome == Outcome::Completed && step != planned {
+    let planned = summary.started.as_ref().map(|s| s.epochs * s.steps_per_epoch);
+    if let Some(planned) = planned.filter(|p| outcome == Outcome::Completed && step != *p) {
         reasons.push(format!("the run ended after step {step} of {planned}, but says it is whole"));
     }
     matches!(outcome, Outcome::Completed | Outcome::StoppedEarly)
+}
+
+/// Steps after the last range that something else tells of: the end of the events is missing.
+fn untold_end(
+    summary: &Summary,
+    is_damaged: bool,
+    checkpoint: Option<&Checkpoint>,
+) -> Option<String> {
+    let end = summary.lineage.end();
+    let told = summary.ended.as_ref().filter(|e| is_damaged && e.outcome != Outcome::Failed);
+    let told = told.map(|ended| (ended.step, "the event of the run's end"));
+    let saved = checkpoint.map(|checkpoint| (checkpoint.step, "the newest checkpoint"));
+    let all = [saved, told].into_iter().flatten();
+    let (step, by) = all.filter(|(step, _)| *step > end).max_by_key(|(step, _)| *step)?;
+    Some(format!("steps {end}..{step} were committed in no range, but {by} has them"))
 }
 
 /// Whether the newest checkpoint is of this lineage, and the report's weights are its weights.
@@ -234,11 +244,6 @@ fn check_weights(
             "the newest checkpoint is of step {step} of generation {generation}, but generation {} \
              went on after step {}",
             cut.generation, cut.step
-        ));
-    } else if step > lineage.end() {
-        reasons.push(format!(
-            "the newest checkpoint is of step {step}, but ranges end after step {}",
-            lineage.end()
         ));
     }
     let reported = reported.filter(|r| r.steps == step)?;

@@ -1,6 +1,6 @@
 //! An audit as a short page of text. Pure.
 
-use crate::audit::{Audit, GenerationAudit};
+use crate::audit::{Audit, GenerationAudit, Verdict};
 use crate::failure::plain;
 use crate::number::{counted, duration, grouped};
 use std::fmt::Write;
@@ -22,6 +22,13 @@ pub fn text(audit: &Audit, run: &str) -> String {
     if audit.before_audits {
         return text;
     }
+    for missing in &audit.missing {
+        add("missing", plain(missing));
+    }
+    // Of a run that is proven altogether, the lines below say the same.
+    for proven in audit.proven.iter().filter(|_| !audit.exactly_once) {
+        add("proven", plain(proven));
+    }
     let whole = audit.epochs.iter().filter(|e| e.whole).count() as u64;
     let exact = audit.epochs.iter().filter(|e| e.whole && e.exact).count() as u64;
     let part = match audit.epochs.last() {
@@ -33,9 +40,10 @@ pub fn text(audit: &Audit, run: &str) -> String {
     add(
         "steps",
         format!(
-            "{}/{}, each committed once; {} read",
+            "{}/{}{}; {} read",
             grouped(audit.steps),
             grouped(audit.steps_planned),
+            if audit.exactly_once { ", each committed once" } else { "" },
             counted(examples, "example")
         ),
     );
@@ -75,13 +83,16 @@ pub fn text(audit: &Audit, run: &str) -> String {
 }
 
 fn verdict(audit: &Audit) -> String {
-    match (audit.before_audits, audit.exactly_once) {
-        (true, _) => "unknown: this run was made before audits, and its events do not tell which \
-                      examples its steps read"
+    match audit.verdict {
+        Verdict::BeforeAudits => "unknown: this run was made before audits, and its events do not \
+                                  tell which examples its steps read"
             .into(),
-        (false, false) => "no".into(),
-        (false, true) if audit.ended => "yes".into(),
-        (false, true) => format!("yes, up to step {}", grouped(audit.steps)),
+        Verdict::No => "no".into(),
+        Verdict::Incomplete => {
+            "not proven: events are missing; nothing that is left contradicts it".into()
+        }
+        Verdict::Yes if audit.ended => "yes".into(),
+        Verdict::Yes => format!("yes, up to step {}", grouped(audit.steps)),
     }
 }
 

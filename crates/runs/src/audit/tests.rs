@@ -1,7 +1,8 @@
 //! Generated histories: right ones pass, and every kind of tampering is found.
 
 use super::*;
-use planaria_protocol::event::{Event, Figures, What};
+use planaria_numerics::digest::Digest;
+use planaria_protocol::event::{Event, Figures, Started, What};
 use proptest::prelude::*;
 
 /// A run's shape.
@@ -252,6 +253,8 @@ proptest! {
         let checkpoint = Checkpoint {
             step: run.saved.0,
             generation: run.saved.1,
+            epochs: shape.epochs,
+            exact_epochs: shape.epochs,
             weights_sha256: "a".into(),
         };
         let reported = Reported { steps: run.step, weights_sha256: "a".into() };
@@ -325,12 +328,17 @@ proptest! {
 
 const SHAPE: Shape = Shape { examples: 10, batch: 4, epochs: 2 };
 
+fn newest(step: u64, generation: u64) -> Checkpoint {
+    let epochs = step / SHAPE.steps_per_epoch();
+    Checkpoint { step, generation, epochs, exact_epochs: epochs, weights_sha256: "a".into() }
+}
+
 fn audited(
     events: &[Event],
     checkpoint: Option<&Checkpoint>,
     reported: Option<&Reported>,
 ) -> Audit {
-    audit(&Summary::of(events), checkpoint, reported)
+    audit(&Summary::of(events), &[], checkpoint, reported)
 }
 
 fn reasons(events: &[Event]) -> Vec<String> {
@@ -419,7 +427,7 @@ fn a_generation_may_go_back_twice() {
 #[test]
 fn a_checkpoint_of_what_was_given_up_is_found() {
     let run = history(SHAPE, &[(3, Mishap::Back)], 2);
-    let newest = Checkpoint { step: 6, generation: 2, weights_sha256: "a".into() };
+    let newest = newest(6, 2);
     assert!(audited(&run.events, Some(&newest), None).exactly_once);
     let beyond = Checkpoint { step: 5, generation: 1, ..newest.clone() };
     let found = audited(&run.events, Some(&beyond), None).reasons;
@@ -446,7 +454,7 @@ fn a_run_from_before_audits_is_not_judged() {
 #[test]
 fn the_page_reads_well() {
     let run = history(SHAPE, &[(3, Mishap::Back)], 2);
-    let newest = Checkpoint { step: 6, generation: 2, weights_sha256: "a".into() };
+    let newest = newest(6, 2);
     let reported = Reported { steps: 6, weights_sha256: "a".into() };
     let audit = audited(&run.events, Some(&newest), Some(&reported));
     assert_eq!(
@@ -461,4 +469,45 @@ fn the_page_reads_well() {
          machines      0 lost, 0 joined, 0 times late\n\
          checkpoint    step 6; the report's weights are its weights\n"
     );
+}
+
+#[test]
+fn what_is_missing_is_named_and_so_is_what_is_proven_without_it() {
+    let run = history(SHAPE, &[], 1);
+    let whole = ranges(&run.events);
+    let check = |events: &[Event], damage: &[&str], missing: &[&str], proven: &[&str]| {
+        let damage: Vec<String> = damage.iter().map(|d| (*d).to_owned()).collect();
+        let reported = Reported { steps: 6, weights_sha256: "a".into() };
+        let (summary, newest) = (Summary::of(events), newest(6, 1));
+        let audit = audit(&summary, &damage, Some(&newest), Some(&reported));
+        assert_eq!((audit.verdict, audit.exactly_once), (Verdict::Incomplete, false), "{audit:#?}");
+        assert_eq!(audit.reasons, Vec::<String>::new());
+        for (found, expect) in [(&audit.missing, missing), (&audit.proven, proven)] {
+            assert_eq!(found.len(), expect.len(), "{found:#?}");
+            for (found, expect) in found.iter().zip(expect) {
+                assert!(found.contains(expect), "{found}");
+            }
+        }
+        let page = page::text(&audit, "runs/x");
+        assert!(page.contains("exactly once  not proven") && page.contains("\nproven "), "{page}");
+    };
+    let saved =
+        ["the checkpoint of step 6, which is whole: 2 whole epochs", "the report's weights"];
+    // Cut off in the middle of the run, at its end, at its beginning, and gone.
+    let torn = [&run.events[..whole[3]], &run.events[whole[4]..]].concat();
+    let proven = ["in epoch 1", "step 1 to 3, 5 to 6", saved[0], saved[1]];
+    check(&torn, &["line 9"], &["steps 3..4 were committed in no range", "line 9"], &proven);
+    let proven = ["in epoch 1", "step 1 to 4", saved[0], saved[1]];
+    let missing = ["steps 4..6 were committed in no range, but the newest checkpoint has them"];
+    check(&run.events[..whole[4]], &[], &missing, &proven);
+    let proven = ["in epoch 2", "step 3 to 6", saved[0], saved[1]];
+    let missing = ["steps 0..2 were committed in no range", "no event says how the run began"];
+    check(&run.events[whole[2]..], &[], &missing, &proven);
+    let missing = ["steps 0..6 were committed in no range", "is not there"];
+    check(&[], &["`events.jsonl` is not there"], &missing, &saved);
+
+    // A damaged line that is told again costs nothing; a range less in a whole file is no accident.
+    let audit = audit(&Summary::of(&run.events), &["line 3".into()], None, None);
+    assert_eq!((audit.verdict, audit.missing.len()), (Verdict::Yes, 1));
+    assert_eq!(audited(&torn, None, None).verdict, Verdict::No);
 }

@@ -389,7 +389,7 @@ pub mod tests {
             classes: vec!["cat & dog".into(), "1".into()],
             monitor: Monitor::Accuracy,
             given_up: Vec::new(),
-            audit: crate::audit::audit(&Default::default(), None, None),
+            audit: crate::audit::audit(&Default::default(), &[], None, None),
         };
         let mut state =
             State { step: 20, epoch: 2, examples: 640, exact_epochs: 2, ..State::default() };
@@ -429,7 +429,7 @@ pub mod tests {
 
     #[test]
     fn efficiency_is_what_losses_left() {
-        let mut audit = crate::audit::audit(&Default::default(), None, None);
+        let mut audit = crate::audit::audit(&Default::default(), &[], None, None);
         let mut state = State { step: 100, ..State::default() };
         state.seconds_training = 50.0;
         assert_eq!(efficiency(&audit, &state, 2), None, "nothing was lost");

@@ -185,7 +185,8 @@ pub fn facts(job: &Job, means: Means) -> Result<Facts> {
     let classes = classes(&job.plan, &network);
     let started = (clock::unix_seconds() - job.process.seconds()).max(0.0);
     // Events that cannot be read prove nothing, and the report says so.
-    let events = journal::read(&job.run.file(journal::FILE)).unwrap_or_default();
+    let read = journal::read_marking_damage(&job.run.file(journal::FILE));
+    let (events, damage) = read.unwrap_or_default();
     let summary = Summary::of(&events);
     let mut facts = Facts {
         run_id: job.run.id(),
@@ -206,7 +207,7 @@ pub fn facts(job: &Job, means: Means) -> Result<Facts> {
         classes: (0..classes).map(|n| n.to_string()).collect(),
         monitor: Rule::new(recipe.train.early_stopping.as_ref(), classes > 0).monitor,
         given_up: summary.given_up(),
-        audit: audit::audit(&summary, None, None),
+        audit: audit::audit(&summary, &damage, None, None),
     };
     facts.name_classes(job.data.class_names());
     Ok(facts)
