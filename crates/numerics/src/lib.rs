@@ -10,6 +10,7 @@
 //! - [`coding`]: products of coded data that machines may leave and join in the middle of
 //! - [`tree`]: shards' sums in their fixed tree, whole or from segments
 //! - [`digest`]: an order-free digest of example ids, for exactly-once accounting
+//! - [`exact_sum`]: a sum of floats that does not depend on the order of its terms
 //! - [`optimizer`]: how parameters follow gradients
 //! - [`schedule`]: the learning rate of each step
 //! - `widest`: the same loops compiled for wider vectors
@@ -21,6 +22,7 @@ pub mod aggregate;
 pub mod checksum;
 pub mod coding;
 pub mod digest;
+pub mod exact_sum;
 pub mod optimizer;
 pub mod random;
 pub mod schedule;

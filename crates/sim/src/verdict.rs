@@ -178,7 +178,7 @@ impl Verdict {
                     bench.truth.figures.iter().find(
                         |what| matches!(what, What::Steps(truth) if truth.step == figures.step),
                     );
-                self.same(bench, truth, what)?;
+                same(truth, what)?;
                 if figures.step != self.end() && !self.is_blind {
                     return broken(format!("steps up to {} were told: {what:?}", self.end()));
                 }
@@ -188,7 +188,7 @@ impl Verdict {
                 let truth = bench.truth.figures.iter().find(
                     |what| matches!(what, What::Epoch { figures: truth, .. } if truth.epoch == figures.epoch),
                 );
-                self.same(bench, truth, what)?;
+                same(truth, what)?;
                 let own = self.lineage.iter().filter(|range| range.2 == epoch);
                 let told = own.fold(Digest::default(), |sum, range| sum.combine(range.3));
                 let same = told == *read || self.is_blind;
@@ -215,12 +215,7 @@ impl Verdict {
                     return broken(format!("{step} steps were done and {:?} saved", self.saved));
                 }
                 if *outcome == Outcome::Completed {
-                    let mut state = state.as_deref().cloned().map(timeless_state);
-                    if let Some(state) = state.as_mut().filter(|_| bench.is_coded()) {
-                        let truth = &bench.truth.state;
-                        level(&mut state.this_epoch.loss_sum, truth.this_epoch.loss_sum);
-                        level(&mut state.since_line.loss_sum, truth.since_line.loss_sum);
-                    }
+                    let state = state.as_deref().cloned().map(timeless_state);
                     if state.as_ref() != Some(&bench.truth.state) {
                         return broken(format!(
                             "it ended at {state:?}, not {:?}",
@@ -293,42 +288,13 @@ impl Verdict {
         }
         Ok(())
     }
-
-    fn same(&self, bench: &Bench, truth: Option<&What>, what: &What) -> Result<(), Broken> {
-        let mut told = timeless_what(what.clone());
-        if let (true, Some(truth)) = (bench.is_coded(), truth.and_then(loss))
-            && let Some(loss) = loss_mut(&mut told)
-        {
-            level(loss, truth);
-        }
-        match truth {
-            Some(truth) if *truth == told => Ok(()),
-            truth => {
-                broken(format!("the figures {what:?} are not those of the plain run: {truth:?}"))
-            }
-        }
-    }
 }
 
-/// Losses of coded runs are added up in the order that they come in: takes what is meant for what
-/// was told, where they are the same but for rounding.
-fn level(told: &mut f64, truth: f64) {
-    if (*told - truth).abs() <= 1e-9 * truth.abs().max(1.0) {
-        *told = truth;
-    }
-}
-
-fn loss(what: &What) -> Option<f64> {
-    match what {
-        What::Steps(figures) | What::Epoch { figures, .. } => figures.loss,
-        _ => None,
-    }
-}
-
-fn loss_mut(what: &mut What) -> Option<&mut f64> {
-    match what {
-        What::Steps(figures) | What::Epoch { figures, .. } => figures.loss.as_mut(),
-        _ => None,
+/// Whether figures are those of the plain run, to the last bit.
+fn same(truth: Option<&What>, what: &What) -> Result<(), Broken> {
+    match truth {
+        Some(truth) if *truth == timeless_what(what.clone()) => Ok(()),
+        truth => broken(format!("the figures {what:?} are not those of the plain run: {truth:?}")),
     }
 }
 

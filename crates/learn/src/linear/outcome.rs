@@ -1,22 +1,23 @@
 //! From products and labels to slopes, losses and right answers.
 //!
-//! Everything here is of single rows, in f64, with functions of `libm`; sums over rows are made in
-//! the order given. Labels are never coded. Never multiplies data.
+//! Everything here is of single rows, in f64, with functions of `libm`; sums of losses over rows do
+//! not depend on their order, so curves are the same however rows were dealt out. Labels are never coded. Never multiplies data.
 
 use super::Model;
 use crate::loss::Targets;
 use crate::scores::Scores;
 use planaria_numerics::coding::slope::Task;
+use planaria_numerics::exact_sum::ExactSum;
 use std::ops::AddAssign;
 
 /// What a row is labelled with, as losses take it: a number, ±1, or the number of a class.
 pub type Target = f64;
 
 /// What came of some rows.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Outcome {
     /// Sum of the losses, each times its class's weight.
-    pub loss_sum: f64,
+    pub loss_sum: ExactSum,
     /// Rows whose class was right; 0 for numbers.
     pub correct: u64,
     pub rows: u64,
@@ -24,7 +25,7 @@ pub struct Outcome {
 
 impl AddAssign for Outcome {
     fn add_assign(&mut self, other: Self) {
-        self.loss_sum += other.loss_sum;
+        self.loss_sum.combine(&other.loss_sum);
         self.correct += other.correct;
         self.rows += other.rows;
     }
@@ -62,11 +63,9 @@ impl Model {
     pub fn outcome(&self, products: &[f64], targets: &[Target]) -> Outcome {
         let mut outcome = Outcome::default();
         for (row, target) in products.chunks_exact(self.columns()).zip(targets) {
-            outcome += Outcome {
-                loss_sum: self.weight(*target) * loss(self.task, row, *target),
-                correct: u64::from(right(self.task, row, *target)),
-                rows: 1,
-            };
+            outcome.loss_sum.add(self.weight(*target) * loss(self.task, row, *target));
+            outcome.correct += u64::from(right(self.task, row, *target));
+            outcome.rows += 1;
         }
         outcome
     }

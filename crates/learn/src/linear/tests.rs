@@ -63,7 +63,7 @@ fn learn(
         let failed = unkept.sum(model, &weights.values, &batches, at, &mut |_| None);
         assert!(matches!(failed, Err(plain::Fault::Unread)));
         let rows = summed.outcome.rows;
-        losses.push(summed.outcome.loss_sum / rows as f64);
+        losses.push(summed.outcome.loss_sum.value() / rows as f64);
         weights.step(model, &stepping, step, 0.05, rows, &summed.sums).unwrap();
     }
     (weights, losses[0], losses[losses.len() - 1])
@@ -158,7 +158,7 @@ fn class_weights_scale_slopes_and_training_losses() {
     let (mut a, mut b) = ([0.2, 0.2], [0.2, 0.2]);
     let (one, two) = (plain.judge(&mut a, &[-1.0, 1.0]), heavy.judge(&mut b, &[-1.0, 1.0]));
     assert_eq!((b[0], b[1]), (a[0], 3.0 * a[1]));
-    assert!((two.loss_sum - one.loss_sum - 2.0 * 0.8 * 0.8).abs() < 1e-12);
+    assert!((two.loss_sum.value() - one.loss_sum.value() - 2.0 * 0.8 * 0.8).abs() < 1e-12);
     assert_eq!(one.correct, 1);
 }
 

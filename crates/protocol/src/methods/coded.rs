@@ -7,6 +7,7 @@
 
 use planaria_numerics::coding::exact::Residue;
 use planaria_numerics::digest::Digest;
+use planaria_numerics::exact_sum::ExactSum;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
@@ -190,7 +191,7 @@ pub struct Effort {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tallied {
     /// Sum of the loss over the rows.
-    pub loss_sum: f64,
+    pub loss_sum: ExactSum,
     /// Rows whose class was right.
     pub correct: u64,
     /// The examples that these rows are.

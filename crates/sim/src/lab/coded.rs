@@ -150,7 +150,7 @@ impl CodedData {
                         truth.weights.push(self.saved(&weights));
                         let read = batches.rows(batch).into_iter().flatten();
                         let done = Done {
-                            loss_sum: summed.outcome.loss_sum,
+                            loss_sum: summed.outcome.loss_sum.value(),
                             correct: summed.outcome.correct,
                             examples: rows,
                             seconds: 0.0,

@@ -23,6 +23,7 @@ use planaria_numerics::coding::{
     scalar::{Element, Scalar},
 };
 use planaria_numerics::digest::Digest;
+use planaria_numerics::exact_sum::ExactSum;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -87,7 +88,7 @@ pub type Orders<S> = (Vec<(Slot, Order<S>)>, Option<Paused>);
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Counted {
     /// Sum of the loss over the rows.
-    pub loss_sum: f64,
+    pub loss_sum: ExactSum,
     /// Rows whose class was right.
     pub correct: u64,
     /// The examples that these rows are.
@@ -313,7 +314,7 @@ where
         product::total(&parts, &mut total);
         let mut all = Counted::default();
         for counted in self.counted.values() {
-            all.loss_sum += counted.loss_sum;
+            all.loss_sum.combine(&counted.loss_sum);
             all.correct += counted.correct;
             all.read = all.read.combine(counted.read);
             all.sizes.resize(all.sizes.len().max(counted.sizes.len()), (0, 0));

@@ -197,6 +197,7 @@ impl<E: Value> CodedRun<E> {
         self.method.worked.extra_rows += rows.extra;
         let (sums, counted) = work.iteration.finish(self.method.learner.len());
         let Counted { loss_sum, correct, read, sizes } = counted;
+        let loss_sum = loss_sum.value();
         if let Some(bounds) = &self.method.bounds {
             for (largest, sum) in sizes {
                 let checked = bounds.columns().check_sizes(largest, sum);

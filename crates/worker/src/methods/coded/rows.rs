@@ -201,7 +201,7 @@ impl<E: Value> Rows<E> {
         }
         own.copy_from_slice(&slopes);
         padding.fill(E::default());
-        tallied.loss_sum += outcome.loss_sum;
+        tallied.loss_sum.combine(&outcome.loss_sum);
         tallied.correct += outcome.correct;
         tallied.read.extend(self.ids[rows].iter().copied());
         Ok(())

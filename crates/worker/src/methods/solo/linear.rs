@@ -114,7 +114,7 @@ impl Linear {
                 .hint(format!("lower the learning rate (it was {rate}) or set `clip_norm`"))
         })?;
         let result = StepResult {
-            loss_sum: outcome.loss_sum,
+            loss_sum: outcome.loss_sum.value(),
             correct: outcome.correct,
             examples: outcome.rows,
             gradient_norm,

@@ -134,7 +134,7 @@ impl Lab {
                 &mut wide,
             );
             let outcome = self.model.judge(&mut wide, &self.targets[rows.clone()]);
-            tallied.loss_sum += outcome.loss_sum;
+            tallied.loss_sum.combine(&outcome.loss_sum);
             tallied.read.extend(rows.clone().map(|row| row as u64));
             let slopes = planaria_numerics::coding::exact::slopes_to_fixed(1, &wide).unwrap();
             values.fill(Residue::default());
