@@ -1,12 +1,15 @@
-//! `.lock`: which process works on a run.
+//! Which process works on a run: `.lock`, and the folder itself.
 //!
-//! Owns the file: the lock on it says that the run lives, its content which process holds it. The
-//! system lets go of the lock however that process ends. Never signals anyone.
+//! Owns two locks. The one on the run's folder says that the run lives; it lasts whatever is deleted
+//! in there, and moves with it. The one on `.lock` says the same where folders cannot be locked, and
+//! its content which process holds it. The system lets go of both however that process ends. Other
+//! users can lock a folder that they can read, but not `.lock`: locks of theirs do not count. Never
+//! signals anyone.
 
 use crate::failure::{Context, Failure, Result};
-use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{ErrorKind, Write};
-use std::os::unix::fs::MetadataExt;
+use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -31,49 +34,97 @@ pub fn listens() {
 
 /// A run's lock, held by this process.
 #[derive(Debug)]
-pub struct Lock(File);
+pub struct Lock {
+    file: File,
+    /// Nothing where its file system cannot lock folders, or another user holds it.
+    _folder: Option<File>,
+}
 
 impl Lock {
     /// Takes the lock of the run in `folder`.
     pub fn take(folder: &Path) -> Result<Self> {
         let path = folder.join(FILE);
-        // What is in it is another's until the lock is held.
-        let file = OpenOptions::new().create(true).write(true).truncate(false).open(&path);
-        let file = file.context(|| format!("cannot open `{}`", path.display()))?;
+        let failed =
+            |e: io::Error| Failure::failed(format!("cannot lock `{}`: {e}", path.display()));
         for attempt in 1.. {
-            match file.try_lock() {
-                Ok(()) => break,
-                Err(TryLockError::WouldBlock) if attempt < TRIES => {
-                    std::thread::park_timeout(BETWEEN)
+            // What is taken of a try that comes to nothing is let go.
+            match attempt_at(folder, &path).map_err(failed)? {
+                Some(mut lock) => {
+                    lock.sign().context(|| format!("cannot write `{}`", path.display()))?;
+                    return Ok(lock);
                 }
-                Err(TryLockError::WouldBlock) => {
-                    return Err(Failure::user(format!(
-                        "run `{}` is in use by another planaria process",
-                        folder.display()
-                    ))
-                    .hint("wait for it to end, or stop it with `planaria stop`"));
-                }
-                Err(TryLockError::Error(e)) => {
-                    return Err(Failure::failed(format!("cannot lock `{}`: {e}", path.display())));
-                }
+                None if attempt < TRIES => std::thread::park_timeout(BETWEEN),
+                None => break,
             }
         }
-        let mut lock = Self(file);
-        lock.sign().context(|| format!("cannot write `{}`", path.display()))?;
-        Ok(lock)
+        Err(Failure::user(format!(
+            "run `{}` is in use by another planaria process",
+            folder.display()
+        ))
+        .hint("wait for it to end, or stop it with `planaria stop`"))
     }
 
-    fn sign(&mut self) -> std::io::Result<()> {
-        self.0.set_len(0)?;
+    fn sign(&mut self) -> io::Result<()> {
+        self.file.set_len(0)?;
         let deaf = if LISTENS.load(Ordering::SeqCst) { "" } else { DEAF };
-        self.0.write_all(format!("{}{deaf}\n", std::process::id()).as_bytes())
+        self.file.write_all(format!("{}{deaf}\n", std::process::id()).as_bytes())
     }
+}
+
+/// One try at both locks; nothing where another process of this user holds one.
+fn attempt_at(folder: &Path, path: &Path) -> io::Result<Option<Lock>> {
+    let opened = File::open(folder)?;
+    let _folder = match opened.try_lock() {
+        Ok(()) => Some(opened),
+        Err(TryLockError::WouldBlock) if holders(&opened)?.is_ours() => return Ok(None),
+        // Another user's, or a file system that knows no such locks.
+        Err(_) => None,
+    };
+    // What is in it is another's until the lock is held.
+    let mut options = OpenOptions::new();
+    let file = options.create(true).write(true).truncate(false).mode(0o600).open(path)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Ok(None),
+        Err(TryLockError::Error(e)) => return Err(e),
+    }
+    // One of an earlier version let others read it, and with that lock it. Where it is another
+    // user's file the lock will do.
+    let _ = file.set_permissions(Permissions::from_mode(0o600));
+    // It may have been deleted, and made again by another, before it was locked.
+    let is_there = fs::metadata(path).is_ok_and(|now| is_same(&now, &file));
+    Ok(is_there.then_some(Lock { file, _folder }))
+}
+
+fn is_same(one: &fs::Metadata, file: &File) -> bool {
+    file.metadata().is_ok_and(|other| (one.dev(), one.ino()) == (other.dev(), other.ino()))
+}
+
+/// Processes that hold locks on a file, as far as the system tells.
+struct Holders(Vec<u32>);
+
+impl Holders {
+    /// Whether one may be of this user, or root's: where none can be seen, it may.
+    fn is_ours(&self) -> bool {
+        self.0.is_empty() || self.0.iter().any(|pid| is_ours(*pid))
+    }
+}
+
+/// Whether a process is this user's, or root's; one that is gone is nobody's.
+fn is_ours(pid: u32) -> bool {
+    let own = fs::metadata("/proc/self").map_or(0, |own| own.uid());
+    fs::metadata(format!("/proc/{pid}")).is_ok_and(|of| of.uid() == own || of.uid() == 0)
+}
+
+fn holders(file: &File) -> io::Result<Holders> {
+    let inode = file.metadata()?.ino();
+    Ok(Holders(lockers(&fs::read_to_string("/proc/locks").unwrap_or_default(), inode)))
 }
 
 impl Drop for Lock {
     fn drop(&mut self) {
         // Without a name in it no process can be signalled by mistake.
-        let _ = self.0.set_len(0);
+        let _ = self.file.set_len(0);
     }
 }
 
@@ -94,25 +145,58 @@ impl Holder {
     /// Who works on the run in `folder`.
     pub fn of(folder: &Path) -> Result<Self> {
         let path = folder.join(FILE);
-        let look = || -> std::io::Result<Self> {
-            let file = match File::open(&path) {
-                Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Self::Free),
-                file => file?,
-            };
-            match file.try_lock_shared() {
-                Ok(()) => Ok(Self::Free),
-                Err(TryLockError::WouldBlock) => {
-                    let text = std::fs::read_to_string(&path)?;
-                    let holder = Self::parse(text.trim_end());
-                    // What is written there may be anything; the system knows who holds the lock.
-                    let known = lockers(&read_to_string("/proc/locks"), file.metadata()?.ino());
-                    let is_it = |pid| known.is_empty() || known.contains(&pid);
-                    Ok(if holder.pid().is_none_or(is_it) { holder } else { Self::Someone })
-                }
-                Err(TryLockError::Error(e)) => Err(e),
+        Self::look(folder, &path).context(|| format!("cannot look at `{}`", path.display()))
+    }
+
+    fn look(folder: &Path, path: &Path) -> io::Result<Self> {
+        let signed = match File::open(path) {
+            Ok(file) => Self::of_file(&file, path)?,
+            // Deleted, or another user's.
+            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {
+                Self::Free
             }
+            Err(e) => return Err(e),
         };
-        look().context(|| format!("cannot look at `{}`", path.display()))
+        match signed {
+            Self::Free => Self::of_folder(&File::open(folder)?),
+            signed => Ok(signed),
+        }
+    }
+
+    fn of_file(file: &File, path: &Path) -> io::Result<Self> {
+        match file.try_lock_shared() {
+            Ok(()) => Ok(Self::Free),
+            Err(TryLockError::WouldBlock) => {
+                let text = fs::read_to_string(path)?;
+                let holder = Self::parse(text.trim_end());
+                // What is written there may be anything; the system knows who holds the lock.
+                let known = holders(file)?.0;
+                let is_it = |pid| known.is_empty() || known.contains(&pid);
+                Ok(if holder.pid().is_none_or(is_it) { holder } else { Self::Someone })
+            }
+            Err(TryLockError::Error(e)) => Err(e),
+        }
+    }
+
+    /// Who works on a run whose `.lock` says nothing: the system knows.
+    fn of_folder(folder: &File) -> io::Result<Self> {
+        if !matches!(folder.try_lock_shared(), Err(TryLockError::WouldBlock)) {
+            return Ok(Self::Free);
+        }
+        // Who looks at another user's run sees that user's process.
+        let owner = folder.metadata()?.uid();
+        let is_owners = |pid: &u32| {
+            is_ours(*pid) || fs::metadata(format!("/proc/{pid}")).is_ok_and(|of| of.uid() == owner)
+        };
+        let Holders(known) = holders(folder)?;
+        Ok(match known.iter().copied().find(|pid| is_owners(pid)) {
+            Some(pid) => {
+                let program = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+                Self::Process { pid, listens: program.trim() == "planaria" }
+            }
+            None if known.is_empty() => Self::Someone,
+            None => Self::Free,
+        })
     }
 
     fn parse(text: &str) -> Self {
@@ -152,11 +236,6 @@ fn lockers(locks: &str, file: u64) -> Vec<u32> {
     locks.lines().filter_map(locker).collect()
 }
 
-/// A file of the system, where there is one.
-fn read_to_string(path: &str) -> String {
-    std::fs::read_to_string(path).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -177,6 +256,49 @@ mod tests {
         // What a killed process left behind names nobody.
         std::fs::write(dir.path().join(FILE), "1234\n").unwrap();
         assert_eq!(Holder::of(dir.path()).unwrap(), Holder::Free);
+    }
+
+    #[test]
+    fn a_run_is_held_whatever_is_deleted_in_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = dir.path().join("a");
+        fs::create_dir(&run).unwrap();
+        let lock = Lock::take(&run).unwrap();
+        let mode = fs::metadata(run.join(FILE)).unwrap().mode();
+        assert_eq!(mode & 0o777, 0o600, "no other user can hold it");
+        fs::remove_file(run.join(FILE)).unwrap();
+        assert!(Lock::take(&run).unwrap_err().message.contains("in use by another"));
+        assert_eq!(Holder::of(&run).unwrap().pid(), Some(std::process::id()));
+        // Nor does it help to make another file of that name, or to move the folder.
+        fs::write(run.join(FILE), "").unwrap();
+        let moved = dir.path().join("b");
+        fs::rename(&run, &moved).unwrap();
+        assert!(Lock::take(&moved).unwrap_err().message.contains("in use by another"));
+        drop(lock);
+        assert_eq!(Holder::of(&moved).unwrap(), Holder::Free);
+        drop(Lock::take(&moved).unwrap());
+    }
+
+    #[test]
+    fn locks_of_other_users_do_not_count() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+        let mut other = std::process::Command::new("flock");
+        other.args(["-s"]).arg(dir.path()).args(["sh", "-c", "echo held; read x"]);
+        std::os::unix::process::CommandExt::uid(&mut other, 65534);
+        other.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+        // Only root can be another user.
+        let Ok(mut other) = other.spawn() else { return };
+        let mut line = String::new();
+        let stdout = other.stdout.take().unwrap();
+        io::BufRead::read_line(&mut io::BufReader::new(stdout), &mut line).unwrap();
+        assert_eq!(line, "held\n");
+        let lock = Lock::take(dir.path()).unwrap();
+        assert!(Lock::take(dir.path()).is_err(), "`.lock` still tells our own apart");
+        drop(lock);
+        assert_eq!(Holder::of(dir.path()).unwrap(), Holder::Free);
+        drop(other.stdin.take());
+        other.wait().unwrap();
     }
 
     #[test]
