@@ -95,6 +95,11 @@ fn providers_have_options_of_their_own() {
          tools // give `pool.image` an image that has what the steps need (`debian:12`, say), or \
          leave the steps out",
     );
+    check("pool: {provider: docker, docker: {cpus: 1.5, memory_mib: 512, pids: 200}}", "");
+    check(
+        "pool: {provider: docker, docker: {memory_mib: 1}}",
+        "1:47 `pool.docker.memory_mib` must be a whole number from 64 to 1073741824, but is 1",
+    );
     check(
         "pool: {provider: docker, docker: {gpus: some, mounts: [/d, '/d:d', '/a:/b:x', ':/a', '/a:/']}}",
         "1:41 `pool.docker.gpus` cannot be `some` // write a number, or `all`\n\

@@ -8,6 +8,7 @@ use super::image::{Needs, program_path};
 use super::{Mount, Settings};
 use crate::program::Program;
 use crate::provider::{Leak, Machine, Notice, Tag, is_name};
+use planaria_recipe::pool::providers::docker::PIDS_DEFAULT;
 use serde_json::{Value, json};
 use std::io::{self, Write};
 use std::net::Shutdown;
@@ -120,6 +121,9 @@ pub fn spec(
             "Init": true,
             "CapDrop": ["ALL"],
             "CapAdd": CAPABILITIES,
+            // Nor does a program in the image give more to who starts it.
+            "SecurityOpt": ["no-new-privileges"],
+            "PidsLimit": settings.pids.unwrap_or(PIDS_DEFAULT),
             // What a host says is for its channel, and is not to lie on the engine's disk.
             "LogConfig": { "Type": "none" },
             "NetworkMode": settings.network.as_deref().unwrap_or("default"),
@@ -198,6 +202,8 @@ impl Drop for Input {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::providers::Purpose;
+    use planaria_recipe::pool::providers::docker as recipe;
     use std::collections::BTreeMap;
 
     fn program() -> Program {
@@ -252,6 +258,23 @@ mod tests {
         let settings = Settings { detached: true, ..Settings::default() };
         let spec = machine(&settings, &run, &made, "image", &program());
         assert_eq!(spec["StdinOnce"], false);
+    }
+
+    #[test]
+    fn a_container_gains_nothing_and_uses_no_more_than_it_may() {
+        let run = Tag::new("r").unwrap();
+        let host = |settings: &Settings| {
+            spec(settings, &run, "image", &program(), &[])["HostConfig"].clone()
+        };
+        let usual = host(&Settings::default());
+        assert_eq!(usual["SecurityOpt"], json!(["no-new-privileges"]));
+        assert_eq!((&usual["PidsLimit"], &usual["Memory"]), (&json!(4096), &json!(0)));
+        let docker: recipe::Docker =
+            serde_json::from_str(r#"{"cpus": 1.5, "memory_mib": 512, "pids": 100}"#).unwrap();
+        let settings = recipe::Settings { docker, ..recipe::Settings::default() };
+        let bounded = host(&Settings::of(&settings, Purpose::default()).unwrap());
+        assert_eq!(bounded["NanoCpus"], 1_500_000_000);
+        assert_eq!((&bounded["PidsLimit"], &bounded["Memory"]), (&json!(100), &json!(512 << 20)));
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub struct Settings {
     pub cpus: Option<f64>,
     /// Memory of each.
     pub memory_bytes: Option<u64>,
+    /// Processes and threads of each at a time.
+    pub pids: Option<u32>,
     /// Groups that every machine belongs to.
     pub groups: Vec<String>,
     /// What machines see of the engine's own.
@@ -51,7 +53,8 @@ pub struct Mount {
 impl Settings {
     /// Of a recipe.
     pub fn of(settings: &recipe::Settings, purpose: Purpose) -> Result<Self, Fault> {
-        let recipe::Docker { socket, network, mounts, gpus } = &settings.docker;
+        let recipe::Docker { socket, network, mounts, gpus, cpus, memory_mib, pids } =
+            &settings.docker;
         Ok(Self {
             image: settings.image.clone(),
             socket: socket.clone(),
@@ -61,6 +64,9 @@ impl Settings {
                 recipe::Gpus::Count(count) => i32::try_from(*count).unwrap_or(i32::MAX),
                 recipe::Gpus::All(_) => -1,
             }),
+            cpus: *cpus,
+            memory_bytes: memory_mib.map(|mib| mib << 20),
+            pids: *pids,
             detached: purpose.is_detached,
             program: purpose.program,
             ..Self::default()

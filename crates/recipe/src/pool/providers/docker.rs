@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Its keys of `pool`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Settings {
     /// Image of the containers of `provider: docker`; built from the program when left out.
@@ -32,7 +32,11 @@ impl super::Settings for Settings {
 
     fn describe(&self, count: usize) -> String {
         let image = self.image.as_deref().unwrap_or("an image built from this program");
-        format!("{} of {image}", counted(count, "container"))
+        let containers = format!("{} of {image}", counted(count, "container"));
+        match &self.docker.limits()[..] {
+            [] => containers,
+            limits => format!("{containers}, each with at most {}", limits.join(", ")),
+        }
     }
 
     fn no_shell(&self) -> Option<&'static str> {
@@ -58,7 +62,7 @@ impl super::Settings for Settings {
 }
 
 /// How the Docker engine is reached, and what containers have of its machine.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Docker {
     /// The engine's socket; `/var/run/docker.sock` when left out.
@@ -74,9 +78,33 @@ pub struct Docker {
     /// Graphics processors of each container: how many, or `all`; none when left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpus: Option<Gpus>,
+    /// Processors that each container may use, `1.5` say; as many as there are when left out.
+    #[schemars(range(min = 0.01, max = 4096.0))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<f64>,
+    /// Memory of each container, in MiB; as much as there is when left out. One that uses more is
+    /// ended by the system, and counts as lost.
+    #[schemars(range(min = 64, max = 1073741824))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_mib: Option<u64>,
+    /// Processes and threads of each container at a time; 4096 when left out.
+    #[schemars(range(min = 64, max = 4194304))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pids: Option<u32>,
 }
 
+/// Processes and threads of a container at a time, where a recipe does not say.
+pub const PIDS_DEFAULT: u32 = 4096;
+
 impl Docker {
+    /// What each container may use, in words.
+    fn limits(&self) -> Vec<String> {
+        let cpus = self.cpus.map(|cpus| format!("{cpus} processors"));
+        let memory = self.memory_mib.map(|mib| format!("{mib} MiB of memory"));
+        let pids = self.pids.map(|pids| format!("{pids} processes"));
+        [cpus, memory, pids].into_iter().flatten().collect()
+    }
+
     /// What containers see of this machine. Whether it is there is for the provider to say.
     fn check_mounts(&self, at: &mut Place<'_>) {
         let mut targets: Vec<String> = Vec::new();
