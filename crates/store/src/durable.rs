@@ -86,13 +86,20 @@ impl Draft {
     }
 
     /// The same under a temporary name of the caller's, on the same file system; only the user may
-    /// read it until it is kept. What has that name is overwritten.
+    /// read it until it is kept. What has that name goes, and is never written into: it may be
+    /// another user's, or lead elsewhere.
     pub fn at(temporary: PathBuf, path: &Path) -> io::Result<Self> {
         let mut options = File::options();
-        options.write(true).create(true).truncate(true);
+        options.write(true).create_new(true);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let file = options.open(&temporary)?;
+        let file = match options.open(&temporary) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                fs::remove_file(&temporary)?;
+                options.open(&temporary)?
+            }
+            opened => opened?,
+        };
         Ok(Self { file, temporary: Some(temporary), path: path.to_path_buf(), stays: false })
     }
 
@@ -190,6 +197,20 @@ mod tests {
         assert!(failed.is_err());
         assert_eq!(fs::read(&path).unwrap(), b"old");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_draft_is_a_file_of_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let (temporary, path) = (dir.path().join("t"), dir.path().join("a"));
+        let others = dir.path().join("others");
+        write(&others, b"kept").unwrap();
+        symlink("others", &temporary).unwrap();
+        let mut draft = Draft::at(temporary, &path).unwrap();
+        draft.file.write_all(b"secret").unwrap();
+        draft.keep().unwrap();
+        assert_eq!(fs::read(&others).unwrap(), b"kept", "what had the name is not written into");
+        assert_eq!(fs::read(&path).unwrap(), b"secret");
     }
 
     #[test]

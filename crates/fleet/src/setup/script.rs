@@ -4,6 +4,7 @@
 //! out. Exit codes of their own say what is missing on the machine.
 
 use crate::shell::{path, quoted};
+use sha2::{Digest, Sha256};
 
 /// Exit code: what needs root cannot be had.
 pub(super) const NO_SUDO: i32 = 190;
@@ -18,6 +19,8 @@ pub(super) const NO_TAR: i32 = 194;
 
 /// Where packages of Python go that have no place of their own.
 pub(super) const VENV: &str = "~/.cache/planaria/venv";
+/// Where steps that must not run twice at a time lock each other out.
+const LOCKS: &str = "~/.cache/planaria/locks";
 /// Longest wait for another package manager, in seconds.
 const LOCK_SECONDS_MAX: u64 = 300;
 
@@ -82,14 +85,16 @@ get update && install
     )
 }
 
-/// Installs packages of Python into a virtual environment, made first where it is missing.
+/// Installs packages of Python into a virtual environment, made first where it is missing. One at a
+/// time: the lock lies in our folder, as others may write in the one around the environment.
 pub(super) fn pip(packages: &[String], venv: &str) -> String {
-    let (venv, packages) = (path(venv), words(packages));
+    let hash: String = Sha256::digest(venv).iter().take(8).map(|b| format!("{b:02x}")).collect();
+    let (venv, packages, locks) = (path(venv), words(packages), path(LOCKS));
     format!(
-        r#"venv={venv}
+        r#"venv={venv} locks={locks}
 command -v python3 >/dev/null 2>&1 || exit {NO_PYTHON}
-mkdir -p -- "$(dirname -- "$venv")" || exit
-if command -v flock >/dev/null 2>&1; then exec 9>"$venv.lock" && flock -w 600 9; fi
+mkdir -p -- "$(dirname -- "$venv")" "$locks" || exit
+if command -v flock >/dev/null 2>&1; then exec 9>>"$locks/venv-{hash}" && flock -w 600 9; fi
 if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
   python3 -m venv -- "$venv" || exit {NO_VENV}
 fi
@@ -98,15 +103,42 @@ exec "$venv/bin/python" -m pip install --disable-pip-version-check --no-input --
     )
 }
 
-/// Moves a file that lies in the run's folder to its place: whole or not at all.
+/// Moves a file that lies in the run's folder to its place: whole or not at all. Others may write in
+/// the folder around it (`/tmp`), so it is made in one of its own there, under a name that cannot be
+/// known before: no other user can make the file first, or put another in its place.
 pub(super) fn place_file(staged: &str, to: &str, mode: u32) -> String {
-    let body = r#"mkdir -p -- "$(dirname -- "$2")" && (umask 077 && cp -f -- "$1" "$2.planaria") && chmod "$3" "$2.planaria" && mv -f -- "$2.planaria" "$2""#;
+    let body = r#"set -e
+mkdir -p -- "$(dirname -- "$2")"
+umask 077
+own=$(mktemp -d "$(dirname -- "$2")/.planaria.XXXXXXXXXX")
+cd -P -- "$own"
+case $(ls -ldn .) in drwx--[-S]---*) [ -O . ] ;; *) false ;; esac || {
+  echo "$own is not the folder that was made"
+  exit 1
+}
+trap 'rm -f file; cd / && rmdir -- "$own"' EXIT
+cp -- "$1" file
+chmod "$3" file
+if mv -fT -- file "$2" 2>/dev/null; then exit; fi
+if [ -d "$2" ]; then echo "$2 is a folder"; exit 1; fi
+mv -f -- file "$2"
+"#;
     place(staged, to, &format!("{mode:04o}"), body)
 }
 
-/// Unpacks an archive that lies in the run's folder to its place.
+/// Unpacks an archive that lies in the run's folder to its place. A folder that another user has made
+/// first, where all may, is not written into.
 pub(super) fn place_folder(staged: &str, to: &str) -> String {
-    let body = r#"mkdir -p -- "$2" && tar -xpof "$1" -C "$2""#;
+    let body = r#"set -e
+mkdir -p -- "$2"
+cd -P -- "$2"
+owner=$(ls -ldn . | tr -s ' ' | cut -d ' ' -f 3)
+if [ ! -O . ] && [ "$owner" != 0 ] && [ "$(ls -ldn .. | cut -c 9)" = w ]; then
+  echo "$2 belongs to user $owner, in a folder that all may write to"
+  exit 1
+fi
+tar -xpof "$1"
+"#;
     let rest = place(staged, to, "", body);
     format!("command -v tar >/dev/null 2>&1 || exit {NO_TAR}\n{rest}")
 }
@@ -115,7 +147,8 @@ pub(super) fn place_folder(staged: &str, to: &str) -> String {
 fn place(staged: &str, to: &str, mode: &str, body: &str) -> String {
     let (staged, to, body) = (quoted(staged), path(to), quoted(body));
     format!(
-        r#"staged={staged} to={to} mode='{mode}' body={body}
+        r#"staged=$PWD/{staged} to={to} mode='{mode}' body={body}
+case $to in /*) ;; *) to=$PWD/$to ;; esac
 at=$to
 while [ ! -e "$at" ] && [ "$at" != / ] && [ "$at" != . ]; do at=$(dirname -- "$at") || exit; done
 [ -d "$at" ] || at=$(dirname -- "$at") || exit

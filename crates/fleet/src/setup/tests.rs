@@ -366,6 +366,49 @@ fn files_and_folders_are_copied_once() {
 }
 
 #[test]
+fn a_name_that_can_be_known_before_is_not_used() {
+    let mut place = Place::new();
+    fs::create_dir(place.at("shared")).unwrap();
+    let secret = place.write("x.bin", "secret");
+    // What another user has made first is neither written into nor moved into place.
+    let theirs = place.write("shared/x.planaria", "theirs");
+    symlink("x.planaria", place.at("shared/x")).unwrap();
+    let step = Step { mode: Some("0600".into()), ..copy(&secret, "~/shared/x") };
+    assert_eq!(place.counts(&[step]), (1, 0));
+    assert_eq!(fs::read_to_string(theirs).unwrap(), "theirs");
+    let placed = fs::symlink_metadata(place.at("shared/x")).unwrap();
+    assert!(placed.is_file() && placed.permissions().mode() & 0o777 == 0o600, "{placed:?}");
+    assert_eq!(place.read("shared/x"), "secret");
+    assert_eq!(fs::read_dir(place.at("shared")).unwrap().count(), 2, "nothing else is left");
+    fs::create_dir(place.at("shared/folder")).unwrap();
+    let fault = place.apply(&[copy(&secret, "~/shared/folder")]).0.unwrap_err();
+    assert!(fault.what.contains("shared/folder is a folder"), "{fault}");
+    assert_eq!(fs::read_dir(place.at("shared/folder")).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(place.at("shared")).unwrap().count(), 3, "nothing else is left");
+}
+
+#[test]
+fn a_folder_of_another_user_is_not_written_into() {
+    let mut place = Place::new();
+    fs::create_dir_all(place.at("shared/theirs")).unwrap();
+    fs::set_permissions(place.at("shared"), fs::Permissions::from_mode(0o1777)).unwrap();
+    // Only root can be another user.
+    if std::os::unix::fs::chown(place.at("shared/theirs"), Some(65534), None).is_err() {
+        return;
+    }
+    fs::create_dir(place.at("tree")).unwrap();
+    place.write("tree/key", "secret");
+    let step = copy(&place.at("tree").display().to_string(), "~/shared/theirs");
+    let fault = place.apply(std::slice::from_ref(&step)).0.unwrap_err();
+    assert!(fault.what.contains("belongs to user 65534"), "{fault}");
+    assert!(!place.at("shared/theirs/key").exists());
+    // Where no other can have made it, root may give a user something.
+    fs::set_permissions(place.at("shared"), fs::Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(place.counts(&[step]), (1, 0));
+    assert_eq!(place.read("shared/theirs/key"), "secret");
+}
+
+#[test]
 fn no_sudo_is_said_so() {
     let apt = Step { apt: words(&["libgomp1"]), ..Step::default() };
     let tools = ["find", "head", "env"];
