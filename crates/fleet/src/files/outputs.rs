@@ -2,8 +2,10 @@
 //!
 //! Owns `outputs/` here and knows for each file whose it is. A path found on one machine is
 //! `outputs/PATH`; where several have it, that is the preferred machine's, and another's with a
-//! different content is `outputs/MACHINE/PATH`. A file that takes the place of one from a machine
-//! that is gone replaces it. Never writes outside of its folder: paths that machines send are checked.
+//! different content is `outputs/MACHINE/PATH`. Where another file is there already (a machine may
+//! have a folder that is called like another machine), it is `outputs/MACHINE~2/PATH` and so on. A
+//! file that takes the place of one from a machine that is gone replaces it; no other is ever
+//! overwritten. Never writes outside of its folder: paths that machines send are checked.
 //!
 //! # Layout
 //! - `level`: all machines get the same files
@@ -31,18 +33,25 @@ const LEFT_BYTES: u64 = 512 << 20;
 const NOTES_MAX: usize = 20;
 /// Where a file is while it is fetched.
 const NEW: &str = ".fetching";
+/// Folders that are tried for a machine's files.
+const FOLDERS_MAX: u32 = 1000;
+
+/// A path and a machine: which file it is.
+type Key = (String, String);
 
 /// What came back.
 pub struct Outputs {
     folder: PathBuf,
     patterns: Patterns,
     /// By path and machine, what was fetched.
-    held: BTreeMap<(String, String), Held>,
-    /// By path, whose file is at `outputs/PATH`.
+    held: BTreeMap<Key, Held>,
+    /// Where those are, in the folder.
+    places: BTreeSet<String>,
+    /// By path, whose file has that name here.
     owners: BTreeMap<String, String>,
     left_bytes: u64,
     /// Files that were being written the last time, by path and machine.
-    busy: BTreeSet<(String, String)>,
+    busy: BTreeSet<Key>,
 }
 
 #[derive(Debug, Clone)]
@@ -76,9 +85,9 @@ impl Outputs {
     /// Nothing was fetched yet. The folder is made when something is.
     pub fn new(folder: &Path, patterns: Patterns) -> Self {
         let folder = folder.to_path_buf();
-        let (held, owners) = (BTreeMap::new(), BTreeMap::new());
+        let (held, places, owners) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
         let busy = BTreeSet::new();
-        Self { folder, patterns, held, owners, left_bytes: LEFT_BYTES, busy }
+        Self { folder, patterns, held, places, owners, left_bytes: LEFT_BYTES, busy }
     }
 
     /// Fetches what is new from machines by name, the preferred first; `is_last` also what was
@@ -99,7 +108,7 @@ impl Outputs {
 
     /// Number of files that are held.
     pub fn files(&self) -> usize {
-        self.held.values().filter(|held| held.place.is_some()).count()
+        self.places.len()
     }
 
     /// Gives a machine what it does not have of all that was fetched: its own, where it had such a
@@ -204,103 +213,113 @@ impl Outputs {
     }
 
     /// Puts a fetched file where it belongs.
-    fn keep(
-        &mut self,
-        (path, machine): (String, String),
-        file: &Found,
-        hash: Hash,
-        names: &[&str],
-        round: &mut Round,
-    ) {
-        if self.inherits(&path, &machine, hash, names) {
-            self.remove_own(&path, &machine);
-            let place = Some(path.clone());
-            let held = Held { bytes: file.bytes, mtime_ns: file.mtime_ns, hash, place };
-            self.owners.insert(path.clone(), machine.clone());
-            self.held.insert((path, machine), held);
+    fn keep(&mut self, key: Key, file: &Found, hash: Hash, names: &[&str], round: &mut Round) {
+        let held = Held { bytes: file.bytes, mtime_ns: file.mtime_ns, hash, place: None };
+        if let Some(place) = self.inherits(&key, hash, names) {
+            self.remove_own(&key);
+            self.owners.insert(key.0.clone(), key.1.clone());
+            self.hold(key, Held { place: Some(place), ..held });
             return;
         }
-        let place = match self.settle(&path, &machine, hash, names) {
-            Ok(place) => place,
+        let Settled { place, owns } = match self.settle(&key, hash, names) {
+            Ok(settled) => settled,
             Err(e) => return round.note(e.to_string()),
         };
-        if let Some(place) = &place {
-            if let Err(e) = self.move_in(place) {
-                return round.note(e.to_string());
+        match &place {
+            Some(place) => {
+                if let Err(e) = self.move_in(place) {
+                    return round.note(e.to_string());
+                }
+                round.fetched.push(place.clone());
+                round.bytes += file.bytes;
             }
-            round.fetched.push(place.clone());
-            round.bytes += file.bytes;
+            None => self.remove_own(&key),
         }
-        if place.as_ref() == Some(&path) {
-            self.own(&path, &machine, hash);
-        } else if place.is_none() {
-            self.remove_own(&path, &machine);
+        if owns {
+            self.own(&key, hash);
         }
-        let held = Held { bytes: file.bytes, mtime_ns: file.mtime_ns, hash, place };
-        self.held.insert((path, machine), held);
+        self.hold(key, Held { place, ..held });
     }
 
-    /// Whether a machine is preferred to one that had the same file: then that is its own from now
-    /// on, and the other has the same as it.
-    fn inherits(&mut self, path: &str, machine: &str, hash: Hash, names: &[&str]) -> bool {
+    /// Where the file is, where a machine is preferred to one that had the same: then that is its own
+    /// from now on, and the other has the same as it.
+    fn inherits(&mut self, key: &Key, hash: Hash, names: &[&str]) -> Option<String> {
         let rank = |name: &str| names.iter().position(|known| *known == name);
-        let Some(owner) = self.owners.get(path).filter(|owner| *owner != machine) else {
-            return false;
-        };
+        let (path, machine) = key;
+        let owner = self.owners.get(path).filter(|owner| *owner != machine)?;
         let is_preferred = rank(owner).is_none_or(|that| rank(machine) < Some(that));
-        let held = self.held.get_mut(&(path.to_owned(), owner.clone()));
-        match held.filter(|held| held.hash == hash && is_preferred) {
-            Some(held) => {
-                held.place = None;
-                true
-            }
-            None => false,
-        }
+        let held = self.held.get_mut(&(path.clone(), owner.clone()));
+        held.filter(|held| held.hash == hash && is_preferred)?.place.take()
     }
 
-    /// Where a machine's file goes; nothing where the owner's is the same.
-    fn settle(
-        &mut self,
-        path: &str,
-        machine: &str,
-        hash: Hash,
-        names: &[&str],
-    ) -> io::Result<Option<String>> {
+    /// Where a machine's file goes; nowhere where the owner's is the same.
+    fn settle(&mut self, key: &Key, hash: Hash, names: &[&str]) -> io::Result<Settled> {
         let rank = |name: &str| names.iter().position(|known| *known == name);
+        let (path, machine) = key;
+        let own = self.held.get(key).and_then(|held| held.place.clone());
         let Some(owner) = self.owners.get(path).cloned().filter(|owner| owner != machine) else {
-            return Ok(Some(path.to_owned()));
+            let place = own.map_or_else(|| self.free_place(key, true), Ok)?;
+            return Ok(Settled { place: Some(place), owns: true });
         };
-        let key = (path.to_owned(), owner.clone());
-        let owned = self.held.get(&key).map(|held| held.hash);
-        let apart = format!("{machine}/{path}");
-        let has_own = self.held.get(&(path.to_owned(), machine.to_owned()));
-        let has_own = has_own.is_some_and(|held| held.place.as_ref() == Some(&apart));
+        let owned_by = (path.clone(), owner.clone());
+        let owned = self.held.get(&owned_by).cloned();
+        if owned.as_ref().is_some_and(|owned| owned.hash == hash) {
+            return Ok(Settled { place: None, owns: false });
+        }
         let is_preferred = match (rank(machine), rank(&owner)) {
             // Its successor's, unless the two had been told apart before.
-            (_, None) => !has_own,
+            (_, None) => own.is_none(),
             (Some(this), Some(that)) => this < that,
             (None, Some(_)) => false,
         };
-        if owned == Some(hash) {
-            return Ok(None);
-        }
         if !is_preferred {
-            return Ok(Some(apart));
+            let place = own.map_or_else(|| self.free_place(key, false), Ok)?;
+            return Ok(Settled { place: Some(place), owns: false });
         }
+        let former = owned.and_then(|owned| owned.place);
+        let Some(place) = former else {
+            let place = self.free_place(key, true)?;
+            return Ok(Settled { place: Some(place), owns: true });
+        };
         if rank(&owner).is_some() {
-            let moved = format!("{owner}/{path}");
-            let to = make_way(&self.folder, &moved)?;
-            fs::rename(self.folder.join(path), &to).map_err(|e| about(&to, &e))?;
-            if let Some(held) = self.held.get_mut(&key) {
-                held.place = Some(moved);
+            let apart = self.free_place(&owned_by, false)?;
+            let to = make_way(&self.folder, &apart)?;
+            fs::rename(self.folder.join(&place), &to).map_err(|e| about(&to, &e))?;
+            self.places.insert(apart.clone());
+            if let Some(held) = self.held.get_mut(&owned_by) {
+                held.place = Some(apart);
             }
         } else {
-            self.held.remove(&key);
+            self.held.remove(&owned_by);
         }
-        if has_own {
-            self.remove_own(path, machine);
-        }
-        Ok(Some(path.to_owned()))
+        self.remove_own(key);
+        Ok(Settled { place: Some(place), owns: true })
+    }
+
+    /// A place for a file at which there is no other, and no folder of others: its path where it may
+    /// have that, else in a folder that is called like its machine.
+    fn free_place(&self, (path, machine): &Key, may_own: bool) -> io::Result<String> {
+        let apart = (1..=FOLDERS_MAX).map(|number| match number {
+            1 => format!("{machine}/{path}"),
+            _ => format!("{machine}~{number}/{path}"),
+        });
+        let mut places = may_own.then(|| path.clone()).into_iter().chain(apart);
+        let taken =
+            || io::Error::other(format!("there is no place left for `{path}` of {machine}"));
+        places.find(|place| self.is_free(place)).ok_or_else(taken)
+    }
+
+    fn is_free(&self, place: &str) -> bool {
+        let above = place.match_indices('/').map(|(end, _)| &place[..end]);
+        let is_taken = |name: &str| name == NEW || self.places.contains(name);
+        let below = format!("{place}/");
+        let next = self.places.range(below.clone()..).next();
+        !above.chain([place]).any(is_taken) && next.is_none_or(|next| !next.starts_with(&below))
+    }
+
+    fn hold(&mut self, key: Key, held: Held) {
+        self.places.extend(held.place.clone());
+        self.held.insert(key, held);
     }
 
     fn move_in(&self, place: &str) -> io::Result<()> {
@@ -312,12 +331,12 @@ impl Outputs {
         fs::rename(self.folder.join(NEW), &to).map_err(|e| about(&to, &e))
     }
 
-    /// A machine's file is at `outputs/PATH` now. Others that had the same as was there before are
+    /// A machine's file has the path's name now. Others that had the same as was there before are
     /// looked at again.
-    fn own(&mut self, path: &str, machine: &str, hash: Hash) {
-        self.owners.insert(path.to_owned(), machine.to_owned());
-        let first = (path.to_owned(), String::new());
-        let others: BTreeSet<(String, String)> = self
+    fn own(&mut self, (path, machine): &Key, hash: Hash) {
+        self.owners.insert(path.clone(), machine.clone());
+        let first = (path.clone(), String::new());
+        let others: BTreeSet<Key> = self
             .held
             .range(first..)
             .take_while(|((of, _), _)| of == path)
@@ -329,14 +348,21 @@ impl Outputs {
         }
     }
 
-    /// A machine's own file is the same as the owner's by now.
-    fn remove_own(&mut self, path: &str, machine: &str) {
-        let apart = format!("{machine}/{path}");
-        let key = (path.to_owned(), machine.to_owned());
-        if self.held.get(&key).is_some_and(|held| held.place.as_ref() == Some(&apart)) {
-            let _ = fs::remove_file(self.folder.join(&apart));
+    /// A machine's file that was kept apart is not needed any more.
+    fn remove_own(&mut self, key: &Key) {
+        if let Some(place) = self.held.get_mut(key).and_then(|held| held.place.take()) {
+            self.places.remove(&place);
+            let _ = fs::remove_file(self.folder.join(place));
         }
     }
+}
+
+/// Where a file goes.
+struct Settled {
+    /// Nowhere where the owner's is the same.
+    place: Option<String>,
+    /// Whether it has the path's name from now on.
+    owns: bool,
 }
 
 impl Round {

@@ -3,6 +3,7 @@
 //! Owns how much is under way at a time: a few pieces, so that other words get through. Each content
 //! is read from disk when it is sent, and is sent once for all files that have it.
 
+use super::find::FOUND_MAX;
 use super::{Bundle, Code, Hash, Patterns, size};
 use crate::messages::PIECE_BYTES;
 use crate::messages::questions::{Ask, Found, Laying, Meeting, Piece, Said, Taken};
@@ -132,7 +133,12 @@ impl Remote {
     pub fn find(&self, patterns: &Patterns) -> Result<(Vec<Found>, bool), Fault> {
         let patterns = patterns.texts().to_vec();
         match self.answer(Ask::Find { patterns }, WITHIN)? {
-            Said::Found { files, is_cut } => Ok((files, is_cut)),
+            // A machine may be what it should not be: what it says is bounded here as well.
+            Said::Found { mut files, is_cut } => {
+                let is_long = files.len() > FOUND_MAX;
+                files.truncate(FOUND_MAX);
+                Ok((files, is_cut || is_long))
+            }
             other => Err(self.unexpected(&other)),
         }
     }
@@ -143,11 +149,16 @@ impl Remote {
         loop {
             while asked_to < file.bytes && waiting.len() < WINDOW {
                 let (path, bytes, mtime_ns) = (file.path.clone(), file.bytes, file.mtime_ns);
-                waiting.push_back(self.ask(Ask::Read { path, bytes, mtime_ns, at: asked_to })?);
-                asked_to += PIECE_BYTES as u64;
+                let asked = self.ask(Ask::Read { path, bytes, mtime_ns, at: asked_to })?;
+                let due = (file.bytes - asked_to).min(PIECE_BYTES as u64);
+                waiting.push_back((asked, due));
+                asked_to += due;
             }
-            let Some(asked) = waiting.pop_front() else { return Ok(Fetched::Whole) };
+            let Some((asked, due)) = waiting.pop_front() else { return Ok(Fetched::Whole) };
             match self.wait(asked, WITHIN)? {
+                Said::Piece(bytes) if bytes.len() as u64 != due => {
+                    return Err(self.other_length(file, bytes.len(), due));
+                }
                 Said::Piece(bytes) => {
                     if let Err(e) = sink.write_all(&bytes) {
                         return Ok(Fetched::Unkept(e));
@@ -157,6 +168,15 @@ impl Remote {
                 other => return Err(self.unexpected(&other)),
             }
         }
+    }
+
+    fn other_length(&self, file: &Found, came: usize, due: u64) -> Fault {
+        let what = format!(
+            "it sent {came} bytes of `{}` where {due} were due: it announced {} in all",
+            file.path.escape_debug(),
+            file.bytes
+        );
+        Fault::replace(self.machine(), what, "what comes from this machine cannot be trusted")
     }
 
     /// Free ports of the machine: of those that are wanted, and so many others. Also which of the

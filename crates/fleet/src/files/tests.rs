@@ -1,6 +1,8 @@
 //! Real files, and real hosts behind pipes.
 
 mod listing;
+mod lying;
+mod names;
 
 use super::code::Unlisted;
 use super::*;
@@ -32,6 +34,24 @@ impl Clock for Still {
     }
 }
 
+fn hello(name: &str) -> Hello {
+    Hello {
+        version: VERSION,
+        build: "b".into(),
+        pid: 1,
+        hostname: name.into(),
+        cores: 1,
+        gpus: 0,
+        memory_bytes: 0,
+        disk_free_bytes: 0,
+        unix_seconds: 0.0,
+        addresses: Vec::new(),
+        controller: None,
+        folder: String::new(),
+        probe: None,
+    }
+}
+
 /// A machine: a home with a host in it.
 struct Place {
     home: PathBuf,
@@ -43,22 +63,7 @@ impl Place {
     fn open(name: &str, home: &Path) -> Self {
         let (to_host, host_reads) = std::io::pipe().map(|(r, w)| (w, r)).unwrap();
         let (from_host, host_writes) = std::io::pipe().unwrap();
-        let hello = Hello {
-            version: VERSION,
-            build: "b".into(),
-            pid: 1,
-            hostname: name.into(),
-            cores: 1,
-            gpus: 0,
-            memory_bytes: 0,
-            disk_free_bytes: 0,
-            unix_seconds: 0.0,
-            addresses: Vec::new(),
-            controller: None,
-            folder: String::new(),
-            probe: None,
-        };
-        let home = home.to_path_buf();
+        let (hello, home) = (hello(name), home.to_path_buf());
         let setting = Setting {
             program: "/bin/false".into(),
             run: "r".into(),
@@ -306,6 +311,10 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
+        Self::of(&["out/**"])
+    }
+
+    fn of(patterns: &[&str]) -> Self {
         let folders: Vec<tempfile::TempDir> = (0..4).map(|_| temporary()).collect();
         write(folders[0].path(), "train.py", "x");
         let one = Place::open("m1", folders[1].path());
@@ -313,7 +322,7 @@ impl Scene {
         one.lay(folders[0].path());
         two.lay(folders[0].path());
         let kept = folders[3].path().join("outputs");
-        let outputs = Outputs::new(&kept, Patterns::new(&["out/**"]).unwrap());
+        let outputs = Outputs::new(&kept, Patterns::new(patterns).unwrap());
         Self { _folders: folders, one, two, outputs, kept }
     }
 

@@ -96,39 +96,43 @@ impl Outputs {
         Ok(Levelled { from, differed: choice.differed, contents_sent })
     }
 
-    /// What is at `outputs/PATH`, for each path.
+    /// The owner's file, for each path.
     fn owned(&self) -> Bundle {
         let mut bundle = Bundle::default();
         for (path, owner) in &self.owners {
             let Some(held) = self.held.get(&(path.clone(), owner.clone())) else { continue };
+            let Some(place) = &held.place else { continue };
             let what = What::File { hash: held.hash, bytes: held.bytes };
             let mtime_ns = Some(held.mtime_ns);
             bundle.entries.push(Entry { path: path.clone(), mode: 0o644, mtime_ns, what });
-            bundle.sources.entry(held.hash).or_insert((self.folder.join(path), held.bytes));
+            bundle.sources.entry(held.hash).or_insert((self.folder.join(place), held.bytes));
         }
         bundle
     }
 
-    /// A machine's version is at `outputs/PATH` from now on; what was there is kept apart.
+    /// A machine's version has the path's name from now on; what had it is kept apart.
     fn promote(&mut self, path: &str, machine: &str) -> io::Result<()> {
         let own = (path.to_owned(), machine.to_owned());
-        let Some(held) = self.held.get(&own) else { return Ok(()) };
-        let hash = held.hash;
-        let Some(apart) = held.place.clone().filter(|place| place != path) else { return Ok(()) };
-        let place = self.folder.join(path);
-        if let Some(owner) = self.owners.get(path).cloned() {
-            let moved = format!("{owner}/{path}");
-            let to = make_way(&self.folder, &moved)?;
-            fs::rename(&place, &to).map_err(|e| about(&to, &e))?;
-            if let Some(held) = self.held.get_mut(&(path.to_owned(), owner)) {
-                held.place = Some(moved);
-            }
+        let Some(owner) = self.owners.get(path).filter(|owner| *owner != machine) else {
+            return Ok(());
+        };
+        let owned = (path.to_owned(), owner.clone());
+        let place_of = |key| self.held.get(key).and_then(|held| held.place.clone());
+        let (Some(apart), Some(place)) = (place_of(&own), place_of(&owned)) else { return Ok(()) };
+        let moved = self.free_place(&owned, false)?;
+        let (from, to) = (self.folder.join(&place), make_way(&self.folder, &moved)?);
+        fs::rename(&from, &to).map_err(|e| about(&to, &e))?;
+        fs::rename(self.folder.join(&apart), &from).map_err(|e| about(&from, &e))?;
+        self.places.remove(&apart);
+        self.places.insert(moved.clone());
+        if let Some(held) = self.held.get_mut(&owned) {
+            held.place = Some(moved);
         }
-        fs::rename(self.folder.join(apart), &place).map_err(|e| about(&place, &e))?;
         if let Some(held) = self.held.get_mut(&own) {
-            held.place = Some(path.to_owned());
+            held.place = Some(place);
+            let hash = held.hash;
+            self.own(&own, hash);
         }
-        self.own(path, machine, hash);
         Ok(())
     }
 }
