@@ -8,6 +8,7 @@
 use crate::ending::Ending;
 use crate::home::at_home;
 use crate::process::{self, Listed, Signal, die_with, signal_group};
+use crate::setup::redact::{Redactor, Secrets};
 use crate::sockets::interfaces;
 use rustix::process::{Resource, Rlimit};
 use rustix::pty::OpenptFlags;
@@ -52,12 +53,15 @@ pub struct Orders {
     pub interface: Option<(String, Vec<String>)>,
     /// How long it may take to end when it is asked to.
     pub stop_seconds: u64,
+    /// What must not get into the log: it is on this machine's disk.
+    #[serde(default)]
+    pub secrets: Vec<String>,
 }
 
 /// Keeps a process to its end. `life` is asked for its end on a thread of its own.
 pub fn run(orders: &Orders, life: impl Read + Send + 'static) -> Ending {
     adopt();
-    let (child, terminal) = match start(orders) {
+    let (child, written) = match start(orders) {
         Ok(started) => started,
         Err(e) => {
             let what = orders.command.first().map_or("nothing", String::as_str);
@@ -66,8 +70,10 @@ pub fn run(orders: &Orders, life: impl Read + Send + 'static) -> Ending {
         }
     };
     let child = Arc::new(Mutex::new(child));
-    let passing = terminal.and_then(|terminal| {
-        std::thread::Builder::new().name("terminal".into()).spawn(|| pass_on(terminal)).ok()
+    let passing = written.and_then(|written| {
+        let secrets = Secrets::revealed(&orders.secrets);
+        let pass = move || pass_on(written, &secrets);
+        std::thread::Builder::new().name("output".into()).spawn(pass).ok()
     });
     let asked = Arc::new(AtomicBool::new(false));
     let listening = asked.clone();
@@ -80,7 +86,7 @@ pub fn run(orders: &Orders, life: impl Read + Send + 'static) -> Ending {
     }
     let status = wait(&child, &asked, Duration::from_secs(orders.stop_seconds));
     end_descendants();
-    // All that could write to the terminal is gone; what it wrote is read to the end.
+    // All that could write is gone; what it wrote is read to the end.
     if let Some(passing) = passing {
         let _ = passing.join();
     }
@@ -125,13 +131,18 @@ fn start(orders: &Orders) -> io::Result<(Child, Option<File>)> {
     }
     command.envs(orders.env.iter().map(|(name, value)| (name, value)));
     let mut ours = None;
+    let has_terminal = orders.terminal.is_some();
     if let Some(size) = orders.terminal {
         let (master, slave) = terminal(size)?;
         command.stdout(slave.try_clone()?).stderr(slave);
         ours = Some(File::from(master));
+    } else if !orders.secrets.is_empty() {
+        // Otherwise it writes to the log itself, which nothing can be taken out of.
+        let (reading, writing) = io::pipe()?;
+        command.stdout(writing.try_clone()?).stderr(writing);
+        ours = Some(File::from(OwnedFd::from(reading)));
     }
     let parent = std::process::id();
-    let has_terminal = ours.is_some();
     // SAFETY: between fork and exec only system calls are made, which allocate nothing.
     unsafe {
         command.pre_exec(move || {
@@ -172,20 +183,22 @@ fn terminal((columns, rows): (u16, u16)) -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((master, slave))
 }
 
-/// Passes on what is written to a terminal, until no process has it open any more.
-fn pass_on(mut terminal: File) {
+/// Passes on what is written to a terminal or a pipe, without secrets, until no process has it open
+/// any more.
+fn pass_on(mut written: File, secrets: &Secrets) {
     let mut bytes = vec![0; 16 << 10];
-    let mut stdout = io::stdout();
+    let mut redactor = Redactor::new(secrets);
+    // A full disk costs the log, not the script, which must not wait for a reader.
+    let mut show = |bytes: &[u8]| {
+        let mut stdout = io::stdout();
+        let _ = stdout.write_all(bytes).and_then(|()| stdout.flush());
+    };
     loop {
-        match terminal.read(&mut bytes) {
+        match written.read(&mut bytes) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             // Reading a terminal whose other end is closed is an error.
-            Ok(0) | Err(_) => return,
-            Ok(read) => {
-                if stdout.write_all(&bytes[..read]).and_then(|()| stdout.flush()).is_err() {
-                    // A full disk costs the log, not the script, which must not wait for a reader.
-                    continue;
-                }
-            }
+            Ok(0) | Err(_) => return redactor.finish(&mut show),
+            Ok(read) => redactor.push(&bytes[..read], &mut show),
         }
     }
 }

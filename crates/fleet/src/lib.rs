@@ -14,7 +14,8 @@
 //! - [`provider`]: where machines come from; [`providers`]: those there are; [`finding`]: what they
 //!   need here
 //! - [`messages`]: what a controller and the host on a machine say to each other; [`host`]: that
-//!   process; [`remote`]: the controller's end of the [`channel`]; [`carrier`]: a process that is one
+//!   process; [`remote`]: the controller's end of the [`channel`]; [`carrier`]: a process that is one;
+//!   [`gate`]: the way from a machine that reaches nothing to processes of the run
 //! - [`program`]: what goes to a machine; [`home`]: where it lies there; [`setup`]: what is done
 //!   there first; [`made`]: what that made, known again; [`shell`]: words for `sh`
 //! - [`files`]: a script's, to machines and back; [`sockets`]: a machine's; [`many`]: the same work
@@ -28,6 +29,7 @@ pub mod command;
 pub mod ending;
 pub mod files;
 pub mod finding;
+pub mod gate;
 pub mod guard;
 pub mod home;
 pub mod host;

@@ -7,6 +7,7 @@ use crate::channel::Channel;
 use crate::program::Program;
 pub use planaria_recipe::pool::{NAME_BYTES_MAX, is_name};
 use serde::{Deserialize, Serialize};
+use std::path::Path;
 use std::time::Duration;
 
 /// A run, as providers and machines know it: what everything of it is tagged with.
@@ -198,11 +199,17 @@ pub trait Provider: Send + Sync {
     fn leaks(&self) -> Result<Vec<Leak>, Fault>;
 
     /// Makes a way for a machine to reach this one through its channel's own connection, where it
-    /// cannot otherwise: the address, on that machine, of a SOCKS5 proxy that connects from here.
-    /// Nothing where the provider has no such way.
-    fn tunnel(&self, run: &Tag, machine: &Machine) -> Result<Option<String>, Fault> {
-        let _ = (run, machine);
-        Ok(None)
+    /// cannot otherwise: connections to the Unix socket `there`, which only the user there can make,
+    /// lead to the socket of the [gate](crate::gate) here. False where the provider has no such way.
+    fn tunnel(
+        &self,
+        run: &Tag,
+        machine: &Machine,
+        there: &str,
+        gate: &Path,
+    ) -> Result<bool, Fault> {
+        let _ = (run, machine, there, gate);
+        Ok(false)
     }
 
     /// Whether a machine is this one, so that it and the controller reach each other over loopback,

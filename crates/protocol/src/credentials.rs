@@ -1,6 +1,6 @@
 //! What a process shows to others, and how it gets to them.
 //!
-//! Owns the secret that it knows, and the proxy where there is one; the certificate, where links are
+//! Owns the secret that it knows, and the gate where there is one; the certificate, where links are
 //! under TLS, is in its [`Standing`]. Never shows any of it: `Debug` prints nothing but which of these
 //! there are.
 
@@ -28,7 +28,7 @@ impl Credentials {
     }
 
     /// Of its parts. With `trust` every link is TLS under the run's authority, both ways; `via` is
-    /// a SOCKS5 proxy.
+    /// a gate's socket (see [`crate::gate`]).
     pub fn new(secret: Secret, trust: Option<&Trust>, via: Option<String>) -> Result<Self, Error> {
         let credentials = Self { via, ..Self::plain(secret) };
         trust.map_or(Ok(()), |trust| credentials.standing.renew(trust))?;

@@ -86,7 +86,8 @@ pub struct Station {
     /// The address, without port, under which others reach what listens; the one it is bound to
     /// otherwise.
     pub advertise: Option<String>,
-    /// A SOCKS5 proxy on the process' machine, through which it connects to everybody.
+    /// A gate on the process' machine (the path of a Unix socket), through which it connects to
+    /// everybody.
     pub via: Option<String>,
     /// What links are made with; without it they are plain, on one machine.
     pub trust: Option<Trust>,

@@ -15,8 +15,8 @@
 //! - [`credentials`]: what a process shows to others; [`identity`]: who a certificate says it is;
 //!   [`standing`]: whom it believes at this moment; [`tls`]: certificates, and links under them; `trust`:
 //!   one of them as it crosses a pipe
-//! - [`frame`], [`auth`], [`transport`]: what a link is made of, from its bytes down to the socket;
-//!   `socks`: a proxy on the way; `ticks`: how long a stranger may take
+//! - [`frame`], [`auth`], [`transport`]: what a link is made of, from its bytes down to the `socket`;
+//!   [`gate`]: a way through the controller's connection; `ticks`: how long a stranger may take
 //! - [`transfer`]: files of checkpoints and rows of coded runs, on links of their own
 //! - [`frame_loss`]: frames that are lost on purpose
 //! - [`secret`], [`bytes`], [`error`]: what all of these use
@@ -32,6 +32,7 @@ pub mod error;
 pub mod event;
 pub mod frame;
 pub mod frame_loss;
+pub mod gate;
 pub mod identity;
 pub mod journal;
 pub mod launch;
@@ -46,7 +47,7 @@ mod receiver;
 mod refusals;
 pub mod secret;
 mod sender;
-mod socks;
+mod socket;
 pub mod standing;
 pub mod state;
 mod terms;

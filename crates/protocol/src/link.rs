@@ -6,10 +6,11 @@ use crate::agent::Agent;
 use crate::auth::{self, Knows};
 use crate::credentials::Credentials;
 use crate::error::Error;
+use crate::gate;
 use crate::identity::Identity;
 pub use crate::receiver::{Incoming, Receiver};
 pub use crate::sender::Sender;
-use crate::socks;
+use crate::socket::Socket;
 use crate::ticks::Ticks;
 use crate::tls;
 use crate::transport::Transport;
@@ -54,13 +55,9 @@ pub fn connect(
     generation: Option<u64>,
 ) -> Result<(Sender, Receiver), Error> {
     let mut ticks = Ticks::new();
-    let stream = match credentials.via() {
-        None => reach(address)?,
-        Some(proxy) => {
-            let mut stream = reach(proxy)?;
-            socks::connect(&mut stream, address, &mut ticks)?;
-            stream
-        }
+    let stream: Socket = match credentials.via() {
+        None => reach(address)?.into(),
+        Some(gate) => gate::connect(gate, address, &mut ticks)?,
     };
     let (mut stream, identity): Admitted = match credentials.trusted() {
         Some(trusted) => known(tls::client(stream, &trusted, &mut ticks)?),
@@ -101,7 +98,7 @@ pub(crate) fn admit(
 ) -> Result<Admitted, Error> {
     stream.set_nodelay(true).map_err(Error::io("sending without delay"))?;
     let Some(trusted) = credentials.trusted() else { return Ok((Box::new(stream), None)) };
-    let (stream, identity) = tls::server(stream, &trusted, ticks)?;
+    let (stream, identity) = tls::server(stream.into(), &trusted, ticks)?;
     credentials.standing().check(&identity)?;
     Ok((stream, Some(identity)))
 }

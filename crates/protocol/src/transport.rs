@@ -1,7 +1,8 @@
-//! What carries bytes in order between two processes: TCP, or TLS over it (see [`crate::tls`]).
+//! What carries bytes in order between two processes: a socket, or TLS over it (see [`crate::tls`]).
 //!
 //! Owns the system calls. Never knows what the bytes mean.
 
+use crate::socket::Socket;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
@@ -62,23 +63,34 @@ impl Transport for TcpStream {
     }
 
     fn split(self: Box<Self>) -> io::Result<Halves> {
-        self.set_nodelay(true)?;
+        Box::new(Socket::from(*self)).split()
+    }
+}
+
+impl Transport for Socket {
+    fn set_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.set_read_timeout(timeout)?;
+        self.set_write_timeout(timeout)
+    }
+
+    fn split(self: Box<Self>) -> io::Result<Halves> {
+        self.set_nodelay()?;
         self.set_nonblocking(false)?;
         self.set_read_timeout(None)?;
         self.set_write_timeout(None)?;
-        let stream = Arc::new(*self);
+        let socket = Arc::new(*self);
         Ok(Halves {
-            writing: Box::new(Tcp(stream.clone())),
-            reading: Box::new(Tcp(stream.clone())),
-            closing: Box::new(Tcp(stream)),
+            writing: Box::new(Shared(socket.clone())),
+            reading: Box::new(Shared(socket.clone())),
+            closing: Box::new(Shared(socket)),
         })
     }
 }
 
 /// A socket, shared by its halves.
-pub(crate) struct Tcp(pub(crate) Arc<TcpStream>);
+pub(crate) struct Shared(pub(crate) Arc<Socket>);
 
-impl Writing for Tcp {
+impl Writing for Shared {
     fn write_now(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         loop {
@@ -97,7 +109,7 @@ impl Writing for Tcp {
     }
 }
 
-impl Tcp {
+impl Shared {
     /// Waits for room to write, at most so long.
     pub(crate) fn wait_for_room(&self, within: Duration) -> io::Result<()> {
         wait(&mut [PollFd::new(&*self.0, PollFlags::OUT)], Some(within))
@@ -114,10 +126,10 @@ pub(crate) fn wait(descriptors: &mut [PollFd<'_>], within: Option<Duration>) -> 
     }
 }
 
-impl Reading for Tcp {
+impl Reading for Shared {
     fn read(&mut self, parts: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         loop {
-            match (&*self.0).read_vectored(parts) {
+            match self.0.read_vectored(parts) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 result => return result,
             }
@@ -129,7 +141,7 @@ impl Reading for Tcp {
     }
 }
 
-impl Closing for Tcp {
+impl Closing for Shared {
     fn shutdown(&self, how: Shutdown) {
         // It fails where the peer has ended the connection, and then it is what it should be.
         let _ = self.0.shutdown(how);

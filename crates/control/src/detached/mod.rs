@@ -340,7 +340,10 @@ fn wait_for_begin(folder: &Path) -> Result<()> {
         }
         if !heard.is_live && since.elapsed() > CONTROL_WITHIN {
             let head = &away.detached.head.name;
-            return Err(Failure::failed(format!("the controller on {head} ended without a word")));
+            let last = run_dir::last_line(folder, "controller");
+            let last = last.map_or_else(|| "it logged nothing".into(), |l| format!("last: {l}"));
+            let what = format!("the controller on {head} ended before the run began; {last}");
+            return Err(Failure::failed(what).hint("see `logs/controller.log` in the run's folder"));
         }
         std::thread::park_timeout(LOOK_EVERY);
     }

@@ -6,6 +6,7 @@
 use crate::jobs::steps;
 use crate::jobs::train::Job;
 use crate::machine::interfaces;
+use planaria_fleet::gate::Gate;
 use planaria_fleet::pool::raise::{Prepare, Reach};
 use planaria_fleet::pool::resources::Resources;
 use planaria_fleet::pool::roster::Roster;
@@ -26,6 +27,7 @@ use planaria_runs::failure::{Context, Failure, Result};
 use planaria_runs::run_dir::{LOGS, run_id};
 use std::fs::OpenOptions;
 use std::net::TcpListener;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -143,9 +145,9 @@ impl Pooling {
             }),
         };
         let unix_seconds = clock::unix_seconds;
-        let first = Mutex::default();
+        let (gate, first) = (Gate::default(), Mutex::default());
         let means =
-            Means { provider, run, program, addresses, reach, first, prepare, unix_seconds };
+            Means { provider, run, program, addresses, reach, gate, first, prepare, unix_seconds };
         let authority = Authority::new(&id, clock::unix_seconds()).map_err(Failure::failed)?;
         let folder = folder.to_path_buf();
         Ok(Self { authority, means, resources, roster, folder })
@@ -194,7 +196,7 @@ fn prepare(setup: Setup, provider: Arc<dyn Provider>, run: Tag, folder: PathBuf)
             return Ok(());
         }
         let path = folder.join(LOGS).join(format!("setup-{}.log", machine.name));
-        let log = OpenOptions::new().create(true).append(true).open(&path);
+        let log = OpenOptions::new().create(true).append(true).mode(0o600).open(&path);
         let log = log.map_err(|e| {
             let what = format!("cannot write `{}`: {e}", path.display());
             Fault::fix(&machine.name, what, "make room for the run's folder")

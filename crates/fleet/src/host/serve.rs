@@ -19,6 +19,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::net::TcpListener;
 use std::ops::Bound;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -403,6 +404,8 @@ impl Folder {
         let run_folder = home.join("runs").join(run);
         let path = run_folder.join(format!("host-{own}"));
         fs::create_dir_all(&path)?;
+        // For its user alone: logs, outputs, and the socket of a tunnel.
+        fs::set_permissions(&run_folder, fs::Permissions::from_mode(0o700))?;
         let pid_file = run_folder.join("host.pid");
         fs::write(&pid_file, own.to_string())?;
         Ok(Self { path, run: run_folder, pid_file })

@@ -118,10 +118,11 @@ impl Pool {
                 }
                 News::Progress { progress: Progress::Opened { remote, .. }, .. } => remote.close(),
                 News::Progress {
+                    attempt,
                     progress: Progress::Told(Told::Agent(AgentNews::Log { agent, bytes })),
                     ..
                 } => {
-                    self.log(agent, &bytes);
+                    self.logged(attempt, agent, bytes);
                 }
                 _ => {}
             }

@@ -8,10 +8,11 @@
 //! - [`roster`]: decisions; pure
 //! - [`resources`]: what is held, on disk before it is held
 //! - [`raise`]: from a name to a machine that is ready; `raising`: many of them, on threads
-//! - `room`: how much of what agents wrote may wait here
+//! - `room`: how much of what agents wrote may wait here; `logs`: what they log
 //! - [`giving_back`]: the end
 
 pub mod giving_back;
+mod logs;
 pub mod raise;
 mod raising;
 pub mod resources;
@@ -23,6 +24,7 @@ use crate::local::Exit;
 use crate::messages::{AgentNews, ToHost};
 use crate::provider::{Fault, Machine, Notice, Provider};
 use crate::remote::{Remote, Told};
+use logs::Logs;
 use planaria_protocol::event::MachineState;
 use planaria_protocol::message::Agent;
 use raise::{Progress, Raised, Route};
@@ -30,8 +32,6 @@ use resources::Resources;
 use room::Room;
 use roster::{Action, Input, Roster, Where};
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
-use std::io::Write;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -88,8 +88,7 @@ pub struct Pool {
     states: BTreeMap<String, Change>,
     failed: Option<Fault>,
     over: Arc<AtomicBool>,
-    logs: PathBuf,
-    open_logs: BTreeMap<Agent, File>,
+    logs: Logs,
     looked: Option<Duration>,
     /// When hosts were last told that the controller lives.
     told: Duration,
@@ -175,8 +174,7 @@ impl Pool {
             states: BTreeMap::new(),
             failed: None,
             over: Arc::default(),
-            logs,
-            open_logs: BTreeMap::new(),
+            logs: Logs::new(logs),
             looked: None,
             told: Duration::ZERO,
         };
@@ -219,8 +217,8 @@ impl Pool {
         }
     }
 
-    /// An address of the controller's machine, as machines without a tunnel reach it. Links through a
-    /// tunnel begin here, and reach any.
+    /// An address of the controller's machine, as machines without a tunnel reach it. Through a tunnel
+    /// any of them leads to the same process.
     pub fn controller(&self) -> String {
         let direct = self.live.values().find(|live| live.route.via.is_none());
         direct.map_or_else(|| "127.0.0.1".to_owned(), |live| live.route.controller.clone())
@@ -238,6 +236,7 @@ impl Pool {
         let word = ToHost::Start { process, agent, orders };
         match self.live.get(&number) {
             Some(live) if live.remote.say(word) => {
+                self.logs.place(live.attempt, agent);
                 self.processes.insert(process, (number, agent));
                 Ok(process)
             }
@@ -433,16 +432,18 @@ impl Pool {
     }
 
     fn told(&mut self, now: Duration, number: u32, attempt: u64, told: Told) {
+        // A machine may be what it should not be: it has no say about processes of others.
+        let is_there = |process: u32| self.processes.get(&process).is_some_and(|p| p.0 == number);
         match told {
-            Told::Agent(AgentNews::Started { process, pid }) => {
-                self.pids.insert(process, pid);
+            Told::Agent(AgentNews::Started { process, pid }) if is_there(process) => {
+                self.started(number, process, pid);
             }
-            Told::Agent(AgentNews::Log { agent, bytes }) => self.log(agent, &bytes),
-            Told::Agent(AgentNews::NotStarted { process, why }) => {
+            Told::Agent(AgentNews::Log { agent, bytes }) => self.logged(attempt, agent, bytes),
+            Told::Agent(AgentNews::NotStarted { process, why }) if is_there(process) => {
                 self.notes.push(format!("a process could not be started: {why}"));
                 self.ended(process, Ending::Code(127));
             }
-            Told::Agent(AgentNews::Ended { process, ending }) => {
+            Told::Agent(AgentNews::Ended { process, ending }) if is_there(process) => {
                 // A user's script may exit as it likes.
                 let is_ours = |(_, agent): &(u32, Agent)| !matches!(agent, Agent::Task(_));
                 match self.processes.get(&process).is_some_and(is_ours) {
@@ -450,6 +451,7 @@ impl Pool {
                     _ => self.ended(process, ending),
                 }
             }
+            Told::Agent(_) => {}
             Told::Gone(why) => {
                 if self.live.get(&number).is_some_and(|live| live.attempt == attempt) {
                     self.lose(now, number, &why);
@@ -458,8 +460,31 @@ impl Pool {
         }
     }
 
+    /// A machine passes on what an agent has logged; only of agents that were placed there.
+    fn logged(&mut self, attempt: u64, agent: Agent, bytes: Vec<u8>) {
+        match agent {
+            // It leaves the room when it is taken.
+            Agent::Task(_) if self.logs.is_placed(attempt, agent) => {
+                return self.said.push((agent, bytes));
+            }
+            _ if self.logs.is_placed(attempt, agent) => self.logs.add(agent, &bytes),
+            _ => {}
+        }
+        self.room.leave(bytes.len());
+    }
+
+    fn started(&mut self, number: u32, process: u32, pid: u32) {
+        self.pids.insert(process, pid);
+        if let (Some((_, Agent::Server(_))), Some(live)) =
+            (self.processes.get(&process), self.live.get(&number))
+        {
+            self.means.gate.serves(process, &live.route.advertise, pid, live.remote.clone());
+        }
+    }
+
     fn ended(&mut self, process: u32, ending: Ending) {
         self.pids.remove(&process);
+        self.means.gate.ended(process);
         if let Some((_, agent)) = self.processes.remove(&process) {
             self.roster.left(agent);
             self.exits.push(Exit { agent, pid: process, ending });
@@ -555,27 +580,6 @@ impl Pool {
             }
         };
         let _ = std::thread::Builder::new().name("notices".into()).spawn(work);
-    }
-
-    /// Adds to an agent's log here what it logged there.
-    fn log(&mut self, agent: Agent, bytes: &[u8]) {
-        if let Agent::Task(_) = agent {
-            return self.said.push((agent, bytes.to_vec()));
-        }
-        let file = self.open_logs.entry(agent);
-        let file = match file {
-            std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
-            std::collections::btree_map::Entry::Vacant(entry) => {
-                let path = self.logs.join(format!("{agent}.log"));
-                match OpenOptions::new().create(true).append(true).open(path) {
-                    Ok(file) => entry.insert(file),
-                    // A full disk costs the log.
-                    Err(_) => return self.room.leave(bytes.len()),
-                }
-            }
-        };
-        let _ = file.write_all(bytes);
-        self.room.leave(bytes.len());
     }
 }
 

@@ -4,6 +4,7 @@
 //! raise a machine, for runs, scripts, detached runs and `doctor` alike. Never decides whether it is
 //! tried again.
 
+use crate::gate::Gate;
 use crate::pool::resources::Resources;
 use crate::program::Program;
 use crate::provider::{Fault, LOOPBACK, Machine, Made, Provider, Tag};
@@ -32,6 +33,8 @@ pub struct Means {
     pub addresses: Vec<String>,
     /// Whom a machine must reach.
     pub reach: Reach,
+    /// The way for machines that cannot reach anything by themselves.
+    pub gate: Gate,
     /// Where the first machine that was opened can be tried by the others.
     pub first: Mutex<Option<String>>,
     /// Does the set-up.
@@ -66,7 +69,7 @@ pub struct Route {
     pub machine: String,
     /// The controller's address as the machine reaches it, without port.
     pub controller: String,
-    /// The proxy through which it reaches everybody, where it cannot by itself.
+    /// The [gate](crate::gate) on it through which it reaches everybody, where it cannot by itself.
     pub via: Option<String>,
     /// The machine's address, for those who reach it.
     pub advertise: String,
@@ -222,7 +225,7 @@ impl Attempt {
     }
 
     fn route(&self, remote: &Remote) -> Result<Route, Fault> {
-        let Means { provider, run, addresses, reach, .. } = &*self.means;
+        let Means { provider, addresses, reach, .. } = &*self.means;
         let (name, hello) = (&self.machine.name, &remote.hello);
         let is_here = provider.is_here(&self.machine);
         let is_near = is_here || hello.controller.as_deref() == Some(LOOPBACK);
@@ -238,7 +241,7 @@ impl Attempt {
                     .and_then(|found| found.rsplit_once(':').map(|(host, _)| host.to_owned()))
                 {
                     Some(controller) => (controller, None),
-                    None => match provider.tunnel(run, &self.machine)? {
+                    None => match self.tunnel(remote, *port)? {
                         Some(via) => (LOOPBACK.to_owned(), Some(via)),
                         None => return Err(unreachable(name, &candidates, *port)),
                     },
@@ -251,6 +254,22 @@ impl Attempt {
         let own = own.map_or(LOOPBACK, String::as_str);
         let (machine, folder, cores) = (name.clone(), hello.folder.clone(), hello.cores);
         Ok(Route { machine, controller, via, advertise: bracketed(own), folder, cores, what })
+    }
+
+    /// The gate's socket on the machine, where its provider can lead from there to here.
+    fn tunnel(&self, remote: &Remote, coordinator: u16) -> Result<Option<String>, Fault> {
+        let Means { provider, run, gate, .. } = &*self.means;
+        let gate = gate.open(coordinator).map_err(|e| {
+            let what = format!("no tunnel: cannot make a socket here: {e}");
+            Fault::fix(
+                &self.machine.name,
+                what,
+                "check that the temporary folder can be written to",
+            )
+        })?;
+        let there = format!("{}/gate", remote.hello.folder);
+        let is_led = provider.tunnel(run, &self.machine, &there, &gate)?;
+        Ok(is_led.then_some(there))
     }
 
     /// Whether machines reach each other, and not only the controller: the first is tried by all

@@ -7,6 +7,7 @@ use crate::channel::Channel;
 use crate::program::Program;
 use crate::provider::{Call, Fault, Leak, Machine, Made, Notice, Provider, Ran, Tag};
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Machines that are made have names of numbers: those of each provider begin so much later.
@@ -202,9 +203,15 @@ impl Provider for Several {
         self.each(|provider| provider.leaks(), |leak| &mut leak.machine)
     }
 
-    fn tunnel(&self, run: &Tag, machine: &Machine) -> Result<Option<String>, Fault> {
+    fn tunnel(
+        &self,
+        run: &Tag,
+        machine: &Machine,
+        there: &str,
+        gate: &Path,
+    ) -> Result<bool, Fault> {
         let (provider, machine) = self.whose(machine)?;
-        provider.tunnel(run, &machine)
+        provider.tunnel(run, &machine, there, gate)
     }
 
     fn is_here(&self, machine: &Machine) -> bool {

@@ -29,6 +29,16 @@ impl Secrets {
         Self(texts)
     }
 
+    /// The texts, for a process that redacts what it passes on; orders carry them, and nothing else.
+    pub fn reveal(&self) -> Vec<String> {
+        self.0.iter().map(|text| String::from_utf8_lossy(text).into_owned()).collect()
+    }
+
+    /// Those of [`Secrets::reveal`].
+    pub fn revealed(texts: &[String]) -> Self {
+        Self(texts.iter().map(|text| text.as_bytes().to_vec()).collect())
+    }
+
     /// A whole text without them.
     pub fn redact(&self, text: &str) -> String {
         let mut shown = Vec::new();

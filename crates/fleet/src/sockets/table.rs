@@ -24,9 +24,19 @@ pub struct Socket {
 
 /// Whether a process, or one that came of it, has met others on a port.
 pub fn meets(root: u32, port: u16, meeting: Meeting) -> bool {
-    let mut tables: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
     let family = std::iter::once(root).chain(process::below(root, &process::all()));
-    family.into_iter().any(|pid| {
+    any_meets(family, port, meeting)
+}
+
+/// Whether a process that came of this one listens on a port.
+pub fn child_listens(port: u16) -> bool {
+    let children = process::below(std::process::id(), &process::all());
+    any_meets(children.into_iter(), port, Meeting::Listens)
+}
+
+fn any_meets(mut family: impl Iterator<Item = u32>, port: u16, meeting: Meeting) -> bool {
+    let mut tables: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
+    family.any(|pid| {
         // Processes may be in networks of their own; those in one network share a table.
         let Ok(network) = fs::read_link(format!("/proc/{pid}/ns/net")) else { return false };
         let network = network.display().to_string();

@@ -18,6 +18,7 @@ use planaria_runs::run_dir::{DEFAULT_RUNS, LOGS, run_id};
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -81,7 +82,7 @@ pub fn settle(run: &Path) -> Result<()> {
     let path = logs.join(LOG);
     let open = || {
         fs::create_dir_all(&logs)?;
-        OpenOptions::new().create(true).append(true).open(&path)
+        OpenOptions::new().create(true).append(true).mode(0o600).open(&path)
     };
     let log = open().context(|| format!("cannot write `{}`", path.display()))?;
     let told = writeln!(std::io::stdout(), "{}", run.display());

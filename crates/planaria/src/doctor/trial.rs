@@ -10,6 +10,7 @@ use planaria_control::jobs::pooling::failure;
 use planaria_control::jobs::script::prepare::Prepared;
 use planaria_control::program;
 use planaria_control::talk::Talk;
+use planaria_fleet::gate::Gate;
 use planaria_fleet::many;
 use planaria_fleet::messages::Hello;
 use planaria_fleet::pool::raise::{self, Attempt, Means, Progress, Reach};
@@ -150,6 +151,7 @@ fn machines(pool: &Pool, wanted: Wanted) -> Result<Vec<Finding>> {
             program: program.clone(),
             addresses: Vec::new(),
             reach: Reach::NotNeeded,
+            gate: Gate::default(),
             first: Mutex::default(),
             prepare: raise::no_setup(),
             unix_seconds: clock::unix_seconds,

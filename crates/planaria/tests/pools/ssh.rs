@@ -4,6 +4,7 @@ use crate::conformance::{Bed, conformance};
 use crate::hosts::Hosts;
 use crate::support::frameworks::Python;
 use crate::talk::{Host, LONG, program, run};
+use planaria_fleet::gate::Gate;
 use planaria_fleet::provider::{Call, Fault, Machine, Provider, Ran, Tag};
 use planaria_fleet::providers::ssh::{self, HostKeys, Settings, Ssh};
 use std::io::{Read, Write};
@@ -59,6 +60,10 @@ fn the_program_goes_to_a_machine_once() {
     assert_eq!(hosts.on(1, &looks), before);
     // One that was cut off on its way, or damaged since, comes again.
     hosts.on(1, &format!("truncate -s 1000 {file}"));
+    open(&provider, &run, &machine).leave();
+    assert_eq!(hosts.on(1, &format!("sha256sum <{file}"))[..64], program().sha256);
+    // The size alone tells nothing.
+    hosts.on(1, &format!("printf X | dd of={file} bs=1 seek=4096 conv=notrunc status=none"));
     open(&provider, &run, &machine).leave();
     assert_eq!(hosts.on(1, &format!("sha256sum <{file}"))[..64], program().sha256);
     hosts.on(1, &format!("rm {file}"));
@@ -125,37 +130,59 @@ fn greetings_are_passed_over() {
     provider.destroy(&run, &machine).expect("destroyed");
 }
 
+/// Asks a gate for an address, and says hello: what the gate says, and what comes back.
+const ASKING: &str = "import socket,sys
+s=socket.socket(socket.AF_UNIX); s.settimeout(20)
+try: s.connect(sys.argv[1])
+except PermissionError: sys.exit(print('denied'))
+a=sys.argv[2].encode(); s.sendall(bytes([len(a)])+a)
+n=s.recv(1)[0]
+if n: sys.exit(print(s.recv(n).decode()))
+s.sendall(b'hello'); print(s.recv(5).decode())";
+
 #[test]
-fn an_isolated_machine_has_a_tunnel() {
+fn an_isolated_machine_has_a_tunnel_to_the_run_and_for_its_user_alone() {
     let Some(hosts) = Hosts::up(1, &["--isolated"]) else { return };
-    let (provider, run) = (Ssh::new(hosts.settings()), run("tunnel"));
+    let mut settings = hosts.spelled_out(1);
+    settings.hosts[0].user = Some("lab".into());
+    let (provider, run) = (Ssh::new(settings), run("tunnel"));
     let machine = only(&provider, &run);
     let mut host = open(&provider, &run, &machine);
-    let proxy = provider.tunnel(&run, &machine).expect("a tunnel").expect("a proxy");
-    let (at, port) = proxy.rsplit_once(':').expect("a port");
-    assert_eq!(at, "127.0.0.1");
     let listener = TcpListener::bind("127.0.0.1:0").expect("a place");
-    let here = listener.local_addr().expect("an address").port();
-    // SOCKS5, by hand: no authentication; connect to 127.0.0.1:here.
-    let (high, low) = (here >> 8, here & 255);
-    let talk = format!(
-        "exec 3<>/dev/tcp/127.0.0.1/{port}; printf '\\005\\001\\000' >&3; head -c 2 <&3 >/dev/null; \
-         printf '\\005\\001\\000\\001\\177\\000\\000\\001\\{high:03o}\\{low:03o}' >&3; \
-         head -c 10 <&3 >/dev/null; echo hello >&3; head -c 5 <&3"
-    );
+    let other = TcpListener::bind("127.0.0.1:0").expect("a place");
+    let port = |listener: &TcpListener| listener.local_addr().expect("an address").port();
+    let gate = Gate::default();
+    let here = gate.open(port(&listener)).expect("a gate");
+    let there = format!("{}/gate", host.hello.folder);
+    assert_eq!(provider.tunnel(&run, &machine, &there, &here), Ok(true));
+    let ask = |user: u32, port: u16| {
+        let command = format!(
+            "setpriv --reuid {user} --regid {user} --clear-groups python3 -c \"{ASKING}\" \
+             {there} 127.0.0.1:{port}"
+        );
+        hosts.on(1, &command)
+    };
     let answer = std::thread::scope(|scope| {
-        let asking = scope.spawn(|| hosts.on(1, &format!("timeout 20 bash -c \"{talk}\"")));
+        let asking = scope.spawn(|| ask(7777, port(&listener)));
         let (mut link, _) = listener.accept().expect("it comes through");
-        let mut said = [0; 6];
+        let mut said = [0; 5];
         link.read_exact(&mut said).expect("it speaks");
-        assert_eq!(&said, b"hello\n");
+        assert_eq!(&said, b"hello");
         link.write_all(b"there").expect("it hears");
         asking.join().expect("an answer")
     });
     assert_eq!(answer, "there");
+    // Another user of that machine gets nothing, and its own user nothing but the run.
+    assert_eq!(ask(65534, port(&listener)), "denied");
+    let refused = format!("no process of this run listens at `127.0.0.1:{}`", port(&other));
+    assert_eq!(ask(7777, port(&other)), refused);
+    assert_eq!(hosts.on(1, &format!("stat -c '%a %U' {there}")), "600 lab");
+    let listening = hosts.on(1, "grep -c ' 0A ' /proc/net/tcp");
+    assert_eq!(listening, "2", "sshd and the host's probe; no port leads here");
     host.answers();
     provider.destroy(&run, &machine).expect("destroyed");
-    assert!(provider.tunnel(&run, &machine).is_err(), "no connection, no tunnel");
+    let gone = provider.tunnel(&run, &machine, &there, &here);
+    assert!(gone.is_err(), "no connection, no tunnel");
 }
 
 #[test]

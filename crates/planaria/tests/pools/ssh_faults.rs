@@ -70,7 +70,16 @@ fn host_keys_that_are_unknown_or_changed() {
     let found = fault(unknown.clone(), &program(), 10.0);
     let remove = format!("-R {}", hosts.address(1));
     says(&found, Remedy::Replace, &["HOST KEY HAS CHANGED", "SHA256:"], &remove);
-    // Whoever takes new keys does not take this one.
+    // Hints follow the user's configuration.
+    let config = std::fs::read_to_string(hosts.path("ssh_config")).expect("a file");
+    let ours = hosts.path("known_hosts").display().to_string();
+    let config = config.replace(&ours, &known.display().to_string());
+    std::fs::write(hosts.path("other_config"), config).expect("a file");
+    let by_name = Settings { config: Some(hosts.path("other_config")), ..hosts.settings() };
+    let found = fault(by_name, &program(), 10.0);
+    let remove_there = format!("-f {} -R {}", known.display(), hosts.address(1));
+    says(&found, Remedy::Replace, &["HOST KEY HAS CHANGED"], &remove_there);
+    // One who takes new keys does not take this one.
     let accept = Settings { host_keys: HostKeys::AcceptNew, ..unknown };
     let found = fault(accept, &program(), 10.0);
     says(&found, Remedy::Replace, &["HOST KEY HAS CHANGED"], &remove);

@@ -10,6 +10,7 @@ use super::trusted::Trusted;
 use crate::auth;
 use crate::error::Error;
 use crate::identity::Identity;
+use crate::socket::Socket;
 use crate::ticks::{TICK, Ticks};
 use crate::transport::Transport;
 use rustls::client::UnbufferedClientConnection;
@@ -18,7 +19,6 @@ use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, UnbufferedStatus};
 use rustls::{CertificateError, ExtractedSecrets, InvalidMessage};
 use std::io::Write;
-use std::net::TcpStream;
 use webpki::EndEntityCert;
 
 /// Most bytes of a handshake that wait for the rest of their message: certificates are a few
@@ -35,7 +35,7 @@ const NOT_PLAIN: [u8; 7] = [21, 3, 3, 0, 2, 2, 40];
 
 /// The end that connected.
 pub(crate) fn client(
-    stream: TcpStream,
+    stream: Socket,
     trusted: &Trusted,
     ticks: &mut Ticks,
 ) -> Result<(Box<dyn Transport>, Identity), Error> {
@@ -44,7 +44,7 @@ pub(crate) fn client(
 
 /// The end that was connected to.
 pub(crate) fn server(
-    stream: TcpStream,
+    stream: Socket,
     trusted: &Trusted,
     ticks: &mut Ticks,
 ) -> Result<(Box<dyn Transport>, Identity), Error> {
@@ -52,7 +52,7 @@ pub(crate) fn server(
 }
 
 pub(super) fn client_tls(
-    mut stream: TcpStream,
+    mut stream: Socket,
     trusted: &Trusted,
     ticks: &mut Ticks,
 ) -> Result<(Tls, Identity), Error> {
@@ -68,7 +68,7 @@ pub(super) fn client_tls(
 }
 
 pub(super) fn server_tls(
-    mut stream: TcpStream,
+    mut stream: Socket,
     trusted: &Trusted,
     ticks: &mut Ticks,
 ) -> Result<(Tls, Identity), Error> {
@@ -96,13 +96,13 @@ struct Talk {
 }
 
 impl Talk {
-    fn begin(stream: &TcpStream) -> Result<Self, Error> {
+    fn begin(stream: &Socket) -> Result<Self, Error> {
         Transport::set_timeout(stream, Some(TICK)).map_err(Error::io("setting a time-out"))?;
         Ok(Self { heard: Vec::new(), say: Vec::new(), has_spoken: false, opened: Vec::new() })
     }
 
     /// Reads who it is by its first bytes, and goes on with a peer that speaks TLS.
-    fn look(&mut self, stream: &mut TcpStream, ticks: &mut Ticks) -> Result<(), Error> {
+    fn look(&mut self, stream: &mut Socket, ticks: &mut Ticks) -> Result<(), Error> {
         while self.heard.len() < 4 {
             self.hear(stream, ticks)?;
         }
@@ -123,7 +123,7 @@ impl Talk {
         &mut self,
         connection: &mut C,
         process: Process<C, D>,
-        stream: &mut TcpStream,
+        stream: &mut Socket,
         ticks: &mut Ticks,
     ) -> Result<(), Error> {
         loop {
@@ -161,12 +161,7 @@ impl Talk {
     }
 
     /// Says what was wrong to a peer that has heard something before.
-    fn complain<C, D>(
-        &mut self,
-        connection: &mut C,
-        process: Process<C, D>,
-        stream: &mut TcpStream,
-    ) {
+    fn complain<C, D>(&mut self, connection: &mut C, process: Process<C, D>, stream: &mut Socket) {
         if !self.has_spoken {
             return;
         }
@@ -178,7 +173,7 @@ impl Talk {
         }
     }
 
-    fn hear(&mut self, stream: &mut TcpStream, ticks: &mut Ticks) -> Result<(), Error> {
+    fn hear(&mut self, stream: &mut Socket, ticks: &mut Ticks) -> Result<(), Error> {
         let before = self.heard.len();
         if before >= BYTES_MAX {
             return Err(Error::Handshake(format!(
@@ -191,7 +186,7 @@ impl Talk {
         read.map(drop)
     }
 
-    fn speak(&mut self, stream: &mut TcpStream) -> Result<(), Error> {
+    fn speak(&mut self, stream: &mut Socket) -> Result<(), Error> {
         self.has_spoken = true;
         // A new connection takes these few bytes at once.
         stream.write_all(&self.say).map_err(Error::io("writing to the other end"))?;
@@ -201,7 +196,7 @@ impl Talk {
 
     fn end<R: Renewal + 'static>(
         self,
-        stream: TcpStream,
+        stream: Socket,
         agreed: Result<(ExtractedSecrets, R), rustls::Error>,
     ) -> Result<Tls, Error> {
         let (secrets, renewal) = agreed.map_err(failed)?;

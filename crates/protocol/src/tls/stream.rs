@@ -10,12 +10,12 @@ use super::record::{
     TRAILER_BYTES, invalid, length,
 };
 use crate::error::Error;
+use crate::socket::Socket;
 use crate::ticks::TICK;
-use crate::transport::{Halves, Reading, Tcp, Transport, Writing};
+use crate::transport::{Halves, Reading, Shared, Transport, Writing};
 use rustls::ConnectionTrafficSecrets;
 use rustls::kernel::KernelConnection;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
-use std::net::TcpStream;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -52,7 +52,7 @@ type Renewing = Arc<Mutex<Box<dyn Renewal>>>;
 
 /// A connection whose ends have shown each other their certificates.
 pub(super) struct Tls {
-    stream: Arc<TcpStream>,
+    stream: Arc<Socket>,
     sealing: Sealing,
     opening: Opening,
 }
@@ -67,11 +67,11 @@ pub(super) struct Agreed {
 }
 
 impl Tls {
-    pub(super) fn new(stream: TcpStream, agreed: Agreed) -> Self {
+    pub(super) fn new(stream: Socket, agreed: Agreed) -> Self {
         let (stream, renewal) = (Arc::new(stream), Arc::new(Mutex::new(agreed.renewal)));
         let (out, into) = agreed.keys;
         let sealing = Sealing {
-            socket: Tcp(stream.clone()),
+            socket: Shared(stream.clone()),
             key: out,
             renewal: renewal.clone(),
             records_max: RECORDS_MAX,
@@ -86,7 +86,7 @@ impl Tls {
         buffer.extend_from_slice(&agreed.unopened);
         let (start, end) = (plain.end, buffer.len());
         buffer.resize(end.max(RECORD_BYTES), 0);
-        let socket = Tcp(stream.clone());
+        let socket = Shared(stream.clone());
         let opening =
             Opening { socket, key: into, renewal, buffer, start, end, plain, is_ended: false };
         Self { stream, sealing, opening }
@@ -107,14 +107,14 @@ impl Transport for Tls {
 
     fn split(self: Box<Self>) -> io::Result<Halves> {
         let Self { stream, sealing, opening } = *self;
-        stream.set_nodelay(true)?;
+        stream.set_nodelay()?;
         stream.set_nonblocking(false)?;
         stream.set_read_timeout(None)?;
         stream.set_write_timeout(None)?;
         Ok(Halves {
             writing: Box::new(sealing),
             reading: Box::new(opening),
-            closing: Box::new(Tcp(stream)),
+            closing: Box::new(Shared(stream)),
         })
     }
 }
@@ -142,7 +142,7 @@ impl Write for Tls {
 /// The half that writes. Bytes count as written when the socket has taken their whole record; until
 /// then the caller offers them again, and they are not sealed again.
 struct Sealing {
-    socket: Tcp,
+    socket: Shared,
     key: Key,
     renewal: Renewing,
     records_max: u64,
@@ -265,7 +265,7 @@ impl Sealing {
 
 /// The half that reads.
 struct Opening {
-    socket: Tcp,
+    socket: Shared,
     key: Key,
     renewal: Renewing,
     /// `buffer[start..end]` was read and is still sealed.

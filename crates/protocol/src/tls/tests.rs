@@ -34,11 +34,11 @@ fn handshake(ours: Trusted, theirs: Trusted) -> ((Met, TcpStream), Met) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("bound");
     let other = thread::spawn(move || {
-        server_tls(listener.accept().expect("a connection").0, &theirs, &mut Ticks::new())
+        server_tls(listener.accept().expect("a connection").0.into(), &theirs, &mut Ticks::new())
     });
     let stream = TcpStream::connect(address).expect("connected");
     let socket = stream.try_clone().expect("a handle");
-    let one = client_tls(stream, &ours, &mut Ticks::new());
+    let one = client_tls(stream.into(), &ours, &mut Ticks::new());
     ((one, socket), other.join().expect("no panic"))
 }
 

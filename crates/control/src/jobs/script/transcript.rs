@@ -14,6 +14,7 @@ use planaria_runs::run_dir::LOGS;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Last lines of a process that are kept to tell how it failed.
@@ -185,7 +186,7 @@ impl<'s> Transcript<'s> {
         self.writers.entry(name.to_owned()).or_insert_with(|| {
             let path = folder.join(LOGS).join(format!("{name}.log"));
             Writer {
-                log: OpenOptions::new().create(true).append(true).open(path).ok(),
+                log: OpenOptions::new().create(true).append(true).mode(0o600).open(path).ok(),
                 redactor: Redactor::new(secrets),
                 figures: Figures::with(name, expressions.clone()),
                 last: VecDeque::new(),

@@ -9,6 +9,9 @@ use crate::shell::quoted;
 use std::path::Path;
 use std::process::Command;
 
+/// Longest path of a socket.
+const SOCKET_BYTES_MAX: usize = 103;
+
 /// What a call has to do with the connection that a machine's channel holds.
 #[derive(Debug, Clone, Copy)]
 pub enum Sharing<'a> {
@@ -55,12 +58,31 @@ pub fn ssh(settings: &Settings, host: &Host, sharing: Sharing<'_>, remote: &str)
     command
 }
 
-/// Asks the process that holds a connection for a SOCKS proxy on the machine, on a free port.
-pub fn forward(settings: &Settings, path: &Path) -> Command {
+/// Asks the process that holds a connection to lead a Unix socket on the machine to one here.
+pub fn forward(settings: &Settings, path: &Path, there: &str, here: &str) -> Command {
     let mut command = Command::new(&settings.client);
     command.args(["-F", "none", "-o", "LogLevel=ERROR", "-o"]);
     command.arg(format!("ControlPath={}", path.display()));
-    command.args(["-O", "forward", "-R", "127.0.0.1:0", "--", "machine"]);
+    command.args(["-O", "forward", "-R", &format!("{there}:{here}"), "--", "machine"]);
+    command
+}
+
+/// Why a socket's path cannot be forwarded, if it cannot. The machine says where its folder is: what
+/// `ssh` would take for a port, an address or a variable must not get through.
+pub fn not_forwarded(socket: &str) -> Option<String> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=,@".contains(c);
+    if !socket.starts_with('/') || !socket.chars().all(is_plain) {
+        let what = "letters, digits and `/._-+=,@` alone may be in a path that ssh forwards";
+        return Some(format!("`{}`: {what}", socket.escape_debug()));
+    }
+    (socket.len() > SOCKET_BYTES_MAX)
+        .then(|| format!("`{socket}` is longer than {SOCKET_BYTES_MAX} bytes"))
+}
+
+/// Prints how the user's configuration has a host; connects to nothing.
+pub fn resolve(settings: &Settings, host: &Host) -> Command {
+    let mut command = Command::new(&settings.client);
+    command.arg("-G").args(options(settings, host)).args(["--", &host.host]);
     command
 }
 
@@ -180,5 +202,21 @@ mod tests {
         let called = ssh(&new, &Host::new("x"), Sharing::Apart, "true");
         assert!(called.get_args().any(|word| word == "StrictHostKeyChecking=accept-new"));
         assert!(called.get_args().any(|word| word == "ControlPath=none"));
+    }
+
+    #[test]
+    fn a_machine_cannot_have_anything_else_forwarded() {
+        assert_eq!(not_forwarded("/home/lab/.cache/planaria/runs/a-1/gate-7"), None);
+        for (socket, why) in [
+            ("8080:10.0.0.1:22", "may be in a path"),
+            ("/a:10.0.0.1:22", "may be in a path"),
+            ("/a/${HOME}", "may be in a path"),
+            ("/a/%h", "may be in a path"),
+            ("/a/\\:b", "may be in a path"),
+            ("relative", "may be in a path"),
+            (&format!("/{}", "x".repeat(103)), "longer than 103 bytes"),
+        ] {
+            assert!(not_forwarded(socket).is_some_and(|said| said.contains(why)), "{socket}");
+        }
     }
 }

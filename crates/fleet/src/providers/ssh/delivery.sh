@@ -19,6 +19,24 @@ describe() {
   printf 'planaria: missing %s %s %s %s\n' "$(uname -s)" "$(uname -m)" "${4:-unknown}" "$libc"
 }
 
+# The SHA-256 of a file; of one that cannot be hashed here it is taken for right.
+hash() {
+  if command -v sha256sum >/dev/null 2>&1; then
+    set -- $(sha256sum <"$1")
+  elif command -v openssl >/dev/null 2>&1; then
+    set -- $(openssl dgst -sha256 -r <"$1")
+  else
+    set -- "$sha"
+  fi
+  printf '%s' "$1"
+}
+
+# Whether the program is there as it was delivered: a disk may have damaged it since, or a hand.
+is_whole() {
+  [ -f "$bin/ok" ] && [ -x "$file" ] && [ "$(wc -c <"$file")" -eq "$bytes" ] &&
+    [ "$(hash "$file")" = "$sha" ]
+}
+
 # What was left by a delivery that was killed, and programs that were not used for a month.
 tidy() {
   find "$folder/bin" -name '.part.*' -mmin +60 -exec rm -f {} + 2>/dev/null
@@ -39,10 +57,8 @@ deliver() {
   why=$({ head -c "$bytes" >"$part"; } 2>&1) || fail folder "$why"
   got=$(wc -c <"$part")
   [ "$got" -eq "$bytes" ] || fail short "$got"
-  if command -v sha256sum >/dev/null 2>&1; then
-    set -- $(sha256sum <"$part")
-    [ "$1" = "$sha" ] || fail damaged "$1"
-  fi
+  got=$(hash "$part")
+  [ "$got" = "$sha" ] || fail damaged "$got"
   chmod 700 "$part"
   said=$("$part" agent build 2>&1 </dev/null) || fail start "$? $said"
   [ "$said" = "$build" ] || fail build "$said"
@@ -55,8 +71,5 @@ cd "${HOME:-/nonexistent}" 2>/dev/null || fail home "${HOME:-not set}"
 folder=$HOME/.cache/planaria
 bin=$folder/bin/$sha
 file=$bin/planaria
-# A delivery leaves `ok` when all of it was seen to be right; to look at the size again costs little.
-if [ ! -f "$bin/ok" ] || [ ! -x "$file" ] || [ "$(wc -c <"$file")" -ne "$bytes" ]; then
-  deliver
-fi
+is_whole || deliver
 true >"$bin/ok"

@@ -9,6 +9,11 @@ use crate::provider::Fault;
 /// Longest part of a message that is passed on.
 const SHOWN_CHARS_MAX: usize = 300;
 
+/// The usual port.
+const SSH_PORT: u16 = 22;
+/// The usual file.
+const KNOWN_HOSTS: &str = "~/.ssh/known_hosts";
+
 /// What `ssh` says where no command was begun on the machine.
 const BEFORE: [&str; 4] = [
     "ssh: connect to host",
@@ -17,20 +22,67 @@ const BEFORE: [&str; 4] = [
     "Could not resolve hostname",
 ];
 
-/// Explains why `ssh` ended before its command did.
-pub fn explain(settings: &Settings, host: &Host, said: &str) -> Fault {
-    let is_untouched = BEFORE.iter().any(|words| said.contains(words));
-    Fault { is_untouched, ..meaning(settings, host, said) }
+/// How the user's configuration has a host: what its key is known by, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resolved {
+    /// The name or address that is connected to (`HostName`).
+    pub host: String,
+    pub port: u16,
+    /// What it is in the file, where it is not that (`HostKeyAlias`).
+    pub alias: Option<String>,
+    /// The file of known hosts (`UserKnownHostsFile`).
+    pub known_hosts: String,
 }
 
-fn meaning(settings: &Settings, host: &Host, said: &str) -> Fault {
+impl Resolved {
+    /// Of what `ssh -G` prints: a key and its value on each line.
+    pub fn parse(settings: &Settings, host: &Host, text: &str) -> Self {
+        let value = |key: &str| {
+            let mut lines = text.lines().filter_map(|line| line.trim().split_once(' '));
+            lines.find(|(known, _)| known.eq_ignore_ascii_case(key)).map(|(_, value)| value)
+        };
+        let file = || value("userknownhostsfile").and_then(|files| files.split(' ').next());
+        let own = settings.known_hosts.as_deref().map(|path| path.display().to_string());
+        let port = value("port").and_then(|port| port.parse().ok());
+        Self {
+            host: value("hostname").unwrap_or(&host.host).to_owned(),
+            port: port.or(host.port).unwrap_or(SSH_PORT),
+            alias: value("hostkeyalias").filter(|alias| *alias != "none").map(str::to_owned),
+            known_hosts: own.unwrap_or_else(|| file().unwrap_or(KNOWN_HOSTS).to_owned()),
+        }
+    }
+
+    /// As the file has it, for a shell.
+    fn known_as(&self) -> String {
+        match (&self.alias, self.port) {
+            (Some(alias), _) => alias.clone(),
+            (None, SSH_PORT) => self.host.clone(),
+            (None, port) => format!("'[{}]:{port}'", self.host),
+        }
+    }
+}
+
+/// Whether what `ssh` says is about the host's key: then [`Resolved`] tells which and where.
+pub fn is_about_key(said: &str) -> bool {
+    ["HOST IDENTIFICATION HAS CHANGED", "host key is known", "Host key verification failed"]
+        .iter()
+        .any(|words| said.contains(words))
+}
+
+/// Explains why `ssh` ended before its command did.
+pub fn explain(settings: &Settings, host: &Host, resolved: &Resolved, said: &str) -> Fault {
+    let is_untouched = BEFORE.iter().any(|words| said.contains(words));
+    Fault { is_untouched, ..meaning(settings, host, resolved, said) }
+}
+
+fn meaning(settings: &Settings, host: &Host, resolved: &Resolved, said: &str) -> Fault {
     let has = |text: &str| said.contains(text);
     let (name, whom) = (host.name.as_str(), host.whom());
     if has("HOST IDENTIFICATION HAS CHANGED") {
-        return changed(settings, host, said);
+        return changed(host, resolved, said);
     }
-    if has("host key is known") || has("Host key verification failed") {
-        return unknown(settings, host);
+    if is_about_key(said) {
+        return unknown(host, resolved);
     }
     if has("UNPROTECTED PRIVATE KEY") || has("bad permissions") {
         let key = host.key.as_ref().map_or_else(|| "the key".into(), |key| format!("`{key}`"));
@@ -123,33 +175,35 @@ fn start_hint(code: &str, said: &str) -> &'static str {
     }
 }
 
-fn changed(settings: &Settings, host: &Host, said: &str) -> Fault {
+fn changed(host: &Host, resolved: &Resolved, said: &str) -> Fault {
     let fingerprint = said.split_whitespace().find(|word| word.starts_with("SHA256:"));
     let fingerprint = fingerprint.unwrap_or("unknown").trim_end_matches('.');
     let what = format!(
         "ITS HOST KEY HAS CHANGED: {} is not the machine it was, or the connection is intercepted (it now \
          shows {fingerprint}); nothing was sent",
-        host.host
+        resolved.host
     );
-    let file = settings.known_hosts.as_deref().map(|path| format!(" -f {}", path.display()));
     let hint = format!(
-        "ask its administrator; only if that key is right: `ssh-keygen{} -R {}`, and connect once by hand",
-        file.unwrap_or_default(),
-        host.known_as()
+        "ask its administrator; only if that key is right: `ssh-keygen -f {} -R {}`, and connect once by hand",
+        resolved.known_hosts,
+        resolved.known_as()
     );
     Fault::replace(&host.name, what, hint)
 }
 
-fn unknown(settings: &Settings, host: &Host) -> Fault {
-    let file = settings.known_hosts.as_deref();
-    let shown = file.map_or("~/.ssh/known_hosts".into(), |path| path.display().to_string());
-    let port = host.port.map(|port| format!("-p {port} ")).unwrap_or_default();
+fn unknown(host: &Host, resolved: &Resolved) -> Fault {
+    let Resolved { host: at, port, known_hosts: shown, .. } = resolved;
+    let port = if *port == SSH_PORT { String::new() } else { format!("-p {port} ") };
     let what = format!("its host key is not known, so it could be any machine (`{shown}`)");
-    let hint = format!(
-        "connect once by hand and compare the fingerprint, or `ssh-keyscan {port}{} >> {shown}` on a \
-         network you trust, or set `host_keys: accept-new`",
-        host.host
-    );
+    let by_hand = "connect once by hand and compare the fingerprint";
+    let hint = match &resolved.alias {
+        // What a scan writes has the address, not the alias.
+        Some(alias) => format!("{by_hand} (its key is looked for as `{alias}`)"),
+        None => format!(
+            "{by_hand}, or `ssh-keyscan {port}{at} >> {shown}` on a network you trust, or set \
+             `host_keys: accept-new`"
+        ),
+    };
     Fault::replace(&host.name, what, hint)
 }
 
@@ -216,7 +270,8 @@ mod tests {
         let settings = Settings::default();
         let host = Host { user: Some("lab".into()), key: Some("/k".into()), ..Host::new("node1") };
         let check = |said: &str, remedy: Remedy, expect: &str| {
-            let fault = explain(&settings, &host, said);
+            let resolved = Resolved::parse(&settings, &host, "");
+            let fault = explain(&settings, &host, &resolved, said);
             assert!(fault.what.contains(expect), "`{expect}` in: {fault}");
             assert_eq!((fault.machine.as_str(), fault.remedy), ("node1", remedy), "{said}");
         };
@@ -253,6 +308,30 @@ mod tests {
         check("sh: 1: head: not found", Remedy::Replace, "runs no commands");
         check("what\nelse\u{1b}[2J?\n\n", Remedy::Retry, "ended: else[2J?");
         check("", Remedy::Retry, "without a message");
+    }
+
+    #[test]
+    fn hints_about_keys_follow_the_configuration() {
+        let (settings, host) = (Settings::default(), Host::new("node1"));
+        let said = "host node1\nhostname 10.0.0.7\nport 2222\n\
+                    userknownhostsfile /lab/known /lab/known2\n";
+        let hint = |text: &str, said: &str| {
+            let resolved = Resolved::parse(&settings, &host, text);
+            explain(&settings, &host, &resolved, said).hint.unwrap_or_default()
+        };
+        let unknown = "No ED25519 host key is known for [10.0.0.7]:2222 and";
+        let expect = "`ssh-keyscan -p 2222 10.0.0.7 >> /lab/known`";
+        assert!(hint(said, unknown).contains(expect), "{}", hint(said, unknown));
+        let changed = "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @";
+        let expect = "`ssh-keygen -f /lab/known -R '[10.0.0.7]:2222'`";
+        assert!(hint(said, changed).contains(expect), "{}", hint(said, changed));
+        let alias = format!("{said}hostkeyalias gate\n");
+        assert!(hint(&alias, changed).contains("-R gate`"), "{}", hint(&alias, changed));
+        assert!(hint(&alias, unknown).contains("looked for as `gate`"));
+        // Where nothing could be asked, as it is written.
+        assert!(hint("", unknown).contains("`ssh-keyscan node1 >> ~/.ssh/known_hosts`"));
+        let own = Settings { known_hosts: Some("/own".into()), ..Settings::default() };
+        assert_eq!(Resolved::parse(&own, &host, said).known_hosts, "/own");
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //! - [`settings`]: which hosts; [`command`]: how `ssh` is called
 //! - [`script`]: what runs there before anything of ours does; [`session`]: the talk with it
 //! - [`needs`]: whether the program can run there; [`explain`]: what went wrong, in words
-//! - [`sockets`]: where connections are shared; `doctor`: what is needed on this machine
+//! - `doctor`: what is needed on this machine
 
 pub mod command;
 mod doctor;
@@ -18,7 +18,6 @@ pub mod needs;
 pub mod script;
 pub mod session;
 pub mod settings;
-pub mod sockets;
 
 use settings::host_and_port;
 pub use settings::{Host, HostKeys, Settings, machine};
@@ -30,14 +29,15 @@ use crate::program::Program;
 use crate::provider::{Call, Ends, Fault, Leak, Machine, Made, Provider, Ran, Tag};
 use crate::providers::{Kind, Place, Purpose};
 use crate::shell::quoted;
+use crate::sockets::folder::SocketFolder;
 use command::Sharing;
+use explain::Resolved;
 use planaria_recipe::pool::providers::ssh as recipe;
 use script::Line;
 use session::{Opened, Patience, Trouble};
-use sockets::Sockets;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -52,7 +52,7 @@ const HERE: Patience =
 /// Machines that are reached by ssh.
 pub struct Ssh {
     settings: Settings,
-    sockets: Sockets,
+    sockets: SocketFolder,
     /// The connection of each machine whose channel was opened, by the machine's name.
     open: Mutex<BTreeMap<String, Connection>>,
 }
@@ -66,7 +66,7 @@ struct Connection {
 impl Ssh {
     /// Machines as the settings say. Nothing is tried yet.
     pub fn new(settings: Settings) -> Self {
-        Self { settings, sockets: Sockets::default(), open: Mutex::default() }
+        Self { settings, sockets: SocketFolder::default(), open: Mutex::default() }
     }
 
     /// The host that a machine is.
@@ -151,7 +151,11 @@ impl Ssh {
         let name = host.name.as_str();
         match trouble {
             Trouble::Start(why) => explain::not_started(&self.settings, name, &why),
-            Trouble::Ended => explain::explain(&self.settings, host, &words.text()),
+            Trouble::Ended => {
+                let said = words.text();
+                let resolved = self.resolve(host, &said);
+                explain::explain(&self.settings, host, &resolved, &said)
+            }
             Trouble::Silence(time, has_spoken) => {
                 let whom = host.whom();
                 let what = match has_spoken {
@@ -170,6 +174,16 @@ impl Ssh {
                 Fault::fix(name, what, "do not remove the program's file while it is used")
             }
         }
+    }
+
+    /// How the user's configuration has a host, where that matters to what was said.
+    fn resolve(&self, host: &Host, said: &str) -> Resolved {
+        let asked = explain::is_about_key(said).then(|| {
+            let carrier = self.start(host, command::resolve(&self.settings, host)).ok()?;
+            session::ask(carrier, String::new(), HERE).ok()
+        });
+        let text = asked.flatten().unwrap_or_default();
+        Resolved::parse(&self.settings, host, &String::from_utf8_lossy(&text))
     }
 
     /// Forgets a machine's connection, and ends it.
@@ -323,24 +337,36 @@ impl Provider for Ssh {
         Ok(leaks)
     }
 
-    fn tunnel(&self, _run: &Tag, machine: &Machine) -> Result<Option<String>, Fault> {
+    fn tunnel(
+        &self,
+        _run: &Tag,
+        machine: &Machine,
+        there: &str,
+        gate: &Path,
+    ) -> Result<bool, Fault> {
+        let gate = gate.display().to_string();
+        let mut not_forwarded = [there, &gate].into_iter().filter_map(command::not_forwarded);
+        if let Some(why) = not_forwarded.next() {
+            let hint = "give the recipe a shorter `name`, or the machine a way to this one";
+            return Err(Fault::replace(&machine.name, format!("no tunnel: {why}"), hint));
+        }
         let host = self.host(machine);
         let no = |what: String| {
-            let hint = "the machine's sshd must allow forwarding (`AllowTcpForwarding yes`), or the \
-                        machine must reach this one by itself";
+            let hint = "the machine's sshd must allow forwarding (`AllowTcpForwarding yes` and \
+                        `AllowStreamLocalForwarding yes`), or the machine must reach this one by \
+                        itself";
             Fault::replace(&machine.name, what, hint)
         };
         let Some(connection) = self.connection(machine) else {
             return Err(Fault::retry(&machine.name, "there is no open connection for a tunnel"));
         };
-        let carrier = self.start(&host, command::forward(&self.settings, &connection.socket))?;
-        let words = carrier.stderr_tail.clone();
-        let said = session::ask(carrier, String::new(), HERE);
-        let said = said.map_err(|_| no(format!("no tunnel: {}", words.text())))?;
-        let port = String::from_utf8_lossy(&said).trim().parse::<u16>();
-        match port {
-            Ok(port) => Ok(Some(format!("127.0.0.1:{port}"))),
-            Err(_) => Err(no(format!("no tunnel: {}", words.text()))),
+        let command = command::forward(&self.settings, &connection.socket, there, &gate);
+        let carrier = self.start(&host, command)?;
+        let (end, words) = (carrier.end.clone(), carrier.stderr_tail.clone());
+        let asked = session::ask(carrier, String::new(), HERE);
+        match asked.is_ok() && end.wait(HERE.waiting).is_some_and(|ending| ending.is_well()) {
+            true => Ok(true),
+            false => Err(no(format!("no tunnel: {}", words.text()))),
         }
     }
 

@@ -250,14 +250,6 @@ impl Host {
         }
     }
 
-    /// What it is called in a file of known hosts.
-    pub fn known_as(&self) -> String {
-        match self.port {
-            Some(port) if port != 22 => format!("'[{}]:{port}'", self.host),
-            _ => self.host.clone(),
-        }
-    }
-
     /// What must not be as it is, by key, and why: nothing may be taken for an option of `ssh`.
     pub fn mistakes(&self) -> impl Iterator<Item = (&'static str, String)> {
         [

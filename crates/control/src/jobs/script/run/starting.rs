@@ -174,6 +174,7 @@ impl Running<'_> {
             terminal: self.transcript.terminal(),
             interface: told.interface.clone(),
             stop_seconds: job.script.stop_seconds,
+            secrets: self.prepared.secrets.reveal(),
         }
     }
 }

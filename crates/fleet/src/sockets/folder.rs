@@ -1,4 +1,4 @@
-//! The folder in which `ssh` puts sockets by which a connection is shared.
+//! A folder of Unix sockets: those by which `ssh` shares a connection, and a gate's.
 //!
 //! Owns one folder, for this user only, with a short name: a socket's path has 104 bytes at most, and
 //! `ssh` adds some. Those of processes that were killed are removed by the next.
@@ -11,21 +11,21 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// What the folders' names begin with; the process and a number follow.
-const NAME: &str = "planaria-ssh-";
+const NAME: &str = "planaria-sockets-";
 /// Longest temporary folder in which the sockets' names stay short enough.
-const TEMPORARY_BYTES_MAX: usize = 48;
+const TEMPORARY_BYTES_MAX: usize = 44;
 
 /// Folders that this process has made.
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
 /// A folder of sockets, made when the first is needed and removed with this.
 #[derive(Debug, Default)]
-pub struct Sockets {
+pub struct SocketFolder {
     folder: Mutex<Option<PathBuf>>,
     count: AtomicU32,
 }
 
-impl Sockets {
+impl SocketFolder {
     /// A path at which there is nothing yet.
     pub fn next(&self) -> io::Result<PathBuf> {
         let mut folder = self.folder.lock().expect("no thread panics with the folder");
@@ -37,7 +37,7 @@ impl Sockets {
     }
 }
 
-impl Drop for Sockets {
+impl Drop for SocketFolder {
     fn drop(&mut self) {
         if let Some(folder) =
             self.folder.get_mut().expect("no thread panics with the folder").take()
