@@ -16,7 +16,8 @@
 //!   [`standing`]: whom it believes at this moment; [`tls`]: certificates, and links under them; `trust`:
 //!   one of them as it crosses a pipe
 //! - [`frame`], [`auth`], [`transport`]: what a link is made of, from its bytes down to the `socket`;
-//!   [`gate`]: a way through the controller's connection; `ticks`: how long a stranger may take
+//!   [`gate`]: a way through the controller's connection; `ticks`: how long a stranger may take;
+//!   `haste`: how soon a lost packet is missed
 //! - [`transfer`]: files of checkpoints and rows of coded runs, on links of their own
 //! - [`frame_loss`]: frames that are lost on purpose
 //! - [`secret`], [`bytes`], [`error`]: what all of these use
@@ -33,6 +34,7 @@ pub mod event;
 pub mod frame;
 pub mod frame_loss;
 pub mod gate;
+mod haste;
 pub mod identity;
 pub mod journal;
 pub mod launch;

@@ -7,6 +7,7 @@ use crate::auth::{self, Knows};
 use crate::credentials::Credentials;
 use crate::error::Error;
 use crate::gate;
+use crate::haste;
 use crate::identity::Identity;
 pub use crate::receiver::{Incoming, Receiver};
 pub use crate::sender::Sender;
@@ -96,7 +97,7 @@ pub(crate) fn admit(
     credentials: &Credentials,
     ticks: &mut Ticks,
 ) -> Result<Admitted, Error> {
-    stream.set_nodelay(true).map_err(Error::io("sending without delay"))?;
+    haste::hasten(&stream).map_err(Error::io("sending without delay"))?;
     let Some(trusted) = credentials.trusted() else { return Ok((Box::new(stream), None)) };
     let (stream, identity) = tls::server(stream.into(), &trusted, ticks)?;
     credentials.standing().check(&identity)?;
@@ -134,10 +135,10 @@ fn reach(address: &str) -> Result<TcpStream, Error> {
     let addresses = address.to_socket_addrs().map_err(|error| failed(error.to_string()))?;
     let mut why = "it names no machine".to_string();
     for candidate in addresses {
-        match TcpStream::connect_timeout(&candidate, CONNECT) {
+        match haste::connect(&candidate, CONNECT) {
             Ok(stream) => {
                 // The proofs are small writes that must not wait for each other.
-                stream.set_nodelay(true).map_err(Error::io("sending without delay"))?;
+                haste::hasten(&stream).map_err(Error::io("sending without delay"))?;
                 return Ok(stream);
             }
             Err(error) => why = error.to_string(),

@@ -39,8 +39,12 @@ const SILENT_MAX: u32 = 20;
 const DISTURBED_MAX: u32 = 500;
 /// Longest pause for a process that was ended from outside, in a run that gets on otherwise.
 const PAUSE_DISTURBED_MAX: Duration = Duration::from_millis(250);
-/// A coordinator that lives says so ten times a second. Twenty looks at least are in this time.
-const SILENCE_MAX: Duration = Duration::from_secs(5);
+/// How long a coordinator may say nothing, who says that it lives ten times a second: at least (twenty
+/// looks are in this time) and at most, and in between so many times the longest silence after which
+/// it was heard. A network that loses packets makes silences, and nobody who lives is to be ended.
+const SILENCE_MIN: Duration = Duration::from_secs(5);
+const SILENCE_MAX: Duration = Duration::from_secs(20);
+const SILENCE_TIMES: u32 = 4;
 /// How long a coordinator may take to begin.
 const BEGIN_MAX: Duration = Duration::from_secs(20);
 /// How long a process may take to join a coordinator that waits for it.
@@ -89,6 +93,8 @@ pub struct Training {
     is_heard: bool,
     /// How long it has said nothing, counted in looks.
     silent: Duration,
+    /// The longest silence after which it was heard, lately.
+    longest_silence: Duration,
     /// Coordinators that took the place of another since the last step.
     coordinators: u32,
     after: Option<Loss>,
@@ -134,6 +140,7 @@ impl Supervisor {
             is_linked: false,
             is_heard: false,
             silent: Duration::ZERO,
+            longest_silence: Duration::ZERO,
             coordinators: 0,
             after: None,
             parting: None,
@@ -214,7 +221,11 @@ impl Policy for Training {
     fn look(&mut self, now: Duration, passed: Duration, places: &mut Places<Loss>) {
         if let Some(pid) = places.process(Agent::Coordinator).map(|process| process.pid) {
             self.silent += passed;
-            let limit = if self.is_heard { SILENCE_MAX } else { BEGIN_MAX };
+            let longest = self.longest_silence * SILENCE_TIMES;
+            let limit = match self.is_heard {
+                true => longest.clamp(SILENCE_MIN, SILENCE_MAX),
+                false => BEGIN_MAX,
+            };
             if self.silent >= limit {
                 // Should it live on, it is killed once more.
                 self.silent = Duration::ZERO;
@@ -252,7 +263,7 @@ impl Policy for Training {
                 self.is_linked = false;
                 self.part(now, places);
             }
-            RunInput::Heard => (self.is_heard, self.silent) = (true, Duration::ZERO),
+            RunInput::Heard => self.hear(),
             RunInput::Progress => {
                 (self.coordinators, self.failures, self.has_progressed) = (0, 0, true);
             }
@@ -282,6 +293,14 @@ impl Training {
     /// Workers wanted.
     pub fn workers(&self) -> u32 {
         self.workers
+    }
+
+    /// The coordinator lives. How long it was silent says what silences there are.
+    fn hear(&mut self) {
+        if self.is_heard {
+            self.longest_silence = self.longest_silence.mul_f64(0.999).max(self.silent);
+        }
+        (self.is_heard, self.silent) = (true, Duration::ZERO);
     }
 
     /// Another server or worker for the place of one that was lost.

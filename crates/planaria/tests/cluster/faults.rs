@@ -1,4 +1,5 @@
-//! Disks that are full, and runs that fail: one error, what can be kept is, nothing else is left.
+//! Disks that are full, networks that lose packets, and runs that fail: one error, what can be kept
+//! is, nothing else is left.
 
 use crate::binary::talk;
 use crate::live::{events, one_error, place, resume};
@@ -40,6 +41,33 @@ fn a_full_disk_is_said_and_gone_on_from() {
     assert!(larger.unwrap().success());
     let report = resume(&place, &run, "3", "1");
     assert_eq!(report["weights_sha256"], expected["weights_sha256"]);
+}
+
+#[test]
+fn a_network_that_loses_a_fifth_of_all_packets_costs_time_alone() {
+    let place = place();
+    let base = ["train", "net.yaml", "--json", "--set", "train.epochs=6"];
+    let expected = place.json(&base, 0);
+    fs::remove_dir_all(place.path().join("runs")).unwrap();
+    // A network of its own, which ends with the command.
+    let lossy = "ip link set lo up && \
+                 iptables -A INPUT -p tcp -m statistic --mode random --probability 0.2 -j DROP";
+    let mut made = Command::new("unshare");
+    made.args(["-n", "sh", "-c", lossy]).stderr(std::process::Stdio::null());
+    if !made.status().is_ok_and(|status| status.success()) {
+        // Only root can make a network; elsewhere there is nothing to test.
+        return;
+    }
+    let mut command = Command::new("unshare");
+    command.args(["-n", "sh", "-c", &format!("{lossy} && exec \"$@\""), "sh"]);
+    command.arg(env!("CARGO_BIN_EXE_planaria")).args(base);
+    command.args(["--workers", "3", "--servers", "1"]).current_dir(place.path());
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", talk(&output));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["weights_sha256"], expected["weights_sha256"]);
+    // No silence was so long that somebody who lives was taken for dead.
+    assert_eq!(report["machines_lost"], 0, "{}", talk(&output));
 }
 
 #[test]

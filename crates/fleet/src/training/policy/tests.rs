@@ -398,6 +398,25 @@ fn a_silent_coordinator_is_killed_and_replaced() {
 }
 
 #[test]
+fn a_coordinator_that_is_heard_after_long_silences_is_waited_for() {
+    let mut world = World::new(1, 1);
+    world.all_ready();
+    world.wait(3.0);
+    let silence = |world: &mut World, looks: u32| {
+        for _ in 0..looks {
+            world.now += LOOK;
+            world.tell(Input::Look);
+        }
+        world.killed.len()
+    };
+    // A network that loses packets: three seconds, and then it is heard.
+    assert_eq!(silence(&mut world, 150), 0);
+    world.tell(RunInput::Heard);
+    assert_eq!(silence(&mut world, 590), 0, "four times as long is not too long");
+    assert_eq!(silence(&mut world, 20), 1, "it is hung");
+}
+
+#[test]
 fn a_supervisor_that_was_suspended_or_starved_blames_no_process() {
     let mut world = World::new(1, 1);
     world.all_ready();
