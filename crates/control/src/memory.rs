@@ -5,6 +5,7 @@
 
 use planaria_numerics::optimizer::slots;
 use planaria_recipe::Plan;
+use planaria_recipe::train::LinearPrecision;
 use planaria_runs::failure::{Failure, Result};
 use planaria_runs::number::bytes;
 use std::fs::read_to_string;
@@ -47,9 +48,10 @@ pub fn estimate_cluster_bytes(plan: &Plan, workers: usize, threads: usize) -> u6
     let workers = workers.max(1) as u64;
     let computing = workers.min(train.shards as u64);
     if let Some(rows) = train.rows_per_worker(plan.examples) {
+        // Each stores its block; the source has some pieces of it on their way to each.
         return (rows as u64)
             .saturating_mul(plan.input.len() as u64 + 1)
-            .saturating_mul(8 * workers);
+            .saturating_mul(row_value_bytes(plan) * workers);
     }
     // With redundancy several bring the same.
     let brought = computing.saturating_mul(1 + train.redundancy as u64);
@@ -60,11 +62,39 @@ pub fn estimate_cluster_bytes(plan: &Plan, workers: usize, threads: usize) -> u6
 }
 
 /// Refuses a plan that does not fit.
-pub fn check(needed: u64) -> Result<()> {
-    match available_bytes() {
-        Some(available) => fits(needed, available),
+pub fn check(plan: &Plan, needed: u64) -> Result<()> {
+    match shortage(plan, needed, available_bytes()) {
+        Some((message, hint)) => Err(Failure::user(message).hint(hint)),
         None => Ok(()),
     }
+}
+
+/// What to say of a plan that does not fit into what is available, and what to do about it.
+pub fn shortage(
+    plan: &Plan,
+    needed: u64,
+    available: Option<u64>,
+) -> Option<(String, &'static str)> {
+    let available = available.filter(|available| needed > *available)?;
+    let message = format!(
+        "training takes about {} of memory, but {} is available",
+        bytes(needed),
+        bytes(available)
+    );
+    let hint = match plan.recipe.train.traits().is_linear {
+        true => {
+            "coded rows are stored in full, also those of sparse files: raise `threshold` or set \
+             `precision: f32` in `train.coded`, drop columns, or use a pool of machines"
+        }
+        false => "lower `train.batch`, `train.shards` or `--threads`, or make the network smaller",
+    };
+    Some((message, hint))
+}
+
+/// Bytes of a number of a stored row.
+fn row_value_bytes(plan: &Plan) -> u64 {
+    let precision = plan.recipe.train.code().map(|code| code.precision);
+    if precision == Some(LinearPrecision::F32) { FLOAT_BYTES } else { 8 }
 }
 
 /// Values that one thread computes for one shard.
@@ -74,18 +104,6 @@ fn activations(plan: &Plan) -> u64 {
     let example = outputs().fold(largest.saturating_mul(2), u64::saturating_add);
     let shard = plan.shards.iter().max().copied().unwrap_or(0) as u64;
     example.saturating_mul(shard)
-}
-
-fn fits(needed: u64, available: u64) -> Result<()> {
-    if needed <= available {
-        return Ok(());
-    }
-    Err(Failure::user(format!(
-        "training takes about {} of memory, but {} is available",
-        bytes(needed),
-        bytes(available)
-    ))
-    .hint("lower `train.batch`, `train.shards` or `--threads`, or make the network smaller"))
 }
 
 /// All the memory of this machine, where it tells.
@@ -124,10 +142,29 @@ mod tests {
         assert_eq!(field("MemAvailable:   12 kB\n", "MemAvailable:", 1024), Some(12_288));
     }
 
+    fn plan(train: &str) -> Plan {
+        let recipe = format!(
+            "{{name: x, data: {{train: digits}}, model: {{layers: [Flatten, {{Dense: {{units: 10}}}}]}}, \
+             train: {{{train} epochs: 1}}}}"
+        );
+        let facts = |_: &planaria_recipe::Recipe| {
+            let input = planaria_recipe::Shape::Vector(64);
+            Ok(planaria_recipe::DataFacts { input, classes: Some(10), examples: 1000 })
+        };
+        let planned = planaria_recipe::Source::parse_and_plan("x", recipe.as_bytes(), &[], facts);
+        planned.unwrap_or_else(|mistakes| panic!("{mistakes}")).1
+    }
+
     #[test]
     fn what_does_not_fit_is_refused_with_both_figures() {
-        assert!(fits(10, 10).is_ok());
-        let refused = fits(12_000_000_000, 1_000_000_000).unwrap_err().to_string();
-        assert!(refused.contains("about 12.0 GB of memory, but 1.0 GB is available"), "{refused}");
+        let network = plan("");
+        assert_eq!(shortage(&network, 10, Some(10)), None);
+        assert_eq!(shortage(&network, 10, None), None);
+        let (message, hint) = shortage(&network, 12_000_000_000, Some(1_000_000_000)).unwrap();
+        assert!(message.contains("about 12.0 GB of memory, but 1.0 GB is available"), "{message}");
+        assert!(hint.contains("train.batch"), "{hint}");
+        let coded = plan("method: coded, coded: {threshold: 2, machines: 3},");
+        let (_, hint) = shortage(&coded, 2, Some(1)).unwrap();
+        assert!(hint.contains("sparse") && hint.contains("threshold"), "{hint}");
     }
 }

@@ -6,6 +6,9 @@
 
 mod json;
 mod machine;
+mod products;
+
+pub use products::Products;
 
 use crate::state::State;
 use crate::terms::{HeldOut, Outcome, Share, Trouble};
@@ -429,35 +432,6 @@ pub struct ServerPulse {
     /// Its machine; nothing for the controller's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
-}
-
-/// What workers of a coded run have done for some steps.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct Products {
-    /// Rows that were multiplied, in both products of a step.
-    pub rows: u64,
-    /// Rows that were asked of others than first meant to.
-    pub extra_rows: u64,
-    /// Bytes of products and entries that went from worker to worker.
-    pub sent_bytes: u64,
-    /// Bytes of weights and sums, to and from the coordinator.
-    pub weights_bytes: u64,
-    /// Seconds of computing, of all workers.
-    pub busy_seconds: f64,
-    /// Of these, of decoding.
-    pub decode_seconds: f64,
-}
-
-impl Products {
-    /// Adds others.
-    pub fn add(&mut self, other: &Self) {
-        self.rows += other.rows;
-        self.extra_rows += other.extra_rows;
-        self.sent_bytes += other.sent_bytes;
-        self.weights_bytes += other.weights_bytes;
-        self.busy_seconds += other.busy_seconds;
-        self.decode_seconds += other.decode_seconds;
-    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 
 use crate::number::{counted, duration, grouped, loss};
 use crate::paint::fit;
-use planaria_protocol::event::{Event, Figures, What};
+use planaria_protocol::event::{Event, Figures, Products, What};
 use planaria_protocol::message::Agent;
 
 /// Shares that are listed one by one.
@@ -111,11 +111,12 @@ pub fn sentence(event: &Event) -> Option<String> {
         }
         What::Worked(done) => format!(
             "workers multiplied {} rows, of them {} in place of others, in {}; {} of these were \
-             for decoding",
+             for decoding{}",
             grouped(done.rows),
             grouped(done.extra_rows),
             duration(done.busy_seconds),
-            duration(done.decode_seconds)
+            duration(done.decode_seconds),
+            moved(done)
         ),
         What::Stopping { reason } => format!("stopping: {reason}"),
         What::Ended { outcome, reason, step, .. } => {
@@ -123,6 +124,17 @@ pub fn sentence(event: &Event) -> Option<String> {
             format!("{} after step {}{why}", outcome.text(), grouped(*step))
         }
     })
+}
+
+fn moved(done: &Products) -> String {
+    match done.moved_rows {
+        0 => String::new(),
+        moved => format!(
+            "; {} rows changed hands, {} of them without need",
+            grouped(moved),
+            grouped(done.wasted_rows)
+        ),
+    }
 }
 
 /// The figures of an epoch that is done, in fewer than so many columns; of how many epochs, where

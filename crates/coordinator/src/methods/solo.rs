@@ -80,7 +80,7 @@ impl Method for Solo {
                 if step != run.course.state().step {
                     return Err(Trouble::new(format!("step {step} was taken out of turn")));
                 }
-                run.check_finite("the loss", loss_sum)?;
+                run.check_loss(loss_sum)?;
                 run.check_finite("the gradient's norm", gradient_norm)?;
                 run.stepped = began;
                 run.committed(now, Counted { loss_sum, correct, read });
@@ -287,5 +287,17 @@ mod tests {
             });
             assert_eq!(ended.as_deref(), Some(why));
         }
+    }
+
+    #[test]
+    fn losses_whose_sum_overflows_end_it() {
+        let (mut run, _) = joined();
+        tell(&mut run, Duration::from_secs(1), stepped(0, f64::MAX));
+        let actions = tell(&mut run, Duration::from_secs(2), stepped(1, f64::MAX));
+        let Some(What::Ended { outcome, reason, .. }) = recorded(&actions).last().copied() else {
+            panic!("it goes on: {actions:?}");
+        };
+        let why = "training failed at step 2: the sum of the epoch's losses is inf";
+        assert_eq!((*outcome, reason.as_deref()), (Outcome::Failed, Some(why)));
     }
 }

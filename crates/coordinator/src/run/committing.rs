@@ -80,6 +80,14 @@ impl<M: Method> Run<M> {
         }
     }
 
+    /// An error where the loss of the step under way, or the sum over its epoch, has left the range
+    /// of numbers.
+    pub(crate) fn check_loss(&self, loss_sum: f64) -> Result<(), Trouble> {
+        self.check_finite("the loss", loss_sum)?;
+        let epoch = self.course.state().this_epoch.loss_sum + loss_sum;
+        self.check_finite("the sum of the epoch's losses", epoch)
+    }
+
     /// An error where a figure of the step under way is NaN or infinity.
     pub(crate) fn check_finite(&self, what: &str, value: f64) -> Result<(), Trouble> {
         if value.is_finite() {

@@ -10,6 +10,14 @@ use std::time::Duration;
 /// How often scores are waited for before everyone is taken for late at once.
 const PATIENT_TIMES: u32 = 3;
 
+/// The last weights have no loss: whatever they are, they are not what was to be learned.
+fn overflowed(part: HeldOut, step: u64) -> Trouble {
+    Trouble::new(format!(
+        "training failed: after step {step} the loss on the {part} part is not a finite number"
+    ))
+    .hint("lower the learning rate or set `clip_norm`; earlier checkpoints may still be good")
+}
+
 impl<M: Method> Run<M> {
     /// The part to score at the end, if the scores at hand are not of it.
     pub(super) fn last_part(&self) -> Option<HeldOut> {
@@ -79,6 +87,9 @@ impl<M: Method> Run<M> {
         let Some(scores) = taken else { return Ok(()) };
         let end = end.take();
         let figures = (scores.loss(), scores.accuracy());
+        if end.is_some() && figures.0.is_none() && scores.examples() > 0 {
+            return Err(overflowed(scored.part, own));
+        }
         self.scores = Some((scored.part, scores));
         (self.phase, self.stepped) = (Phase::Training, now);
         self.let_go();

@@ -90,6 +90,11 @@ impl Model {
 }
 
 fn loss(task: Task, z: &[f64], y: Target) -> f64 {
+    // A product that has left the range is no small loss, whichever side it lies on: `max` would
+    // make 0 of what is not a number.
+    if z.iter().any(|z| !z.is_finite()) {
+        return f64::INFINITY;
+    }
     match task {
         Task::LinearRegression => (z[0] - y) * (z[0] - y),
         Task::Logistic => {

@@ -163,6 +163,16 @@ fn class_weights_scale_slopes_and_training_losses() {
 }
 
 #[test]
+fn a_product_that_overflows_is_no_small_loss() {
+    for task in [Task::LinearRegression, Task::Logistic, Task::Hinge, Task::SquaredHinge] {
+        for product in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            let loss = model(task).outcome(&[product], &[1.0]).loss_sum.value();
+            assert_eq!(loss, f64::INFINITY, "{task:?} of {product}");
+        }
+    }
+}
+
+#[test]
 fn a_range_that_could_be_left_names_its_feature() {
     let model = model(Task::LinearRegression);
     let mut plain = Plain::new(&model, LinearPrecision::Exact, DataScale(1), true);

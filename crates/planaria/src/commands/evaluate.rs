@@ -228,9 +228,19 @@ fn text(scores: &Scores, classes: &[String]) -> String {
         return text;
     }
     let means = scores.macro_average();
-    add("precision", means.map(|m| percent(m.precision)));
-    add("recall", means.map(|m| percent(m.recall)));
-    add("f1", means.map(|m| percent(m.f1)));
+    let positive = positive(scores, classes);
+    // Of two classes the positive one is what these words mean; the mean over both is another figure.
+    let whose = |own: Option<f64>, mean: Option<f64>| match (&positive, own, mean) {
+        (Some(class), Some(own), Some(mean)) => {
+            let (own, mean) = (percent(own), percent(mean));
+            Some(format!("{own} of `{}` (mean over classes {mean})", class.class))
+        }
+        (_, _, mean) => mean.map(|mean| format!("{} (mean over classes)", percent(mean))),
+    };
+    let own = positive.as_ref();
+    add("precision", whose(own.map(|c| c.precision), means.map(|m| m.precision)));
+    add("recall", whose(own.map(|c| c.recall), means.map(|m| m.recall)));
+    add("f1", whose(own.map(|c| c.f1), means.map(|m| m.f1)));
     let width = classes.iter().map(|c| c.chars().count()).max().unwrap_or(0).max(5);
     let _ = writeln!(text, "\n{:<width$}  precision   recall       f1  examples", "class");
     for class in scores.per_class(classes) {

@@ -11,6 +11,7 @@ mod script;
 use crate::cli;
 use crate::commands::print;
 use crate::library::processes;
+use planaria_control::memory;
 use planaria_control::size::{cluster_size, memory_bytes, training_threads};
 use planaria_control::survey::{check_output, data_facts, finding};
 use planaria_data::Facts;
@@ -37,12 +38,14 @@ pub fn run(options: &cli::Plan) -> Result<()> {
     check_output(&source)?;
     let (threads, size) = (training_threads(None, &plan), cluster_size(None, &plan));
     let memory_bytes = memory_bytes(&plan, threads, size);
+    let short = short_of_memory(&plan, memory_bytes);
     let costs = methods::costs(&plan)?;
     if !options.json {
         let costs = costs.map(|costs| costs.text).unwrap_or_default();
         let processes = format!("processes   {}\n", processes(&plan, size, threads));
         let shares = size.map(|size| methods::shares(&plan, size)).unwrap_or_default();
         let memory = format!("memory      about {} for training\n", bytes(memory_bytes));
+        let memory = memory + &short.map_or_else(String::new, |short| format!("{short}\n"));
         let machines = machines::text(&plan.recipe.pool, &plan.recipe.setup);
         let there = hosts::text(&hosts::look(&plan.recipe, &facts));
         return print(&format!(
@@ -54,6 +57,7 @@ pub fn run(options: &cli::Plan) -> Result<()> {
     let text = serde_json::to_string(&plan).expect("a plan has string keys only");
     let mut document: Value = serde_json::from_str(&text).expect("it was just written");
     document["memory_bytes"] = json!(memory_bytes);
+    document["memory_short"] = json!(short);
     document["processes"] = processes_json(&plan, size, threads);
     document["data"] = data_json(&facts);
     if let Some(costs) = costs {
@@ -65,6 +69,14 @@ pub fn run(options: &cli::Plan) -> Result<()> {
         document["machines"]["data"] = hosts::document(&hosts::look(&plan.recipe, &facts));
     }
     print(&format!("{document:#}\n"))
+}
+
+/// Warns where this machine has not the memory that a plan takes on it.
+fn short_of_memory(plan: &Plan, needed: u64) -> Option<String> {
+    let is_here = !plan.recipe.pool.has_machines();
+    let available = memory::available_bytes().filter(|_| is_here);
+    let (message, hint) = memory::shortage(plan, needed, available)?;
+    Some(format!("warning     {message}; {hint}"))
 }
 
 fn processes_json(plan: &Plan, size: Option<Size>, threads: usize) -> Value {

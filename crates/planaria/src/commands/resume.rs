@@ -95,7 +95,7 @@ pub fn run(options: &cli::Resume, talk: Talk, process: Stopwatch) -> Result<Opti
     };
     progress.note(&format!("{word}: {}", processes(&plan, size, threads)));
     if !plan.recipe.pool.has_machines() {
-        memory::check(memory_bytes(&plan, threads, size))?;
+        memory::check(&plan, memory_bytes(&plan, threads, size))?;
     }
     let program = library::program(size, None)?;
     let job = Job { plan, data, run, recipe_text, threads, talk, process, program, machines: None };

@@ -47,7 +47,17 @@ const NUMBERS: std::ops::RangeInclusive<usize> = 3..=7;
 const F1: usize = 5;
 
 fn table(names: &[String], runs: &[History], now: f64) -> String {
-    let head = ["run", "recipe", "state", "steps", "accuracy", "F1", "loss", "workers", "started"];
+    let head = [
+        "run",
+        "recipe",
+        "state",
+        "steps",
+        "accuracy",
+        "positive F1",
+        "loss",
+        "workers",
+        "started",
+    ];
     let mut rows = vec![head.map(String::from)];
     rows.extend(names.iter().zip(runs).map(|(name, run)| row(name, run, now)));
     let width = |i: usize| rows.iter().map(|row| row[i].chars().count()).max().unwrap_or(0);
@@ -105,7 +115,7 @@ mod tests {
         let mut binary = run.clone();
         binary.f1 = Some(0.474);
         let text = table(&names, &[binary, empty.clone()], 1090.0);
-        assert!(text.contains("accuracy      F1    loss"), "{text}");
+        assert!(text.contains("accuracy  positive F1    loss"), "{text}");
         assert!(text.contains("98.77%  47.40%  0.0500"), "{text}");
         let text = table(&names, &[run, empty], 1090.0);
         assert_eq!(

@@ -145,7 +145,8 @@ fn text(
             }
             if let Some(part) = run.scored_on {
                 let accuracy = run.accuracy.map(|v| format!("accuracy {}, ", percent(v)));
-                let f1 = run.f1.map_or_else(String::new, |v| format!("F1 {}, ", percent(v)));
+                let f1 = run.f1.map(|v| format!("F1 of the positive class {}, ", percent(v)));
+                let f1 = f1.unwrap_or_default();
                 let loss = run.loss.map_or_else(String::new, |v| format!("loss {}", loss(v)));
                 add(&part.to_string(), accuracy.unwrap_or_default() + &f1 + &loss);
             }

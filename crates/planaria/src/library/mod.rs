@@ -329,7 +329,7 @@ impl Planaria {
         let threads = training_threads(self.threads, &plan);
         let size = cluster_size(self.threads, &plan);
         if !plan.recipe.pool.has_machines() {
-            memory::check(memory_bytes(&plan, threads, size))?;
+            memory::check(&plan, memory_bytes(&plan, threads, size))?;
         }
         let program = program(size, self.program.as_deref())?;
         let recipe_text = to_yaml(&plan.recipe);

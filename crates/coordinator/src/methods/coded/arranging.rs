@@ -6,7 +6,7 @@
 use super::CodedRun;
 use super::learner::Value;
 use planaria_numerics::coding::plan::Plan;
-use planaria_numerics::coding::{Error, Slot, Standing, ring, speeds};
+use planaria_numerics::coding::{Error, Slot, Standing, handover, ring, speeds};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -73,6 +73,28 @@ impl<E: Value> CodedRun<E> {
                 ring::arrange(&code.generator, code.precision, places, present, before)
             }
         }
+    }
+
+    /// Counts the rows that change hands because machines or speeds are others than before.
+    pub(super) fn count_moved(&mut self, after: &Arranged) {
+        let Some(before) = &self.method.previous else { return };
+        if before.present == after.present && before.speeds == after.speeds {
+            return;
+        }
+        // Another batch has other places: what counts is who would have had which of these.
+        let places = after.plan.places();
+        let old = match before.plan.places() == places {
+            true => Some(before.plan.clone()),
+            false => {
+                let ring = before.plan.ring();
+                Plan::cyclic(before.plan.threshold(), places, ring).ok().and_then(Standing::ready)
+            }
+        };
+        let Some(old) = old else { return };
+        let changes = handover::changes(&old, &after.plan);
+        let taken = changes.iter().flat_map(|change| &change.taken).map(|range| range.len() as u64);
+        self.method.worked.moved_rows += taken.sum::<u64>();
+        self.method.worked.wasted_rows += handover::waste(&old, &after.plan) as u64;
     }
 
     /// Who had no rows in a step is to have some in the next, to see how fast it is now.

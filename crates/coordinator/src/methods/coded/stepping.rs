@@ -47,6 +47,7 @@ impl<E: Value> CodedRun<E> {
         let weights = self.method.learner.weights(self.method.bounds.as_ref());
         let weights = weights.map_err(|e| self.method.learner.explained(&e))?;
         let iteration = Iteration::new(arranged.plan.clone());
+        self.count_moved(&arranged);
         self.method.previous = Some(arranged);
         let weights = Arc::new(E::bytes(&weights));
         self.method.rounds += 1;
@@ -204,7 +205,7 @@ impl<E: Value> CodedRun<E> {
                 checked.map_err(|e| self.method.learner.explained(&e))?;
             }
         }
-        self.check_finite("the loss", loss_sum)?;
+        self.check_loss(loss_sum)?;
         let step = self.course.state().step;
         let rate = self.course.learning_rate(step);
         self.method.learner.learn(step, rate, read.count, &sums)?;

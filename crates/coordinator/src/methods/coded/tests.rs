@@ -281,6 +281,33 @@ fn with_too_few_it_says_so_and_goes_on_by_itself() {
 }
 
 #[test]
+fn rows_that_change_hands_are_told() {
+    let moved = |loses: bool| {
+        let mut world = World::new(Lab::new(2, 4, ROWS), 4);
+        (0..4).for_each(|worker| world.join(worker));
+        for round in 0..4000 {
+            if round == 40 && loses {
+                world.kill(1);
+            }
+            world.tell(Input::Tick);
+            world.work(round % 4);
+        }
+        let mut all = Products::default();
+        for what in &world.story.events {
+            if let What::Worked(done) = what {
+                all.add(done);
+            }
+        }
+        world.finish(0);
+        (all.moved_rows, all.wasted_rows)
+    };
+    assert_eq!(moved(false), (0, 0));
+    let (moved, wasted) = moved(true);
+    // The lost machine's rows go to the three others, and some need not have moved.
+    assert!(moved > 0 && wasted <= 2 * moved, "{moved}, {wasted}");
+}
+
+#[test]
 fn a_machine_that_returns_with_its_block_takes_the_same_slot() {
     let mut world = World::new(Lab::new(2, 4, ROWS), 4);
     (0..4).for_each(|worker| world.join(worker));

@@ -75,7 +75,7 @@ impl SyncRun {
         if self.method.leases.round(step).is_none() {
             return Ok(());
         }
-        self.check_finite("the loss", counted.loss_sum)?;
+        self.check_loss(counted.loss_sum)?;
         if let Some(norm) = self.method.gather.norm() {
             self.check_finite("the gradient's norm", norm)?;
         }
