@@ -90,7 +90,8 @@ mod tests {
         assert!(sockopt::tcp_thin_linear_timeouts(&stream).unwrap());
         // Linux before 6.15 does not know these.
         if let Some(missed) = get(&stream, TCP_RTO_MIN_US) {
-            assert!((1..=MISSED_US).contains(&missed), "{missed}");
+            // The kernel counts in ticks of its own.
+            assert!((1..2 * MISSED_US).contains(&missed), "{missed}");
             assert_eq!(get(&stream, TCP_RTO_MAX_MS), Some(MISSED_MAX_MS));
         }
     }

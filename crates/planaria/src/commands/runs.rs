@@ -116,7 +116,7 @@ mod tests {
         binary.f1 = Some(0.474);
         let text = table(&names, &[binary, empty.clone()], 1090.0);
         assert!(text.contains("accuracy  positive F1    loss"), "{text}");
-        assert!(text.contains("98.77%  47.40%  0.0500"), "{text}");
+        assert!(text.contains("98.77%       47.40%  0.0500"), "{text}");
         let text = table(&names, &[run, empty], 1090.0);
         assert_eq!(
             text,
