@@ -195,7 +195,7 @@ pub struct CourseLaunch {
     pub manifest: Manifest,
     /// Folder of the checkpoint it goes on from.
     pub checkpoint: Option<String>,
-    /// When the command was given, in seconds since 1970.
+    /// When the command was given, in seconds by the clock that processes of its machine share.
     pub commanded: f64,
     /// Where to listen; a free port where left out. A coordinator that takes the place of another
     /// listens where that one did.

@@ -1,14 +1,53 @@
 //! The only place that asks what time it is.
 //!
 //! Owns elapsed time, wall-clock time and how dates are written. Never decides anything by time.
+//! Wall-clock time is written down and shown; nothing is decided by it.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
+
+/// Longest time between two readings that counts for decisions. In a process that decides, some
+/// thread reads the clock several times a second; where none did for longer, the process did not run
+/// or the clock was set, and in neither case did others have so much time.
+const GAP_MAX: Duration = Duration::from_secs(5);
+
+/// What the readings of this process add up to.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Passed {
+    /// All the time that has passed. A clock that goes back stands still for one reading.
+    all: Duration,
+    /// The same with gaps of [`GAP_MAX`] at most.
+    awake: Duration,
+}
+
+impl Passed {
+    /// After another reading, so long after the one before; nothing where the clock has gone back.
+    fn and(self, since: Option<Duration>) -> Self {
+        let since = since.unwrap_or_default();
+        Self { all: self.all + since, awake: self.awake + since.min(GAP_MAX) }
+    }
+}
+
+static READINGS: Mutex<(Option<Instant>, Passed)> =
+    Mutex::new((None, Passed { all: Duration::ZERO, awake: Duration::ZERO }));
+
+/// Reads the system's clock.
+#[expect(clippy::disallowed_methods, reason = "the clock module asks the system")]
+fn passed() -> Passed {
+    let mut readings = READINGS.lock().unwrap_or_else(PoisonError::into_inner);
+    // Inside the lock, or a thread that is late would see the clock go back.
+    let now = Instant::now();
+    let last = readings.0.replace(now).unwrap_or(now);
+    readings.1 = readings.1.and(now.checked_duration_since(last));
+    readings.1
+}
 
 /// Measures elapsed time, going on from what an earlier session had measured.
 #[derive(Debug, Clone, Copy)]
 pub struct Stopwatch {
-    started: Instant,
+    started: Duration,
     before: Duration,
+    is_steady: bool,
 }
 
 impl Stopwatch {
@@ -18,14 +57,21 @@ impl Stopwatch {
     }
 
     /// Starts at `before`.
-    #[expect(clippy::disallowed_methods, reason = "the clock module asks the system")]
     pub fn resume(before: Duration) -> Self {
-        Self { started: Instant::now(), before }
+        Self { started: passed().all, before, is_steady: false }
+    }
+
+    /// Starts at zero and leaves out times in which this process did not run, and jumps of the
+    /// clock: for decisions about others, in a process that looks at it all the time.
+    pub fn steady() -> Self {
+        Self { started: passed().awake, before: Duration::ZERO, is_steady: true }
     }
 
     /// Time since the start.
     pub fn elapsed(&self) -> Duration {
-        self.before + self.started.elapsed()
+        let passed = passed();
+        let now = if self.is_steady { passed.awake } else { passed.all };
+        self.before + (now - self.started)
     }
 
     /// Seconds since the start.
@@ -34,14 +80,14 @@ impl Stopwatch {
     }
 }
 
-/// The system's clock, zero when it was started.
+/// The clock of decisions, zero when it was started: see [`Stopwatch::steady`].
 #[derive(Debug, Clone, Copy)]
 pub struct SystemClock(Stopwatch);
 
 impl SystemClock {
     /// Starts at zero.
     pub fn start() -> Self {
-        Self(Stopwatch::start())
+        Self(Stopwatch::steady())
     }
 }
 
@@ -58,6 +104,13 @@ impl planaria_protocol::clock::Clock for SystemClock {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
         Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec.max(0) as u32)
     }
+}
+
+/// Seconds by a clock that all processes of this machine share until it is started again, and that no
+/// one can set.
+pub fn machine_seconds() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 /// Seconds since 1970, UTC.
@@ -106,6 +159,31 @@ fn civil(unix_seconds: u64) -> (u64, u64, u64, u64, u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn jumps_of_the_clock_are_no_time_for_others() {
+        let (tick, day) = (Duration::from_millis(100), Duration::from_secs(86_400));
+        let mut passed = Passed::default();
+        for _ in 0..10 {
+            passed = passed.and(Some(tick));
+        }
+        assert_eq!((passed.all, passed.awake), (tick * 10, tick * 10));
+        let forward = passed.and(Some(10 * day));
+        assert_eq!((forward.all, forward.awake), (tick * 10 + 10 * day, tick * 10 + GAP_MAX));
+        // Back: it stands still once, and goes on from there.
+        let back = passed.and(None);
+        assert_eq!(back, passed);
+        assert_eq!(back.and(Some(tick)).awake, tick * 11);
+    }
+
+    #[test]
+    fn time_passes_for_every_stopwatch() {
+        let (plain, steady) = (Stopwatch::resume(Duration::from_secs(7)), Stopwatch::steady());
+        std::thread::park_timeout(Duration::from_millis(2));
+        assert!(plain.elapsed() > Duration::from_secs(7));
+        assert!(steady.elapsed() > Duration::ZERO);
+        assert!(machine_seconds() > 0.0);
+    }
 
     #[test]
     fn dates_are_right() {

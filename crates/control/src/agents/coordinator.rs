@@ -13,7 +13,7 @@ use planaria_protocol::clock::Clock;
 use planaria_protocol::durable::Space;
 use planaria_protocol::launch::Launch;
 use planaria_protocol::message::Trouble;
-use planaria_runs::clock::SystemClock;
+use planaria_runs::clock::{SystemClock, machine_seconds};
 use planaria_worker::methods::serving;
 use std::io::Write;
 use std::net::TcpListener;
@@ -29,8 +29,8 @@ pub fn run(launch: Launch, log: &Log) -> Result<Leave, Trouble> {
     let told = writeln!(std::io::stdout(), "{address}").and_then(|()| std::io::stdout().flush());
     told.map_err(|e| Trouble::new(format!("cannot say where it listens: {e}")))?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
-    let machine =
-        Machine { boot: boot_id(), space: Space::default(), unix_seconds: clock.unix_seconds() };
+    let seconds = machine_seconds();
+    let machine = Machine { boot: boot_id(), space: Space::default(), seconds };
     let start = start(&launch, machine, log)?;
     let rows = serving(&launch, log)?;
     serve::run(serve::Shell { start, listener, credentials, rows, clock })

@@ -55,7 +55,7 @@ pub fn follow<K: Kind>(kind: &mut K, run: &str, clock: Stopwatch) -> Result<K::E
 
 /// The same, but that machines are left as they are where it ends well.
 pub fn raise<K: Kind>(kind: &mut K, run: &str) -> Result<K::End> {
-    let ended = watch(kind, Stopwatch::start());
+    let ended = watch(kind, Stopwatch::steady());
     if ended.is_err() {
         give_back(kind, run);
     }

@@ -31,7 +31,7 @@ pub struct Machine {
     pub boot: String,
     /// Of its disk.
     pub space: Space,
-    pub unix_seconds: f64,
+    pub seconds: f64,
 }
 
 /// What [`started`] tells of a session besides its recipe and data.
@@ -52,7 +52,7 @@ pub struct Start {
 /// Reads what a coordinator goes on from, and opens what it writes.
 pub fn start(launch: &Launch, machine: Machine, log: &Log) -> Result<Start, Trouble> {
     let mut course = launch.course.clone().ok_or_else(|| Trouble::new("there is no course"))?;
-    let Machine { boot, space, unix_seconds } = machine;
+    let Machine { boot, space, seconds } = machine;
     let run_dir = Path::new(&course.run_dir).to_path_buf();
     let events = run_dir.join(journal::FILE);
     let unwritable =
@@ -87,7 +87,7 @@ pub fn start(launch: &Launch, machine: Machine, log: &Log) -> Result<Start, Trou
         What::Started(started(&launch.recipe, &launch.facts, session, base.step))
     });
     // Getting here is part of the run.
-    let before = base.seconds_total + (unix_seconds - course.commanded).max(0.0);
+    let before = base.seconds_total + (seconds - course.commanded).max(0.0);
     origin.told = told_steps(said.iter().chain(&untold).chain(&started));
     let record = origin.record.clone();
     let generation = launch.generation;

@@ -10,6 +10,7 @@ use planaria_store::transfer::{self, Announced, Incoming};
 use rustix::fs::{Timespec, Timestamps, UTIME_NOW};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -23,6 +24,8 @@ const CHECKED_BYTES_MAX: u64 = 1 << 20;
 const FRESH_NS: i64 = 3_600_000_000_000;
 /// Unfinished contents of hosts that were killed are removed after so long.
 const UNFINISHED_NS: i64 = 24 * FRESH_NS;
+/// What their names begin with; the process follows.
+const UNFINISHED: &str = "new-";
 
 pub struct Store {
     folder: PathBuf,
@@ -59,7 +62,7 @@ impl Store {
         if piece.at == 0 {
             self.partial.remove(&hash);
             fs::create_dir_all(&self.folder).map_err(|e| about(&self.folder, &e))?;
-            let temporary = self.folder.join(format!("new-{}-{name}", std::process::id()));
+            let temporary = self.folder.join(format!("{UNFINISHED}{}-{name}", std::process::id()));
             let place = self.place(&hash);
             let draft = Draft::at(temporary, &place).map_err(|e| about(&place, &e))?;
             let announced = Announced { bytes: Some(piece.length), sha256: Some(hash) };
@@ -111,7 +114,9 @@ impl Store {
         let mut contents = Vec::new();
         for folder in entries(&self.folder) {
             let Ok(meta) = folder.metadata() else { continue };
-            if meta.is_file() && now_ns - mtime_ns(&meta) > UNFINISHED_NS {
+            let is_old = now_ns.saturating_sub(mtime_ns(&meta)) > UNFINISHED_NS;
+            // The clock may have been set: one that a process works on is not old.
+            if meta.is_file() && is_old && !is_in_work(&folder.file_name()) {
                 let _ = fs::remove_file(folder.path());
             }
             if !meta.is_dir() {
@@ -127,7 +132,7 @@ impl Store {
         let mut bytes: u64 = contents.iter().map(|(_, bytes, _)| bytes).sum();
         contents.sort();
         for (at, length, path) in contents {
-            if bytes <= bytes_max || now_ns - at < FRESH_NS {
+            if bytes <= bytes_max || now_ns.saturating_sub(at) < FRESH_NS {
                 return;
             }
             if !used.contains(&path) && fs::remove_file(&path).is_ok() {
@@ -140,6 +145,13 @@ impl Store {
         let name = hex(hash);
         self.folder.join(&name[..2]).join(name)
     }
+}
+
+/// Whether a process that lives here is writing an unfinished content of this name.
+fn is_in_work(name: &OsStr) -> bool {
+    let pid = name.to_str().and_then(|name| name.strip_prefix(UNFINISHED)?.split('-').next());
+    pid.and_then(|pid| pid.parse::<u32>().ok())
+        .is_some_and(|pid| Path::new(&format!("/proc/{pid}")).exists())
 }
 
 fn entries(folder: &Path) -> impl Iterator<Item = fs::DirEntry> {
@@ -212,5 +224,20 @@ mod tests {
         store.prune(250, 1000 * hour);
         let left: Vec<bool> = hashes.iter().map(|hash| store.has(hash, 100)).collect();
         assert_eq!(left, [true, false, false, true], "fresh, old, older, just used");
+    }
+
+    #[test]
+    fn what_is_being_written_is_not_old_though_the_clock_was_set() {
+        let home = tempfile::tempdir().unwrap();
+        let store = Store::new(home.path());
+        fs::create_dir_all(&store.folder).unwrap();
+        // No process has the second number.
+        let [own, gone] = [std::process::id(), u32::MAX].map(|pid| {
+            let path = store.folder.join(format!("{UNFINISHED}{pid}-ab"));
+            super::super::set_mtime(&File::create(&path).unwrap(), 0).unwrap();
+            path
+        });
+        store.prune(0, 10 * UNFINISHED_NS);
+        assert_eq!((own.exists(), gone.exists()), (true, false));
     }
 }

@@ -102,7 +102,7 @@ impl Coordinator {
             log.lock().expect("one thread").push(line.to_owned());
         });
         let (space, unix_seconds) = (world.disk.space.clone(), world.now.as_secs_f64());
-        let machine = Machine { boot: BOOT.into(), space, unix_seconds };
+        let machine = Machine { boot: BOOT.into(), space, seconds: unix_seconds };
         let Start { beginning, untold, files } = match start(&self.launch, machine, &log) {
             Ok(start) => start,
             Err(trouble) => {

@@ -103,7 +103,7 @@ impl<'a> Foreground<'a> {
             vouching,
             controller: Controller::new(first.generation, size.servers, size.workers),
             first,
-            clock: Stopwatch::start(),
+            clock: Stopwatch::steady(),
             address: format!("127.0.0.1:{port}"),
             link: None,
             connecting: None,

@@ -47,7 +47,7 @@ pub fn launch(
         run_id: job.run.id(),
         manifest: identity.manifest(generation, state.clone(), lengths, Vec::new()),
         checkpoint: origin.map(|o| o.folder.display().to_string()),
-        commanded: clock::unix_seconds() - job.process.seconds(),
+        commanded: clock::machine_seconds() - job.process.seconds(),
         listen: None,
         after: None,
         columns: match recipe.train.traits().is_linear {
