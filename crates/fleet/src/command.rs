@@ -1,14 +1,14 @@
 //! A command on this machine, with an end to it.
 //!
-//! Owns its processes: a group of their own, of which none is left when the command has ended, when
-//! time is up, when the result is not wanted any more, or when the thread that started it ends.
+//! Owns how long it may take. A guard keeps its processes, of which none is left when time is up, when
+//! the result is not wanted any more, or when this process is gone.
 
 use crate::ending::Ending;
+use crate::guard::Orders;
+use crate::guarded::{Guarded, Guards};
 use crate::messages::TaskOutcome;
-use crate::process::{Signal, end_with_parent, signal_group, wait_without_reaping};
 use std::io::Read;
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
@@ -16,6 +16,8 @@ use std::time::Duration;
 const TICK: Duration = Duration::from_millis(50);
 /// How long output is waited for after the command has ended: another may hold its pipe.
 const DRAIN: Duration = Duration::from_secs(1);
+/// How long its guard may take to end what is left of it; then that goes on without this process.
+const ENDING: Duration = Duration::from_secs(6);
 
 enum News {
     Output(Vec<u8>),
@@ -26,20 +28,16 @@ enum News {
     Late,
 }
 
-/// Runs a command, its output as it comes. An error is one of starting it.
+/// Runs a command, its output as it comes. An error is one of starting its guard.
 pub fn run(
-    command: &mut Command,
+    guards: &Guards,
+    orders: &Orders,
     within: Duration,
     is_cancelled: &dyn Fn() -> bool,
     output: &mut dyn FnMut(&[u8]),
 ) -> std::io::Result<TaskOutcome> {
     let (reading, writing) = std::io::pipe()?;
-    command.stdin(Stdio::null()).stdout(writing.try_clone()?).stderr(writing).process_group(0);
-    end_with_parent(command);
-    let child = command.spawn()?;
-    // Ours must be closed, or the pipe never ends.
-    command.stdout(Stdio::null()).stderr(Stdio::null());
-    let group = child.id();
+    let Guarded { child, life } = guards.start(orders, writing)?;
     let (say, news) = channel();
     watch(reading, child, &say)?;
     let (still_here, gone) = channel::<()>();
@@ -51,11 +49,15 @@ pub fn run(
     std::thread::Builder::new().name("command-alarm".into()).spawn(alarm)?;
     let outcome = follow(&news, is_cancelled, output);
     drop(still_here);
+    // Its guard ends what is left of it.
+    drop(life);
     if outcome == TaskOutcome::TimedOut {
-        // It was started here and has not been seen to end.
-        signal_group(group, Signal::KILL);
-        while let Ok(News::Output(bytes)) = news.recv_timeout(DRAIN) {
-            output(&bytes);
+        loop {
+            match news.recv_timeout(ENDING) {
+                Ok(News::Output(bytes)) => output(&bytes),
+                Ok(News::Late | News::Silent) => {}
+                Ok(News::Ended(_)) | Err(_) => break,
+            }
         }
     }
     Ok(outcome)
@@ -77,10 +79,6 @@ fn watch(
         let _ = written.send(News::Silent);
     };
     let wait = move || {
-        // The group keeps its number until its leader is reaped; what is left of it would hold the
-        // pipe open.
-        wait_without_reaping(child.id());
-        signal_group(child.id(), Signal::KILL);
         if let Ok(status) = child.wait() {
             let _ = ended.send(News::Ended(status.into()));
         }
@@ -119,13 +117,13 @@ fn follow(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::guarded::tests::guards;
 
     fn sh(text: &str, within: Duration, is_cancelled: bool) -> (TaskOutcome, String) {
         let mut written = Vec::new();
         let mut output = |bytes: &[u8]| written.extend_from_slice(bytes);
-        let mut command = Command::new("sh");
-        let outcome =
-            run(command.args(["-c", text]), within, &|| is_cancelled, &mut output).unwrap();
+        let orders = Orders { leaves_daemons: true, ..Orders::command(["sh", "-c", text], "/") };
+        let outcome = run(&guards(), &orders, within, &|| is_cancelled, &mut output).unwrap();
         (outcome, String::from_utf8_lossy(&written).into_owned())
     }
 

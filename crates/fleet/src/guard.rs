@@ -1,9 +1,9 @@
-//! The guard of one process of a user's script: an agent that starts it, passes on what it writes,
-//! and ends as it ended.
+//! The guard of a program that is not ours, such as a process of a user's script: an agent that
+//! starts it, passes on what it writes, and ends as it ended.
 //!
 //! Owns that process and all that comes of it, also what has left its group: nothing of it is left
 //! when the guard ends. Told through its standard input what to start; the end of that input asks
-//! it to end the script, politely first. Never decides whether a script is started again.
+//! it to end the program, politely first. Never decides whether it is started again.
 
 use crate::ending::Ending;
 use crate::home::at_home;
@@ -56,6 +56,28 @@ pub struct Orders {
     /// What must not get into the log: it is on this machine's disk.
     #[serde(default)]
     pub secrets: Vec<String>,
+    /// Whether daemons that it started are left where it ended by itself: those that have made a
+    /// session of their own.
+    #[serde(default)]
+    pub leaves_daemons: bool,
+}
+
+impl Orders {
+    /// A command in a folder, with nothing left of it.
+    pub fn command<const N: usize>(words: [&str; N], folder: &str) -> Self {
+        Self {
+            command: words.map(str::to_owned).into(),
+            env: Vec::new(),
+            without: Vec::new(),
+            folder: folder.to_owned(),
+            terminal: None,
+            interface: None,
+            stop_seconds: 0,
+            python: String::new(),
+            secrets: Vec::new(),
+            leaves_daemons: false,
+        }
+    }
 }
 
 /// Keeps a process to its end. `life` is asked for its end on a thread of its own.
@@ -69,6 +91,7 @@ pub fn run(orders: &Orders, life: impl Read + Send + 'static) -> Ending {
             return Ending::Code(NOT_FOUND);
         }
     };
+    let session = child.id();
     let child = Arc::new(Mutex::new(child));
     let passing = written.and_then(|written| {
         let secrets = Secrets::revealed(&orders.secrets);
@@ -85,7 +108,8 @@ pub fn run(orders: &Orders, life: impl Read + Send + 'static) -> Ending {
         asked.store(true, Ordering::SeqCst);
     }
     let status = wait(&child, &asked, Duration::from_secs(orders.stop_seconds));
-    end_descendants();
+    let leaves_daemons = orders.leaves_daemons && !asked.load(Ordering::SeqCst);
+    end_descendants(leaves_daemons.then_some(session));
     // All that could write is gone; what it wrote is read to the end.
     if let Some(passing) = passing {
         let _ = passing.join();
@@ -235,10 +259,13 @@ fn wait(child: &Mutex<Child>, asked: &AtomicBool, patience: Duration) -> ExitSta
     }
 }
 
-/// Kills all that is left below this process, and waits for it.
-fn end_descendants() {
+/// Kills all that is left below this process, or what is of a session, and waits for it.
+fn end_descendants(session: Option<u32>) {
     for _ in 0..KILLS_MAX {
-        let left = descendants();
+        let all = process::all();
+        let mut left = process::below(std::process::id(), &all);
+        let is_meant = |one: &Listed| session.is_none_or(|session| one.session == session);
+        left.retain(|pid| all.iter().any(|one| one.pid == *pid && is_meant(one)));
         kill(&left);
         while process::reap(None) {}
         if left.is_empty() {

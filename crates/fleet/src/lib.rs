@@ -31,6 +31,7 @@ pub mod files;
 pub mod finding;
 pub mod gate;
 pub mod guard;
+pub mod guarded;
 pub mod home;
 pub mod host;
 pub mod local;

@@ -254,6 +254,11 @@ pub enum Role {
         /// Where it listens.
         port: u16,
     },
+    /// Keeps another program, such as a command of the set-up.
+    Command {
+        /// The run, for people who list processes.
+        run: String,
+    },
     /// Keeps a process of a script.
     Task {
         /// Number of the process.

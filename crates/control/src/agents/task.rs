@@ -1,7 +1,7 @@
-//! `planaria agent task N RUN`: the guard of one process of a user's script; and `planaria agent
-//! rendezvous PORT`, where those of Horovod meet.
+//! `planaria agent task N RUN`: the guard of one process of a user's script; `planaria agent command
+//! RUN`: of any other program; and `planaria agent rendezvous PORT`, where processes of Horovod meet.
 
-use planaria_fleet::{guard, rendezvous};
+use planaria_fleet::{guard, guarded, rendezvous};
 use planaria_runs::failure::{Context, Exit, Result};
 use std::net::TcpListener;
 
@@ -10,6 +10,12 @@ pub fn run() -> Result<Option<Exit>> {
     let mut stdin = std::io::stdin();
     let orders = guard::orders(&mut stdin).context(|| "standard input holds no orders".into())?;
     guard::end_as(guard::run(&orders, stdin))
+}
+
+/// The same around a program whose output is the standard error.
+pub fn command() -> Result<Option<Exit>> {
+    guarded::take_streams().context(|| "standard error cannot be written to".into())?;
+    run()
 }
 
 /// Serves processes of Horovod until it is ended.

@@ -7,6 +7,7 @@ use crate::jobs::steps;
 use crate::jobs::train::Job;
 use crate::machine::interfaces;
 use planaria_fleet::gate::Gate;
+use planaria_fleet::guarded::Guards;
 use planaria_fleet::pool::raise::{Prepare, Reach};
 use planaria_fleet::pool::resources::Resources;
 use planaria_fleet::pool::roster::Roster;
@@ -136,7 +137,8 @@ impl Pooling {
         let roster = roster.needing(pool.workers.min() as u32);
         let address = pool.address.clone().filter(|_| !is_elsewhere);
         let addresses = address.map_or_else(interfaces, |address| vec![address]);
-        let steps = prepare(setup, provider.clone(), run.clone(), folder.to_path_buf());
+        let guards = Guards::new(need.program, &id);
+        let steps = prepare(setup, provider.clone(), run.clone(), guards, folder.to_path_buf());
         let prepare: Prepare = match last {
             None => steps,
             Some(last) => Box::new(move |machine, remote, tell| {
@@ -190,7 +192,13 @@ pub fn read(program: &Path) -> Result<Program> {
 }
 
 /// Does the set-up of one machine after another, or of many at the same time.
-fn prepare(setup: Setup, provider: Arc<dyn Provider>, run: Tag, folder: PathBuf) -> Prepare {
+fn prepare(
+    setup: Setup,
+    provider: Arc<dyn Provider>,
+    run: Tag,
+    guards: Guards,
+    folder: PathBuf,
+) -> Prepare {
     Box::new(move |machine: &Machine, remote: &Remote, tell: &(dyn Fn(String) + Sync)| {
         if setup.is_empty() {
             return Ok(());
@@ -211,6 +219,7 @@ fn prepare(setup: Setup, provider: Arc<dyn Provider>, run: Tag, folder: PathBuf)
             is_cancelled: &|| remote.is_closed(),
             pause: None,
             ansible: ANSIBLE,
+            guards: &guards,
         };
         let mut hands = remote;
         steps::followed(&machine.name, log, tell, |log| {

@@ -6,6 +6,7 @@
 
 use crate::files::service::FileService;
 use crate::guard;
+use crate::guarded::Guards;
 use crate::host::tasks::{FilePiece, ShellCommand, Tasks};
 use crate::local::{Exit, Local};
 use crate::messages::questions::Ask;
@@ -93,7 +94,8 @@ pub fn run(
         .name("writing".into())
         .spawn(move || talk(writing, &written))?;
     let fleet = Local::new(&program, &logs);
-    let tasks = Tasks::new(&home, &place.path, messages.clone());
+    let guards = Guards::new(&program, &run);
+    let tasks = Tasks::new(&home, &place.path, guards, messages.clone());
     let service = FileService::open(&home, &place.run, messages.clone())?;
     let logs = Logs { folder: logs, read: BTreeMap::new(), served: None };
     let (processes, ended) = (BTreeMap::new(), Vec::new());

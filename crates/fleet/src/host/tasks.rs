@@ -1,14 +1,17 @@
 //! What a host does besides agents: commands and files of the set-up, trying addresses, ports.
 //!
-//! Owns the marks of what was done, and every process that a command started: none outlives its
-//! task. Each task has a thread of its own, and tells what came of it.
+//! Owns the marks of what was done, and every process that a command started, but for daemons: none
+//! outlives its task. Each task has a thread of its own, and tells what came of it.
 
 use crate::command;
+use crate::guard::Orders;
+use crate::guarded::Guards;
 use crate::home::at_home;
 use crate::made::Made;
 use crate::messages::questions::{Ask, Said};
 use crate::messages::{FromHost, TaskOutcome};
 use crate::provider::is_name;
+use crate::setup::plays;
 use crate::sockets::ports::Given;
 use crate::sockets::table;
 use planaria_store::durable::{self, Draft};
@@ -19,7 +22,6 @@ use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, channel};
 use std::sync::{Arc, Mutex};
@@ -38,6 +40,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 pub struct Tasks {
     home: PathBuf,
     folder: PathBuf,
+    guards: Guards,
     messages: SyncSender<FromHost>,
     files: BTreeMap<u64, Incoming>,
     over: Arc<AtomicBool>,
@@ -71,11 +74,12 @@ pub struct ShellCommand {
 
 impl Tasks {
     /// Nothing is under way.
-    pub fn new(home: &Path, folder: &Path, messages: SyncSender<FromHost>) -> Self {
+    pub fn new(home: &Path, folder: &Path, guards: Guards, messages: SyncSender<FromHost>) -> Self {
         let (home, folder) = (home.to_path_buf(), folder.to_path_buf());
         Self {
             home,
             folder,
+            guards,
             messages,
             files: BTreeMap::new(),
             over: Arc::default(),
@@ -197,10 +201,14 @@ impl Tasks {
         }
         let (messages, over, running) =
             (self.messages.clone(), self.over.clone(), self.running.clone());
-        let folder = self.folder.clone();
+        let (folder, guards) = (self.folder.display().to_string(), self.guards.clone());
         on_thread("task", move || {
-            let mut shell = Command::new("/bin/sh");
-            shell.arg("-c").arg(&work.command).current_dir(folder).envs(work.env);
+            let orders = Orders {
+                env: work.env,
+                // A service that a step started is there for the run; the host ends it.
+                leaves_daemons: true,
+                ..Orders::command(["/bin/sh", "-c", &work.command], &folder)
+            };
             let is_over = || over.load(Ordering::SeqCst);
             let mut pass = |bytes: &[u8]| {
                 // A controller that reads nothing must not keep the command from its end.
@@ -213,7 +221,7 @@ impl Tasks {
                     std::thread::park_timeout(LOOK_EVERY);
                 }
             };
-            let ran = command::run(&mut shell, work.within, &is_over, &mut pass);
+            let ran = command::run(&guards, &orders, work.within, &is_over, &mut pass);
             drop(running);
             let outcome = match ran {
                 Err(e) => TaskOutcome::Impossible(e.to_string()),
@@ -237,6 +245,7 @@ impl Tasks {
             }
             std::thread::park_timeout(LOOK_EVERY);
         }
+        plays::end_all(&self.folder);
         self.files.clear();
     }
 

@@ -1,10 +1,13 @@
 //! Playbooks, played from this machine.
 //!
-//! Owns the inventory that is made for a run and the call of `ansible-playbook`. Never reaches a
-//! machine by itself: the words of the inventory are the provider's.
+//! Owns the inventory that is made for a run and the call of `ansible-playbook`, which a guard keeps.
+//! Never reaches a machine by itself: the words of the inventory are the provider's.
 
 use super::files::Content;
+use super::plays;
 use crate::command;
+use crate::guard::Orders;
+use crate::guarded::Guards;
 use crate::messages::TaskOutcome;
 use crate::provider::{Fault, Machine};
 use planaria_recipe::pool::{SERVER, WORKER, is_in};
@@ -14,7 +17,6 @@ use std::fmt::Write;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 /// What a playbook reads beside it, as Ansible looks for it.
@@ -69,6 +71,10 @@ pub(super) struct Call<'a> {
     /// Folder for the inventory, and the program to call.
     pub folder: &'a Path,
     pub program: &'a str,
+    /// What keeps the program.
+    pub guards: &'a Guards,
+    /// Names what it starts on a machine that it reaches by ssh.
+    pub play: Option<&'a str>,
     pub env: &'a [(String, String)],
     pub within: Duration,
     pub is_cancelled: &'a dyn Fn() -> bool,
@@ -88,22 +94,40 @@ pub(super) fn play(
         let what = format!("the inventory cannot be written to `{}`: {e}", call.folder.display());
         Fault::fix(call.machine, what, "make room there")
     })?;
-    let mut command = Command::new(call.program);
-    command.arg("-i").arg(path).args(["--limit", call.machine, "--"]).arg(&playbook.path);
-    command.envs([("ANSIBLE_NOCOLOR", "1"), ("ANSIBLE_RETRY_FILES_ENABLED", "0")]);
-    command.envs(call.env.iter().map(|(name, value)| (name, value)));
-    command::run(&mut command, call.within, call.is_cancelled, output).map_err(|e| match e.kind() {
-        io::ErrorKind::NotFound => Fault::fix(
+    if !is_there(call.program) {
+        return Err(Fault::fix(
             call.machine,
             "the set-up has an `ansible` step, but there is no `ansible-playbook` here",
             "install it on this machine: `pip install ansible-core`",
-        ),
-        _ => Fault::fix(
-            call.machine,
-            format!("`ansible-playbook` cannot be started: {e}"),
-            "try it by hand",
-        ),
+        ));
+    }
+    let (inventory, site) = (path.to_string_lossy(), playbook.path.to_string_lossy());
+    let words = [call.program, "-i", &inventory, "--limit", call.machine, "--", &site];
+    let mut orders = Orders::command(words, ".");
+    if let Some(play) = call.play {
+        let shell = ["-e".to_owned(), plays::shell(play)];
+        orders.command.splice(5..5, shell);
+    }
+    let own = [("ANSIBLE_NOCOLOR", "1"), ("ANSIBLE_RETRY_FILES_ENABLED", "0")];
+    orders.env = own.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    orders.env.extend(call.env.iter().cloned());
+    command::run(call.guards, &orders, call.within, call.is_cancelled, output).map_err(|e| {
+        let what = format!("`ansible-playbook` cannot be started: {e}");
+        Fault::fix(call.machine, what, "try it by hand")
     })
+}
+
+/// Whether a program can be found, by its path or on `PATH`.
+fn is_there(program: &str) -> bool {
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    program.contains('/') && Path::new(program).exists()
+        || std::env::split_paths(&paths).any(|folder| folder.join(program).is_file())
+}
+
+/// Whether Ansible reaches a machine by ssh, which is what it does unless it is told otherwise.
+pub(super) fn is_remote(machines: &[(Machine, String)], machine: &str) -> bool {
+    let mut words = machines.iter().filter(|(known, _)| known.name == machine);
+    words.any(|(_, words)| !words.contains("ansible_connection="))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 
 use super::prepare::{Prepared, Setup, StepKind};
 use super::redact::{Redactor, Secrets};
-use super::{Command, Hands, Job, Summary, ansible, script};
+use super::{Command, Hands, Job, Summary, ansible, plays, script};
 use crate::messages::TaskOutcome;
 use crate::provider::Fault;
 use std::io::{Cursor, Read, Write};
@@ -21,6 +21,8 @@ const LAST_BYTES: usize = 8 << 10;
 /// Pause before another attempt, and the poll interval for whether it is still wanted.
 const PAUSE: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_millis(200);
+/// How long a machine may take to note a play, or to end what is left of one.
+const PLAY_WITHIN: Duration = Duration::from_secs(20);
 
 impl Setup {
     /// Does the machine's steps, each unless it was done before, and logs what they write. Any
@@ -167,25 +169,54 @@ fn before_mark(
             (Box::new(Cursor::new(text)), script::place_file(&staged, to, *mode))
         }
         StepKind::Ansible(playbook) => {
-            let call = ansible::Call {
-                machine: &job.machine.name,
-                machines: job.machines,
-                folder: job.folder,
-                program: job.ansible,
-                env: &step.env,
-                within: step.within,
-                is_cancelled: job.is_cancelled,
-            };
-            let outcome = telling.follow(|output| ansible::play(playbook, &call, output))?;
-            return Ok(match outcome {
-                TaskOutcome::Done => Ok("true".into()),
-                outcome => Err(outcome),
-            });
+            return played(playbook, step, job, hands, mark, telling);
         }
         _ => return Ok(Ok("true".into())),
     };
     hands.put(&staged, 0o600, &mut stream)?;
     Ok(Ok(script))
+}
+
+/// Plays a playbook: the command that leaves the mark, or how it has ended.
+fn played(
+    playbook: &ansible::Playbook,
+    step: &Prepared,
+    job: &Job<'_>,
+    hands: &mut dyn Hands,
+    mark: &str,
+    telling: &mut Telling<'_>,
+) -> Result<Result<String, TaskOutcome>, Fault> {
+    let play = format!("{}-{mark}", job.run);
+    let is_remote = ansible::is_remote(job.machines, &job.machine.name);
+    let (env, within) = (&[][..], PLAY_WITHIN);
+    if is_remote {
+        let begin = plays::begin(&play);
+        hands.run(&Command { mark: None, text: &begin, env, within }, &mut |_| {})?;
+    }
+    let call = ansible::Call {
+        machine: &job.machine.name,
+        machines: job.machines,
+        folder: job.folder,
+        program: job.ansible,
+        guards: job.guards,
+        play: is_remote.then_some(&play),
+        env: &step.env,
+        within: step.within,
+        is_cancelled: job.is_cancelled,
+    };
+    let outcome = telling.follow(|output| ansible::play(playbook, &call, output));
+    match outcome {
+        Ok(TaskOutcome::Done) if is_remote => Ok(Ok(plays::end(&play))),
+        Ok(TaskOutcome::Done) => Ok(Ok("true".into())),
+        outcome => {
+            if is_remote {
+                let text = plays::give_up();
+                // A host that is gone has done so.
+                let _ = hands.run(&Command { mark: None, text: &text, env, within }, &mut |_| {});
+            }
+            outcome.map(Err)
+        }
+    }
 }
 
 fn failure(

@@ -7,12 +7,13 @@
 //! - `prepare`: steps with all that they name, before anything exists
 //! - `apply`: the steps of one machine, one after another
 //! - `script`: what `sh` is told; `files`, `template`: what goes there; `ansible`: what is done
-//!   from this machine
+//!   from this machine, and `plays`: how it is ended there
 //! - [`secrets`], [`redact`]: looked up, and taken out of what is shown
 
 mod ansible;
 mod apply;
 mod files;
+pub(crate) mod plays;
 mod prepare;
 pub mod redact;
 mod script;
@@ -22,6 +23,7 @@ pub mod template;
 pub use ansible::inventory;
 pub use prepare::{Prepared, Setup};
 
+use crate::guarded::Guards;
 use crate::made::Made;
 use crate::messages::TaskOutcome;
 use crate::provider::{Fault, Machine, Tag};
@@ -93,6 +95,8 @@ pub struct Job<'a> {
     pub pause: Option<Duration>,
     /// The program that plays playbooks: `ansible-playbook`.
     pub ansible: &'a str,
+    /// What keeps that program.
+    pub guards: &'a Guards,
 }
 
 /// What became of a machine's steps.

@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::command;
+use crate::guard::Orders;
+use crate::guarded::tests::guards;
 use crate::provider::Remedy;
 use planaria_recipe::setup::{Scalar, SecretText, Step, Words};
 use std::cell::Cell;
@@ -82,6 +84,7 @@ impl Place {
             is_cancelled: &|| false,
             pause: Some(Duration::from_millis(1)),
             ansible: &program,
+            guards: &guards(),
         };
         let summary = setup.apply(&job, self, &mut log);
         (summary, String::from_utf8(log).unwrap())
@@ -138,11 +141,13 @@ impl Hands for Place {
             return Ok(TaskOutcome::Skipped);
         }
         self.commands += 1;
-        let mut sh = std::process::Command::new("/bin/sh");
-        sh.args(["-c", command.text]).current_dir(self.at("run"));
-        sh.env("HOME", self.root.path()).env("PATH", &self.path);
-        sh.envs(command.env.iter().map(|(name, value)| (name, value)));
-        let outcome = command::run(&mut sh, command.within, &|| false, output).unwrap();
+        let folder = self.at("run").display().to_string();
+        let mut orders = Orders::command(["/bin/sh", "-c", command.text], &folder);
+        let home = self.root.path().display().to_string();
+        orders.env = vec![("HOME".into(), home), ("PATH".into(), self.path.clone())];
+        orders.env.extend(command.env.iter().cloned());
+        let run = command::run(&guards(), &orders, command.within, &|| false, output);
+        let outcome = run.unwrap();
         if let (TaskOutcome::Done, Some(mark)) = (&outcome, command.mark) {
             fs::write(self.at("marks").join(mark), "").unwrap();
         }
@@ -528,6 +533,7 @@ fn one_that_is_given_up_waits_for_nothing() {
         is_cancelled: &is_cancelled,
         pause: Some(Duration::from_secs(3600)),
         ansible: "ansible-playbook",
+        guards: &guards(),
     };
     assert!(setup.apply(&job, &mut place, &mut std::io::sink()).is_err());
 }
@@ -548,6 +554,7 @@ fn many_machines_are_set_up_at_the_same_time() {
                 is_cancelled: &|| false,
                 pause: None,
                 ansible: "ansible-playbook",
+                guards: &guards(),
             };
             setup.apply(&job, &mut place, &mut std::io::sink()).map(|summary| summary.done)
         };

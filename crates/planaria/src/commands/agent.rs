@@ -45,6 +45,7 @@ pub fn run(role: &Role) -> Result<Option<Exit>> {
         }
         Role::Host { run, .. } => return host::run(run, crate::BUILD).map(|()| None),
         Role::Task { .. } => return task::run(),
+        Role::Command { .. } => return task::command(),
         Role::Rendezvous { port } => return task::rendezvous(*port),
         Role::Mirror { folder } => return mirror::run(folder).map(|()| None),
         _ => {}
@@ -57,6 +58,7 @@ pub fn run(role: &Role) -> Result<Option<Exit>> {
     let is_on_machine = launch.station.machine.is_some();
     let ended = match role {
         Role::Build
+        | Role::Command { .. }
         | Role::Data
         | Role::Host { .. }
         | Role::Mirror { .. }

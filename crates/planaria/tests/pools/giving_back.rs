@@ -221,3 +221,61 @@ fn containers_are_tried_and_given_back() {
     assert_eq!(containers(), 0);
     workspace.give(&["doctor", "--leaks"], 0);
 }
+
+/// Processes of this machine with these words.
+fn processes_here(words: &str) -> usize {
+    let entries = fs::read_dir("/proc").expect("processes").flatten();
+    let line = |entry: fs::DirEntry| fs::read(entry.path().join("cmdline")).unwrap_or_default();
+    let is_it = |line: &Vec<u8>| String::from_utf8_lossy(line).replace('\0', " ").trim() == words;
+    entries.map(line).filter(is_it).count()
+}
+
+/// As `ansible-playbook` does, this starts processes that leave its group, and by ssh others that
+/// are below nothing of ours.
+#[test]
+fn what_ansible_has_started_ends_with_the_command() {
+    let Some(hosts) = Hosts::up(2, &[]) else { return };
+    let workspace = Workspace::new(&ssh(&hosts));
+    let config = hosts.path("ssh_config");
+    let seconds = 100_000 + std::process::id();
+    let (here, there) = (format!("sleep {seconds}"), format!("sleep {}", seconds + 1_000_000));
+    let recipe = fs::read_to_string(workspace.path("pool.yaml")).unwrap();
+    workspace.put("pool.yaml", &format!("{recipe}\nsetup:\n  - ansible: site.yml\n"));
+    workspace.put("site.yml", "[]");
+    fs::create_dir(workspace.path("bin")).unwrap();
+    let script = format!(
+        "#!/bin/sh\neval \"$6\"\nsetsid {here} &\n\
+         ssh -F {} \"$4\" \"$ansible_shell_executable -c 'setsid {there} & {there}'\"\n",
+        config.display()
+    );
+    workspace.put("bin/ansible-playbook", &script);
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(workspace.path("bin/ansible-playbook"), mode).unwrap();
+    let path = format!("{}:{}", workspace.path("bin").display(), std::env::var("PATH").unwrap());
+    let count = |host| hosts.on(host, &format!("pgrep -cxf '{there}' || true"));
+    let begin = || {
+        let training = workspace.start(&["train", "pool.yaml"], &[("PATH", &path)]);
+        eventually("both plays are under way", || {
+            processes_here(&here) == 2 && count(1) == "2" && count(2) == "2"
+        });
+        training
+    };
+    begin().kill();
+    eventually("nothing is left", || {
+        processes_here(&here) == 0 && count(1) == "0" && count(2) == "0"
+    });
+    let (_, said) = workspace.give(&["down"], 0);
+    assert!(said.contains("gave back h1\n") && said.contains("gave back h2\n"), "{said}");
+    // A host that was killed too can end nothing.
+    let mut training = begin();
+    training.halt();
+    for host in [1, 2] {
+        hosts.on(host, "pkill -KILL -f '[a]gent host'");
+    }
+    training.kill();
+    assert_eq!((count(1), count(2)), ("2".into(), "2".into()));
+    let (_, said) = workspace.give(&["down"], 0);
+    assert!(said.contains("gave back h1\n") && said.contains("gave back h2\n"), "{said}");
+    assert_eq!((count(1), count(2)), ("0".into(), "0".into()));
+    eventually("nothing is left here", || processes_here(&here) == 0);
+}

@@ -1,14 +1,14 @@
 //! TensorBoard on the files that a job brings back.
 //!
-//! Owns its process, which ends with this one. Never reads what it shows.
+//! Owns its process, which a guard keeps: it ends with this one. Never reads what it shows.
 
-use planaria_fleet::process::{Signal, end_with_parent, signal_group};
+use planaria_fleet::guard::Orders;
+use planaria_fleet::guarded::{Guarded, Guards};
 use planaria_runs::failure::{Failure, Result};
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::net::TcpListener;
-use std::os::unix::process::CommandExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// The program's name.
@@ -16,11 +16,13 @@ const NAME: &str = "tensorboard";
 
 /// Poll interval for its end, and how many polls at most.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-const ENDING_LOOKS: u32 = 100;
+const ENDING_LOOKS: u32 = 150;
+/// How long it may take to end by itself.
+const STOP_SECONDS: u64 = 2;
 
 /// A TensorBoard that runs.
 pub struct Board {
-    child: Child,
+    guarded: Guarded,
     /// Where it can be looked at.
     pub address: String,
 }
@@ -37,31 +39,35 @@ pub fn find() -> Result<PathBuf> {
 
 impl Board {
     /// Starts it on a folder, on a free port of this machine alone.
-    pub fn start(program: &Path, folder: &Path, log: &Path) -> std::io::Result<Self> {
+    pub fn start(
+        guards: &Guards,
+        program: &Path,
+        folder: &Path,
+        log: &Path,
+    ) -> std::io::Result<Self> {
         std::fs::create_dir_all(folder)?;
         let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
-        let log = File::create(log)?;
-        let mut command = Command::new(program);
-        command.arg("--logdir").arg(folder).args(["--host", "127.0.0.1", "--reload_interval", "2"]);
-        command.args(["--port", &port.to_string()]);
-        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);
-        end_with_parent(&mut command);
-        let child = command.spawn()?;
-        Ok(Self { child, address: format!("http://127.0.0.1:{port}/") })
+        let log =
+            OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(log)?;
+        let (program, folder) = (program.to_string_lossy(), folder.to_string_lossy());
+        let number = port.to_string();
+        let words = [&*program, "--logdir", &folder, "--host", "127.0.0.1", "--port", &number];
+        let mut orders = Orders { stop_seconds: STOP_SECONDS, ..Orders::command(words, ".") };
+        orders.command.extend(["--reload_interval", "2"].map(str::to_owned));
+        let guarded = guards.start(&orders, log)?;
+        Ok(Self { guarded, address: format!("http://127.0.0.1:{port}/") })
     }
 }
 
 impl Drop for Board {
     fn drop(&mut self) {
-        // The leader has not been waited for, so the group is still its own.
-        signal_group(self.child.id(), Signal::TERM);
+        self.guarded.life = None;
         for _ in 0..ENDING_LOOKS {
-            if !matches!(self.child.try_wait(), Ok(None)) {
+            if !matches!(self.guarded.child.try_wait(), Ok(None)) {
                 return;
             }
             std::thread::park_timeout(LOOK_EVERY);
         }
-        signal_group(self.child.id(), Signal::KILL);
-        let _ = self.child.wait();
+        // Its guard ends it without this process.
     }
 }

@@ -5,7 +5,7 @@
 //! there is none here the script is not checked, which is for the caller to say. Owns the talk
 //! with Python; never decides how a script is run.
 
-use planaria_fleet::process::{Signal, signal_group};
+use planaria_fleet::process::{Signal, end_with_parent, signal_group};
 use planaria_runs::failure::{Failure, Result};
 use serde::Deserialize;
 use std::fmt::Write as _;
@@ -216,6 +216,7 @@ fn start(python: &str) -> std::io::Result<Child> {
     // Isolated and without packages: nothing of the user's runs, and it starts at once.
     let mut command = Command::new(python);
     command.args(["-I", "-S", "-W", "ignore", "-c", PROGRAM]).process_group(0);
+    end_with_parent(&mut command);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()
 }
 

@@ -27,6 +27,7 @@ use crate::talk::{Progress, Talk};
 use ending::hopeless;
 use planaria_fleet::ending::Ending;
 use planaria_fleet::files::Outputs;
+use planaria_fleet::guarded::Guards;
 use planaria_fleet::home::{FOLDER, user_home};
 use planaria_fleet::local::Exit;
 use planaria_fleet::pool::ReadyMachine;
@@ -103,7 +104,8 @@ pub fn run(asked: &Asked<'_>) -> Result<Finished> {
         }
     };
     stopping::begin(folder.path(), true);
-    let mut running = Running::new(asked, &prepared, &folder, machines)?;
+    let guards = Guards::new(&program, &folder.id());
+    let mut running = Running::new(asked, &prepared, &folder, machines, guards)?;
     running.begin(&recipe)?;
     let clock = running.clock;
     let outcome = controller::follow(&mut running, &folder.id(), clock);
@@ -129,6 +131,7 @@ struct Running<'p> {
     meetings: Meetings,
     fetching: Fetching,
     board: Option<Board>,
+    guards: Guards,
     first_start: Option<f64>,
     round_began: Option<Duration>,
     unmet_told: bool,
@@ -144,6 +147,7 @@ impl<'p> Running<'p> {
         prepared: &'p Prepared,
         folder: &'p RunDir,
         machines: Machines,
+        guards: Guards,
     ) -> Result<Self> {
         let job = &prepared.job;
         let rules = Rules::of(job, prepared.framework);
@@ -165,7 +169,7 @@ impl<'p> Running<'p> {
             )?,
             progress: Progress::new(asked.talk),
             journal: journal.context(|| format!("cannot write `{}`", path.display()))?,
-            clock: Stopwatch::start(),
+            clock: Stopwatch::steady(),
             since_command: asked.process,
             layout: None,
             told: Vec::new(),
@@ -176,6 +180,7 @@ impl<'p> Running<'p> {
             meetings: Meetings::begin(),
             fetching: Fetching::new(outputs, is_wanted),
             board: None,
+            guards,
             first_start: None,
             round_began: None,
             unmet_told: false,
@@ -226,7 +231,8 @@ impl<'p> Running<'p> {
         }));
         if let (Some(program), Some(logs)) = (&self.prepared.tensorboard, &job.script.tensorboard) {
             let shown = self.folder.file("outputs").join(logs);
-            let board = Board::start(program, &shown, &self.folder.file("logs/tensorboard.log"));
+            let log = self.folder.file("logs/tensorboard.log");
+            let board = Board::start(&self.guards, program, &shown, &log);
             match board {
                 Ok(board) => {
                     self.progress.note(&format!("TensorBoard: {}", board.address));

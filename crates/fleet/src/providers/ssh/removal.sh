@@ -1,4 +1,4 @@
-# Before this: run. Ends the run's host on this machine, by its own wish or without, and removes what
+# Before this: run, and `end_plays`. Ends the run's host on this machine, by its own wish or without, and removes what
 # it had written. What the host has started ends with it.
 cd "${HOME:-/nonexistent}" 2>/dev/null || exit 1
 
@@ -36,6 +36,8 @@ for pid in $some; do
     kill -KILL "$pid" 2>/dev/null
   fi
 done
+# A host that was killed has not ended what came by ssh.
+for folder in ".cache/planaria/runs/$run"/host-*; do end_plays "$folder"; done
 why=$(rm -rf ".cache/planaria/runs/$run" 2>&1) || {
   printf 'planaria: kept %s\n' "$(printf '%s' "$why" | tr '\n\r' '  ' | cut -c 1-1000)"
   exit 1

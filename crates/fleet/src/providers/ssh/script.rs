@@ -5,6 +5,7 @@
 
 use crate::program::Program;
 use crate::provider::Tag;
+use crate::setup::plays;
 use crate::shell::quoted;
 
 const DELIVERY: &str = include_str!("delivery.sh");
@@ -51,7 +52,7 @@ pub fn census() -> String {
 
 /// Ends the host of a run and removes its folder.
 pub fn removal(run: &Tag) -> String {
-    format!("run={}\n{REMOVAL}", quoted(run.as_str()))
+    format!("run={}\n{}{REMOVAL}", quoted(run.as_str()), plays::ENDING)
 }
 
 fn delivery(program: &Program) -> String {

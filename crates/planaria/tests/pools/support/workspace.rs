@@ -141,6 +141,12 @@ impl Training {
         unsafe { libc::kill(self.child().id() as libc::pid_t, libc::SIGINT) };
     }
 
+    /// Stops it where it is.
+    pub fn halt(&mut self) {
+        // SAFETY: sends a signal to a child that was started here and not waited for yet.
+        unsafe { libc::kill(self.child().id() as libc::pid_t, libc::SIGSTOP) };
+    }
+
     /// Ends it without a word.
     pub fn kill(mut self) {
         self.child().kill().expect("it can be killed");

@@ -175,6 +175,7 @@ impl Running<'_> {
             interface: told.interface.clone(),
             stop_seconds: job.script.stop_seconds,
             secrets: self.prepared.secrets.reveal(),
+            leaves_daemons: false,
         }
     }
 }
