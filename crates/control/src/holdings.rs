@@ -6,6 +6,7 @@
 
 use crate::detached;
 use crate::jobs::pooling::failure;
+use crate::leftovers;
 use crate::live::stop;
 use planaria_fleet::pool::giving_back::{DESTROYING, Unwanted, destroy};
 use planaria_fleet::pool::resources::{self, Resources};
@@ -105,6 +106,7 @@ pub fn give_back(folder: &Path, forget: bool, tell: &mut dyn FnMut(&str)) -> Res
     detached::recall(folder, tell);
     stop_run(folder, tell)?;
     let _lock = Lock::take(folder)?;
+    leftovers::clear(folder, tell);
     let machines = held(folder)?;
     let is_left = |machine: &&Machine| machines.iter().any(|left| left.name == machine.name);
     let own = before.iter().filter(|machine| !is_left(machine)).map(|machine| machine.name.clone());

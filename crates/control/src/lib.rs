@@ -8,8 +8,10 @@
 //! - [`jobs`]: kinds of job: training, and the user's own script
 //! - [`detached`]: a run whose controller is elsewhere; [`live`]: how commands find a live run
 //! - [`agents`]: what each process of a run does
-//! - [`holdings`]: what runs hold on machines, and how it is given back
-//! - [`survey`]: a recipe's data; [`data_there`]: the same on machines; [`size`]: processes and threads; [`memory`]: whether it fits;
+//! - [`holdings`]: what runs hold on machines, and how it is given back; [`leftovers`]: what a session
+//!   could not take away
+//! - [`survey`]: a recipe's data; [`data_there`]: the same on machines; [`size`]: processes and
+//!   threads; [`memory`]: whether it fits;
 //!   [`program`]: what processes are started from; [`machine`]: what this machine is
 //! - [`stopping`]: whether this process was asked to stop; [`talk`]: what is shown; [`drawing`]:
 //!   as bytes
@@ -20,6 +22,7 @@ pub mod detached;
 pub mod drawing;
 pub mod holdings;
 pub mod jobs;
+pub mod leftovers;
 pub mod live;
 pub mod machine;
 pub mod memory;

@@ -9,6 +9,7 @@ use planaria_control::jobs::script;
 use planaria_control::jobs::train::Job;
 use planaria_control::jobs::train::identity::Identity;
 use planaria_control::jobs::train::kept;
+use planaria_control::leftovers;
 use planaria_control::memory;
 use planaria_control::size::{cluster_size, memory_bytes, training_threads};
 use planaria_control::stopping;
@@ -32,6 +33,7 @@ pub fn run(options: &cli::Resume, talk: Talk, process: Stopwatch) -> Result<Opti
     detached::take_over(&folder)?;
     let run = RunDir::open(&options.run)?;
     let mut progress = Progress::new(talk);
+    leftovers::clear(run.path(), &mut |text| progress.note(text));
     if let Some(report) = finished(&run) {
         progress.note(&format!(
             "run {} has {} after {} steps; nothing is left to do",

@@ -8,10 +8,10 @@ use crate::picture;
 use crate::screen;
 use planaria_control::detached;
 use planaria_control::jobs::train::kept;
+use planaria_control::leftovers;
 use planaria_control::live::console::News;
 use planaria_control::live::control;
-use planaria_control::talk::Room;
-use planaria_control::talk::Talk;
+use planaria_control::talk::{Progress, Room, Talk};
 use planaria_protocol::event::{MachineState, Pulse};
 use planaria_recipe::words::listed;
 use planaria_runs::clock;
@@ -43,6 +43,7 @@ pub fn run(options: &cli::Status, talk: Talk) -> Result<()> {
         }
     };
     detached::refresh(&folder, talk);
+    leftovers::look(&folder, &mut |text| Progress::new(talk).note(text));
     let mut history = detached::history(&folder)?;
     let pulse = match history.state {
         Standing::Running => pulse(&folder, PATIENCE),
