@@ -2,6 +2,8 @@
 //!
 //! Owns names, defaults and help texts. Never does anything.
 
+mod leaving;
+
 use crate::chaos::words::lasting;
 use crate::chaos::{Share, Span, Target, Victims};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -328,6 +330,9 @@ pub struct Run {
     /// Print the report as JSON on stdout.
     #[arg(long)]
     pub json: bool,
+    /// Whether it is left to itself.
+    #[command(flatten)]
+    pub leaving: leaving::Leaving,
     /// Arguments of the script, after `--`; `{{index}}`, `{{worker_hosts}}`… are filled in.
     #[arg(last = true)]
     pub args: Vec<String>,
@@ -377,6 +382,9 @@ pub struct Resume {
     /// Print the report as one JSON document on stdout.
     #[arg(long)]
     pub json: bool,
+    /// Whether it is left to itself.
+    #[command(flatten)]
+    pub leaving: leaving::Leaving,
     /// How many processes.
     #[command(flatten)]
     pub processes: Processes,

@@ -1,4 +1,4 @@
-//! `train --detach` by the real binary: the run outlives the command and its terminal.
+//! `--detach` by the real binary: the run outlives the command and its terminal.
 
 mod binary;
 
@@ -66,6 +66,14 @@ fn a_detached_run_in_one_process_is_stopped_and_taken_up_again() {
     let log = String::from_utf8(log.stdout).expect("text");
     assert!(log.lines().next().is_some_and(|line| line.starts_with("20")), "{log}");
     assert!(log.contains("interrupted at step"), "{log}");
+
+    let resumed = place.run(&["resume", &run, "--detach"]);
+    assert!(resumed.status.success(), "{}", talk(&resumed));
+    assert_eq!(String::from_utf8(resumed.stdout).expect("a name").trim(), run);
+    let status = place.json(&["status", &run, "--json"], 0);
+    assert_eq!((&status["state"], &status["generation"]), (&"running".into(), &2.into()));
+    assert!(place.run(&["stop", &run, "--wait"]).status.success());
+    wait_for(&place, &run, "interrupted");
 }
 
 #[test]

@@ -253,3 +253,21 @@ fn a_doctor_looks_for_python() {
         said(&place, &["doctor", "work.yaml", "--set", "script.python=no-such-python"], 1);
     holds(&missing, &["there is no `no-such-python`", "`script.python`"]);
 }
+
+#[test]
+fn a_detached_script_outlives_its_command() {
+    let Some(place) = place("left") else { return };
+    let left = run(&place, &["run", "work.yaml", "--detach"]);
+    assert!(left.status.success(), "{}", talk(&left));
+    let name = String::from_utf8(left.stdout.clone()).expect("a name").trim().to_owned();
+    assert!(name.starts_with("left-") && talk(&left).contains("goes on by itself"), "{name}");
+    for _ in 0..LOOKS_MAX {
+        let status = place.json(&["status", &name, "--json"], 0);
+        if status["state"] == "completed" && status["pid"].is_null() {
+            assert!(place.only_run().join("outputs").is_dir());
+            return;
+        }
+        std::thread::park_timeout(Duration::from_millis(50));
+    }
+    panic!("{name} does not end");
+}

@@ -6,6 +6,7 @@
 
 use crate::machine::{disk_free_bytes, gateway, interfaces};
 use crate::memory;
+use planaria_fleet::files::copy;
 use planaria_fleet::home::{FOLDER, user_home};
 use planaria_fleet::host::calling::{Calling, Reached};
 use planaria_fleet::host::carried;
@@ -27,8 +28,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// How long a host calls a controller that does not answer.
+/// How long a host calls a controller that does not answer; and for how long where it has a copy of
+/// the run, which may be all that is left of it.
 const ALONE_MAX: Duration = Duration::from_secs(120);
+const ALONE_WITH_COPY_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// Time between two calls.
 const CALL_EVERY: Duration = Duration::from_millis(500);
 /// Longest orders, in bytes.
@@ -54,7 +57,9 @@ pub fn call(run: &str, build: &str) -> Result<()> {
     let calling: Calling = orders()?;
     let clock = SystemClock::start();
     let mut answered = clock.now();
-    while clock.now() - answered < ALONE_MAX {
+    let folder = user_home().join(FOLDER).join("runs").join(run);
+    let patience = || if copy::is_in(&folder) { ALONE_WITH_COPY_MAX } else { ALONE_MAX };
+    while clock.now() - answered < patience() {
         // Why it cannot be reached does not matter: it is tried until it is given up.
         if let Ok(Reached { controller, own, sender, receiver }) = calling.call(build) {
             let setting = setting(run, build, Ends { controller: Some(controller), own })?;

@@ -5,9 +5,10 @@
 //! does in between is its controller's.
 //!
 //! # Layout
-//! - [`mirror`]: what is told of it
+//! - [`mirror`]: what is told of it; [`salvage`]: what is left of it where its controller is lost
 
 pub mod mirror;
+pub mod salvage;
 
 use crate::jobs::controller::{self, Kind};
 use crate::jobs::pooling::{self, Pooling, failure};
@@ -15,7 +16,8 @@ use crate::jobs::train::Job;
 use crate::program;
 use crate::stopping;
 use crate::talk::{Progress, Talk};
-use mirror::{Heard, METRICS};
+use mirror::{Heard, Known, METRICS};
+use planaria_fleet::files::copy;
 use planaria_fleet::host::calling::Calling;
 use planaria_fleet::local::{Local, OWN};
 use planaria_fleet::messages::ToHost;
@@ -38,6 +40,7 @@ use planaria_runs::history::History;
 use planaria_runs::run_dir::lock::Holder;
 use planaria_runs::run_dir::{self, LOGS};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -117,6 +120,23 @@ pub struct Detached {
     /// Whether it has ended, and all of it is here.
     #[serde(default)]
     pub is_fetched: bool,
+    /// Whether its controller was lost, so that not all of it is here.
+    #[serde(default)]
+    pub is_lost: bool,
+    /// By machine, where a copy of its checkpoints may be.
+    #[serde(default)]
+    pub copies: BTreeMap<String, String>,
+}
+
+/// What becomes of a run that is left to machines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Following {
+    /// Its controller is at work.
+    Lives,
+    /// It has ended, all of it is here, and its machines are given back.
+    Ended,
+    /// Its controller has ended without a word. What was left of it is here.
+    Lost,
 }
 
 impl Detached {
@@ -160,8 +180,12 @@ pub fn history(folder: &Path) -> Result<History> {
     History::read(folder, holder, detached.map(|detached| detached.head.name))
 }
 
-/// Refuses to go on with a run that is left to machines; one that is all here is taken from them.
-pub fn take_over(folder: &Path) -> Result<()> {
+/// Refuses to go on with a run that is left to machines; one that is all here is taken from them, and
+/// so is one whose controller is lost, as far as copies of it are left.
+pub fn take_over(folder: &Path, talk: Talk) -> Result<()> {
+    if let Some(mut away) = Away::find(folder)? {
+        away.take_over(talk)?;
+    }
     let detached = Detached::read(folder)?.filter(|detached| !detached.is_fetched);
     let Some(detached) = detached else {
         // Machines that the run will hold again are not those that it was left to.
@@ -293,6 +317,8 @@ fn hand_over(
         build: program::build().to_owned(),
         is_live: true,
         is_fetched: false,
+        is_lost: false,
+        copies: others.iter().map(copy_of).collect(),
     };
     detached.write(job.run.path())?;
     let port = head.remote.detach(json(&orders), true).map_err(failure)?;
@@ -312,6 +338,12 @@ fn hand_over(
         other.remote.detach(json(&calling), false).map_err(failure)?;
     }
     Ok(())
+}
+
+/// Where a machine would have a copy of the run.
+fn copy_of(machine: &ReadyMachine) -> (String, String) {
+    let home = Path::new(&machine.remote.hello.folder).parent().unwrap_or(Path::new("/"));
+    (machine.machine.name.clone(), home.join(copy::FOLDER).display().to_string())
 }
 
 fn json(orders: &impl Serialize) -> Vec<u8> {
@@ -384,14 +416,24 @@ impl Away {
 
     /// Runs a command of this program on the controller's machine; `RUN` stands for the run.
     pub fn command(&self, arguments: &[&str], input: &[u8]) -> Result<Ran> {
-        let folder = self.detached.folder.as_str();
+        self.command_on(&self.detached.head, &self.detached.folder, arguments, input)
+    }
+
+    /// The same on any machine, where the run is in a folder.
+    fn command_on(
+        &self,
+        machine: &Machine,
+        folder: &str,
+        arguments: &[&str],
+        input: &[u8],
+    ) -> Result<Ran> {
         let word =
             |word: &&str| if *word == "RUN" { folder.to_owned() } else { (*word).to_owned() };
         let words: Vec<String> = arguments.iter().map(word).collect();
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let Self { provider, program, run, .. } = self;
         let call = Call { program, arguments: &words, input, within: ASK_WITHIN };
-        let ran = provider.run(run, &self.detached.head, &call);
+        let ran = provider.run(run, machine, &call);
         ran.map_err(failure)
     }
 
@@ -414,14 +456,8 @@ impl Away {
                 // It may have been written anew where steps were done again.
                 known.remove(METRICS);
             }
-            let ran = self.command(&["agent", "mirror", "RUN"], &json(&known))?;
-            let head = &self.detached.head.name;
-            if ran.code != 0 {
-                let said = String::from_utf8_lossy(&ran.stderr).trim().to_owned();
-                return Err(Failure::failed(format!("{head} does not tell of the run: {said}")));
-            }
-            let heard = mirror::take(&self.folder, &ran.stdout)
-                .context(|| format!("cannot take in what {head} tells"))?;
+            let Detached { head, folder, .. } = &self.detached;
+            let heard = self.hear(head, folder, &known, &self.folder)?;
             // The first that finds that it has ended knows nothing of the other files here.
             if !heard.is_more && heard.is_live == is_live {
                 return Ok(heard);
@@ -431,24 +467,43 @@ impl Away {
         }
     }
 
-    /// Fetches what is new, and gives the machines back where the run has ended. Says whether it
-    /// lives.
-    pub fn follow(&mut self, talk: Talk) -> Result<bool> {
+    /// Has a machine tell what is new in a folder there, and takes it into one here.
+    fn hear(&self, machine: &Machine, there: &str, known: &Known, here: &Path) -> Result<Heard> {
+        let ran = self.command_on(machine, there, &["agent", "mirror", "RUN"], &json(known))?;
+        let name = &machine.name;
+        if ran.code != 0 {
+            let said = String::from_utf8_lossy(&ran.stderr).trim().to_owned();
+            return Err(Failure::failed(format!("{name} does not tell of the run: {said}")));
+        }
+        mirror::take(here, &ran.stdout).context(|| format!("cannot take in what {name} tells"))
+    }
+
+    /// Fetches what is new, and gives the machines back where the run has ended. Says what became of
+    /// it.
+    pub fn follow(&mut self, talk: Talk) -> Result<Following> {
+        let mut progress = Progress::new(talk);
         if !self.detached.is_fetched {
-            if self.fetch()?.is_live {
-                return Ok(true);
+            let heard = self.fetch()?;
+            if heard.is_live {
+                return Ok(Following::Lives);
+            }
+            if heard.ended.is_none() {
+                self.recover(&mut progress)?;
+                return Ok(Following::Lost);
             }
             (self.detached.is_live, self.detached.is_fetched) = (false, true);
             self.detached.write(&self.folder)?;
         }
-        let mut progress = Progress::new(talk);
         if give_back(&self.provider, &self.run, &self.folder, &mut progress) {
             let path = self.folder.display();
-            progress.note(&format!(
-                "run {path} has ended: all of it is here, its machines are given back"
-            ));
+            progress.note(&match self.detached.is_lost {
+                true => format!("the machines of run {path} are given back"),
+                false => {
+                    format!("run {path} has ended: all of it is here, its machines are given back")
+                }
+            });
         }
-        Ok(false)
+        Ok(Following::Ended)
     }
 }
 
@@ -460,7 +515,11 @@ pub fn refresh(folder: &Path, talk: Talk) {
         None => Ok(()),
     });
     if let Err(failure) = refreshed {
-        let text = format!("warning: {}; this is what was known before", failure.message);
+        let (why, path) = (failure.message, folder.display());
+        let text = format!(
+            "warning: {why}; this is what was known before. Where the machine is gone for good, \
+             `planaria resume {path}` goes on from the newest copy on the others"
+        );
         Progress::new(talk).note(&text);
     }
 }
@@ -469,19 +528,29 @@ pub fn refresh(folder: &Path, talk: Talk) {
 /// its machines are about to be given back in any case.
 pub fn recall(folder: &Path, tell: &mut dyn FnMut(&str)) {
     let since = Stopwatch::start();
-    let stop = |mut away: Away| -> Result<()> {
-        if away.follow(Talk::QUIET)? {
+    let warning = |why: Failure| format!("warning: {}; not all of the run is here", why.message);
+    let stop = |away: &mut Away| -> Result<()> {
+        if away.follow(Talk::QUIET)? == Following::Lives {
             away.ask(&["stop", "RUN"])?;
         }
-        while away.follow(Talk::QUIET)? && since.elapsed() < STOP_WITHIN {
+        while away.follow(Talk::QUIET)? == Following::Lives && since.elapsed() < STOP_WITHIN {
             std::thread::park_timeout(LOOK_EVERY);
         }
         Ok(())
     };
-    match Away::find(folder).and_then(|away| away.map(stop).transpose()) {
-        Ok(Some(())) => tell(&format!("run {} was stopped and fetched", folder.display())),
+    match Away::find(folder) {
         Ok(None) => {}
-        Err(failure) => tell(&format!("warning: {}; not all of the run is here", failure.message)),
+        Err(failure) => tell(&warning(failure)),
+        Ok(Some(mut away)) => match stop(&mut away) {
+            Ok(()) => tell(&format!("run {} was stopped and fetched", folder.display())),
+            Err(failure) => {
+                tell(&warning(failure));
+                // What others have of it goes with them.
+                if let Err(failure) = away.recover(&mut Progress::new(Talk::QUIET)) {
+                    tell(&warning(failure));
+                }
+            }
+        },
     }
 }
 

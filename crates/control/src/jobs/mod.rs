@@ -22,10 +22,14 @@ use std::sync::Arc;
 
 /// Machines that are there already.
 #[derive(Clone)]
-pub struct Machines(pub Arc<dyn Provider>);
+pub struct Machines {
+    pub provider: Arc<dyn Provider>,
+    /// The one that this process is on.
+    pub own: String,
+}
 
 impl std::fmt::Debug for Machines {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Machines({})", self.0.name())
+        write!(f, "Machines({})", self.provider.name())
     }
 }

@@ -88,7 +88,7 @@ impl<'a> Need<'a> {
             hidden: secrets(recipe),
             machine_count: recipe.pool.machine_count(),
             worker_count: recipe.pool.workers.max(),
-            machines: job.machines.as_ref().map(|machines| machines.0.clone()),
+            machines: job.machines.as_ref().map(|machines| machines.provider.clone()),
             is_detached: false,
             reach: Reach::NotNeeded,
             last: None,

@@ -6,9 +6,11 @@
 //! # Layout
 //! - [`code`]: what a folder here holds; [`send`]: its way to a machine
 //! - `service`: the host's side, with `store` (contents by hash) and `work` (the work folder)
+//! - [`copy`]: a second copy of a run's checkpoints
 //! - [`find`]: which files match, and reading them; [`outputs`]: what came back
 
 pub mod code;
+pub mod copy;
 pub mod find;
 pub mod outputs;
 pub mod send;

@@ -1,9 +1,11 @@
 //! A host's service for files: questions about them, answered one after another on a thread of its own,
 //! so that agents and logs never wait for a disk.
 //!
-//! Owns the work folder, which is gone when the service ends, and the machine's store. How much may wait
+//! Owns the work folder, which is gone when the service ends, the second copy of a run, and the
+//! machine's store. How much may wait
 //! here is bounded by the controller, which waits for answers.
 
+use super::copy::Copy;
 use super::store::{BYTES_MAX, Store};
 use super::work::{Lay, WorkFolder};
 use super::{Entry, Patterns, find};
@@ -41,6 +43,7 @@ impl FileService {
         let clerk = Clerk {
             store: Store::new(home),
             work: WorkFolder::open(run),
+            copy: Copy::new(run),
             layouts: BTreeMap::new(),
             over: over.clone(),
         };
@@ -74,6 +77,7 @@ impl FileService {
 struct Clerk {
     store: Store,
     work: WorkFolder,
+    copy: Copy,
     layouts: BTreeMap<u64, Vec<Entry>>,
     over: Arc<AtomicBool>,
 }
@@ -105,6 +109,9 @@ impl Clerk {
             Ask::Contents { pieces } => {
                 pieces.iter().try_for_each(|piece| self.store.take(piece))?;
                 Ok(Said::Done)
+            }
+            Ask::Keep { name, at, bytes, length } => {
+                self.copy.take(&name, at, &bytes, length).map(|()| Said::Done)
             }
             Ask::Find { patterns } => {
                 let patterns = Patterns::new(&patterns).map_err(io::Error::other)?;

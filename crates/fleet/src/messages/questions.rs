@@ -26,6 +26,16 @@ pub enum Ask {
         /// Of one or many.
         pieces: Vec<Piece>,
     },
+    /// Keep a piece of a file in the run's second copy: [`Said::Done`].
+    Keep {
+        /// In the copy's folder.
+        name: String,
+        /// Where the piece begins.
+        at: u64,
+        bytes: Vec<u8>,
+        /// Bytes of the whole file.
+        length: u64,
+    },
     /// Which files of the work folder match: [`Said::Found`].
     Find {
         /// See [`crate::files::Patterns`].

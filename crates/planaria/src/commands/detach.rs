@@ -1,4 +1,4 @@
-//! `planaria train --detach`: a run that needs neither this command nor its terminal.
+//! `--detach` of `train`, `run` and `resume`: a run that needs neither this command nor its terminal.
 //!
 //! Owns the process that is left behind: it is started in a session of its own, so that no terminal
 //! can end it, talks as any training does until it has a run's folder, and from then on to a log in
@@ -8,7 +8,7 @@ use crate::commands::print;
 use crate::library::Planaria;
 use crate::screen::{self, say};
 use crate::signals;
-use planaria_control::talk::{Progress, Talk};
+use planaria_control::talk::{Progress, Style, Talk};
 use planaria_fleet::local::OWN;
 use planaria_fleet::process::{self, Signal};
 use planaria_protocol::event::What;
@@ -35,7 +35,7 @@ const FOLDER_BYTES_MAX: u64 = 64 << 10;
 pub fn run(training: Planaria, talk: Talk) -> Result<Option<Exit>> {
     // What is wrong with the recipe is told by the process that trains.
     if !training.source().is_ok_and(|source| source.recipe().pool.has_machines()) {
-        return here(talk);
+        return here(talk, None);
     }
     signals::listen(talk);
     let folder = training.detach()?;
@@ -49,15 +49,17 @@ pub fn run(training: Planaria, talk: Talk) -> Result<Option<Exit>> {
     print(&format!("{name}\n")).map(|()| None)
 }
 
-/// Leaves a training behind on this machine.
-fn here(talk: Talk) -> Result<Option<Exit>> {
+/// Leaves what this command does to a process on this machine, which is the controller of its machines;
+/// `known` is the run that it goes on with.
+pub fn here(talk: Talk, known: Option<&Path>) -> Result<Option<Exit>> {
+    let before = known.map_or(0, sessions);
     let mut child = start()?;
     pass_signals_on(&child);
     let Some(folder) = folder(&mut child)? else {
         // It has said why.
         return Ok(exit(end_of(&mut child)?));
     };
-    if let Some(status) = wait_for_begin(&mut child, &folder)? {
+    if let Some(status) = wait_for_begin(&mut child, &folder, before)? {
         let log = fs::read_to_string(folder.join(LOGS).join(LOG)).unwrap_or_default();
         if let Some(exit) = exit(status) {
             say(&log);
@@ -92,6 +94,11 @@ pub fn settle(run: &Path) -> Result<()> {
     moved.map_err(|why| Failure::failed(format!("cannot write to `{}`: {why}", path.display())))
 }
 
+/// How a process talks that may be one left behind: nothing is drawn without a terminal.
+pub fn talk(is_detached: bool, talk: Talk) -> Talk {
+    if is_detached && talk.style == Style::Live { screen::PLAIN } else { talk }
+}
+
 /// What other commands find a run by.
 fn name(folder: &Path) -> String {
     match folder.parent() == Some(Path::new(DEFAULT_RUNS)) {
@@ -102,16 +109,34 @@ fn name(folder: &Path) -> String {
 
 /// Starts this command again, without the terminal.
 fn start() -> Result<Child> {
-    let again = |word: OsString| if word == "--detach" { "--detached".into() } else { word };
     let mut words = std::env::args_os();
     let mut command = Command::new(OWN);
-    command.arg0(words.next().unwrap_or_else(|| "planaria".into())).args(words.map(again));
+    command.arg0(words.next().unwrap_or_else(|| "planaria".into())).args(again(words));
     // Until it has a folder it says on this command's stderr what is wrong.
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     let begin = || Ok(rustix::process::setsid().map(drop)?);
     // SAFETY: between fork and exec only a system call is made, which allocates nothing.
     unsafe { command.pre_exec(begin) };
     command.spawn().context(|| "cannot start a process".into())
+}
+
+/// The words of the command that is left behind. What comes after `--` is a script's.
+fn again(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut words: Vec<OsString> = words.collect();
+    let own = words.iter().position(|word| word == "--").unwrap_or(words.len());
+    for word in &mut words[..own] {
+        if word == "--detach" {
+            *word = "--detached".into();
+        }
+    }
+    words
+}
+
+/// Sessions that a run has begun.
+fn sessions(folder: &Path) -> usize {
+    // What cannot be read yet is not written yet.
+    let events = journal::read(&folder.join(journal::FILE)).unwrap_or_default();
+    events.iter().filter(|event| matches!(event.what, What::Started(_))).count()
 }
 
 /// As long as this command waits, Ctrl-C is meant for what it waits for.
@@ -135,15 +160,13 @@ fn folder(child: &mut Child) -> Result<Option<PathBuf>> {
     Ok((!text.is_empty()).then(|| PathBuf::from(text)))
 }
 
-/// Waits until the training has begun; how the process has ended, where it has before.
-fn wait_for_begin(child: &mut Child, folder: &Path) -> Result<Option<ExitStatus>> {
+/// Waits until more sessions than before have begun; how the process has ended, where it has first.
+fn wait_for_begin(child: &mut Child, folder: &Path, before: usize) -> Result<Option<ExitStatus>> {
     loop {
         if let Some(status) = child.try_wait().context(|| "cannot wait for a process".into())? {
             return Ok(Some(status));
         }
-        // What cannot be read yet is not written yet.
-        let events = journal::read(&folder.join(journal::FILE)).unwrap_or_default();
-        if events.iter().any(|event| matches!(event.what, What::Started(_))) {
+        if sessions(folder) > before {
             return Ok(None);
         }
         std::thread::park_timeout(LOOK_EVERY);
@@ -156,4 +179,16 @@ fn end_of(child: &mut Child) -> Result<ExitStatus> {
 
 fn exit(status: ExitStatus) -> Option<Exit> {
     Exit::of_code(status.code().unwrap_or(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_keeps_its_own_words() {
+        let words = ["run", "a.py", "--detach", "--", "--detach"].map(OsString::from);
+        let expect = ["run", "a.py", "--detached", "--", "--detach"];
+        assert_eq!(again(words.into_iter()), expect);
+    }
 }

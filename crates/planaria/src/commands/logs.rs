@@ -8,7 +8,7 @@ mod script;
 
 use crate::cli;
 use crate::commands::print_on;
-use planaria_control::detached::{self, Away};
+use planaria_control::detached::{self, Away, Following};
 use planaria_control::talk::Talk;
 use planaria_runs::failure::{Context, Failure, Result, plain};
 use planaria_runs::run_dir::lock::Holder;
@@ -61,7 +61,7 @@ pub fn run(options: &cli::Logs, talk: Talk) -> Result<()> {
 /// Whether a run lives; what is new of one that is left to machines is fetched.
 fn is_live(folder: &Path, away: &mut Option<Away>, talk: Talk) -> Result<bool> {
     match away {
-        Some(away) => away.follow(talk),
+        Some(away) => Ok(away.follow(talk)? == Following::Lives),
         None => Ok(Holder::of(folder)?.is_live()),
     }
 }

@@ -1,7 +1,7 @@
 //! `planaria resume`: goes on with a run from its last whole checkpoint.
 
 use crate::cli;
-use crate::commands::{print, train};
+use crate::commands::{detach, print, train};
 use crate::library::{self, processes};
 use crate::signals;
 use planaria_control::detached;
@@ -25,12 +25,16 @@ use planaria_runs::traces::report::{Outcome, Report};
 
 /// Goes on, prints, and says what to exit with.
 pub fn run(options: &cli::Resume, talk: Talk, process: Stopwatch) -> Result<Option<Exit>> {
+    let talk = detach::talk(options.leaving.detached, talk);
     let folder = find(&options.run)?;
     script::refuse(&folder, "where it could go on, only the script knows", |path| {
         format!("`{}` runs it once more", script::once_more(path))
     })?;
+    if options.leaving.detach {
+        return detach::here(talk, Some(&folder));
+    }
     signals::listen(talk);
-    detached::take_over(&folder)?;
+    detached::take_over(&folder, talk)?;
     let run = RunDir::open(&options.run)?;
     let mut progress = Progress::new(talk);
     leftovers::clear(run.path(), &mut |text| progress.note(text));
@@ -82,6 +86,9 @@ pub fn run(options: &cli::Resume, talk: Talk, process: Stopwatch) -> Result<Opti
     }
     if let Some(servers) = options.processes.servers {
         pool.servers = Some(servers.into());
+    }
+    if options.leaving.detached {
+        detach::settle(run.path())?;
     }
     stopping::begin(run.path(), false);
     let asked = options.processes.threads;

@@ -1,7 +1,7 @@
 //! `planaria run`: a user's own script on the machines of a pool.
 
 use crate::cli;
-use crate::commands::print;
+use crate::commands::{detach, print};
 use crate::library::script::Script;
 use crate::signals;
 use planaria_control::jobs::script::run::Finished;
@@ -13,6 +13,7 @@ use serde_json::json;
 
 /// Runs, prints, and says what to exit with.
 pub fn run(options: &cli::Run, talk: Talk, process: Stopwatch) -> Result<Option<Exit>> {
+    let talk = detach::talk(options.leaving.detached, talk);
     let is_recipe = options.file.extension().is_some_and(|e| e == "yaml" || e == "yml");
     let mut script = match is_recipe {
         true if options.pool.is_some() => {
@@ -31,7 +32,14 @@ pub fn run(options: &cli::Run, talk: Talk, process: Stopwatch) -> Result<Option<
     for set in &options.sets {
         script = script.set_text(set);
     }
+    if options.leaving.detach {
+        // What is wrong with the recipe is told by the process that is left behind.
+        return detach::here(talk, None);
+    }
     signals::listen(talk);
+    if options.leaving.detached {
+        script = script.beginning(detach::settle);
+    }
     let finished = script.talking(talk, process).start()?;
     conclude(finished, options.json, talk)
 }

@@ -5,7 +5,7 @@ mod machines;
 use crate::cli;
 use crate::commands::print;
 use crate::commands::stop::not_running;
-use planaria_control::detached::{self, Away};
+use planaria_control::detached::{self, Away, Following};
 use planaria_control::jobs::script;
 use planaria_control::live::console::Console;
 use planaria_control::live::control;
@@ -63,7 +63,7 @@ pub fn run(options: &cli::Scale, talk: Talk) -> Result<()> {
         Change::Machines(amount) => return machines::run(&folder, amount, options.json, talk),
     };
     if let Some(mut away) = Away::find(&folder)? {
-        if !away.follow(talk)? {
+        if away.follow(talk)? != Following::Lives {
             return Err(not_running(&detached::history(&folder)?));
         }
         let json: &[&str] = if options.json { &["--json"] } else { &[] };

@@ -3,7 +3,7 @@
 //! How it is asked is [`planaria_control::live::stop`]'s.
 
 use crate::cli;
-use planaria_control::detached::{self, Away};
+use planaria_control::detached::{self, Away, Following};
 use planaria_control::jobs::script;
 use planaria_control::live::stop;
 use planaria_control::talk::{Progress, Talk};
@@ -63,12 +63,12 @@ fn ended(history: &History) -> String {
 
 /// Stops a run that is left to machines.
 fn elsewhere(mut away: Away, options: &cli::Stop, talk: Talk) -> Result<()> {
-    if away.follow(talk)? {
+    if away.follow(talk)? == Following::Lives {
         away.ask(&["stop", "RUN"])?;
         let text = format!("run {} is saving and stops", options.run);
         Progress::new(talk).note(&text);
     }
-    while options.wait && away.follow(talk)? {
+    while options.wait && away.follow(talk)? == Following::Lives {
         std::thread::park_timeout(PATIENCE / 10);
     }
     Ok(())

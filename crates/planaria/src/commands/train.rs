@@ -4,9 +4,9 @@ use crate::cli;
 use crate::commands::{detach, print};
 use crate::library::Planaria;
 use crate::library::scaling::{self, Studied, worker_counts};
-use crate::{screen, signals};
+use crate::signals;
 use planaria_control::jobs::train::ending::Finished;
-use planaria_control::talk::{Progress, Style, Talk};
+use planaria_control::talk::{Progress, Talk};
 use planaria_runs::clock::Stopwatch;
 use planaria_runs::failure::{Exit, Result};
 use planaria_runs::number::{counted, duration, grouped, percent, short};
@@ -16,8 +16,7 @@ use std::path::Path;
 
 /// Trains, prints, and says what to exit with.
 pub fn run(options: &cli::Train, talk: Talk, process: Stopwatch) -> Result<Option<Exit>> {
-    // Nothing is drawn without a terminal.
-    let talk = if options.detached && talk.style == Style::Live { screen::PLAIN } else { talk };
+    let talk = detach::talk(options.detached, talk);
     let mut training = Planaria::from_recipe(&options.recipe.recipe)
         .sets(options.recipe.sets.iter().cloned())
         .talking(talk, process);

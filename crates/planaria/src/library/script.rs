@@ -7,6 +7,7 @@
 //! # Ok::<(), planaria::failure::Failure>(())
 //! ```
 
+use crate::library::Begin;
 use crate::screen;
 use planaria_control::jobs::script::report::Report;
 use planaria_control::jobs::script::run::{self, Asked, Finished};
@@ -28,6 +29,7 @@ pub struct Script {
     sets: Vec<String>,
     talk: Talk,
     process: Option<Stopwatch>,
+    begin: Option<Begin>,
     program: Option<PathBuf>,
 }
 
@@ -42,6 +44,7 @@ impl Script {
             sets: Vec::new(),
             talk: Talk::QUIET,
             process: None,
+            begin: None,
             program: None,
         };
         script.set_value("name", &json!(plain_name(&name))).set_value("script.file", &json!(file))
@@ -51,7 +54,7 @@ impl Script {
     pub fn from_recipe(path: impl Into<PathBuf>) -> Self {
         program::is_of_build(crate::BUILD);
         let (recipe, sets, talk) = (Some(path.into()), Vec::new(), Talk::QUIET);
-        Self { recipe, sets, talk, process: None, program: None }
+        Self { recipe, sets, talk, process: None, begin: None, program: None }
     }
 
     /// Worker processes.
@@ -125,6 +128,12 @@ impl Script {
         self
     }
 
+    /// What is done with the run's folder as soon as there is one.
+    pub(crate) fn beginning(mut self, begin: Begin) -> Self {
+        self.begin = Some(begin);
+        self
+    }
+
     /// The recipe, checked.
     pub(crate) fn source(&self) -> Result<JobSource> {
         let source = match &self.recipe {
@@ -143,6 +152,7 @@ impl Script {
             talk: self.talk,
             process: self.process.unwrap_or_else(Stopwatch::start),
             program: self.program.as_deref(),
+            begin: self.begin,
         })
     }
 

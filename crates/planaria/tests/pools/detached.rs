@@ -156,6 +156,39 @@ fn a_run_on_ssh_hosts_needs_no_terminal_and_survives_a_host() {
     nothing_is_left(&hosts, 3);
 }
 
+/// Its checkpoints have a copy on another machine, from which it goes on.
+#[test]
+fn a_run_survives_the_machine_of_its_controller() {
+    let Some(hosts) = Hosts::up(3, &[]) else { return };
+    let pool = format!(
+        "{{provider: ssh, hosts: [h1, h2, h3], workers: {{min: 1, max: 3}}, servers: 1, \
+         ssh: {{config: {}, connect_seconds: 2}}}}",
+        hosts.path("ssh_config").display()
+    );
+    let scene = Scene::new(&pool);
+    let expected = scene.expected();
+    let words = [&["train", "pool.yaml", "--detach"], &LONGER[..]].concat();
+    let run = scene.said(&words).trim().to_owned();
+    let copy = format!("ls ~/.cache/planaria/runs/{run}/copy/checkpoints/*/manifest.json || true");
+    eventually("a copy of a checkpoint", || {
+        (2..=3).any(|host| hosts.on(host, &copy).contains("manifest.json"))
+    });
+    hosts.tell("kill", 1);
+    let status = scene.run(&["status", &run]);
+    let said = talk(&status);
+    assert!(said.contains(&format!("`planaria resume runs/{run}`")), "{said}");
+    assert!(!said.contains("all of it is here"), "{said}");
+    let resumed = scene.run(&["resume", &run]);
+    let said = talk(&resumed);
+    assert!(resumed.status.success(), "{said}");
+    assert!(said.contains("came from another machine"), "{said}");
+    assert!(said.contains("goes on after step"), "{said}");
+    assert_eq!(scene.weights(), expected);
+    hosts.tell("start", 1);
+    scene.run(&["down", &run]);
+    nothing_is_left(&hosts, 3);
+}
+
 #[test]
 fn a_run_on_ssh_hosts_is_scaled_and_stopped() {
     let Some(hosts) = Hosts::up(2, &[]) else { return };

@@ -69,6 +69,8 @@ pub struct Asked<'a> {
     pub process: Stopwatch,
     /// The program that agents are processes of.
     pub program: Option<&'a Path>,
+    /// What is done with the run's folder as soon as there is one.
+    pub begin: Option<fn(&Path) -> Result<()>>,
 }
 
 /// How a job has ended.
@@ -103,6 +105,9 @@ pub fn run(asked: &Asked<'_>) -> Result<Finished> {
             return Err(failure);
         }
     };
+    if let Some(begin) = asked.begin {
+        begin(folder.path())?;
+    }
     stopping::begin(folder.path(), true);
     let guards = Guards::new(&program, &folder.id());
     let mut running = Running::new(asked, &prepared, &folder, machines, guards)?;

@@ -78,6 +78,9 @@ pub fn run(job: Job, size: Size, found: Option<Found<Checkpoint>>) -> Result<Fin
     };
     let mut foreground =
         Foreground::new(&job.run, &program, &credentials, launch, pooling, &mut display)?;
+    if let Some(machines) = &job.machines {
+        foreground = foreground.copying(&machines.own);
+    }
     let clock = foreground.clock();
     let trained = controller::follow(&mut foreground, &job.run.id(), clock);
     let size = Size { workers: foreground.workers(), ..size };

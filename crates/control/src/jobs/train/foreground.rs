@@ -7,6 +7,7 @@
 use crate::jobs::controller::Kind;
 use crate::jobs::pooling::{self, Pooling};
 use crate::jobs::train::connecting::{Connected, Connecting, Target};
+use crate::jobs::train::copies::Copies;
 use crate::jobs::train::display::Display;
 use crate::jobs::train::vouching::Vouching;
 use crate::live::console::{Console, News};
@@ -68,6 +69,8 @@ pub struct Foreground<'a> {
     unreported: Vec<What>,
     /// What the coordinator was told and has not written down yet: it may be about to end.
     reported: Vec<What>,
+    /// Of checkpoints, on another machine, where this one may be lost.
+    copies: Option<Copies>,
 }
 
 impl<'a> Foreground<'a> {
@@ -115,12 +118,19 @@ impl<'a> Foreground<'a> {
             has_begun: false,
             unreported: Vec::new(),
             reported: Vec::new(),
+            copies: None,
         })
     }
 
     /// Since when it is followed.
     pub fn clock(&self) -> Stopwatch {
         self.clock
+    }
+
+    /// Has checkpoints copied to other machines than this one.
+    pub fn copying(mut self, own: &str) -> Self {
+        self.copies = Some(Copies::new(self.run.path(), own));
+        self
     }
 
     /// Of the last coordinator.
@@ -156,6 +166,9 @@ impl<'a> Foreground<'a> {
                 self.has_begun |= matches!(event.what, What::Started(_));
                 if let Some(at) = self.reported.iter().position(|what| *what == event.what) {
                     self.reported.remove(at);
+                }
+                if let (What::Saved { .. }, Some(copies)) = (&event.what, &mut self.copies) {
+                    copies.saved();
                 }
                 self.on(Happening::Event(&event));
                 self.display.event(&event);
@@ -416,6 +429,11 @@ impl Kind for Foreground<'_> {
         self.on(Happening::Look);
         self.report();
         self.renew();
+        if let (Some(copies), Some(pool)) = (&mut self.copies, self.sites.pool())
+            && let Some(note) = copies.look(pool)
+        {
+            self.display.note(&note);
+        }
         if self.ended.is_none() {
             let news = match &self.link {
                 Some(link) => link.next(LOOK_EVERY),

@@ -7,6 +7,7 @@
 //! - [`cluster`]: on many processes; [`foreground`]: these, started, watched and replaced
 //! - [`launch`]: what the processes are told; [`kept`]: where they keep what others go on from
 //! - [`connecting`]: how the coordinator is reached; [`vouching`]: by what processes know each other
+//! - [`copies`]: of checkpoints, on another machine
 //! - [`alone`]: in one process
 //! - [`identity`]: what must be the same for a run to go on
 //! - [`recorder`]: events to metrics and lines on the screen; `page`: the run's page;
@@ -17,6 +18,7 @@
 pub mod alone;
 pub mod cluster;
 pub mod connecting;
+pub mod copies;
 pub mod display;
 pub mod ending;
 pub mod foreground;

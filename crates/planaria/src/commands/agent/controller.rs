@@ -88,7 +88,7 @@ fn control(run: &str, home: &Path, orders: Orders, listener: TcpListener) -> Res
     run_dir::write(&file, recipe.as_bytes())?;
     let mut training = Planaria::from_recipe(file)
         .folder(folder(home, run))
-        .machines(Machines(Arc::new(dialled)))
+        .machines(Machines { provider: Arc::new(dialled), own: own.machine.clone() })
         .talking(screen::PLAIN, Stopwatch::start())
         .beginning(detach::settle);
     if let Some(threads) = threads {
