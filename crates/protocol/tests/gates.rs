@@ -93,7 +93,8 @@ fn a_gate_that_does_not_do_it_is_told_of() {
     let check = |mood: Mood, address: &str, why: &str| {
         let (folder, _asked) = gate_of(mood);
         let ours = credentials(&folder, &secret);
-        let error = connect(address, &ours, Agent::Worker(0), None).err().expect("no link").to_string();
+        let error =
+            connect(address, &ours, Agent::Worker(0), None).err().expect("no link").to_string();
         assert!(error.contains(why), "`{error}` does not say `{why}`");
     };
     let expect = "connecting to lab-1:80: the gate says: not of this run";
@@ -102,7 +103,9 @@ fn a_gate_that_does_not_do_it_is_told_of() {
     check(Mood::Sleeps, &"x".repeat(256), "an address has 1 to 255 bytes");
     let (folder, _asked) = gate_of(Mood::Sleeps);
     std::fs::remove_file(folder.path().join("g")).expect("removed");
-    let error = connect("lab-1:80", &credentials(&folder, &secret), Agent::Worker(0), None).err().expect("no link");
+    let error = connect("lab-1:80", &credentials(&folder, &secret), Agent::Worker(0), None)
+        .err()
+        .expect("no link");
     assert!(error.to_string().contains("/g`: No such file"), "{error}");
     let mut rest = Vec::new();
     gate::answer(&mut rest, Err(&"é".repeat(200))).expect("written");

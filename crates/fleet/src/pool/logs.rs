@@ -43,10 +43,15 @@ impl Logs {
         self.placed.contains(&(attempt, agent))
     }
 
+    /// Where an agent's log is.
+    pub fn path(&self, agent: Agent) -> PathBuf {
+        self.folder.join(format!("{agent}.log"))
+    }
+
     /// Adds to an agent's log here what it logged there. A full disk costs the log.
     pub fn add(&mut self, agent: Agent, bytes: &[u8]) {
+        let path = self.path(agent);
         if let std::collections::btree_map::Entry::Vacant(entry) = self.open.entry(agent) {
-            let path = self.folder.join(format!("{agent}.log"));
             let opened = OpenOptions::new().create(true).append(true).mode(0o600).open(path);
             let Ok(file) = opened else { return };
             entry.insert(Log { file, room_bytes: BYTES_MAX });

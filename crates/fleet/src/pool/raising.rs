@@ -94,7 +94,7 @@ impl Pool {
         let Some((number, agent)) = self.processes.get(&process).copied() else { return };
         let Some(live) = self.live.remove(&number) else { return };
         let log = format!("{agent}.log");
-        let said = log_end::last_line(&self.logs.join(&log)).unwrap_or_default();
+        let said = log_end::last_line(&self.logs.path(agent)).unwrap_or_default();
         let (what, hint) = said.split_once("  hint: ").unwrap_or((&said, ""));
         let what = match what.trim_start_matches("error: ") {
             "" => format!("it lacks what {agent} needs; `logs/{log}` says what"),
