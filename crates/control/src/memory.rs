@@ -81,14 +81,7 @@ pub fn shortage(
         bytes(needed),
         bytes(available)
     );
-    let hint = match plan.recipe.train.traits().is_linear {
-        true => {
-            "coded rows are stored in full, also those of sparse files: raise `threshold` or set \
-             `precision: f32` in `train.coded`, drop columns, or use a pool of machines"
-        }
-        false => "lower `train.batch`, `train.shards` or `--threads`, or make the network smaller",
-    };
-    Some((message, hint))
+    Some((message, plan.recipe.train.traits().memory_hint))
 }
 
 /// Bytes of a number of a stored row.

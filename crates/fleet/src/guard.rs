@@ -8,7 +8,7 @@
 use crate::ending::Ending;
 use crate::home::at_home;
 use crate::process::{self, Listed, Signal, die_with, signal_group};
-use crate::setup::redact::{Redactor, Secrets};
+use crate::redact::{Redactor, Secrets};
 use crate::sockets::interfaces;
 use rustix::process::{Resource, Rlimit};
 use rustix::pty::OpenptFlags;

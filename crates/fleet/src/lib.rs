@@ -9,7 +9,8 @@
 //! - [`ending`]: how a process has ended; [`process`]: signals to one, and waiting for it;
 //!   [`backoff`]: pauses before it is tried again
 //! - [`local`]: processes on this machine; [`command`]: one that is waited for; [`guard`]: around
-//!   each of a user's script; [`log_end`]: what one said last; [`rendezvous`]: where those of Horovod meet
+//!   each of a user's script; [`guarded`]: its other end; [`redact`]: secrets, taken out of what they
+//!   write; [`log_end`]: what one said last; [`rendezvous`]: where those of Horovod meet
 //! - [`sites`]: both, used alike; [`pool`]: the machines of a run
 //! - [`provider`]: where machines come from; [`providers`]: those there are; [`finding`]: what they
 //!   need here
@@ -44,6 +45,7 @@ pub mod process;
 pub mod program;
 pub mod provider;
 pub mod providers;
+pub mod redact;
 pub mod remote;
 pub mod rendezvous;
 pub mod setup;

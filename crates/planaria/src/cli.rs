@@ -330,7 +330,6 @@ pub struct Run {
     /// Print the report as JSON on stdout.
     #[arg(long)]
     pub json: bool,
-    /// Whether it is left to itself.
     #[command(flatten)]
     pub leaving: leaving::Leaving,
     /// Arguments of the script, after `--`; `{{index}}`, `{{worker_hosts}}`… are filled in.
@@ -369,7 +368,6 @@ pub struct Train {
     /// This is the process that `--detach` leaves behind.
     #[arg(long, hide = true, conflicts_with_all = ["scaling", "json", "detach"])]
     pub detached: bool,
-    /// How many processes.
     #[command(flatten)]
     pub processes: Processes,
 }
@@ -382,10 +380,8 @@ pub struct Resume {
     /// Print the report as one JSON document on stdout.
     #[arg(long)]
     pub json: bool,
-    /// Whether it is left to itself.
     #[command(flatten)]
     pub leaving: leaving::Leaving,
-    /// How many processes.
     #[command(flatten)]
     pub processes: Processes,
 }

@@ -99,7 +99,6 @@ const WINGS: &[Wing] = &[
             ("crates/sim/src/lib.rs", 5),
             ("crates/sim/src/main.rs", 5),
             ("crates/sim/src/net.rs", 1),
-            ("crates/sim/src/verdict.rs", 2),
         ],
     },
     Wing {

@@ -4,10 +4,10 @@
 //! [`Hands`] do.
 
 use super::prepare::{Prepared, Setup, StepKind};
-use super::redact::{Redactor, Secrets};
 use super::{Command, Hands, Job, Summary, ansible, plays, script};
 use crate::messages::TaskOutcome;
 use crate::provider::Fault;
+use crate::redact::{Redactor, Secrets};
 use std::io::{Cursor, Read, Write};
 use std::sync::mpsc::channel;
 use std::time::Duration;

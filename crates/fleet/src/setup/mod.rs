@@ -8,14 +8,13 @@
 //! - `apply`: the steps of one machine, one after another
 //! - `script`: what `sh` is told; `files`, `template`: what goes there; `ansible`: what is done
 //!   from this machine, and `plays`: how it is ended there
-//! - [`secrets`], [`redact`]: looked up, and taken out of what is shown
+//! - [`secrets`]: looked up; [`crate::redact`] takes them out of what is shown
 
 mod ansible;
 mod apply;
 mod files;
 pub(crate) mod plays;
 mod prepare;
-pub mod redact;
 mod script;
 pub mod secrets;
 pub mod template;

@@ -5,13 +5,13 @@
 
 use super::ansible::Playbook;
 use super::files::Content;
-use super::redact::Secrets;
 use super::secrets::{self, Secret};
 use super::template::Template;
 use super::{Job, script};
 use crate::home::at_home;
 use crate::made::Made;
 use crate::provider::Fault;
+use crate::redact::Secrets;
 use planaria_recipe::setup::{Action, FIELDS, Scalar, Step, Words};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -67,7 +67,7 @@ impl Setup {
         let prepared = steps.iter().enumerate();
         let prepared = prepared.map(|(n, step)| prepare(n + 1, step, &mut looked_up));
         let steps = prepared.collect::<Result<Vec<_>, _>>()?;
-        Ok(Self { steps, secrets: Secrets::new(looked_up.iter()) })
+        Ok(Self { steps, secrets: Secrets::new(looked_up.iter().filter_map(Secret::hidden)) })
     }
 
     /// Whether there is nothing to do on any machine.

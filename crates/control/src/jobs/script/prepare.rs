@@ -13,7 +13,7 @@ use crate::jobs::script::python::{self, Checked, Script};
 use crate::talk::{Talk, patiently};
 use planaria_fleet::files::{Code, Listing, Patterns};
 use planaria_fleet::home::at_home;
-use planaria_fleet::setup::redact::Secrets;
+use planaria_fleet::redact::Secrets;
 use planaria_fleet::setup::secrets::{self, Secret};
 use planaria_recipe::script::{Framework, Job};
 use planaria_recipe::setup::{SecretSource, Step};
@@ -103,7 +103,7 @@ impl Prepared {
             Ok((String::clone(name), secret?))
         };
         let env = job.script.env.iter().map(resolved).collect::<Result<Vec<_>>>()?;
-        let secrets = Secrets::new(env.iter().map(|(_, secret)| secret));
+        let secrets = Secrets::new(env.iter().filter_map(|(_, secret)| secret.hidden()));
         let outputs = outputs(&job).map_err(|failure| wrong("script.outputs", failure))?;
         let metrics = Metrics::new(&job.script.metrics).map_err(|(name, why)| {
             let message = format!("`{name}` is no expression: {why}");

@@ -6,7 +6,7 @@
 use crate::jobs::script::layout::{Layout, TORCHRUN};
 use crate::jobs::script::show::{Name, Show};
 use crate::talk::{Style, Talk};
-use planaria_fleet::setup::redact::{Redactor, Secrets};
+use planaria_fleet::redact::{Redactor, Secrets};
 use planaria_runs::clock;
 use planaria_runs::failure::{Context, Result};
 use planaria_runs::figures::{Figures, Latest, Metrics};

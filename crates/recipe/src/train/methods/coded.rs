@@ -90,6 +90,9 @@ impl Kind for Method {
             has_servers: false,
             has_shards: false,
             is_linear: true,
+            memory_hint: "coded rows are stored in full, also those of sparse files: raise \
+                          `threshold` or set `precision: f32` in `train.coded`, drop columns, or use \
+                          a pool of machines",
             workers_max: Some(code.machines),
             workers_needed: code.threshold,
         }

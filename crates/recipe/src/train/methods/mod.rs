@@ -52,6 +52,8 @@ pub struct Traits {
     pub has_shards: bool,
     /// Whether it trains linear models, whose weights are kept in double precision.
     pub is_linear: bool,
+    /// What lowers the memory that it takes.
+    pub memory_hint: &'static str,
     /// Most workers that can take part; no limit where it is left out.
     pub workers_max: Option<usize>,
     /// With fewer workers the run waits.

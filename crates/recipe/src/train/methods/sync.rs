@@ -13,6 +13,7 @@ impl Kind for Method {
             has_servers: true,
             has_shards: true,
             is_linear: false,
+            memory_hint: "lower `train.batch`, `train.shards` or `--threads`, or make the network smaller",
             workers_max: None,
             workers_needed: 1,
         }

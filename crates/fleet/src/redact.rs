@@ -2,8 +2,6 @@
 //!
 //! Owns the search, also over the borders of pieces. Never knows where secrets come from.
 
-use super::secrets::Secret;
-
 /// Shown in place of a secret.
 const MASK: &[u8] = b"***";
 /// Shorter secrets are found everywhere; to mask them would say what they are.
@@ -17,9 +15,9 @@ pub struct Secrets(Vec<Vec<u8>>);
 
 impl Secrets {
     /// Those that are long enough, and the lines of those that have several.
-    pub fn new<'a>(secrets: impl Iterator<Item = &'a Secret>) -> Self {
+    pub fn new<'a>(secrets: impl Iterator<Item = &'a str>) -> Self {
         let mut texts = Vec::new();
-        for text in secrets.filter_map(Secret::hidden) {
+        for text in secrets {
             texts.extend((text.len() >= SECRET_BYTES_MIN).then(|| text.as_bytes().to_vec()));
             let lines = text.lines().map(str::trim).filter(|line| line.len() >= LINE_BYTES_MIN);
             texts.extend(lines.map(|line| line.as_bytes().to_vec()));
