@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Output;
 
 /// Long enough to be seen at work, short enough to be waited for.
-const LONGER: [&str; 4] = ["--set", "train.epochs=80", "--set", "data.examples=1500"];
+const LONGER: [&str; 4] = ["--set", "train.epochs=200", "--set", "data.examples=1500"];
 /// A run that goes on until it is stopped.
 const ENDLESS: [&str; 4] = ["--set", "train.epochs=100000", "--set", "data.examples=1500"];
 /// Looks, a fifth of a second apart, that anything may take.
@@ -140,9 +140,9 @@ fn a_run_on_ssh_hosts_needs_no_terminal_and_survives_a_host() {
     let expected = scene.expected();
     let words = [&["train", "pool.yaml", "--detach"], &LONGER[..]].concat();
     let run = scene.said(&words).trim().to_owned();
+    assert_eq!(scene.status(&run)["detached"], "h1");
     // The kernel ends them with the command, which takes a moment.
     eventually("no ssh is left", || processes(&config).is_empty());
-    assert_eq!(scene.status(&run)["detached"], "h1");
     hosts.tell("kill", 3);
     for host in 1..=2 {
         let shown = "grep -l 'PRIVATE [K]EY' /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2>/dev/null; \
