@@ -53,6 +53,7 @@ pub fn run(role: &Role) -> Result<Option<Exit>> {
     let is_coordinator = matches!(role, Role::Coordinator { .. });
     let mut launch = orders(if is_coordinator { Duration::ZERO } else { AFTER_THE_COORDINATOR })?;
     log(&format!("started as process {}, build {}", std::process::id(), crate::BUILD));
+    launch.station.given_up.keys().for_each(|machine| log_given_up(machine));
     let asked = std::mem::replace(&mut launch.build, crate::BUILD.into());
     let lines: Log = Arc::new(log);
     let is_on_machine = launch.station.machine.is_some();
@@ -137,9 +138,7 @@ fn hear_words(pipe: &mut impl BufRead, standing: &Standing) {
             Ok(word)
         }) {
             Ok(Word::Trust(_)) => log("was given a new certificate"),
-            Ok(Word::GivenUp { machine, .. }) => {
-                log(&format!("{machine} was given up: its certificates are not believed any more"));
-            }
+            Ok(Word::GivenUp { machine, .. }) => log_given_up(&machine),
             Err(why) => log(&format!("was told something that cannot be used: {why}")),
         }
         line.clear();
@@ -155,6 +154,10 @@ fn end_on_panic() {
         // SAFETY: as in `orders`.
         unsafe { libc::_exit(PANICKED) };
     }));
+}
+
+fn log_given_up(machine: &str) {
+    log(&format!("{machine} was given up: its certificates are not believed any more"));
 }
 
 /// One line in the agent's log.
