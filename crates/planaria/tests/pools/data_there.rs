@@ -24,7 +24,7 @@ seed: 5
 pool: {pool}
 data: {{train: {}, test: 0.2, table: {{label: label}}}}
 model: {{layers: [Dense: {{units: 8}}, Activation: relu, Dense: {{units: 2}}]}}
-train: {{epochs: 4, batch: 20, shards: 4, optimizer: {{sgd: {{learning_rate: 0.05}}}}}}
+train: {{epochs: 2000, batch: 20, shards: 4, optimizer: {{sgd: {{learning_rate: 0.05}}}}}}
 ",
         data.display()
     )
