@@ -1,8 +1,8 @@
 //! What a session that has ended could not take away, because its disk failed say: files that say of
 //! it that it lives, what its processes kept, and processes.
 //!
-//! Owns what of that is no one's any more, and its removal by a later command. What a session that
-//! was killed has kept is none of it: the next one goes on from it. Never touches a run that lives.
+//! Owns which of these no process needs any more, and their removal by a later command. It leaves the
+//! `state/` of a killed session: `resume` continues from it. Never touches a live run.
 
 use crate::live::control;
 use planaria_fleet::process::{Signal, signal};
@@ -156,7 +156,7 @@ mod tests {
         assert!(!run.path().join(control::FILE).exists());
         assert!(!run.path().join(STATE).exists());
         assert!(told(run.path()).is_empty());
-        // What a run that failed has kept is gone on from; how to reach it leads nowhere.
+        // `resume` needs the `state/` of a failed run; its `control.json` names a process that has ended.
         let run = ended(Outcome::Failed);
         assert_eq!(told(run.path()).len(), 1);
         assert!(run.path().join(STATE).exists());

@@ -38,8 +38,8 @@ pub struct RecordFile {
 }
 
 impl RecordFile {
-    /// Makes the file anew in `folder`, under this stamp. What was there is gone once the first
-    /// record is written.
+    /// Creates a record file in `folder` with this stamp. The first record that is written replaces the
+    /// file of before.
     pub fn create(folder: &Path, stamp: &Stamp) -> io::Result<Self> {
         let fresh = folder.join(format!("{FILE}.new"));
         match fs::remove_file(&fresh) {

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
-/// Of a log, what is looked at for its last line.
+/// How much of a log's end is read to find its last line.
 const END_BYTES: u64 = 4096;
 
 /// The last line of a log, without its time.

@@ -118,7 +118,7 @@ impl Rules {
     /// Whether a process may be started again by itself.
     fn restarts_alone(self, member: &Member) -> bool {
         match self.framework {
-            // Workers of the others have gone on meanwhile, and would not begin where it does.
+            // A launcher that returns alone loads an older checkpoint than the other ranks have.
             _ if self.is_torchrun() => member.index > 0 && self.is_elastic,
             Framework::Tensorflow => self.has_services && ![CHIEF, PS].contains(&&*member.role),
             Framework::Plain if self.is_told_hosts => {

@@ -11,7 +11,8 @@ use planaria_protocol::tls::{Authority, RENEW_EVERY};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// See the module. Its age is the time since the run was begun or taken up again.
+/// Issues the certificates of a run. Times that it is given count from when the command started or
+/// resumed the run.
 pub struct Vouching {
     authority: Authority,
     /// By machine: certificates with smaller numbers are not believed any more.
