@@ -22,9 +22,23 @@ pub struct Tile {
     pub read: Digest,
 }
 
+/// A range of steps as people count them, from 1: `steps 3 to 5`, `step 3`.
+fn steps(first: u64, end: u64) -> String {
+    match end.saturating_sub(first) {
+        0 | 1 => format!("step {}", first + 1),
+        _ => format!("steps {} to {end}", first + 1),
+    }
+}
+
+/// The same, before what became of them.
+pub(crate) fn steps_were(first: u64, end: u64) -> String {
+    let verb = if end.saturating_sub(first) > 1 { "were" } else { "was" };
+    format!("{} {verb}", steps(first, end))
+}
+
 impl std::fmt::Display for Tile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "steps {}..{} of generation {}", self.first, self.end, self.generation)
+        write!(f, "{} of generation {}", steps(self.first, self.end), self.generation)
     }
 }
 
@@ -165,7 +179,7 @@ impl Lineage {
             self.tiles.retain(|t| t.end <= tile.first);
         } else if tile.first > end {
             let text =
-                format!("steps {end}..{} were committed in no range, before {tile}", tile.first);
+                format!("{} committed in no range, before {tile}", steps_were(end, tile.first));
             let untold = Some(end..tile.first);
             self.faults.push(Fault { text, untold, may_be_missing: true });
         }

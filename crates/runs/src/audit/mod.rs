@@ -11,7 +11,7 @@ mod epochs;
 pub mod page;
 mod proven;
 
-use crate::lineage::{Cut, Fault, Lineage};
+use crate::lineage::{Cut, Fault, Lineage, steps_were};
 use crate::machines::Machines;
 use crate::outcome::Outcome;
 use crate::summary::{Ended, Summary};
@@ -227,7 +227,7 @@ fn untold_end(
     let saved = checkpoint.map(|checkpoint| (checkpoint.step, "the newest checkpoint"));
     let all = [saved, told].into_iter().flatten();
     let (step, by) = all.filter(|(step, _)| *step > end).max_by_key(|(step, _)| *step)?;
-    Some(format!("steps {end}..{step} were committed in no range, but {by} has them"))
+    Some(format!("{} committed in no range, but {by} has them", steps_were(end, step)))
 }
 
 /// Whether the newest checkpoint is of this lineage, and the report's weights are its weights.

@@ -368,19 +368,16 @@ fn reasons_name_what_is_wrong() {
     };
     check(
         vec![(1, SHAPE.started(0)), (1, SHAPE.committed(0..1)), (1, SHAPE.committed(2..3))],
-        &[
-            "steps 1..2 were committed in no range",
-            "epoch 1 read 6 examples in 2 steps instead of 8",
-        ],
+        &["step 2 was committed in no range", "epoch 1 read 6 examples in 2 steps instead of 8"],
     );
     check(
         vec![(1, SHAPE.started(0)), (1, SHAPE.committed(0..2)), (2, recovered(1))],
-        &["generation 2 went on after step 1, in the middle of steps 0..2", "epoch 1 read 8"],
+        &["generation 2 went on after step 1, in the middle of steps 1 to 2", "epoch 1 read 8"],
     );
     check(
         vec![(1, SHAPE.started(0)), (1, SHAPE.committed(0..2)), (1, SHAPE.committed(1..3))],
         &[
-            "steps 1..3 of generation 1 overlap what was committed up to step 2",
+            "steps 2 to 3 of generation 1 overlap what was committed up to step 2",
             "epoch 1 read 6 examples",
         ],
     );
@@ -496,14 +493,14 @@ fn what_is_missing_is_named_and_so_is_what_is_proven_without_it() {
     // Cut off in the middle of the run, at its end, at its beginning, and gone.
     let torn = [&run.events[..whole[3]], &run.events[whole[4]..]].concat();
     let proven = ["in epoch 1", "step 1 to 3, 5 to 6", saved[0], saved[1]];
-    check(&torn, &["line 9"], &["steps 3..4 were committed in no range", "line 9"], &proven);
+    check(&torn, &["line 9"], &["step 4 was committed in no range", "line 9"], &proven);
     let proven = ["in epoch 1", "step 1 to 4", saved[0], saved[1]];
-    let missing = ["steps 4..6 were committed in no range, but the newest checkpoint has them"];
+    let missing = ["steps 5 to 6 were committed in no range, but the newest checkpoint has them"];
     check(&run.events[..whole[4]], &[], &missing, &proven);
     let proven = ["in epoch 2", "step 3 to 6", saved[0], saved[1]];
-    let missing = ["steps 0..2 were committed in no range", "no event says how the run began"];
+    let missing = ["steps 1 to 2 were committed in no range", "no event says how the run began"];
     check(&run.events[whole[2]..], &[], &missing, &proven);
-    let missing = ["steps 0..6 were committed in no range", "is not there"];
+    let missing = ["steps 1 to 6 were committed in no range", "is not there"];
     check(&[], &["`events.jsonl` is not there"], &missing, &saved);
 
     // A damaged line that is told again costs nothing; a range less in a whole file is no accident.
