@@ -20,7 +20,8 @@ pub fn last_line(log: &Path) -> Option<String> {
         Some((time, text)) if time.len() == 23 => text,
         _ => line,
     };
-    Some(text.strip_prefix("ended: ").unwrap_or(text).to_owned())
+    let text = text.strip_prefix("ended: ").unwrap_or(text);
+    Some(text.chars().filter(|c| !c.is_control()).collect())
 }
 
 #[cfg(test)]
@@ -39,6 +40,7 @@ mod tests {
                 Some("error: no data"),
             ),
             ("thread panicked", Some("thread panicked")),
+            ("a\nended: no\u{1b} room\n\n", Some("no room")),
         ] {
             std::fs::write(&log, text).unwrap();
             assert_eq!(last_line(&log).as_deref(), expect);

@@ -20,6 +20,7 @@ use mirror::{Heard, Known, METRICS};
 use planaria_fleet::files::copy;
 use planaria_fleet::host::calling::Calling;
 use planaria_fleet::local::{Local, OWN};
+use planaria_fleet::log_end::last_line;
 use planaria_fleet::messages::ToHost;
 use planaria_fleet::pool::giving_back::{self, DESTROYING};
 use planaria_fleet::pool::resources::{self, Resources};
@@ -372,7 +373,7 @@ fn wait_for_begin(folder: &Path) -> Result<()> {
         }
         if !heard.is_live && since.elapsed() > CONTROL_WITHIN {
             let head = &away.detached.head.name;
-            let last = run_dir::last_line(folder, "controller");
+            let last = last_line(&folder.join(LOGS).join("controller.log"));
             let last = last.map_or_else(|| "it logged nothing".into(), |l| format!("last: {l}"));
             let what = format!("the controller on {head} ended before the run began; {last}");
             return Err(Failure::failed(what).hint("see `logs/controller.log` in the run's folder"));

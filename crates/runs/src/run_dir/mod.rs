@@ -17,7 +17,7 @@ use planaria_protocol::checkpoint::{CheckpointFolder, Unreadable};
 use planaria_protocol::durable;
 use planaria_recipe::{Job, JobSource};
 use std::fs;
-use std::io::{ErrorKind, Read, Seek, SeekFrom};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// Folder that runs are looked for in when only an id is given.
@@ -26,8 +26,6 @@ pub const DEFAULT_RUNS: &str = "runs";
 pub const CHECKPOINTS: &str = planaria_protocol::checkpoint::FOLDER;
 /// Folder of the logs of its processes.
 pub const LOGS: &str = "logs";
-/// Longest last line of a log that is shown.
-const LAST_LINE_BYTES_MAX: u64 = 1000;
 /// How long names stay claimed.
 const CLAIMED_SECONDS: u64 = 3600;
 /// Runs that may start in the same second under the same name.
@@ -155,18 +153,6 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     durable::write(path, bytes).context(|| format!("cannot write `{}`", path.display()))
 }
 
-/// The last line of a process' log that says something: why it ended, where nothing else tells.
-pub fn last_line(run: &Path, process: &str) -> Option<String> {
-    let mut file = fs::File::open(run.join(LOGS).join(format!("{process}.log"))).ok()?;
-    let bytes = file.metadata().ok()?.len();
-    file.seek(SeekFrom::Start(bytes.saturating_sub(LAST_LINE_BYTES_MAX))).ok()?;
-    let mut end = Vec::new();
-    file.take(LAST_LINE_BYTES_MAX).read_to_end(&mut end).ok()?;
-    let end = String::from_utf8_lossy(&end);
-    let line = end.lines().rev().map(str::trim).find(|line| !line.is_empty())?;
-    Some(line.chars().filter(|c| !c.is_control()).collect())
-}
-
 /// The checkpoints in a run's folder.
 pub fn checkpoint_folder(run: &Path, keep: usize) -> CheckpointFolder {
     CheckpointFolder::new(run.join(CHECKPOINTS), keep)
@@ -272,20 +258,6 @@ pub fn plain_name(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_last_line_of_a_log_is_found() {
-        let run = tempfile::tempdir().unwrap();
-        fs::create_dir(run.path().join(LOGS)).unwrap();
-        let log = |text: String| {
-            fs::write(run.path().join(LOGS).join("controller.log"), text).unwrap();
-            last_line(run.path(), "controller")
-        };
-        assert_eq!(last_line(run.path(), "coordinator"), None);
-        assert_eq!(log(String::new()), None);
-        assert_eq!(log("a\nended: no\u{1b} room\n\n".into()).as_deref(), Some("ended: no room"));
-        assert_eq!(log("x".repeat(5000)).map(|line| line.len()), Some(1000));
-    }
 
     #[test]
     fn runs_of_one_second_get_names_of_their_own() {
