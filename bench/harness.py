@@ -149,12 +149,12 @@ def versions(python):
 # Arguments and wiring.
 
 
-def build(*what):
+def build(*what, profile="release"):
     """Builds with cargo and returns the folder of what was built."""
-    command = ["cargo", "build", "--release", "--quiet", *what]
+    command = ["cargo", "build", "--profile", profile, "--quiet", *what]
     if subprocess.run(command, cwd=ROOT, check=False).returncode != 0:
         raise Failed(f"`{' '.join(command)}` failed")
-    return pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve() / "release"
+    return pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve() / profile
 
 
 def peers_python():

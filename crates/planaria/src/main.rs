@@ -2,10 +2,12 @@
 
 use planaria::cli::Cli;
 use planaria::clock::Stopwatch;
+use planaria_fleet::ending::PANICKED;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let process = Stopwatch::start();
+    end_on_panic();
     match planaria::commands::run(Cli::of_process(), process) {
         Ok(None) => ExitCode::SUCCESS,
         Ok(Some(exit)) => ExitCode::from(exit.code()),
@@ -15,4 +17,15 @@ fn main() -> ExitCode {
             ExitCode::from(failure.exit.code())
         }
     }
+}
+
+/// A thread that panics ends the process: the other threads would wait for it, and the run for the
+/// process. The program is built without unwinding, so this is the last code that runs.
+fn end_on_panic() {
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        print(panic);
+        // SAFETY: ends the process, whatever its threads do; runs no handler that could wait for one.
+        unsafe { libc::_exit(PANICKED) };
+    }));
 }

@@ -12,7 +12,7 @@ use crate::screen::say;
 use planaria_control::agents::{self, Log, coordinator, host, mirror, task};
 use planaria_control::data_there;
 use planaria_coordinator::serve::Leave;
-use planaria_fleet::ending::{ANOTHER, PANICKED, UNFIT};
+use planaria_fleet::ending::{ANOTHER, UNFIT};
 use planaria_protocol::launch::Launch;
 use planaria_protocol::message::Trouble;
 use planaria_protocol::standing::{Standing, WORD_BYTES_MAX, Word};
@@ -31,7 +31,6 @@ const ORDERS_BYTES_MAX: u64 = 64 << 20;
 
 /// Runs an agent to its end. What went wrong is in its log.
 pub fn run(role: &Role) -> Result<Option<Exit>> {
-    end_on_panic();
     // Else it may be called `exe`, after where it was started from.
     let _ = std::fs::write("/proc/self/comm", "planaria");
     if matches!(role, Role::Build) {
@@ -143,17 +142,6 @@ fn hear_words(pipe: &mut impl BufRead, standing: &Standing) {
         }
         line.clear();
     }
-}
-
-/// A thread that breaks down takes the process with it: the others would wait for it for ever, and
-/// the coordinator for the process.
-fn end_on_panic() {
-    let tell = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        tell(panic);
-        // SAFETY: as in `orders`.
-        unsafe { libc::_exit(PANICKED) };
-    }));
 }
 
 fn log_given_up(machine: &str) {
