@@ -143,6 +143,11 @@ pub trait Provider: Send + Sync {
     /// nothing.
     fn check(&self) -> Result<(), Fault>;
 
+    /// What people should know before machines are asked for, where something is not as it should be.
+    fn remarks(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Machines there can be at a time; nothing where there is no end to them.
     fn capacity(&self) -> Option<usize>;
 

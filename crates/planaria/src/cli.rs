@@ -380,6 +380,10 @@ pub struct Resume {
     /// Print the report as one JSON document on stdout.
     #[arg(long)]
     pub json: bool,
+    /// Watch a run that was left to its machines, and go on with it from here should the machine of its
+    /// controller be lost; ends when the run does.
+    #[arg(long, conflicts_with_all = ["detach", "detached"])]
+    pub watch: bool,
     #[command(flatten)]
     pub leaving: leaving::Leaving,
     #[command(flatten)]

@@ -5,7 +5,8 @@
 
 use crate::agents::host;
 use crate::detached::ENDED;
-use crate::detached::mirror::{Known, Told, tell};
+use crate::detached::mirror::{Question, Told, tell};
+use planaria_fleet::host::serve;
 use planaria_fleet::messages::write_message;
 use planaria_runs::failure::{Context, Result};
 use planaria_runs::run_dir::lock::Holder;
@@ -14,16 +15,20 @@ use std::path::Path;
 
 /// Tells, in so many bytes at most.
 pub fn run(folder: &Path) -> Result<()> {
-    let known: Known = host::orders()?;
+    let Question { known, is_brief } = host::orders()?;
     // First this: a controller that has said how it ended has written everything before.
     let ended = folder.parent().and_then(|home| std::fs::read_to_string(home.join(ENDED)).ok());
     // And the controller's lock before the files: what is written before it is let go of is told.
     let holder = folder.parent().map(Holder::of).transpose()?;
     let is_live = ended.is_none() && holder.is_some_and(Holder::is_live);
+    let is_linked = folder.parent().is_some_and(serve::is_linked);
     let mut stdout = std::io::stdout().lock();
     let mut tell_all = || {
-        write_message(&mut stdout, &Told::Run { is_live, ended: ended.clone() })?;
-        let is_more = tell(folder, &known, is_live, |word| write_message(&mut stdout, &word))?;
+        write_message(&mut stdout, &Told::Run { is_live, ended: ended.clone(), is_linked })?;
+        let is_more = match is_brief {
+            true => false,
+            false => tell(folder, &known, is_live, |word| write_message(&mut stdout, &word))?,
+        };
         write_message(&mut stdout, &Told::Over { is_more })?;
         stdout.flush()
     };

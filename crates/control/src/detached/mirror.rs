@@ -30,6 +30,21 @@ const PART: &str = ".part";
 /// How much of which files is known, by their names in the run's folder.
 pub type Known = BTreeMap<String, u64>;
 
+/// What is asked.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Question {
+    pub known: Known,
+    /// Whether how it stands is all that is asked: no files are told of.
+    #[serde(default)]
+    pub is_brief: bool,
+}
+
+impl From<Known> for Question {
+    fn from(known: Known) -> Self {
+        Self { known, is_brief: false }
+    }
+}
+
 /// What is told.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Told {
@@ -39,6 +54,8 @@ pub enum Told {
         is_live: bool,
         /// JSON of how it ended.
         ended: Option<String>,
+        /// Whether a host of this machine has a link to the run's controller.
+        is_linked: bool,
     },
     /// A piece of a file.
     Piece {
@@ -181,6 +198,8 @@ pub struct Heard {
     pub is_live: bool,
     /// JSON of how it ended.
     pub ended: Option<String>,
+    /// Whether a host of the machine that tells has a link to the run's controller.
+    pub is_linked: bool,
     /// Whether there is more to be asked for.
     pub is_more: bool,
 }
@@ -188,13 +207,13 @@ pub struct Heard {
 /// Takes in what was told, into the run's folder here.
 pub fn take(run: &Path, mut told: &[u8]) -> io::Result<Heard> {
     let unheard = || io::Error::new(ErrorKind::InvalidData, "what was told is cut off");
-    let Some(Told::Run { is_live, ended }) = read_message(&mut told)? else {
+    let Some(Told::Run { is_live, ended, is_linked }) = read_message(&mut told)? else {
         return Err(unheard());
     };
     loop {
         match read_message(&mut told)?.ok_or_else(unheard)? {
             Told::Run { .. } => return Err(unheard()),
-            Told::Over { is_more } => return Ok(Heard { is_live, ended, is_more }),
+            Told::Over { is_more } => return Ok(Heard { is_live, ended, is_linked, is_more }),
             Told::Link { name, target } => take_link(run, &name, &target)?,
             Told::Piece { name, at, bytes, length } => {
                 take_piece(run, &name, (at, length), &bytes)?;

@@ -5,41 +5,33 @@
 //! does in between is its controller's.
 //!
 //! # Layout
+//! - [`beginning`]: machines raised, and left to themselves
 //! - [`mirror`]: what is told of it; [`salvage`]: what is left of it where its controller is lost
+//! - [`watching`]: goes on where that happens
 
+pub mod beginning;
 pub mod mirror;
 pub mod salvage;
+pub mod watching;
 
-use crate::jobs::controller::{self, Kind};
-use crate::jobs::pooling::{self, Pooling, failure};
-use crate::jobs::train::Job;
-use crate::program;
-use crate::stopping;
+use crate::jobs::controller;
+use crate::jobs::pooling::{self, failure};
 use crate::talk::{Progress, Talk};
-use mirror::{Heard, Known, METRICS};
-use planaria_fleet::files::copy;
+use beginning::json;
+use mirror::{Heard, METRICS, Question};
 use planaria_fleet::host::calling::Calling;
-use planaria_fleet::local::{Local, OWN};
-use planaria_fleet::log_end::last_line;
-use planaria_fleet::messages::ToHost;
+use planaria_fleet::local::OWN;
 use planaria_fleet::pool::giving_back::{self, DESTROYING};
 use planaria_fleet::pool::resources::{self, Resources};
-use planaria_fleet::pool::{Pool, ReadyMachine};
 use planaria_fleet::program::Program;
-use planaria_fleet::provider::{Call, LOOPBACK, Machine, Provider, Ran, Tag};
-use planaria_fleet::sites::Sites;
-use planaria_protocol::Secret;
-use planaria_protocol::event::What;
-use planaria_protocol::journal;
+use planaria_fleet::provider::{Call, Machine, Provider, Ran, Tag};
 use planaria_protocol::launch::Trust;
-use planaria_protocol::message::Agent;
-use planaria_protocol::tls::Authority;
 use planaria_recipe::Source;
 use planaria_runs::clock::Stopwatch;
-use planaria_runs::failure::{Context, Exit, Failure, Result, plain};
+use planaria_runs::failure::{Context, Exit, Failure, Result};
 use planaria_runs::history::History;
+use planaria_runs::run_dir;
 use planaria_runs::run_dir::lock::Holder;
-use planaria_runs::run_dir::{self, LOGS};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
@@ -54,14 +46,10 @@ pub const FILE: &str = "detached.json";
 pub const ENDED: &str = "ended.json";
 /// How long a question to the controller's machine may take.
 const ASK_WITHIN: Duration = Duration::from_secs(60);
-/// Poll interval for the beginning of a run.
+/// Poll interval for the end of a run.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// How long a controller may take to begin at all.
-const CONTROL_WITHIN: Duration = Duration::from_secs(20);
 /// How long a run may take to stop.
 const STOP_WITHIN: Duration = Duration::from_secs(60);
-/// How long the training may take to begin before this command stops waiting for it.
-const BEGIN_WITHIN: Duration = Duration::from_secs(300);
 
 /// What the controller of a detached run is told.
 #[derive(Serialize, Deserialize)]
@@ -205,183 +193,6 @@ pub fn take_over(folder: &Path, talk: Talk) -> Result<()> {
     ))
 }
 
-/// Raises the machines of a run, leaves it to them, and waits until it has begun. Where that fails
-/// everything is given back. The run's folder.
-pub fn begin(job: Job, threads: Option<u16>) -> Result<PathBuf> {
-    let program = job.program.clone();
-    let program = program.ok_or_else(|| Failure::failed("no program was found to start"))?;
-    let logs = job.run.file(LOGS);
-    fs::create_dir_all(&logs).context(|| format!("cannot create `{}`", logs.display()))?;
-    let (pool, authority) = Pooling::detached(&job, &program)?.pool();
-    let provider = pool.provider();
-    let mut raising = Raising {
-        sites: Sites::new(Local::new(&program, &logs), Some(pool)),
-        progress: Progress::new(job.talk),
-        slots: job.plan.recipe.pool.slot_count(),
-        workers_min: job.plan.recipe.pool.workers.min(),
-    };
-    controller::raise(&mut raising, &job.run.id())?;
-    let machines = raising.sites.take_pool().map_or_else(Vec::new, Pool::let_go);
-    let left = hand_over(&job, &*provider, &authority, &machines, threads);
-    let folder = job.run.path().to_path_buf();
-    let (talk, run) = (job.talk, job.run);
-    let tag = Tag::new(&run.id()).ok_or_else(|| Failure::failed("a run without a name"))?;
-    let begun = left.and_then(|()| {
-        drop(run);
-        wait_for_begin(&folder)
-    });
-    if let Err(failure) = begun {
-        give_back(&provider, &tag, &folder, &mut Progress::new(talk));
-        return Err(failure);
-    }
-    Ok(folder)
-}
-
-/// The machines of a run that will be left to them, raised all at a time. Some may fail, as long as
-/// the others have room for enough workers. Where that is not so everything is given back.
-struct Raising {
-    sites: Sites,
-    progress: Progress,
-    /// Workers of each machine, and the fewest there may be.
-    slots: usize,
-    workers_min: usize,
-}
-
-impl Kind for Raising {
-    type End = ();
-
-    fn sites(&mut self) -> &mut Sites {
-        &mut self.sites
-    }
-
-    fn note(&mut self, text: &str) {
-        self.progress.note(&plain(text));
-    }
-
-    fn stop(&mut self, _: Duration) -> Result<()> {
-        let message = "stopped before the run began";
-        Err(Failure { exit: Exit::Unsaved, ..Failure::failed(message) })
-    }
-
-    fn look(&mut self, _: Duration) -> Result<Option<()>> {
-        let pool = self.sites.pool().expect("it has a pool until it is over");
-        if pool.coming() > 0 {
-            std::thread::park_timeout(controller::LOOK_EVERY);
-            return Ok(None);
-        }
-        match pool.first_fault() {
-            Some(fault) if pool.standing().len() * self.slots < self.workers_min => {
-                Err(failure(fault.clone()))
-            }
-            _ => Ok(Some(())),
-        }
-    }
-}
-
-/// Makes the first machine's host the run's controller, and has the others call it.
-fn hand_over(
-    job: &Job,
-    provider: &dyn Provider,
-    authority: &Authority,
-    raised: &[ReadyMachine],
-    threads: Option<u16>,
-) -> Result<()> {
-    let secret = Secret::random().map_err(Failure::failed)?.to_hex();
-    let certificate = |agent, machine: Option<&str>| {
-        authority.issue(agent, machine, Duration::ZERO).map_err(Failure::failed)
-    };
-    let [head, others @ ..] = raised else {
-        return Err(Failure::user("the pool has no machines"));
-    };
-    let mut addresses = head.remote.hello.addresses.clone();
-    if provider.is_here(&head.machine) || addresses.is_empty() {
-        addresses = vec![LOOPBACK.to_owned()];
-    }
-    let calling = |machine: &Machine, addresses: Vec<String>| {
-        let (machine, secret) = (machine.name.clone(), secret.clone());
-        let trust = Some(certificate(Agent::Host, Some(&machine))?);
-        Ok::<_, Failure>(Calling { machine, addresses, secret, trust })
-    };
-    let own = addresses.iter().cloned().chain([LOOPBACK.to_owned()]).collect();
-    let orders = Orders {
-        recipe: job.recipe_text.clone(),
-        threads,
-        machines: raised.iter().map(|one| one.machine.clone()).collect(),
-        secret: secret.clone(),
-        trust: certificate(Agent::Controller, None)?,
-        own: calling(&head.machine, own)?,
-    };
-    let home = Path::new(&head.remote.hello.folder).parent().unwrap_or(Path::new("/"));
-    let detached = Detached {
-        head: head.machine.clone(),
-        folder: home.join(job.run.id()).display().to_string(),
-        build: program::build().to_owned(),
-        is_live: true,
-        is_fetched: false,
-        is_lost: false,
-        copies: others.iter().map(copy_of).collect(),
-    };
-    detached.write(job.run.path())?;
-    let port = head.remote.detach(json(&orders), true).map_err(failure)?;
-    let targets: Vec<String> = addresses.iter().map(|host| format!("{host}:{port}")).collect();
-    for other in others {
-        // Those that come later wait for it, and must hear meanwhile that the controller lives.
-        for later in others {
-            later.remote.say(ToHost::Alive);
-        }
-        let reached = other.remote.reach(targets.clone()).map_err(failure)?;
-        let reached = reached.ok_or_else(|| {
-            let (name, head) = (&other.machine.name, &head.machine.name);
-            Failure::user(format!("{name} cannot reach {head}, on which the controller would be"))
-                .hint("machines of a detached run must reach each other; train without `--detach`")
-        })?;
-        let calling = calling(&other.machine, vec![reached])?;
-        other.remote.detach(json(&calling), false).map_err(failure)?;
-    }
-    Ok(())
-}
-
-/// Where a machine would have a copy of the run.
-fn copy_of(machine: &ReadyMachine) -> (String, String) {
-    let home = Path::new(&machine.remote.hello.folder).parent().unwrap_or(Path::new("/"));
-    (machine.machine.name.clone(), home.join(copy::FOLDER).display().to_string())
-}
-
-fn json(orders: &impl Serialize) -> Vec<u8> {
-    serde_json::to_vec(orders).expect("plain values")
-}
-
-/// Waits until the training has begun; a failure where it does not.
-fn wait_for_begin(folder: &Path) -> Result<()> {
-    let since = Stopwatch::start();
-    let away = Away::of(folder)?;
-    loop {
-        let heard = away.fetch()?;
-        let ended = heard.ended.as_deref().and_then(|text| serde_json::from_str(text).ok());
-        if let Some(failure) = ended.and_then(Ended::failure) {
-            return Err(failure);
-        }
-        // However far it has come: nothing is left to itself that was to be stopped.
-        if stopping::asked() {
-            let message = "stopped before the run was left to itself";
-            return Err(Failure { exit: Exit::Unsaved, ..Failure::failed(message) });
-        }
-        let events = journal::read(&folder.join(journal::FILE)).unwrap_or_default();
-        let has_begun = events.iter().any(|event| matches!(event.what, What::Started(_)));
-        if has_begun || heard.ended.is_some() || since.elapsed() > BEGIN_WITHIN {
-            return Ok(());
-        }
-        if !heard.is_live && since.elapsed() > CONTROL_WITHIN {
-            let head = &away.detached.head.name;
-            let last = last_line(&folder.join(LOGS).join("controller.log"));
-            let last = last.map_or_else(|| "it logged nothing".into(), |l| format!("last: {l}"));
-            let what = format!("the controller on {head} ended before the run began; {last}");
-            return Err(Failure::failed(what).hint("see `logs/controller.log` in the run's folder"));
-        }
-        std::thread::park_timeout(LOOK_EVERY);
-    }
-}
-
 /// A run that is left to machines, and the way to its controller's.
 pub struct Away {
     folder: PathBuf,
@@ -458,7 +269,7 @@ impl Away {
                 known.remove(METRICS);
             }
             let Detached { head, folder, .. } = &self.detached;
-            let heard = self.hear(head, folder, &known, &self.folder)?;
+            let heard = self.hear(head, folder, &known.into(), &self.folder)?;
             // The first that finds that it has ended knows nothing of the other files here.
             if !heard.is_more && heard.is_live == is_live {
                 return Ok(heard);
@@ -469,8 +280,8 @@ impl Away {
     }
 
     /// Has a machine tell what is new in a folder there, and takes it into one here.
-    fn hear(&self, machine: &Machine, there: &str, known: &Known, here: &Path) -> Result<Heard> {
-        let ran = self.command_on(machine, there, &["agent", "mirror", "RUN"], &json(known))?;
+    fn hear(&self, machine: &Machine, there: &str, asked: &Question, here: &Path) -> Result<Heard> {
+        let ran = self.command_on(machine, there, &["agent", "mirror", "RUN"], &json(asked))?;
         let name = &machine.name;
         if ran.code != 0 {
             let said = String::from_utf8_lossy(&ran.stderr).trim().to_owned();

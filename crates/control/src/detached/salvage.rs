@@ -111,8 +111,8 @@ impl Away {
             let fetched = staging(&self.folder, &name)
                 .context(|| format!("cannot write in `{}`", self.folder.display()))
                 .and_then(|here| {
-                    while self.hear(&machine, there, &mirror::known(&here, false), &here)?.is_more {
-                    }
+                    let known = || mirror::known(&here, false).into();
+                    while self.hear(&machine, there, &known(), &here)?.is_more {}
                     Ok(())
                 });
             // Another may have one.

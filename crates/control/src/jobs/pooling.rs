@@ -106,9 +106,10 @@ impl Pooling {
         }
     }
 
-    /// The same for machines that outlive the command.
+    /// The same for machines that outlive the command; spare ones too, as it cannot get others later.
     pub fn detached(job: &Job, program: &Path) -> Result<Self> {
-        Self::new(Need { is_detached: true, ..Need::of(job, program) })
+        let machine_count = job.plan.recipe.pool.machines_held();
+        Self::new(Need { is_detached: true, machine_count, ..Need::of(job, program) })
     }
 
     /// Nothing is created, and all that can be wrong before is found out.

@@ -393,6 +393,17 @@ fn piece(path: &Path, at: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Name of the file, in a run's folder on a machine, with the number of the host's process while it
+/// serves a controller.
+const PID_FILE: &str = "host.pid";
+
+/// Whether a host serves a controller, by the run's folder on this machine.
+pub fn is_linked(run: &Path) -> bool {
+    let pid = fs::read_to_string(run.join(PID_FILE)).ok().and_then(|pid| pid.parse::<u32>().ok());
+    // What a killed one has left says nothing.
+    pid.is_some_and(|pid| Path::new(&format!("/proc/{pid}")).exists())
+}
+
 /// The host's folder on its machine, gone when this is dropped.
 struct Folder {
     path: PathBuf,
@@ -408,7 +419,7 @@ impl Folder {
         fs::create_dir_all(&path)?;
         // For its user alone: logs, outputs, and the socket of a tunnel.
         fs::set_permissions(&run_folder, fs::Permissions::from_mode(0o700))?;
-        let pid_file = run_folder.join("host.pid");
+        let pid_file = run_folder.join(PID_FILE);
         fs::write(&pid_file, own.to_string())?;
         Ok(Self { path, run: run_folder, pid_file })
     }

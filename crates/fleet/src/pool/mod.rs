@@ -151,6 +151,7 @@ impl Pool {
     /// Nothing is raised yet.
     pub fn new(means: Means, resources: Resources, roster: Roster, logs: PathBuf) -> Self {
         let (announce, inbox) = channel();
+        let notes = means.provider.remarks();
         let pool = Self {
             means: Arc::new(means),
             resources: Arc::new(Mutex::new(resources)),
@@ -168,7 +169,7 @@ impl Pool {
             room: Arc::default(),
             next_process: FIRST_PROCESS,
             exits: Vec::new(),
-            notes: Vec::new(),
+            notes,
             machines_lost: 0,
             changes: Vec::new(),
             states: BTreeMap::new(),
@@ -266,6 +267,11 @@ impl Pool {
     /// Machines that are wanted and may still become ready.
     pub fn coming(&self) -> usize {
         self.roster.coming()
+    }
+
+    /// Those of them that have not failed again and again.
+    pub fn hopeful(&self) -> usize {
+        self.roster.hopeful()
     }
 
     /// The number of a process on its machine, once it runs.

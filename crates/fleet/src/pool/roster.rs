@@ -201,6 +201,13 @@ impl Roster {
         self.members.values().filter(is_coming).count()
     }
 
+    /// Those of them that have not failed more often than is usual at the beginning.
+    pub fn hopeful(&self) -> usize {
+        let is_hopeful =
+            |m: &&Member| m.counts() && m.stage != Stage::Ready && m.attempts < FIRST_ATTEMPTS_MAX;
+        self.members.values().filter(is_hopeful).count()
+    }
+
     /// Takes in what happened. `plan` says what a machine of a number would be, as the provider does.
     pub fn step(
         &mut self,

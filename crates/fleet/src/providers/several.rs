@@ -115,6 +115,10 @@ impl Provider for Several {
         self.parts.iter().try_for_each(|part| part.provider.check())
     }
 
+    fn remarks(&self) -> Vec<String> {
+        self.parts.iter().flat_map(|part| part.provider.remarks()).collect()
+    }
+
     fn capacity(&self) -> Option<usize> {
         self.parts.iter().map(|part| part.provider.capacity()).sum()
     }

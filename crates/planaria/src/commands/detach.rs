@@ -42,7 +42,8 @@ pub fn run(training: Planaria, talk: Talk) -> Result<Option<Exit>> {
     let name = name(&folder);
     let text = format!(
         "run {} goes on by itself; `planaria logs {name} -f` follows it, `planaria stop {name}` \
-         ends it, and when it has ended either fetches it and gives its machines back",
+         ends it, and when it has ended either fetches it and gives its machines back; `planaria \
+         resume {name} --watch` goes on with it should the machine of its controller be lost",
         folder.display()
     );
     Progress::new(talk).note(&text);

@@ -5,6 +5,7 @@ use crate::commands::{detach, print, train};
 use crate::library::{self, processes};
 use crate::signals;
 use planaria_control::detached;
+use planaria_control::detached::watching::{self, Watched};
 use planaria_control::jobs::script;
 use planaria_control::jobs::train::Job;
 use planaria_control::jobs::train::identity::Identity;
@@ -34,6 +35,9 @@ pub fn run(options: &cli::Resume, talk: Talk, process: Stopwatch) -> Result<Opti
         return detach::here(talk, Some(&folder));
     }
     signals::listen(talk);
+    if options.watch && watching::watch(&folder, talk)? == Watched::Over {
+        return Ok(None);
+    }
     detached::take_over(&folder, talk)?;
     let run = RunDir::open(&options.run)?;
     let mut progress = Progress::new(talk);

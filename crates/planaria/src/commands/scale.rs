@@ -66,10 +66,7 @@ pub fn run(options: &cli::Scale, talk: Talk) -> Result<()> {
         if away.follow(talk)? != Following::Lives {
             return Err(not_running(&detached::history(&folder)?));
         }
-        let json: &[&str] = if options.json { &["--json"] } else { &[] };
-        let ran = away.ask(&[&["scale", "RUN", &options.change], json].concat())?;
-        Progress::new(talk).note(String::from_utf8_lossy(&ran.stderr).trim());
-        return print(&String::from_utf8_lossy(&ran.stdout));
+        return pass_on(&away, &options.change, options.json, talk);
     }
     let traits = traits(&folder);
     if let Some(most) = traits.and_then(|traits| traits.workers_max) {
@@ -90,6 +87,14 @@ pub fn run(options: &cli::Scale, talk: Talk) -> Result<()> {
         Progress::new(talk).note(&note);
     }
     Ok(())
+}
+
+/// Has the controller's machine do it.
+fn pass_on(away: &Away, change: &str, json: bool, talk: Talk) -> Result<()> {
+    let json: &[&str] = if json { &["--json"] } else { &[] };
+    let ran = away.ask(&[&["scale", "RUN", change], json].concat())?;
+    Progress::new(talk).note(String::from_utf8_lossy(&ran.stderr).trim());
+    print(&String::from_utf8_lossy(&ran.stdout))
 }
 
 /// What follows from the run's training method.

@@ -307,7 +307,7 @@ impl Planaria {
         let threads = self.threads;
         let (job, _) = self.job()?;
         let folder = job.run.path().to_path_buf();
-        detached::begin(job, threads).inspect_err(|_| remove_unbegun(&folder))
+        detached::beginning::begin(job, threads).inspect_err(|_| remove_unbegun(&folder))
     }
 
     /// Checks everything, and makes the run's folder.

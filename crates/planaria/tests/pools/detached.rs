@@ -189,6 +189,55 @@ fn a_run_survives_the_machine_of_its_controller() {
     nothing_is_left(&hosts, 3);
 }
 
+/// A command that watches goes on with it by itself.
+#[test]
+fn a_run_that_is_watched_goes_on_where_its_controller_is_lost() {
+    let Some(hosts) = Hosts::up(2, &[]) else { return };
+    let pool = format!(
+        "{{provider: ssh, hosts: [h1, h2], workers: {{min: 1, max: 2}}, servers: 1, \
+         ssh: {{config: {}, connect_seconds: 2}}}}",
+        hosts.path("ssh_config").display()
+    );
+    let scene = Scene::new(&pool);
+    let expected = scene.expected();
+    let words = [&["train", "pool.yaml", "--detach"], &LONGER[..]].concat();
+    let run = scene.said(&words).trim().to_owned();
+    let copy = format!("ls ~/.cache/planaria/runs/{run}/copy/checkpoints/*/manifest.json || true");
+    eventually("a copy of a checkpoint", || hosts.on(2, &copy).contains("manifest.json"));
+    hosts.on(1, "pkill -9 planaria; true");
+    let watched = scene.run(&["resume", &run, "--watch"]);
+    let said = talk(&watched);
+    assert!(watched.status.success(), "{said}");
+    assert!(said.contains("has lost its controller on h1"), "{said}");
+    assert!(said.contains("goes on after step"), "{said}");
+    assert_eq!(scene.weights(), expected);
+    nothing_is_left(&hosts, 2);
+}
+
+/// Hosts that are listed beyond those that are wanted wait for it.
+#[test]
+fn a_run_that_is_left_to_its_machines_has_spare_ones() {
+    let Some(hosts) = Hosts::up(3, &[]) else { return };
+    let pool = format!(
+        "{{provider: ssh, hosts: [h1, h2, h3], machines: 2, workers: 2, servers: 1, \
+         ssh: {{config: {}}}}}",
+        hosts.path("ssh_config").display()
+    );
+    let scene = Scene::new(&pool);
+    let run = scene.said(&[&["train", "pool.yaml", "--detach"], &ENDLESS[..]].concat());
+    let run = run.trim();
+    let state = |status: &Value, host: &str| status["pool"][host]["state"].clone();
+    scene.wait_until(run, "under way", |s| s["step"].as_u64() > Some(0));
+    assert_eq!(state(&scene.status(run), "h3"), Value::Null, "it waits");
+    scene.said(&["scale", run, "machines=+1", "--json"]);
+    scene.wait_until(run, "on three machines", |s| state(s, "h3") == "ready");
+    let refused = scene.run(&["scale", run, "machines=4"]);
+    assert_eq!(refused.status.code(), Some(2), "{}", talk(&refused));
+    let stopped = scene.run(&["stop", run, "--wait"]);
+    assert!(stopped.status.success(), "{}", talk(&stopped));
+    nothing_is_left(&hosts, 3);
+}
+
 #[test]
 fn a_run_on_ssh_hosts_is_scaled_and_stopped() {
     let Some(hosts) = Hosts::up(2, &[]) else { return };

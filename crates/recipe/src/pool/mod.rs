@@ -128,6 +128,16 @@ impl Pool {
         self.supplies().map(|supply| supply.machine_count(self.workers)).sum()
     }
 
+    /// Machines that a run which is left to them has from the beginning: all where they are listed, as no
+    /// other can be had later; else as many as it works on.
+    pub fn machines_held(&self) -> usize {
+        let listed = |supply: &Supply| supply.provider.machines_max();
+        match self.supplies().all(|supply| supply.has_machines() && listed(supply).is_some()) {
+            true => self.machines_max(),
+            false => self.machine_count(),
+        }
+    }
+
     /// Most machines that there can be.
     pub fn machines_max(&self) -> usize {
         let each = self.supplies().map(|supply| match supply.has_machines() {

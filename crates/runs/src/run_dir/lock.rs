@@ -64,6 +64,17 @@ impl Lock {
         .hint("wait for it to end, or stop it with `planaria stop`"))
     }
 
+    /// Whether another folder is where this one was: it was moved or deleted, and made again. What is
+    /// written by its name would be another's, who can have a lock of its own.
+    pub fn is_replaced(&self, folder: &Path) -> bool {
+        let (held, path) = match &self._folder {
+            Some(held) => (held, folder.to_path_buf()),
+            None => (&self.file, folder.join(FILE)),
+        };
+        // Where nothing is there now, whoever writes finds out.
+        fs::metadata(path).is_ok_and(|now| !is_same(&now, held))
+    }
+
     fn sign(&mut self) -> io::Result<()> {
         self.file.set_len(0)?;
         let deaf = if LISTENS.load(Ordering::SeqCst) { "" } else { DEAF };
@@ -274,6 +285,10 @@ mod tests {
         let moved = dir.path().join("b");
         fs::rename(&run, &moved).unwrap();
         assert!(Lock::take(&moved).unwrap_err().message.contains("in use by another"));
+        // Who holds it learns that another is in its place.
+        assert!(!lock.is_replaced(&run), "nothing is there");
+        fs::create_dir(&run).unwrap();
+        assert!(lock.is_replaced(&run) && !lock.is_replaced(&moved));
         drop(lock);
         assert_eq!(Holder::of(&moved).unwrap(), Holder::Free);
         drop(Lock::take(&moved).unwrap());

@@ -35,7 +35,7 @@ const SAME_SECOND_MAX: u32 = 1000;
 #[derive(Debug)]
 pub struct RunDir {
     path: PathBuf,
-    _lock: Lock,
+    lock: Lock,
 }
 
 impl RunDir {
@@ -103,9 +103,21 @@ impl RunDir {
         Self::lock(find(run)?)
     }
 
+    /// Refuses to go on where another folder is in this one's place, which may be another process'.
+    pub fn check(&self) -> Result<()> {
+        if !self.lock.is_replaced(&self.path) {
+            return Ok(());
+        }
+        let path = self.path.display();
+        let message = format!("`{path}` is another folder than the run began in: it was replaced");
+        let hint = "two sessions never write one folder, so this one ends; `planaria resume` goes on \
+                    in the folder that is there now, from its newest checkpoint";
+        Err(Failure::failed(message).hint(hint))
+    }
+
     fn lock(path: PathBuf) -> Result<Self> {
         let lock = Lock::take(&path)?;
-        Ok(Self { path, _lock: lock })
+        Ok(Self { path, lock })
     }
 
     /// The folder's last name.

@@ -5,7 +5,7 @@ use planaria_fleet::messages::write_message;
 
 fn told(run: &Path, known: &Known, is_live: bool) -> Vec<u8> {
     let mut bytes = Vec::new();
-    write_message(&mut bytes, &Told::Run { is_live, ended: None }).unwrap();
+    write_message(&mut bytes, &Told::Run { is_live, ended: None, is_linked: false }).unwrap();
     let is_more = tell(run, known, is_live, |word| write_message(&mut bytes, &word)).unwrap();
     write_message(&mut bytes, &Told::Over { is_more }).unwrap();
     bytes
@@ -83,7 +83,8 @@ fn nothing_is_written_outside_the_run() {
         link("checkpoints/last", "step-1"),
     ] {
         let mut bytes = Vec::new();
-        write_message(&mut bytes, &Told::Run { is_live: false, ended: None }).unwrap();
+        write_message(&mut bytes, &Told::Run { is_live: false, ended: None, is_linked: false })
+            .unwrap();
         write_message(&mut bytes, &word).unwrap();
         write_message(&mut bytes, &Told::Over { is_more: false }).unwrap();
         assert!(take(&run, &bytes).is_err(), "{word:?}");

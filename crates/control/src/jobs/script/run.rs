@@ -355,6 +355,7 @@ impl Kind for Running<'_> {
     }
 
     fn look(&mut self, now: Duration) -> Result<Option<Outcome>> {
+        self.folder.check()?;
         self.hear(now);
         self.on(now, Input::Look);
         if self.outcome.is_none() {

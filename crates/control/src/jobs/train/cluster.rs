@@ -83,6 +83,8 @@ pub fn run(job: Job, size: Size, found: Option<Found<Checkpoint>>) -> Result<Fin
     }
     let clock = foreground.clock();
     let trained = controller::follow(&mut foreground, &job.run.id(), clock);
+    // Nothing is written of it into a folder that may be another session's.
+    job.run.check()?;
     let size = Size { workers: foreground.workers(), ..size };
     let generations = (generation, foreground.generation());
     let exits = foreground.exits();

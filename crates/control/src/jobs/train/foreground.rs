@@ -426,6 +426,7 @@ impl Kind for Foreground<'_> {
     }
 
     fn look(&mut self, _: Duration) -> Result<Option<()>> {
+        self.run.check()?;
         self.on(Happening::Look);
         self.report();
         self.renew();

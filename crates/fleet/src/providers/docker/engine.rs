@@ -195,6 +195,24 @@ impl Engine {
         id(&created)
     }
 
+    /// The bridge of a network, by the name of its device; nothing where it has none.
+    pub fn bridge(&self, network: &str) -> Result<Option<String>, Error> {
+        const NAME: &str = "com.docker.network.bridge.name";
+        #[derive(Deserialize)]
+        #[serde(rename_all = "PascalCase")]
+        struct Network {
+            id: String,
+            driver: String,
+            options: Option<BTreeMap<String, String>>,
+        }
+        let found: Option<Network> = self.look(&format!("/networks/{}", encoded(network)))?;
+        let name = |network: Network| {
+            let given = network.options.and_then(|mut options| options.remove(NAME));
+            given.or_else(|| network.id.get(..12).map(|id| format!("br-{id}")))
+        };
+        Ok(found.filter(|network| network.driver == "bridge").and_then(name))
+    }
+
     /// A container by its name or number; nothing where there is none.
     pub fn container(&self, name: &str) -> Result<Option<Container>, Error> {
         #[derive(Deserialize)]

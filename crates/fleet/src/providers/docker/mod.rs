@@ -10,6 +10,7 @@
 //! - [`image`]: what is in a machine where no image is given; [`tar`]: how it gets there
 //! - [`faults`]: what can be wrong, and what to do about it
 
+mod bridge;
 mod container;
 mod engine;
 mod faults;
@@ -33,6 +34,7 @@ use image::Needs;
 use planaria_recipe::pool::providers::docker as recipe;
 use std::io::{Cursor, ErrorKind, Read};
 use std::net::Shutdown;
+use std::path::Path;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::Builder;
@@ -391,6 +393,16 @@ impl Provider for Docker {
             Some(image) => self.has_image(image).map(drop).map_err(now),
             None => Ok(()),
         }
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        let network = self.settings.network.as_deref().unwrap_or("bridge");
+        // What cannot be found out is not told of.
+        let bridge = self.engine.bridge(network).ok().flatten();
+        bridge
+            .and_then(|bridge| bridge::remark(Path::new(bridge::DEVICES), &bridge))
+            .into_iter()
+            .collect()
     }
 
     fn capacity(&self) -> Option<usize> {

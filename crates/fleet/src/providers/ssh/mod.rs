@@ -270,7 +270,7 @@ impl Provider for Ssh {
             Fault::fix("ssh", what, "check that the temporary folder can be written to")
         })?;
         let script = script::host(program, run);
-        let remote = script::reading(&script);
+        let remote = script::reading_host(&script, run);
         let command = command::ssh(&self.settings, &host, Sharing::Offer(&socket), &remote);
         let carrier = self.start(&host, command)?;
         let words = carrier.stderr_tail.clone();

@@ -6,6 +6,8 @@ cd "${HOME:-/nonexistent}" 2>/dev/null || exit 1
 is_host() {
   case "$(2>/dev/null tr '\000' ' ' <"/proc/$1/cmdline")" in
   *"/planaria agent host $run "*) return 0 ;;
+  # One that looks for its program yet: it would make the folder again.
+  "sh -c eval "*" planaria host $run "*) return 0 ;;
   esac
   return 1
 }

@@ -20,6 +20,12 @@ pub fn reading(script: &str) -> String {
     format!("exec sh -c 'eval \"$(head -c {})\"' planaria", script.len())
 }
 
+/// The same for a script that becomes the host of a run: it is known by the run's name from the
+/// beginning, so that [`removal`] finds it also while it looks for the program.
+pub fn reading_host(script: &str, run: &Tag) -> String {
+    format!("{} host {}", reading(script), quoted(run.as_str()))
+}
+
 /// Delivers the program where it is missing and becomes the host of a run.
 pub fn host(program: &Program, run: &Tag) -> String {
     let mut script = delivery(program);
@@ -132,6 +138,9 @@ pub fn ended(output: &[u8]) -> Option<(&[u8], i32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
+    use std::os::unix::process::CommandExt;
+    use std::process::{Command, Stdio};
 
     #[test]
     fn lines_are_understood_or_greetings() {
@@ -169,6 +178,32 @@ mod tests {
         assert_eq!(ended(b"\nplanaria: ended x"), None);
     }
 
+    /// A host whose controller is gone before it has its program makes no folder after all was removed.
     #[test]
-    fn words_stay_words() {}
+    fn a_host_that_is_about_to_begin_is_removed_too() {
+        let home = tempfile::tempdir().expect("a folder");
+        let run = Tag::new("removed-1").expect("a name");
+        let start = |words: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", words]).env("HOME", home.path()).process_group(0);
+            command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("a shell")
+        };
+        let script = "read -r word; mkdir -p \"$HOME/.cache/planaria/runs/removed-1\"\n";
+        let mut late = start(&reading_host(script, &run));
+        let mut pipe = late.stdin.take().expect("a pipe");
+        pipe.write_all(script.as_bytes()).expect("it reads");
+        let line = format!("/proc/{}/cmdline", late.id());
+        while !std::fs::read_to_string(&line).expect("it lives").contains("removed-1\0") {
+            std::thread::yield_now();
+        }
+        let script = removal(&run);
+        let mut removing = start(&reading(&script));
+        let stdin = removing.stdin.as_mut().expect("a pipe");
+        stdin.write_all(script.as_bytes()).expect("it reads");
+        assert!(removing.wait().expect("it ends").success());
+        // Where it had lived on, it would go on now.
+        drop(pipe);
+        assert!(!late.wait().expect("it ends").success());
+        assert!(!home.path().join(".cache/planaria/runs/removed-1").exists());
+    }
 }

@@ -4,15 +4,16 @@
 //! no worker waits for room or is lost with its machine. Which machines come and go is the pool's to
 //! say.
 
-use super::{Amount, WORKERS_MAX, insist, scale, traits};
+use super::{Amount, WORKERS_MAX, insist, pass_on, scale, traits};
 use crate::commands::print;
 use crate::commands::stop::not_running;
-use planaria_control::detached::{self, Away};
+use planaria_control::detached::{self, Away, Following};
 use planaria_control::holdings;
 use planaria_control::live::scale::ask_machines;
 use planaria_control::talk::{Progress, Talk};
+use planaria_fleet::pool::resources;
 use planaria_recipe::pool::{MACHINES_MAX, Pool};
-use planaria_runs::failure::{Failure, Result};
+use planaria_runs::failure::{Context, Failure, Result};
 use planaria_runs::history::History;
 use planaria_runs::number::counted;
 use planaria_runs::run_dir::lock::Holder;
@@ -42,17 +43,17 @@ pub(super) fn parse(change: &str, value: &str) -> Result<Amount> {
 /// Scales and says so.
 pub(super) fn run(folder: &Path, amount: Amount, json: bool, talk: Talk) -> Result<()> {
     let path = folder.display();
-    if Away::find(folder)?.is_some() {
-        let message = format!("run `{path}` is left to its machines, which were had before");
-        let hint = "stop it, and begin it again with more `machines`; `workers=4` can be scaled";
-        return Err(Failure::user(message).hint(hint));
-    }
+    let away = followed(folder, talk)?;
     let history = detached::history(folder)?;
-    if !Holder::of(folder)?.is_live() {
+    if away.is_none() && !Holder::of(folder)?.is_live() {
         return Err(not_running(&history));
     }
     let pool = holdings::pool(folder)?;
     let mut target = target(&history, &pool, amount)?;
+    if let Some(away) = away {
+        within_held(folder, target.machines)?;
+        return pass_on(&away, &format!("machines={}", target.machines), json, talk);
+    }
     if let Some(most) = traits(folder).and_then(|traits| traits.workers_max) {
         target.workers = target.workers.min(most as u32);
     }
@@ -79,6 +80,29 @@ pub(super) fn run(folder: &Path, amount: Amount, json: bool, talk: Talk) -> Resu
     let note = format!("run {path} goes on with {machines} instead of {before}, and {workers}");
     Progress::new(talk).note(&note);
     Ok(())
+}
+
+/// A run that is left to machines, where this one is: it must live.
+fn followed(folder: &Path, talk: Talk) -> Result<Option<Away>> {
+    let Some(mut away) = Away::find(folder)? else { return Ok(None) };
+    match away.follow(talk)? {
+        Following::Lives => Ok(Some(away)),
+        _ => Err(not_running(&detached::history(folder)?)),
+    }
+}
+
+/// Refuses more machines than a run that is left to them was given.
+fn within_held(folder: &Path, machines: u32) -> Result<()> {
+    let held = resources::held(folder);
+    let held = held.context(|| format!("cannot read in `{}`", folder.display()))?.len();
+    if machines as usize <= held {
+        return Ok(());
+    }
+    let path = folder.display();
+    let message = format!("run `{path}` is left to {held} machines, and cannot get {machines}");
+    let hint = "stop it by `planaria stop`, then `planaria resume` it, which can have others; hosts \
+                that `pool.hosts` lists beyond `machines` are spare ones";
+    Err(Failure::user(message).hint(hint))
 }
 
 /// How many machines that is, and how many workers go with them.

@@ -1,0 +1,175 @@
+//! Watches a run that is left to its machines, and takes it over where its controller is lost.
+//!
+//! Owns the decision that it is lost. There is one place that can succeed a controller, the run's folder
+//! where it was begun, and what a controller that was merely cut off still writes never comes here: so
+//! taking over by mistake costs work and no bits. Never takes over because this machine is the one that is
+//! cut off.
+
+use super::mirror::Question;
+use super::{Away, Detached, Following};
+use crate::stopping;
+use crate::talk::{Progress, Talk};
+use planaria_fleet::pool::resources;
+use planaria_runs::clock::Stopwatch;
+use planaria_runs::failure::{Context, Failure, Result};
+use planaria_runs::run_dir::lock::{Holder, Lock};
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+/// How often a run is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// Poll interval for a signal meanwhile.
+const STOP_EVERY: Duration = Duration::from_millis(100);
+/// How long a controller's machine may not answer. Its hosts know after 30 s that it is gone.
+const SILENT_MAX: Duration = Duration::from_secs(60);
+/// Folder of the watcher's lock, in the run's.
+const FOLDER: &str = "watch";
+
+/// What a watcher comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Watched {
+    /// There is nothing to go on with: the run has ended, or others have it.
+    Over,
+    /// Its controller is lost and what was left of it is here.
+    TakenOver,
+}
+
+/// What is known of the machine of a controller that does not answer here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    /// It may come back.
+    Wait,
+    /// None of the other machines answers here: it may be this one that is cut off.
+    CutOff,
+    /// Another machine has a link to it.
+    Lives,
+    Lost,
+}
+
+/// Decides about a controller's machine that has not answered for so long; `linked` is what other
+/// machines say that answer.
+fn judge(silent: Duration, linked: &[bool]) -> Verdict {
+    match (linked.iter().any(|is| *is), linked.is_empty()) {
+        (true, _) => Verdict::Lives,
+        (false, true) => Verdict::CutOff,
+        (false, false) if silent < SILENT_MAX => Verdict::Wait,
+        (false, false) => Verdict::Lost,
+    }
+}
+
+/// Watches until the run is over, or was taken over from a controller that is lost.
+pub fn watch(folder: &Path, talk: Talk) -> Result<Watched> {
+    let Some(mut away) = Away::find(folder)? else {
+        let message = format!("run `{}` is not left to machines", folder.display());
+        return Err(Failure::user(message).hint("`planaria resume` without `--watch` goes on"));
+    };
+    let place = folder.join(FOLDER);
+    fs::create_dir_all(&place).context(|| format!("cannot create `{}`", place.display()))?;
+    let lock = Lock::take(&place)?;
+    let watched = follow(&mut away, folder, talk);
+    drop(lock);
+    let _ = fs::remove_dir_all(place);
+    watched
+}
+
+fn follow(away: &mut Away, folder: &Path, talk: Talk) -> Result<Watched> {
+    let mut progress = Progress::new(talk);
+    let head = away.detached.head.name.clone();
+    progress.note(&format!("watching run {}, controlled from {head}", folder.display()));
+    let (mut answered, mut said) = (Stopwatch::steady(), None);
+    loop {
+        // Another command may have fetched it, or gone on with it.
+        let is_away = Detached::read(folder)?.is_some_and(|detached| !detached.is_fetched);
+        if !is_away || Holder::of(folder)?.is_live() {
+            progress.note("another command has the run now");
+            return Ok(Watched::Over);
+        }
+        let verdict = match away.follow(talk) {
+            Ok(Following::Ended) => return Ok(Watched::Over),
+            Ok(Following::Lost) => return Ok(Watched::TakenOver),
+            Ok(Following::Lives) => {
+                answered = Stopwatch::steady();
+                None
+            }
+            Err(_) => Some(judge(answered.elapsed(), &away.linked()?)),
+        };
+        if verdict != said
+            && let Some(verdict) = verdict
+        {
+            progress.note(&words(verdict, &head));
+        }
+        said = verdict;
+        if verdict == Some(Verdict::Lost) {
+            away.recover(&mut progress)?;
+            return Ok(Watched::TakenOver);
+        }
+        if is_stopped() {
+            return Ok(Watched::Over);
+        }
+    }
+}
+
+/// Waits until the next look; whether this command was told to stop.
+fn is_stopped() -> bool {
+    for _ in 0..LOOK_EVERY.as_millis() / STOP_EVERY.as_millis() {
+        if stopping::asked() {
+            return true;
+        }
+        std::thread::park_timeout(STOP_EVERY);
+    }
+    stopping::asked()
+}
+
+fn words(verdict: Verdict, head: &str) -> String {
+    match verdict {
+        Verdict::Wait => {
+            let seconds = SILENT_MAX.as_secs();
+            format!(
+                "{head} answers neither here nor the others; it is waited for, {seconds} s at most"
+            )
+        }
+        Verdict::CutOff => format!(
+            "neither {head} nor any other machine answers: this machine may be cut off, so nothing \
+             is taken over"
+        ),
+        Verdict::Lives => format!("{head} does not answer here, but others are linked with it"),
+        Verdict::Lost => format!("{head} is lost: the run goes on from what others have of it"),
+    }
+}
+
+impl Away {
+    /// Of the other machines that answer, whether each has a link to the run's controller.
+    fn linked(&self) -> Result<Vec<bool>> {
+        let held = resources::held(&self.folder);
+        let held = held.context(|| format!("cannot read in `{}`", self.folder.display()))?;
+        let brief = Question { is_brief: true, ..Question::default() };
+        let mut linked = Vec::new();
+        for (name, machine) in held {
+            let Some(there) = self.detached.copies.get(&name) else { continue };
+            let heard = self.hear(&machine, there, &brief, &self.folder);
+            linked.extend(heard.ok().map(|heard| heard.is_linked));
+        }
+        Ok(linked)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_controller_is_lost_where_others_have_lost_it_too() {
+        for (silent, linked, expect) in [
+            (0, &[false][..], Verdict::Wait),
+            (59, &[false, false], Verdict::Wait),
+            (60, &[false, false], Verdict::Lost),
+            (60, &[false, true], Verdict::Lives),
+            (3600, &[true], Verdict::Lives),
+            (3600, &[], Verdict::CutOff),
+            (0, &[], Verdict::CutOff),
+        ] {
+            assert_eq!(judge(Duration::from_secs(silent), linked), expect, "{silent} {linked:?}");
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! The bridge that containers are on, where it is one of this machine.
+//!
+//! Owns what is said of one whose hardware address changes with its containers. Never changes it.
+
+use std::fs;
+use std::path::Path;
+
+/// Where the kernel tells of network devices.
+pub const DEVICES: &str = "/sys/class/net";
+/// `addr_assign_type` of a device whose address was given to it, and stays.
+const GIVEN: &str = "3";
+
+/// What people should know of a bridge, by the kernel's word in `devices`; nothing where it is in order, or
+/// of another machine.
+pub fn remark(devices: &Path, bridge: &str) -> Option<String> {
+    let read = |name: &str| fs::read_to_string(devices.join(bridge).join(name)).ok();
+    let (kind, address) = (read("addr_assign_type")?, read("address")?);
+    (kind.trim() != GIVEN).then(|| {
+        format!(
+            "warning: the hardware address of the engine's bridge `{bridge}` is that of a container, and \
+             changes when that one goes: others then reach this machine only after up to half a minute; \
+             `ip link set {bridge} address {}` keeps it",
+            address.trim()
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bridge_with_the_address_of_a_container_is_told_of() {
+        let devices = tempfile::tempdir().unwrap();
+        assert_eq!(remark(devices.path(), "docker0"), None, "it is elsewhere");
+        fs::create_dir(devices.path().join("docker0")).unwrap();
+        let put = |name: &str, text: &str| {
+            fs::write(devices.path().join("docker0").join(name), text).unwrap();
+        };
+        put("address", "02:42:ac:11:00:02\n");
+        put("addr_assign_type", "3\n");
+        assert_eq!(remark(devices.path(), "docker0"), None);
+        put("addr_assign_type", "1\n");
+        let said = remark(devices.path(), "docker0").unwrap();
+        assert!(said.contains("`ip link set docker0 address 02:42:ac:11:00:02`"), "{said}");
+    }
+}
