@@ -3,11 +3,14 @@
 //! Owns names, defaults and help texts. Never does anything.
 
 mod leaving;
+mod resuming;
 
 use crate::chaos::words::lasting;
 use crate::chaos::{Share, Span, Target, Victims};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
+
+pub use resuming::Resume;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -368,24 +371,6 @@ pub struct Train {
     /// This is the process that `--detach` leaves behind.
     #[arg(long, hide = true, conflicts_with_all = ["scaling", "json", "detach"])]
     pub detached: bool,
-    #[command(flatten)]
-    pub processes: Processes,
-}
-
-/// Options of `resume`.
-#[derive(Debug, Args)]
-pub struct Resume {
-    /// The run's folder, or its name under `runs/`.
-    pub run: String,
-    /// Print the report as one JSON document on stdout.
-    #[arg(long)]
-    pub json: bool,
-    /// Watch a run that was left to its machines, and go on with it from here should the machine of its
-    /// controller be lost; ends when the run does.
-    #[arg(long, conflicts_with_all = ["detach", "detached"])]
-    pub watch: bool,
-    #[command(flatten)]
-    pub leaving: leaving::Leaving,
     #[command(flatten)]
     pub processes: Processes,
 }

@@ -143,7 +143,7 @@ const WINGS: &[Wing] = &[
         registered: &[
             ("crates/control/src/jobs/mod.rs", 1),
             ("crates/control/src/agents/coordinator.rs", 1),
-            ("crates/control/src/detached/mod.rs", 1),
+            ("crates/control/src/detached/beginning.rs", 1),
             ("crates/control/src/jobs/pooling.rs", 1),
             ("crates/planaria/src/commands/evaluate.rs", 1),
             ("crates/planaria/src/commands/resume.rs", 3),
