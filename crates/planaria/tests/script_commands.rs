@@ -170,6 +170,80 @@ fn a_live_run_is_followed_and_stopped() {
     holds(&said(&place, &["down", "--all"], 0), &["holds anything"]);
 }
 
+/// Runs a script of its own in a place; what was said.
+#[track_caller]
+fn ran(place: &Place, script: &str, more: &[&str], code: i32) -> String {
+    std::fs::write(place.path().join("work.py"), script).expect("a script");
+    let mut arguments = vec!["run", "work.yaml"];
+    more.iter().for_each(|set| arguments.extend(["--set", set]));
+    said(place, &arguments, code)
+}
+
+/// Connects its processes; then the first waits for an answer that the second does not give.
+const DEADLOCK: &str = r#"
+import socket, sys, time
+index, address, port = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+if index == 0:
+    with socket.create_server((address, port)) as server:
+        other, _ = server.accept()
+    other.sendall(b"gradient")
+    print("waits for an answer", flush=True)
+    other.recv(1)
+while True:
+    try:
+        other = socket.create_connection((address, port))
+        break
+    except ConnectionRefusedError:
+        time.sleep(0.05)
+print("waits for nothing", flush=True)
+time.sleep(600)
+"#;
+
+#[test]
+fn a_deadlock_is_diagnosed() {
+    let Some(place) = place("deadlock") else { return };
+    let args = "script.args=['{{index}}', '{{master_addr}}', '{{master_port}}']";
+    let silent = ran(&place, DEADLOCK, &[args, "script.silence=2", "script.stop_seconds=0"], 1);
+    holds(
+        &silent,
+        &[
+            "no process wrote anything for 2 s (`script.silence`); look at worker 1 first",
+            "worker 0: waits, connected to worker 1; it wrote last: waits for an answer",
+            "worker 1: waits, connected to worker 0, has not read 8 bytes from worker 0; it wrote \
+             last: waits for nothing",
+        ],
+    );
+    let report = std::fs::read_to_string(place.only_run().join("report.json")).expect("a report");
+    holds(&report, &["\"process\": \"worker-1\"", "has not read 8 bytes"]);
+}
+
+#[test]
+fn time_and_failures_that_repeat_are_bounded() {
+    let Some(place) = place("bounded") else { return };
+    let waits = "import sys, time\ntime.sleep(600 if sys.argv[1] == '0' else 0)\n";
+    let index = "script.args=['{{index}}']";
+    let late = ran(&place, waits, &[index, "script.timeout=1", "script.stop_seconds=0"], 1);
+    holds(&late, &["the job was not done after 1 s (`script.timeout`); look at worker 1 first"]);
+    holds(&late, &["worker 1: has ended well; it wrote last: nothing"]);
+    let fails = "print('again', flush=True)\nx = [][3]\n";
+    let failed = ran(&place, fails, &["script.max_restarts=3", "pool.workers=1"], 1);
+    holds(&failed, &["IndexError", "it failed there before", "restart 1 of 3"]);
+    assert!(!failed.contains("restart 2 of 3"), "{failed}");
+}
+
+#[test]
+fn a_process_that_left_early_is_named() {
+    let Some(place) = place("early") else { return };
+    let script = "import sys, time\nif sys.argv[1] == '0':\n    time.sleep(1)\n    \
+                  raise ConnectionError('Connection closed by peer')\n";
+    let args = "script.args=['{{index}}', '{{master_addr}}']";
+    let failed = ran(&place, script, &[args], 1);
+    holds(
+        &failed,
+        &["worker 1 ended well while others needed it; worker 0 failed with exit code 1"],
+    );
+}
+
 #[test]
 fn a_run_that_failed_says_whose_fault_it_was() {
     let Some(place) = place("failing") else { return };

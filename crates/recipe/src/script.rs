@@ -125,6 +125,14 @@ pub struct Script {
     #[serde(default = "five_minutes")]
     #[schemars(range(min = 1, max = 86400))]
     pub connect_seconds: u64,
+    /// How long the job may take in all, from the first start of its processes; no bound when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 31_536_000))]
+    pub timeout: Option<u64>,
+    /// How long all its processes together may write nothing; no bound when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 31_536_000))]
+    pub silence: Option<u64>,
     /// How long a process may take to end when it is asked to, before it is killed.
     #[serde(default = "five")]
     #[schemars(range(min = 0, max = 3600))]
@@ -289,6 +297,8 @@ impl Script {
             python: None,
             port: None,
             connect_seconds: five_minutes(),
+            timeout: None,
+            silence: None,
             stop_seconds: five(),
             tensorboard: None,
             epochs: None,

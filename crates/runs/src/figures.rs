@@ -237,7 +237,7 @@ fn number(text: &str) -> Option<Option<Number>> {
 }
 
 /// Without `[rank0]: `, which PyTorch puts before what a rank says when it fails.
-fn without_rank(line: &str) -> &str {
+pub fn without_rank(line: &str) -> &str {
     let rest = line.strip_prefix("[rank").map(|rest| rest.trim_start_matches(char::is_numeric));
     rest.and_then(|rest| rest.strip_prefix("]: ")).unwrap_or(line)
 }

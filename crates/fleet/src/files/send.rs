@@ -6,7 +6,7 @@
 use super::find::FOUND_MAX;
 use super::{Bundle, Code, Hash, Patterns, size};
 use crate::messages::PIECE_BYTES;
-use crate::messages::questions::{Ask, Found, Laying, Meeting, Piece, Said, Taken};
+use crate::messages::questions::{Ask, Found, Laying, Meeting, Peer, Piece, Said, Taken};
 use crate::provider::{Fault, Remedy};
 use crate::remote::{Asked, Remote};
 use planaria_store::transfer::{self, Announced, Outgoing, WINDOW};
@@ -24,6 +24,8 @@ const ENTRIES_AT_ONCE: usize = 2000;
 const WITHIN: Duration = Duration::from_secs(300);
 /// How long a question about sockets may take.
 const SOCKETS_WITHIN: Duration = Duration::from_secs(20);
+/// The same about a job that is about to be ended.
+const PEERS_WITHIN: Duration = Duration::from_secs(5);
 /// How often contents are sent again that vanished from the machine meanwhile.
 const ATTEMPTS: usize = 3;
 
@@ -200,6 +202,14 @@ impl Remote {
     pub fn meets(&self, pid: u32, port: u16, meeting: Meeting) -> Result<bool, Fault> {
         match self.answer(Ask::Meets { pid, port, meeting }, SOCKETS_WITHIN)? {
             Said::Meets(met) => Ok(met),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// What a process there, and those that came of it, are connected to, and whether it computes.
+    pub fn peers(&self, pid: u32) -> Result<(Vec<Peer>, bool), Fault> {
+        match self.answer(Ask::Peers { pid }, PEERS_WITHIN)? {
+            Said::Peers { peers, is_busy } => Ok((peers, is_busy)),
             other => Err(self.unexpected(&other)),
         }
     }

@@ -125,6 +125,7 @@ impl Clerk {
             Ask::Ports { .. }
             | Ask::Release { .. }
             | Ask::Meets { .. }
+            | Ask::Peers { .. }
             | Ask::IsIntact { .. }
             | Ask::Seal { .. } => {
                 Err(io::Error::other("that is no question about a script's files"))

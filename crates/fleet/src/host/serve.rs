@@ -213,7 +213,7 @@ impl Host {
             }
             ToHost::Done { task, mark } => self.tasks.is_done(task, &mark),
             ToHost::Ask { task, ask } => match ask {
-                Ask::Ports { .. } | Ask::Release { .. } | Ask::Meets { .. } => {
+                Ask::Ports { .. } | Ask::Release { .. } | Ask::Meets { .. } | Ask::Peers { .. } => {
                     self.tasks.look(task, ask);
                 }
                 Ask::IsIntact { .. } | Ask::Seal { .. } => self.tasks.made(task, ask),

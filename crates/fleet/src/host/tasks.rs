@@ -112,6 +112,10 @@ impl Tasks {
                     Said::Done
                 }
                 Ask::Meets { pid, port, meeting } => Said::Meets(table::meets(pid, port, meeting)),
+                Ask::Peers { pid } => {
+                    let (peers, is_busy) = table::peers(pid);
+                    Said::Peers { peers, is_busy }
+                }
                 _ => return,
             };
             let _ = messages.send(FromHost::Said { task, said });

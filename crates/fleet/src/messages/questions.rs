@@ -72,6 +72,11 @@ pub enum Ask {
         port: u16,
         meeting: Meeting,
     },
+    /// What a process and those that came of it are connected to: [`Said::Peers`].
+    Peers {
+        /// The first of them, as its machine numbers it.
+        pid: u32,
+    },
 }
 
 /// What a host answers.
@@ -104,6 +109,8 @@ pub enum Said {
     },
     /// Whether it has met.
     Meets(bool),
+    /// Its connections, and whether it computes at this moment.
+    Peers { peers: Vec<Peer>, is_busy: bool },
     /// Whether it is as it was.
     Intact(bool),
     /// It cannot be done.
@@ -143,6 +150,28 @@ pub enum Meeting {
     Listens,
     /// It has a connection to or from the port.
     Connects,
+}
+
+/// One end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Peer {
+    /// The port here.
+    pub local_port: u16,
+    /// The port there.
+    pub remote_port: u16,
+    pub state: PeerState,
+    /// Bytes that have come, and that the process has not read.
+    pub unread_bytes: u32,
+}
+
+/// How a connection stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PeerState {
+    Connected,
+    /// The other end has not answered.
+    Connecting,
+    /// The other end has closed it.
+    Closed,
 }
 
 /// A port that another has.

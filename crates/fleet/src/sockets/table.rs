@@ -2,10 +2,13 @@
 //!
 //! Owns reading `/proc`. What another user's processes have open cannot be seen without being root.
 
-use crate::messages::questions::Meeting;
+use crate::messages::questions::{Meeting, Peer, PeerState};
 use crate::process;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+
+/// Connections of one process that are told at most.
+const PEERS_MAX: usize = 4096;
 
 /// A line of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,8 +19,10 @@ pub struct Socket {
     pub remote_port: u16,
     /// Whether a process listens on it.
     pub listens: bool,
-    /// Whether it is connected.
-    pub is_connected: bool,
+    /// How it stands, where it is a connection.
+    pub state: Option<PeerState>,
+    /// Bytes that have come, and that no process has read.
+    pub unread_bytes: u32,
     /// What processes know it by; 0 where none does any more.
     pub inode: u64,
 }
@@ -44,7 +49,8 @@ fn any_meets(mut family: impl Iterator<Item = u32>, port: u16, meeting: Meeting)
             let is_met = |socket: &Socket| match meeting {
                 Meeting::Listens => socket.listens && socket.local_port == port,
                 Meeting::Connects => {
-                    socket.is_connected && [socket.local_port, socket.remote_port].contains(&port)
+                    socket.state == Some(PeerState::Connected)
+                        && [socket.local_port, socket.remote_port].contains(&port)
                 }
             };
             sockets(&format!("/proc/{pid}/net"))
@@ -55,6 +61,26 @@ fn any_meets(mut family: impl Iterator<Item = u32>, port: u16, meeting: Meeting)
         });
         !matching.is_empty() && inodes(pid).iter().any(|inode| matching.contains(inode))
     })
+}
+
+/// Connections of a process and of those that came of it, and whether any of them computes now.
+pub fn peers(root: u32) -> (Vec<Peer>, bool) {
+    let family: Vec<u32> =
+        std::iter::once(root).chain(process::below(root, &process::all())).collect();
+    let (mut found, mut is_busy) = (Vec::new(), false);
+    for pid in family {
+        let own = inodes(pid);
+        let sockets = sockets(&format!("/proc/{pid}/net")).into_iter();
+        found.extend(sockets.filter(|socket| own.contains(&socket.inode)).filter_map(|socket| {
+            let Socket { local_port, remote_port, unread_bytes, .. } = socket;
+            Some(Peer { local_port, remote_port, state: socket.state?, unread_bytes })
+        }));
+        // The state stands behind the name, which may have brackets in it.
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        is_busy |= stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('R'));
+    }
+    found.truncate(PEERS_MAX);
+    (found, is_busy)
 }
 
 /// The process that listens on a port of this machine, or has it otherwise, and what it is called.
@@ -87,9 +113,15 @@ pub fn parse(line: &str) -> Option<Socket> {
     Some(Socket {
         local_port: port(words.get(1)?)?,
         remote_port: port(words.get(2)?)?,
-        // `TCP_LISTEN` and `TCP_ESTABLISHED` of the kernel's `tcp_states.h`.
+        // The kernel's `tcp_states.h`: `TCP_LISTEN`, `TCP_ESTABLISHED`, `TCP_SYN_SENT`, `TCP_CLOSE_WAIT`.
         listens: state == 10,
-        is_connected: state == 1,
+        state: match state {
+            1 => Some(PeerState::Connected),
+            2 => Some(PeerState::Connecting),
+            8 => Some(PeerState::Closed),
+            _ => None,
+        },
+        unread_bytes: u32::from_str_radix(words.get(4)?.split_once(':')?.1, 16).ok()?,
         inode: words.get(9)?.parse().ok()?,
     })
 }

@@ -1,9 +1,9 @@
 //! Real sockets of this process and of children.
 
 use super::ports::Given;
-use super::table::{meets, parse};
-use crate::messages::questions::{Meeting, Taken};
-use std::io::{BufRead, BufReader};
+use super::table::{meets, parse, peers};
+use crate::messages::questions::{Meeting, PeerState, Taken};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -14,7 +14,7 @@ fn lines_of_the_table_are_read() {
                        0 28523 1 0000000000000000 100 0 0 10 0";
     let socket = parse(line).unwrap();
     assert_eq!((socket.local_port, socket.remote_port), (8080, 0));
-    assert!(socket.listens && !socket.is_connected);
+    assert!(socket.listens && socket.state.is_none());
     assert_eq!(socket.inode, 28523);
     for bad in ["", "sl  local_address rem_address   st", "1: x y z"] {
         assert_eq!(parse(bad), None, "{bad}");
@@ -105,5 +105,14 @@ fn a_grandchild_that_is_connected_has_met() {
     ));
     assert!(meets(family.0.id(), port, Meeting::Connects));
     assert!(!meets(family.0.id(), port, Meeting::Listens));
+    let (mut stream, _) = listener.accept().unwrap();
+    stream.write_all(b"unheard").unwrap();
+    let (theirs, _) = peers(family.0.id());
+    let [theirs] = theirs[..] else { panic!("{theirs:?}") };
+    assert_eq!((theirs.remote_port, theirs.state), (port, PeerState::Connected));
+    assert_eq!(theirs.unread_bytes, 7);
+    drop(stream);
+    let (theirs, _) = peers(family.0.id());
+    assert_eq!(theirs[0].state, PeerState::Closed);
     assert!(!meets(4_000_000_000, port, Meeting::Connects), "there is no such process");
 }

@@ -11,10 +11,13 @@
 //!   means; all pure
 //! - [`run`]: the shell around them; [`round`]: what is done on machines before processes start;
 //!   [`watch`]: what is asked of machines while they run
+//! - [`blame`]: what the last lines of a process that failed tell; [`stuck`]: who waits for whom where a
+//!   job gets nowhere
 //! - [`transcript`]: what is kept of what they write; [`lines`]: as lines
 //! - [`show`]: the lines of all processes on one screen; [`board`]: TensorBoard
 //! - [`report`]: what came of it
 
+pub mod blame;
 pub mod board;
 pub mod layout;
 pub mod lines;
@@ -26,6 +29,7 @@ pub mod report;
 pub mod round;
 pub mod run;
 pub mod show;
+pub mod stuck;
 pub mod transcript;
 pub mod variables;
 pub mod watch;

@@ -4,9 +4,13 @@
 //! Owns the rules of each framework: which process restarts alone, when all are started again, and
 //! when the job is over.
 
+mod limits;
 mod words;
 
+pub use limits::Limits;
+
 use crate::jobs::script::layout::RENDEZVOUS;
+use limits::Patience;
 use planaria_fleet::backoff::Backoff;
 use planaria_fleet::ending::Ending;
 use planaria_fleet::supervise::places::Places;
@@ -51,6 +55,8 @@ pub struct Failed {
     pub ending: Option<Ending>,
     /// Why it is not started again.
     pub why: Why,
+    /// The process that had ended well before, while this one went on.
+    pub left: Option<u32>,
 }
 
 /// Why a process that failed is not started again.
@@ -66,6 +72,12 @@ pub enum Why {
     MissingModule,
     NotPython,
     WrongArguments,
+    /// It failed where it had failed before.
+    SamePlace,
+    /// The job took longer than it may.
+    TimedOut,
+    /// No process wrote anything for longer than they may.
+    Silent,
 }
 
 /// Something to be told and written down.
@@ -78,6 +90,8 @@ pub struct Restart {
     /// The process that failed.
     pub failed: u32,
     pub ending: Ending,
+    /// The process that had ended well before, while that one went on.
+    pub left: Option<u32>,
 }
 
 /// What a framework makes of the end of a process.
@@ -154,6 +168,8 @@ pub enum JobInput {
     Began(Vec<Member>),
     /// A process that is about to be told as ended would end so every time.
     Hopeless { process: u32, why: Why },
+    /// Who waits for whom was found out, after [`Policy::take_stuck`]; this process is to be named.
+    Looked { process: u32 },
     /// One process cannot be started again by itself.
     AllAgain,
     /// The user wants the job to stop.
@@ -171,10 +187,12 @@ impl From<JobInput> for Input<JobInput> {
 pub struct Policy {
     rules: Rules,
     max_restarts: u32,
-    connect_within: Duration,
+    patience: Patience,
     members: Vec<Member>,
     restarts: u32,
     leader_done: Option<Duration>,
+    /// The first process of the round that has ended well while others, which need it, go on.
+    left: Option<u32>,
     /// When a process was last lost with its machine.
     lost_at: Option<Duration>,
     hopeless: BTreeMap<u32, Why>,
@@ -183,14 +201,15 @@ pub struct Policy {
 
 impl Policy {
     /// A supervisor by these rules; nothing is started yet.
-    pub fn supervisor(rules: Rules, max_restarts: u32, connect_within: Duration) -> Supervisor {
+    pub fn supervisor(rules: Rules, max_restarts: u32, limits: Limits) -> Supervisor {
         let policy = Self {
             rules,
             max_restarts,
-            connect_within,
+            patience: Patience::new(limits),
             members: Vec::new(),
             restarts: 0,
             leader_done: None,
+            left: None,
             lost_at: None,
             hopeless: BTreeMap::new(),
             told: Vec::new(),
@@ -206,6 +225,17 @@ impl Policy {
     /// How often processes were started again.
     pub fn restarts(&self) -> u32 {
         self.restarts
+    }
+
+    /// A process has written something.
+    pub fn wrote(&mut self) {
+        self.patience.wrote();
+    }
+
+    /// Whether the job is about to be ended because of time, said once: who waits for whom can be
+    /// found out first, which is answered with [`JobInput::Looked`].
+    pub fn take_stuck(&mut self) -> bool {
+        self.patience.take()
     }
 
     /// Restarts since the last time, to be told.
@@ -236,8 +266,13 @@ impl Policy {
         let is_done = |(id, member)| is_service(member) || places.is_done(Agent::Task(id));
         if self.rules.decides(member) || (0..).zip(&self.members).all(is_done) {
             places.end(Outcome::Completed);
-        } else if self.rules.has_leader() && id == 0 {
+            return;
+        }
+        if self.rules.has_leader() && id == 0 {
             self.leader_done = Some(now);
+        }
+        if self.trains_together() && !self.rules.has_services {
+            self.left.get_or_insert(id);
         }
     }
 
@@ -245,7 +280,8 @@ impl Policy {
         // Processes that are lost with one machine are lost once.
         let is_same = ending == Ending::MachineLost && self.lost_at == Some(now);
         if let Some(why) = self.hopeless.remove(&id).or_else(|| self.last(ending, is_same)) {
-            return places.end(Outcome::Failed(Failed { process: id, ending: Some(ending), why }));
+            let (ending, left) = (Some(ending), self.left);
+            return places.end(Outcome::Failed(Failed { process: id, ending, why, left }));
         }
         self.lost_at = (ending == Ending::MachineLost).then_some(now);
         let at = now + pause(self.restarts.saturating_sub(u32::from(is_same)));
@@ -256,7 +292,8 @@ impl Policy {
             self.told.pop();
         }
         let process = alone.then_some(id);
-        self.told.push(Restart { process, restarts: self.restarts, failed: id, ending });
+        let left = self.left;
+        self.told.push(Restart { process, restarts: self.restarts, failed: id, ending, left });
         match alone {
             true => places.again(Agent::Task(id), at),
             false => places.all_again(at),
@@ -293,12 +330,15 @@ impl supervise::Policy for Policy {
         }
     }
 
-    fn look(&mut self, now: Duration, _: Duration, places: &mut Places<Outcome>) {
+    fn look(&mut self, now: Duration, passed: Duration, places: &mut Places<Outcome>) {
+        let connect = self.patience.limits.connect;
+        let out_of_time = self.patience.look(now, passed);
         let is_late = |id: &u32| {
             let process = places.process(Agent::Task(*id));
-            process.is_some_and(|p| now.saturating_sub(p.since) > self.connect_within)
+            process.is_some_and(|p| now.saturating_sub(p.since) > connect)
         };
-        let failed = |process, why| Outcome::Failed(Failed { process, ending: None, why });
+        let left = self.left;
+        let failed = |process, why| Outcome::Failed(Failed { process, ending: None, why, left });
         if let Some(id) = self.unmet(places).into_iter().find(is_late) {
             return places.end(failed(id, Why::NeverMet));
         }
@@ -310,10 +350,14 @@ impl supervise::Policy for Policy {
             running.find(|id| !is_service(&self.members[*id as usize]))
         };
         if let Some(done) = self.leader_done
-            && now.saturating_sub(done) > self.connect_within
+            && now.saturating_sub(done) > connect
             && let Some(id) = went_on()
         {
-            places.end(failed(id, Why::WentOn));
+            return places.end(failed(id, Why::WentOn));
+        }
+        if let Some(why) = out_of_time {
+            let id = went_on().unwrap_or(0);
+            places.end(failed(id, why));
         }
     }
 
@@ -321,10 +365,18 @@ impl supervise::Policy for Policy {
         match input {
             JobInput::Began(members) => {
                 places.begin((0..members.len() as u32).map(Agent::Task));
-                (self.members, self.leader_done) = (members, None);
+                (self.members, self.leader_done, self.left) = (members, None, None);
+                self.patience.begin(now);
                 self.hopeless.clear();
             }
             JobInput::Hopeless { process, why } => drop(self.hopeless.insert(process, why)),
+            JobInput::Looked { process } => {
+                // Processes that went on, or failed, while machines were asked are not stuck.
+                if let Some(why) = self.patience.why().filter(|_| places.is_up()) {
+                    let left = self.left;
+                    places.end(Outcome::Failed(Failed { process, ending: None, why, left }));
+                }
+            }
             JobInput::AllAgain if places.is_up() => places.all_again(now),
             JobInput::AllAgain => {}
             JobInput::Interrupted => places.end(Outcome::Interrupted),

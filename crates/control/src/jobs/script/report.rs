@@ -54,6 +54,10 @@ pub struct Failed {
     pub exit_code: Option<i32>,
     /// Why it was not started again.
     pub why: String,
+    /// The process that had ended well before, and that it needed.
+    pub left_early: Option<String>,
+    /// Who waited for whom where the job was ended because of time, a line for each process.
+    pub who_waits: Vec<String>,
     /// Its last lines.
     pub last_lines: Vec<String>,
 }

@@ -11,20 +11,21 @@ mod restarting;
 mod starting;
 
 use crate::jobs::controller::{self, Kind, LOOK_EVERY};
+use crate::jobs::script::blame::Place;
 use crate::jobs::script::board::Board;
 use crate::jobs::script::layout::{Layout, Process};
 use crate::jobs::script::machines::Machines;
-use crate::jobs::script::policy::{self, JobInput, Outcome, Policy, Rules, Supervisor};
+use crate::jobs::script::policy::{self, JobInput, Limits, Outcome, Policy, Rules, Supervisor};
 use crate::jobs::script::prepare::Prepared;
 use crate::jobs::script::report::Report;
 use crate::jobs::script::round::Readying;
+use crate::jobs::script::stuck::Looking;
 use crate::jobs::script::transcript::Transcript;
 use crate::jobs::script::variables::Told;
 use crate::jobs::script::watch::{Fetching, Meetings, Sources};
 use crate::program;
 use crate::stopping;
 use crate::talk::{Progress, Talk};
-use ending::hopeless;
 use planaria_fleet::ending::Ending;
 use planaria_fleet::files::Outputs;
 use planaria_fleet::guarded::Guards;
@@ -144,6 +145,12 @@ struct Running<'p> {
     not_before: Duration,
     outcome: Option<Outcome>,
     is_whole: bool,
+    /// Machines are being asked who waits for whom.
+    looking: Option<Looking>,
+    /// Who waits for whom, a line for each process.
+    found: Vec<String>,
+    /// Where a process failed the last time, and in which round; by its name where it is alone.
+    failed_at: BTreeMap<String, (u32, Place)>,
 }
 
 impl<'p> Running<'p> {
@@ -156,7 +163,7 @@ impl<'p> Running<'p> {
     ) -> Result<Self> {
         let job = &prepared.job;
         let rules = Rules::of(job, prepared.framework);
-        let connect = Duration::from_secs(job.script.connect_seconds);
+        let limits = Limits::of(job);
         let outputs = Outputs::new(&folder.file("outputs"), prepared.outputs.clone());
         let is_wanted = !prepared.outputs.texts().is_empty();
         let path = folder.file(journal::FILE);
@@ -165,7 +172,7 @@ impl<'p> Running<'p> {
             prepared,
             folder,
             machines,
-            supervisor: Policy::supervisor(rules, job.script.max_restarts, connect),
+            supervisor: Policy::supervisor(rules, job.script.max_restarts, limits),
             transcript: Transcript::open(
                 folder.path(),
                 asked.talk,
@@ -193,6 +200,9 @@ impl<'p> Running<'p> {
             not_before: Duration::ZERO,
             outcome: None,
             is_whole: true,
+            looking: None,
+            found: Vec::new(),
+            failed_at: BTreeMap::new(),
         })
     }
 
@@ -283,7 +293,10 @@ impl<'p> Running<'p> {
 
     fn tell_restart(&mut self, restart: &policy::Restart) {
         let Some(failed) = self.process(restart.failed) else { return };
-        let reason = format!("{} {}", failed.title(), ended_how(restart.ending));
+        let mut reason = format!("{} {}", failed.title(), ended_how(restart.ending));
+        if let Some(left) = self.left_early(restart.failed, restart.left) {
+            reason = format!("{} ended well while others needed it; {reason}", left.title());
+        }
         let most = self.prepared.job.script.max_restarts;
         let count = format!("restart {} of {most}", restart.restarts);
         let what = match restart.process {
@@ -325,6 +338,7 @@ impl Kind for Running<'_> {
     fn wrote(&mut self, agent: Agent, bytes: &[u8]) {
         if let Agent::Task(id) = agent {
             self.transcript.wrote(id, bytes);
+            self.supervisor.policy.wrote();
         }
     }
 
@@ -335,7 +349,8 @@ impl Kind for Running<'_> {
         let is_stopped = live.is_stopped;
         self.transcript.ended(id);
         let Some(process) = self.process(id) else { return };
-        if let Some(why) = hopeless(ending, &self.transcript.last_lines(&process.slug())) {
+        let hopeless = if is_stopped { None } else { self.hopeless(&process, ending) };
+        if let Some(why) = hopeless {
             self.on(now, JobInput::Hopeless { process: id, why });
         }
         self.on(now, Input::Ended { agent, pid, ending });
@@ -362,6 +377,7 @@ impl Kind for Running<'_> {
             self.gather(now)?;
             self.restart_due(now);
             self.ask(now);
+            self.look_who_waits(now);
             self.transcript.tick(self.since_command.seconds());
             std::thread::park_timeout(LOOK_EVERY);
         }

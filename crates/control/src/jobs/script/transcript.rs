@@ -144,6 +144,14 @@ impl<'s> Transcript<'s> {
         &self.latest
     }
 
+    /// How far the first process has come by its own figures, where it tells epochs or steps.
+    pub fn reached(&self) -> Option<String> {
+        let figures = self.latest.figures();
+        let told = |name: &str| figures.get(name).cloned().flatten();
+        let told: Vec<_> = ["epoch", "step"].into_iter().filter_map(told).collect();
+        (!told.is_empty()).then(|| format!("{told:?}"))
+    }
+
     /// Lines of `metrics.jsonl` that were written.
     pub fn points(&self) -> u64 {
         self.points

@@ -20,6 +20,10 @@ fn members(roles: &[(&str, usize)]) -> Vec<Member> {
     roles.iter().flat_map(of).collect()
 }
 
+fn limits() -> Limits {
+    Limits { connect: Duration::from_secs(60), timeout: None, silence: None }
+}
+
 struct Scene {
     supervisor: Supervisor,
     members: Vec<Member>,
@@ -39,7 +43,7 @@ impl Scene {
     }
 
     fn of(rules: Rules, members: Vec<Member>, restarts: u32) -> Self {
-        let supervisor = Policy::supervisor(rules, restarts, Duration::from_secs(60));
+        let supervisor = Policy::supervisor(rules, restarts, limits());
         let mut scene = Self { supervisor, members, now: Duration::ZERO };
         scene.round();
         scene
@@ -110,7 +114,8 @@ fn equals_are_all_started_again_with_pauses_and_bounds() {
     for restarts in 1..=2 {
         scene.end(1, KILLED);
         let told = scene.supervisor.policy.take_restarts();
-        assert_eq!(told, [Restart { process: None, restarts, failed: 1, ending: KILLED }]);
+        let left = None;
+        assert_eq!(told, [Restart { process: None, restarts, failed: 1, ending: KILLED, left }]);
         scene.stops(&[0, 2]);
         let before = scene.now;
         scene.round();
@@ -120,7 +125,7 @@ fn equals_are_all_started_again_with_pauses_and_bounds() {
     scene.end(0, Ending::Code(1));
     scene.stops(&[1]);
     let why = Why::Restarted(2);
-    let failed = Failed { process: 2, ending: Some(Ending::Code(3)), why };
+    let failed = Failed { process: 2, ending: Some(Ending::Code(3)), why, left: None };
     scene.look(&[Action::Over(Outcome::Failed(failed))]);
 }
 
@@ -184,7 +189,7 @@ fn a_process_that_never_meets_the_others_is_named() {
     scene.now += Duration::from_secs(61);
     scene.look(&[]);
     scene.stops(&[0, 1]);
-    let failed = Failed { process: 1, ending: None, why: Why::NeverMet };
+    let failed = Failed { process: 1, ending: None, why: Why::NeverMet, left: None };
     scene.look(&[Action::Over(Outcome::Failed(failed))]);
 }
 
@@ -324,7 +329,7 @@ proptest! {
         let launcher = if torchrun { Launcher::Torchrun } else { Launcher::Direct };
         let members = members(&[("chief", 1), ("worker", 3), ("ps", services)]);
         let rules = Rules::new(framework, launcher, &members, true);
-        let supervisor = Policy::supervisor(rules, restarts, Duration::from_secs(60));
+        let supervisor = Policy::supervisor(rules, restarts, limits());
         let (running, now) = (BTreeMap::new(), Duration::ZERO);
         let mut world = World { supervisor, members, now, pids: 0, running, outcome: None };
         let mut told = 0;
@@ -355,4 +360,84 @@ proptest! {
         }
         prop_assert!(world.outcome.is_some(), "{:?}", world.running);
     }
+}
+
+/// Two workers that have met, and a limit in seconds.
+fn limited(timeout: Option<u64>, silence: Option<u64>) -> Scene {
+    let mut scene = Scene::new(Framework::Pytorch, Launcher::Direct, &[("worker", 2)], 3);
+    (0..2).for_each(|id| scene.met(id));
+    let limits = &mut scene.supervisor.policy.patience.limits;
+    limits.timeout = timeout.map(Duration::from_secs);
+    limits.silence = silence.map(Duration::from_secs);
+    scene
+}
+
+impl Scene {
+    /// Looks as often as a controller does; whether time is up then.
+    fn is_stuck_after(&mut self, seconds: u32) -> bool {
+        for _ in 0..seconds * 4 {
+            self.now += Duration::from_millis(250);
+            self.look(&[]);
+        }
+        self.supervisor.policy.take_stuck()
+    }
+
+    /// Process 1 is found to be waited for.
+    #[track_caller]
+    fn ends_by(&mut self, why: Why) {
+        assert!(!self.supervisor.policy.take_stuck(), "it is said once");
+        assert_eq!(self.step(JobInput::Looked { process: 1 }), []);
+        self.stops(&[0, 1]);
+        let failed = Failed { process: 1, ending: None, why, left: None };
+        self.look(&[Action::Over(Outcome::Failed(failed))]);
+    }
+}
+
+#[test]
+fn a_job_that_takes_too_long_is_ended() {
+    let mut scene = limited(Some(100), None);
+    assert!(!scene.is_stuck_after(99));
+    scene.supervisor.policy.wrote();
+    assert!(scene.is_stuck_after(2), "whatever it writes");
+    scene.ends_by(Why::TimedOut);
+}
+
+#[test]
+fn a_job_that_writes_nothing_is_ended() {
+    let mut scene = limited(None, Some(30));
+    assert!(!scene.is_stuck_after(29));
+    // The controller was suspended.
+    scene.now += Duration::from_secs(3600);
+    scene.look(&[]);
+    scene.supervisor.policy.wrote();
+    assert!(!scene.is_stuck_after(29));
+    assert!(scene.is_stuck_after(2));
+    scene.supervisor.policy.wrote();
+    assert_eq!(scene.step(JobInput::Looked { process: 1 }), []);
+    assert!(!scene.is_stuck_after(29), "it went on while machines were asked");
+    assert!(scene.is_stuck_after(2));
+    scene.ends_by(Why::Silent);
+}
+
+#[test]
+fn machines_that_do_not_answer_keep_no_job_from_its_end() {
+    let mut scene = limited(Some(10), None);
+    assert!(scene.is_stuck_after(11));
+    assert!(!scene.is_stuck_after(14));
+    scene.now += Duration::from_secs(2);
+    scene.look(&[]);
+    scene.stops(&[0, 1]);
+    let failed = Failed { process: 0, ending: None, why: Why::TimedOut, left: None };
+    scene.look(&[Action::Over(Outcome::Failed(failed))]);
+}
+
+#[test]
+fn who_left_early_is_remembered() {
+    let mut scene = Scene::new(Framework::Pytorch, Launcher::Direct, &[("worker", 3)], 0);
+    scene.end(2, WELL);
+    scene.end(0, Ending::Code(1));
+    scene.stops(&[1]);
+    let why = Why::Restarted(0);
+    let failed = Failed { process: 0, ending: Some(Ending::Code(1)), why, left: Some(2) };
+    scene.look(&[Action::Over(Outcome::Failed(failed))]);
 }

@@ -19,6 +19,9 @@ impl std::fmt::Display for Why {
             Self::NotPython => {
                 "its machine's Python does not understand it, so it is not started again"
             }
+            Self::SamePlace => "it failed there before, so it is not started again",
+            Self::TimedOut => "it took longer than `script.timeout`",
+            Self::Silent => "no process wrote anything for as long as `script.silence`",
             Self::WrongArguments => "it does not take these arguments, so it is not started again",
         })
     }

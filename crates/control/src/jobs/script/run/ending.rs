@@ -1,12 +1,15 @@
 //! What a job leaves: outputs, the report, and why it failed.
 
 use super::{Finished, LINES_SHOWN, Running, ended_how, ordered, sources};
-use crate::jobs::script::layout::TORCHRUN;
-use crate::jobs::script::policy::{self, Outcome, Why};
+use crate::jobs::script::blame::{self, Place};
+use crate::jobs::script::layout::{Process, TORCHRUN};
+use crate::jobs::script::policy::{self, JobInput, Outcome, Why};
 use crate::jobs::script::report::{Failed, Report};
+use crate::jobs::script::stuck::{self, At, Known, Looking};
 use crate::jobs::script::variables::Meeting;
 use planaria_fleet::ending::Ending;
 use planaria_protocol::event::What;
+use planaria_protocol::message::Agent;
 use planaria_protocol::message::Outcome as Ended;
 use planaria_runs::failure::{Exit, Failure, Result};
 use std::collections::BTreeMap;
@@ -67,6 +70,69 @@ impl Running<'_> {
         ));
     }
 
+    /// Why a process that failed is not worth another try, where its last lines tell.
+    pub(super) fn hopeless(&mut self, process: &Process, ending: Ending) -> Option<Why> {
+        let lines = self.transcript.last_lines(&process.slug());
+        blame::hopeless(ending, &lines).or_else(|| self.same_place(process, ending, &lines))
+    }
+
+    /// The same, where it fails as one failed before: at the same line, with the same words, and no
+    /// further.
+    fn same_place(&mut self, process: &Process, ending: Ending, lines: &[String]) -> Option<Why> {
+        let is_alone = !self.supervisor.policy.trains_together();
+        // Processes that train together fail each time, but not each time the same of them first.
+        let who = if is_alone { process.slug() } else { String::new() };
+        let reached = matches!(ending, Ending::Code(_)).then(|| self.transcript.reached());
+        let place = Place::of(lines, reached?)?;
+        let before = self.failed_at.insert(who, (self.round, place.clone()))?;
+        let is_again = is_alone || before.0 < self.round;
+        (is_again && before.1 == place).then_some(Why::SamePlace)
+    }
+
+    /// The process that others were left waiting for, where one of them failed because of that.
+    pub(super) fn left_early(&self, failed: u32, left: Option<u32>) -> Option<Process> {
+        let (failed, left) = (self.process(failed)?, self.process(left?)?);
+        blame::is_left_alone(&self.transcript.last_lines(&failed.slug())).then_some(left)
+    }
+
+    /// Where time is up, finds out who waits for whom before processes are ended.
+    pub(super) fn look_who_waits(&mut self, now: Duration) {
+        if self.supervisor.policy.take_stuck() {
+            self.looking = Some(Looking::begin(self.questions()));
+        }
+        if let Some(found) = self.looking.as_ref().and_then(Looking::take) {
+            self.looking = None;
+            self.found = found.lines;
+            self.on(now, JobInput::Looked { process: found.process });
+        }
+    }
+
+    fn questions(&self) -> Vec<stuck::Question> {
+        let Some(layout) = &self.layout else { return Vec::new() };
+        let standing = self.machines.pool().standing();
+        let question = |process: &Process| {
+            let seat = layout.seat(process);
+            let agent = Agent::Task(process.id);
+            let on =
+                if self.machines.are_here { String::new() } else { format!(" on {}", seat.name) };
+            let lines = self.transcript.last_lines(&process.slug());
+            let known = Known {
+                id: process.id,
+                title: format!("{}{on}", process.title()),
+                is_done: self.supervisor.places.is_done(agent),
+                peers: None,
+                last_line: lines.into_iter().rev().find(|line| !line.trim().is_empty()),
+            };
+            let at = self.supervisor.places.process(agent).and_then(|live| {
+                let machine = standing.iter().find(|one| one.number == seat.number)?;
+                let pid = self.machines.pool().pid(live.pid)?;
+                Some(At { machine: seat.number, remote: machine.remote.clone(), pid })
+            });
+            (known, at)
+        };
+        layout.processes.iter().map(question).collect()
+    }
+
     /// Whether all that matches came back.
     pub(super) fn bring_back(&mut self) -> bool {
         let standing = self.machines.pool().standing();
@@ -100,12 +166,17 @@ impl Running<'_> {
             how: failed.ending.map_or_else(|| failed.why.to_string(), ended_how),
             exit_code: failed.ending.map(exit_code),
             why: failed.why.to_string(),
+            left_early: self.left_early(failed.process, failed.left).map(|left| left.slug()),
+            who_waits: self.found.clone(),
             last_lines: self.transcript.last_lines(&process.slug()),
         })
     }
 
     fn failure(&self, failed: &policy::Failed) -> Failure {
         let Some(told) = self.failed(failed) else { return Failure::failed(failed.why) };
+        if matches!(failed.why, Why::TimedOut | Why::Silent) {
+            return self.out_of_time(failed);
+        }
         let title = told.process.replacen('-', " ", 1);
         let place =
             if self.machines.are_here { String::new() } else { format!(" on {}", told.machine) };
@@ -113,6 +184,10 @@ impl Running<'_> {
             Some(_) => format!("{title}{place} {} ({})", told.how, told.why),
             None => format!("{title}{place}: {}", self.explained(failed)),
         };
+        if let Some(left) = self.left_early(failed.process, failed.left) {
+            let left = left.title();
+            message = format!("{left} ended well while others needed it; {message}");
+        }
         if !told.last_lines.is_empty() {
             message += "; its last lines:";
             // What failed is told long before the end by launchers.
@@ -145,6 +220,27 @@ impl Running<'_> {
         Failure { exit, ..Failure::failed(message) }.hint(hint)
     }
 
+    /// Why a job that was ended because of time has failed.
+    fn out_of_time(&self, failed: &policy::Failed) -> Failure {
+        let script = &self.prepared.job.script;
+        let mut message = match failed.why {
+            Why::TimedOut => {
+                let most = script.timeout.unwrap_or_default();
+                format!("the job was not done after {most} s (`script.timeout`)")
+            }
+            _ => {
+                let most = script.silence.unwrap_or_default();
+                format!("no process wrote anything for {most} s (`script.silence`)")
+            }
+        };
+        if let Some(named) = self.process(failed.process).filter(|_| self.found.len() > 1) {
+            message += &format!("; look at {} first", named.title());
+        }
+        self.found.iter().for_each(|line| message += &format!("\n  {line}"));
+        let logs = format!("{}/logs", self.folder.path().display());
+        Failure::failed(message).hint(format!("all that they wrote is in `{logs}`"))
+    }
+
     /// Why a process that did not end has failed.
     fn explained(&self, failed: &policy::Failed) -> String {
         let seconds = self.prepared.job.script.connect_seconds;
@@ -157,7 +253,14 @@ impl Running<'_> {
                 "it did not connect to the first process, on port {port}, within {seconds} s \
                  (`connect_seconds`): it never joined the others"
             ),
-            _ => format!("{} ({seconds} s)", failed.why),
+            _ => match failed.left.and_then(|left| self.process(left)) {
+                Some(left) if failed.why == Why::WentOn => format!(
+                    "{} had ended well, and it still went on {seconds} s later \
+                     (`connect_seconds`)",
+                    left.title()
+                ),
+                _ => format!("{} ({seconds} s)", failed.why),
+            },
         }
     }
 
@@ -193,48 +296,10 @@ impl Running<'_> {
     }
 }
 
-/// Why a process would fail every time, where its last line tells.
-pub(super) fn hopeless(ending: Ending, lines: &[String]) -> Option<Why> {
-    let last = lines.iter().rev().find(|line| !line.trim().is_empty())?;
-    let is_about = |names: &[&str]| names.iter().any(|name| last.starts_with(name));
-    match ending {
-        Ending::Code(0) | Ending::Signal(_) | Ending::MachineLost => None,
-        Ending::Code(_) if is_about(&["ModuleNotFoundError:", "ImportError:"]) => {
-            Some(Why::MissingModule)
-        }
-        Ending::Code(_) if is_about(&["SyntaxError:", "IndentationError:", "TabError:"]) => {
-            Some(Why::NotPython)
-        }
-        Ending::Code(2) if last.contains(": error: ") => Some(Why::WrongArguments),
-        Ending::Code(_) => None,
-    }
-}
-
 fn exit_code(ending: Ending) -> i32 {
     match ending {
         Ending::Code(code) => code,
         Ending::Signal(signal) => 128 + signal,
         Ending::MachineLost => 1,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_would_fail_every_time_is_not_tried_again() {
-        let last = |line: &str| vec!["Traceback".to_owned(), line.to_owned(), String::new()];
-        for (line, code, is_hopeless) in [
-            ("ModuleNotFoundError: No module named 'torch'", 1, true),
-            ("train.py: error: unrecognized arguments: --x", 2, true),
-            ("SyntaxError: invalid syntax", 1, true),
-            ("RuntimeError: connection reset", 1, false),
-            ("ValueError: ImportError: x", 1, false),
-        ] {
-            let found = hopeless(Ending::Code(code), &last(line));
-            assert_eq!(found.is_some(), is_hopeless, "{line}");
-        }
-        assert_eq!(hopeless(Ending::Signal(9), &last("ImportError: x")), None);
     }
 }
