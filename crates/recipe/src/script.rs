@@ -17,6 +17,8 @@ pub const VENV_DEFAULT: &str = "~/.cache/planaria/venv";
 pub const WORKER: &str = "worker";
 /// The role that decides when the job is done.
 pub const CHIEF: &str = "chief";
+/// The same, as TensorFlow 1 called it.
+pub const MASTER: &str = "master";
 /// The role of processes that never end by themselves.
 pub const PS: &str = "ps";
 /// The role of processes that look on.
@@ -88,11 +90,14 @@ pub struct Script {
     /// What starts the processes of `framework: pytorch`.
     #[serde(default)]
     pub launcher: Launcher,
+    /// More options for `torchrun` or `mpirun`, such as `--tag-output`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub launcher_options: Option<Words>,
     /// Its arguments. `{{role}}`, `{{index}}`, `{{rank}}`, `{{worker_hosts}}`… are filled in.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<Argument>,
     /// Variables of its processes alone. Secrets as references: `${env:NAME}` for a variable here,
-    /// `file:PATH` for a file here.
+    /// `file:PATH` for a file here. Others may have fields as arguments have.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, SecretText>,
     /// Processes of each role, such as `{chief: 1, worker: 2, ps: 1}`; the pool's workers when left
@@ -287,6 +292,7 @@ impl Script {
             file: file.into(),
             framework: None,
             launcher: Launcher::Direct,
+            launcher_options: None,
             args: Vec::new(),
             env: BTreeMap::new(),
             roles: BTreeMap::new(),
@@ -393,7 +399,27 @@ impl Script {
 
     /// Whether anything that processes are told has such a field.
     fn uses(&self, is_meant: impl Fn(&str) -> bool) -> bool {
-        self.arguments().iter().any(|text| fields(text).any(&is_meant))
+        let arguments = self.arguments();
+        let variables = self.filled_variables().map(|(_, text)| text);
+        arguments
+            .iter()
+            .map(String::as_str)
+            .chain(variables)
+            .any(|text| fields(text).any(&is_meant))
+    }
+
+    /// Variables that are no secrets and have `{{`, with their texts.
+    pub fn filled_variables(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.env.iter().filter_map(|(name, text)| match text.source() {
+            Ok(SecretSource::Here(text)) if text.contains("{{") => Some((name.as_str(), text)),
+            _ => None,
+        })
+    }
+
+    /// Options for what starts the processes.
+    pub fn launcher_options(&self) -> Vec<String> {
+        let options = self.launcher_options.as_ref();
+        options.map_or_else(Vec::new, |options| options.list().map(str::to_owned).collect())
     }
 
     /// Patterns of what is brought back.
@@ -407,7 +433,7 @@ impl Script {
 /// Ranks are given in the order of roles: those that decide first, services last.
 fn place_of(role: &str) -> u8 {
     match role {
-        CHIEF | "master" => 0,
+        CHIEF | MASTER => 0,
         WORKER => 1,
         PS => 3,
         EVALUATOR => 4,
@@ -520,48 +546,4 @@ fn five_minutes() -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn arguments_follow_from_epochs_and_data() {
-        let script = |args: &[&str]| Script {
-            args: args.iter().map(|text| Argument::Text((*text).into())).collect(),
-            epochs: Some(5),
-            data: Some(Data::One("set".into())),
-            ..Script::new("a/train.py")
-        };
-        assert_eq!(script(&[]).arguments(), ["--epochs={{epochs}}", "--data={{data}}"]);
-        let told = script(&["-n", "{{ epochs }}", "--in={{data}}"]);
-        assert_eq!(told.arguments(), ["-n", "{{ epochs }}", "--in={{data}}"]);
-        let sets = ["train", "test"].map(|name| (name.to_owned(), format!("../{name}")));
-        let several =
-            Script { data: Some(Data::Several(sets.into())), ..script(&["{{data_test}}"]) };
-        assert_eq!(
-            several.arguments(),
-            ["{{data_test}}", "--epochs={{epochs}}", "--train={{data_train}}"]
-        );
-        assert!(several.fields().contains(&"data_train".to_owned()));
-        assert_eq!(told.code_folder(), "a");
-        assert_eq!(Script::new("train.py").code_folder(), ".");
-        for (text, used, unclosed) in [
-            ("{{rank}}/{{ data }}", &["rank", "data"][..], false),
-            ("{{{{name}} {{rank}}", &["rank"], false),
-            ("{{{{", &[], false),
-            ("{{rank}} {{", &["rank"], true),
-        ] {
-            assert_eq!(fields(text).collect::<Vec<_>>(), used, "{text}");
-            assert_eq!(is_unclosed(text), unclosed, "{text}");
-        }
-        assert!(!Script::new("train.py").fields().contains(&"data".to_owned()));
-    }
-
-    #[test]
-    fn roles_have_an_order() {
-        let roles = [("worker", 2), ("ps", 1), ("chief", 1), ("actor", 3)];
-        let mut script = Script::new("train.py");
-        script.roles = roles.iter().map(|(role, n)| ((*role).to_owned(), *n)).collect();
-        assert_eq!(script.role_names(), ["chief", "worker", "actor", "ps"]);
-        assert!(script.fields().contains(&"ps_hosts".to_owned()));
-    }
-}
+mod tests;

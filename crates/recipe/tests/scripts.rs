@@ -33,6 +33,10 @@ fn sound_recipes_are_written_again() {
         ("framework: pytorch, args: [--epochs, 3, true, 0.5, '{{rank}}']", "pool: {workers: 4}"),
         ("framework: tensorflow, roles: {chief: 1, worker: 2, ps: 1, evaluator: 1}", ""),
         ("framework: tensorflow, roles: {chief: 1, ps: 1}, per_machine: 2", "pool: {machines: 2}"),
+        ("framework: tensorflow, roles: {master: 1, worker: 1, ps: 1}", ""),
+        ("framework: tensorflow, roles: {worker: 2, ps: 1}, env: {N: '{{rank}}'}", ""),
+        ("framework: mpi, launcher_options: [--tag-output]", "pool: {workers: 9}"),
+        ("framework: plain, timeout: 60, silence: 10", ""),
         ("roles: {worker: 3}", ""),
         ("per_machine: gpu, env: {A: '${env:HOME}'}", "pool: {provider: ssh, hosts: [a, b]}"),
         ("launcher: torchrun", "pool: {workers: {min: 2, max: 4}, machines: 2}"),
@@ -83,8 +87,7 @@ fn roles_fit_the_framework() {
     );
     check_script(
         "framework: tensorflow, roles: {ps: 1}",
-        "1: parameter servers need a chief, which trains // add `chief: 1` to `roles`\n\
-         1: parameter servers need workers, which compute // add `worker: 2` to `roles`",
+        "1: parameter servers need workers, which compute // add `worker: 2` to `roles`",
     );
     check_script(
         "framework: plain, roles: {ps: 1, evaluator: 1}",
@@ -93,6 +96,15 @@ fn roles_fit_the_framework() {
     check_script(
         "framework: tensorflow, roles: {chief: 2, worker: 1}",
         "2: `script.roles.chief` is 2, but there is one chief // write `chief: 1`",
+    );
+    check_script(
+        "framework: tensorflow, roles: {chief: 1, master: 1, worker: 1}",
+        "1: `chief` and `master` are two names of one process // leave one of them out",
+    );
+    check_script(
+        "framework: jax, launcher_options: --verbose",
+        "--verbose: `script.launcher_options` is for `mpirun` and `torchrun` // write \
+         `framework: mpi` or `launcher: torchrun`, or leave it out",
     );
     check_script(
         "framework: tensorflow, roles: {evaluator: 3, worker: 1}",

@@ -4,8 +4,8 @@ use crate::diagnostic::{Finding, quoted};
 use crate::node::{Kind, Node};
 use crate::pool::Workers;
 use crate::script::{
-    CHIEF, Data, EVALUATOR, Each, Framework, Job, Launcher, PROCESSES_MAX, PS, PerMachine, Script,
-    WORKER, fields, is_unclosed,
+    CHIEF, Data, EVALUATOR, Each, Framework, Job, Launcher, MASTER, PROCESSES_MAX, PS, PerMachine,
+    Script, WORKER, fields, is_unclosed,
 };
 use crate::setup::is_variable;
 use crate::suggest;
@@ -98,7 +98,7 @@ fn roles(script: &Script, found: &mut Vec<Finding>) {
         }
     }
     let known: &[&str] = match script.framework {
-        Some(Framework::Tensorflow) => &[CHIEF, WORKER, PS, EVALUATOR],
+        Some(Framework::Tensorflow) => &[CHIEF, MASTER, WORKER, PS, EVALUATOR],
         Some(Framework::Plain) | None => &[],
         Some(_) => &[WORKER],
     };
@@ -109,21 +109,24 @@ fn roles(script: &Script, found: &mut Vec<Finding>) {
         add(found, &format!("script.roles.{role}"), message, hint);
     }
     if script.framework == Some(Framework::Tensorflow) {
-        if count(CHIEF) > 1 {
-            let message =
-                format!("`script.roles.chief` is {}, but there is one chief", count(CHIEF));
-            add(found, "script.roles.chief", message, "write `chief: 1`");
+        for role in [CHIEF, MASTER] {
+            if count(role) > 1 {
+                let key = format!("script.roles.{role}");
+                let message = format!("`{key}` is {}, but there is one {role}", count(role));
+                add(found, &key, message, format!("write `{role}: 1`"));
+            }
         }
-        if count(PS) > 0 && count(CHIEF) == 0 {
-            let message = "parameter servers need a chief, which trains";
-            add(found, "script.roles.ps", message, "add `chief: 1` to `roles`");
+        if count(CHIEF) > 0 && count(MASTER) > 0 {
+            let message = "`chief` and `master` are two names of one process";
+            add(found, "script.roles.master", message, "leave one of them out");
         }
         if count(EVALUATOR) > 1 {
             let message =
                 format!("`script.roles.evaluator` is {}, but there is one", count(EVALUATOR));
             add(found, "script.roles.evaluator", message, "write `evaluator: 1`");
         }
-        if count(PS) > 0 && count(WORKER) == 0 && script.per_machine.is_none() {
+        let computes = count(WORKER) + count(MASTER) > 0 || script.per_machine.is_some();
+        if count(PS) > 0 && !computes {
             let message = "parameter servers need workers, which compute";
             add(found, "script.roles.ps", message, "add `worker: 2` to `roles`");
         }
@@ -199,6 +202,13 @@ fn launcher(script: &Script, found: &mut Vec<Finding>) {
         let message = format!("`torchrun` starts PyTorch, but the framework is `{framework}`");
         add(found, "script.launcher", message, "leave it out, or write `framework: pytorch`");
     }
+    let has_one = script.launcher == Launcher::Torchrun
+        || matches!(script.framework, Some(Framework::Mpi) | None);
+    if script.launcher_options.is_some() && !has_one {
+        let message = "`script.launcher_options` is for `mpirun` and `torchrun`";
+        let hint = "write `framework: mpi` or `launcher: torchrun`, or leave it out";
+        add(found, "script.launcher_options", message, hint);
+    }
 }
 
 fn arguments(script: &Script, found: &mut Vec<Finding>) {
@@ -207,8 +217,6 @@ fn arguments(script: &Script, found: &mut Vec<Finding>) {
         let message = format!("`script.args` has {count} arguments, {ARGUMENTS_MAX} at most");
         return add(found, "script.args", message, "put them into a file of the code's folder");
     }
-    let known = script.fields();
-    let known: Vec<&str> = known.iter().map(String::as_str).collect();
     for (number, argument) in script.args.iter().enumerate() {
         let (key, text) = (format!("script.args.{number}"), argument.text());
         if text.len() > ARGUMENT_BYTES_MAX || text.contains('\0') {
@@ -219,24 +227,32 @@ fn arguments(script: &Script, found: &mut Vec<Finding>) {
             let message = "references are looked up in `env`: arguments can be seen by everybody";
             add(found, &key, message, "write `env: {TOKEN: \"${env:TOKEN}\"}`");
         }
-        if is_unclosed(&text) {
-            let hint = "write a field such as `{{index}}`; `{{{{` stands for `{{` itself";
-            add(found, &key, "`{{` without `}}`", hint);
-        }
-        for field in fields(&text) {
-            match launched_by(script) {
-                _ if !known.contains(&field) => {
-                    let message = format!("arguments have no field {}", quoted(field));
-                    add(found, &key, message, instead_of(field, &known));
-                }
-                Some((launcher, variables)) if OWN_FIELDS.contains(&field) => {
-                    let message =
-                        format!("`{{{{{field}}}}}` is not known before {launcher} starts workers");
-                    let hint = format!("the script finds it in its variables: {variables}");
-                    add(found, &key, message, hint);
-                }
-                _ => {}
+        known_fields(script, &key, &text, found);
+    }
+}
+
+/// Whether every field of a text can be filled in.
+fn known_fields(script: &Script, key: &str, text: &str, found: &mut Vec<Finding>) {
+    let known = script.fields();
+    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+    if is_unclosed(text) {
+        let hint = "write a field such as `{{index}}`; `{{{{` stands for `{{` itself";
+        add(found, key, "`{{` without `}}`", hint);
+    }
+    for field in fields(text) {
+        match launched_by(script) {
+            _ if !known.contains(&field) => {
+                let what = if key.starts_with("script.env") { "variables" } else { "arguments" };
+                let message = format!("{what} have no field {}", quoted(field));
+                add(found, key, message, instead_of(field, &known));
             }
+            Some((launcher, variables)) if OWN_FIELDS.contains(&field) => {
+                let message =
+                    format!("`{{{{{field}}}}}` is not known before {launcher} starts workers");
+                let hint = format!("the script finds it in its variables: {variables}");
+                add(found, key, message, hint);
+            }
+            _ => {}
         }
     }
 }
@@ -270,7 +286,8 @@ fn launched_by(script: &Script) -> Option<(&'static str, &'static str)> {
 fn is_ours(script: &Script, name: &str) -> bool {
     let gpus = script.per_machine.as_ref().and_then(PerMachine::each) == Some(Each::Gpu);
     match script.framework {
-        _ if name == "CUDA_VISIBLE_DEVICES" => gpus,
+        // Who computes nothing is shown none, unless the recipe says which.
+        _ if name == "CUDA_VISIBLE_DEVICES" => gpus && !script.roles.contains_key(PS),
         Some(Framework::Tensorflow) => name == "TF_CONFIG",
         Some(Framework::Pytorch) => PYTORCH.contains(&name),
         Some(Framework::Jax) => JAX.contains(&name),
@@ -294,6 +311,9 @@ fn variables(script: &Script, found: &mut Vec<Finding>) {
             let hint = "a reference stands alone: `${env:NAME}` or `file:PATH`";
             add(found, &key, format!("`{name}`: {why}"), hint);
         }
+    }
+    for (name, text) in script.filled_variables() {
+        known_fields(script, &format!("script.env.{name}"), text, found);
     }
 }
 

@@ -149,8 +149,14 @@ impl Layout {
             (Some(PerMachine::Count(count)), _) => Ok(each(&|_| *count)),
             (_, Some(Each::Core) | None) => Ok(each(&|seat| seat.cores.max(1) as usize)),
             (_, Some(Each::Gpu)) => {
-                if let Some(seat) = self.seats.iter().find(|seat| seat.gpus == 0) {
-                    return Err(format!("{} has no GPU, but `per_machine` is `gpu`", seat.name));
+                // Those that take no workers need none.
+                let lacks = |seat: &&Seat| seat.gpus == 0 && is_in(WORKER_GROUP, &seat.groups);
+                if let Some(seat) = self.seats.iter().find(lacks) {
+                    return Err(format!(
+                        "{} has no GPU, but `per_machine` is `gpu`; in group `server` alone it would \
+                         take parameter servers only",
+                        seat.name
+                    ));
                 }
                 Ok(each(&|seat| seat.gpus as usize))
             }
@@ -275,7 +281,12 @@ pub mod tests {
         let mut seats = seats(2);
         seats[1].gpus = 0;
         let job = job("script: {file: a.py, per_machine: gpu}");
-        let wrong = Layout::new(&job, Framework::Pytorch, seats).unwrap_err();
+        let wrong = Layout::new(&job, Framework::Pytorch, seats.clone()).unwrap_err();
         assert!(wrong.contains("h2 has no GPU"), "{wrong}");
+        seats[1].groups = vec!["server".into()];
+        let job =
+            super::tests::job("script: {file: a.py, per_machine: gpu, roles: {chief: 1, ps: 1}}");
+        let layout = Layout::new(&job, Framework::Tensorflow, seats).unwrap();
+        assert_eq!(shown(&layout), "chief-0@h1.0 ps-0@h2.0 worker-0@h1.0");
     }
 }

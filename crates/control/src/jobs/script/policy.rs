@@ -17,7 +17,7 @@ use planaria_fleet::supervise::places::Places;
 use planaria_fleet::supervise::{self, How, Input, Lost};
 use planaria_protocol::message::Agent;
 use planaria_recipe::pool::Workers;
-use planaria_recipe::script::{CHIEF, EVALUATOR, Framework, Job, Launcher, PS};
+use planaria_recipe::script::{CHIEF, EVALUATOR, Framework, Job, Launcher, MASTER, PS};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -100,6 +100,7 @@ pub struct Rules {
     framework: Framework,
     launcher: Launcher,
     has_services: bool,
+    has_ps: bool,
     is_told_hosts: bool,
     /// Whether launchers go on with fewer machines by themselves.
     is_elastic: bool,
@@ -122,7 +123,8 @@ impl Rules {
         is_told_hosts: bool,
     ) -> Self {
         let has_services = members.iter().any(is_service);
-        Self { framework, launcher, has_services, is_told_hosts, is_elastic: false }
+        let has_ps = members.iter().any(|member| member.role == PS);
+        Self { framework, launcher, has_services, has_ps, is_told_hosts, is_elastic: false }
     }
 
     fn is_torchrun(self) -> bool {
@@ -134,7 +136,9 @@ impl Rules {
         match self.framework {
             // A launcher that returns alone loads an older checkpoint than the other ranks have.
             _ if self.is_torchrun() => member.index > 0 && self.is_elastic,
-            Framework::Tensorflow => self.has_services && ![CHIEF, PS].contains(&&*member.role),
+            Framework::Tensorflow => {
+                self.has_services && ![CHIEF, MASTER, PS].contains(&&*member.role)
+            }
             Framework::Plain if self.is_told_hosts => {
                 self.has_services && !is_service(member) && member.role != CHIEF
             }
@@ -145,12 +149,14 @@ impl Rules {
 
     /// Whether the job is done as soon as this process is.
     fn decides(self, member: &Member) -> bool {
-        member.role == CHIEF && self.has_services
+        let is_told = self.framework == Framework::Tensorflow && member.role == MASTER;
+        (member.role == CHIEF || is_told) && self.has_services
     }
 
-    /// Whether processes are each other's equals, of which the first speaks for all.
+    /// Whether processes are each other's equals, of which the first speaks for all. Workers around
+    /// parameter servers each end by themselves.
     fn has_leader(self) -> bool {
-        !matches!(self.framework, Framework::Plain) && !self.is_torchrun()
+        !matches!(self.framework, Framework::Plain) && !self.is_torchrun() && !self.has_ps
     }
 }
 

@@ -6,13 +6,16 @@ use crate::jobs::script::layout::{Layout, MPIRUN, Process, RENDEZVOUS, TORCHRUN}
 use crate::jobs::script::prepare::DataSet;
 use planaria_fleet::setup::template::Template;
 use planaria_recipe::pool::Workers;
-use planaria_recipe::script::{CHIEF, Each, Framework, Job, PS, PerMachine, WORKER};
+use planaria_recipe::script::{CHIEF, Each, Framework, Job, MASTER, PS, PerMachine, WORKER};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
 /// Variables that are given the name of the interface by which machines reach each other: gloo,
 /// TensorPipe and NCCL guess it from the machine's name otherwise.
 const INTERFACES: [&str; 3] = ["GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"];
+
+/// Names the GPUs that a process sees.
+const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 
 /// How launchers of PyTorch see that one is lost: after three seconds of silence, not fifteen; and how
 /// long those that are left wait for it to come back.
@@ -52,6 +55,8 @@ pub struct Telling<'a> {
     pub script: &'a str,
     /// Data that machines have.
     pub data: &'a [DataSet],
+    /// Whether the script imports `mpi4py`.
+    pub has_mpi4py: bool,
     /// Where everybody is.
     pub layout: &'a Layout,
 }
@@ -82,6 +87,7 @@ impl Telling<'_> {
             Framework::Plain => self.plain(process, &mut told),
         }
         told.command.extend(self.arguments(process));
+        told.env.extend(self.own_variables(process));
         told
     }
 
@@ -95,15 +101,20 @@ impl Telling<'_> {
 
     /// The script's own arguments, filled in.
     fn arguments(&self, process: &Process) -> Vec<String> {
+        let arguments = self.job.script.arguments();
+        arguments.iter().map(|text| self.fill(process, text)).collect()
+    }
+
+    /// A text with its fields filled in.
+    fn fill(&self, process: &Process, text: &str) -> String {
         let values = self.fields(process);
         let values: BTreeMap<&str, &str> = values.iter().map(|(k, v)| (&**k, &**v)).collect();
         let known: Vec<&str> = values.keys().copied().collect();
-        let fill = |text: String| match Template::parse(&text, &known) {
+        match Template::parse(text, &known) {
             Ok(template) => template.fill(&values),
             // The recipe's check has seen every field.
-            Err(_) => text,
-        };
-        self.job.script.arguments().into_iter().map(fill).collect()
+            Err(_) => text.to_owned(),
+        }
     }
 
     fn fields(&self, process: &Process) -> BTreeMap<String, String> {
@@ -153,7 +164,7 @@ impl Telling<'_> {
             return;
         }
         let mut cluster = Map::new();
-        for role in [CHIEF, WORKER, PS] {
+        for role in [CHIEF, MASTER, WORKER, PS] {
             let places = self.layout.places(role);
             if !places.is_empty() {
                 cluster.insert(role.to_owned(), json!(places));
@@ -163,7 +174,7 @@ impl Telling<'_> {
         let config: Value = json!({ "cluster": cluster, "task": task });
         told.env.push(("TF_CONFIG".into(), config.to_string()));
         // A chief over parameter servers listens on no port.
-        let listens = !(process.role == CHIEF && self.layout.of_role(PS).next().is_some());
+        let listens = !(leads(process) && self.layout.of_role(PS).next().is_some());
         if cluster_has(&config, &process.role) && listens {
             told.meeting = Some(Meeting::Listens(process.port));
         }
@@ -228,6 +239,7 @@ impl Telling<'_> {
             told.env.push(("TORCH_DISABLE_SHARE_RDZV_TCP_STORE".into(), "1".into()));
         }
         told.command.extend(options);
+        told.command.extend(self.job.script.launcher_options());
         told.command.extend(script);
         told.interface = self.interface(process);
         told.meeting = self.meeting(process, head.port);
@@ -280,6 +292,18 @@ impl Telling<'_> {
         told.command.extend(
             [MPIRUN, "--host", &hosts.join(","), "-np", &total.to_string()].map(str::to_owned),
         );
+        let mut crowded = self.layout.seats.iter().zip(&self.layout.workers);
+        if crowded.any(|(seat, ranks)| *ranks > seat.cores as usize) {
+            // More ranks than cores cannot each have one to itself.
+            told.command.extend(["--oversubscribe", "--bind-to", "none"].map(str::to_owned));
+        }
+        told.command.extend(self.job.script.launcher_options());
+        let mut script = script.into_iter();
+        told.command.extend(script.next());
+        if self.has_mpi4py {
+            // Else an exception in one rank leaves the others waiting for it.
+            told.command.extend(["-m", "mpi4py"].map(str::to_owned));
+        }
         told.command.extend(script);
         // It refuses to run as root otherwise; who may log in there as root is decided by the owner of the machine.
         for name in ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] {
@@ -299,10 +323,34 @@ impl Telling<'_> {
     /// Frameworks that take every GPU they see are shown one.
     fn one_gpu_each(&self, process: &Process, told: &mut Told) {
         let each = self.job.script.per_machine.as_ref().and_then(PerMachine::each);
-        if each == Some(Each::Gpu) {
-            told.env.push(("CUDA_VISIBLE_DEVICES".into(), process.local_rank.to_string()));
+        let has_gpus = self.layout.seat(process).gpus > 0;
+        let visible = match each {
+            // It would take the memory of one that a worker computes with.
+            _ if self.computes_nothing(process) && has_gpus => String::new(),
+            Some(Each::Gpu) => process.local_rank.to_string(),
+            _ => return,
+        };
+        if !self.job.script.env.contains_key(VISIBLE) {
+            told.env.push((VISIBLE.into(), visible));
         }
     }
+
+    /// Whether a process only keeps parameters, or only tells workers what to do.
+    fn computes_nothing(&self, process: &Process) -> bool {
+        let is_told = self.framework == Framework::Tensorflow && process.role == CHIEF;
+        process.role == PS || (is_told && self.layout.of_role(PS).next().is_some())
+    }
+
+    /// Variables of the recipe that have fields.
+    fn own_variables(&self, process: &Process) -> Vec<(String, String)> {
+        let own = self.job.script.filled_variables();
+        own.map(|(name, text)| (name.to_owned(), self.fill(process, text))).collect()
+    }
+}
+
+/// Whether a process is the one that tells the others what to do.
+fn leads(process: &Process) -> bool {
+    [CHIEF, MASTER].contains(&&*process.role)
 }
 
 fn cluster_has(config: &Value, role: &str) -> bool {
@@ -310,128 +358,4 @@ fn cluster_has(config: &Value, role: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::jobs::script::layout::tests::{job, seats};
-
-    fn told(text: &str, framework: Framework, machines: u32) -> Vec<Told> {
-        let job = job(text);
-        let mut layout = Layout::new(&job, framework, seats(machines)).unwrap();
-        for process in &mut layout.processes {
-            process.port = 2000 + process.id as u16;
-        }
-        let telling = Telling {
-            job: &job,
-            framework,
-            run: "x-1",
-            round: 2,
-            script: "train.py",
-            data: &[],
-            layout: &layout,
-        };
-        layout.processes.iter().map(|process| telling.told(process)).collect()
-    }
-
-    fn variable<'t>(told: &'t Told, name: &str) -> Option<&'t str> {
-        told.env.iter().find(|(key, _)| key == name).map(|(_, value)| &**value)
-    }
-
-    #[test]
-    fn old_flags_are_filled_in() {
-        let text = "script: {file: a/train.py, roles: {ps: 1, worker: 2}, epochs: 3, \
-                    args: [\"--ps_hosts={{ps_hosts}}\", \"--worker_hosts={{worker_hosts}}\", \
-                    \"--job_name={{role}}\", \"--task_index={{index}}\", 7]}";
-        let all = told(text, Framework::Plain, 2);
-        assert_eq!(
-            all[1].command,
-            [
-                "python3",
-                "train.py",
-                "--ps_hosts=10.0.0.2:2002",
-                "--worker_hosts=10.0.0.1:2000,10.0.0.2:2001",
-                "--job_name=worker",
-                "--task_index=1",
-                "7",
-                "--epochs=3"
-            ]
-        );
-        assert_eq!(all[1].meeting, Some(Meeting::Listens(2001)));
-    }
-
-    #[test]
-    fn only_plain_processes_that_others_are_told_of_must_listen() {
-        let listening = |args: &str| {
-            let text =
-                format!("script: {{file: a.py, roles: {{ps: 1, worker: 2}}, args: [{args}]}}");
-            let all = told(&text, Framework::Plain, 2);
-            all.iter().map(|told| told.meeting).collect::<Vec<_>>()
-        };
-        let at = |port| Some(Meeting::Listens(port));
-        assert_eq!(listening("'{{rank}}', '{{port}}'"), [None, None, None]);
-        assert_eq!(listening("'{{master_addr}}:{{ master_port }}'"), [at(2000), None, None]);
-        assert_eq!(listening("'{{ps_hosts}}'"), [None, None, at(2002)]);
-        assert_eq!(listening("'{{hosts}}'"), [at(2000), at(2001), at(2002)]);
-    }
-
-    #[test]
-    fn tensorflow_has_its_cluster() {
-        let text = "script: {file: train.py, roles: {ps: 1, worker: 1, chief: 1}}";
-        let all = told(text, Framework::Tensorflow, 2);
-        let config: Value = serde_json::from_str(variable(&all[1], "TF_CONFIG").unwrap()).unwrap();
-        assert_eq!(
-            config,
-            json!({"cluster": {"chief": ["10.0.0.1:2000"], "worker": ["10.0.0.1:2001"],
-                               "ps": ["10.0.0.2:2002"]},
-                   "task": {"type": "worker", "index": 0}})
-        );
-        assert_eq!(all[0].meeting, None);
-        assert_eq!(all[2].meeting, Some(Meeting::Listens(2002)));
-        let alone = told("script: {file: train.py}", Framework::Tensorflow, 1);
-        assert_eq!(variable(&alone[0], "TF_CONFIG"), None);
-    }
-
-    #[test]
-    fn pytorch_has_ranks() {
-        let all = told("script: {file: train.py}, pool: {workers: 3}", Framework::Pytorch, 2);
-        let of = |name| all.iter().map(|t| variable(t, name).unwrap()).collect::<Vec<_>>();
-        assert_eq!(of("RANK"), ["0", "1", "2"]);
-        assert_eq!(of("LOCAL_RANK"), ["0", "1", "0"]);
-        assert_eq!(of("LOCAL_WORLD_SIZE"), ["2", "2", "1"]);
-        assert_eq!(of("MASTER_ADDR"), ["10.0.0.1"; 3]);
-        assert_eq!(all[0].meeting, Some(Meeting::Listens(2000)));
-        assert_eq!(all[2].meeting, Some(Meeting::Connects(2000)));
-    }
-
-    #[test]
-    fn launchers_are_told_of_each_other() {
-        let text = "script: {file: train.py, launcher: torchrun, max_restarts: 4}, \
-                    pool: {workers: {min: 2, max: 4}}";
-        let all = told(text, Framework::Pytorch, 2);
-        let line = all[1].command.join(" ");
-        for words in [
-            "python3 -m torch.distributed.run --nnodes=1:2 --nproc-per-node=2 --max-restarts=4",
-            "--rdzv-id=x-1-2 --rdzv-backend=c10d --rdzv-endpoint=10.0.0.1:2000",
-            "--rdzv-conf=is_host=0,keep_alive_interval=1",
-            "--local-addr=10.0.0.2 train.py",
-        ] {
-            assert!(line.contains(words), "{line}");
-        }
-        let mpi = told("script: {file: train.py}, pool: {workers: 3}", Framework::Mpi, 2);
-        assert_eq!(
-            mpi[0].command.join(" "),
-            "mpirun --host 10.0.0.1:2,10.0.0.2:1 -np 3 python3 train.py"
-        );
-    }
-
-    #[test]
-    fn horovod_knows_who_is_across() {
-        let all = told("script: {file: train.py}, pool: {workers: 4}", Framework::Horovod, 2);
-        let of = |name| all[..4].iter().map(|t| variable(t, name).unwrap()).collect::<Vec<_>>();
-        assert_eq!(all[4].command, ["/proc/self/exe", "agent", "rendezvous", "2004"]);
-        assert_eq!(of("HOROVOD_GLOO_RENDEZVOUS_PORT"), ["2004"; 4]);
-        assert_eq!(of("HOROVOD_SIZE"), ["4"; 4]);
-        assert_eq!(of("HOROVOD_LOCAL_RANK"), ["0", "1", "0", "1"]);
-        assert_eq!(of("HOROVOD_CROSS_RANK"), ["0", "0", "1", "1"]);
-        assert_eq!(of("HOROVOD_CROSS_SIZE"), ["2"; 4]);
-    }
-}
+mod tests;

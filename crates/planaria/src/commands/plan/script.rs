@@ -70,6 +70,7 @@ impl<'p> Plan<'p> {
             round: 0,
             script: &prepared.script,
             data: &prepared.data,
+            has_mpi4py: prepared.has_mpi4py,
             layout: &layout,
         };
         let first = telling.told(&layout.processes[0]);

@@ -164,6 +164,33 @@ fn mpi_starts_its_processes() {
     hosts_are_clean(&hosts, &[1], &workspace.run());
 }
 
+#[test]
+fn an_exception_in_one_rank_of_mpi_ends_all() {
+    let Some(python) = Python::find() else { return };
+    let workspace = Workspace::new("{}");
+    let script = "from mpi4py import MPI\nall = MPI.COMM_WORLD\nprint('of %d' % all.size, flush=True)\n\
+                  if all.rank == 1:\n    raise ValueError('rank 1 fails')\nall.Barrier()\n";
+    workspace.put("train.py", script);
+    // More ranks than this machine has cores.
+    let ranks = std::thread::available_parallelism().map_or(1, |cores| cores.get()) + 2;
+    workspace.put(
+        "job.yaml",
+        &format!(
+            "name: job\npool: {{workers: {ranks}}}\nscript: {{file: train.py, python: {}, \
+             launcher_options: [--tag-output], max_restarts: 0, timeout: 120}}\n",
+            python.program
+        ),
+    );
+    let output = workspace.start(&["run", "job.yaml"], &[]).end();
+    let said = workspace.said();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    for words in
+        [&*format!("<stdout>:of {ranks}"), "rank 1 fails", "mpirun 0 failed with exit code 1"]
+    {
+        assert!(said.contains(words), "`{words}`: {said}");
+    }
+}
+
 /// Horovod itself cannot be built everywhere; this asks what its gloo controller asks.
 const LIKE_HOROVOD: &str = r#"
 import os, time, urllib.request, urllib.error

@@ -73,8 +73,8 @@ fn scripts_that_cannot_be() {
     contains(&fails(&gone, 2), &["there is no script `train.py`", "job.yaml:2"]);
     let field = workspace("x = 1\n", "framework: plain, args: ['{{indx}}']", "{workers: 2");
     contains(&fails(&field, 2), &["no field `indx`", "did you mean `index`?"]);
-    let roles = workspace("x = 1\n", "framework: tensorflow, roles: {ps: 1, worker: 1}", "{");
-    contains(&fails(&roles, 2), &["parameter servers need a chief", "`chief: 1`"]);
+    let roles = workspace("x = 1\n", "framework: tensorflow, roles: {ps: 1, chief: 1}", "{");
+    contains(&fails(&roles, 2), &["parameter servers need workers", "`worker: 2`"]);
     for workspace in [wrong, gone, field, roles] {
         assert!(workspace.runs().is_empty(), "nothing is made: {:?}", workspace.runs());
     }

@@ -147,6 +147,25 @@ fn a_chief_that_is_done_ends_workers_and_servers() {
 }
 
 #[test]
+fn clusters_of_tensorflow_1_end_with_their_master_or_all_workers() {
+    let roles = [("master", 1), ("worker", 1), ("ps", 1)];
+    let mut scene = Scene::new(Framework::Tensorflow, Launcher::Direct, &roles, 3);
+    scene.end(0, WELL);
+    scene.stops(&[1, 2]);
+    scene.look(&[Action::Over(Outcome::Completed)]);
+
+    let roles = [("worker", 2), ("ps", 1)];
+    let mut scene = Scene::new(Framework::Tensorflow, Launcher::Direct, &roles, 3);
+    (0..3).for_each(|id| scene.met(id));
+    scene.end(0, WELL);
+    scene.now += Duration::from_secs(3600);
+    scene.look(&[]);
+    scene.end(1, WELL);
+    scene.stops(&[2]);
+    scene.look(&[Action::Over(Outcome::Completed)]);
+}
+
+#[test]
 fn without_its_server_or_chief_all_begin_again() {
     let roles = [("chief", 1), ("worker", 1), ("ps", 1)];
     for lost in [0, 2] {

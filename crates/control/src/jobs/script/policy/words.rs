@@ -32,7 +32,10 @@ impl Rules {
     pub fn done_when(self, members: &[Member]) -> String {
         let services = roles(members.iter().filter(|member| is_service(member)));
         match members {
-            _ if members.iter().any(|member| self.decides(member)) => format!("{CHIEF} 0 is done"),
+            _ if members.iter().any(|member| self.decides(member)) => {
+                let who = members.iter().find(|member| self.decides(member));
+                format!("{} 0 is done", who.map_or(CHIEF, |member| &member.role))
+            }
             _ if self.is_torchrun() => "torchrun is done on all machines".into(),
             [one] if one.role == MPIRUN => "`mpirun` is done".into(),
             [one] => format!("{} {} is done", one.role, one.index),

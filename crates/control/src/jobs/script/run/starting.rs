@@ -111,6 +111,7 @@ impl Running<'_> {
             round: self.round.saturating_sub(1),
             script: &self.prepared.script,
             data: &self.prepared.data,
+            has_mpi4py: self.prepared.has_mpi4py,
             layout,
         };
         layout.processes.iter().map(|process| telling.told(process)).collect()
@@ -163,7 +164,8 @@ impl Running<'_> {
                 python = here;
             }
         }
-        let own = self.prepared.env.iter();
+        let filled: Vec<&str> = job.script.filled_variables().map(|(name, _)| name).collect();
+        let own = self.prepared.env.iter().filter(|(name, _)| !filled.contains(&name.as_str()));
         env.extend(own.map(|(name, secret)| (name.clone(), secret.reveal().to_owned())));
         guard::Orders {
             command,
