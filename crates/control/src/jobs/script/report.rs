@@ -3,6 +3,7 @@
 use planaria_runs::figures::Latest;
 use planaria_runs::number::{counted, duration};
 use planaria_runs::outcome::Outcome;
+use planaria_runs::summary::GivenUp;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -27,6 +28,8 @@ pub struct Report {
     pub restarts: u32,
     /// Machines that were lost on the way.
     pub machines_lost: u64,
+    /// Machines that were not tried again, and why.
+    pub machines_given_up: Vec<GivenUp>,
     /// Seconds from the command to its end.
     pub seconds: f64,
     /// Seconds from the command until the first processes were started.
@@ -80,6 +83,9 @@ impl Report {
         );
         if self.restarts > 0 {
             text += &format!(", {}", counted(u64::from(self.restarts), "restart"));
+        }
+        for GivenUp { machine, reason } in &self.machines_given_up {
+            text += &format!("\ngiven up: {machine}: {reason}");
         }
         let figures = latest.line(200);
         if !figures.is_empty() {

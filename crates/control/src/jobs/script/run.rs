@@ -31,12 +31,12 @@ use planaria_fleet::files::Outputs;
 use planaria_fleet::guarded::Guards;
 use planaria_fleet::home::{FOLDER, user_home};
 use planaria_fleet::local::Exit;
-use planaria_fleet::pool::ReadyMachine;
+use planaria_fleet::pool::{Change, ReadyMachine};
 use planaria_fleet::provider::Fault;
 use planaria_fleet::sites::Sites;
 use planaria_fleet::supervise::{Action, Input};
 use planaria_numerics::digest::Digest;
-use planaria_protocol::event::{Started, What};
+use planaria_protocol::event::{MachineState, Started, What};
 use planaria_protocol::journal::{self, Journal};
 use planaria_protocol::message::Agent;
 use planaria_recipe::script::PerMachine;
@@ -145,6 +145,8 @@ struct Running<'p> {
     not_before: Duration,
     outcome: Option<Outcome>,
     is_whole: bool,
+    /// Machines that are not tried again, and why.
+    given_up: BTreeMap<String, String>,
     /// Machines are being asked who waits for whom.
     looking: Option<Looking>,
     /// Who waits for whom, a line for each process.
@@ -200,6 +202,7 @@ impl<'p> Running<'p> {
             not_before: Duration::ZERO,
             outcome: None,
             is_whole: true,
+            given_up: BTreeMap::new(),
             looking: None,
             found: Vec::new(),
             failed_at: BTreeMap::new(),
@@ -333,6 +336,17 @@ impl Kind for Running<'_> {
 
     fn note(&mut self, text: &str) {
         self.progress.note(text);
+    }
+
+    fn machine(&mut self, change: Change) {
+        let Change { machine, state, why } = change;
+        match state {
+            MachineState::GivenUp => {
+                self.given_up.insert(machine.clone(), why.clone().unwrap_or_default());
+            }
+            _ => drop(self.given_up.remove(&machine)),
+        }
+        self.record(What::Machine { machine, state, reason: why });
     }
 
     fn wrote(&mut self, agent: Agent, bytes: &[u8]) {

@@ -17,10 +17,12 @@ use crate::talk::Progress;
 
 use planaria_fleet::ending::Ending;
 use planaria_fleet::local::Exit;
+use planaria_fleet::log_end::last_line;
 use planaria_protocol::checkpoint::{Checkpoint, Found, Manifest};
 use planaria_protocol::event::{Event, What};
 use planaria_protocol::journal::{self, Journal};
 use planaria_protocol::launch::Size;
+use planaria_protocol::message::Agent;
 use planaria_protocol::state::State;
 use planaria_protocol::{Credentials, Secret};
 use planaria_runs::clock;
@@ -225,8 +227,9 @@ impl EndedRun {
             }
             (None, Err(failure)) => Ended::failed(failure),
             (None, Ok(())) => {
-                let silent = Failure::failed("the coordinator ended without a word");
-                Ended::failed(self.explain(silent))
+                let log = format!("{}.log", Agent::Coordinator);
+                let last = last_line(&self.job.run.file(LOGS).join(log));
+                Ended::failed(self.explain(ended_early(last)))
             }
         }
     }
@@ -283,4 +286,26 @@ fn names(message: &str, agent: &str) -> bool {
     message
         .match_indices(agent)
         .any(|(at, _)| !message[at + agent.len()..].starts_with(|next: char| next.is_ascii_digit()))
+}
+
+/// Why a run has failed whose coordinator did not say how it ended; `last` is its log's last line.
+fn ended_early(last: Option<String>) -> Failure {
+    let last =
+        last.map_or_else(|| "its log is empty".into(), |line| format!("its last line: {line}"));
+    Failure::failed(format!("the coordinator ended before the run did; {last}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line_of_a_coordinator_is_told() {
+        let said = ended_early(Some("cannot bind port 7".into())).message;
+        assert_eq!(
+            said,
+            "the coordinator ended before the run did; its last line: cannot bind port 7"
+        );
+        assert!(ended_early(None).message.ends_with("its log is empty"));
+    }
 }

@@ -62,6 +62,24 @@ fn a_module_that_one_host_lacks() {
 }
 
 #[test]
+fn a_host_that_is_given_up_is_told_of_to_the_end() {
+    let Some(hosts) = Hosts::up(2, &[]) else { return };
+    hosts.on(1, "touch /root/unfit");
+    let config = hosts.path("ssh_config").display().to_string();
+    let pool = format!("{{provider: ssh, hosts: [h1, h2], machines: 1, ssh: {{config: {config}}}");
+    let workspace = workspace("print('done')\n", "framework: plain", &pool);
+    let recipe = fs::read_to_string(workspace.path("job.yaml")).expect("a recipe");
+    workspace.put("job.yaml", &format!("{recipe}setup: [{{run: test ! -e /root/unfit}}]\n"));
+    let (report, said) = workspace.give(&["run", "job.yaml", "--json"], 0);
+    let report: serde_json::Value = serde_json::from_str(&report).expect("a report");
+    assert_eq!(report["machines_given_up"][0]["machine"], "h1", "{report}");
+    contains(&said, &["\ngiven up: h1: "]);
+    let events = fs::read_to_string(workspace.run().join("events.jsonl")).expect("events");
+    contains(&events, &["\"given_up\""]);
+    hosts_are_clean(&hosts, &[1, 2], &workspace.run());
+}
+
+#[test]
 fn scripts_that_cannot_be() {
     if !has_python() {
         return;

@@ -12,6 +12,7 @@ use planaria_protocol::event::What;
 use planaria_protocol::message::Agent;
 use planaria_protocol::message::Outcome as Ended;
 use planaria_runs::failure::{Exit, Failure, Result};
+use planaria_runs::summary::GivenUp;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -264,6 +265,14 @@ impl Running<'_> {
         }
     }
 
+    fn given_up(&self) -> Vec<GivenUp> {
+        let one = |(machine, reason): (&String, &String)| GivenUp {
+            machine: machine.clone(),
+            reason: reason.clone(),
+        };
+        self.given_up.iter().map(one).collect()
+    }
+
     fn report(&self, outcome: Ended, failed: Option<Failed>) -> Report {
         let job = &self.prepared.job;
         let machines = self.layout.as_ref().map_or_else(BTreeMap::new, |layout| {
@@ -285,6 +294,7 @@ impl Running<'_> {
             machines,
             restarts: self.supervisor.policy.restarts(),
             machines_lost: self.machines.pool().machines_lost(),
+            machines_given_up: self.given_up(),
             seconds: self.since_command.seconds(),
             seconds_to_start: self.first_start,
             seconds_running: running,
