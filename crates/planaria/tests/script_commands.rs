@@ -232,6 +232,17 @@ fn time_and_failures_that_repeat_are_bounded() {
 }
 
 #[test]
+fn a_burst_before_the_end_is_kept() {
+    let Some(place) = place("burst") else { return };
+    let burst = "import sys\nsys.stdout.write(('x' * 999 + '\\n') * 3000)\nprint('the end')\n";
+    let said = ran(&place, burst, &["script.args=[]", "pool.workers=1"], 0);
+    assert_eq!(said.matches("[worker 0] xxx").count(), 3000, "every line is shown");
+    holds(&said, &["[worker 0] the end\n"]);
+    let log = std::fs::read(place.only_run().join("logs/worker-0.log")).expect("a log");
+    assert_eq!(log.len(), 3_000_008);
+}
+
+#[test]
 fn a_process_that_left_early_is_named() {
     let Some(place) = place("early") else { return };
     let script = "import sys, time\nif sys.argv[1] == '0':\n    time.sleep(1)\n    \
