@@ -228,6 +228,26 @@ fn one_process_per_run_and_only_its_own_recipe() {
     assert!(said.contains("`train.optimizer.sgd.learning_rate` was 0.05 and is 0.06"), "{said}");
 }
 
+/// A folder that was put in its place may be another session's by now.
+#[test]
+fn a_session_writes_nothing_into_a_folder_that_was_put_in_its_place() {
+    for processes in [&[][..], &["--workers", "2"]] {
+        let place = Place::new();
+        let more = ["--set", "train.epochs=5000", "--set", "output.checkpoint_steps=50"];
+        let child = start(&place, &[&more[..], processes].concat());
+        wait_for_steps(&place, 5);
+        let run = place.only_run();
+        fs::rename(&run, place.path().join("moved")).unwrap();
+        fs::create_dir(&run).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", talk(&output));
+        assert!(talk(&output).contains("it was replaced"), "{}", talk(&output));
+        for written in ["report.json", "report.html", "model.safetensors"] {
+            assert!(!run.join(written).exists(), "{written}");
+        }
+    }
+}
+
 #[test]
 fn an_ignored_signal_stays_ignored_and_a_first_one_is_answered() {
     let place = Place::new();

@@ -231,6 +231,8 @@ impl Ended {
 
 /// Writes the last files.
 pub fn finish(mut session: Session, ended: Result<Ended>) -> Result<Finished> {
+    // Nothing is written of it into a folder that may be another session's.
+    session.job.run.check()?;
     let Ended { outcome, reason, failure } = ended.unwrap_or_else(Ended::failed);
     let scored = session.last_scores.take();
     let means = Means {

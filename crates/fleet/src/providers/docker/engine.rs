@@ -27,6 +27,8 @@ const PULL: Duration = Duration::from_secs(180);
 /// Poll interval for a container's end, and how often at most.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 const LOOKS_MAX: u32 = 600;
+/// How often an engine is asked that fails by itself, as it does of a container that is just going.
+const FAILURES_MAX: u32 = 20;
 /// Longest answer, in bytes.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 /// Longest line of a pull's progress, in bytes.
@@ -232,7 +234,8 @@ impl Engine {
         struct Config {
             labels: Option<BTreeMap<String, String>>,
         }
-        let found: Option<Inspected> = self.look(&format!("/containers/{}/json", encoded(name)))?;
+        let path = format!("/containers/{}/json", encoded(name));
+        let found: Option<Inspected> = patiently(LOOK_AGAIN, || self.look(&path))?;
         Ok(found.map(|found| Container {
             id: found.id,
             status: found.state.status,
@@ -332,16 +335,16 @@ impl Engine {
     /// Ends and removes a container, and waits until it is gone. One that is gone is fine.
     pub fn remove(&self, id: &str) -> Result<(), Error> {
         let path = format!("/containers/{}?force=1&v=1", encoded(id));
-        let answer = self.ask("DELETE", &path, Body::Nothing, WORK)?;
-        match answer.status {
-            404 => Ok(()),
-            // It is being removed already, mostly by the engine itself.
-            409 => self.wait_gone(id),
-            _ => {
-                answer.granted()?;
-                self.wait_gone(id)
+        let is_gone = patiently(LOOK_AGAIN, || {
+            let answer = self.ask("DELETE", &path, Body::Nothing, WORK)?;
+            match answer.status {
+                404 => Ok(true),
+                // It is being removed already, mostly by the engine itself.
+                409 => Ok(false),
+                _ => answer.granted().map(|_| false),
             }
-        }
+        });
+        if is_gone? { Ok(()) } else { self.wait_gone(id) }
     }
 
     fn wait_gone(&self, id: &str) -> Result<(), Error> {
@@ -470,9 +473,37 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
     serde_json::from_slice(bytes).map_err(|why| Error::Garbled(why.to_string()))
 }
 
+/// Asks again where the engine fails: of a container that it is removing it knows half, for a moment.
+fn patiently<T>(pause: Duration, mut ask: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
+    for _ in 1..FAILURES_MAX {
+        match ask() {
+            Err(Error::Refused { status: 500.., .. }) => std::thread::park_timeout(pause),
+            answer => return answer,
+        }
+    }
+    ask()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_engine_that_fails_is_asked_again_and_one_that_refuses_is_not() {
+        let count = |status: u16, fails: u32| {
+            let mut asked = 0;
+            let answer = patiently(Duration::ZERO, || {
+                asked += 1;
+                let message = "RWLayer is unexpectedly nil".to_owned();
+                if asked > fails { Ok(()) } else { Err(Error::Refused { status, message }) }
+            });
+            (asked, answer.is_ok())
+        };
+        assert_eq!(count(500, 0), (1, true));
+        assert_eq!(count(500, 3), (4, true));
+        assert_eq!(count(500, FAILURES_MAX), (FAILURES_MAX, false));
+        assert_eq!(count(409, 3), (1, false));
+    }
 
     #[test]
     fn the_oldest_common_version_is_spoken() {

@@ -231,6 +231,7 @@ impl Session {
                 continue;
             }
             if matches!(effect, Effect::BeginCheckpoint { .. }) {
+                self.job.run.check()?;
                 self.recorder.sync();
             }
             match self.files.carry_out(self.clock.elapsed(), effect)? {
