@@ -54,12 +54,9 @@ fn trouble(decisions: &[Decision]) -> Option<Trouble> {
 
 #[test]
 fn a_forbidden_message_ends_the_run_with_its_reason() {
-    let server = Agent::Server(0);
     let applied = |step, n| Input::Server(0, FromServer::Applied { step }, vec![1.0; n]);
     let failed = |fix_input| Trouble { fix_input, ..Trouble::new("no memory") };
     let table: Vec<(&str, Input, &str)> = vec![
-        ("another build", joined(server, "other"), "server-0 runs build other"),
-        ("a stranger", joined(Agent::Server(9), "b"), "server-9 is not part of the run"),
         ("a wrong step", applied(3, 3), "server-0 speaks of step 3 while step 0 is gathered"),
         ("squares", applied(0, 9), "server-0 told 9 sums of squares"),
         (
@@ -82,6 +79,23 @@ fn a_forbidden_message_ends_the_run_with_its_reason() {
         assert!(all.iter().all(|d| !d.reason.trim().is_empty()), "{name}: everything has a reason");
         // After the end nothing counts.
         assert_eq!(cluster.step(Duration::ZERO, applied(0, 3)), [], "{name}");
+    }
+}
+
+#[test]
+fn who_is_not_part_of_the_run_cannot_join() {
+    let run = cluster(false);
+    for (agent, build, refused) in [
+        (Agent::Worker(0), "b", None),
+        (Agent::Server(0), "b", None),
+        (Agent::Worker(0), "other", Some("it runs build other, and the run b")),
+        (Agent::Coordinator, "other", Some("it runs build other, and the run b")),
+        (Agent::Server(9), "b", Some("the run has none of that name")),
+        (Agent::Worker(u32::MAX), "b", Some("the run has none of that name")),
+        (Agent::Coordinator, "b", Some("the run has none of that name")),
+    ] {
+        let Input::Joined(join) = joined(agent, build) else { panic!("it joins") };
+        assert_eq!(run.refusal(&join).as_deref(), refused, "{agent} of build {build}");
     }
 }
 

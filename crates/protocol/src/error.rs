@@ -69,8 +69,8 @@ pub enum Error {
     /// So many connections are being checked.
     #[error("{0} connections are being checked already")]
     NoPlace(usize),
-    /// The other end has said nothing, and others want to speak.
-    #[error("it had said nothing when its place was needed")]
+    /// The other end has not shown who it is, and there are many that want to.
+    #[error("it had not shown who it is when its place was needed")]
     Crowded,
     /// The other end hung up while the secret was checked.
     #[error(

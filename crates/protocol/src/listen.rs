@@ -4,7 +4,7 @@
 //! and that both fit who it says to be. Strangers cost one of [`UNKNOWN`] places for at most a few
 //! seconds, and leave one line for each address. Never decides what a peer is for.
 
-use crate::auth::{self, Knows};
+use crate::auth::Knows;
 use crate::credentials::Credentials;
 use crate::error::Error;
 use crate::link::{self, Receiver, Sender};
@@ -112,8 +112,8 @@ struct Door {
 #[derive(Default)]
 struct Unknown {
     places: Places,
-    /// Those who have said nothing, by their places.
-    silent: BTreeMap<Place, Arc<TcpStream>>,
+    /// Their connections, to end those that have to go.
+    connections: BTreeMap<Place, TcpStream>,
 }
 
 /// A place for one who is not known yet.
@@ -123,54 +123,53 @@ struct Held {
 }
 
 impl Held {
-    /// A place, if there is one; whoever has to go for it hears the end.
-    fn take(door: &Arc<Door>, stream: &Arc<TcpStream>, from: SocketAddr) -> Option<Self> {
+    /// A place, if there is one; the connection that has to go for it is ended.
+    fn take(door: &Arc<Door>, stream: &TcpStream, from: SocketAddr) -> Result<Self, Error> {
+        let handle = stream.try_clone().map_err(Error::io("taking a connection in"))?;
         let mut unknown = door.unknown();
         let place = match unknown.places.take(from.ip()) {
             Taking::Free(place) => place,
             Taking::Instead(place, goes) => {
-                if let Some(goes) = unknown.silent.remove(&goes) {
+                if let Some(goes) = unknown.connections.remove(&goes) {
                     // It may have gone by itself.
                     let _ = goes.shutdown(Shutdown::Both);
                 }
                 place
             }
-            Taking::Full => return None,
+            Taking::Full => return Err(Error::NoPlace(UNKNOWN)),
         };
-        unknown.silent.insert(place, stream.clone());
-        Some(Self { door: door.clone(), place })
+        unknown.connections.insert(place, handle);
+        Ok(Self { door: door.clone(), place })
     }
 
-    /// Waits for the first byte, which is left to be read. Nothing where the other end has hung up
-    /// without one.
-    fn first_byte(&self, stream: Arc<TcpStream>) -> Result<Option<TcpStream>, Error> {
-        const WHAT: &str = "its first byte";
-        stream.set_read_timeout(Some(FIRST_BYTE)).map_err(Error::io("setting a time-out"))?;
-        let first = stream.peek(&mut [0]);
-        let mut unknown = self.door.unknown();
-        unknown.silent.remove(&self.place);
-        if !unknown.places.speaks(self.place) {
-            return Err(Error::Crowded);
-        }
-        drop(unknown);
-        match first {
-            Ok(0) => Ok(None),
-            Ok(_) => Ok(Arc::into_inner(stream)),
-            Err(error) => Err(match error.kind() {
-                ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-                    Error::TooLate { what: WHAT, within: FIRST_BYTE }
-                }
-                ErrorKind::ConnectionReset => Error::HungUp(WHAT),
-                _ => Error::io("reading from the other end")(error),
-            }),
-        }
+    /// Whether it has not had to go for another.
+    fn is_held(&self) -> bool {
+        self.door.unknown().places.has(self.place)
+    }
+}
+
+/// Waits for the first byte, which is left to be read. False where the other end has hung up without
+/// one.
+fn first_byte(stream: &TcpStream) -> Result<bool, Error> {
+    const WHAT: &str = "its first byte";
+    stream.set_read_timeout(Some(FIRST_BYTE)).map_err(Error::io("setting a time-out"))?;
+    match stream.peek(&mut [0]) {
+        Ok(0) => Ok(false),
+        Ok(_) => Ok(true),
+        Err(error) => Err(match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                Error::TooLate { what: WHAT, within: FIRST_BYTE }
+            }
+            ErrorKind::ConnectionReset => Error::HungUp(WHAT),
+            _ => Error::io("reading from the other end")(error),
+        }),
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
         let mut unknown = self.door.unknown();
-        unknown.silent.remove(&self.place);
+        unknown.connections.remove(&self.place);
         unknown.places.leave(self.place);
     }
 }
@@ -206,14 +205,16 @@ impl Door {
 
     /// Checks who it is on a thread of its own, so that a silent stranger keeps no other waiting.
     fn open(self: &Arc<Self>, stream: TcpStream, from: SocketAddr) {
-        let stream = Arc::new(stream);
-        let Some(held) = Held::take(self, &stream, from) else {
-            return self.refuse(from, &Error::NoPlace(UNKNOWN));
+        let held = match Held::take(self, &stream, from) {
+            Ok(held) => held,
+            Err(error) => return self.refuse(from, &error),
         };
         let check = Builder::new().name("doorkeeper".to_string());
         let checked = check.spawn(move || {
             let door = held.door.clone();
-            let result = door.check(&held, stream, from);
+            let result = door.check(stream, from);
+            // What it did not get to say tells nothing once its connection was ended here.
+            let result = if held.is_held() { result } else { Err(Error::Crowded) };
             drop(held);
             match result {
                 Ok(None) => {}
@@ -228,32 +229,23 @@ impl Door {
     }
 
     /// Who it is; nothing where it has hung up without a word.
-    fn check(
-        &self,
-        held: &Held,
-        stream: Arc<TcpStream>,
-        from: SocketAddr,
-    ) -> Result<Option<Peer>, Error> {
+    fn check(&self, stream: TcpStream, from: SocketAddr) -> Result<Option<Peer>, Error> {
         // What a listener hands on may inherit its being without waiting.
         stream.set_nonblocking(false).map_err(Error::io("setting up a connection"))?;
-        let Some(stream) = held.first_byte(stream)? else {
+        if !first_byte(&stream)? {
             // A machine of the pool that tries whether it can reach this one says nothing.
             return match self.credentials.is_trusted() {
                 true => Ok(None),
                 false => Err(Error::HungUp("its hello")),
             };
-        };
+        }
         let mut ticks = Ticks::new();
         let admitted = link::admit(stream, &self.credentials, &mut ticks)?;
         let identity = admitted.1.clone();
         let generation = self.generation.load(Ordering::SeqCst);
         let ((sender, mut receiver), knows) =
             link::welcome(admitted, &self.credentials, generation, &mut ticks)?;
-        receiver.set_timeout(Some(auth::LIMIT))?;
-        let Some(first) = receiver.receive::<Join>()? else { return Err(Error::NotJoined) };
-        receiver.skip_bulk()?;
-        receiver.set_timeout(None)?;
-        let join = first.message;
+        let join = receiver.first::<Join>(ticks)?.ok_or(Error::NotJoined)?;
         identity.map_or(Ok(()), |identity| identity.check(&join))?;
         fits(knows, join.agent)?;
         self.unknown().places.let_in(from.ip());

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
 /// Version of everything on the wire; both sides must have the same.
-pub const VERSION: u16 = 7;
+pub const VERSION: u16 = 8;
 
 /// First message of a process that connects.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -344,11 +344,14 @@ pub enum Pull {
 /// From a console to the coordinator.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum FromConsole {
-    /// Send me all events of this session, from the first, and pulses.
+    /// Send me all events of this session, from the first, and pulses. They come in pages: see
+    /// [`ToConsole::More`].
     Watch {
         /// Whether it starts and ends the processes: then it is also told `Pool` and `Kill`.
         supervises: bool,
     },
+    /// Send me the page of events that begins with this one.
+    More { from: u64 },
     /// End the run as soon as everything is saved.
     Stop {
         /// Why, in words.
@@ -388,6 +391,9 @@ pub enum ToConsole {
         /// by it what it has seen.
         index: u64,
     },
+    /// There are more events, from this one on, once they are asked for. A console that reads slowly
+    /// has a long session's events no faster than it takes them.
+    More { from: u64 },
     /// Where the run is at this moment. The bulk is the JSON of a [`crate::event::Pulse`].
     Pulse,
     /// So many workers are wanted: start what is missing. Those beyond are told to end.

@@ -1,9 +1,11 @@
 //! How many connections may be asked who they are at a time, and who goes when there are too many.
 //!
 //! Owns the places of those who have not shown yet who they are. Some are kept for addresses that a
-//! peer has been let in from. Whoever connects finds a place as long as somebody before it has said
-//! nothing: who has waited longest goes. Pure: no socket, no clock.
+//! peer has been let in from. When all are taken, the address with the most places gives up its oldest:
+//! a flood from one machine of the pool keeps no other machine out, and its own peers, which need
+//! milliseconds, are long known before 256 newer connections have come. Pure: no socket, no clock.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -28,14 +30,8 @@ pub(crate) type Place = u64;
 pub(crate) struct Places {
     next: Place,
     /// In the order in which they were taken.
-    taken: BTreeMap<Place, Taken>,
+    taken: BTreeMap<Place, IpAddr>,
     known: BTreeSet<IpAddr>,
-}
-
-#[derive(Debug)]
-struct Taken {
-    from: IpAddr,
-    has_spoken: bool,
 }
 
 /// What becomes of a connection.
@@ -53,25 +49,21 @@ impl Places {
     /// A place for a connection from this address.
     pub(crate) fn take(&mut self, from: IpAddr) -> Taking {
         let is_known = self.known.contains(&from);
-        let own = self.taken.values().filter(|taken| taken.from == from).count();
-        let strangers =
-            self.taken.values().filter(|taken| !self.known.contains(&taken.from)).count();
+        let own = self.taken.values().filter(|other| **other == from).count();
+        let strangers = self.taken.values().filter(|other| !self.known.contains(other)).count();
         let is_too_many = !is_known && own >= ALIKE;
-        let is_free = match is_known {
-            true => self.taken.len() < PLACES,
-            false => !is_too_many && strangers < PLACES - KEPT && self.taken.len() < PLACES,
-        };
+        let is_free =
+            self.taken.len() < PLACES && (is_known || (!is_too_many && strangers < PLACES - KEPT));
         if is_free {
             return Taking::Free(self.put(from));
         }
-        let mut silent = self.taken.iter().filter(|(_, taken)| !taken.has_spoken);
         // A stranger takes no place of a known machine, and one of many from an address its own.
-        let goes = silent.find(|(_, taken)| match (is_known, is_too_many) {
-            (_, true) => taken.from == from,
-            (false, _) => !self.known.contains(&taken.from),
+        let may_go = |other: &IpAddr| match (is_known, is_too_many) {
+            (_, true) => *other == from,
+            (false, _) => !self.known.contains(other),
             (true, _) => true,
-        });
-        match goes.map(|(place, _)| *place) {
+        };
+        match self.oldest_of_the_most(may_go) {
             Some(goes) => {
                 self.taken.remove(&goes);
                 Taking::Instead(self.put(from), goes)
@@ -80,21 +72,24 @@ impl Places {
         }
     }
 
+    /// The oldest place of the address that has the most.
+    fn oldest_of_the_most(&self, may_go: impl Fn(&IpAddr) -> bool) -> Option<Place> {
+        let mut by_address: BTreeMap<IpAddr, (usize, Reverse<Place>)> = BTreeMap::new();
+        for (place, from) in self.taken.iter().filter(|(_, from)| may_go(from)) {
+            by_address.entry(*from).or_insert((0, Reverse(*place))).0 += 1;
+        }
+        by_address.into_values().max().map(|(_, Reverse(oldest))| oldest)
+    }
+
     fn put(&mut self, from: IpAddr) -> Place {
         self.next += 1;
-        self.taken.insert(self.next, Taken { from, has_spoken: false });
+        self.taken.insert(self.next, from);
         self.next
     }
 
-    /// The one at this place has said something; false where it had to go.
-    pub(crate) fn speaks(&mut self, place: Place) -> bool {
-        match self.taken.get_mut(&place) {
-            Some(taken) => {
-                taken.has_spoken = true;
-                true
-            }
-            None => false,
-        }
+    /// Whether the one at this place has not had to go.
+    pub(crate) fn has(&self, place: Place) -> bool {
+        self.taken.contains_key(&place)
     }
 
     /// It is known who is at this place, or it is gone.
@@ -119,19 +114,17 @@ mod tests {
     }
 
     #[test]
-    fn silent_connections_keep_nobody_out() {
+    fn a_crowd_keeps_nobody_out() {
         let mut places = Places::default();
-        // Eight addresses with 64 connections each, all of them silent.
+        // Eight addresses with 64 connections each.
         for n in 0..8 {
             (0..64).for_each(|_| assert_ne!(places.take(address(n)), Taking::Full));
         }
         assert_eq!(places.taken.len(), PLACES - KEPT);
-        // One that nobody has seen before comes in, and who has waited longest goes.
-        let oldest = *places.taken.keys().next().expect("there are some");
+        // One that was never seen before comes in, and the oldest of those with the most goes.
         let Taking::Instead(place, goes) = places.take(address(99)) else { panic!("no place") };
-        assert_eq!(goes, oldest);
-        assert!(!places.speaks(goes));
-        assert!(places.speaks(place));
+        assert!(!places.has(goes));
+        assert!(places.has(place));
         assert_eq!(places.taken.len(), PLACES - KEPT);
     }
 
@@ -139,20 +132,30 @@ mod tests {
     fn places_are_kept_for_machines_that_were_let_in() {
         let mut places = Places::default();
         places.let_in(address(1));
-        // Strangers who say a byte and no more cannot be told from slow peers.
         for n in 10..20 {
-            for _ in 0..64 {
-                if let Taking::Free(place) = places.take(address(n)) {
-                    assert!(places.speaks(place));
-                }
-            }
+            (0..64).for_each(|_| assert_ne!(places.take(address(n)), Taking::Full));
         }
-        assert_eq!(places.take(address(99)), Taking::Full);
         let kept: Vec<Taking> = (0..KEPT).map(|_| places.take(address(1))).collect();
         assert!(kept.iter().all(|taking| matches!(taking, Taking::Free(_))), "{kept:?}");
-        // They are silent for a moment; a stranger does not put them out.
-        assert_eq!(places.take(address(99)), Taking::Full);
         assert_eq!(places.taken.len(), PLACES);
+        // A stranger takes a stranger's place, never one of theirs.
+        let Taking::Instead(_, goes) = places.take(address(99)) else { panic!("no place") };
+        assert!(!kept.contains(&Taking::Free(goes)));
+    }
+
+    #[test]
+    fn a_crowd_from_a_known_machine_keeps_no_other_out() {
+        let mut places = Places::default();
+        (1..4).for_each(|n| places.let_in(address(n)));
+        let Taking::Free(other) = places.take(address(2)) else { panic!("no place") };
+        (0..2 * PLACES).for_each(|_| assert_ne!(places.take(address(1)), Taking::Full));
+        assert!(places.has(other), "it has the only place of its address");
+        let Taking::Instead(place, goes) = places.take(address(3)) else { panic!("no place") };
+        assert_ne!(goes, other);
+        // Its own are displaced by newer ones, the oldest first.
+        let Taking::Instead(own, _) = places.take(address(1)) else { panic!("no place") };
+        (0..PLACES / 2).for_each(|_| assert_ne!(places.take(address(1)), Taking::Full));
+        assert!(places.has(own) && places.has(place));
     }
 
     #[test]
@@ -163,10 +166,6 @@ mod tests {
         let Taking::Free(first) = first else { panic!("no place") };
         assert_eq!(places.take(address(1)), Taking::Instead(ALIKE as u64 + 1, first));
         assert_eq!(places.taken.len(), ALIKE);
-        for place in places.taken.values_mut() {
-            place.has_spoken = true;
-        }
-        assert_eq!(places.take(address(1)), Taking::Full);
         places.leave(2);
         assert!(matches!(places.take(address(1)), Taking::Free(_)));
     }

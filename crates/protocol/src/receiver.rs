@@ -7,9 +7,10 @@
 use crate::error::Error;
 use crate::frame::{self, HEADER_BYTES, Header};
 use crate::outbox::Outbox;
+use crate::ticks::{TICK, Ticks};
 use crate::transport::Reading;
 use serde::de::DeserializeOwned;
-use std::io::IoSliceMut;
+use std::io::{self, ErrorKind, IoSliceMut};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,6 +38,8 @@ pub struct Receiver {
     bulk_left: usize,
     bytes: u64,
     failed: bool,
+    /// What is left of the time of a peer that has not said who it is.
+    ticks: Option<Ticks>,
 }
 
 impl Receiver {
@@ -52,6 +55,7 @@ impl Receiver {
             bulk_left: 0,
             bytes: 0,
             failed: false,
+            ticks: None,
         }
     }
 
@@ -61,6 +65,19 @@ impl Receiver {
         self.usable()?;
         let result = self.next();
         self.note(result)
+    }
+
+    /// The first message, which has no bulk, of a peer that has so much time left to say it.
+    pub(crate) fn first<M: DeserializeOwned>(&mut self, ticks: Ticks) -> Result<Option<M>, Error> {
+        self.set_timeout(Some(TICK))?;
+        self.ticks = Some(ticks);
+        let first = self.receive()?;
+        self.ticks = None;
+        self.set_timeout(None)?;
+        match self.bulk_left {
+            0 => Ok(first.map(|first| first.message)),
+            bytes => self.note(Err(Error::BulkTooLong { bytes: bytes as u64, most: 0 })),
+        }
     }
 
     /// Reads the next `into.len()` bytes of the bulk, which may be read in pieces.
@@ -175,7 +192,22 @@ impl Receiver {
         }
         while self.end - self.start < n {
             let mut free = [IoSliceMut::new(&mut self.buffer[self.end..])];
-            match self.reading.read(&mut free).map_err(Error::io("reading a frame"))? {
+            let read = match &mut self.ticks {
+                None => self.reading.read(&mut free),
+                Some(ticks) => {
+                    ticks.spend(what)?;
+                    self.reading.read_once(&mut free)
+                }
+            };
+            let has_time = |error: &io::Error| {
+                let later = [ErrorKind::WouldBlock, ErrorKind::TimedOut];
+                self.ticks.is_some() && later.contains(&error.kind())
+            };
+            let read = match read {
+                Err(error) if has_time(&error) => continue,
+                read => read.map_err(Error::io("reading a frame"))?,
+            };
+            match read {
                 0 if self.start == self.end => return Ok(false),
                 0 => return Err(Error::Cut(what)),
                 read => self.end += read,

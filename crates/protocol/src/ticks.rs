@@ -23,6 +23,13 @@ impl Ticks {
         Self(TICKS)
     }
 
+    /// One more read; an error where there was one too many.
+    pub(crate) fn spend(&mut self, what: &'static str) -> Result<(), Error> {
+        let left = self.0.checked_sub(1);
+        self.0 = left.ok_or(Error::TooLate { what, within: LIMIT })?;
+        Ok(())
+    }
+
     /// Reads some bytes, at least one.
     pub(crate) fn read<R: Read + ?Sized>(
         &mut self,
@@ -31,8 +38,7 @@ impl Ticks {
         what: &'static str,
     ) -> Result<usize, Error> {
         loop {
-            let left = self.0.checked_sub(1);
-            self.0 = left.ok_or(Error::TooLate { what, within: LIMIT })?;
+            self.spend(what)?;
             match from.read(into) {
                 Ok(0) => return Err(Error::HungUp(what)),
                 Ok(n) => return Ok(n),

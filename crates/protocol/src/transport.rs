@@ -46,6 +46,11 @@ pub trait Reading: Send {
     /// Waits for some bytes and puts them into the parts in order.
     fn read(&mut self, parts: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
 
+    /// The same, with one read of the socket at most, so that its time-out bounds this too.
+    fn read_once(&mut self, parts: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.read(parts)
+    }
+
     /// Bounds every read from now on.
     fn set_timeout(&mut self, timeout: Option<Duration>) -> io::Result<()>;
 }

@@ -246,6 +246,51 @@ fn silent_and_slow_strangers_delay_no_peer() {
 }
 
 #[test]
+fn a_peer_that_joins_byte_by_byte_or_with_bulk_is_refused() {
+    let house = House::open();
+    let middle = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = middle.local_addr().expect("bound").to_string();
+    let to = house.address();
+    let dripping = thread::spawn(move || {
+        let mut client = middle.accept().expect("a connection").0;
+        let mut server = TcpStream::connect(to).expect("connected");
+        server.set_nodelay(true).expect("set");
+        let (mut back, mut forth) =
+            (server.try_clone().expect("ok"), client.try_clone().expect("ok"));
+        let answers = thread::spawn(move || drop(std::io::copy(&mut back, &mut forth)));
+        // The proofs pass at once: it knows the secret.
+        let mut proofs = [0; 46 + 32];
+        client.read_exact(&mut proofs[..46]).expect("its hello");
+        server.write_all(&proofs[..46]).expect("passed on");
+        client.read_exact(&mut proofs[46..]).expect("its proof");
+        server.write_all(&proofs[46..]).expect("passed on");
+        let mut byte = [0];
+        while client.read_exact(&mut byte).is_ok() && server.write_all(&byte).is_ok() {
+            thread::park_timeout(Duration::from_millis(20));
+        }
+        drop(server.shutdown(std::net::Shutdown::Both));
+        answers.join().expect("copied");
+    });
+    let name = Join { machine: Some("m".repeat(200)), ..join(1) };
+    let (slow, _receiver) =
+        connect(&address, &house.credentials, Agent::Coordinator, Some(1)).expect("connected");
+    slow.send(&name).expect("sent");
+    house.refuses(LATE, "was not there within 5s");
+    slow.close();
+    dripping.join().expect("refused");
+
+    let other = House::open();
+    let (bulky, _receiver) =
+        connect(&other.address().to_string(), &other.credentials, Agent::Coordinator, Some(1))
+            .expect("connected");
+    bulky.send_with(&join(1), &[0; 100]).expect("sent");
+    other.refuses(SOON, "bulk of 100 bytes, at most 0 allowed");
+    house.serves(2);
+    other.serves(2);
+    assert!(house.links.try_recv().is_err() && other.links.try_recv().is_err());
+}
+
+#[test]
 fn a_secret_goes_through_a_pipe_and_is_never_shown() {
     let secret = Secret::random().expect("random bytes");
     let text = secret.to_hex();

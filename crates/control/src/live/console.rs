@@ -76,7 +76,8 @@ impl Console {
             sender.send(&join).and_then(|()| sender.send(&FromConsole::Watch { supervises }));
         said.map_err(Failure::failed)?;
         let (pass, news) = sync_channel(NEWS_MAX);
-        let read = move || read(receiver, seen, &pass);
+        let asking = sender.clone();
+        let read = move || read(receiver, &asking, seen, &pass);
         let reading = std::thread::Builder::new().name("news".into()).spawn(read);
         reading.context(|| "cannot start a thread".into())?;
         Ok(Self { sender, news, seen: Cell::new(seen) })
@@ -175,9 +176,9 @@ impl Drop for Console {
     }
 }
 
-fn read(mut receiver: Receiver, seen: Seen, pass: &SyncSender<Told>) {
+fn read(mut receiver: Receiver, asking: &Sender, seen: Seen, pass: &SyncSender<Told>) {
     loop {
-        let told = match next(&mut receiver) {
+        let told = match next(&mut receiver, asking) {
             Ok(Some((Some(place), News::Event(event)))) if !seen.is_new(place, &event) => continue,
             Ok(Some(told)) => told,
             Ok(None) => (None, News::Gone("it went away".into())),
@@ -190,24 +191,31 @@ fn read(mut receiver: Receiver, seen: Seen, pass: &SyncSender<Told>) {
     }
 }
 
-fn next(receiver: &mut Receiver) -> Result<Option<Told>, Error> {
-    let Some(incoming) = receiver.receive::<ToConsole>()? else { return Ok(None) };
-    let bulk = receiver.bulk_vec(NEWS_BYTES_MAX)?;
-    let news = match incoming.message {
-        ToConsole::Event { index } => match serde_json::from_slice(&bulk) {
-            Ok(event) => return Ok(Some((Some(index), News::Event(event)))),
-            Err(e) => News::Gone(format!("it told an event that cannot be read: {e}")),
-        },
-        ToConsole::Pulse => match serde_json::from_slice(&bulk) {
-            Ok(pulse) => News::Pulse(pulse),
-            Err(e) => News::Gone(format!("it told a pulse that cannot be read: {e}")),
-        },
-        ToConsole::Pool { workers } => News::Pool(workers),
-        ToConsole::Resize { machines } => News::Resize(machines),
-        ToConsole::Kill { agent, pid, why } => News::Kill { agent, pid, why },
-        ToConsole::Finish => News::Finish,
-    };
-    Ok(Some((None, news)))
+/// The next piece of news. Asks for more events where there are.
+fn next(receiver: &mut Receiver, asking: &Sender) -> Result<Option<Told>, Error> {
+    loop {
+        let Some(incoming) = receiver.receive::<ToConsole>()? else { return Ok(None) };
+        let bulk = receiver.bulk_vec(NEWS_BYTES_MAX)?;
+        let news = match incoming.message {
+            ToConsole::Event { index } => match serde_json::from_slice(&bulk) {
+                Ok(event) => return Ok(Some((Some(index), News::Event(event)))),
+                Err(e) => News::Gone(format!("it told an event that cannot be read: {e}")),
+            },
+            ToConsole::More { from } => {
+                asking.send(&FromConsole::More { from })?;
+                continue;
+            }
+            ToConsole::Pulse => match serde_json::from_slice(&bulk) {
+                Ok(pulse) => News::Pulse(pulse),
+                Err(e) => News::Gone(format!("it told a pulse that cannot be read: {e}")),
+            },
+            ToConsole::Pool { workers } => News::Pool(workers),
+            ToConsole::Resize { machines } => News::Resize(machines),
+            ToConsole::Kill { agent, pid, why } => News::Kill { agent, pid, why },
+            ToConsole::Finish => News::Finish,
+        };
+        return Ok(Some((None, news)));
+    }
 }
 
 #[cfg(test)]

@@ -14,20 +14,21 @@ pub const WORKERS_MAX: u32 = 4096;
 const MACHINE_MAX: usize = 64;
 
 impl<M: Method> Run<M> {
+    /// Why a process cannot be a member, if it cannot.
+    pub fn refusal(&self, join: &Join) -> Option<String> {
+        let (build, own) = (&join.build, &self.config.build);
+        match join.agent {
+            _ if build != own => Some(format!("it runs build {build}, and the run {own}")),
+            Agent::Worker(worker) if worker < WORKERS_MAX => None,
+            Agent::Server(server) if server < self.config.servers => None,
+            _ => Some("the run has none of that name".into()),
+        }
+    }
+
     pub(super) fn joined(&mut self, now: Duration, mut join: Join) -> Result<(), Trouble> {
         let agent = join.agent;
-        if join.build != self.config.build {
-            let (build, own) = (&join.build, &self.config.build);
-            return Err(Trouble {
-                message: format!("{agent} runs build {build}, but the run began with {own}"),
-                hint: Some("the program was replaced while it started; start the run again".into()),
-                fix_input: true,
-                of_machine: false,
-            });
-        }
         join.machine = join.machine.map(|name| name.chars().take(MACHINE_MAX).collect());
         match agent {
-            Agent::Worker(worker) if worker >= WORKERS_MAX => Ok(()),
             Agent::Worker(worker) => self.worker_joined(now, worker, join),
             Agent::Server(server) => self.server_joined(now, server, join),
             Agent::Coordinator

@@ -45,7 +45,7 @@ pub use method::{Arrival, Batches, Method};
 use patience::Patience;
 use planaria_learn::Scores;
 use planaria_protocol::event::{Activity, Doing, Pulse, What, WorkerPulse};
-use planaria_protocol::message::{Agent, HeldOut, ToServer, ToWorker, Trouble};
+use planaria_protocol::message::{Agent, HeldOut, Join, ToServer, ToWorker, Trouble};
 use planaria_protocol::state::State;
 use record::{Pending, Record};
 use saving::Save;
@@ -135,6 +135,8 @@ pub struct Run<M> {
 
 /// A run, whatever its method.
 pub trait Decider {
+    /// Why a process that wants to join is refused, if it is.
+    fn refusal(&self, join: &Join) -> Option<String>;
     /// What follows from something that happened at `now`.
     fn step(&mut self, now: Duration, input: Input) -> Vec<Decision>;
     /// Where the run is at `now`.
@@ -146,6 +148,10 @@ pub trait Decider {
 }
 
 impl<M: Method> Decider for Run<M> {
+    fn refusal(&self, join: &Join) -> Option<String> {
+        Self::refusal(self, join)
+    }
+
     fn step(&mut self, now: Duration, input: Input) -> Vec<Decision> {
         Self::step(self, now, input)
     }

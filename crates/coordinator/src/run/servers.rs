@@ -19,9 +19,7 @@ impl<M: Method> Run<M> {
         server: u32,
         join: Join,
     ) -> Result<(), Trouble> {
-        let Some(member) = self.members.servers.get_mut(server as usize) else {
-            return Err(Trouble::new(format!("server-{server} is not part of the run")));
-        };
+        let Some(member) = self.members.servers.get_mut(server as usize) else { return Ok(()) };
         if member.standing != Standing::Awaited {
             let how = format!("process {} has come in its place", join.pid);
             self.lose_server(server, how);

@@ -158,8 +158,11 @@ struct Member {
 /// A link to a console.
 #[derive(Default)]
 pub(super) struct Watcher {
+    /// Whether it has all events so far, and is told of those to come.
     pub watches: bool,
     pub supervises: bool,
+    /// Index of the first event that it was not told.
+    pub next: u64,
 }
 
 /// The coordinator.
@@ -283,6 +286,12 @@ impl Coordinator {
             self.consoles.insert(link, Watcher::default());
             return None;
         }
+        // It ends with its reason, or is nobody's: the run goes on without it.
+        if let Some(why) = self.run.refusal(&join) {
+            let refused = format!("{} (process {}) was refused: {why}", join.agent, join.pid);
+            self.effects.extend([Effect::Log(refused), Effect::Close(link)]);
+            return None;
+        }
         self.agents.insert(link, join.agent);
         let member = Member { link, pid: join.pid };
         if let Some(old) = self.members.insert(join.agent, member) {
@@ -310,9 +319,13 @@ impl Coordinator {
         match said {
             FromConsole::Watch { supervises } => {
                 if let Some(watcher) = self.consoles.get_mut(&link) {
-                    *watcher = Watcher { watches: true, supervises };
-                    self.tell_all(link);
+                    *watcher = Watcher { supervises, ..Watcher::default() };
+                    self.tell_page(link, 0);
                 }
+                None
+            }
+            FromConsole::More { from } => {
+                self.tell_page(link, from);
                 None
             }
             FromConsole::Stop { reason } => Some(Input::Stop(reason)),
@@ -381,7 +394,7 @@ impl Coordinator {
                 self.effects.push(Effect::Leave(Leave::Restart));
             }
             Action::End => {
-                self.show_all(&ToConsole::Finish);
+                self.finish();
                 self.effects.push(Effect::Leave(Leave::Over));
             }
         }

@@ -5,6 +5,9 @@ use planaria_protocol::event::{Event, What};
 use planaria_protocol::message::{Outcome, ToConsole, Trouble, event_bulk};
 use std::sync::Arc;
 
+/// Events that a console is sent at a time.
+const PAGE: usize = 1000;
+
 impl Coordinator {
     /// Tells an event to consoles that watch, even where the disk does not take it.
     pub(super) fn tell(&mut self, event: &Event) {
@@ -20,13 +23,43 @@ impl Coordinator {
         self.events.push(bulk);
     }
 
-    /// Tells a console all events so far.
-    pub(super) fn tell_all(&mut self, link: LinkId) {
-        for (at, event) in (0..).zip(&self.events) {
-            let index = if at == 0 { 0 } else { at + self.left_out };
-            let message = Message::Console(ToConsole::Event { index });
-            self.effects.push(Effect::Send(link, message, Some(event.clone())));
+    /// Tells a console the events from one on, a page of them; one that has all is told of those to come.
+    pub(super) fn tell_page(&mut self, link: LinkId, from: u64) {
+        let next = self.tell_from(link, from, PAGE);
+        let is_last = next == self.left_out + self.events.len() as u64;
+        if let Some(watcher) = self.consoles.get_mut(&link) {
+            (watcher.next, watcher.watches) = (next, is_last);
         }
+        if !is_last {
+            let message = Message::Console(ToConsole::More { from: next });
+            self.effects.push(Effect::Send(link, message, None));
+        }
+    }
+
+    /// Tells a console so many events at most, and says which one is next. After the first one, some
+    /// may have been let go of.
+    fn tell_from(&mut self, link: LinkId, from: u64, most: usize) -> u64 {
+        let first = match from {
+            0 => 0,
+            from => (from.saturating_sub(self.left_out) as usize).clamp(1, self.events.len()),
+        };
+        let last = self.events.len().min(first + most);
+        for at in first..last {
+            let index = if at == 0 { 0 } else { at as u64 + self.left_out };
+            let message = Message::Console(ToConsole::Event { index });
+            self.effects.push(Effect::Send(link, message, Some(self.events[at].clone())));
+        }
+        last as u64 + self.left_out
+    }
+
+    /// Tells every console that the run is over, after all events.
+    pub(super) fn finish(&mut self) {
+        let behind = self.consoles.iter().filter(|(_, watcher)| !watcher.watches);
+        let behind: Vec<(LinkId, u64)> = behind.map(|(link, w)| (*link, w.next)).collect();
+        for (link, next) in behind.into_iter().filter(|(_, next)| *next > 0) {
+            self.tell_from(link, next, EVENTS_MAX);
+        }
+        self.send_to(&ToConsole::Finish, None, |_| true);
     }
 
     /// Tells an end that the coordinator itself is the cause of, and that cannot be written down.
@@ -43,7 +76,7 @@ impl Coordinator {
             let event = self.event(now, ended);
             self.tell(&event);
         }
-        self.show_all(&ToConsole::Finish);
+        self.finish();
     }
 
     pub(super) fn pulse(&mut self, now: Moment) {
@@ -60,11 +93,6 @@ impl Coordinator {
     /// Tells every console that watches.
     fn show(&mut self, message: &ToConsole, bulk: Option<&Arc<Vec<u8>>>) {
         self.send_to(message, bulk, |watcher| watcher.watches);
-    }
-
-    /// Tells every console.
-    pub(super) fn show_all(&mut self, message: &ToConsole) {
-        self.send_to(message, None, |_| true);
     }
 
     fn send_to(

@@ -64,9 +64,10 @@ pub fn run(role: &Role) -> Result<Option<Exit>> {
         | Role::Mirror { .. }
         | Role::Rendezvous { .. }
         | Role::Task { .. } => Ok(()),
-        Role::Coordinator { .. } if asked != crate::BUILD => {
-            Err(Trouble::new(format!("this is not the build that was asked for, {asked}")))
-        }
+        _ if asked != crate::BUILD => Err(Trouble {
+            hint: Some("the program was replaced while the run went on: resume the run".into()),
+            ..Trouble::new(format!("this is build {}, and the run's is {asked}", crate::BUILD))
+        }),
         Role::Coordinator { .. } => match coordinator::run(launch, &lines) {
             Ok(Leave::Over) => Ok(()),
             Ok(Leave::Restart) => {

@@ -4,7 +4,7 @@
 use crate::live::{Live, figures, logs, place, until};
 use crate::resuming::undisturbed;
 use crate::strangers::{control, listening};
-use planaria_protocol::message::{Agent, FromConsole, Join, Push, ToConsole};
+use planaria_protocol::message::{Agent, FromConsole, Join, Push, ToConsole, ToWorker};
 use planaria_protocol::{Credentials, Receiver, Secret, Sender, connect};
 use serde_json::Value;
 use std::time::Duration;
@@ -127,6 +127,19 @@ fn an_impostor_costs_a_moment() {
             let _ = sender.send(&wish);
         }
         assert!(!matches!(receiver.receive::<ToConsole>(), Ok(Some(_))), "{agent} is let in");
+    }
+    // One that is not part of the run, or of another build, is refused, and costs no more.
+    let credentials = Credentials::plain(members.clone());
+    for (agent, build) in [
+        (Agent::Coordinator, "x"),
+        (Agent::Worker(0), "x"),
+        (Agent::Server(9), &*build),
+        (Agent::Worker(u32::MAX), &*build),
+    ] {
+        let (sender, mut receiver) =
+            connect(address, &credentials, Agent::Coordinator, None).unwrap();
+        sender.send(&Join::new(agent, build.to_owned(), 1)).unwrap();
+        assert!(!matches!(receiver.receive::<ToWorker>(), Ok(Some(_))), "{agent} is let in");
     }
     let (_sender, _receiver) = join(members, Agent::Worker(1));
     let output = live.end();

@@ -283,6 +283,10 @@ impl Reading for Opening {
         self.read_some(parts, usize::MAX)
     }
 
+    fn read_once(&mut self, parts: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.read_some(parts, 1)
+    }
+
     fn set_timeout(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.socket.set_timeout(timeout)
     }

@@ -174,6 +174,10 @@ impl Foreground {
                 self.seen.add(index, &event);
                 self.on(world, Happening::Event(&event));
             }
+            (ToConsole::More { from }, _) => {
+                let Some(link) = self.link else { return };
+                world.send(FOREGROUND, link, Msg::FromConsole(FromConsole::More { from }));
+            }
             (ToConsole::Pulse, Some(News::Pulse(pulse))) => {
                 self.on(world, Happening::Pulse(&pulse));
             }

@@ -23,6 +23,10 @@ impl Script {
 }
 
 impl Decider for Script {
+    fn refusal(&self, join: &Join) -> Option<String> {
+        (join.build == "other").then(|| "another build".into())
+    }
+
     fn step(&mut self, _now: Duration, input: Input) -> Vec<Decision> {
         let mut lines = self.lines.lock().unwrap();
         lines.0.push(input);
@@ -147,6 +151,72 @@ fn effects_come_in_the_order_of_decisions_and_to_those_who_are_linked() {
     assert_eq!(effects[1], Effect::Send(1, sent, None), "and nothing to one who is not there");
     assert_eq!(written(&effects[2..3]), [stopping("x")]);
     assert_eq!(effects[3], Effect::Leave(Leave::Restart));
+}
+
+/// The events, by their indices, that a link was sent, and the index of the next page.
+fn page(effects: &[Effect], to: LinkId) -> (Vec<u64>, Option<u64>) {
+    let (mut indices, mut more) = (Vec::new(), None);
+    for effect in effects {
+        match effect {
+            Effect::Send(link, Message::Console(ToConsole::Event { index }), _) if *link == to => {
+                indices.push(*index);
+            }
+            Effect::Send(link, Message::Console(ToConsole::More { from }), _) if *link == to => {
+                more = Some(*from);
+            }
+            _ => {}
+        }
+    }
+    (indices, more)
+}
+
+#[test]
+fn a_console_hears_of_a_long_session_page_by_page() {
+    let (mut coordinator, _, script) = begin(Untold::default());
+    for n in 0..2500 {
+        script.decide([Action::Record(stopping(&n.to_string()))]);
+        coordinator.on(NOW, Event::Tick);
+    }
+    let mut heard = Vec::new();
+    coordinator.on(NOW, Event::Linked(1, join(Agent::Console, 1)));
+    let watch = Event::Console(1, FromConsole::Watch { supervises: true });
+    let (mut indices, mut more) = page(&coordinator.on(NOW, watch), 1);
+    while let Some(from) = more {
+        assert_eq!(indices.len(), 1000);
+        heard.append(&mut indices);
+        // Meanwhile the run goes on; the console hears of it in its turn.
+        script.decide([Action::Record(stopping("more"))]);
+        assert_eq!(page(&coordinator.on(NOW, Event::Tick), 1), (Vec::new(), None));
+        let next = Event::Console(1, FromConsole::More { from });
+        (indices, more) = page(&coordinator.on(NOW, next), 1);
+    }
+    heard.append(&mut indices);
+    assert!(heard.iter().copied().eq(0..2502), "{} events", heard.len());
+    script.decide([Action::Record(stopping("last"))]);
+    assert_eq!(page(&coordinator.on(NOW, Event::Tick), 1).0, [2502]);
+
+    // The end comes after the rest, also for one that has not asked for it.
+    coordinator.on(NOW, Event::Linked(2, join(Agent::Console, 2)));
+    coordinator.on(NOW, Event::Console(2, FromConsole::Watch { supervises: false }));
+    script.decide([Action::End]);
+    let effects = coordinator.on(NOW, Event::Tick);
+    assert!(page(&effects, 2).0.into_iter().eq(1000..2503));
+    let is_end =
+        |effect: &Effect| matches!(effect, Effect::Send(2, Message::Console(ToConsole::Finish), _));
+    let last_event = effects.iter().rposition(|e| matches!(e, Effect::Send(2, _, Some(_))));
+    assert!(effects.iter().position(is_end) > last_event);
+}
+
+#[test]
+fn one_that_is_not_part_of_the_run_is_sent_away() {
+    let (mut coordinator, _, script) = begin(Untold::default());
+    let other = Join { build: "other".into(), ..join(Agent::Worker(0), 7) };
+    let effects = coordinator.on(NOW, Event::Linked(1, other));
+    let [Effect::Log(line), Effect::Close(1)] = &effects[..] else { panic!("{effects:?}") };
+    assert_eq!(line, "worker-0 (process 7) was refused: another build");
+    assert_eq!(script.told(), [], "the run does not hear of it");
+    coordinator.on(NOW, Event::Gone(1, "closed".into()));
+    assert_eq!(script.told(), []);
 }
 
 #[test]
