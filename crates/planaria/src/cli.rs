@@ -2,14 +2,17 @@
 //!
 //! Owns names, defaults and help texts. Never does anything.
 
+mod agent;
 mod leaving;
 mod resuming;
 
 use crate::chaos::words::lasting;
 use crate::chaos::{Share, Span, Target, Victims};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
 use std::path::PathBuf;
 
+pub use agent::Role;
 pub use resuming::Resume;
 
 const EXIT_CODES: &str = "\
@@ -41,19 +44,11 @@ impl Cli {
     pub fn of_process() -> Self {
         let mut arguments = std::env::args_os().skip(1);
         if arguments.next().is_some_and(|first| first == "agent") {
-            let Agent { role } = Agent::parse_from(arguments);
-            return Self { quiet: false, command: Command::Agent(role) };
+            let words: Vec<OsString> = arguments.collect();
+            return Self { quiet: false, command: Command::Agent(Role::of(&words)) };
         }
         Self::parse()
     }
-}
-
-/// `planaria agent`.
-#[derive(Debug, Parser)]
-#[command(name = "planaria agent", no_binary_name = true)]
-struct Agent {
-    #[command(subcommand)]
-    role: Role,
 }
 
 /// What to do.
@@ -210,67 +205,6 @@ Example:
     /// A process of a run; started by `train` and `resume`.
     #[command(hide = true, subcommand)]
     Agent(Role),
-}
-
-/// Which process of a run.
-#[derive(Debug, Subcommand)]
-pub enum Role {
-    /// Says which build this is, and nothing else.
-    Build,
-    /// Says whether the data of a recipe is on this machine.
-    Data,
-    /// Starts and ends the others on a machine of a pool.
-    Host {
-        /// The run.
-        run: String,
-        /// Calls its controller, as its orders say.
-        #[arg(long)]
-        dial: bool,
-        /// Is the run's controller, and is called on this place to listen.
-        #[arg(long, value_name = "WHERE", conflicts_with = "dial")]
-        control: Option<String>,
-    },
-    /// Tells what is new in the folder of a detached run.
-    Mirror {
-        /// The folder.
-        folder: PathBuf,
-    },
-    /// Decides.
-    Coordinator {
-        /// The run, for people who list processes.
-        run: String,
-    },
-    /// Holds parameters.
-    Server {
-        /// Number of the server.
-        index: u32,
-        /// The run, for people who list processes.
-        run: String,
-    },
-    /// Computes shards.
-    Worker {
-        /// Number of the worker.
-        index: u32,
-        /// The run, for people who list processes.
-        run: String,
-    },
-    /// Where processes of Horovod meet.
-    Rendezvous {
-        /// Where it listens.
-        port: u16,
-    },
-    /// Keeps another program, such as a command of the set-up.
-    Command {
-        /// The run, for people who list processes.
-        run: String,
-    },
-    /// Keeps a process of a script.
-    Task {
-        /// Number of the process.
-        index: u32,
-        /// The run, for people who list processes.
-        run: String,
-    },
 }
 
 /// How many processes; the result does not depend on it.
