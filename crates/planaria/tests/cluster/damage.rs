@@ -87,6 +87,8 @@ fn a_checkpoint_that_is_damaged_too_leads_to_the_one_before() {
     let sources = recovered(&live.run);
     let newest = newest.display().to_string();
     assert!(sources.first() == Some(&newest), "it is tried: {sources:?}");
-    let older = |source: &String| source.contains("/checkpoints/step-") && *source != newest;
-    assert!(sources.get(1).is_some_and(older), "and then the one before it: {sources:?}");
+    let older = |source: &String| source.contains("/checkpoints/step-");
+    // A process that is lost again meanwhile has it tried again.
+    let next = sources.iter().find(|source| **source != newest);
+    assert!(next.is_some_and(older), "and then the one before it: {sources:?}");
 }
