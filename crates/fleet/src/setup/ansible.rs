@@ -4,7 +4,6 @@
 //! Never reaches a machine by itself: the words of the inventory are the provider's.
 
 use super::files::Content;
-use super::plays;
 use crate::command;
 use crate::guard::Orders;
 use crate::guarded::Guards;
@@ -73,8 +72,8 @@ pub(super) struct Call<'a> {
     pub program: &'a str,
     /// What keeps the program.
     pub guards: &'a Guards,
-    /// Names what it starts on a machine that it reaches by ssh.
-    pub play: Option<&'a str>,
+    /// Marks what it starts on a machine that it reaches by ssh.
+    pub shell: Option<&'a str>,
     pub env: &'a [(String, String)],
     pub within: Duration,
     pub is_cancelled: &'a dyn Fn() -> bool,
@@ -104,8 +103,8 @@ pub(super) fn play(
     let (inventory, site) = (path.to_string_lossy(), playbook.path.to_string_lossy());
     let words = [call.program, "-i", &inventory, "--limit", call.machine, "--", &site];
     let mut orders = Orders::command(words, ".");
-    if let Some(play) = call.play {
-        let shell = ["-e".to_owned(), plays::shell(play)];
+    if let Some(shell) = call.shell {
+        let shell = ["-e".to_owned(), format!("ansible_shell_executable={shell}")];
         orders.command.splice(5..5, shell);
     }
     let own = [("ANSIBLE_NOCOLOR", "1"), ("ANSIBLE_RETRY_FILES_ENABLED", "0")];

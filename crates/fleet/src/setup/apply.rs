@@ -189,17 +189,19 @@ fn played(
     let play = format!("{}-{mark}", job.run);
     let is_remote = ansible::is_remote(job.machines, &job.machine.name);
     let (env, within) = (&[][..], PLAY_WITHIN);
+    let mut printed = Vec::new();
     if is_remote {
-        let begin = plays::begin(&play);
-        hands.run(&Command { mark: None, text: &begin, env, within }, &mut |_| {})?;
+        let begin = Command { mark: None, text: &plays::begin(&play), env, within };
+        hands.run(&begin, &mut |bytes| printed.extend_from_slice(bytes))?;
     }
+    let shell = plays::shell(&printed);
     let call = ansible::Call {
         machine: &job.machine.name,
         machines: job.machines,
         folder: job.folder,
         program: job.ansible,
         guards: job.guards,
-        play: is_remote.then_some(&play),
+        shell: shell.as_deref(),
         env: &step.env,
         within: step.within,
         is_cancelled: job.is_cancelled,

@@ -14,19 +14,31 @@ pub const ENDING: &str = include_str!("plays.sh");
 /// Where the files are, in the host's folder.
 const FOLDER: &str = "plays";
 
-/// The shell that Ansible is to use on the machine.
-pub(super) fn shell(play: &str) -> String {
-    format!("ansible_shell_executable='env PLANARIA_PLAY={play} /bin/sh'")
+/// Where programs are made that set the variable and go on as a shell; any user that a task becomes
+/// must be able to start them.
+const SHELL: &str = "/tmp/planaria-play-";
+
+/// For `sh` in the host's folder: the play begins. Prints the shell that Ansible is to use there, which
+/// must be the name of one program: modules start it. Nothing where none can be made.
+pub(super) fn begin(play: &str) -> String {
+    let play = quoted(play);
+    format!(
+        "mkdir -p {FOLDER} && : >{FOLDER}/{play} && shell=$(mktemp {SHELL}XXXXXXXXXX) || exit 0
+        echo \"$shell\" >{FOLDER}/{play}
+        printf '#!/bin/sh\\nexport PLANARIA_PLAY=%s\\nexec /bin/sh \"$@\"\\n' {play} >\"$shell\"
+        chmod 755 \"$shell\" && \"$shell\" -c true && echo \"$shell\""
+    )
 }
 
-/// For `sh` in the host's folder: the play begins.
-pub(super) fn begin(play: &str) -> String {
-    format!("mkdir -p {FOLDER} && : >{FOLDER}/{}", quoted(play))
+/// The shell that [`begin`] has printed.
+pub(super) fn shell(printed: &[u8]) -> Option<String> {
+    let printed = String::from_utf8_lossy(printed);
+    printed.lines().rfind(|line| line.starts_with(SHELL)).map(str::to_owned)
 }
 
 /// For `sh` in the host's folder: the play has ended well, and what it started may stay.
 pub(super) fn end(play: &str) -> String {
-    format!("rm -f {FOLDER}/{}", quoted(play))
+    format!("{ENDING}forget_play {FOLDER}/{}", quoted(play))
 }
 
 /// For `sh` in the host's folder: the play has not ended well.
@@ -65,8 +77,14 @@ mod tests {
             assert!(sh.args(["-c", &text]).current_dir(&folder).status().unwrap().success());
         };
         tell(begin(&own));
-        tell(begin("ended"));
+        // Ansible's shell there sets the variable, and is gone with the play.
+        let mut sh = Command::new("sh");
+        let printed = sh.args(["-c", &begin("ended")]).current_dir(&folder).output().unwrap();
+        let marked = shell(&printed.stdout).unwrap();
+        let said = Command::new(&marked).args(["-c", "echo $PLANARIA_PLAY $0", "x"]).output();
+        assert_eq!(String::from_utf8_lossy(&said.unwrap().stdout), "ended x\n");
         tell(end("ended"));
+        assert!(!Path::new(&marked).exists());
         // A child in exec has no variables yet.
         for _ in 0..100 {
             end_all(folder.path());

@@ -14,6 +14,13 @@ end_plays() {
       tries=$((tries + 1))
       sleep 0.1 2>/dev/null || sleep 1
     done
-    rm -f "$play"
+    forget_play "$play"
   done
+}
+
+# Takes away what tells of a playbook, and the shell that was made for it.
+forget_play() {
+  shell=$(cat "$1" 2>/dev/null)
+  case $shell in /tmp/planaria-play-*) rm -f "$shell" ;; esac
+  rm -f "$1"
 }
