@@ -413,7 +413,7 @@ impl Roster {
         }
         self.told_late = true;
         let then = match self.has_opened_enough() {
-            true => "the run begins without, and takes in who comes later",
+            true => "without one that stays silent the run begins, and takes it in when it comes",
             false => "the run waits, for `workers.min` needs more than have answered",
         };
         actions.push(Action::Note(format!("no answer yet from {}; {then}", names.join(", "))));

@@ -178,6 +178,8 @@ pub enum JobInput {
     Looked { process: u32 },
     /// One process cannot be started again by itself.
     AllAgain,
+    /// The job has taken longer than it may, while machines for its next round are waited for.
+    TooLate,
     /// The user wants the job to stop.
     Interrupted,
 }
@@ -231,6 +233,11 @@ impl Policy {
     /// How often processes were started again.
     pub fn restarts(&self) -> u32 {
         self.restarts
+    }
+
+    /// Whether the job has taken longer than it may.
+    pub fn is_too_late(&self, now: Duration) -> bool {
+        self.patience.is_too_late(now)
     }
 
     /// A process has written something.
@@ -338,7 +345,13 @@ impl supervise::Policy for Policy {
 
     fn look(&mut self, now: Duration, passed: Duration, places: &mut Places<Outcome>) {
         let connect = self.patience.limits.connect;
-        let out_of_time = self.patience.look(now, passed);
+        // One that waits for its machine writes nothing, and others may wait for it.
+        let is_away = |id: u32| {
+            let agent = Agent::Task(id);
+            places.process(agent).is_none() && !places.is_done(agent)
+        };
+        let is_whole = !(0..self.members.len() as u32).any(is_away);
+        let out_of_time = self.patience.look(now, if is_whole { passed } else { Duration::ZERO });
         let is_late = |id: &u32| {
             let process = places.process(Agent::Task(*id));
             process.is_some_and(|p| now.saturating_sub(p.since) > connect)
@@ -385,6 +398,12 @@ impl supervise::Policy for Policy {
             }
             JobInput::AllAgain if places.is_up() => places.all_again(now),
             JobInput::AllAgain => {}
+            // Between two rounds there is nothing to look at.
+            JobInput::TooLate => {
+                let (why, left) = (Why::TimedOut, self.left);
+                let failed = Failed { process: 0, ending: None, why, left };
+                places.end(Outcome::Failed(failed));
+            }
             JobInput::Interrupted => places.end(Outcome::Interrupted),
         }
     }

@@ -387,6 +387,10 @@ impl Kind for Running<'_> {
         self.folder.check()?;
         self.hear(now);
         self.on(now, Input::Look);
+        if self.gathering.is_some() && self.supervisor.policy.is_too_late(now) {
+            self.on(now, JobInput::TooLate);
+            (self.gathering, self.readying) = (None, None);
+        }
         if self.outcome.is_none() {
             self.gather(now)?;
             self.restart_due(now);

@@ -288,7 +288,8 @@ fn servers_do_not_wait_for_a_machine_that_does_not_answer() {
     let mut roster = begun(2);
     assert_eq!(roster.place(seconds(1), Agent::Server(0)), Where::Nowhere);
     let told = roster.step(seconds(2), Input::Look, &endless);
-    let note = "no answer yet from m2; the run begins without, and takes in who comes later";
+    let note = "no answer yet from m2; without one that stays silent the run begins, and takes it in \
+                when it comes";
     assert_eq!(told, [Action::Note(note.into())]);
     assert_eq!(roster.place(seconds(2), Agent::Server(0)), Where::There(0));
     assert_eq!(roster.step(seconds(3), Input::Look, &endless), []);

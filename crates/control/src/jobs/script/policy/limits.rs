@@ -83,11 +83,16 @@ impl Patience {
         self.stuck.map(|stuck| stuck.why)
     }
 
+    pub(super) fn is_too_late(&self, now: Duration) -> bool {
+        let taken = self.began.map(|began| now.saturating_sub(began));
+        taken.zip(self.limits.timeout).is_some_and(|(taken, most)| taken > most)
+    }
+
     fn overdue(&self, now: Duration) -> Option<Why> {
-        let taken = now.saturating_sub(self.began?);
-        if self.limits.timeout.is_some_and(|most| taken > most) {
+        if self.is_too_late(now) {
             return Some(Why::TimedOut);
         }
+        self.began?;
         self.limits.silence.is_some_and(|most| self.silent > most).then_some(Why::Silent)
     }
 }

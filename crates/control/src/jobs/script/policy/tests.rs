@@ -451,6 +451,39 @@ fn machines_that_do_not_answer_keep_no_job_from_its_end() {
 }
 
 #[test]
+fn a_process_that_waits_for_its_machine_is_not_silent() {
+    let roles = [("worker", 2), ("ps", 1)];
+    let mut scene = Scene::new(Framework::Tensorflow, Launcher::Direct, &roles, 3);
+    (0..3).for_each(|id| scene.met(id));
+    scene.supervisor.policy.patience.limits.silence = Some(Duration::from_secs(8));
+    scene.end(1, Ending::MachineLost);
+    for _ in 0..240 {
+        scene.now += Duration::from_millis(250);
+        scene.step(Input::Look);
+    }
+    assert!(!scene.supervisor.policy.take_stuck(), "its machine is being replaced");
+    scene.started(1);
+    scene.met(1);
+    assert!(!scene.is_stuck_after(7));
+    assert!(scene.is_stuck_after(2));
+}
+
+#[test]
+fn a_job_whose_machines_do_not_come_back_in_time_is_ended() {
+    let mut scene = limited(Some(10), None);
+    scene.end(0, Ending::MachineLost);
+    scene.stops(&[1]);
+    scene.now += Duration::from_secs(11);
+    scene.look(&[]);
+    scene.now += Duration::from_secs(11);
+    scene.look(&[Action::StartAll]);
+    assert!(scene.supervisor.policy.is_too_late(scene.now));
+    scene.step(JobInput::TooLate);
+    let failed = Failed { process: 0, ending: None, why: Why::TimedOut, left: None };
+    scene.look(&[Action::Over(Outcome::Failed(failed))]);
+}
+
+#[test]
 fn who_left_early_is_remembered() {
     let mut scene = Scene::new(Framework::Pytorch, Launcher::Direct, &[("worker", 3)], 0);
     scene.end(2, WELL);

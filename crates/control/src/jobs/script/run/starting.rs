@@ -46,7 +46,11 @@ impl Running<'_> {
         };
         let standing = self.machines.pool().standing();
         let (wanted, coming) = (self.prepared.job.machine_count(), self.machines.pool().coming());
-        let is_late = self.round > 0 && now.saturating_sub(since) > REPLACED_WITHIN;
+        // Machines that are being set up are waited for; one that never answered is not, after some tries.
+        let is_late = match self.round {
+            0 => self.machines.pool().hopeful() == 0,
+            _ => now.saturating_sub(since) > REPLACED_WITHIN,
+        };
         let is_enough = standing.len() >= wanted || coming == 0 || is_late;
         if standing.is_empty() || !is_enough {
             return Ok(());
