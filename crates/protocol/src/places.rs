@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_keeps_nobody_out() {
+    fn a_new_peer_gets_a_place_in_a_crowd() {
         let mut places = Places::default();
         // Eight addresses with 64 connections each.
         for n in 0..8 {

@@ -17,7 +17,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-/// How often a run is looked at.
+/// Time between two polls of the run's controller.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// Poll interval for a signal meanwhile.
 const STOP_EVERY: Duration = Duration::from_millis(100);
@@ -79,7 +79,7 @@ fn follow(away: &mut Away, folder: &Path, talk: Talk) -> Result<Watched> {
     progress.note(&format!("watching run {}, controlled from {head}", folder.display()));
     let (mut answered, mut said) = (Stopwatch::steady(), None);
     loop {
-        // Another command may have fetched it, or gone on with it.
+        // Another command may have fetched the results, or resumed the run.
         let is_away = Detached::read(folder)?.is_some_and(|detached| !detached.is_fetched);
         if !is_away || Holder::of(folder)?.is_live() {
             progress.note("another command has the run now");

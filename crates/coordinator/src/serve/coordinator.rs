@@ -286,7 +286,7 @@ impl Coordinator {
             self.consoles.insert(link, Watcher::default());
             return None;
         }
-        // It ends with its reason, or is nobody's: the run goes on without it.
+        // Its link is closed, and the run continues without it.
         if let Some(why) = self.run.refusal(&join) {
             let refused = format!("{} (process {}) was refused: {why}", join.agent, join.pid);
             self.effects.extend([Effect::Log(refused), Effect::Close(link)]);

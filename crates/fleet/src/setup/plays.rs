@@ -23,7 +23,8 @@ const SHELL: &str = "/tmp/planaria-play-";
 pub(super) fn begin(play: &str) -> String {
     let play = quoted(play);
     format!(
-        "mkdir -p {FOLDER} && : >{FOLDER}/{play} && shell=$(mktemp {SHELL}XXXXXXXXXX) || exit 0
+        "mkdir -p {FOLDER} && : >{FOLDER}/{play} || exit 1
+        shell=$(mktemp {SHELL}XXXXXXXXXX) || exit 0
         echo \"$shell\" >{FOLDER}/{play}
         printf '#!/bin/sh\\nexport PLANARIA_PLAY=%s\\nexec /bin/sh \"$@\"\\n' {play} >\"$shell\"
         chmod 755 \"$shell\" && \"$shell\" -c true && echo \"$shell\""

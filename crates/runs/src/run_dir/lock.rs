@@ -71,7 +71,7 @@ impl Lock {
             Some(held) => (held, folder.to_path_buf()),
             None => (&self.file, folder.join(FILE)),
         };
-        // Where nothing is there now, whoever writes finds out.
+        // Where the path is gone, the next write fails and says so.
         fs::metadata(path).is_ok_and(|now| !is_same(&now, held))
     }
 
