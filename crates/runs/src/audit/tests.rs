@@ -307,8 +307,9 @@ proptest! {
             _ => *epoch += 1,
         }
         let audit = audited(&events, None, None);
-        // A range that was told twice may be told once.
-        let twice = how == 0 && Summary::of(&events).lineage.end() == shape.steps()
+        // A range that was told twice may be told once; moved on, the second may in turn be taken
+        // for one that a later generation tells again, and more.
+        let twice = matches!(how, 0 | 2) && Summary::of(&events).lineage.end() == shape.steps()
             && mishaps.iter().any(|(_, m)| matches!(m, Mishap::ToldTwice));
         prop_assert!(!audit.exactly_once || twice, "{} {:?}", how, tile);
     }
