@@ -4,9 +4,8 @@
 //! somebody is: workers tell with every sum how many rows they have multiplied in which time.
 
 use super::CodedRun;
-use super::learner::Value;
 use planaria_numerics::coding::plan::Plan;
-use planaria_numerics::coding::{Error, Slot, Standing, handover, ring, speeds};
+use planaria_numerics::coding::{Error, Slot, Standing, handover};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -26,7 +25,7 @@ pub(super) struct Arranged {
     speeds: Option<Vec<(Slot, f64)>>,
 }
 
-impl<E: Value> CodedRun<E> {
+impl CodedRun {
     /// The plan of a step for those who are there.
     pub(super) fn arrange(
         &self,
@@ -59,8 +58,7 @@ impl<E: Value> CodedRun<E> {
         let code = &self.method.settings.code;
         // Where speeds lead to groups that are conditioned too badly, the ring has others.
         if let Some(speeds) = speeds
-            && let Ok(plan) =
-                speeds::arrange(&code.generator, code.precision, places.clone(), speeds)
+            && let Ok(plan) = code.arrange_by_speed(places.clone(), speeds)
         {
             return Ok(plan);
         }
@@ -70,7 +68,7 @@ impl<E: Value> CodedRun<E> {
             }
             previous => {
                 let before = previous.as_ref().map(|before| &before.plan);
-                ring::arrange(&code.generator, code.precision, places, present, before)
+                code.arrange_in_ring(places, present, before)
             }
         }
     }

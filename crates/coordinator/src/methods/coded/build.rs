@@ -3,8 +3,8 @@
 //! Owns where such a run goes on from: the weights that another coordinator has kept, a checkpoint,
 //! or the beginning. Reads files; never decides what comes next.
 
-use super::iteration::Code;
-use super::learner::{Learner, Value};
+use super::arithmetic::{Arithmetic, Code};
+use super::learner::Learner;
 use super::{Settings, run};
 use crate::kept;
 use crate::methods::Built;
@@ -25,34 +25,23 @@ pub fn build(launch: &Launch, session: Session, manifest: Manifest) -> Result<Bu
     quality::of(code).map_err(unfit)?;
     let (threshold, machines) = (code.threshold, code.machines);
     let real = || Generator::stored(threshold, machines).map_err(unfit);
-    match code.precision {
+    let code: Box<dyn Arithmetic> = match code.precision {
         LinearPrecision::F32 => {
-            let code = Code { generator: real()?, precision: Precision::F32 };
-            with::<f32>(launch, code, session, manifest)
+            Box::new(Code::<f32> { generator: real()?, precision: Precision::F32 })
         }
         LinearPrecision::F64 => {
-            let code = Code { generator: real()?, precision: Precision::F64 };
-            with::<f64>(launch, code, session, manifest)
+            Box::new(Code::<f64> { generator: real()?, precision: Precision::F64 })
         }
         LinearPrecision::Exact => {
             let generator = Generator::cauchy(threshold, machines).map_err(unfit)?;
-            let code = Code { generator, precision: Precision::Exact };
-            with::<Residue>(launch, code, session, manifest)
+            Box::new(Code::<Residue> { generator, precision: Precision::Exact })
         }
-    }
-}
-
-fn with<E: Value>(
-    launch: &Launch,
-    code: Code<E::Scalar>,
-    session: Session,
-    manifest: Manifest,
-) -> Result<Built, Trouble> {
+    };
     let (recipe, facts) = (&launch.recipe, &launch.facts);
     let batches = Batches::of(&recipe.train, facts.examples as usize).map_err(Trouble::new)?;
     let settings = Settings { code, batches, generation: launch.generation };
     let columns = launch.course.as_ref().map_or_else(Vec::new, |course| course.columns.clone());
-    let mut learner = Learner::<E>::new(recipe, facts.input)?.naming(columns);
+    let mut learner = Learner::new(recipe, facts.input)?.naming(columns);
     let has_kept = restore(launch.state.as_deref(), &session.origin, &mut learner)?;
     let (parameters, state) = learner.to_parts();
     let (parameters, state_values) = (parameters.len() as u64, state.len() as u64);
@@ -64,11 +53,7 @@ fn with<E: Value>(
 
 /// Gives the learner the weights to go on with: what was kept, where it is of the step that counts
 /// (then true), else the checkpoint's.
-fn restore<E: Value>(
-    folder: Option<&str>,
-    origin: &Origin,
-    learner: &mut Learner<E>,
-) -> Result<bool, Trouble> {
+fn restore(folder: Option<&str>, origin: &Origin, learner: &mut Learner) -> Result<bool, Trouble> {
     let step = origin.newest_record().map(|record| record.state.step);
     let kept = folder.zip(step).and_then(|(folder, step)| kept::read(Path::new(folder), step));
     if kept.is_some_and(|weights| learner.restore_bytes(&weights)) {

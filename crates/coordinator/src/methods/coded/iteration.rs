@@ -12,33 +12,20 @@
 //! members it had then, even if another member is asked to decode it again; so what members have added up stays
 //! good.
 
+use super::arithmetic::{Arithmetic, Bits};
 use planaria_numerics::coding::{
-    Error, Paused, Precision, Slot, Standing,
+    Error, Paused, Slot, Standing,
     gathering::{Gathering, Taken},
-    generator::Generator,
-    group::Judge,
-    owed::make_up,
-    plan::{Plan, SubBlock},
-    product,
-    scalar::{Element, Scalar},
+    plan::{Group, Plan, SubBlock},
 };
 use planaria_numerics::digest::Digest;
 use planaria_numerics::exact_sum::ExactSum;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// A code, and in which numbers it is computed.
-#[derive(Debug, Clone)]
-pub struct Code<S> {
-    /// What each slot stores.
-    pub generator: Generator<S>,
-    /// By whose limit groups are judged.
-    pub precision: Precision,
-}
-
 /// Something to ask of the process in a slot.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Order<S> {
+pub enum Order {
     /// Multiply these rows by the weights, unless that was done, and send them.
     Multiply {
         /// Group of the plan.
@@ -57,14 +44,14 @@ pub enum Order<S> {
         inputs: Vec<Slot>,
         outputs: Vec<Slot>,
         /// Who gets which.
-        shares: Vec<Share<S>>,
+        shares: Vec<Share>,
     },
     /// Send entries of a group that is decoded, or will be.
     Share {
         /// Group of the plan.
         group: usize,
         /// Who gets which.
-        shares: Vec<Share<S>>,
+        shares: Vec<Share>,
     },
     /// When the entries of these debts have come, send the sum of all.
     Deliver { ticket: u64, debts: Vec<u64> },
@@ -72,9 +59,9 @@ pub enum Order<S> {
 
 /// Entries that somebody gets.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Share<S> {
+pub struct Share {
     pub of: Slot,
-    pub coefficient: S,
+    pub coefficient: Bits,
     /// Who gets them.
     pub to: Slot,
     /// What they pay.
@@ -82,7 +69,7 @@ pub struct Share<S> {
 }
 
 /// Orders for slots, and whether too few are there for what is left.
-pub type Orders<S> = (Vec<(Slot, Order<S>)>, Option<Paused>);
+pub type Orders = (Vec<(Slot, Order)>, Option<Paused>);
 
 /// What is counted where a group is decoded.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -108,8 +95,10 @@ pub struct Rows {
 
 /// An iteration under way.
 #[derive(Debug, Clone)]
-pub struct Iteration<E: Element> {
+pub struct Iteration {
     plan: Plan,
+    /// The coefficient one.
+    one: Bits,
     gathering: Gathering,
     /// Sub-blocks that the process that is there was asked for, and for whom.
     asked: BTreeMap<SubBlock, Slot>,
@@ -118,10 +107,11 @@ pub struct Iteration<E: Element> {
     /// Those that it has said to have.
     multiplied: BTreeSet<SubBlock>,
     decoding: Vec<Decoding>,
-    debts: Vec<Debt<E::Scalar>>,
+    debts: Vec<Debt>,
     /// Sums that were asked for.
     closed: BTreeSet<(Slot, u64)>,
-    sums: BTreeMap<(Slot, u64), Vec<E>>,
+    /// Those that have come, as they travel.
+    sums: BTreeMap<(Slot, u64), Vec<u8>>,
     /// Tickets, debts and attempts are told apart by numbers that are given once.
     numbers: u64,
     counted: BTreeMap<usize, Counted>,
@@ -159,8 +149,8 @@ enum Stage {
 
 /// Work of product 2 that no sum holds: rows of a slot, times its share of entries.
 #[derive(Debug, Clone, Copy)]
-struct Debt<S> {
-    share: Share<S>,
+struct Debt {
+    share: Share,
     group: usize,
     /// The decoder that was told of it.
     told: Option<Slot>,
@@ -170,20 +160,15 @@ struct Debt<S> {
     is_counted: bool,
 }
 
-impl<E: Element> Iteration<E>
-where
-    E::Scalar: Judge,
-{
+impl Iteration {
     /// Nothing has come yet.
-    pub fn new(plan: Plan) -> Self {
+    pub fn new(plan: Plan, code: &dyn Arithmetic) -> Self {
         let stage = |places: &Range<usize>| match places.is_empty() {
             true => Stage::Done,
             false => Stage::Open,
         };
-        let decoding = |group: &planaria_numerics::coding::plan::Group| Decoding {
-            stage: stage(&group.places),
-            ..Decoding::default()
-        };
+        let decoding =
+            |group: &Group| Decoding { stage: stage(&group.places), ..Decoding::default() };
         Self {
             gathering: Gathering::new(&plan),
             asked: BTreeMap::new(),
@@ -196,6 +181,7 @@ where
             numbers: 0,
             counted: BTreeMap::new(),
             rows: Rows::default(),
+            one: code.one(),
             plan,
         }
     }
@@ -269,7 +255,7 @@ where
         if decoding.stage == Stage::Open {
             decoding.outputs = attempt.outputs.iter().map(|(slot, _)| *slot).collect();
             let debt = |(slot, debt): (Slot, u64)| Debt {
-                share: Share { of: slot, coefficient: E::Scalar::ONE, to: slot, debt },
+                share: Share { of: slot, coefficient: self.one, to: slot, debt },
                 group,
                 told: Some(by).filter(|_| !attempt.lost.contains(&slot)),
                 ticket: None,
@@ -285,7 +271,7 @@ where
     }
 
     /// A sum of product 2 has come. False where it is not waited for.
-    pub fn sum(&mut self, slot: Slot, ticket: u64, values: Vec<E>) -> bool {
+    pub fn sum(&mut self, slot: Slot, ticket: u64, values: Vec<u8>) -> bool {
         if !self.closed.remove(&(slot, ticket)) {
             return false;
         }
@@ -306,12 +292,9 @@ where
         self.decoding.iter().all(|d| d.stage != Stage::Open) && self.debts.is_empty()
     }
 
-    /// The sum of all, and what was counted, once everything has come: in the order of slots and
-    /// groups, whatever came first.
-    pub fn finish(self, length: usize) -> (Vec<E>, Counted) {
-        let parts: Vec<&[E]> = self.sums.values().map(Vec::as_slice).collect();
-        let mut total = vec![E::default(); length];
-        product::total(&parts, &mut total);
+    /// The sums, and what was counted, once everything has come: in the order of slots and groups,
+    /// whatever came first.
+    pub fn finish(self) -> (Vec<Vec<u8>>, Counted) {
         let mut all = Counted::default();
         for counted in self.counted.values() {
             all.loss_sum.combine(&counted.loss_sum);
@@ -322,7 +305,7 @@ where
                 *all = (all.0.max(own.0), all.1.saturating_add(own.1));
             }
         }
-        (total, all)
+        (self.sums.into_values().collect(), all)
     }
 
     /// Slots that are waited for.
@@ -339,9 +322,8 @@ where
         });
         let decoders = decoders.filter_map(|(_, decoding)| decoding.decoder);
         // Who waits for entries of a group that is being decoded is not to blame.
-        let is_blamed = |debt: &&Debt<_>| {
-            debt.ticket.is_some() && self.decoding[debt.group].stage == Stage::Done
-        };
+        let is_blamed =
+            |debt: &&Debt| debt.ticket.is_some() && self.decoding[debt.group].stage == Stage::Done;
         let debtors = self.debts.iter().filter(is_blamed).map(|debt| debt.share.to);
         asked.chain(decoders).chain(debtors).collect()
     }
@@ -350,9 +332,9 @@ where
     /// what is left.
     pub fn orders(
         &mut self,
-        code: &Code<E::Scalar>,
+        code: &dyn Arithmetic,
         alive: &BTreeSet<Slot>,
-    ) -> Result<Orders<E::Scalar>, Error> {
+    ) -> Result<Orders, Error> {
         let mut orders = Vec::new();
         if self.is_finished() {
             return Ok((orders, None));
@@ -364,7 +346,7 @@ where
         self.share(alive, &mut orders);
         self.deliver(alive, &mut orders);
         if alive.is_empty() {
-            paused = Paused::unless_enough(0, code.generator.threshold());
+            paused = Paused::unless_enough(0, code.threshold());
         }
         Ok((orders, paused))
     }
@@ -394,14 +376,14 @@ where
     /// Product 1: what lost machines owe goes to others, and what no member was asked for is asked.
     fn multiply(
         &mut self,
-        code: &Code<E::Scalar>,
+        code: &dyn Arithmetic,
         alive: &BTreeSet<Slot>,
-        orders: &mut Vec<(Slot, Order<E::Scalar>)>,
+        orders: &mut Vec<(Slot, Order)>,
     ) -> Result<Option<Paused>, Error> {
         let is_short = self.wanted().any(|sub_block| !alive.contains(&sub_block.slot));
         let paused = match is_short {
             false => None,
-            true => match self.gathering.repair(&code.generator, code.precision, alive)? {
+            true => match code.repair(&mut self.gathering, alive)? {
                 Standing::Paused(paused) => Some(paused),
                 Standing::Ready(instead) => {
                     let rows = |s: &SubBlock| self.gathering.places(s.group).len() as u64;
@@ -427,7 +409,7 @@ where
     }
 
     /// Decoders hear whose products to wait for, and again when that has changed.
-    fn decode(&mut self, alive: &BTreeSet<Slot>, orders: &mut Vec<(Slot, Order<E::Scalar>)>) {
+    fn decode(&mut self, alive: &BTreeSet<Slot>, orders: &mut Vec<(Slot, Order)>) {
         for group in 0..self.decoding.len() {
             let decoding = &mut self.decoding[group];
             let (Some(decoder), false) = (decoding.decoder, decoding.stage == Stage::Done) else {
@@ -448,7 +430,7 @@ where
                     inputs.iter().copied().zip(first + 1..).collect()
                 }
             };
-            let coefficient = E::Scalar::ONE;
+            let coefficient = self.one;
             let share = |(slot, debt)| Share { of: slot, coefficient, to: slot, debt };
             // A lost member has left its product; its entries will be others' debts.
             let (there, lost): (Vec<_>, Vec<_>) =
@@ -470,10 +452,10 @@ where
     /// Product 2: what lost machines owe goes to others, in shares of the same rows.
     fn hand_on(
         &mut self,
-        code: &Code<E::Scalar>,
+        code: &dyn Arithmetic,
         alive: &BTreeSet<Slot>,
     ) -> Result<Option<Paused>, Error> {
-        let is_lost = |debt: &Debt<E::Scalar>| !alive.contains(&debt.share.to);
+        let is_lost = |debt: &Debt| !alive.contains(&debt.share.to);
         if !self.debts.iter().any(is_lost) {
             return Ok(None);
         }
@@ -484,7 +466,7 @@ where
                 continue;
             }
             let Share { of, coefficient, to, .. } = debt.share;
-            match make_up(&code.generator, code.precision, to, alive)? {
+            match code.make_up(to, coefficient, alive)? {
                 Standing::Paused(short) => {
                     paused = Some(short);
                     self.debts.push(debt);
@@ -492,9 +474,9 @@ where
                 Standing::Ready(shares) => {
                     let rows = self.gathering.places(debt.group).len();
                     self.rows.extra += (shares.len() * rows) as u64;
-                    for (to, factor) in shares {
-                        let coefficient = coefficient.times(factor);
-                        self.owe(debt.group, Share { of, coefficient, to, debt: 0 });
+                    for (to, coefficient) in shares {
+                        let share = Share { of, coefficient, to, debt: 0 };
+                        self.owe(code, debt.group, share)?;
                     }
                 }
             }
@@ -503,8 +485,8 @@ where
     }
 
     /// Notes a debt; one of the same entries that no member was told of takes it in.
-    fn owe(&mut self, group: usize, share: Share<E::Scalar>) {
-        let alike = |debt: &&mut Debt<E::Scalar>| {
+    fn owe(&mut self, code: &dyn Arithmetic, group: usize, share: Share) -> Result<(), Error> {
+        let alike = |debt: &&mut Debt| {
             (debt.group, debt.share.of, debt.share.to) == (group, share.of, share.to)
                 && (debt.told, debt.ticket) == (None, None)
         };
@@ -512,17 +494,18 @@ where
             // The number stood for the old coefficient.
             self.numbers += 1;
             debt.share.debt = self.numbers;
-            debt.share.coefficient = debt.share.coefficient.plus(share.coefficient);
-            return;
+            debt.share.coefficient = code.plus(debt.share.coefficient, share.coefficient)?;
+            return Ok(());
         }
         self.numbers += 1;
         let share = Share { debt: self.numbers, ..share };
         self.debts.push(Debt { share, group, told: None, ticket: None, is_counted: false });
+        Ok(())
     }
 
     /// Decoders hear of debts that they were not told of.
-    fn share(&mut self, alive: &BTreeSet<Slot>, orders: &mut Vec<(Slot, Order<E::Scalar>)>) {
-        let mut shares: BTreeMap<(Slot, usize), Vec<Share<E::Scalar>>> = BTreeMap::new();
+    fn share(&mut self, alive: &BTreeSet<Slot>, orders: &mut Vec<(Slot, Order)>) {
+        let mut shares: BTreeMap<(Slot, usize), Vec<Share>> = BTreeMap::new();
         for debt in self.debts.iter_mut().filter(|debt| alive.contains(&debt.share.to)) {
             if !std::mem::replace(&mut debt.is_counted, true) {
                 self.rows.asked += self.gathering.places(debt.group).len() as u64;
@@ -538,9 +521,9 @@ where
     }
 
     /// A sum is asked for when nothing more is expected for it.
-    fn deliver(&mut self, alive: &BTreeSet<Slot>, orders: &mut Vec<(Slot, Order<E::Scalar>)>) {
+    fn deliver(&mut self, alive: &BTreeSet<Slot>, orders: &mut Vec<(Slot, Order)>) {
         for slot in alive.iter().copied() {
-            let is_due = |debt: &Debt<_>| debt.share.to == slot && debt.ticket.is_none();
+            let is_due = |debt: &Debt| debt.share.to == slot && debt.ticket.is_none();
             if !self.debts.iter().any(is_due) || self.expects(slot) {
                 continue;
             }

@@ -1,7 +1,6 @@
 //! A step that takes much longer than steps do.
 
 use super::CodedRun;
-use super::learner::Value;
 use planaria_protocol::message::Trouble;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,7 +10,7 @@ const SIGNS: Duration = Duration::from_millis(600);
 /// Least patience with a step: a busy machine may leave a process alone for so long.
 const PATIENCE_MIN: Duration = Duration::from_millis(400);
 
-impl<E: Value> CodedRun<E> {
+impl CodedRun {
     /// Those who hold the step up are not waited for, if the others are enough.
     pub(super) fn look_for_late_slots(&mut self, now: Duration) -> Result<(), Trouble> {
         let Some(work) = &mut self.method.work else { return Ok(()) };
@@ -35,7 +34,7 @@ impl<E: Value> CodedRun<E> {
         }
         let others = seated.keys().filter(|slot| !late.contains(slot)).count();
         // If too many are late it is the machines, and waiting is all that helps.
-        if others < self.method.settings.code.generator.threshold() {
+        if others < self.method.settings.code.threshold() {
             return Ok(());
         }
         let late = seated.iter().filter(|(slot, _)| late.contains(slot));

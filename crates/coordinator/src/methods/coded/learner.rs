@@ -3,35 +3,28 @@
 //! The same steps as in one process ([`planaria_learn::linear`]), so the same bits where sums are.
 //! Never asks anybody for anything.
 
-use planaria_learn::linear::number::{Bounds, Number};
+use super::arithmetic::Arithmetic;
+use planaria_learn::linear::number::Bounds;
 use planaria_learn::linear::{Model, Stepping, Weights, plain};
 use planaria_numerics::coding::Error;
 use planaria_numerics::coding::exact::DataScale;
-use planaria_numerics::coding::scalar::Element;
 use planaria_protocol::message::Trouble;
-use planaria_protocol::methods::coded::{Coefficient, Travel};
+use planaria_protocol::methods::coded::Travel;
 use planaria_recipe::Recipe;
 use planaria_recipe::shape::Shape;
-use std::marker::PhantomData;
-
-/// What coded products are computed in, and how it travels.
-pub trait Value: Number + Travel + Element<Scalar: Coefficient> {}
-
-impl<T: Number + Travel + Element<Scalar: Coefficient>> Value for T {}
 
 /// Weights, their optimizer, and the way from sums to a step.
 #[derive(Debug, Clone)]
-pub struct Learner<E> {
+pub struct Learner {
     model: Model,
     stepping: Stepping,
     weights: Weights,
     scale: DataScale,
     /// Names of the data's columns, where they are known.
     columns: Vec<String>,
-    numbers: PhantomData<E>,
 }
 
-impl<E: Value> Learner<E> {
+impl Learner {
     /// The learner of a recipe, from the beginning; what is learned from has this shape.
     pub fn new(recipe: &Recipe, input: Shape) -> Result<Self, Trouble> {
         // What a class counts is for those who see labels.
@@ -41,7 +34,7 @@ impl<E: Value> Learner<E> {
         let stepping = Stepping::of(recipe);
         let weights = Weights::start(&model, &stepping);
         let scale = DataScale(recipe.train.code().and_then(|code| code.scale).unwrap_or(1));
-        Ok(Self { model, stepping, weights, scale, columns: Vec::new(), numbers: PhantomData })
+        Ok(Self { model, stepping, weights, scale, columns: Vec::new() })
     }
 
     /// With the names of the data's columns.
@@ -91,20 +84,27 @@ impl<E: Value> Learner<E> {
     }
 
     /// The weights as product 1 takes them; an error where it could leave the range of the numbers.
-    pub fn weights(&self, bounds: Option<&Bounds>) -> Result<Vec<E>, Error> {
-        let weights = E::weights(self.model.width(), &self.weights.values)?;
-        if let Some(bounds) = bounds {
-            E::check_weights(bounds, &weights)?;
-        }
-        Ok(weights)
+    pub fn weights(
+        &self,
+        code: &dyn Arithmetic,
+        bounds: Option<&Bounds>,
+    ) -> Result<Vec<u8>, Error> {
+        code.weights(self.model.width(), &self.weights.values, bounds)
     }
 
     /// One step from the sums of product 2 over so many rows.
-    pub fn learn(&mut self, step: u64, rate: f32, rows: u64, sums: &[E]) -> Result<f64, Trouble> {
-        let mut wide = vec![0.0; sums.len()];
-        E::sums(self.scale, sums, &mut wide);
+    pub fn learn(
+        &mut self,
+        code: &dyn Arithmetic,
+        step: u64,
+        rate: f32,
+        rows: u64,
+        sums: &[Vec<u8>],
+    ) -> Result<f64, Trouble> {
+        let mut total = vec![0.0; self.len()];
+        code.total(self.scale, sums, &mut total);
         let Self { model, stepping, weights, .. } = self;
-        weights.step(model, stepping, step, rate, rows, &wide).map_err(|error| Trouble {
+        weights.step(model, stepping, step, rate, rows, &total).map_err(|error| Trouble {
             message: format!("training failed at step {}: {error}", step + 1),
             hint: Some(format!(
                 "lower the learning rate (it was {rate}), add `warmup_steps` or set `clip_norm`"

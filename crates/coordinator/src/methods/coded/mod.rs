@@ -7,11 +7,13 @@
 //!
 //! # Layout
 //! - [`iteration`]: both products of one step, and losses in the middle; pure
+//! - [`arithmetic`]: the numbers of a code, the same to all others
 //! - [`learner`]: weights and their optimizer
 //! - [`seat`]: what is known of a worker; `seating`: who sits in which slot; `arranging`: who computes
 //!   which rows of a step; `stepping`: steps are planned, worked off and committed
 //! - [`build`](mod@build): from a recipe and what others have left
 
+pub mod arithmetic;
 mod arranging;
 pub mod build;
 pub mod iteration;
@@ -22,9 +24,9 @@ mod seating;
 mod stepping;
 
 use crate::run::{Action, Arrival, Batches, Method, Run, Session, Snapshot};
+use arithmetic::Arithmetic;
 use arranging::Arranged;
-use iteration::Code;
-use learner::{Learner, Value};
+use learner::Learner;
 use planaria_learn::linear;
 use planaria_learn::linear::number::Bounds;
 use planaria_numerics::coding::Slot;
@@ -40,8 +42,8 @@ use stepping::Work;
 
 /// What a recipe says of coded training.
 #[derive(Debug)]
-pub struct Settings<S> {
-    pub code: Code<S>,
+pub struct Settings {
+    pub code: Box<dyn Arithmetic>,
     /// The steps of an epoch.
     pub batches: linear::Batches,
     /// Which coordinator of the run this is.
@@ -49,19 +51,19 @@ pub struct Settings<S> {
 }
 
 /// A coded run.
-pub type CodedRun<E> = Run<Coded<E>>;
+pub type CodedRun = Run<Coded>;
 
 /// What a coded run knows beyond every run.
 #[derive(Debug)]
-pub struct Coded<E: Value> {
-    settings: Settings<E::Scalar>,
-    learner: Learner<E>,
+pub struct Coded {
+    settings: Settings,
+    learner: Learner,
     /// Whether the learner has the weights that another coordinator has kept.
     has_kept: bool,
     seats: BTreeMap<u32, Seat>,
     /// What bounds products, once a worker has said it.
     bounds: Option<Bounds>,
-    work: Option<Work<E>>,
+    work: Option<Work>,
     /// Rounds that were begun.
     rounds: u64,
     /// What workers did and no event has told.
@@ -74,12 +76,7 @@ pub struct Coded<E: Value> {
 
 /// A coded run that is about to begin. `has_kept` says whether the learner has the weights of the
 /// record.
-pub fn run<E: Value>(
-    session: Session,
-    settings: Settings<E::Scalar>,
-    learner: Learner<E>,
-    has_kept: bool,
-) -> CodedRun<E> {
+pub fn run(session: Session, settings: Settings, learner: Learner, has_kept: bool) -> CodedRun {
     let method = Coded {
         settings,
         learner,
@@ -95,7 +92,7 @@ pub fn run<E: Value>(
     Run::new(session, method)
 }
 
-impl<E: Value> Method for Coded<E> {
+impl Method for Coded {
     fn has_kept(run: &Run<Self>) -> bool {
         run.method.has_kept
     }
@@ -105,11 +102,11 @@ impl<E: Value> Method for Coded<E> {
     }
 
     fn workers_min(run: &Run<Self>) -> u32 {
-        run.method.settings.code.generator.threshold() as u32
+        run.method.settings.code.threshold() as u32
     }
 
     fn workers_max(run: &Run<Self>) -> u32 {
-        run.method.settings.code.generator.machines() as u32
+        run.method.settings.code.machines() as u32
     }
 
     fn arrived(run: &mut Run<Self>, worker: u32) -> Option<Arrival> {

@@ -1,14 +1,13 @@
 //! Workers that come, and where they sit.
 
 use super::CodedRun;
-use super::learner::Value;
 use super::seat::{Fetched, Seat};
 use planaria_numerics::coding::{Slot, handover};
 use planaria_protocol::message::Trouble;
 use planaria_protocol::methods::coded::Command;
 use std::collections::{BTreeMap, BTreeSet};
 
-impl<E: Value> CodedRun<E> {
+impl CodedRun {
     /// A worker has opened its data.
     pub(super) fn offered(&mut self, worker: u32, slots: Vec<u16>, address: String) {
         let is_new = !self.method.seats.contains_key(&worker);
@@ -22,7 +21,7 @@ impl<E: Value> CodedRun<E> {
     /// Gives every worker that has none a slot: one whose rows its machine has, else the lowest.
     pub(super) fn seat(&mut self) {
         let mut taken: BTreeSet<Slot> = self.method.seats.values().filter_map(|s| s.slot).collect();
-        let machines = self.method.settings.code.generator.machines();
+        let machines = self.method.settings.code.machines();
         let mut seated = Vec::new();
         for (worker, seat) in self.method.seats.range_mut(..self.wanted) {
             if seat.slot.is_some() {

@@ -1,14 +1,13 @@
 //! Steps: planned, worked off, committed.
 
-use super::CodedRun;
 use super::iteration::{self, Counted, Iteration, Order};
-use super::learner::Value;
 use super::seat::Fetched;
+use super::{Coded, CodedRun};
 use crate::run::{self, Action, Shortage};
 use planaria_numerics::coding::{Error, Paused, Slot, Standing};
 use planaria_protocol::event::{Products, What};
 use planaria_protocol::message::{ToWorker, Trouble};
-use planaria_protocol::methods::coded::{Coefficient, Command, Effort, Peer, Report, Share};
+use planaria_protocol::methods::coded::{Command, Effort, Peer, Report, Share};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,8 +18,8 @@ const ROUND_BITS: u32 = 40;
 
 /// A step under way.
 #[derive(Debug)]
-pub(super) struct Work<E: Value> {
-    pub iteration: Iteration<E>,
+pub(super) struct Work {
+    pub iteration: Iteration,
     pub round: u64,
     /// The weights, as they are sent.
     weights: Arc<Vec<u8>>,
@@ -30,7 +29,7 @@ pub(super) struct Work<E: Value> {
     pub times: u32,
 }
 
-impl<E: Value> CodedRun<E> {
+impl CodedRun {
     /// Begins the next step, if there are enough workers.
     pub(super) fn begin_round(&mut self, now: Duration) -> Result<bool, Trouble> {
         let present: BTreeSet<Slot> = self.seated().into_keys().collect();
@@ -44,12 +43,12 @@ impl<E: Value> CodedRun<E> {
             Standing::Ready(arranged) => arranged,
         };
         self.go_on_again(now);
-        let weights = self.method.learner.weights(self.method.bounds.as_ref());
-        let weights = weights.map_err(|e| self.method.learner.explained(&e))?;
-        let iteration = Iteration::new(arranged.plan.clone());
+        let (code, learner) = (&*self.method.settings.code, &self.method.learner);
+        let weights = learner.weights(code, self.method.bounds.as_ref());
+        let weights = Arc::new(weights.map_err(|e| learner.explained(&e))?);
+        let iteration = Iteration::new(arranged.plan.clone(), code);
         self.count_moved(&arranged);
         self.method.previous = Some(arranged);
-        let weights = Arc::new(E::bytes(&weights));
         self.method.rounds += 1;
         // Later ones have larger numbers, whichever coordinator gives them.
         let round = (self.method.settings.generation << ROUND_BITS) | self.method.rounds;
@@ -66,7 +65,7 @@ impl<E: Value> CodedRun<E> {
             self.commit(now)?;
             return Ok(false);
         }
-        let orders = work.iteration.orders(&self.method.settings.code, &alive);
+        let orders = work.iteration.orders(&*self.method.settings.code, &alive);
         let (orders, paused) = orders.map_err(trouble)?;
         let (weights, round) = (work.weights.clone(), work.round);
         match paused {
@@ -126,11 +125,6 @@ impl<E: Value> CodedRun<E> {
         bulk: &[u8],
     ) -> Result<(), Trouble> {
         let slot = self.method.seats.get(&worker).and_then(|seat| seat.slot);
-        let values = || {
-            E::take(bulk).ok_or_else(|| {
-                Trouble::new(format!("worker-{worker} sent values that are no numbers"))
-            })
-        };
         let (Some(slot), Some(work)) = (slot, self.method.work.as_mut()) else {
             return self.take_other(worker, report, bulk);
         };
@@ -153,7 +147,12 @@ impl<E: Value> CodedRun<E> {
                 self.paced(worker, &done);
             }
             Report::Sum { round, ticket, done } if round == own => {
-                work.iteration.sum(slot, ticket, values()?);
+                let count = self.method.learner.len();
+                if !self.method.settings.code.are_numbers(count, bulk) {
+                    let what = format!("worker-{worker} sent a sum that is not {count} numbers");
+                    return Err(Trouble::new(what));
+                }
+                work.iteration.sum(slot, ticket, bulk.to_vec());
                 self.method.worked.weights_bytes += bulk.len() as u64;
                 self.paced(worker, &done);
             }
@@ -196,7 +195,7 @@ impl<E: Value> CodedRun<E> {
         self.forget_idle(work.iteration.plan());
         let rows = work.iteration.rows();
         self.method.worked.extra_rows += rows.extra;
-        let (sums, counted) = work.iteration.finish(self.method.learner.len());
+        let (sums, counted) = work.iteration.finish();
         let Counted { loss_sum, correct, read, sizes } = counted;
         let loss_sum = loss_sum.value();
         if let Some(bounds) = &self.method.bounds {
@@ -208,7 +207,8 @@ impl<E: Value> CodedRun<E> {
         self.check_loss(loss_sum)?;
         let step = self.course.state().step;
         let rate = self.course.learning_rate(step);
-        self.method.learner.learn(step, rate, read.count, &sums)?;
+        let Coded { settings, learner, .. } = &mut self.method;
+        learner.learn(&*settings.code, step, rate, read.count, &sums)?;
         self.committed(now, run::Counted { loss_sum, correct, read });
         Ok(())
     }
@@ -228,16 +228,12 @@ impl From<Paused> for Shortage {
     }
 }
 
-fn command<S: Coefficient + Copy>(
-    round: u64,
-    order: Order<S>,
-    address: impl Fn(Slot) -> String,
-) -> Command {
+fn command(round: u64, order: Order, address: impl Fn(Slot) -> String) -> Command {
     let wide = |places: Range<usize>| places.start as u64..places.end as u64;
     let peer = |slot: Slot| Peer { slot: slot.0, address: address(slot) };
-    let share = |share: iteration::Share<S>| Share {
+    let share = |share: iteration::Share| Share {
         of: share.of.0,
-        coefficient: share.coefficient.to_wire(),
+        coefficient: share.coefficient,
         to: peer(share.to),
         debt: share.debt,
     };

@@ -3,6 +3,7 @@
 
 mod lab;
 
+use super::arithmetic::Code;
 use super::*;
 use crate::run::course::Setup;
 use crate::run::record::Record;
@@ -31,7 +32,7 @@ struct Story {
 
 struct World {
     lab: Lab,
-    coded: CodedRun<Residue>,
+    coded: CodedRun,
     now: Duration,
     processes: BTreeMap<u32, Process>,
     pids: u32,
@@ -61,12 +62,12 @@ impl World {
         lab: &Lab,
         workers: u32,
         generation: u64,
-        learner: Learner<Residue>,
+        learner: Learner,
         origin: Origin,
-    ) -> CodedRun<Residue> {
+    ) -> CodedRun {
         let generator = lab.generator.clone();
         let settings = Settings {
-            code: Code { generator, precision: Precision::Exact },
+            code: Box::new(Code::<Residue> { generator, precision: Precision::Exact }),
             batches: Batches::of(&lab.recipe.train, ROWS).unwrap(),
             generation,
         };

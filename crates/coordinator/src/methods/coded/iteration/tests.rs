@@ -1,12 +1,16 @@
 //! Random churn inside iterations: what comes out is what one machine computes.
 
 use super::*;
+use crate::methods::coded::arithmetic::Code;
 use planaria_numerics::coding::{
+    Precision,
     blocks::{Blocks, Encoder, Rows as Data},
     exact::Residue,
-    ring,
+    generator::Generator,
+    product, ring,
 };
 use planaria_numerics::random::{Purpose, Stream};
+use planaria_protocol::methods::coded::{Coefficient, Travel};
 
 mod bounds;
 
@@ -39,12 +43,12 @@ type Entries = (Vec<Slot>, Range<usize>, Vec<Residue>);
 struct Machine {
     process: u64,
     /// With the processes that there were when it was given: what is sent to others goes to those.
-    orders: std::collections::VecDeque<(Order<Residue>, Known)>,
+    orders: std::collections::VecDeque<(Order, Known)>,
     products: BTreeMap<usize, Vec<Residue>>,
     arrived: BTreeMap<(usize, Slot), Vec<Residue>>,
-    decodes: BTreeMap<usize, (Order<Residue>, Known)>,
+    decodes: BTreeMap<usize, (Order, Known)>,
     entries: BTreeMap<usize, Entries>,
-    shares: BTreeMap<usize, Vec<(Share<Residue>, Known)>>,
+    shares: BTreeMap<usize, Vec<(Share, Known)>>,
     paid: BTreeMap<u64, Vec<Residue>>,
     delivers: Vec<(u64, Vec<u64>)>,
 }
@@ -97,7 +101,7 @@ impl Lab {
     }
 
     /// Orders go to those they are for.
-    fn post(&mut self, orders: Vec<(Slot, Order<Residue>)>) {
+    fn post(&mut self, orders: Vec<(Slot, Order)>) {
         let known = self.machines.iter().map(|(slot, machine)| (*slot, machine.process));
         let known: Known = std::rc::Rc::new(known.collect());
         for (slot, order) in orders {
@@ -115,7 +119,7 @@ impl Lab {
     }
 
     /// Somebody works off an order, or a letter comes: whichever is drawn.
-    fn go_on(&mut self, draw: u64, to: &mut Iteration<Residue>) {
+    fn go_on(&mut self, draw: u64, to: &mut Iteration) {
         let busy: Vec<Slot> =
             self.machines.iter().filter(|(_, m)| !m.orders.is_empty()).map(|(s, _)| *s).collect();
         let at = draw as usize % (busy.len() + self.mail.len());
@@ -132,13 +136,7 @@ impl Lab {
         }
     }
 
-    fn obey(
-        &mut self,
-        slot: Slot,
-        order: Order<Residue>,
-        known: Known,
-        to: &mut Iteration<Residue>,
-    ) {
+    fn obey(&mut self, slot: Slot, order: Order, known: Known, to: &mut Iteration) {
         match order {
             Order::Multiply { group, places, to: decoder } => {
                 if !self.machines[&slot].products.contains_key(&group) {
@@ -168,7 +166,7 @@ impl Lab {
         }
     }
 
-    fn take(&mut self, slot: Slot, letter: Letter, to: &mut Iteration<Residue>) {
+    fn take(&mut self, slot: Slot, letter: Letter, to: &mut Iteration) {
         match letter {
             Letter::Product(group, of, values) => {
                 let machine = self.machines.get_mut(&slot).unwrap();
@@ -185,7 +183,7 @@ impl Lab {
     }
 
     /// What can be done now that could not before.
-    fn progress(&mut self, slot: Slot, to: &mut Iteration<Residue>) {
+    fn progress(&mut self, slot: Slot, to: &mut Iteration) {
         let machine = self.machines.get_mut(&slot).unwrap();
         let ready: Vec<usize> = machine
             .decodes
@@ -239,7 +237,8 @@ impl Lab {
                 let at = outputs.iter().position(|output| *output == share.of).unwrap();
                 let length = places.len() * COLUMNS;
                 let mut entries = entries[at * length..][..length].to_vec();
-                product::scale_entries(share.coefficient, &mut entries);
+                let coefficient = Residue::from_wire(share.coefficient).unwrap();
+                product::scale_entries(coefficient, &mut entries);
                 letters.push((
                     share.to,
                     known,
@@ -256,7 +255,7 @@ impl Lab {
             let parts: Vec<&[Residue]> = debts.iter().map(|debt| paid[debt].as_slice()).collect();
             let mut sums = vec![Residue::default(); WIDTH * COLUMNS];
             product::total(&parts, &mut sums);
-            to.sum(slot, ticket, sums);
+            to.sum(slot, ticket, Residue::bytes(&sums));
         }
         machine.paid = paid;
         for (to, known, letter) in letters {
@@ -279,6 +278,14 @@ impl Lab {
     }
 }
 
+fn total(sums: &[Vec<u8>]) -> Vec<Residue> {
+    let sums: Vec<Vec<Residue>> = sums.iter().map(|sum| Residue::take(sum).unwrap()).collect();
+    let parts: Vec<&[Residue]> = sums.iter().map(Vec::as_slice).collect();
+    let mut total = vec![Residue::default(); WIDTH * COLUMNS];
+    product::total(&parts, &mut total);
+    total
+}
+
 /// One iteration in which machines leave and come at random between any two things that happen.
 fn churn(seed: u64) {
     let mut draws = Stream::new(seed, Purpose::Code, 7, 7);
@@ -296,7 +303,7 @@ fn churn(seed: u64) {
     let places = from..from + 1 + draws.below((height - from) as u64) as usize;
     let plan = ring::arrange(&lab.code.generator, Precision::Exact, places.clone(), &alive, None);
     let plan = plan.unwrap().ready().unwrap();
-    let mut iteration = Iteration::<Residue>::new(plan);
+    let mut iteration = Iteration::new(plan, &lab.code);
     let most = draws.below(13);
     let mut losses = 0;
     for _ in 0..20_000 {
@@ -344,8 +351,8 @@ fn churn(seed: u64) {
         let all = 2 * rows.sum::<usize>() as u64;
         assert_eq!(iteration.rows(), Rows { asked: all, extra: 0 }, "seed {seed}");
     }
-    let (gradient, counted) = iteration.finish(WIDTH * COLUMNS);
-    assert_eq!((gradient, counted.read), lab.expected(&places), "seed {seed}");
+    let (gradient, counted) = iteration.finish();
+    assert_eq!((total(&gradient), counted.read), lab.expected(&places), "seed {seed}");
 }
 
 #[test]
@@ -362,7 +369,7 @@ fn no_single_loss_has_a_product_computed_twice_that_was_sent() {
             alive.iter().for_each(|slot| lab.start(*slot));
             let places = 0..lab.blocks.height();
             let plan = ring::arrange(&lab.code.generator, Precision::Exact, places, &alive, None);
-            let mut iteration = Iteration::<Residue>::new(plan.unwrap().ready().unwrap());
+            let mut iteration = Iteration::new(plan.unwrap().ready().unwrap(), &lab.code);
             let (mut draws, mut kept) = (Stream::new(step, Purpose::Code, 9, victim), 0);
             for turn in 0..20_000 {
                 lab.post(iteration.orders(&lab.code, &alive).unwrap().0);
@@ -385,8 +392,8 @@ fn no_single_loss_has_a_product_computed_twice_that_was_sent() {
             assert!(iteration.is_finished());
             // The victim was to multiply 10 of 60 rows, and had done `kept`. What it sent comes.
             assert!(lab.multiplied <= 60 + 10, "{} of {kept}", lab.multiplied);
-            let (gradient, _) = iteration.finish(WIDTH * COLUMNS);
-            assert_eq!(gradient, lab.expected(&(0..lab.blocks.height())).0);
+            let (gradient, _) = iteration.finish();
+            assert_eq!(total(&gradient), lab.expected(&(0..lab.blocks.height())).0);
         }
     }
 }
@@ -397,10 +404,10 @@ fn with_too_few_it_is_paused_and_goes_on_with_any_that_come() {
     let mut alive: BTreeSet<Slot> = [Slot(0), Slot(1), Slot(4)].into();
     let places = 0..lab.blocks.height();
     let plan = ring::arrange(&lab.code.generator, Precision::Exact, places, &alive, None);
-    let mut iteration = Iteration::<Residue>::new(plan.unwrap().ready().unwrap());
+    let mut iteration = Iteration::new(plan.unwrap().ready().unwrap(), &lab.code);
     let (orders, paused) = iteration.orders(&lab.code, &alive).unwrap();
-    let multiplies = |orders: &[(Slot, Order<Residue>)], by: Option<Slot>| {
-        let is_one = |(slot, order): &&(Slot, Order<Residue>)| {
+    let multiplies = |orders: &[(Slot, Order)], by: Option<Slot>| {
+        let is_one = |(slot, order): &&(Slot, Order)| {
             by.is_none_or(|by| by == *slot) && matches!(order, Order::Multiply { .. })
         };
         orders.iter().filter(is_one).count()

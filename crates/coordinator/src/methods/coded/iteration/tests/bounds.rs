@@ -3,12 +3,12 @@
 use super::*;
 
 /// A plan for all machines of a code.
-fn begun(lab: &mut Lab) -> (Iteration<Residue>, BTreeSet<Slot>) {
+fn begun(lab: &mut Lab) -> (Iteration, BTreeSet<Slot>) {
     let alive: BTreeSet<Slot> = lab.code.generator.slots().collect();
     alive.iter().for_each(|slot| lab.start(*slot));
     let places = 0..lab.blocks.height();
     let plan = ring::arrange(&lab.code.generator, Precision::Exact, places, &alive, None);
-    (Iteration::new(plan.unwrap().ready().unwrap()), alive)
+    (Iteration::new(plan.unwrap().ready().unwrap(), &lab.code), alive)
 }
 
 #[test]
