@@ -47,6 +47,7 @@ pub enum Told {
 
 pub struct Remote {
     machine: String,
+    session: u64,
     /// What the machine is.
     pub hello: Hello,
     messages: SyncSender<ToHost>,
@@ -144,8 +145,10 @@ impl Remote {
         }
         let machine = machine.to_owned();
         let (next_task, reached) = (AtomicU64::new(0), Mutex::new(reached));
+        static SESSIONS: AtomicU64 = AtomicU64::new(0);
         Ok(Self {
             machine,
+            session: SESSIONS.fetch_add(1, Ordering::Relaxed),
             hello,
             messages,
             tasks,
@@ -217,6 +220,11 @@ impl Remote {
     /// The machine's name.
     pub fn machine(&self) -> &str {
         &self.machine
+    }
+
+    /// A number that no other channel of this process has: a machine that comes again has another.
+    pub(crate) fn session(&self) -> u64 {
+        self.session
     }
 
     /// A number that nothing else of this channel has.

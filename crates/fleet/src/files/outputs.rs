@@ -9,10 +9,15 @@
 //!
 //! # Layout
 //! - `level`: all machines get the same files
+//! - `whole`: which moments of all machines count; `loss`: whether to go back to one; `back`: the newest
+//!   is kept, and gone back to
 
+mod back;
 mod level;
+mod loss;
+mod whole;
 
-pub use level::Levelled;
+pub use level::{Back, Levelled, Loss};
 
 use super::send::{Fetched, Sent};
 use super::{Bundle, Entry, Hash, Patterns, What, about, is_inside, make_way, set_mtime, size};
@@ -24,6 +29,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+use whole::{Look, Moment};
 
 /// While the job runs only files are fetched that were not written for so long.
 const STILL_NS: u64 = 2_000_000_000;
@@ -33,6 +40,12 @@ const LEFT_BYTES: u64 = 512 << 20;
 const NOTES_MAX: usize = 20;
 /// Where a file is while it is fetched.
 const NEW: &str = ".fetching";
+/// Beside the folder, where the newest whole set is, by content.
+const WHOLE: &str = ".whole";
+/// How often machines are looked at again in one round, for all of them at one moment.
+const LOOKS_MAX: usize = 3;
+/// A file that was fetched so often with nothing but more at its end is a log.
+const GROWN_TIMES: u8 = 2;
 /// Folders that are tried for a machine's files.
 const FOLDERS_MAX: u32 = 1000;
 
@@ -52,6 +65,7 @@ pub struct Outputs {
     left_bytes: u64,
     /// Files that were being written the last time, by path and machine.
     busy: BTreeSet<Key>,
+    whole: back::Whole,
 }
 
 #[derive(Debug, Clone)]
@@ -61,6 +75,8 @@ struct Held {
     hash: Hash,
     /// In the folder; nothing where it is the same as the owner's.
     place: Option<String>,
+    /// How often in a row it came with nothing but more at its end.
+    grown_times: u8,
 }
 
 /// What a round brought.
@@ -86,24 +102,51 @@ impl Outputs {
     pub fn new(folder: &Path, patterns: Patterns) -> Self {
         let folder = folder.to_path_buf();
         let (held, places, owners) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
-        let busy = BTreeSet::new();
-        Self { folder, patterns, held, places, owners, left_bytes: LEFT_BYTES, busy }
+        let (busy, whole) = (BTreeSet::new(), back::Whole::default());
+        Self { folder, patterns, held, places, owners, left_bytes: LEFT_BYTES, busy, whole }
     }
 
     /// Fetches what is new from machines by name, the preferred first; `is_last` also what was
-    /// written a moment ago.
-    pub fn round(&mut self, machines: &[(&str, &Remote)], is_last: bool) -> Round {
+    /// written a moment ago. `now` is the time here, by one clock for all rounds.
+    pub fn round(
+        &mut self,
+        machines: &[(&str, &Remote)],
+        is_last: bool,
+        now: &dyn Fn() -> Duration,
+    ) -> Round {
         let mut round = Round::default();
-        let names: Vec<&str> = machines.iter().map(|(name, _)| *name).collect();
-        for (name, remote) in machines {
-            if !is_name(name) {
-                round.note(format!("`{name}` cannot be the name of a folder"));
-            } else if let Err(fault) = self.fetch_from(name, remote, &names, is_last, &mut round) {
-                round.faults.push(fault);
+        let mut looks = self.look(machines, now, &mut round);
+        self.whole.saw(&looks, !is_last);
+        round.matched = looks.iter().map(|look| look.files.len()).sum();
+        for look in looks.iter().filter(|look| look.is_cut) {
+            let (machine, most) = (&look.machine, super::find::FOUND_MAX);
+            round.note(format!(
+                "{machine}: more than {most} files match `outputs`; only some are fetched"
+            ));
+        }
+        let takes_all = is_last || self.moment(&looks) == Moment::Quiet;
+        self.take(machines, &looks, takes_all, &mut round);
+        // What one machine has alone is at one moment as soon as it was fetched.
+        for _ in 0..if is_last || machines.len() < 2 { 0 } else { LOOKS_MAX } {
+            if looks.len() < machines.len() || !round.faults.is_empty() {
+                break;
             }
+            let again = self.look(machines, now, &mut round);
+            self.whole.saw(&again, true);
+            if self.keep_whole(&looks, &again) || self.moment(&again) != Moment::Quiet {
+                break;
+            }
+            self.take(machines, &again, true, &mut round);
+            looks = again;
         }
         let _ = fs::remove_file(self.folder.join(NEW));
         round
+    }
+
+    /// The newest whole set is not needed any more.
+    pub fn end(&mut self) {
+        self.whole = back::Whole::default();
+        let _ = fs::remove_dir_all(self.whole_folder());
     }
 
     /// Number of files that are held.
@@ -129,24 +172,61 @@ impl Outputs {
         remote.supply(&bundle)
     }
 
+    /// Asks machines what they have; those that do not answer are faults.
+    fn look(
+        &self,
+        machines: &[(&str, &Remote)],
+        now: &dyn Fn() -> Duration,
+        round: &mut Round,
+    ) -> Vec<Look> {
+        let mut looks = Vec::new();
+        for (at, (name, remote)) in machines.iter().enumerate() {
+            if !is_name(name) {
+                round.note(format!("`{name}` cannot be the name of a folder"));
+                continue;
+            }
+            let asked_ns = now().as_nanos() as i128;
+            match remote.find(&self.patterns) {
+                Ok((files, is_cut)) => {
+                    let answered_ns = now().as_nanos() as i128;
+                    let (machine, session) = ((*name).to_owned(), remote.session());
+                    let look = Look { at, machine, session, asked_ns, answered_ns, files, is_cut };
+                    looks.push(look);
+                }
+                Err(fault) => round.faults.push(fault),
+            }
+        }
+        looks
+    }
+
+    /// Fetches what is new of what was found; all of it, or only what is not being written.
+    fn take(
+        &mut self,
+        machines: &[(&str, &Remote)],
+        looks: &[Look],
+        takes_all: bool,
+        round: &mut Round,
+    ) {
+        let names: Vec<&str> = machines.iter().map(|(name, _)| *name).collect();
+        for look in looks {
+            let remote = machines[look.at].1;
+            if let Err(fault) = self.fetch_from(look, remote, &names, takes_all, round) {
+                round.faults.push(fault);
+            }
+        }
+    }
+
     fn fetch_from(
         &mut self,
-        machine: &str,
+        look: &Look,
         remote: &Remote,
         names: &[&str],
-        is_last: bool,
+        takes_all: bool,
         round: &mut Round,
     ) -> Result<(), Fault> {
-        let (found, is_cut) = remote.find(&self.patterns)?;
-        if is_cut {
-            let most = super::find::FOUND_MAX;
-            round.note(format!(
-                "{machine}: more than {most} files match `outputs`; only some are fetched"
-            ));
-        }
-        round.matched += found.len();
-        for file in found {
-            let key = (file.path.clone(), machine.to_owned());
+        let machine = &look.machine;
+        for file in &look.files {
+            let key = (file.path.clone(), machine.clone());
             let known = self.held.get(&key);
             if known.is_some_and(|held| (held.bytes, held.mtime_ns) == (file.bytes, file.mtime_ns))
             {
@@ -155,7 +235,7 @@ impl Outputs {
             // One that is written all the time is taken as it is at a moment, if it does not change
             // while it is read: better than nothing, should its machine be lost.
             let is_busy = self.busy.contains(&key);
-            if !is_last && file.age_ns < STILL_NS && !is_busy {
+            if !takes_all && file.age_ns < STILL_NS && !is_busy {
                 round.unsettled += 1;
                 self.busy.insert(key);
                 continue;
@@ -165,8 +245,9 @@ impl Outputs {
                 round.note(format!("{machine}: `{}` is no name for a file here", file.path));
                 continue;
             }
-            match self.fetch(remote, &file, round)? {
-                Some(hash) => self.keep(key, &file, hash, names, round),
+            let before = self.held.get(&key).map(|held| (held.bytes, held.hash));
+            match self.fetch(remote, file, before, round)? {
+                Some(came) => self.keep(key, file, came, names, round),
                 None => continue,
             }
         }
@@ -178,8 +259,9 @@ impl Outputs {
         &self,
         remote: &Remote,
         file: &Found,
+        before: Option<(u64, Hash)>,
         round: &mut Round,
-    ) -> Result<Option<Hash>, Fault> {
+    ) -> Result<Option<Came>, Fault> {
         let new = self.folder.join(NEW);
         let made = fs::create_dir_all(&self.folder).and_then(|()| File::create(&new));
         let kept = match made {
@@ -196,11 +278,9 @@ impl Outputs {
                 return Ok(None);
             }
             Ok(kept) => {
-                let mut sink = Sink { file: kept, hash: Sha256::new() };
+                let mut sink = Sink::new(kept, before);
                 match remote.fetch(file, &mut sink)? {
-                    Fetched::Whole => {
-                        set_mtime(&sink.file, file.mtime_ns).map(|()| sink.hash.finalize().into())
-                    }
+                    Fetched::Whole => set_mtime(&sink.file, file.mtime_ns).map(|()| sink.came()),
                     Fetched::Unkept(e) => Err(e),
                     Fetched::Changed => {
                         round.unsettled += 1;
@@ -213,8 +293,12 @@ impl Outputs {
     }
 
     /// Puts a fetched file where it belongs.
-    fn keep(&mut self, key: Key, file: &Found, hash: Hash, names: &[&str], round: &mut Round) {
-        let held = Held { bytes: file.bytes, mtime_ns: file.mtime_ns, hash, place: None };
+    fn keep(&mut self, key: Key, file: &Found, came: Came, names: &[&str], round: &mut Round) {
+        let Came { hash, has_grown } = came;
+        let before = self.held.get(&key).filter(|_| has_grown);
+        let grown_times = before.map_or(0, |held| held.grown_times.saturating_add(1));
+        let (bytes, mtime_ns) = (file.bytes, file.mtime_ns);
+        let held = Held { bytes, mtime_ns, hash, place: None, grown_times };
         if let Some(place) = self.inherits(&key, hash, names) {
             self.remove_own(&key);
             self.owners.insert(key.0.clone(), key.1.clone());
@@ -373,16 +457,48 @@ impl Round {
     }
 }
 
+/// What was fetched of a file.
+struct Came {
+    hash: Hash,
+    /// Whether it is what was held before, and more.
+    has_grown: bool,
+}
+
 /// A file that is hashed as it is written.
 struct Sink {
     file: File,
     hash: Sha256,
+    bytes: u64,
+    /// What was held before: how long that is, and its hash.
+    before: Option<(u64, Hash)>,
+    has_grown: bool,
+}
+
+impl Sink {
+    fn new(file: File, before: Option<(u64, Hash)>) -> Self {
+        Self { file, hash: Sha256::new(), bytes: 0, before, has_grown: false }
+    }
+
+    fn came(self) -> Came {
+        Came { hash: self.hash.finalize().into(), has_grown: self.has_grown }
+    }
 }
 
 impl Write for Sink {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.file.write(bytes)?;
-        self.hash.update(&bytes[..written]);
+        let mut bytes = &bytes[..written];
+        if let Some((length, hash)) = self.before
+            && length > 0
+            && (self.bytes..self.bytes + written as u64).contains(&length)
+        {
+            let (first, rest) = bytes.split_at((length - self.bytes) as usize);
+            self.hash.update(first);
+            self.has_grown = Hash::from(self.hash.clone().finalize()) == hash;
+            bytes = rest;
+        }
+        self.hash.update(bytes);
+        self.bytes += written as u64;
         Ok(written)
     }
 

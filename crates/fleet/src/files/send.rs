@@ -71,6 +71,15 @@ impl Remote {
         self.lay(bundle, Laying::Same, &mut |_, _| {})
     }
 
+    /// Takes files off, also those that the script made.
+    pub fn remove(&self, paths: &[String]) -> Result<(), Fault> {
+        let mut window = Window { remote: self, waiting: VecDeque::new() };
+        for paths in paths.chunks(ENTRIES_AT_ONCE) {
+            window.push(Ask::Remove { paths: paths.to_vec() })?;
+        }
+        window.settle()
+    }
+
     fn lay(
         &self,
         bundle: &Bundle,

@@ -113,6 +113,7 @@ impl Clerk {
             Ask::Keep { name, at, bytes, length } => {
                 self.copy.take(&name, at, &bytes, length).map(|()| Said::Done)
             }
+            Ask::Remove { paths } => self.work.take_off(&paths).map(|()| Said::Done),
             Ask::Find { patterns } => {
                 let patterns = Patterns::new(&patterns).map_err(io::Error::other)?;
                 let (files, is_cut) = find::find(&self.work, &patterns, &self.over)?;

@@ -3,6 +3,7 @@
 mod listing;
 mod lying;
 mod names;
+mod whole;
 
 use super::code::Unlisted;
 use super::*;
@@ -328,7 +329,7 @@ impl Scene {
 
     fn round(&mut self, is_last: bool) -> outputs::Round {
         let machines = [("m1", &self.one.remote), ("m2", &self.two.remote)];
-        let round = self.outputs.round(&machines, is_last);
+        let round = self.outputs.round(&machines, is_last, &|| Duration::ZERO);
         assert!(round.faults.is_empty() && round.notes.is_empty(), "{round:?}");
         round
     }
@@ -434,7 +435,7 @@ fn machines_are_given_what_they_lack() {
     // Its first machine is gone: what the new one goes on with has the name.
     new.made("out/ckpt-1", "c3", 5);
     let machines = [("m3", &new.remote), ("m2", &again.remote)];
-    scene.outputs.round(&machines, false);
+    scene.outputs.round(&machines, false, &|| Duration::ZERO);
     let expect = [("out/ckpt-1", "c3"), ("out/log", "one"), ("m2/out/log", "two")];
     scene.holds(&expect);
 }
@@ -477,7 +478,7 @@ fn after_a_loss_all_machines_have_the_newest_survivors_files() {
     assert_eq!(levelled, outputs::Levelled::default(), "they are the same already");
     // The first goes on, and has its name again.
     scene.one.made("out/model", "41", 0);
-    scene.outputs.round(&machines, true);
+    scene.outputs.round(&machines, true, &|| Duration::ZERO);
     assert_eq!(fs::read_to_string(scene.kept.join("out/model")).unwrap(), "41");
     new.end();
 }
@@ -489,7 +490,7 @@ fn a_machine_that_is_gone_is_a_fault_and_others_are_fetched_from() {
     assert!(scene.one.remote.say(ToHost::End));
     drop(scene.one.host.take().unwrap().join());
     let machines = [("m1", &scene.one.remote), ("m2", &scene.two.remote)];
-    let round = scene.outputs.round(&machines, false);
+    let round = scene.outputs.round(&machines, false, &|| Duration::ZERO);
     assert_eq!(round.faults.len(), 1);
     assert_eq!(round.faults[0].machine, "m1");
     assert_eq!(round.fetched, ["out/x"]);

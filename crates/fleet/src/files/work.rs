@@ -108,6 +108,29 @@ impl WorkFolder {
         })
     }
 
+    /// Takes files off, also those that the script made, and folders that are empty then.
+    pub fn take_off(&mut self, paths: &[String]) -> io::Result<()> {
+        let Ok(root) = fs::canonicalize(&self.folder) else { return Ok(()) };
+        for path in paths {
+            if !is_inside(path) {
+                return Err(io::Error::other(format!("`{path}` leads out of the work folder")));
+            }
+            let place = root.join(path);
+            // Never through a link: what is behind it is found by its own name.
+            let above = place.parent().and_then(|above| fs::canonicalize(above).ok());
+            if above.as_deref() != place.parent() {
+                continue;
+            }
+            match fs::remove_file(&place) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(about(&place, &e)),
+                _ => {}
+            }
+            self.laid.remove(path);
+            remove_empty(&place, &root);
+        }
+        self.save()
+    }
+
     /// Whether a file is as it was laid out.
     pub fn is_as_laid(&self, path: &str, meta: &Metadata) -> bool {
         self.laid.get(path).is_some_and(|laid| laid.is_same(meta))
@@ -218,13 +241,7 @@ impl WorkFolder {
             if fs::symlink_metadata(&place).is_ok_and(|meta| laid.is_same(&meta)) {
                 let _ = fs::remove_file(&place);
             }
-            // Folders that it leaves empty were there for it.
-            let folders = place.ancestors().skip(1).take_while(|folder| *folder != self.folder);
-            for folder in folders {
-                if fs::remove_dir(folder).is_err() {
-                    break;
-                }
-            }
+            remove_empty(&place, &self.folder);
         }
     }
 
@@ -238,6 +255,15 @@ impl WorkFolder {
 impl Laid {
     fn is_same(&self, meta: &Metadata) -> bool {
         (self.bytes, self.mtime_ns, self.inode) == (meta.len(), mtime_ns(meta), meta.ino())
+    }
+}
+
+/// Removes the folders above a file that it leaves empty: they were there for it.
+fn remove_empty(file: &Path, root: &Path) {
+    for folder in file.ancestors().skip(1).take_while(|folder| *folder != root) {
+        if fs::remove_dir(folder).is_err() {
+            break;
+        }
     }
 }
 

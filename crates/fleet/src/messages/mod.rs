@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
 
 /// Version of these messages; both ends must have the same, and are of one build anyway.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 /// Longest frame, in bytes. Files and logs go in pieces of [`PIECE_BYTES`].
 pub const FRAME_BYTES_MAX: usize = 64 << 20;
 /// A piece of a file or log.

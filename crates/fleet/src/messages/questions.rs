@@ -77,6 +77,11 @@ pub enum Ask {
         /// The first of them, as its machine numbers it.
         pid: u32,
     },
+    /// Take these files off the work folder: [`Said::Done`].
+    Remove {
+        /// In the work folder.
+        paths: Vec<String>,
+    },
 }
 
 /// What a host answers.

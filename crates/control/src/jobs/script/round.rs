@@ -4,12 +4,16 @@
 use crate::jobs::script::layout::Layout;
 use crate::jobs::script::watch::Sources;
 use planaria_fleet::files::Outputs;
+use planaria_fleet::files::outputs::Levelled;
 use planaria_fleet::provider::{Fault, Remedy};
 use planaria_fleet::remote::Remote;
 use planaria_runs::clock::Stopwatch;
-use planaria_runs::number::counted;
+use planaria_runs::number::{counted, duration};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::sync::{Arc, Mutex};
+
+/// Files of a lost machine that are named.
+const NAMED_MAX: usize = 4;
 
 /// A round that is being made ready.
 pub struct Readying(Receiver<Ready>);
@@ -32,7 +36,7 @@ pub enum Made {
     /// Each its own, where it had such a file, else the first machine's.
     Own(Arc<Mutex<Outputs>>),
     /// All the same: the processes train together, and go on from one place.
-    Same(Arc<Mutex<Outputs>>),
+    Same(Arc<Mutex<Outputs>>, Stopwatch),
 }
 
 /// Why a round cannot begin.
@@ -102,23 +106,56 @@ fn give(layout: &Layout, sources: &Sources, made: &Made) -> Result<Option<String
             }
             Ok(None)
         }
-        Made::Same(outputs) => {
+        Made::Same(outputs, clock) => {
             let first = layout.processes.first().map(|process| layout.seat(process).name.as_str());
             let mut machines: Vec<(&str, &Remote)> =
                 sources.iter().map(|(name, remote)| (name.as_str(), &**remote)).collect();
             machines.sort_by_key(|(name, _)| Some(*name) != first);
-            let clock = Stopwatch::start();
             let mut outputs = outputs.lock().expect("no thread panics with them");
             let levelled = outputs.level(&machines, &|| clock.elapsed());
             let levelled = levelled.map_err(|fault| match fault.remedy {
                 Remedy::Fix => Unready::Never(fault),
                 _ => Unready::Lost(fault),
             })?;
-            Ok(levelled.from.map(|from| {
-                let differed = counted(levelled.differed as u64, "file");
-                format!("machines had different versions of {differed}; all go on with {from}'s, the newest")
-            }))
+            Ok(said(&levelled))
         }
+    }
+}
+
+/// What people are to know of files that machines were given.
+fn said(levelled: &Levelled) -> Option<String> {
+    let differed = levelled.from.as_ref().map(|from| {
+        let differed = counted(levelled.differed as u64, "file");
+        format!(
+            "machines had different versions of {differed}; all go on with {from}'s, the newest"
+        )
+    });
+    let Some(loss) = &levelled.loss else { return differed };
+    let lost: Vec<String> = loss.lost.iter().map(|(name, paths)| lost(name, paths)).collect();
+    let lost = lost.join(", ");
+    let told = match &loss.back {
+        Some(back) => format!(
+            "{lost}: all machines go back to the newest whole set of outputs, which is {} old ({} \
+             replaced, {} taken off; what they were is in `outputs/MACHINE`)",
+            duration(back.age.as_secs_f64()),
+            counted(back.replaced as u64, "newer file"),
+            back.removed,
+        ),
+        None => format!(
+            "warning: {lost}, and no whole set of outputs of all machines was brought here before: \
+             ranks may go on from files of different moments"
+        ),
+    };
+    Some(differed.into_iter().chain([told]).collect::<Vec<_>>().join("; "))
+}
+
+fn lost(machine: &str, paths: &[String]) -> String {
+    let named: Vec<String> = paths.iter().take(NAMED_MAX).map(|path| format!("`{path}`")).collect();
+    let more = paths.len().saturating_sub(NAMED_MAX);
+    match (named.is_empty(), more) {
+        (true, _) => format!("{machine} was lost before its outputs were seen"),
+        (_, 0) => format!("{machine} was lost with {}", named.join(", ")),
+        _ => format!("{machine} was lost with {} and {more} more", named.join(", ")),
     }
 }
 

@@ -170,6 +170,7 @@ impl<'p> Running<'p> {
         let is_wanted = !prepared.outputs.texts().is_empty();
         let path = folder.file(journal::FILE);
         let journal = Journal::open(&path, 1);
+        let clock = Stopwatch::steady();
         Ok(Self {
             prepared,
             folder,
@@ -183,7 +184,7 @@ impl<'p> Running<'p> {
             )?,
             progress: Progress::new(asked.talk),
             journal: journal.context(|| format!("cannot write `{}`", path.display()))?,
-            clock: Stopwatch::steady(),
+            clock,
             since_command: asked.process,
             layout: None,
             told: Vec::new(),
@@ -192,7 +193,7 @@ impl<'p> Running<'p> {
             readying: None,
             restarting: BTreeMap::new(),
             meetings: Meetings::begin(),
-            fetching: Fetching::new(outputs, is_wanted),
+            fetching: Fetching::new(outputs, is_wanted, clock),
             board: None,
             guards,
             first_start: None,

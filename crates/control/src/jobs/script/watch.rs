@@ -8,6 +8,7 @@ use planaria_fleet::files::outputs::Round;
 use planaria_fleet::messages::questions::Meeting as How;
 use planaria_fleet::remote::Remote;
 use planaria_protocol::message::Agent;
+use planaria_runs::clock::Stopwatch;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -95,11 +96,12 @@ pub struct Fetching {
     rounds: Receiver<Round>,
     over: Sender<()>,
     thread: Option<std::thread::JoinHandle<()>>,
+    clock: Stopwatch,
 }
 
 impl Fetching {
-    /// Begins, if there is anything to fetch.
-    pub fn new(outputs: Outputs, is_wanted: bool) -> Self {
+    /// Begins, if there is anything to fetch. The clock is the same for all that is done with outputs.
+    pub fn new(outputs: Outputs, is_wanted: bool, clock: Stopwatch) -> Self {
         let outputs = Arc::new(Mutex::new(outputs));
         let sources: Arc<Mutex<Sources>> = Arc::default();
         let (tell, rounds) = channel();
@@ -110,8 +112,9 @@ impl Fetching {
                 let sources = from.lock().expect("no thread panics with them").clone();
                 let machines: Vec<(&str, &Remote)> =
                     sources.iter().map(|(name, remote)| (name.as_str(), &**remote)).collect();
-                let round =
-                    shared.lock().expect("no thread panics with them").round(&machines, false);
+                let mut outputs = shared.lock().expect("no thread panics with them");
+                let round = outputs.round(&machines, false, &|| clock.elapsed());
+                drop(outputs);
                 if tell.send(round).is_err() {
                     return;
                 }
@@ -120,7 +123,7 @@ impl Fetching {
         let thread = is_wanted
             .then(|| std::thread::Builder::new().name("outputs".into()).spawn(work).ok())
             .flatten();
-        Self { outputs, sources, rounds, over, thread }
+        Self { outputs, sources, rounds, over, thread, clock }
     }
 
     /// From these machines, from now on.
@@ -141,6 +144,9 @@ impl Fetching {
         }
         let machines: Vec<(&str, &Remote)> =
             sources.iter().map(|(name, remote)| (name.as_str(), &**remote)).collect();
-        self.outputs.lock().expect("no thread panics with them").round(&machines, true)
+        let mut outputs = self.outputs.lock().expect("no thread panics with them");
+        let round = outputs.round(&machines, true, &|| self.clock.elapsed());
+        outputs.end();
+        round
     }
 }

@@ -1,9 +1,12 @@
 //! All machines get the same files before processes that train together start again.
 //!
 //! Owns which version of a file counts where machines have different ones. They stay a whole set: all
-//! of them are those of one machine, the one that wrote last. Nothing may run on the machines meanwhile.
+//! of them are those of one machine, the one that wrote last. Where a machine is lost with files of its
+//! own, they are the newest whole set of all machines. Nothing may run on the machines meanwhile.
 
-use super::{Bundle, Entry, Hash, Outputs, What, about, make_way};
+use super::loss::{Lost, Verdict};
+use super::whole::Look;
+use super::{Bundle, Entry, Hash, Outputs, Round, What, about, make_way};
 use crate::provider::Fault;
 use crate::remote::Remote;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +23,28 @@ pub struct Levelled {
     pub differed: usize,
     /// Contents that were sent, to all machines together.
     pub contents_sent: usize,
+    /// Where a machine was lost with files of its own that others have the like of.
+    pub loss: Option<Loss>,
+}
+
+/// What a lost machine means for the files of all.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// By machine, files that were its own.
+    pub lost: BTreeMap<String, Vec<String>>,
+    /// The set that all go on from; nothing where there is none.
+    pub back: Option<Back>,
+}
+
+/// A set that machines went back to.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Back {
+    /// How long ago machines had it.
+    pub age: Duration,
+    /// Files that were replaced by older ones, and that were taken off, as they were newer.
+    pub replaced: usize,
+    /// The same, of those that were taken off.
+    pub removed: usize,
 }
 
 /// A file as one machine has it.
@@ -45,13 +70,14 @@ struct Choice {
 impl Outputs {
     /// Gives all machines the same files: of those that machines have different versions of, all are
     /// the versions of the machine that wrote one of them last; a file that no machine has any more is
-    /// the one that was fetched. The preferred machine is the first. `now` is the time here.
+    /// the one that was fetched. Where that would be a mix of moments, all are those of the newest whole
+    /// set. The preferred machine is the first. `now` is the time here, by the clock of the rounds.
     pub fn level(
         &mut self,
         machines: &[(&str, &Remote)],
         now: &dyn Fn() -> Duration,
     ) -> Result<Levelled, Fault> {
-        let round = self.round(machines, true);
+        let round = self.round(machines, true, now);
         if let Some(fault) = round.faults.into_iter().next() {
             return Err(fault);
         }
@@ -63,37 +89,118 @@ impl Outputs {
         if round.unsettled > 0 {
             return Err(Fault::retry("here", "outputs change though nothing of the job runs"));
         }
+        let mut again = Round::default();
+        let looks = self.look(machines, now, &mut again);
+        self.whole.saw(&looks, false);
+        if let Some(fault) = again.faults.into_iter().next() {
+            return Err(fault);
+        }
+        let versions = self.versions(&looks)?;
+        let unkept = |e: io::Error| {
+            Fault::fix("here", e.to_string(), "check the run's folder: is it writable?")
+        };
+        let mut levelled = Levelled::default();
+        let bundle = match self.verdict(&looks) {
+            Verdict::Back(lost) => {
+                let names: Vec<&str> = machines.iter().map(|(name, _)| *name).collect();
+                let (bundle, newer) = self
+                    .return_all(&looks, &versions, &names, lost, now, &mut levelled)
+                    .map_err(unkept)?;
+                for (_, remote) in machines.iter().filter(|_| !newer.is_empty()) {
+                    remote.remove(&newer)?;
+                }
+                bundle
+            }
+            verdict => {
+                if let Verdict::Unwhole(lost) = verdict {
+                    levelled.loss = Some(Loss { lost, back: None });
+                }
+                let choice = choose(&versions);
+                self.promote_all(&choice, machines).map_err(unkept)?;
+                levelled.from = choice.leader.map(|machine| machines[machine].0.to_owned());
+                levelled.differed = choice.differed;
+                self.owned()
+            }
+        };
+        for (_, remote) in machines {
+            levelled.contents_sent += remote.replace(&bundle)?.contents_sent;
+        }
+        self.settled(&bundle, &looks, now().as_nanos() as i128);
+        Ok(levelled)
+    }
+
+    /// What machines have, all of which is held.
+    fn versions(&self, looks: &[Look]) -> Result<Vec<Version>, Fault> {
         let mut versions = Vec::new();
-        for (machine, (name, remote)) in machines.iter().enumerate() {
-            let asked = now();
-            let (found, _) = remote.find(&self.patterns)?;
-            for file in found {
+        for look in looks {
+            for file in &look.files {
                 // One that cannot be kept here was told of.
-                let Some(held) = self.held.get(&(file.path.clone(), (*name).to_owned())) else {
+                let Some(held) = self.held.get(&(file.path.clone(), look.machine.clone())) else {
                     continue;
                 };
                 if (held.bytes, held.mtime_ns) != (file.bytes, file.mtime_ns) {
                     let what = format!("`{}` changes though nothing of the job runs", file.path);
-                    return Err(Fault::retry(*name, what));
+                    return Err(Fault::retry(&look.machine, what));
                 }
-                let written_ns = asked.as_nanos() as i128 - i128::from(file.age_ns);
-                versions.push(Version { path: file.path, machine, written_ns, hash: held.hash });
+                let (path, machine) = (file.path.clone(), look.at);
+                let written_ns = look.asked_ns - i128::from(file.age_ns);
+                versions.push(Version { path, machine, written_ns, hash: held.hash });
             }
         }
-        let choice = choose(&versions);
-        for (path, machine) in &choice.by_path {
-            let name = machines[*machine].0;
-            self.promote(path, name).map_err(|e| {
-                Fault::fix("here", e.to_string(), "check the run's folder: is it writable?")
-            })?;
+        Ok(versions)
+    }
+
+    /// All go back to the newest whole set: what machines are given, and what is taken off them. Logs go
+    /// on as they are.
+    fn return_all(
+        &mut self,
+        looks: &[Look],
+        versions: &[Version],
+        names: &[&str],
+        lost: Lost,
+        now: &dyn Fn() -> Duration,
+        levelled: &mut Levelled,
+    ) -> io::Result<(Bundle, Vec<String>)> {
+        let set = self.set_versions();
+        // The preferred machine first, as among those that are here.
+        let mut of_set: Vec<&str> = names.to_vec();
+        let others: BTreeSet<&str> = set.iter().map(|(_, machine, ..)| &**machine).collect();
+        of_set.extend(others.into_iter().filter(|name| !names.contains(name)));
+        let place = |name: &str| of_set.iter().position(|of| *of == name).unwrap_or_default();
+        let version = |(path, machine, written_ns, hash): &(String, String, i128, Hash)| Version {
+            path: path.clone(),
+            machine: place(machine),
+            written_ns: *written_ns,
+            hash: *hash,
+        };
+        let choice = choose(&set.iter().map(version).collect::<Vec<_>>());
+        let chosen: BTreeMap<String, String> = choice
+            .by_path
+            .iter()
+            .map(|(path, machine)| (path.clone(), of_set[*machine].to_owned()))
+            .collect();
+        let at_ns = self.whole.at_ns().unwrap_or_default();
+        let returned = self.go_back(looks, &chosen)?;
+        let is_log = |version: &&Version| self.is_log(&version.path);
+        let logs = choose(&versions.iter().filter(is_log).cloned().collect::<Vec<_>>());
+        for (path, machine) in &logs.by_path {
+            self.promote(path, names[*machine])?;
         }
-        let bundle = self.owned();
-        let mut contents_sent = 0;
-        for (_, remote) in machines {
-            contents_sent += remote.replace(&bundle)?.contents_sent;
-        }
-        let from = choice.leader.map(|machine| machines[machine].0.to_owned());
-        Ok(Levelled { from, differed: choice.differed, contents_sent })
+        let mut bundle = self.owned();
+        let is_given = |path: &str| returned.paths.contains(path) || self.is_log(path);
+        bundle.entries.retain(|entry| is_given(&entry.path));
+        let age_ns = (now().as_nanos() as i128).saturating_sub(at_ns);
+        let back = Back {
+            age: Duration::from_nanos(u64::try_from(age_ns).unwrap_or(0)),
+            replaced: returned.replaced,
+            removed: returned.newer.len(),
+        };
+        levelled.loss = Some(Loss { lost, back: Some(back) });
+        Ok((bundle, returned.newer))
+    }
+
+    fn promote_all(&mut self, choice: &Choice, machines: &[(&str, &Remote)]) -> io::Result<()> {
+        choice.by_path.iter().try_for_each(|(path, at)| self.promote(path, machines[*at].0))
     }
 
     /// The owner's file, for each path.

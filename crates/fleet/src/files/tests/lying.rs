@@ -40,7 +40,7 @@ fn a_file_is_no_longer_than_was_announced() {
         });
         let folder = temporary();
         let mut outputs = Outputs::new(&folder.path().join("o"), Patterns::new(&["out"]).unwrap());
-        let round = outputs.round(&[("liar", &remote)], true);
+        let round = outputs.round(&[("liar", &remote)], true, &|| Duration::ZERO);
         assert_eq!((round.fetched.len(), round.faults.len(), outputs.files()), (0, 1, 0));
         let said = round.faults[0].what.as_str();
         let expect = format!("it sent {came} bytes of `out/x` where 5 were due");

@@ -280,14 +280,54 @@ fn after_a_loss_all_ranks_begin_at_the_same_checkpoint() {
     hosts.tell("kill", 2);
     let output = training.end();
     assert_eq!(output.status.code(), Some(0), "{}", workspace.said());
-    let begins = |rank: u32| -> u32 {
-        let log = workspace.run().join(format!("logs/worker-{rank}.log"));
-        let log = std::fs::read_to_string(log).expect("a log");
-        let last = log.rsplit_once("begins at ").expect("it begins").1;
-        last.lines().next().and_then(|n| n.trim().parse().ok()).expect("a number")
-    };
+    let begins = |rank: u32| begins_at(&workspace, rank);
     assert_eq!(begins(0), begins(1), "{}", workspace.said());
     assert!(begins(0) > 10, "from the one that is left: {}", workspace.said());
     hosts.tell("start", 2);
     workspace.give(&["down", &id(&workspace.run())], 0);
+}
+
+/// Saves its part of each epoch under its own name, all ranks within some milliseconds, and says where it
+/// begins; told of an epoch it ends soon.
+const SHARDS: &str = "import os, time\nname = 'ckpt-' + os.environ['RANK']\n\
+                      start = int(open(name).read()) if os.path.exists(name) else 0\n\
+                      print('begins at', start, flush=True)\n\
+                      for epoch in range(start + 1, 100000):\n    \
+                      time.sleep(0.5 - time.time() % 0.5)\n    \
+                      open('new', 'w').write(str(epoch))\n    os.rename('new', name)\n    \
+                      print('epoch', epoch, flush=True)\n    \
+                      if start and epoch > start + 3: break\n";
+
+#[test]
+fn after_a_loss_all_ranks_begin_at_the_same_epoch_of_their_own_files() {
+    let Some(hosts) = Hosts::up(4, &[]) else { return };
+    let config = hosts.path("ssh_config").display().to_string();
+    let workspace = Workspace::new("{}");
+    workspace.put("train.py", SHARDS);
+    let pool = format!(
+        "{{provider: ssh, hosts: [h1, h2, h3, h4], machines: 3, ssh: {{config: {config}, \
+         connect_seconds: 1}}}}"
+    );
+    let script = "{file: train.py, framework: pytorch, outputs: 'ckpt-*', connect_seconds: 100}";
+    workspace.put("job.yaml", &format!("name: job\nscript: {script}\npool: {pool}\n"));
+    let mut training = workspace.start(&["run", "job.yaml", "--json"], &[]);
+    workspace.hears(&mut training, "[worker 2 · h3] epoch 29");
+    hosts.tell("kill", 3);
+    let output = training.end();
+    assert_eq!(output.status.code(), Some(0), "{}", workspace.said());
+    let begins = [0, 1, 2].map(|rank| begins_at(&workspace, rank));
+    assert!(begins[0] > 0 && begins == [begins[0]; 3], "{begins:?}: {}", workspace.said());
+    let said = workspace.said();
+    assert!(said.contains("h3 was lost with `ckpt-2`: all machines go back"), "{said}");
+    assert!(!workspace.run().join(".whole").exists());
+    hosts.tell("start", 3);
+    workspace.give(&["down", &id(&workspace.run())], 0);
+}
+
+/// Where a rank says that it began the last time.
+fn begins_at(workspace: &Workspace, rank: u32) -> u32 {
+    let log = workspace.run().join(format!("logs/worker-{rank}.log"));
+    let log = std::fs::read_to_string(log).expect("a log");
+    let last = log.rsplit_once("begins at ").expect("it begins").1;
+    last.lines().next().and_then(|n| n.trim().parse().ok()).expect("a number")
 }

@@ -65,7 +65,7 @@ impl Running<'_> {
         let outputs = self.fetching.outputs.clone();
         let made = match self.round {
             0 => Made::Nothing,
-            _ if self.supervisor.policy.trains_together() => Made::Same(outputs),
+            _ if self.supervisor.policy.trains_together() => Made::Same(outputs, self.clock),
             _ => Made::Own(outputs),
         };
         let port = self.prepared.job.script.port;
