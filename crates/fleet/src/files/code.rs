@@ -147,6 +147,11 @@ impl Listing {
         self.items.contains_key(path)
     }
 
+    /// Whether a path, relative to the folder, is a file there, or one elsewhere that a link leads to.
+    pub fn sends(&self, path: &str) -> bool {
+        self.items.get(path).is_some_and(|item| matches!(item.kind, Kind::File { .. }))
+    }
+
     /// Whether a path, relative to the folder, is a folder that belongs to it.
     pub fn has_folder(&self, path: &str) -> bool {
         let below = format!("{path}/");

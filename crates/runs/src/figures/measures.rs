@@ -100,7 +100,7 @@ fn value_of(text: &str) -> Option<Option<Number>> {
     }
 }
 
-fn is_measure(name: &str) -> bool {
+pub(super) fn is_measure(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();
     let last = lower.rsplit(['_', '/', '.', '-']).next().unwrap_or_default();
     let last = last.split('@').next().unwrap_or(last);

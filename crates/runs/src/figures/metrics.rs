@@ -1,7 +1,8 @@
 //! What the user says figures look like: a name and an expression for each, searched for in every line.
 //!
-//! The first group of an expression is the figure, or all of it where there is none. Expressions take
-//! time in proportion to the line, whatever they are, and a bounded amount of memory.
+//! The first group of an expression is the figure; one without a group is refused, as the words around a
+//! number are no number. Expressions take time in proportion to the line, whatever they are, and a bounded
+//! amount of memory.
 
 use super::{Told, number};
 use regex_automata::meta::{Config, Regex};
@@ -14,6 +15,9 @@ use std::sync::Arc;
 const EXPRESSION_BYTES_MAX: usize = 1 << 20;
 /// Bytes of a line that are searched.
 const LINE_BYTES_MAX: usize = 64 << 10;
+
+/// What is said of an expression that does not say where the number is.
+const NO_GROUP: &str = "it has no group around the number";
 
 /// Names and expressions of figures.
 #[derive(Debug, Clone, Default)]
@@ -32,7 +36,11 @@ impl Metrics {
                 let last = why.lines().last().unwrap_or_default();
                 (name.clone(), last.trim_start_matches("error: ").to_owned())
             };
-            built.map(|regex| (name.clone(), regex)).map_err(wrong)
+            let regex = built.map_err(wrong)?;
+            match regex.captures_len() {
+                0 | 1 => Err((name.clone(), NO_GROUP.to_owned())),
+                _ => Ok((name.clone(), regex)),
+            }
         };
         Ok(Self(Arc::new(expressions.iter().map(compile).collect::<Result<_, _>>()?)))
     }
@@ -47,7 +55,7 @@ impl Metrics {
         let find = |(name, regex): &(String, Regex)| {
             let mut captures: Captures = regex.create_captures();
             regex.captures(line, &mut captures);
-            let span = captures.get_group(1).or_else(|| captures.get_match().map(|m| m.span()))?;
+            let span = captures.get_group(1)?;
             Some((name.clone(), number(line.get(span.range())?.trim())?))
         };
         self.0.iter().filter_map(find).collect()

@@ -1,6 +1,7 @@
 //! Figures in a line that is an object: JSON, or as Python prints a dict.
 
-use super::{FIGURES_MAX, Told, number};
+use super::measures::is_measure;
+use super::{FIGURES_MAX, Told, number, our_name};
 use serde_json::{Map, Value};
 
 /// Objects within objects at most.
@@ -12,9 +13,9 @@ pub(super) fn figures(line: &str) -> Option<Told> {
     if !line.starts_with('{') || !line.ends_with('}') {
         return None;
     }
-    let object = match serde_json::from_str(line) {
-        Ok(object) => object,
-        Err(_) => serde_json::from_str(&from_python(line)).ok()?,
+    let (object, is_json) = match serde_json::from_str(line) {
+        Ok(object) => (object, true),
+        Err(_) => (serde_json::from_str(&from_python(line)).ok()?, false),
     };
     let Value::Object(object) = object else { return None };
     // What tells a TensorFlow process of its cluster is no figure, though it has an index.
@@ -23,7 +24,10 @@ pub(super) fn figures(line: &str) -> Option<Told> {
     }
     let mut told = Told::new();
     flatten("", &object, DEPTH_MAX, &mut told);
-    (!told.is_empty()).then_some(told)
+    // Scripts print dicts of settings as well; JSON is written for programs.
+    let is_told = |name: &str| is_measure(name) || ["epoch", "step"].contains(&&*our_name(name));
+    let is_telling = is_json || told.iter().any(|(name, _)| is_told(name));
+    (is_telling && !told.is_empty()).then_some(told)
 }
 
 fn flatten(prefix: &str, object: &Map<String, Value>, depth: usize, told: &mut Told) {

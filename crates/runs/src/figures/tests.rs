@@ -34,6 +34,8 @@ fn objects_tell_figures() {
     );
     check("{'loss': 0.6, 'epoch': 0.1, 'it\\'s \"x\"': None}", json!({"loss": 0.6, "epoch": 0.1}));
     check("{'loss': '0.6021', 'grad_norm': nan}", json!({"loss": 0.6021, "grad_norm": null}));
+    check("{'eval_loss': 1.5, 'eval_runtime': 2}", json!({"eval_loss": 1.5, "eval_runtime": 2}));
+    check("{'epoch': 3, 'reward': 2.5}", json!({"epoch": 3, "reward": 2.5}));
     let many: String = (0..200).map(|n| format!("\"k{n}\":{n},")).collect();
     let many = figures(&format!("{{{many}\"end\":1}}")).unwrap();
     assert_eq!(many.as_object().unwrap().len(), FIGURES_MAX);
@@ -118,6 +120,9 @@ fn the_users_own_expressions_come_first() {
     assert_eq!(loss("loss=3"), Some(Some(3.into())));
     let (name, why) = Metrics::new(&own("loss", "(a")).unwrap_err();
     assert_eq!((name.as_str(), why.as_str()), ("loss", "unclosed group"));
+    let (_, why) = Metrics::new(&own("loss", "cost is [0-9.]+")).unwrap_err();
+    assert_eq!(why, "it has no group around the number");
+    assert!(Metrics::new(&own("loss", "cost is (?:a|b) [0-9.]+")).is_err());
     assert!(Metrics::new(&own("x", "(((a{99}){99}){99}){99}")).is_err(), "it is too large");
 }
 
@@ -173,6 +178,8 @@ fn ordinary_text_tells_none() {
         "{}",
         "{\"a\": \"b\"}",
         "{'a', 'b'}",
+        "{'lr': 0.1, 'batch_size': 32, 'epochs': 10, 'name': 'x'}",
+        "{'cat': 0, 'dog': 1}",
         "{not json: 3}",
         "[1, 2, 3]",
         "loss=0x1f",

@@ -106,8 +106,9 @@ impl Prepared {
         let secrets = Secrets::new(env.iter().filter_map(|(_, secret)| secret.hidden()));
         let outputs = outputs(&job).map_err(|failure| wrong("script.outputs", failure))?;
         let metrics = Metrics::new(&job.script.metrics).map_err(|(name, why)| {
-            let message = format!("`{name}` is no expression: {why}");
-            let hint = "a backslash before a bracket that is meant as it is";
+            let message = format!("the expression of `{name}` cannot be used: {why}");
+            let hint = "a group such as `cost is ([0-9.]+)` has the number; a bracket that is meant as \
+                        it is has a backslash before it";
             wrong(&format!("script.metrics.{name}"), Failure::user(message).hint(hint))
         })?;
         let tensorboard = match &job.script.tensorboard {

@@ -22,8 +22,9 @@ use std::time::Duration;
 
 /// How often a line that is not finished is shown while it changes.
 const OPEN_EVERY: Duration = Duration::from_secs(10);
-/// What is written there is TensorBoard's own.
-const BOARD: &str = "tensorboard";
+/// Logs that are shown only when they are asked for: what TensorBoard writes, and what the controller of a
+/// job that was left behind would have shown, which has the lines of all processes again.
+const APART: [&str; 2] = ["tensorboard", "controller"];
 
 /// Prints, and follows if asked to.
 pub(super) fn run(options: &cli::Logs, folder: &Path) -> Result<()> {
@@ -77,7 +78,8 @@ impl Writing {
     /// Processes that have written something.
     fn processes(&self) -> Result<Vec<String>> {
         let mut names = self.logs.processes()?;
-        names.retain(|name| name != BOARD || self.logs.only.as_deref() == Some(BOARD));
+        let is_asked = |name: &str| self.logs.only.as_deref() == Some(name);
+        names.retain(|name| !APART.contains(&&**name) || is_asked(name));
         Ok(names)
     }
 
@@ -176,7 +178,9 @@ mod tests {
 
     #[test]
     fn bars_are_in_their_last_state() {
-        let dir = place(&[("worker-0", BAR), ("worker-10", "a\n"), ("tensorboard", "?\n")]);
+        let controller = ("controller", "[worker 10] a\n");
+        let dir =
+            place(&[("worker-0", BAR), ("worker-10", "a\n"), ("tensorboard", "?\n"), controller]);
         let mut all = Writing::new(dir.path(), None);
         assert_eq!(
             all.read(true, None).unwrap(),

@@ -34,6 +34,9 @@ pub(super) fn notes(
     let folder = listing.root.join(workdir);
     let notes = all.into_iter().filter_map(|text| {
         let path = existing(&folder, text).filter(|path| !is_known(path))?;
+        if is_sent_as(listing, workdir, text) {
+            return None;
+        }
         let why = match path.strip_prefix(&listing.root).ok() {
             Some(inside) => {
                 let inside = inside.to_str()?;
@@ -53,6 +56,21 @@ pub(super) fn notes(
         ))
     });
     notes.take(NOTES_MAX).collect()
+}
+
+/// Whether something goes to machines by the name that a text has for it, though it may lie elsewhere
+/// here: links are followed.
+fn is_sent_as(listing: &Listing, workdir: &str, text: &str) -> bool {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in Path::new(workdir).components().chain(Path::new(text).components()) {
+        match part {
+            Component::Normal(name) => parts.extend(name.to_str()),
+            Component::ParentDir if parts.pop().is_none() => return false,
+            _ => {}
+        }
+    }
+    let named = parts.join("/");
+    listing.sends(&named) || listing.has_folder(&named)
 }
 
 /// The file or folder that a text names, seen from a folder, if there is one.
@@ -99,5 +117,28 @@ mod tests {
             [""; 0],
             "it is brought there"
         );
+    }
+
+    #[test]
+    fn what_is_behind_a_link_goes_too() {
+        let place = tempfile::tempdir().unwrap();
+        for path in ["src/train.py", "src/sent/x", "src/ignored/x", "data/sub/x", "one.csv"] {
+            let file = place.path().join(path);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, "x").unwrap();
+        }
+        fs::write(place.path().join("src/.gitignore"), "ignored\n").unwrap();
+        let links =
+            [("../data", "data"), ("../one.csv", "one.csv"), ("sent", "now"), ("ignored", "not")];
+        for (to, link) in links {
+            std::os::unix::fs::symlink(to, place.path().join("src").join(link)).unwrap();
+        }
+        let listing = Listing::read(&place.path().join("src"), &[]).unwrap();
+        let outputs = Patterns::new(&["*.pt"]).unwrap();
+        let job = job("script: {file: train.py}");
+        let texts = ["data", "data/sub", "./data/sub/x", "one.csv", "now", "now/x", "not/x"];
+        let told = notes(&job, &listing, "", &texts.map(str::to_owned), &outputs, &[]);
+        assert_eq!(told.len(), 1, "{told:#?}");
+        assert!(told[0].starts_with("`not/x`"), "{told:#?}");
     }
 }
