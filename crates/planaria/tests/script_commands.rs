@@ -257,6 +257,48 @@ fn a_process_that_left_early_is_named() {
     );
 }
 
+/// The first fails, and its connections close; the second ends because of that, and does so first.
+const BROKEN: &str = r#"
+import socket, sys, time, traceback
+index, address, port = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+if index == 0:
+    with socket.create_server((address, port)) as server:
+        other, _ = server.accept()
+    try:
+        raise ValueError("a wrong value")
+    except ValueError:
+        traceback.print_exc()
+    other.close()
+    time.sleep(600)
+while True:
+    try:
+        other = socket.create_connection((address, port))
+        break
+    except ConnectionRefusedError:
+        time.sleep(0.05)
+if not other.recv(1):
+    raise ConnectionError("Connection closed by peer")
+"#;
+
+#[test]
+fn the_process_that_failed_by_itself_is_named() {
+    let Some(place) = place("blamed") else { return };
+    let args = "script.args=['{{index}}', '{{master_addr}}', '{{master_port}}']";
+    let failed = ran(&place, BROKEN, &[args, "script.max_restarts=1"], 1);
+    holds(
+        &failed,
+        &[
+            "worker 0 failed with exit code 1: all processes are started again (restart 1 of 1)",
+            "error: worker 0 failed with exit code 1 (it failed there before",
+            "ValueError: a wrong value",
+        ],
+    );
+    assert!(!failed.contains("worker 1 failed"), "{failed}");
+    let status = said(&place, &["status"], 0);
+    let reason = status.lines().find(|line| line.starts_with("reason")).expect("a reason");
+    assert!(reason.ends_with("so it is not started again)"), "{reason}");
+}
+
 #[test]
 fn a_run_that_failed_says_whose_fault_it_was() {
     let Some(place) = place("failing") else { return };
@@ -352,6 +394,8 @@ fn a_detached_script_outlives_its_command() {
         let status = place.json(&["status", &name, "--json"], 0);
         if status["state"] == "completed" && status["pid"].is_null() {
             assert!(place.only_run().join("outputs").is_dir());
+            let log = said(&place, &["logs", &name, "-f"], 0);
+            assert_eq!(log.matches("[worker 0] step=1 ").count(), 1, "each line once: {log}");
             return;
         }
         std::thread::park_timeout(Duration::from_millis(50));

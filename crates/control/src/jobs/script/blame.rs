@@ -1,6 +1,7 @@
 //! What the last lines of a process that failed tell: whether it would fail again, where it failed, and
 //! whether another process is to blame. Pure.
 
+use crate::jobs::script::layout::{MPIRUN, TORCHRUN};
 use crate::jobs::script::policy::Why;
 use planaria_fleet::ending::Ending;
 use planaria_runs::figures::without_rank;
@@ -26,6 +27,64 @@ const OF_OTHERS: [&str; 17] = [
     "unavailable",
 ];
 
+/// Words by which launchers refuse their own arguments.
+const REFUSALS: [&str; 6] = [
+    "unknown option",
+    "unrecognized option",
+    "unrecognized argument",
+    "invalid option",
+    "unknown argument",
+    "unrecognised option",
+];
+
+/// One that has written more lines since an exception went on after it.
+const AFTER_MAX: usize = 10;
+
+/// Whose failure a process that failed tells of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Words {
+    /// Its own: an exception that says nothing of others.
+    Own,
+    /// Another's, which is gone.
+    OfOthers,
+    /// It has said nothing.
+    Unknown,
+}
+
+/// Whose failure the last lines of a process tell of.
+pub fn words(lines: &[String]) -> Words {
+    let plain: Vec<&str> = lines.iter().map(|line| without_rank(line)).collect();
+    match raised(&plain).filter(|raised| raised.lines_after <= AFTER_MAX) {
+        Some(raised) if is_of_others(raised.exception) => Words::OfOthers,
+        // An exception that comes of being ended.
+        Some(raised) if is_of_ending(raised.exception) => Words::Unknown,
+        Some(_) => Words::Own,
+        None if is_left_alone(lines) => Words::OfOthers,
+        None => Words::Unknown,
+    }
+}
+
+/// The last exception that lines tell of.
+struct Raised<'l> {
+    before: &'l [&'l str],
+    frame: &'l str,
+    exception: &'l str,
+    /// Lines that were written since.
+    lines_after: usize,
+}
+
+fn raised<'l>(lines: &'l [&'l str]) -> Option<Raised<'l>> {
+    let begins = lines.iter().rposition(|line| line.starts_with("Traceback (most recent"))?;
+    let (before, traceback) = lines.split_at(begins);
+    let is_frame = |line: &&str| line.starts_with("  File \"") && line.contains(", line ");
+    let frame = traceback.iter().rposition(is_frame)?;
+    let is_exception = |line: &&str| !line.is_empty() && !line.starts_with(' ');
+    let rest = &traceback[frame + 1..];
+    let at = rest.iter().position(is_exception)?;
+    let (frame, exception) = (traceback[frame].trim(), rest[at]);
+    Some(Raised { before, frame, exception, lines_after: rest.len() - at - 1 })
+}
+
 /// Where a process failed, and how far it had come.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
@@ -40,18 +99,13 @@ impl Place {
     /// `reached` is how far it had come by its figures, where it tells any.
     pub fn of(lines: &[String], reached: Option<String>) -> Option<Self> {
         let lines: Vec<&str> = lines.iter().map(|line| without_rank(line)).collect();
-        let begins = lines.iter().rposition(|line| line.starts_with("Traceback (most recent"))?;
-        let (before, traceback) = lines.split_at(begins);
-        let is_frame = |line: &&str| line.starts_with("  File \"") && line.contains(", line ");
-        let frame = traceback.iter().rposition(is_frame)?;
-        let is_exception = |line: &&&str| !line.is_empty() && !line.starts_with(' ');
-        let exception = traceback[frame + 1..].iter().find(is_exception)?;
+        let Raised { before, frame, exception, .. } = raised(&lines)?;
         if is_of_others(exception) {
             return None;
         }
         let last = || before.iter().rev().find(|line| !line.trim().is_empty());
         let before = reached.or_else(|| last().map(|line| (*line).to_owned()));
-        Some(Self { at: format!("{}: {exception}", traceback[frame].trim()), before })
+        Some(Self { at: format!("{frame}: {exception}"), before })
     }
 }
 
@@ -60,13 +114,19 @@ pub fn is_left_alone(lines: &[String]) -> bool {
     lines.iter().rev().find(|line| !line.trim().is_empty()).is_some_and(|line| is_of_others(line))
 }
 
+fn is_of_ending(exception: &str) -> bool {
+    ["KeyboardInterrupt", "SystemExit", "SignalException"]
+        .iter()
+        .any(|name| exception.contains(name))
+}
+
 fn is_of_others(line: &str) -> bool {
     let line = line.to_lowercase();
     OF_OTHERS.iter().any(|word| line.contains(word))
 }
 
-/// Why a process would fail every time, where its last line tells.
-pub fn hopeless(ending: Ending, lines: &[String]) -> Option<Why> {
+/// Why a process in a role would fail every time, where its last lines tell.
+pub fn hopeless(role: &str, ending: Ending, lines: &[String]) -> Option<Why> {
     let last = lines.iter().rev().find(|line| !line.trim().is_empty())?;
     let is_about = |names: &[&str]| names.iter().any(|name| last.starts_with(name));
     match ending {
@@ -78,8 +138,19 @@ pub fn hopeless(ending: Ending, lines: &[String]) -> Option<Why> {
             Some(Why::NotPython)
         }
         Ending::Code(2) if last.contains(": error: ") => Some(Why::WrongArguments),
+        Ending::Code(_) if is_refused(role, lines) => Some(Why::WrongArguments),
         Ending::Code(_) => None,
     }
+}
+
+/// Whether a launcher has refused its own arguments, before it started anything.
+fn is_refused(role: &str, lines: &[String]) -> bool {
+    let refuses = |line: &String| {
+        let line = line.to_lowercase();
+        let names = [MPIRUN, TORCHRUN, "mpiexec"].iter().any(|name| line.contains(name));
+        names && REFUSALS.iter().any(|words| line.contains(words))
+    };
+    [MPIRUN, TORCHRUN].contains(&role) && lines.iter().any(refuses)
 }
 
 #[cfg(test)]
@@ -140,9 +211,33 @@ mod tests {
             ("RuntimeError: connection reset", 1, false),
             ("ValueError: ImportError: x", 1, false),
         ] {
-            let found = hopeless(Ending::Code(code), &last(line));
+            let found = hopeless("worker", Ending::Code(code), &last(line));
             assert_eq!(found.is_some(), is_hopeless, "{line}");
         }
-        assert_eq!(hopeless(Ending::Signal(9), &last("ImportError: x")), None);
+        assert_eq!(hopeless("worker", Ending::Signal(9), &last("ImportError: x")), None);
+    }
+
+    #[test]
+    fn a_launcher_that_refuses_its_arguments_is_not_tried_again() {
+        let said = "mpirun: Error: unknown option \"--nosuch\"\nType 'mpirun --help' for usage.";
+        let why = Some(Why::WrongArguments);
+        assert_eq!(hopeless(MPIRUN, Ending::Code(1), &lines(said)), why);
+        assert_eq!(hopeless("worker", Ending::Code(1), &lines(said)), None, "a script may say so");
+        let fifth = "An unrecognized option was included on the mpirun command line:\n  nosuch";
+        assert_eq!(hopeless(MPIRUN, Ending::Code(213), &lines(fifth)), why);
+        assert_eq!(hopeless(MPIRUN, Ending::Code(1), &lines("rank 1 fails: unknown option")), None);
+    }
+
+    #[test]
+    fn words_tell_whose_failure_it_is() {
+        let of = |last| words(&traceback("epoch 3", last));
+        assert_eq!(of("ValueError: 1"), Words::Own);
+        assert_eq!(of("ConnectionError: [Errno 104] Connection reset by peer"), Words::OfOthers);
+        assert_eq!(of("KeyboardInterrupt"), Words::Unknown);
+        assert_eq!(words(&lines("epoch 3\nterminate: Connection closed by peer")), Words::OfOthers);
+        assert_eq!(words(&lines("epoch 3")), Words::Unknown);
+        let mut caught = traceback("epoch 3", "ValueError: 1");
+        caught.extend((4..20).map(|epoch| format!("epoch {epoch}")));
+        assert_eq!(words(&caught), Words::Unknown, "it went on");
     }
 }

@@ -18,7 +18,7 @@ use planaria_fleet::supervise::{self, How, Input, Lost};
 use planaria_protocol::message::Agent;
 use planaria_recipe::pool::Workers;
 use planaria_recipe::script::{CHIEF, EVALUATOR, Framework, Job, Launcher, MASTER, PS};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Pause before the first restart; each further one waits twice as long.
@@ -174,6 +174,11 @@ pub enum JobInput {
     Began(Vec<Member>),
     /// A process that is about to be told as ended would end so every time.
     Hopeless { process: u32, why: Why },
+    /// A process that is about to be told as ended failed because another was gone.
+    OfOthers { process: u32 },
+    /// A process that has ended, also while all are being ended, tells of a failure of its own, and why
+    /// it would fail every time.
+    Own { process: u32, ending: Ending, why: Option<Why> },
     /// Who waits for whom was found out, after [`Policy::take_stuck`]; this process is to be named.
     Looked { process: u32 },
     /// One process cannot be started again by itself.
@@ -204,7 +209,21 @@ pub struct Policy {
     /// When a process was last lost with its machine.
     lost_at: Option<Duration>,
     hopeless: BTreeMap<u32, Why>,
+    /// Processes that failed because another was gone.
+    of_others: BTreeSet<u32>,
+    /// The process of the round that is said to have failed.
+    blamed: Option<Blamed>,
     told: Vec<Restart>,
+}
+
+/// See [`Policy::blamed`].
+#[derive(Debug, Clone, Copy)]
+struct Blamed {
+    process: u32,
+    /// Whether it failed because another was gone, which may be told as ended a moment later.
+    is_of_others: bool,
+    /// Why the job is over, where it is.
+    over: Option<Why>,
 }
 
 impl Policy {
@@ -220,6 +239,8 @@ impl Policy {
             left: None,
             lost_at: None,
             hopeless: BTreeMap::new(),
+            of_others: BTreeSet::new(),
+            blamed: None,
             told: Vec::new(),
         };
         Supervisor::new(policy, Places::together())
@@ -251,9 +272,19 @@ impl Policy {
         self.patience.take()
     }
 
-    /// Restarts since the last time, to be told.
-    pub fn take_restarts(&mut self) -> Vec<Restart> {
-        std::mem::take(&mut self.told)
+    /// Restarts since the last time, to be told. While all are being ended because one found another
+    /// gone, that other may still come.
+    pub fn take_restarts(&mut self, places: &Places<Outcome>) -> Vec<Restart> {
+        let is_running = !places.is_up() && places.processes().next().is_some();
+        match self.is_unsure() && is_running {
+            true => Vec::new(),
+            false => std::mem::take(&mut self.told),
+        }
+    }
+
+    /// Whether the process that is said to have failed blames another.
+    pub fn is_unsure(&self) -> bool {
+        self.blamed.is_some_and(|blamed| blamed.is_of_others)
     }
 
     /// Processes that have not found the others yet.
@@ -292,7 +323,10 @@ impl Policy {
     fn failed(&mut self, now: Duration, id: u32, ending: Ending, places: &mut Places<Outcome>) {
         // Processes that are lost with one machine are lost once.
         let is_same = ending == Ending::MachineLost && self.lost_at == Some(now);
-        if let Some(why) = self.hopeless.remove(&id).or_else(|| self.last(ending, is_same)) {
+        let over = self.hopeless.remove(&id).or_else(|| self.last(ending, is_same));
+        let is_of_others = self.of_others.remove(&id);
+        self.blamed = Some(Blamed { process: id, is_of_others, over });
+        if let Some(why) = over {
             let (ending, left) = (Some(ending), self.left);
             return places.end(Outcome::Failed(Failed { process: id, ending, why, left }));
         }
@@ -310,6 +344,29 @@ impl Policy {
         match alone {
             true => places.again(Agent::Task(id), at),
             false => places.all_again(at),
+        }
+    }
+
+    /// A process failed by itself: where the one that was told as ended before it found another gone,
+    /// this is the one to name.
+    fn blame(&mut self, id: u32, ending: Ending, why: Option<Why>, places: &mut Places<Outcome>) {
+        let before = self.blamed.filter(|before| before.is_of_others && before.process != id);
+        let Some(Blamed { over, .. }) = before.filter(|_| !places.is_up()) else { return };
+        if over.is_none() {
+            let restart = self.told.pop();
+            match why {
+                // It is not started again after all.
+                Some(_) => {
+                    self.restarts = self.restarts.saturating_sub(u32::from(restart.is_some()))
+                }
+                None => self.told.extend(restart.map(|r| Restart { failed: id, ending, ..r })),
+            }
+        }
+        let over = why.or(over);
+        self.blamed = Some(Blamed { process: id, is_of_others: false, over });
+        if let Some(why) = over {
+            let (ending, left) = (Some(ending), self.left);
+            places.end(Outcome::Failed(Failed { process: id, ending, why, left }));
         }
     }
 
@@ -387,8 +444,12 @@ impl supervise::Policy for Policy {
                 (self.members, self.leader_done, self.left) = (members, None, None);
                 self.patience.begin(now);
                 self.hopeless.clear();
+                self.of_others.clear();
+                self.blamed = None;
             }
             JobInput::Hopeless { process, why } => drop(self.hopeless.insert(process, why)),
+            JobInput::OfOthers { process } => drop(self.of_others.insert(process)),
+            JobInput::Own { process, ending, why } => self.blame(process, ending, why, places),
             JobInput::Looked { process } => {
                 // Processes that went on, or failed, while machines were asked are not stuck.
                 if let Some(why) = self.patience.why().filter(|_| places.is_up()) {

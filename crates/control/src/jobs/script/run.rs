@@ -11,7 +11,7 @@ mod restarting;
 mod starting;
 
 use crate::jobs::controller::{self, Kind, LOOK_EVERY};
-use crate::jobs::script::blame::Place;
+use crate::jobs::script::blame::{Place, Words};
 use crate::jobs::script::board::Board;
 use crate::jobs::script::layout::{Layout, Process};
 use crate::jobs::script::machines::Machines;
@@ -19,7 +19,7 @@ use crate::jobs::script::policy::{self, JobInput, Limits, Outcome, Policy, Rules
 use crate::jobs::script::prepare::Prepared;
 use crate::jobs::script::report::Report;
 use crate::jobs::script::round::Readying;
-use crate::jobs::script::stuck::Looking;
+use crate::jobs::script::stuck::{Found, Looking};
 use crate::jobs::script::transcript::Transcript;
 use crate::jobs::script::variables::Told;
 use crate::jobs::script::watch::{Fetching, Meetings, Sources};
@@ -149,8 +149,8 @@ struct Running<'p> {
     given_up: BTreeMap<String, String>,
     /// Machines are being asked who waits for whom.
     looking: Option<Looking>,
-    /// Who waits for whom, a line for each process.
-    found: Vec<String>,
+    /// Who waits for whom.
+    found: Found,
     /// Where a process failed the last time, and in which round; by its name where it is alone.
     failed_at: BTreeMap<String, (u32, Place)>,
 }
@@ -205,7 +205,7 @@ impl<'p> Running<'p> {
             is_whole: true,
             given_up: BTreeMap::new(),
             looking: None,
-            found: Vec::new(),
+            found: Found::default(),
             failed_at: BTreeMap::new(),
         })
     }
@@ -290,7 +290,7 @@ impl<'p> Running<'p> {
         for round in self.fetching.take() {
             round.notes.iter().for_each(|note| self.progress.note(note));
         }
-        for restart in self.supervisor.policy.take_restarts() {
+        for restart in self.supervisor.policy.take_restarts(&self.supervisor.places) {
             self.tell_restart(&restart);
         }
     }
@@ -364,11 +364,22 @@ impl Kind for Running<'_> {
         let is_stopped = live.is_stopped;
         self.transcript.ended(id);
         let Some(process) = self.process(id) else { return };
-        let hopeless = if is_stopped { None } else { self.hopeless(&process, ending) };
-        if let Some(why) = hopeless {
+        let words = self.words(&process, ending, is_stopped);
+        // One that was being ended counts only where another's words blame it.
+        let counts = !is_stopped || (words == Words::Own && self.supervisor.policy.is_unsure());
+        let why = if counts { self.hopeless(&process, ending) } else { None };
+        if let Some(why) = why.filter(|_| !is_stopped) {
             self.on(now, JobInput::Hopeless { process: id, why });
         }
+        if words == Words::OfOthers {
+            self.on(now, JobInput::OfOthers { process: id });
+        }
         self.on(now, Input::Ended { agent, pid, ending });
+        if words == Words::Own {
+            // Python ends with 1 after an exception, unless it is ended on the way out.
+            let ending = if is_stopped { Ending::Code(1) } else { ending };
+            self.on(now, JobInput::Own { process: id, ending, why });
+        }
         if !ending.is_well() && !is_stopped {
             let reason = format!("it {}", ended_how(ending));
             self.record(What::Lost { agent: process.slug(), pid: 0, reason });

@@ -29,10 +29,12 @@ pub struct Known {
 }
 
 /// What was found.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Found {
-    /// The process that the others wait for, as far as can be seen.
-    pub process: u32,
+    /// The process that the others wait for, where that can be seen.
+    pub first: Option<u32>,
+    /// Whether all wait, each for others that do.
+    pub is_mutual: bool,
     /// A line for each process.
     pub lines: Vec<String>,
 }
@@ -48,12 +50,15 @@ pub fn explain(all: &[Known]) -> Found {
         || running().find(|known| !is_joined(known)).filter(|_| running().any(|k| is_joined(&k)));
     let deaf = || running().find(|known| known.unread(all).next().is_some());
     let busy = || running().find(|known| known.peers.as_ref().is_some_and(|(_, busy)| *busy));
-    let named = left.or_else(alone).or_else(deaf).or_else(busy).or(all.first());
+    // Of one there is nothing to choose.
+    let named = left.or_else(alone).or_else(deaf).or_else(busy).filter(|_| all.len() > 1);
+    let waits = |known: &Known| matches!(known.peers, Some((_, false))) && is_joined(&known);
+    let is_mutual = named.is_none() && all.len() > 1 && all.iter().all(waits);
     let mut lines: Vec<String> = all.iter().take(TOLD_MAX).map(|known| known.line(all)).collect();
     if let Some(more) = all.len().checked_sub(TOLD_MAX).filter(|more| *more > 0) {
         lines.push(format!("and {more} more"));
     }
-    Found { process: named.map_or(0, |known| known.id), lines }
+    Found { first: named.map(|known| known.id), is_mutual, lines }
 }
 
 impl Known {
@@ -100,6 +105,7 @@ impl Known {
         let others: Vec<&str> = others.into_values().collect();
         let mut does = if *is_busy { "computes" } else { "waits" }.to_owned();
         does += match others.is_empty() {
+            true if all.len() == 1 => "",
             true => ", connected to none of the others",
             false => ", connected to ",
         };
@@ -160,7 +166,7 @@ impl Looking {
         match self.0.try_recv() {
             Ok(found) => Some(found),
             Err(TryRecvError::Empty) => None,
-            Err(TryRecvError::Disconnected) => Some(Found { process: 0, lines: Vec::new() }),
+            Err(TryRecvError::Disconnected) => Some(Found::default()),
         }
     }
 }
@@ -202,7 +208,7 @@ mod tests {
             known(2, &[(8, 2, 0)], false),
         ];
         let found = explain(&ring);
-        assert_eq!(found.process, 1);
+        assert_eq!(found.first, Some(1));
         assert_eq!(
             found.lines,
             [
@@ -217,7 +223,7 @@ mod tests {
     fn who_does_not_read_what_was_sent_is_named() {
         let pair = [known(0, &[(1, 9, 0)], true), known(1, &[(9, 1, 64), (7, 7, 5)], false)];
         let found = explain(&pair);
-        assert_eq!(found.process, 1);
+        assert_eq!(found.first, Some(1));
         assert!(found.lines[1].contains(", has not read 64 bytes from worker 0;"), "{found:?}");
     }
 
@@ -229,13 +235,26 @@ mod tests {
             known(2, &[(5, 6, 0)], false),
         ];
         let found = explain(&all);
-        assert_eq!(found.process, 2);
+        assert_eq!(found.first, Some(2));
         assert!(found.lines[2].contains("connected to none of the others"), "{found:?}");
         all[0] = Known { is_done: true, peers: None, ..all[0].clone() };
         let found = explain(&all);
-        assert_eq!(found.process, 0);
+        assert_eq!(found.first, Some(0));
         assert!(found.lines[0].starts_with("worker 0: has ended well;"), "{found:?}");
         all[0].is_done = false;
         assert!(explain(&all).lines[0].contains("its machine does not say"));
+    }
+
+    #[test]
+    fn where_nothing_points_at_one_none_is_named() {
+        let pair = [known(0, &[(1, 9, 0)], false), known(1, &[(9, 1, 0)], false)];
+        let found = explain(&pair);
+        assert_eq!((found.first, found.is_mutual), (None, true));
+        // Strangers to each other wait for something else.
+        let found = explain(&[known(0, &[], false), known(1, &[], false)]);
+        assert_eq!((found.first, found.is_mutual), (None, false));
+        let found = explain(&[known(0, &[], true)]);
+        assert_eq!((found.first, found.is_mutual), (None, false));
+        assert_eq!(found.lines, ["worker 0: computes; it wrote last: step 0"]);
     }
 }

@@ -79,6 +79,10 @@ impl Scene {
         panic!("no round");
     }
 
+    fn restarts(&mut self) -> Vec<Restart> {
+        self.supervisor.policy.take_restarts(&self.supervisor.places)
+    }
+
     fn end(&mut self, id: u32, ending: Ending) {
         let agent = Agent::Task(id);
         assert_eq!(self.step(Input::Ended { agent, pid: id, ending }), []);
@@ -109,11 +113,61 @@ fn equals_are_done_when_all_are() {
 }
 
 #[test]
+fn the_process_that_failed_by_itself_is_named_in_whatever_order_they_end() {
+    for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+        for why in [None, Some(Why::SamePlace)] {
+            let mut scene = Scene::new(Framework::Pytorch, Launcher::Direct, &[("worker", 3)], 3);
+            for id in order {
+                let ending = Ending::Code(1 + id as i32);
+                if id > 0 {
+                    assert_eq!(scene.step(JobInput::OfOthers { process: id }), []);
+                } else if let Some(why) = why.filter(|_| order[0] == 0) {
+                    assert_eq!(scene.step(JobInput::Hopeless { process: id, why }), []);
+                }
+                scene.end(id, ending);
+                if id == 0 {
+                    assert_eq!(scene.step(JobInput::Own { process: id, ending, why }), []);
+                }
+                let told = scene.restarts();
+                assert!(told.iter().all(|told| told.failed == 0), "{order:?}: {told:?}");
+                // The others are asked to end.
+                let _ = scene.step(Input::Look);
+            }
+            match why {
+                None => {
+                    assert_eq!(scene.supervisor.policy.restarts(), 1);
+                    scene.round();
+                }
+                Some(why) => {
+                    let over = scene.step(Input::Look);
+                    let ending = Some(Ending::Code(1));
+                    let failed = Outcome::Failed(Failed { process: 0, ending, why, left: None });
+                    let is_told = over == [Action::Over(failed)];
+                    assert!(is_told || over.is_empty(), "{order:?}: {over:?}");
+                    assert_eq!(scene.supervisor.policy.restarts(), 0);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn where_all_blame_others_the_first_is_named() {
+    let mut scene = Scene::new(Framework::Pytorch, Launcher::Direct, &[("worker", 2)], 3);
+    for id in [1, 0] {
+        assert_eq!(scene.restarts(), [], "another may still come");
+        assert_eq!(scene.step(JobInput::OfOthers { process: id }), []);
+        scene.end(id, Ending::Code(1));
+    }
+    assert_eq!(scene.restarts()[0].failed, 1);
+}
+
+#[test]
 fn equals_are_all_started_again_with_pauses_and_bounds() {
     let mut scene = Scene::new(Framework::Pytorch, Launcher::Direct, &[("worker", 3)], 2);
     for restarts in 1..=2 {
         scene.end(1, KILLED);
-        let told = scene.supervisor.policy.take_restarts();
+        let told = scene.restarts();
         let left = None;
         assert_eq!(told, [Restart { process: None, restarts, failed: 1, ending: KILLED, left }]);
         scene.stops(&[0, 2]);
@@ -134,7 +188,7 @@ fn a_chief_that_is_done_ends_workers_and_servers() {
     let roles = [("chief", 1), ("worker", 2), ("ps", 1)];
     let mut scene = Scene::new(Framework::Tensorflow, Launcher::Direct, &roles, 3);
     scene.end(2, KILLED);
-    assert_eq!(scene.supervisor.policy.take_restarts()[0].process, Some(2));
+    assert_eq!(scene.restarts()[0].process, Some(2));
     scene.look(&[]);
     scene.now += PAUSE;
     scene.look(&[Action::Start { agent: Agent::Task(2) }]);
@@ -171,7 +225,7 @@ fn without_its_server_or_chief_all_begin_again() {
     for lost in [0, 2] {
         let mut scene = Scene::new(Framework::Tensorflow, Launcher::Direct, &roles, 3);
         scene.end(lost, Ending::MachineLost);
-        assert_eq!(scene.supervisor.policy.take_restarts()[0].process, None);
+        assert_eq!(scene.restarts()[0].process, None);
         let others: Vec<u32> = (0..3).filter(|id| *id != lost).collect();
         scene.stops(&others);
         scene.round();
@@ -270,7 +324,7 @@ fn what_is_lost_with_one_machine_counts_once() {
     let mut scene = Scene::new(Framework::Tensorflow, Launcher::Direct, &roles, 1);
     scene.end(2, Ending::MachineLost);
     scene.end(3, Ending::MachineLost);
-    let told = scene.supervisor.policy.take_restarts();
+    let told = scene.restarts();
     assert_eq!(told.len(), 1, "{told:?}");
     assert_eq!((told[0].process, told[0].failed, told[0].restarts), (None, 3, 1));
     scene.stops(&[0, 1]);
@@ -362,7 +416,7 @@ proptest! {
                 let ending = if code < 0 { Ending::Signal(-code) } else { Ending::Code(code) };
                 world.tell(Input::Ended { agent, pid, ending });
             }
-            told += world.supervisor.policy.take_restarts().len() as u32;
+            told += world.supervisor.policy.take_restarts(&world.supervisor.places).len() as u32;
         }
         prop_assert!(world.supervisor.policy.restarts() <= restarts && told <= restarts);
         // All that is left ends well, and services with it.

@@ -1,7 +1,7 @@
 //! What a job leaves: outputs, the report, and why it failed.
 
 use super::{Finished, LINES_SHOWN, Running, ended_how, ordered, sources};
-use crate::jobs::script::blame::{self, Place};
+use crate::jobs::script::blame::{self, Place, Words};
 use crate::jobs::script::layout::{Process, TORCHRUN};
 use crate::jobs::script::policy::{self, JobInput, Outcome, Why};
 use crate::jobs::script::report::{Failed, Report};
@@ -18,6 +18,9 @@ use std::time::Duration;
 
 /// Processes that ran for less time may have met others unseen.
 const STRANGERS_AFTER: Duration = Duration::from_secs(5);
+
+/// What its last lines follow on, in a message.
+const LAST_LINES: &str = "; its last lines:";
 
 impl Running<'_> {
     /// Says what came of it; nothing runs any more.
@@ -42,7 +45,8 @@ impl Running<'_> {
             outcome,
             reason: failure
                 .as_ref()
-                .map(|failure| failure.message.lines().next().unwrap_or_default().to_owned()),
+                .map(|failure| failure.message.lines().next().unwrap_or_default())
+                .map(|first| first.strip_suffix(LAST_LINES).unwrap_or(first).to_owned()),
             step: 0,
             weights_sha256: None,
             trouble: None,
@@ -74,7 +78,20 @@ impl Running<'_> {
     /// Why a process that failed is not worth another try, where its last lines tell.
     pub(super) fn hopeless(&mut self, process: &Process, ending: Ending) -> Option<Why> {
         let lines = self.transcript.last_lines(&process.slug());
-        blame::hopeless(ending, &lines).or_else(|| self.same_place(process, ending, &lines))
+        let hopeless = blame::hopeless(&process.role, ending, &lines);
+        hopeless.or_else(|| self.same_place(process, ending, &lines))
+    }
+
+    /// Whose failure the last lines of a process that has ended tell of.
+    pub(super) fn words(&self, process: &Process, ending: Ending, is_stopped: bool) -> Words {
+        if ending.is_well() || ending == Ending::MachineLost {
+            return Words::Unknown;
+        }
+        match blame::words(&self.transcript.last_lines(&process.slug())) {
+            // Without a word it was ended by something else, but for us.
+            Words::Unknown if !is_stopped => Words::Own,
+            words => words,
+        }
     }
 
     /// The same, where it fails as one failed before: at the same line, with the same words, and no
@@ -83,7 +100,8 @@ impl Running<'_> {
         let is_alone = !self.supervisor.policy.trains_together();
         // Processes that train together fail each time, but not each time the same of them first.
         let who = if is_alone { process.slug() } else { String::new() };
-        let reached = matches!(ending, Ending::Code(_)).then(|| self.transcript.reached());
+        // Its words count, not whether it ended by a code or, as some do after an exception, a signal.
+        let reached = (ending != Ending::MachineLost).then(|| self.transcript.reached());
         let place = Place::of(lines, reached?)?;
         let before = self.failed_at.insert(who, (self.round, place.clone()))?;
         let is_again = is_alone || before.0 < self.round;
@@ -103,8 +121,9 @@ impl Running<'_> {
         }
         if let Some(found) = self.looking.as_ref().and_then(Looking::take) {
             self.looking = None;
-            self.found = found.lines;
-            self.on(now, JobInput::Looked { process: found.process });
+            let process = found.first.unwrap_or(0);
+            self.found = found;
+            self.on(now, JobInput::Looked { process });
         }
     }
 
@@ -168,7 +187,7 @@ impl Running<'_> {
             exit_code: failed.ending.map(exit_code),
             why: failed.why.to_string(),
             left_early: self.left_early(failed.process, failed.left).map(|left| left.slug()),
-            who_waits: self.found.clone(),
+            who_waits: self.found.lines.clone(),
             last_lines: self.transcript.last_lines(&process.slug()),
         })
     }
@@ -190,7 +209,7 @@ impl Running<'_> {
             message = format!("{left} ended well while others needed it; {message}");
         }
         if !told.last_lines.is_empty() {
-            message += "; its last lines:";
+            message += LAST_LINES;
             // What failed is told long before the end by launchers.
             let most = if title.starts_with(TORCHRUN) { 3 * LINES_SHOWN } else { LINES_SHOWN };
             let skip = told.last_lines.len().saturating_sub(most);
@@ -234,10 +253,13 @@ impl Running<'_> {
                 format!("no process wrote anything for {most} s (`script.silence`)")
             }
         };
-        if let Some(named) = self.process(failed.process).filter(|_| self.found.len() > 1) {
+        if let Some(named) = self.found.first.and_then(|id| self.process(id)) {
             message += &format!("; look at {} first", named.title());
         }
-        self.found.iter().for_each(|line| message += &format!("\n  {line}"));
+        if self.found.is_mutual {
+            message += "; they wait for each other";
+        }
+        self.found.lines.iter().for_each(|line| message += &format!("\n  {line}"));
         let logs = format!("{}/logs", self.folder.path().display());
         Failure::failed(message).hint(format!("all that they wrote is in `{logs}`"))
     }
