@@ -4,11 +4,13 @@
 //! killed on the way. Never allocates anything itself.
 
 use planaria_numerics::optimizer::slots;
-use planaria_recipe::Plan;
+use planaria_protocol::launch::Size;
 use planaria_recipe::train::LinearPrecision;
+use planaria_recipe::{Plan, Recipe};
 use planaria_runs::failure::{Failure, Result};
 use planaria_runs::number::bytes;
-use std::fs::read_to_string;
+
+pub use planaria_store::memory::{available_bytes, usable_bytes};
 
 const FLOAT_BYTES: u64 = 4;
 
@@ -61,6 +63,55 @@ pub fn estimate_cluster_bytes(plan: &Plan, workers: usize, threads: usize) -> u6
     parameters.saturating_add(activations(plan).saturating_mul(busy)).saturating_mul(FLOAT_BYTES)
 }
 
+/// About the most memory that the processes on one machine of a pool take together, without the
+/// data: its workers, and its share of the servers.
+pub fn estimate_machine_bytes(plan: &Plan, size: Size) -> u64 {
+    let (train, pool) = (&plan.recipe.train, &plan.recipe.pool);
+    let there = pool.slot_count().max(1) as u64;
+    if let Some(rows) = train.rows_per_worker(plan.examples) {
+        let row = (plan.input.len() as u64 + 1).saturating_mul(row_value_bytes(plan));
+        return (rows as u64).saturating_mul(row).saturating_mul(there);
+    }
+    let kept = 1 + slots(&train.optimizer) as u64;
+    let workers = u64::from(size.workers).max(1);
+    let shards = (train.shards as u64).div_ceil(workers);
+    let worker_copies = 3 + shards;
+    let brought = workers.min(train.shards as u64).saturating_mul(1 + train.redundancy as u64);
+    let server_copies = 3 * kept + 1 + brought;
+    let values = plan.parameters.saturating_add(plan.state);
+    let servers = u64::from(size.servers);
+    let servers_there = servers.div_ceil(pool.machine_count().max(1) as u64);
+    let served = match servers {
+        0 => 0,
+        _ => values.div_ceil(servers).saturating_mul(server_copies).saturating_mul(servers_there),
+    };
+    let busy = u64::from(size.threads).clamp(1, shards.max(1));
+    let worker = values.saturating_mul(worker_copies);
+    let worker = worker.saturating_add(activations(plan).saturating_mul(busy));
+    worker.saturating_mul(there).saturating_add(served).saturating_mul(FLOAT_BYTES)
+}
+
+/// What to say of a plan that does not fit into a machine of its pool, and what to do about it.
+pub fn machine_shortage(plan: &Plan, size: Size) -> Option<(String, String)> {
+    let needed = estimate_machine_bytes(plan, size);
+    let (limit, key) = plan.recipe.pool.memory_limit().filter(|(limit, _)| needed > *limit)?;
+    let message = format!(
+        "training takes about {} of memory on a machine, but `{key}` leaves it {}",
+        bytes(needed),
+        bytes(limit)
+    );
+    Some((message, remedy(&plan.recipe)))
+}
+
+/// What to do where processes on machines of a pool need more memory than they may use.
+pub fn remedy(recipe: &Recipe) -> String {
+    let more = match recipe.pool.memory_limit() {
+        Some((_, key)) => format!("raise `{key}`"),
+        None => "use machines with more memory".to_owned(),
+    };
+    format!("{more}, or {}", recipe.train.traits().memory_hint)
+}
+
 /// Refuses a plan that does not fit.
 pub fn check(plan: &Plan, needed: u64) -> Result<()> {
     match shortage(plan, needed, available_bytes()) {
@@ -99,45 +150,17 @@ fn activations(plan: &Plan) -> u64 {
     example.saturating_mul(shard)
 }
 
-/// All the memory of this machine, where it tells.
-pub fn total_bytes() -> Option<u64> {
-    field(&read_to_string("/proc/meminfo").unwrap_or_default(), "MemTotal:", 1024)
-}
-
-/// What the system would still give this process, where it tells.
-pub fn available_bytes() -> Option<u64> {
-    let text = |path: &str| read_to_string(path).unwrap_or_default();
-    let machine = field(&text("/proc/meminfo"), "MemAvailable:", 1024).map(|free| {
-        free.saturating_add(field(&text("/proc/meminfo"), "SwapFree:", 1024).unwrap_or(0))
-    });
-    let limit = field(&text("/proc/self/limits"), "Max address space", 1);
-    let used = field(&text("/proc/self/status"), "VmSize:", 1024).unwrap_or(0);
-    let own = limit.map(|limit| limit.saturating_sub(used));
-    machine.into_iter().chain(own).min()
-}
-
-/// The first number after a label; nothing where there is a word (`unlimited`) instead.
-fn field(text: &str, label: &str, unit_bytes: u64) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix(label))?;
-    let number: u64 = line.split_whitespace().next()?.parse().ok()?;
-    number.checked_mul(unit_bytes)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn fields_are_read() {
-        let limits = "Max cpu time    unlimited  unlimited  seconds\nMax address space   4096  8192  bytes\n";
-        assert_eq!(field(limits, "Max address space", 1), Some(4096));
-        assert_eq!(field(limits, "Max cpu time", 1), None);
-        assert_eq!(field("MemAvailable:   12 kB\n", "MemAvailable:", 1024), Some(12_288));
+    fn plan(train: &str) -> Plan {
+        pooled("workers: 1", train)
     }
 
-    fn plan(train: &str) -> Plan {
+    fn pooled(pool: &str, train: &str) -> Plan {
         let recipe = format!(
-            "{{name: x, data: {{train: digits}}, model: {{layers: [Flatten, {{Dense: {{units: 10}}}}]}}, \
+            "{{name: x, pool: {{{pool}}}, data: {{train: digits}}, model: {{layers: [Flatten, {{Dense: {{units: 10}}}}]}}, \
              train: {{{train} epochs: 1}}}}"
         );
         let facts = |_: &planaria_recipe::Recipe| {
@@ -159,5 +182,21 @@ mod tests {
         let coded = plan("method: coded, coded: {threshold: 2, machines: 3},");
         let (_, hint) = shortage(&coded, 2, Some(1)).unwrap();
         assert!(hint.contains("sparse") && hint.contains("threshold"), "{hint}");
+    }
+
+    #[test]
+    fn a_machine_with_less_memory_than_its_processes_take_is_told_of() {
+        let size = Size { workers: 2, workers_min: 1, servers: 1, threads: 1 };
+        let pool =
+            |mib: u64| format!("provider: docker, workers: 2, docker: {{memory_mib: {mib}}}");
+        let large = |pool: &str| Plan { parameters: 4_000_000, ..pooled(pool, "") };
+        let short = machine_shortage(&large(&pool(64)), size);
+        let (message, hint) = short.expect("several copies are larger");
+        assert!(message.contains("but `pool.docker.memory_mib` leaves it 67.1 MB"), "{message}");
+        let expect = "raise `pool.docker.memory_mib`, or lower `train.batch`";
+        assert!(hint.starts_with(expect), "{hint}");
+        assert_eq!(machine_shortage(&pooled(&pool(64), ""), size), None);
+        assert_eq!(machine_shortage(&large("provider: docker, workers: 2"), size), None);
+        assert!(remedy(&plan("").recipe).starts_with("use machines with more memory, or"));
     }
 }

@@ -3,8 +3,7 @@
 //! One budget holds for all data of a process. It changes how fast examples are read, never what
 //! they are.
 
-use std::fs::read_to_string;
-use std::path::Path;
+use planaria_store::memory;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -28,7 +27,9 @@ impl Memory {
     /// What this process may use: an eighth of the machine's memory or of the limit on it.
     pub fn of_process() -> Self {
         static OF_PROCESS: OnceLock<Memory> = OnceLock::new();
-        OF_PROCESS.get_or_init(|| Self::limited(process_bytes() / SHARE)).clone()
+        OF_PROCESS
+            .get_or_init(|| Self::limited(memory::usable_bytes().unwrap_or(UNKNOWN_BYTES) / SHARE))
+            .clone()
     }
 
     pub fn limited(bytes: u64) -> Self {
@@ -89,46 +90,6 @@ impl Drop for Reserved {
     }
 }
 
-/// The least of what the machine has and what this process is limited to.
-fn process_bytes() -> u64 {
-    let text = |path: &str| read_to_string(path).unwrap_or_default();
-    let machine = field(&text("/proc/meminfo"), "MemTotal:").map(|kib| kib.saturating_mul(1024));
-    let limits = text("/proc/self/limits");
-    let own = ["Max address space", "Max data size"].iter().filter_map(|l| field(&limits, l));
-    let groups = cgroups(&text("/proc/self/cgroup"));
-    let group = groups.iter().filter_map(|path| read_to_string(path).ok()?.trim().parse().ok());
-    machine.into_iter().chain(own).chain(group).min().unwrap_or(UNKNOWN_BYTES)
-}
-
-/// The files that may hold a limit on this process' control group or on one above it.
-fn cgroups(own: &str) -> Vec<String> {
-    let mut files = Vec::new();
-    let mut add = |group: &str, root: &str, limit: &str| {
-        for folder in Path::new(group.trim_start_matches('/')).ancestors() {
-            files.push(Path::new(root).join(folder).join(limit).display().to_string());
-        }
-    };
-    // In a container, a group's own path may not be there, and its limit is at the root.
-    add("", "/sys/fs/cgroup", "memory.max");
-    add("", "/sys/fs/cgroup/memory", "memory.limit_in_bytes");
-    for line in own.lines() {
-        match line.splitn(3, ':').collect::<Vec<_>>()[..] {
-            ["0", "", group] => add(group, "/sys/fs/cgroup", "memory.max"),
-            [_, kinds, group] if kinds.split(',').any(|kind| kind == "memory") => {
-                add(group, "/sys/fs/cgroup/memory", "memory.limit_in_bytes");
-            }
-            _ => {}
-        }
-    }
-    files
-}
-
-/// The first number after a label; nothing where there is a word (`unlimited`) instead.
-fn field(text: &str, label: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix(label))?;
-    line.split_whitespace().next()?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -145,25 +106,5 @@ mod tests {
         assert_eq!(memory.left(), 70);
         drop(second);
         assert_eq!(memory.left(), 100);
-    }
-
-    #[test]
-    fn limits_are_read() {
-        let limits = "Max data size             67108864  unlimited  bytes\n\
-                      Max address space         unlimited unlimited bytes\n";
-        assert_eq!(field(limits, "Max data size"), Some(64 << 20));
-        assert_eq!(field(limits, "Max address space"), None);
-        let files = cgroups("1:name=x:/y\n0::/system.slice/a.service\n5:hugetlb,memory:/jobs/7\n");
-        for file in [
-            "/sys/fs/cgroup/memory.max",
-            "/sys/fs/cgroup/system.slice/memory.max",
-            "/sys/fs/cgroup/system.slice/a.service/memory.max",
-            "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-            "/sys/fs/cgroup/memory/jobs/memory.limit_in_bytes",
-            "/sys/fs/cgroup/memory/jobs/7/memory.limit_in_bytes",
-        ] {
-            assert!(files.iter().any(|found| found == file), "{file}: {files:?}");
-        }
-        assert!(process_bytes() > 0);
     }
 }

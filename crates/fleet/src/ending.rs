@@ -21,6 +21,8 @@ pub enum Ending {
     Signal(i32),
     /// With its machine, which is gone or does not answer.
     MachineLost,
+    /// By the system, because it and others together needed more memory than they may have.
+    OutOfMemory { limit_mib: u64 },
 }
 
 impl Ending {
@@ -34,7 +36,7 @@ impl Ending {
         match self {
             Self::Code(code) => code,
             Self::Signal(signal) => 128 + signal,
-            Self::MachineLost => 128 + SIGKILL,
+            Self::MachineLost | Self::OutOfMemory { .. } => 128 + SIGKILL,
         }
     }
 
@@ -46,6 +48,11 @@ impl Ending {
     /// Whether something outside of it ended it, which says nothing of how another would do.
     pub fn is_from_outside(self) -> bool {
         matches!(self, Self::Signal(SIGKILL | SIGTERM) | Self::MachineLost)
+    }
+
+    /// Whether it needed more memory than there is, as another would.
+    pub fn is_out_of_memory(self) -> bool {
+        matches!(self, Self::OutOfMemory { .. })
     }
 
     /// Whether it saw that it cannot go on, and said why in its log.
@@ -73,6 +80,9 @@ impl std::fmt::Display for Ending {
             }
             Self::Signal(signal) => write!(f, "killed by signal {signal}"),
             Self::MachineLost => write!(f, "its machine was lost"),
+            Self::OutOfMemory { limit_mib } => {
+                write!(f, "killed for want of memory: limit {limit_mib} MiB")
+            }
         }
     }
 }

@@ -40,6 +40,7 @@ pub mod log_end;
 pub mod made;
 pub mod many;
 pub mod messages;
+mod oom;
 pub mod pool;
 pub mod process;
 pub mod program;

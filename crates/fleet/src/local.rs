@@ -8,6 +8,7 @@
 
 use crate::Error;
 use crate::ending::Ending;
+use crate::oom::Kills;
 use crate::process::{self, Signal, die_with, wait_without_reaping};
 use planaria_protocol::launch::Launch;
 use planaria_protocol::message::Agent;
@@ -78,6 +79,7 @@ pub struct Local {
     hidden: Vec<String>,
     exits: Receiver<Exit>,
     announce: Sender<Exit>,
+    kills: Arc<Kills>,
     stays_on_its_thread: PhantomData<*const ()>,
 }
 
@@ -103,6 +105,7 @@ impl Local {
             hidden: Vec::new(),
             exits,
             announce,
+            kills: Arc::default(),
             stays_on_its_thread: PhantomData,
         }
     }
@@ -173,6 +176,7 @@ impl Local {
                 _ => die_with(parent).and_then(|()| pass_on(held)),
             });
         }
+        self.kills.begin();
         let mut child = command.spawn().map_err(started)?;
         let (pid, stdin, stdout) = (child.id(), child.stdin.take(), child.stdout.take());
         self.watch(agent, child, stdin).map_err(started)?;
@@ -297,7 +301,7 @@ impl Local {
         stdin: Option<ChildStdin>,
     ) -> std::io::Result<()> {
         let (pid, reaped) = (child.id(), Arc::new(Mutex::new(false)));
-        let announce = self.announce.clone();
+        let (announce, kills) = (self.announce.clone(), self.kills.clone());
         let known = reaped.clone();
         let wait = move || {
             wait_without_reaping(pid);
@@ -307,7 +311,7 @@ impl Local {
             // Before the lock is released: where nothing runs, every exit must be there.
             if let Ok(status) = status {
                 // The receiver is gone with the fleet.
-                let _ = announce.send(Exit { agent, pid, ending: status.into() });
+                let _ = announce.send(Exit { agent, pid, ending: kills.explain(status.into()) });
             }
         };
         let waiting = std::thread::Builder::new().name(format!("wait-{agent}")).spawn(wait);

@@ -5,7 +5,7 @@
 //! without a channel: one that calls the run's controller, or is it.
 
 use crate::machine::{disk_free_bytes, gateway, interfaces};
-use crate::memory;
+use crate::memory::usable_bytes;
 use planaria_fleet::files::copy;
 use planaria_fleet::home::{FOLDER, user_home};
 use planaria_fleet::host::calling::{Calling, Reached};
@@ -130,7 +130,7 @@ fn hello(home: &Path, build: &str, ends: Ends) -> Hello {
         hostname: read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().into(),
         cores: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32),
         gpus: gpus::count(),
-        memory_bytes: memory::total_bytes().unwrap_or(0),
+        memory_bytes: usable_bytes().unwrap_or(0),
         disk_free_bytes: disk_free_bytes(home).unwrap_or(u64::MAX),
         unix_seconds: clock::unix_seconds(),
         addresses,

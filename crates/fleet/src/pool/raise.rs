@@ -249,7 +249,8 @@ impl Attempt {
             }
         };
         let way = if via.is_some() { ", through a tunnel" } else { "" };
-        let what = format!("{} cores, {} GiB{way}", hello.cores, hello.memory_bytes >> 30);
+        let what =
+            format!("{} cores, {}{way}", hello.cores, crate::files::size(hello.memory_bytes));
         let own = hello.addresses.first().filter(|_| !is_here);
         let own = own.map_or(LOOPBACK, String::as_str);
         let (machine, folder, cores) = (name.clone(), hello.folder.clone(), hello.cores);

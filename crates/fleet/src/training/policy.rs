@@ -27,6 +27,8 @@ const BAD_STARTS_MAX: u32 = 3;
 const BAD_BEGINNINGS_MAX: u32 = 5;
 /// Workers in a row that may end by themselves without a step between them.
 const FAILURES_MAX: u32 = 8;
+/// Processes in one place that may be short of memory without a step between them.
+const STARVED_MAX: u32 = 3;
 /// How many times as often something may be ended from outside.
 const OUTSIDE_TIMES: u32 = 10;
 /// Attempts in a row of a server, without which nothing goes on.
@@ -112,6 +114,8 @@ pub struct Training {
     has_progressed: bool,
     /// Workers that have ended since the last step, not from outside.
     failures: u32,
+    /// How often the processes in each place were short of memory since the last step.
+    starved: BTreeMap<Agent, u32>,
 }
 
 #[derive(Debug, Clone)]
@@ -151,6 +155,7 @@ impl Supervisor {
             was_worker_ready: false,
             has_progressed: false,
             failures: 0,
+            starved: BTreeMap::new(),
         };
         Self::new(training, Places::of(&first))
     }
@@ -266,6 +271,7 @@ impl Policy for Training {
             RunInput::Heard => self.hear(),
             RunInput::Progress => {
                 (self.coordinators, self.failures, self.has_progressed) = (0, 0, true);
+                self.starved.clear();
             }
             RunInput::Absent(agents) => {
                 let known = std::mem::take(&mut self.absent);
@@ -337,6 +343,10 @@ impl Training {
             self.failures += 1;
         }
         places.again(agent, now + wait);
+        if ending.is_some_and(Ending::is_out_of_memory) && self.is_starved(agent) {
+            let message = format!("{how}, {STARVED_MAX} times in a row without a step between");
+            return places.give_up(Loss { agent, message });
+        }
         if self.failures >= FAILURES_MAX {
             let workers = self.failures;
             let message =
@@ -359,6 +369,13 @@ impl Training {
             let message = format!("{how}, {attempts} times in a row before {before}");
             places.give_up(Loss { agent, message });
         }
+    }
+
+    /// Counts a process that was short of memory; whether another would be too.
+    fn is_starved(&mut self, agent: Agent) -> bool {
+        let times = self.starved.entry(agent).or_default();
+        *times += 1;
+        *times >= STARVED_MAX
     }
 
     /// The coordinator has ended; another is wanted once all that it said is heard.

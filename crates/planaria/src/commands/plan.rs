@@ -38,7 +38,7 @@ pub fn run(options: &cli::Plan) -> Result<()> {
     check_output(&source)?;
     let (threads, size) = (training_threads(None, &plan), cluster_size(None, &plan));
     let memory_bytes = memory_bytes(&plan, threads, size);
-    let short = short_of_memory(&plan, memory_bytes);
+    let short = short_of_memory(&plan, memory_bytes, size);
     let costs = methods::costs(&plan)?;
     if !options.json {
         let costs = costs.map(|costs| costs.text).unwrap_or_default();
@@ -71,11 +71,15 @@ pub fn run(options: &cli::Plan) -> Result<()> {
     print(&format!("{document:#}\n"))
 }
 
-/// Warns where this machine has not the memory that a plan takes on it.
-fn short_of_memory(plan: &Plan, needed: u64) -> Option<String> {
-    let is_here = !plan.recipe.pool.has_machines();
-    let available = memory::available_bytes().filter(|_| is_here);
-    let (message, hint) = memory::shortage(plan, needed, available)?;
+/// Warns where this machine, or one of the pool's, has not the memory that a plan takes on it.
+fn short_of_memory(plan: &Plan, needed: u64, size: Option<Size>) -> Option<String> {
+    let (message, hint) = match size.filter(|_| plan.recipe.pool.has_machines()) {
+        Some(size) => memory::machine_shortage(plan, size)?,
+        None => {
+            let (message, hint) = memory::shortage(plan, needed, memory::available_bytes())?;
+            (message, hint.to_owned())
+        }
+    };
     Some(format!("warning     {message}; {hint}"))
 }
 

@@ -52,7 +52,7 @@ fn model() -> String {
 }
 
 fn memory() -> Finding {
-    let total = memory::total_bytes().map_or_else(|| "unknown".into(), bytes);
+    let total = memory::usable_bytes().map_or_else(|| "unknown".into(), bytes);
     let free = memory::available_bytes().map(|free| format!(", {} available", bytes(free)));
     Finding::ok("memory", total + &free.unwrap_or_default())
 }

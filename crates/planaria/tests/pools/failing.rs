@@ -3,8 +3,8 @@
 use crate::hosts::Hosts;
 use crate::support::engine::{Engine, SYSTEM};
 use crate::support::pooled::{
-    EPOCHS, docker, ends_well, engine_is_clean, expected, hosts_are_clean, id, is_over, ssh,
-    weights, workspace,
+    EPOCHS, docker, ends_well, engine_is_clean, expected, hosts_are_clean, id, is_over, recipe,
+    ssh, weights, workspace,
 };
 use crate::support::workspace::Workspace;
 use planaria::clock::Stopwatch;
@@ -107,6 +107,36 @@ fn a_step_that_fails_in_every_container() {
     // Each, and the reason why the run failed.
     assert_eq!(report.matches("ended with exit code 3").count(), made + 1, "{report}");
     engine_is_clean(&engine, &run);
+}
+
+#[test]
+fn containers_with_less_memory_than_training_takes() {
+    let Some(engine) = Engine::up() else { return };
+    let pool = docker(&engine, 2, "").replace("docker: {", "docker: {memory_mib: 128, ");
+    let large = recipe(&pool, 1, "").replace("units: 32", "units: 20000");
+    let short = Workspace::new("{}");
+    short.put("pool.yaml", &large);
+    let planned = short.give(&["plan", "pool.yaml"], 0).0;
+    assert!(planned.contains("but `pool.docker.memory_mib` leaves it 134.2 MB"), "{planned}");
+    let error = fails(&short, &[], 1, 120.0);
+    for words in [
+        "killed for want of memory: limit 128 MiB",
+        "in a row",
+        "raise `pool.docker.memory_mib`, or lower `train.batch`",
+    ] {
+        assert!(error.contains(words), "`{words}`: {error}");
+    }
+    let said = short.said();
+    assert!(said.contains("128.0 MiB"), "what a machine may use is told: {said}");
+    engine_is_clean(&engine, &short.run());
+    // With as much as it takes the same run goes on.
+    let file = short.run().join("recipe.yaml");
+    let text = std::fs::read_to_string(&file).expect("a recipe");
+    let more = text.replace("memory_mib: 128", "memory_mib: 2048");
+    assert_ne!(more, text);
+    std::fs::write(&file, more).expect("a recipe");
+    short.give(&["resume", &id(&short.run())], 0);
+    engine_is_clean(&engine, &short.run());
 }
 
 #[test]

@@ -147,6 +147,19 @@ impl Pool {
         each.sum::<usize>().min(MACHINES_MAX)
     }
 
+    /// The least memory that a machine of the pool is limited to, in bytes, and the key that says so.
+    pub fn memory_limit(&self) -> Option<(u64, String)> {
+        let limits = self.supplies().enumerate().filter_map(|(number, supply)| {
+            let (bytes, key) = supply.provider.memory_limit()?;
+            let key = match number.checked_sub(1) {
+                None => format!("pool.{key}"),
+                Some(more) => format!("pool.more.{more}.{key}"),
+            };
+            Some((bytes, key))
+        });
+        limits.min()
+    }
+
     /// Workers on one machine, at most, spelled out.
     pub fn slot_count(&self) -> usize {
         self.slots.unwrap_or(self.workers.max().div_ceil(self.machine_count().max(1)))
@@ -255,6 +268,18 @@ mod tests {
         ] {
             assert_eq!(is_in(group, &groups(of)), expect, "{group} of {of:?}");
         }
+    }
+
+    #[test]
+    fn the_least_limit_on_memory_is_told_with_its_key() {
+        let of = |text: &str| serde_json::from_str::<Pool>(text).unwrap().memory_limit();
+        let limited =
+            |mib: u64| format!(r#"{{"provider": "docker", "docker": {{"memory_mib": {mib}}}"#);
+        assert_eq!(of(r#"{"provider": "docker"}"#), None);
+        let limit = (96 << 20, "pool.docker.memory_mib".to_owned());
+        assert_eq!(of(&(limited(96) + "}")), Some(limit));
+        let two = limited(96) + r#", "more": ["# + &limited(64) + "}]}";
+        assert_eq!(of(&two), Some((64 << 20, "pool.more.0.docker.memory_mib".to_owned())));
     }
 
     #[test]

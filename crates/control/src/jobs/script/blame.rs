@@ -130,7 +130,9 @@ pub fn hopeless(role: &str, ending: Ending, lines: &[String]) -> Option<Why> {
     let last = lines.iter().rev().find(|line| !line.trim().is_empty())?;
     let is_about = |names: &[&str]| names.iter().any(|name| last.starts_with(name));
     match ending {
-        Ending::Code(0) | Ending::Signal(_) | Ending::MachineLost => None,
+        Ending::Code(0) | Ending::Signal(_) | Ending::MachineLost | Ending::OutOfMemory { .. } => {
+            None
+        }
         Ending::Code(_) if is_about(&["ModuleNotFoundError:", "ImportError:"]) => {
             Some(Why::MissingModule)
         }

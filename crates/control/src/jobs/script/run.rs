@@ -456,6 +456,7 @@ fn ended_how(ending: Ending) -> String {
         Ending::Code(code) => format!("failed with exit code {code}"),
         Ending::Signal(signal) => format!("was ended by signal {signal}"),
         Ending::MachineLost => "was lost with its machine".into(),
+        Ending::OutOfMemory { .. } => format!("was {ending}"),
     }
 }
 

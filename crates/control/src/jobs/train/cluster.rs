@@ -246,7 +246,7 @@ impl EndedRun {
             Ending::Code(_) => failure.message,
             // So could the process that came in its place.
             _ if failure.exit == planaria_runs::failure::Exit::User => failure.message,
-            Ending::Signal(_) | Ending::MachineLost => {
+            Ending::Signal(_) | Ending::MachineLost | Ending::OutOfMemory { .. } => {
                 format!("{} (process {}) was lost: {}", exit.agent, exit.pid, exit.how())
             }
         };

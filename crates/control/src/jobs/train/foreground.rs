@@ -12,6 +12,7 @@ use crate::jobs::train::display::Display;
 use crate::jobs::train::vouching::Vouching;
 use crate::live::console::{Console, News};
 use crate::live::control::Control;
+use crate::memory;
 use crate::stopping;
 use planaria_fleet::local::{Exit, Local, Started};
 use planaria_fleet::log_end::last_line;
@@ -390,7 +391,15 @@ impl<'a> Foreground<'a> {
         };
         let log = self.run.file(LOGS).join(format!("{}.log", loss.agent));
         let path = log.display();
-        Failure::failed(&loss.message).hint(match last_line(&log) {
+        let failure = Failure::failed(&loss.message);
+        let is_lost = |exit: &&Exit| exit.agent == loss.agent;
+        let last = self.controller.exits().iter().rev().find(is_lost);
+        failure.hint(match last_line(&log) {
+            _ if last.is_some_and(|exit| exit.ending.is_out_of_memory()) => {
+                let file = self.run.file("recipe.yaml");
+                let remedy = memory::remedy(&self.first.recipe);
+                format!("{remedy}; a change of `pool` in `{}` holds for `resume`", file.display())
+            }
             Some(line) => format!("its log is `{path}`, and ends with: {line}"),
             None => format!("its log is `{path}`"),
         })

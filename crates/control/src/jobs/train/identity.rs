@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 
 /// Differences that are named; more say nothing more.
 const DIFFERENCES_MAX: usize = 3;
+/// Sections of a recipe that say on which machines a run is, and nothing of what it computes.
+const WHERE: [&str; 2] = ["pool", "setup"];
 /// Longest value that is shown.
 const VALUE_CHARS_MAX: usize = 60;
 
@@ -96,7 +98,8 @@ impl Identity {
             .hint("go on with that version, or start a new run with `planaria train`"));
         }
         let examples = manifest.state.examples_per_epoch;
-        let changed = if manifest.recipe_sha256 != self.recipe_sha256 {
+        let is_same = || asks_for_the_same(&manifest.recipe, &self.recipe);
+        let changed = if manifest.recipe_sha256 != self.recipe_sha256 && !is_same() {
             let what = differences(&manifest.recipe, &self.recipe);
             format!("`{}` was changed after the run began: {what}", self.recipe_file.display())
         } else if examples != self.examples {
@@ -133,6 +136,16 @@ fn changed_data<'a>(before: &'a [Mark], now: &'a [Mark]) -> Option<&'a str> {
     let changed = before.iter().zip(now).find(|(a, b)| a.content != b.content);
     let extra = || now.get(before.len()).or(before.get(now.len()));
     changed.map(|(_, now)| now).or_else(extra).map(|mark| mark.name.as_str())
+}
+
+/// Whether two recipes come to the same weights: on which machines is no part of that.
+fn asks_for_the_same(before: &str, now: &str) -> bool {
+    let work = |text: &str| {
+        let mut keys = keys(text)?;
+        WHERE.iter().for_each(|key| drop(keys.as_object_mut().and_then(|keys| keys.remove(*key))));
+        Some(keys)
+    };
+    work(before).is_some_and(|before| Some(before) == work(now))
 }
 
 /// What differs between two recipes, by key; by line where one cannot be read or no key differs.
@@ -269,6 +282,12 @@ mod tests {
             },
             "recipe.yaml` was changed after the run began: `train.batch` was 100 and is 50",
         );
+        // Where it is computed may change.
+        let mut elsewhere = here.clone();
+        elsewhere.recipe =
+            RECIPE.replace("{name", "{pool: {machines: 2, workers: 3}, setup: [{run: x}], name");
+        elsewhere.recipe_sha256 = sha256(elsewhere.recipe.as_bytes());
+        elsewhere.check(&manifest).unwrap();
         let newer = Manifest { planaria: "99.0.0".into(), ..manifest.clone() };
         let refused = here.check(&newer).unwrap_err();
         assert!(refused.message.contains("was written by planaria 99.0.0; this is"), "{refused}");

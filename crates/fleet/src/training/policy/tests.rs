@@ -1,5 +1,7 @@
 //! A training run's places and what fills them, without processes.
 
+mod memory;
+
 use super::*;
 use crate::ending::{ANOTHER, PANICKED};
 use crate::supervise::Action;

@@ -39,6 +39,10 @@ impl super::Settings for Settings {
         }
     }
 
+    fn memory_limit(&self) -> Option<(u64, &'static str)> {
+        self.docker.memory_mib.map(|mib| (mib << 20, "docker.memory_mib"))
+    }
+
     fn no_shell(&self) -> Option<&'static str> {
         match self.image {
             Some(_) => None,
@@ -82,8 +86,8 @@ pub struct Docker {
     #[schemars(range(min = 0.01, max = 4096.0))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<f64>,
-    /// Memory of each container, in MiB; as much as there is when left out. One that uses more is
-    /// ended by the system, and counts as lost.
+    /// Memory of each container, in MiB; as much as there is when left out. The
+    /// system ends a process that needs more.
     #[schemars(range(min = 64, max = 1073741824))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_mib: Option<u64>,

@@ -57,6 +57,11 @@ pub(crate) trait Settings {
         None
     }
 
+    /// The memory that each of its machines may use, in bytes, and the key that says so.
+    fn memory_limit(&self) -> Option<(u64, &'static str)> {
+        None
+    }
+
     /// What so many of its machines are, as `plan` says it: `3 containers of IMAGE`.
     fn describe(&self, count: usize) -> String;
 
@@ -200,6 +205,11 @@ impl Provider {
     /// What of its machines has no shell, without which no step of the set-up can be done.
     pub(crate) fn no_shell(&self) -> Option<&'static str> {
         ask!(self, settings => settings.no_shell())
+    }
+
+    /// The memory that each of its machines may use, in bytes, and the key that says so.
+    pub(crate) fn memory_limit(&self) -> Option<(u64, &'static str)> {
+        ask!(self, settings => settings.memory_limit())
     }
 
     /// What so many of its machines are, as `plan` says it.

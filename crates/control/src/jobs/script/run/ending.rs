@@ -333,5 +333,6 @@ fn exit_code(ending: Ending) -> i32 {
         Ending::Code(code) => code,
         Ending::Signal(signal) => 128 + signal,
         Ending::MachineLost => 1,
+        Ending::OutOfMemory { .. } => ending.exit_code(),
     }
 }
