@@ -2,10 +2,11 @@
 //!
 //! Owns how errors of the data become mistakes in the recipe. Never reads an example.
 
-use crate::size::threads;
+use crate::memory;
+use crate::size::{cluster_size, memory_bytes, threads, training_threads};
 use crate::talk::{Talk, patiently};
 use planaria_data::{DataSet, Error, Facts, Kind};
-use planaria_recipe::{DataFacts, Diagnostics, Finding, Recipe, Source};
+use planaria_recipe::{DataFacts, Diagnostics, Finding, Recipe, Source, planned};
 use planaria_runs::failure::{Failure, Result};
 use planaria_store::Location;
 use planaria_worker::features;
@@ -30,16 +31,52 @@ pub struct Survey {
 impl Survey {
     /// Opens the data of a recipe: facts of it, or a mistake at the key that named it.
     pub fn open(&mut self, recipe: &Recipe, talk: Talk) -> Result<DataFacts, Vec<Finding>> {
+        self.open_if(recipe, talk, |_| None)
+    }
+
+    /// The same, unless learning from it takes more memory than this machine has: that is told
+    /// before the data is unpacked or encoded.
+    pub fn open_fitting(&mut self, recipe: &Recipe, talk: Talk) -> Result<DataFacts, Vec<Finding>> {
+        self.open_if(recipe, talk, |facts| memory_shortage(recipe, facts))
+    }
+
+    fn open_if(
+        &mut self,
+        recipe: &Recipe,
+        talk: Talk,
+        refuse: impl FnOnce(&Facts) -> Option<Failure>,
+    ) -> Result<DataFacts, Vec<Finding>> {
         let text = format!("reading {}", recipe.data.train);
-        let opened = patiently(talk, &text, || features::open(recipe, threads(None, 0)));
-        let facts = finding(opened, recipe, &mut self.broken).map(|data| self.data.insert(data))?;
-        Ok(data_facts(&facts.facts))
+        let mut refused = None;
+        let is_wanted = |facts: &Facts| {
+            refused = refuse(facts);
+            refused.is_none()
+        };
+        let open = || features::open_if(recipe, threads(None, 0), is_wanted);
+        let opened = patiently(talk, &text, open);
+        let Some(data) = finding(opened, recipe, &mut self.broken)? else {
+            self.broken = refused;
+            return Err(Vec::new());
+        };
+        Ok(data_facts(&self.data.insert(data).facts))
     }
 
     /// The failure to report: one of the machine comes before mistakes in the recipe.
     pub fn failure(self, diagnostics: &Diagnostics) -> Failure {
         self.broken.unwrap_or_else(|| diagnostics.into())
     }
+}
+
+/// Why data of which this is known cannot be learned from on this machine, for want of memory. What
+/// is wrong with the recipe besides is for others to tell.
+fn memory_shortage(recipe: &Recipe, facts: &Facts) -> Option<Failure> {
+    if recipe.pool.has_machines() {
+        return None;
+    }
+    let plan = planned(recipe, &data_facts(facts))?;
+    // No thread more than there must be: the number may still be chosen.
+    let (threads, size) = (training_threads(Some(1), &plan), cluster_size(Some(1), &plan));
+    memory::check(&plan, memory_bytes(&plan, threads, size)).err()
 }
 
 /// Refuses an `output.dir` that cannot hold runs.

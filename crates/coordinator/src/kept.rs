@@ -4,6 +4,7 @@
 //! the last step that counts is whole in one of them. Like the record, they outlive the process and
 //! not the machine. Never knows which step counts: the record says it.
 
+use planaria_protocol::plain;
 use sha2::{Digest, Sha256};
 use std::fs;
 use std::io;
@@ -26,7 +27,7 @@ pub fn keep(folder: &Path, step: u64, state: &[u8]) -> io::Result<()> {
 
 /// The state after `step` steps, if it is kept and whole.
 pub fn read(folder: &Path, step: u64) -> Option<Vec<u8>> {
-    let content = fs::read(place(folder, step)).ok()?;
+    let content = plain::read(&place(folder, step)).ok()?;
     let (body, sum) = content.split_at_checked(content.len().checked_sub(32)?)?;
     let (number, state) = body.split_at_checked(8)?;
     let is_whole = Sha256::digest(body).as_slice() == sum && number == step.to_le_bytes();

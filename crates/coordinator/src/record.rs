@@ -6,6 +6,7 @@
 //! fills up later takes nothing away.
 
 use crate::run::record::Record;
+use planaria_protocol::plain;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::fs::{self, File, OpenOptions};
@@ -59,7 +60,7 @@ impl RecordFile {
     /// Goes on with the file that is there, where there is no room for a new one.
     pub fn reuse(folder: &Path, stamp: &Stamp) -> io::Result<Self> {
         let path = folder.join(FILE);
-        let bytes = fs::read(&path)?;
+        let bytes = plain::read(&path)?;
         if bytes.len() != 2 * SLOT {
             return Err(io::Error::other("there is no whole file to go on with"));
         }
@@ -120,7 +121,7 @@ pub fn discard(folder: &Path) -> io::Result<()> {
 
 /// The newest record that is whole and of this boot, and the data it is of.
 pub fn read(folder: &Path, boot: &str) -> Option<(Record, String)> {
-    let bytes = fs::read(folder.join(FILE)).ok()?;
+    let bytes = plain::read(&folder.join(FILE)).ok()?;
     let found = bytes.chunks(SLOT).filter_map(|s| slot(s, boot));
     found.max_by_key(|(number, ..)| *number).map(|(_, record, data)| (record, data))
 }

@@ -75,10 +75,29 @@ pub fn open(data: &Data, seed: u64) -> Result<DataSet, Error> {
     open_within(data, seed, &Memory::of_process())
 }
 
+/// The same where its facts are as wanted: they are known before inputs are unpacked or encoded,
+/// which may take long. Nothing where they are not.
+pub fn open_if(
+    data: &Data,
+    seed: u64,
+    is_wanted: impl FnOnce(&Facts) -> bool,
+) -> Result<Option<DataSet>, Error> {
+    let memory = Memory::of_process();
+    if table::is_table(data) {
+        let tables = table::vectors::open(data, seed, &memory, is_wanted)?;
+        return Ok(tables.map(DataSet::of_tables));
+    }
+    match is_wanted(&peek(data, seed)?) {
+        true => open_within(data, seed, &memory).map(Some),
+        false => Ok(None),
+    }
+}
+
 /// The same, with a budget of one's own.
 pub fn open_within(data: &Data, seed: u64, memory: &Memory) -> Result<DataSet, Error> {
     if table::is_table(data) {
-        return Ok(DataSet::of_tables(table::vectors::open(data, seed, memory)?));
+        let tables = table::vectors::open(data, seed, memory, |_| true)?;
+        return Ok(DataSet::of_tables(tables.expect("all are wanted")));
     }
     let plan = Layout::find(data, seed)?;
     let mut sources = open_all(&plan.distinct(), memory)?;

@@ -1,6 +1,6 @@
 //! The end of an agent's log: what it said last.
 
-use std::fs::File;
+use planaria_store::plain;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
@@ -9,7 +9,7 @@ const END_BYTES: u64 = 4096;
 
 /// The last line of a log, without its time.
 pub fn last_line(log: &Path) -> Option<String> {
-    let mut file = File::open(log).ok()?;
+    let mut file = plain::open(log).ok()?;
     let bytes = file.metadata().ok()?.len();
     file.seek(SeekFrom::Start(bytes.saturating_sub(END_BYTES))).ok()?;
     let mut end = Vec::new();

@@ -111,6 +111,21 @@ fn every_precision_and_every_step_to_go_on_from_give_the_same_bits() {
 }
 
 #[test]
+fn rows_that_do_not_fit_are_refused_before_they_are_encoded() {
+    let place = place();
+    let wide: String = (1..=400).map(|i| format!("{} {}:1\n", i % 2, i * 250_000)).collect();
+    fs::write(place.path().join("wide.svm"), wide).unwrap();
+    let data = "data={train: wide.svm, format: libsvm}";
+    let train = "train={method: coded, coded: {threshold: 3, machines: 5}, loss: squared_hinge}";
+    let sets = ["--set", data, "--set", train, "--set", "pool.workers=5"];
+    // Encoded, they would take more room than any disk that is used for temporary files.
+    let output = place.run(&[&["train", "table.yaml"], &sets[..]].concat());
+    let said = talk(&output);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("of memory, but") && said.contains("hint: coded rows"), "{said}");
+}
+
+#[test]
 fn exact_arithmetic_refuses_what_it_cannot_hold() {
     let place = place();
     let refused = |sets: &[&str]| {

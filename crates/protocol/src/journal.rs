@@ -8,6 +8,7 @@
 
 use crate::durable::Space;
 use crate::event::{Event, What};
+use crate::plain;
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, Write};
@@ -288,7 +289,7 @@ pub fn read(path: &Path) -> io::Result<Vec<Event>> {
 
 /// The events of a run, and what of its file is damaged, in words: where events may be missing.
 pub fn read_marking_damage(path: &Path) -> io::Result<(Vec<Event>, Vec<String>)> {
-    let text = match fs::read(path) {
+    let text = match plain::read(path) {
         Err(e) if e.kind() == ErrorKind::NotFound => {
             return Ok((Vec::new(), vec![format!("`{FILE}` is not there")]));
         }
@@ -331,7 +332,7 @@ pub fn next_generation(path: &Path, before: u64) -> io::Result<u64> {
 }
 
 fn text(path: &Path) -> io::Result<Vec<u8>> {
-    match fs::read(path) {
+    match plain::read(path) {
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(Vec::new()),
         read => read,
     }

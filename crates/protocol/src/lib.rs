@@ -63,5 +63,5 @@ mod write_half;
 pub use credentials::Credentials;
 pub use error::Error;
 pub use link::{Incoming, Receiver, Sender, Whom, accept, connect};
-pub use planaria_store::durable;
+pub use planaria_store::{durable, plain};
 pub use secret::Secret;

@@ -212,6 +212,11 @@ impl Source {
     }
 }
 
+/// The plan of a recipe whose mistakes are still being collected, if these facts allow one.
+pub fn planned(recipe: &Recipe, facts: &DataFacts) -> Option<Plan> {
+    network::check(recipe, facts, false).ok()
+}
+
 /// What is known of a recipe while mistakes are still being collected.
 struct Draft<R> {
     texts: Texts,

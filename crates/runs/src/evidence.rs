@@ -8,6 +8,7 @@ use crate::run_dir::checkpoint_folder;
 use crate::summary::Summary;
 use crate::traces::report::{Report, weight_values, weights_sha256};
 use planaria_protocol::journal;
+use planaria_protocol::plain;
 use planaria_recipe::Source;
 use std::path::Path;
 
@@ -45,7 +46,7 @@ fn is_linear(recipe: &str) -> bool {
 }
 
 fn reported(folder: &Path) -> Option<Reported> {
-    let text = std::fs::read(folder.join("report.json")).ok()?;
+    let text = plain::read(&folder.join("report.json")).ok()?;
     let report: Report = serde_json::from_slice(&text).ok()?;
     Some(Reported { steps: report.steps, weights_sha256: report.weights_sha256? })
 }

@@ -7,11 +7,12 @@
 use crate::figures::{Latest, Point};
 use crate::run_dir;
 use planaria_protocol::event::{Event, What};
+use planaria_protocol::plain;
 use planaria_recipe::Job;
 use planaria_recipe::script::Framework;
 use serde::Serialize;
 use serde_json::{Number, Value};
-use std::fs::{self, File};
+use std::fs;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
@@ -96,7 +97,7 @@ impl Story {
         let first = story.processes.first().map(|process| process.process.clone());
         story.figures = latest(&tail(&folder.join("metrics.jsonl")), first.as_deref());
         story.outputs = count(&folder.join("outputs"));
-        let report = fs::read(folder.join("report.json")).ok();
+        let report = plain::read(&folder.join("report.json")).ok();
         let report = report.and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
         story.failed = report.map(|mut report| report["failed"].take()).filter(|v| !v.is_null());
         Some(story)
@@ -213,7 +214,7 @@ pub fn named(processes: &[&Process]) -> String {
 /// The last bytes of a file, from the beginning of a line; nothing where there is none.
 fn tail(path: &Path) -> String {
     let read = || -> std::io::Result<Vec<u8>> {
-        let mut file = File::open(path)?;
+        let mut file = plain::open(path)?;
         let from = file.metadata()?.len().saturating_sub(METRICS_BYTES_MAX);
         file.seek(SeekFrom::Start(from))?;
         let mut bytes = Vec::new();

@@ -8,6 +8,7 @@
 //! - [`Scratch`]: unnamed files for what does not fit into memory.
 //! - [`transfer`]: objects in pieces from one machine to another.
 //! - [`durable`]: local files that are whole or absent, also after a power cut.
+//! - [`plain`]: files to be read, and nothing else that may have their names.
 //! - [`memory`]: how much of it this process may use.
 //!
 //! The API blocks and is `Send + Sync`. A store that needs an async runtime hides it inside.
@@ -34,6 +35,7 @@ pub mod durable;
 mod error;
 mod location;
 pub mod memory;
+pub mod plain;
 mod scratch;
 pub mod stores;
 pub mod transfer;

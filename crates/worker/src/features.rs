@@ -95,6 +95,19 @@ impl Saved {
     }
 }
 
+/// The same where the data's facts are as wanted; nothing where they are not. Those of features are
+/// known no sooner than the features.
+pub fn open_if(
+    recipe: &Recipe,
+    threads: usize,
+    is_wanted: impl FnOnce(&Facts) -> bool,
+) -> Result<Option<DataSet>, Error> {
+    match recipe.model.features {
+        Some(_) => open(recipe, threads).map(Some),
+        None => planaria_data::open_if(&recipe.data, recipe.seed, is_wanted),
+    }
+}
+
 /// Opens the data of a recipe as it is learned from.
 pub fn open(recipe: &Recipe, threads: usize) -> Result<DataSet, Error> {
     let set = planaria_data::open(&recipe.data, recipe.seed)?;

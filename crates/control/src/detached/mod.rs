@@ -26,6 +26,7 @@ use planaria_fleet::pool::resources::{self, Resources};
 use planaria_fleet::program::Program;
 use planaria_fleet::provider::{Call, Machine, Provider, Ran, Tag};
 use planaria_protocol::launch::Trust;
+use planaria_protocol::plain;
 use planaria_recipe::Source;
 use planaria_runs::clock::Stopwatch;
 use planaria_runs::failure::{Context, Exit, Failure, Result};
@@ -132,7 +133,7 @@ impl Detached {
     /// Of a run's folder here; nothing where the run is not left to machines, or no more.
     pub fn read(folder: &Path) -> Result<Option<Self>> {
         let path = folder.join(FILE);
-        let text = match fs::read(&path) {
+        let text = match plain::read(&path) {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
             read => read.context(|| format!("cannot read `{}`", path.display()))?,
         };
@@ -214,7 +215,7 @@ impl Away {
     pub fn find(folder: &Path) -> Result<Option<Self>> {
         let Some(detached) = Detached::read(folder)? else { return Ok(None) };
         let path = folder.join("recipe.yaml");
-        let text = fs::read(&path).context(|| format!("cannot read `{}`", path.display()))?;
+        let text = plain::read(&path).context(|| format!("cannot read `{}`", path.display()))?;
         let source = Source::parse(&path.display().to_string(), &text, &[]);
         let source = source?;
         let program = pooling::read(Path::new(OWN))?;

@@ -3,6 +3,7 @@
 
 use crate::live::console::{Console, Watching};
 use planaria_protocol::launch::{Launch, Trust};
+use planaria_protocol::plain;
 use planaria_protocol::{Credentials, Secret};
 use planaria_runs::failure::{Context, Failure, Result};
 use planaria_runs::run_dir::RunDir;
@@ -104,7 +105,7 @@ pub fn forget(folder: &Path) {
 /// Connects to a live run in `folder`; nothing if it has no coordinator.
 pub fn connect(folder: &Path) -> Result<Option<Console>> {
     let path = folder.join(FILE);
-    let text = match std::fs::read(&path) {
+    let text = match plain::read(&path) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
         read => read.context(|| format!("cannot read `{}`", path.display()))?,
     };

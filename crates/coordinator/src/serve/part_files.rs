@@ -10,10 +10,10 @@ use planaria_protocol::checkpoint::{CheckpointFolder, Manifest, manifest, part};
 use planaria_protocol::durable::Draft;
 use planaria_protocol::link::{Receiver, Sender};
 use planaria_protocol::message::{Agent, Join, Trouble};
+use planaria_protocol::plain;
 use planaria_protocol::transfer::files::Ask;
 use planaria_protocol::transfer::{Fault, Length, Line};
 use planaria_store::transfer::{Announced, Incoming};
-use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -155,7 +155,7 @@ impl PartFiles {
         }
         let unreadable =
             |e: std::io::Error| Fault::refused(format!("cannot read `{checkpoint}/{file}`: {e}"));
-        let mut from = File::open(folder.join(file)).map_err(unreadable)?;
+        let mut from = plain::open(&folder.join(file)).map_err(unreadable)?;
         let bytes = from.metadata().map_err(unreadable)?.len();
         line.say_comes(Length::bytes(bytes), &[])?;
         line.send_file(&mut from, bytes)

@@ -39,11 +39,19 @@ pub(crate) struct Encoded {
     pub encoder: Encoder,
 }
 
-/// Opens a recipe's tables, encoded.
-pub(crate) fn open(data: &Data, seed: u64, memory: &Memory) -> Result<Encoded, Error> {
+/// Opens a recipe's tables, and encodes them where their facts are as wanted.
+pub(crate) fn open(
+    data: &Data,
+    seed: u64,
+    memory: &Memory,
+    is_wanted: impl FnOnce(&Facts) -> bool,
+) -> Result<Option<Encoded>, Error> {
     let set = open_within(data, seed, memory)?;
     let encoder = set.learn()?;
     let facts = facts(&set, &encoder);
+    if !is_wanted(&facts) {
+        return Ok(None);
+    }
     let part = |rows: &Rows, key: &'static str| {
         let vectors =
             Vectors::encode(&encoder, rows, facts.target, memory).map_err(|e| e.at(key))?;
@@ -53,7 +61,7 @@ pub(crate) fn open(data: &Data, seed: u64, memory: &Memory) -> Result<Encoded, E
     let validation =
         set.validation.as_ref().map(|rows| part(rows, "data.validation")).transpose()?;
     let test = set.test.as_ref().map(|rows| part(rows, "data.test")).transpose()?;
-    Ok(Encoded { train, validation, test, facts, marks: set.marks, encoder })
+    Ok(Some(Encoded { train, validation, test, facts, marks: set.marks, encoder }))
 }
 
 /// All rows of another file, encoded as training rows were, such as for judging a saved model.

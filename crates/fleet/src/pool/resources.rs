@@ -5,6 +5,7 @@
 //! destroys anything.
 
 use crate::provider::{Machine, is_name};
+use planaria_store::plain;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -79,7 +80,7 @@ impl Resources {
 /// What a run may still hold. A line that cannot be read was cut off before what it announces was
 /// begun.
 pub fn held(folder: &Path) -> io::Result<BTreeMap<String, Machine>> {
-    let file = match File::open(folder.join(FILE)) {
+    let file = match plain::open(&folder.join(FILE)) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(BTreeMap::new()),
         file => file?,
     };

@@ -10,6 +10,7 @@ use planaria_data::{Part, Role, Target, open_part, table};
 use planaria_learn::linear::Weights as LinearWeights;
 use planaria_learn::saved::{Description, read_tensors, read_wide};
 use planaria_learn::{Scores, Settings, Trainer, engines};
+use planaria_protocol::plain;
 use planaria_recipe::train::Optimizer;
 use planaria_runs::clock::Stopwatch;
 use planaria_runs::failure::{Context, Failure, Result};
@@ -55,7 +56,7 @@ pub fn run(options: &cli::Evaluate, talk: Talk) -> Result<()> {
 
 fn describe(folder: &Path) -> Result<Description> {
     let path = folder.join("model.yaml");
-    let text = std::fs::read_to_string(&path).map_err(|e| {
+    let text = plain::read_text(&path).map_err(|e| {
         Failure::user(format!("cannot read `{}`: {e}", path.display())).hint(no_model(folder))
     })?;
     Description::from_yaml(&text)
@@ -64,7 +65,7 @@ fn describe(folder: &Path) -> Result<Description> {
 
 /// Why a run has no model, and what to do about it.
 fn no_model(folder: &Path) -> String {
-    let report = std::fs::read(folder.join("report.json")).ok();
+    let report = plain::read(&folder.join("report.json")).ok();
     let report = report.and_then(|bytes| serde_json::from_slice::<Report>(&bytes).ok());
     match report.filter(|report| report.outcome == Outcome::Failed) {
         Some(report) => format!(
@@ -116,7 +117,7 @@ fn load(
     let network = description.network().map_err(Failure::user)?;
     let path = folder.join("model.safetensors");
     let unfit = |why: String| Failure::user(format!("`{}`: {why}", path.display()));
-    let bytes = std::fs::read(&path).context(|| format!("cannot read `{}`", path.display()))?;
+    let bytes = plain::read(&path).context(|| format!("cannot read `{}`", path.display()))?;
     let (mut parameters, mut state) = read_tensors(&bytes, &network).map_err(unfit)?;
     // What was left as it was is no part of what was trained.
     let (below, kept) = description.frozen_counts().map_err(Failure::user)?;

@@ -10,11 +10,11 @@ use crate::cli;
 use crate::commands::print_on;
 use planaria_control::detached::{self, Away, Following};
 use planaria_control::talk::Talk;
+use planaria_protocol::plain;
 use planaria_runs::failure::{Context, Failure, Result, plain};
 use planaria_runs::run_dir::lock::Holder;
 use planaria_runs::run_dir::{self, LOGS, find};
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -165,7 +165,7 @@ impl Logs {
 impl Log {
     /// What was written since the last time.
     fn more(&mut self, path: &Path) -> std::io::Result<Vec<u8>> {
-        let mut file = File::open(path)?;
+        let mut file = plain::open(path)?;
         let length = file.metadata()?.len();
         if length < self.read {
             // It was begun anew.

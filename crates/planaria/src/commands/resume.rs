@@ -17,6 +17,7 @@ use planaria_control::stopping;
 use planaria_control::survey::Survey;
 use planaria_control::talk::{Progress, Talk};
 use planaria_protocol::checkpoint::{Checkpoint, Found, Unreadable};
+use planaria_protocol::plain;
 use planaria_recipe::{Plan, Source};
 use planaria_runs::clock::Stopwatch;
 use planaria_runs::failure::{Context, Exit, Failure, Result};
@@ -53,7 +54,7 @@ pub fn run(options: &cli::Resume, talk: Talk, process: Stopwatch) -> Result<Opti
     }
     let path = run.file("recipe.yaml");
     let recipe_text =
-        std::fs::read_to_string(&path).context(|| format!("cannot read `{}`", path.display()))?;
+        plain::read_text(&path).context(|| format!("cannot read `{}`", path.display()))?;
     let mut survey = Survey::default();
     let name = path.display().to_string();
     let planned = Source::parse_and_plan(&name, recipe_text.as_bytes(), &[], |recipe| {
@@ -151,6 +152,6 @@ fn checkpoint(
 /// The report of a run that has come to its end.
 fn finished(run: &RunDir) -> Option<Report> {
     let report: Report =
-        serde_json::from_slice(&std::fs::read(run.file("report.json")).ok()?).ok()?;
+        serde_json::from_slice(&plain::read(&run.file("report.json")).ok()?).ok()?;
     matches!(report.outcome, Outcome::Completed | Outcome::StoppedEarly).then_some(report)
 }

@@ -11,6 +11,7 @@ use planaria_control::live::console::Console;
 use planaria_control::live::control;
 use planaria_control::live::scale::{Scaled, ask};
 use planaria_control::talk::{Progress, Talk};
+use planaria_protocol::plain;
 use planaria_recipe::Source;
 use planaria_recipe::train::Traits;
 use planaria_runs::clock::Stopwatch;
@@ -99,7 +100,7 @@ fn pass_on(away: &Away, change: &str, json: bool, talk: Talk) -> Result<()> {
 
 /// What follows from the run's training method.
 fn traits(folder: &Path) -> Option<Traits> {
-    let text = std::fs::read(folder.join("recipe.yaml")).ok()?;
+    let text = plain::read(&folder.join("recipe.yaml")).ok()?;
     let source = Source::parse("recipe.yaml", &text, &[]).ok()?;
     Some(source.recipe().train.traits())
 }

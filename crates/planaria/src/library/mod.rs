@@ -313,7 +313,7 @@ impl Planaria {
     /// Checks everything, and makes the run's folder.
     fn job(self) -> Result<(Job, Option<Size>)> {
         let mut survey = Survey::default();
-        let open = |recipe: &_| survey.open(recipe, self.talk);
+        let open = |recipe: &_| survey.open_fitting(recipe, self.talk);
         let sets = self.all_sets();
         let planned = match &self.base {
             Base::File(path) => Source::load_and_plan(path, &sets, open),

@@ -14,6 +14,56 @@ fn change(run: &Path, change: impl Fn(Vec<&str>) -> Vec<String>) -> String {
     text
 }
 
+/// What is no file is named, and keeps no command waiting.
+#[test]
+fn a_pipe_in_the_place_of_a_runs_file() {
+    let place = Place::new();
+    place.json(&["train", "tiny.yaml", "--json", "--set", "train.epochs=1"], 0);
+    let run = place.only_run();
+    let name = run.to_str().unwrap();
+    for (file, commands) in [
+        ("report.json", &["status", "audit"][..]),
+        ("events.jsonl", &["status", "audit"]),
+        ("control.json", &["status", "stop"]),
+        ("checkpoints/last/manifest.json", &["audit"]),
+        // A run without a report has not come to its end.
+        ("report.json", &["resume"]),
+        ("events.jsonl", &["resume"]),
+    ] {
+        let (path, kept) = (run.join(file), run.join("kept"));
+        let was_there = fs::rename(&path, &kept).is_ok();
+        assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+        for command in commands {
+            let said = ends(place.command(&[command, name]), &format!("{command} with {file}"));
+            let is_named = said.contains("is no plain file") && said.contains(file);
+            // A damaged report or checkpoint is not needed for everything.
+            assert!(is_named || !file.ends_with("s.jsonl"), "{command} with {file}: {said}");
+        }
+        // Commands may clear it away.
+        let _ = fs::remove_file(&path);
+        if was_there && *commands != ["resume"] {
+            fs::rename(&kept, &path).unwrap();
+        }
+    }
+}
+
+/// Waits a bounded time for the end of a command; what it said.
+#[track_caller]
+fn ends(mut command: Command, what: &str) -> String {
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let pid = child.id();
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || tell.send(child.wait_with_output()));
+    match told.recv_timeout(Duration::from_secs(60)) {
+        Ok(output) => talk(&output.unwrap()),
+        Err(_) => {
+            // SAFETY: sends a signal to a child that was not waited for yet.
+            unsafe { libc::kill(pid as libc::pid_t, libc::SIGKILL) };
+            panic!("{what} hangs");
+        }
+    }
+}
+
 #[test]
 fn a_run_is_proved_and_tampering_is_found() {
     let place = Place::new();

@@ -6,11 +6,11 @@
 
 use super::part::{self, PartInfo};
 use super::{FORMAT, MAGIC, Unreadable, damaged, hex};
-use crate::durable;
 use crate::state::State;
+use crate::{durable, plain};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use std::fs::{self, File};
+
 use std::io::{self, ErrorKind, Read};
 use std::ops::Range;
 use std::path::Path;
@@ -92,7 +92,7 @@ impl Manifest {
     /// Reads the manifest in a checkpoint's folder, and compares it with its hash.
     pub fn read(folder: &Path) -> Result<Self, Unreadable> {
         let damaged = |why: String| damaged(folder)(why);
-        let text = match fs::read(folder.join(FILE)) {
+        let text = match plain::read(&folder.join(FILE)) {
             Ok(text) => text,
             Err(e) if e.kind() == ErrorKind::NotFound => {
                 return Err(Unreadable::Missing(folder.to_path_buf()));
@@ -191,7 +191,7 @@ fn sealed(bytes: &[u8]) -> Result<&str, String> {
 /// Checkpoints were files before version 3.
 fn not_a_folder(path: &Path) -> Unreadable {
     let mut start = [0; 12];
-    let read = File::open(path).and_then(|mut file| file.read_exact(&mut start));
+    let read = plain::open(path).and_then(|mut file| file.read_exact(&mut start));
     if read.is_ok() && &start[..8] == MAGIC {
         let found = u32::from_le_bytes(start[8..].try_into().expect("4 bytes"));
         return Unreadable::OtherFormat { path: path.to_path_buf(), found, planaria: None };

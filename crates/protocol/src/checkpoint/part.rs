@@ -15,7 +15,7 @@
 use super::manifest::Part;
 use super::{FORMAT, MAGIC, Weights, hex};
 use crate::bytes::as_bytes;
-use crate::durable;
+use crate::{durable, plain};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::VecDeque;
@@ -193,7 +193,7 @@ pub(super) fn read(
         io::ErrorKind::UnexpectedEof => "is cut short".to_owned(),
         _ => format!("cannot be read: {e}"),
     };
-    let mut file = File::open(folder.join(&part.info.file)).map_err(unreadable)?;
+    let mut file = plain::open(&folder.join(&part.info.file)).map_err(unreadable)?;
     let length = file.metadata().map_err(unreadable)?.len();
     if length != part.info.bytes {
         return Err(format!("has {length} bytes instead of {}", part.info.bytes));

@@ -7,6 +7,7 @@
 //! signals anyone.
 
 use crate::failure::{Context, Failure, Result};
+use planaria_protocol::plain;
 use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -160,7 +161,7 @@ impl Holder {
     }
 
     fn look(folder: &Path, path: &Path) -> io::Result<Self> {
-        let signed = match File::open(path) {
+        let signed = match plain::open(path) {
             Ok(file) => Self::of_file(&file, path)?,
             // Deleted, or another user's.
             Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {
@@ -178,7 +179,7 @@ impl Holder {
         match file.try_lock_shared() {
             Ok(()) => Ok(Self::Free),
             Err(TryLockError::WouldBlock) => {
-                let text = fs::read_to_string(path)?;
+                let text = plain::read_text(path)?;
                 let holder = Self::parse(text.trim_end());
                 // What is written there may be anything; the system knows who holds the lock.
                 let known = holders(file)?.0;

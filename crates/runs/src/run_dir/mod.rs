@@ -15,6 +15,7 @@ use crate::failure::{Context, Failure, Result};
 use lock::Lock;
 use planaria_protocol::checkpoint::{CheckpointFolder, Unreadable};
 use planaria_protocol::durable;
+use planaria_protocol::plain;
 use planaria_recipe::{Job, JobSource};
 use std::fs;
 use std::io::ErrorKind;
@@ -229,7 +230,7 @@ fn folders(folder: &Path) -> Result<Vec<PathBuf>> {
 /// The job of a run, where that is a script's; nothing where a network is trained.
 pub fn job(folder: &Path) -> Option<Job> {
     let path = folder.join("recipe.yaml");
-    let text = fs::read_to_string(&path).ok()?;
+    let text = plain::read_text(&path).ok()?;
     // Recipes of runs are written by us: that is how one with a script looks, and it costs little.
     if !text.lines().any(|line| line.starts_with("script:")) {
         return None;

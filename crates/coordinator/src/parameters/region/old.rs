@@ -5,6 +5,7 @@
 use super::layout::{APPLIED, COMMITTED, FIELDS_BYTES, SNAPSHOT};
 use super::memory::Memory;
 use super::{Backing, Identity, MAGIC, Marked, Place, Shape, VERSION, marked};
+use planaria_protocol::plain;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -74,7 +75,7 @@ impl Old {
     /// Opens it and compares what it says of itself with what is asked for.
     pub fn open(&self, identity: &Identity, index: u32) -> Result<Opened, String> {
         let source = match &self.what {
-            What::File(path) => File::open(path).map(Opened::File).map_err(unreadable)?,
+            What::File(path) => plain::open(path).map(Opened::File).map_err(unreadable)?,
             What::Memory(memory) => Opened::Memory(memory.clone()),
         };
         let mut bytes = [0; FIELDS_BYTES];
