@@ -295,6 +295,9 @@ const SHARDS: &str = "import os, time\nname = 'ckpt-' + os.environ['RANK']\n\
                       for epoch in range(start + 1, 100000):\n    \
                       time.sleep(0.5 - time.time() % 0.5)\n    \
                       open('new', 'w').write(str(epoch))\n    os.rename('new', name)\n    \
+                      for _ in range(8):\n        \
+                      print(epoch, file=open('log-' + os.environ['RANK'], 'a'))\n        \
+                      time.sleep(0.04)\n    \
                       print('epoch', epoch, flush=True)\n    \
                       if start and epoch > start + 3: break\n";
 
@@ -308,10 +311,11 @@ fn after_a_loss_all_ranks_begin_at_the_same_epoch_of_their_own_files() {
         "{{provider: ssh, hosts: [h1, h2, h3, h4], machines: 3, ssh: {{config: {config}, \
          connect_seconds: 1}}}}"
     );
-    let script = "{file: train.py, framework: pytorch, outputs: 'ckpt-*', connect_seconds: 100}";
+    let script = "{file: train.py, framework: pytorch, outputs: ['ckpt-*', 'log-*'], \
+                  connect_seconds: 100}";
     workspace.put("job.yaml", &format!("name: job\nscript: {script}\npool: {pool}\n"));
     let mut training = workspace.start(&["run", "job.yaml", "--json"], &[]);
-    workspace.hears(&mut training, "[worker 2 · h3] epoch 29");
+    workspace.hears(&mut training, "[worker 2 · h3] epoch 39");
     hosts.tell("kill", 3);
     let output = training.end();
     assert_eq!(output.status.code(), Some(0), "{}", workspace.said());
