@@ -42,7 +42,7 @@ const BESIDE: [&str; 5] = ["epoch", "step", "global_step", "lr", "learning_rate"
 
 /// The figures of a line that names a measure.
 pub(super) fn of(line: &str) -> Option<Told> {
-    if is_about_code(line) {
+    if !may_name(line) || is_about_code(line) {
         return None;
     }
     let line = without_brackets(line);
@@ -106,6 +106,21 @@ pub(super) fn is_measure(name: &str) -> bool {
     let last = last.split('@').next().unwrap_or(last);
     MEASURES.contains(&last)
         || MEASURES.contains(&last.trim_end_matches(|c: char| c.is_ascii_digit()))
+}
+
+/// Whether a measure's name may be in a line. Most lines have none, and a script may write millions: this
+/// looks at each byte once and allocates nothing.
+fn may_name(line: &str) -> bool {
+    let is_one = |word: &[u8]| {
+        MEASURES.iter().any(|measure| {
+            let (measure, length) = (measure.as_bytes(), measure.len());
+            word.len() >= length
+                && word[0].eq_ignore_ascii_case(&measure[0])
+                && word[..length].eq_ignore_ascii_case(measure)
+                && word[length..].iter().all(u8::is_ascii_digit)
+        })
+    };
+    line.as_bytes().split(|byte| !byte.is_ascii_alphanumeric()).any(is_one)
 }
 
 /// Without what stands in round and square brackets; one that is never closed stays.

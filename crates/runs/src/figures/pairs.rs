@@ -76,6 +76,9 @@ pub(super) fn epoch(line: &str) -> Option<Number> {
 
 /// Pairs as Keras writes them, after how far it is and how long that took.
 pub(super) fn of_keras(line: &str) -> Option<Told> {
+    if !line.contains(": ") {
+        return None;
+    }
     let (mut told, mut progress) = (Told::new(), false);
     for (at, part) in line.trim().split(" - ").enumerate() {
         match pair_of_keras(part.trim()) {
