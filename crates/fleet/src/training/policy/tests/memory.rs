@@ -11,15 +11,15 @@ fn processes_that_are_short_of_memory_each_time_end_the_run() {
         // As often as it may be, with steps between.
         for _ in 0..5 {
             world.tell(RunInput::Progress);
-            world.wait(3.0);
+            world.wait(31.0);
             world.end(agent, starved);
-            world.wait(3.0);
+            world.wait(31.0);
             world.ready(agent);
         }
         assert_eq!(world.failed, None);
         world.tell(RunInput::Progress);
         for _ in 0..3 {
-            world.wait(3.0);
+            world.wait(31.0);
             world.end(agent, starved);
         }
         let loss = world.failed.clone().unwrap();
