@@ -193,6 +193,12 @@ pub trait Provider: Send + Sync {
     /// Runs the program on a machine, and waits for its end.
     fn run(&self, run: &Tag, machine: &Machine, call: &Call<'_>) -> Result<Ran, Fault>;
 
+    /// A machine that is being opened is not needed any more. Where it has not answered yet, the
+    /// attempt ends at once, with a fault that says that nothing of it was touched.
+    fn abandon(&self, machine: &Machine) {
+        let _ = machine;
+    }
+
     /// Machines of the run that exist, as the provider sees them.
     fn list(&self, run: &Tag) -> Result<Vec<Machine>, Fault>;
 

@@ -90,6 +90,9 @@ pub struct PoolMachine {
     /// What it is, what it waits for, or why.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Whether it has been ready in this session.
+    #[serde(skip)]
+    pub was_ready: bool,
 }
 
 /// A machine that was given up.
@@ -129,11 +132,16 @@ impl Summary {
         self.count.machines()
     }
 
-    /// Machines of the last session that were given up, and why.
+    /// Machines of the last session that were given up, and why; at its end those too that had not
+    /// become ready.
     pub fn given_up(&self) -> Vec<GivenUp> {
-        let given_up = self.pool.iter().filter(|(_, one)| one.state == MachineState::GivenUp);
+        use MachineState::{Failed, GivenUp as Given, Pending, Raising};
+        let is_missed =
+            |one: &PoolMachine| matches!(one.state, Failed | Pending | Raising) && !one.was_ready;
+        let given_up = self.pool.iter().filter(|(_, one)| one.state == Given || is_missed(one));
         let given_up = given_up.map(|(machine, one)| {
-            let reason = one.reason.clone().unwrap_or_default();
+            let late = || "it was not ready when the run ended".to_owned();
+            let reason = one.reason.clone().unwrap_or_else(late);
             GivenUp { machine: machine.clone(), reason }
         });
         given_up.collect()
@@ -172,7 +180,9 @@ impl Summary {
             What::Resized { machines } => self.machines_wanted = Some(*machines),
             What::Machine { machine, state, reason } => {
                 let (state, reason) = (*state, reason.clone());
-                self.pool.insert(machine.clone(), PoolMachine { state, reason });
+                let before = self.pool.get(machine).is_some_and(|one| one.was_ready);
+                let was_ready = before || state == MachineState::Ready;
+                self.pool.insert(machine.clone(), PoolMachine { state, reason, was_ready });
             }
             What::NotSaved { reason, .. } => self.not_saved = Some(reason.clone()),
             What::Saved { step, .. } => {

@@ -140,7 +140,12 @@ impl Pool {
     /// No attempt goes on, and none is begun.
     pub(super) fn stop_raising(&mut self) {
         self.over.store(true, Ordering::SeqCst);
-        self.raising.values().for_each(|over| over.store(true, Ordering::SeqCst));
+        for (number, over) in &self.raising {
+            over.store(true, Ordering::SeqCst);
+            if let Some(machine) = self.roster.machine(*number) {
+                self.means.provider.abandon(machine);
+            }
+        }
         self.roster.end();
     }
 }

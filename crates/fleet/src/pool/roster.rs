@@ -118,6 +118,8 @@ struct Member {
     was_ready: bool,
     is_direct: Option<bool>,
     agents: BTreeSet<Agent>,
+    /// When it may be tried again although it was given up, where no other is to be had.
+    returns: Option<Duration>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,7 +137,16 @@ enum Stage {
 impl Member {
     fn new(machine: Machine, now: Duration) -> Self {
         let (stage, agents) = (Stage::Due(now), BTreeSet::new());
-        Self { machine, stage, attempts: 0, begun: now, was_ready: false, is_direct: None, agents }
+        Self {
+            machine,
+            stage,
+            attempts: 0,
+            begun: now,
+            was_ready: false,
+            is_direct: None,
+            agents,
+            returns: None,
+        }
     }
 
     /// Whether it counts among those that are wanted.
@@ -187,7 +198,12 @@ impl Roster {
 
     /// A machine's name.
     pub fn name(&self, number: u32) -> Option<String> {
-        self.members.get(&number).map(|member| member.machine.name.clone())
+        self.machine(number).map(|machine| machine.name.clone())
+    }
+
+    /// What a number stands for.
+    pub fn machine(&self, number: u32) -> Option<&Machine> {
+        self.members.get(&number).map(|member| &member.machine)
     }
 
     /// Machines that are ready.
@@ -287,6 +303,8 @@ impl Roster {
             true => Stage::GivenUp,
             false => Stage::Due(now + pause(member.attempts)),
         };
+        let may_return = fault.remedy == Remedy::Retry && member.attempts < ATTEMPTS_MAX;
+        member.returns = may_return.then(|| now + pause(member.attempts));
         let hint = fault.hint.as_deref().filter(|hint| !hint.is_empty());
         let hint = hint.map_or_else(String::new, |hint| format!(" ({hint})"));
         let then = match is_last {
@@ -345,7 +363,10 @@ impl Roster {
     ) {
         while self.alive() < self.wanted {
             let number = self.released.first().copied().unwrap_or(self.next);
-            let Some(machine) = plan(number) else { break };
+            let Some(machine) = plan(number) else {
+                self.readmit(now);
+                break;
+            };
             let is_endless = || plan(self.next.saturating_add(FAR)).is_some();
             let mut due = now;
             if let Some(streak) = self.streak.as_ref().filter(|_| is_endless()) {
@@ -371,6 +392,19 @@ impl Roster {
         if let Some(fault) = self.shortage() {
             self.is_over = true;
             actions.push(Action::Fail(fault));
+        }
+    }
+
+    /// Tries machines again that were given up and may have returned, as many as are wanted, once
+    /// others work.
+    fn readmit(&mut self, now: Duration) {
+        let missing = self.wanted.saturating_sub(self.alive());
+        let may_return = |m: &&mut Member| {
+            m.stage == Stage::GivenUp && m.returns.is_some_and(|returns| returns <= now)
+        };
+        let returning = self.members.values_mut().filter(may_return);
+        for member in returning.take(if self.was_ready { missing } else { 0 }) {
+            member.stage = Stage::Due(now);
         }
     }
 
@@ -438,6 +472,9 @@ impl Roster {
         self.wanted = machines.max(1);
         // What is asked for now may be had now.
         self.streak = None;
+        for member in self.members.values_mut().filter(|m| m.stage == Stage::GivenUp) {
+            (member.attempts, member.returns) = (0, Some(Duration::ZERO));
+        }
         while self.alive() > self.wanted {
             let counting = self.members.iter().filter(|(_, member)| member.counts());
             let rank = |(number, m): &(&u32, &Member)| {

@@ -198,6 +198,12 @@ impl Provider for Several {
         self.each(|provider| provider.list(run), |machine| machine)
     }
 
+    fn abandon(&self, machine: &Machine) {
+        if let Ok((provider, machine)) = self.whose(machine) {
+            provider.abandon(&machine);
+        }
+    }
+
     fn destroy(&self, run: &Tag, machine: &Machine) -> Result<(), Fault> {
         let (provider, machine) = self.whose(machine)?;
         provider.destroy(run, &machine)

@@ -81,6 +81,23 @@ fn hosts_that_cannot_be_reached() {
 }
 
 #[test]
+fn a_host_that_drops_packets_is_not_waited_for_at_the_end() {
+    let Some(hosts) = Hosts::up(2, &[]) else { return };
+    hosts.on(2, "iptables -A INPUT -p tcp --syn --dport 22 -j DROP");
+    let pool = ssh(&hosts, "h1, h2", 2).replace("connect_seconds: 2", "connect_seconds: 250");
+    let one = workspace(&pool, EPOCHS, "");
+    let training = one.start(&["train", "pool.yaml", "--json"], &[]);
+    let report = ends_well(&one, training);
+    assert_eq!(weights(&report), expected());
+    let report: serde_json::Value = serde_json::from_str(&report).expect("a report");
+    let given_up = &report["machines_given_up"];
+    assert_eq!(given_up[0]["machine"], "h2", "{given_up}");
+    assert_eq!(given_up[0]["reason"], "it was not ready when the run ended");
+    // Nothing of the run was ever there, and nothing is written down as held.
+    is_over(&one.run());
+}
+
+#[test]
 fn a_step_that_fails_in_every_container() {
     let Some(engine) = Engine::up() else { return };
     engine.import_system("shell");

@@ -93,6 +93,43 @@ fn attempts_are_bounded() {
 }
 
 #[test]
+fn one_that_was_given_up_is_tried_again_where_no_other_is_to_be_had() {
+    let two = |number: u32| (number < 2).then(|| machine(number, &[]));
+    let mut roster = Roster::new(2, 2, None);
+    assert_eq!(raised(&roster.step(Duration::ZERO, Input::Look, &two)), [0, 1]);
+    let fail = |roster: &mut Roster, now| {
+        let fault = Fault::retry("m1", "connection refused");
+        roster.step(now, Input::Failed { number: 1, fault }, &two)
+    };
+    // Before any is ready it is given up soon.
+    let mut now = Duration::ZERO;
+    while !fail(&mut roster, now).iter().any(|a| matches!(a, Action::GiveUp { .. })) {
+        now += seconds(5);
+        assert_eq!(raised(&roster.step(now, Input::Look, &two)), [1]);
+    }
+    now += seconds(60);
+    assert!(raised(&roster.step(now, Input::Look, &two)).is_empty(), "none works yet");
+    // Then it is tried again, bounded, with pauses.
+    let mut actions = roster.step(now, Input::Ready { number: 0 }, &two);
+    let mut tried = 0;
+    for _ in 0..10_000 {
+        if raised(&actions) == [1] {
+            tried += 1;
+            fail(&mut roster, now);
+        }
+        now += seconds(1);
+        actions = roster.step(now, Input::Look, &two);
+    }
+    assert_eq!(tried, ATTEMPTS_MAX - FIRST_ATTEMPTS_MAX);
+    assert_eq!(roster.coming(), 0);
+    // Who asks for machines may have it at once; so may it return by itself.
+    assert_eq!(raised(&roster.step(now, Input::Resize { machines: 2 }, &two)), [1]);
+    roster.step(now, Input::Opened { number: 1, is_direct: true }, &two);
+    roster.step(now, Input::Ready { number: 1 }, &two);
+    assert_eq!(roster.ready(), 2);
+}
+
+#[test]
 fn what_the_user_must_mend_ends_it_at_once() {
     let mut roster = Roster::new(4, 4, None);
     roster.step(Duration::ZERO, Input::Look, &endless);

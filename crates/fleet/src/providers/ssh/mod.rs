@@ -25,16 +25,19 @@ pub use settings::{Host, HostKeys, Settings, machine};
 use crate::carrier::{Carrier, End};
 use crate::channel::{Channel, StderrTail};
 use crate::finding::Finding;
+use crate::messages::questions::{Peer, PeerState};
 use crate::program::Program;
 use crate::provider::{Call, Ends, Fault, Leak, Machine, Made, Provider, Ran, Tag};
 use crate::providers::{Kind, Place, Purpose};
 use crate::shell::quoted;
 use crate::sockets::folder::SocketFolder;
+use crate::sockets::table;
 use command::Sharing;
 use explain::Resolved;
 use planaria_recipe::pool::providers::ssh as recipe;
 use script::Line;
 use session::{Opened, Patience, Trouble};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -55,6 +58,8 @@ pub struct Ssh {
     sockets: SocketFolder,
     /// The connection of each machine whose channel was opened, by the machine's name.
     open: Mutex<BTreeMap<String, Connection>>,
+    /// The `ssh` of each machine whose channel is being opened, by the machine's name.
+    opening: Mutex<BTreeMap<String, End>>,
 }
 
 #[derive(Clone)]
@@ -66,7 +71,12 @@ struct Connection {
 impl Ssh {
     /// Machines as the settings say. Nothing is tried yet.
     pub fn new(settings: Settings) -> Self {
-        Self { settings, sockets: SocketFolder::default(), open: Mutex::default() }
+        Self {
+            settings,
+            sockets: SocketFolder::default(),
+            open: Mutex::default(),
+            opening: Mutex::default(),
+        }
     }
 
     /// The host that a machine is.
@@ -274,8 +284,17 @@ impl Provider for Ssh {
         let command = command::ssh(&self.settings, &host, Sharing::Offer(&socket), &remote);
         let carrier = self.start(&host, command)?;
         let words = carrier.stderr_tail.clone();
+        let opening = || self.opening.lock().expect("no thread panics with the attempts");
+        opening().insert(machine.name.clone(), carrier.end.clone());
         let opened = session::open(carrier, script, program, self.patience(), true);
-        let opened = opened.map_err(|trouble| self.fault(&host, trouble, &words))?;
+        let was_abandoned = opening().remove(&machine.name).is_none();
+        let opened = opened.map_err(|trouble| match was_abandoned {
+            true => {
+                let what = format!("{} had not answered, and is not needed any more", host.whom());
+                Fault { is_untouched: true, ..Fault::retry(&machine.name, what) }
+            }
+            false => self.fault(&host, trouble, &words),
+        })?;
         let Opened { writing, reading, stderr_tail, end } = opened;
         let mut open = self.open.lock().expect("no thread panics with the connections");
         open.insert(machine.name.clone(), Connection { socket, end: end.clone() });
@@ -308,6 +327,21 @@ impl Provider for Ssh {
             .filter(|(_, lines)| lines.iter().any(is_of))
             .map(|(machine, _)| machine)
             .collect())
+    }
+
+    fn abandon(&self, machine: &Machine) {
+        let mut opening = self.opening.lock().expect("no thread panics with the attempts");
+        // One that is connected may have begun there.
+        let is_silent = |end: &mut End| {
+            let (peers, _) = table::peers(end.pid());
+            let is_connecting = |peer: &Peer| peer.state == PeerState::Connecting;
+            !peers.is_empty() && peers.iter().all(is_connecting)
+        };
+        if let Entry::Occupied(mut ssh) = opening.entry(machine.name.clone())
+            && is_silent(ssh.get_mut())
+        {
+            ssh.remove().kill();
+        }
     }
 
     fn destroy(&self, run: &Tag, machine: &Machine) -> Result<(), Fault> {
