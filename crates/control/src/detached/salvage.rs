@@ -12,7 +12,9 @@ use planaria_fleet::pool::resources;
 use planaria_protocol::checkpoint;
 use planaria_protocol::durable;
 use planaria_protocol::event::What;
-use planaria_protocol::journal;
+use planaria_protocol::journal::{self, Journal};
+use planaria_protocol::message::Agent;
+use planaria_runs::clock;
 use planaria_runs::failure::{Context, Result};
 use planaria_runs::run_dir::CHECKPOINTS;
 use std::fs;
@@ -101,6 +103,19 @@ fn lead_to(run: &Path, step: u64) -> io::Result<()> {
     durable::sync_folder(&folder)
 }
 
+/// Writes down that the controller was lost with its machine, which it could not.
+fn record_loss(run: &Path, machine: &str) -> io::Result<()> {
+    let path = run.join(journal::FILE);
+    let last = journal::read(&path)?.pop();
+    // Nothing is known of a run that had not begun.
+    let Some(last) = last else { return Ok(()) };
+    let reason = format!("its machine {machine} was lost");
+    let what = What::Lost { agent: Agent::Controller.to_string(), pid: 0, reason };
+    let mut journal = Journal::open(&path, last.generation)?;
+    journal.record(last.seconds, clock::unix_seconds(), what)?;
+    journal.sync()
+}
+
 impl Away {
     /// Fetches the copies that other machines have of the run's checkpoints; the step of the newest.
     fn salvage(&self, progress: &mut Progress) -> Result<Option<u64>> {
@@ -132,6 +147,8 @@ impl Away {
         self.detached.is_lost = true;
         self.detached.write(&self.folder)?;
         let (path, head) = (self.folder.display().to_string(), &self.detached.head.name);
+        record_loss(&self.folder, head)
+            .context(|| format!("cannot write `{}` in `{path}`", journal::FILE))?;
         let came = match step {
             Some(step) => format!("a copy of step {step} came from another machine"),
             None => "no other machine has a copy of it".to_owned(),

@@ -41,6 +41,15 @@ pub fn waste(before: &Plan, after: &Plan) -> usize {
     held.waste_to(new)
 }
 
+/// Rows that come to other machines, and those of them that need not have. A machine whose load grows
+/// must take rows; what it takes beyond that, it drops elsewhere. So [`waste`] counts each such row
+/// twice, when it is taken and when another is dropped for it.
+pub fn moved(before: &Plan, after: &Plan) -> (usize, usize) {
+    let changes = changes(before, after);
+    let taken = changes.iter().map(|change| length(&change.taken)).sum();
+    (taken, waste(before, after) / 2)
+}
+
 /// A slot for a machine that comes: one whose rows it still has (it downloads nothing), or else
 /// the lowest that is free (systematic slots first, which need no decoding).
 pub fn seat(machines: usize, taken: &BTreeSet<Slot>, kept: &[Slot]) -> Option<Slot> {

@@ -194,6 +194,8 @@ fn check_changes(before: &Plan, after: &Plan) {
         }
     }
     assert_eq!(handover::waste(before, after), waste);
+    let (moved, wasted) = handover::moved(before, after);
+    assert!(wasted <= moved && 2 * wasted == waste, "{wasted} of {moved}");
     if before == after {
         assert_eq!(waste, 0);
     }

@@ -156,12 +156,11 @@ fn a_run_on_ssh_hosts_needs_no_terminal_and_survives_a_host() {
     nothing_is_left(&hosts, 3);
 }
 
-/// Its checkpoints have a copy on another machine, from which it goes on.
-#[test]
-fn a_run_survives_the_machine_of_its_controller() {
-    let Some(hosts) = Hosts::up(3, &[]) else { return };
+/// A run that is left to these hosts, of which another than the first has a copy of a checkpoint;
+/// the weights it must come to, and its name.
+fn copied(hosts: &Hosts, names: &str, count: u32) -> (Scene, Value, String) {
     let pool = format!(
-        "{{provider: ssh, hosts: [h1, h2, h3], workers: {{min: 1, max: 3}}, servers: 1, \
+        "{{provider: ssh, hosts: [{names}], workers: {{min: 1, max: {count}}}, servers: 1, \
          ssh: {{config: {}, connect_seconds: 2}}}}",
         hosts.path("ssh_config").display()
     );
@@ -171,8 +170,16 @@ fn a_run_survives_the_machine_of_its_controller() {
     let run = scene.said(&words).trim().to_owned();
     let copy = format!("ls ~/.cache/planaria/runs/{run}/copy/checkpoints/*/manifest.json || true");
     eventually("a copy of a checkpoint", || {
-        (2..=3).any(|host| hosts.on(host, &copy).contains("manifest.json"))
+        (2..=count).any(|host| hosts.on(host, &copy).contains("manifest.json"))
     });
+    (scene, expected, run)
+}
+
+/// Its checkpoints have a copy on another machine, from which it goes on.
+#[test]
+fn a_run_survives_the_machine_of_its_controller() {
+    let Some(hosts) = Hosts::up(3, &[]) else { return };
+    let (scene, expected, run) = copied(&hosts, "h1, h2, h3", 3);
     hosts.tell("kill", 1);
     let status = scene.run(&["status", &run]);
     let said = talk(&status);
@@ -184,6 +191,9 @@ fn a_run_survives_the_machine_of_its_controller() {
     assert!(said.contains("came from another machine"), "{said}");
     assert!(said.contains("goes on after step"), "{said}");
     assert_eq!(scene.weights(), expected);
+    let audit = scene.run(&["audit", &run, "--json"]);
+    let audit: Value = serde_json::from_slice(&audit.stdout).expect("an audit");
+    assert!(audit["machines_lost"].as_u64() > Some(0), "{audit:#}");
     hosts.tell("start", 1);
     scene.run(&["down", &run]);
     nothing_is_left(&hosts, 3);
@@ -193,17 +203,7 @@ fn a_run_survives_the_machine_of_its_controller() {
 #[test]
 fn a_run_that_is_watched_goes_on_where_its_controller_is_lost() {
     let Some(hosts) = Hosts::up(2, &[]) else { return };
-    let pool = format!(
-        "{{provider: ssh, hosts: [h1, h2], workers: {{min: 1, max: 2}}, servers: 1, \
-         ssh: {{config: {}, connect_seconds: 2}}}}",
-        hosts.path("ssh_config").display()
-    );
-    let scene = Scene::new(&pool);
-    let expected = scene.expected();
-    let words = [&["train", "pool.yaml", "--detach"], &LONGER[..]].concat();
-    let run = scene.said(&words).trim().to_owned();
-    let copy = format!("ls ~/.cache/planaria/runs/{run}/copy/checkpoints/*/manifest.json || true");
-    eventually("a copy of a checkpoint", || hosts.on(2, &copy).contains("manifest.json"));
+    let (scene, expected, run) = copied(&hosts, "h1, h2", 2);
     hosts.on(1, "pkill -9 planaria; true");
     let watched = scene.run(&["resume", &run, "--watch"]);
     let said = talk(&watched);

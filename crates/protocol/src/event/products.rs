@@ -13,7 +13,8 @@ pub struct Products {
     /// speeds had changed.
     #[serde(default)]
     pub moved_rows: u64,
-    /// Transition waste: rows that machines took or dropped beyond what their loads had to change by.
+    /// Those of them that need not have: half the transition waste, which counts a row that a machine
+    /// takes beyond what its load had to grow by, and the one that it drops for it.
     #[serde(default)]
     pub wasted_rows: u64,
     /// Bytes of products and entries that went from worker to worker.

@@ -16,7 +16,7 @@ use crate::machines::Machines;
 use crate::outcome::Outcome;
 use crate::summary::{Ended, Summary};
 use epochs::epochs;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
 /// Reasons that are listed; more say nothing more.
@@ -59,7 +59,7 @@ pub struct Audit {
 }
 
 /// What an audit comes to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// Everything adds up.

@@ -2,6 +2,7 @@
 //!
 //! Owns the page, and what all pages share. `maud` escapes all text. Never computes a figure.
 
+use crate::audit::Verdict;
 use crate::number::{bytes, counted, duration, grouped, percent, short};
 use crate::run_dir::metrics::{Line, Span};
 use crate::summary::GivenUp;
@@ -297,7 +298,7 @@ fn details(report: &Report) -> Markup {
             "each example once per epoch",
             if report.samples_exactly_once { "yes, by count" } else { "no" }.into(),
         ),
-        ("exactly once, by audit", if report.exactly_once { "yes" } else { "no" }.into()),
+        ("exactly once, by audit", by_audit(report).into()),
         ("total time", duration(report.seconds_total)),
     ];
     let mut add = |label, value: Option<String>| rows.extend(value.map(|value| (label, value)));
@@ -347,6 +348,16 @@ fn details(report: &Report) -> Markup {
 }
 
 /// What was lost, and what became of it.
+/// What the audit says, as `audit` does.
+fn by_audit(report: &Report) -> &'static str {
+    match (report.exactly_once, report.verdict) {
+        (true, _) => "yes",
+        (false, Some(Verdict::No) | None) => "no",
+        // Events are missing, of these steps or of later ones.
+        (false, _) => "not proven",
+    }
+}
+
 fn survived(report: &Report) -> String {
     format!(
         "{} lost, {} joined, {} computed again, {} taken again",
@@ -375,6 +386,21 @@ mod tests {
         }
         assert!(html.contains("<dt>each example once per epoch</dt><dd>yes, by count</dd>"));
         assert!(html.contains("1 for cat &amp; dog (1)"), "the commonest mistake is named");
+    }
+
+    #[test]
+    fn the_audits_verdict_is_told_as_the_audit_tells_it() {
+        let mut report = crate::traces::report::tests::sample();
+        for (exactly_once, verdict, expect) in [
+            (true, Some(Verdict::Yes), "yes"),
+            (false, Some(Verdict::Incomplete), "not proven"),
+            (false, Some(Verdict::No), "no"),
+            (false, None, "no"),
+        ] {
+            (report.exactly_once, report.verdict) = (exactly_once, verdict);
+            let row = format!("<dt>exactly once, by audit</dt><dd>{expect}</dd>");
+            assert!(page(&report, &[], "").contains(&row), "{verdict:?}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Owns the document's fields and how they follow from the run's state and scores. Never draws
 //! and never writes files.
 
-use crate::audit::Audit;
+use crate::audit::{Audit, Verdict};
 pub use crate::outcome::{Outcome, positive};
 use crate::run_dir::metrics::{Line, Span};
 use crate::summary::GivenUp;
@@ -72,6 +72,9 @@ pub struct Report {
     /// examples read once each.
     #[serde(default)]
     pub exactly_once: bool,
+    /// What that audit comes to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
     /// Processes that were lost: workers, servers and coordinators.
     #[serde(default)]
     pub machines_lost: u64,
@@ -251,6 +254,7 @@ impl Report {
             samples_exactly_once: state.exact_epochs == state.epoch,
             // Events that the disk did not take prove nothing.
             exactly_once: facts.audit.exactly_once && facts.audit.steps >= state.step,
+            verdict: Some(facts.audit.verdict),
             machines_lost: facts.audit.machines.machines_lost,
             machines_joined: facts.audit.machines.machines_joined,
             machines_given_up: facts.given_up.clone(),

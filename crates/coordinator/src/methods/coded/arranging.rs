@@ -89,10 +89,9 @@ impl CodedRun {
             }
         };
         let Some(old) = old else { return };
-        let changes = handover::changes(&old, &after.plan);
-        let taken = changes.iter().flat_map(|change| &change.taken).map(|range| range.len() as u64);
-        self.method.worked.moved_rows += taken.sum::<u64>();
-        self.method.worked.wasted_rows += handover::waste(&old, &after.plan) as u64;
+        let (moved, wasted) = handover::moved(&old, &after.plan);
+        self.method.worked.moved_rows += moved as u64;
+        self.method.worked.wasted_rows += wasted as u64;
     }
 
     /// Who had no rows in a step is to have some in the next, to see how fast it is now.
