@@ -6,7 +6,10 @@ use crate::memory;
 use crate::size::{cluster_size, memory_bytes, threads, training_threads};
 use crate::talk::{Talk, patiently};
 use planaria_data::{DataSet, Error, Facts, Kind};
-use planaria_recipe::{DataFacts, Diagnostics, Finding, Recipe, Source, planned};
+use planaria_fleet::provider::Fault;
+use planaria_fleet::setup::Setup;
+use planaria_recipe::setup::Step;
+use planaria_recipe::{DataFacts, Diagnostics, Finding, Recipe, Root, Sound, Source, planned};
 use planaria_runs::failure::{Failure, Result};
 use planaria_store::Location;
 use planaria_worker::features;
@@ -87,6 +90,21 @@ pub fn check_output(source: &Source) -> Result<()> {
     let message = format!("`{}` is a file, where a folder for runs is needed", file.display());
     let hint = "name another folder, such as `dir: runs`";
     Err(source.diagnose("output.dir", message, Some(hint)).into())
+}
+
+/// Refuses steps of a set-up that name what is not here, each where the recipe has it.
+pub fn check_setup<R: Root>(source: &Sound<R>, steps: &[Step]) -> Result<()> {
+    let faults = Setup::faults(steps);
+    if faults.is_empty() {
+        return Ok(());
+    }
+    let finding = |(at, fault): (usize, Fault)| {
+        let mut finding =
+            Finding::new(format!("setup.{at}"), format!("step {}: {}", at + 1, fault.what));
+        finding.hint = fault.hint.filter(|hint| !hint.is_empty());
+        finding
+    };
+    Err(source.diagnose_all(faults.into_iter().map(finding).collect()).into())
 }
 
 /// Turns an error of the user's data into a mistake in the recipe, and keeps any other in `broken`.

@@ -55,6 +55,25 @@ fn mistakes_are_named() {
 }
 
 #[test]
+fn steps_that_name_what_is_not_there_are_all_told_of_with_their_lines() {
+    let place = Place::new();
+    let setup = "pool: {provider: ssh, hosts: [nowhere]}\nsetup:\n  - run: 'true'\n    \
+                 env: {A: '${env:NO_SUCH_VARIABLE_3}'}\n  - {copy: no/such/file, to: ~/x}\n";
+    let text = std::fs::read_to_string(place.path().join("tiny.yaml")).unwrap();
+    std::fs::write(place.path().join("steps.yaml"), setup.to_owned() + &text).unwrap();
+    for said in [
+        "steps.yaml:3:",
+        "step 1: the recipe refers to `${env:NO_SUCH_VARIABLE_3}`",
+        "steps.yaml:5:",
+        "step 2: `no/such/file` cannot be read",
+        "2 mistakes",
+    ] {
+        refused(&place, &["train", "steps.yaml"], said);
+    }
+    assert!(!place.path().join("runs").exists(), "a refused recipe leaves nothing behind");
+}
+
+#[test]
 fn a_network_is_not_asked_what_it_cannot_answer() {
     let place = Place::new();
     let trained = place.run(&["train", "tiny.yaml", "--set", "train.epochs=1"]);

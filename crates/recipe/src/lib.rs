@@ -62,4 +62,4 @@ pub use script::Job;
 pub use sections::Recipe;
 pub use shape::DataFacts;
 pub use shape::Shape;
-pub use source::{JobSource, Source, is_job, planned};
+pub use source::{JobSource, Root, Sound, Source, is_job, planned};

@@ -76,13 +76,13 @@ pub fn watch(folder: &Path, talk: Talk) -> Result<Watched> {
 fn follow(away: &mut Away, folder: &Path, talk: Talk) -> Result<Watched> {
     let mut progress = Progress::new(talk);
     let head = away.detached.head.name.clone();
-    progress.note(&format!("watching run {}, controlled from {head}", folder.display()));
+    progress.note(&format!("watching run {}; its controller is on {head}", folder.display()));
     let (mut answered, mut said) = (Stopwatch::steady(), None);
     loop {
         // Another command may have fetched the results, or resumed the run.
         let is_away = Detached::read(folder)?.is_some_and(|detached| !detached.is_fetched);
         if !is_away || Holder::of(folder)?.is_live() {
-            progress.note("another command has the run now");
+            progress.note("another command has taken the run; no longer watching");
             return Ok(Watched::Over);
         }
         let verdict = match away.follow(talk) {
@@ -105,6 +105,7 @@ fn follow(away: &mut Away, folder: &Path, talk: Talk) -> Result<Watched> {
             return Ok(Watched::TakenOver);
         }
         if is_stopped() {
+            progress.note("no longer watching; the run goes on without this command");
             return Ok(Watched::Over);
         }
     }
@@ -123,18 +124,22 @@ fn is_stopped() -> bool {
 
 fn words(verdict: Verdict, head: &str) -> String {
     match verdict {
-        Verdict::Wait => {
-            let seconds = SILENT_MAX.as_secs();
-            format!(
-                "{head} answers neither here nor the others; it is waited for, {seconds} s at most"
-            )
-        }
-        Verdict::CutOff => format!(
-            "neither {head} nor any other machine answers: this machine may be cut off, so nothing \
-             is taken over"
+        Verdict::Wait => format!(
+            "{head} answers neither this machine nor the others; after {} s without an answer the \
+             run is taken over",
+            SILENT_MAX.as_secs()
         ),
-        Verdict::Lives => format!("{head} does not answer here, but others are linked with it"),
-        Verdict::Lost => format!("{head} is lost: the run goes on from what others have of it"),
+        Verdict::CutOff => {
+            "no machine of the run answers; this machine may have lost its network, \
+                            so nothing is taken over"
+                .to_owned()
+        }
+        Verdict::Lives => format!(
+            "{head} does not answer this machine, but other machines reach it; the run goes on there"
+        ),
+        Verdict::Lost => {
+            format!("{head} is lost; the run is taken over, from copies on other machines")
+        }
     }
 }
 

@@ -70,6 +70,13 @@ impl Setup {
         Ok(Self { steps, secrets: Secrets::new(looked_up.iter().filter_map(Secret::hidden)) })
     }
 
+    /// All that is wrong with what steps name, each with its place among them; quick, so that it can
+    /// be told with other mistakes of the recipe. [`Setup::prepare`] finds what takes reading more.
+    pub fn faults(steps: &[Step]) -> Vec<(usize, Fault)> {
+        let fault = |(at, step): (usize, &Step)| Some((at, check(step).err()?));
+        steps.iter().enumerate().filter_map(fault).collect()
+    }
+
     /// Whether there is nothing to do on any machine.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
@@ -175,6 +182,17 @@ fn prepare(number: usize, step: &Step, looked_up: &mut Vec<Secret>) -> Result<Pr
         within: Duration::from_secs(step.seconds.unwrap_or(SECONDS)),
         retries: step.retries.unwrap_or(u32::from(patient)),
     })
+}
+
+/// What [`prepare`] would find wrong, without reading what is copied.
+fn check(step: &Step) -> Result<(), Fault> {
+    step.env.values().try_for_each(|text| secrets::resolve(text).map(drop))?;
+    match step.action() {
+        Some(Action::Copy { from, .. }) => {
+            std::fs::metadata(at_home(from)).map(drop).map_err(|e| unreadable(from, &e))
+        }
+        _ => work(step, &mut Vec::new()).map(drop),
+    }
 }
 
 fn work(step: &Step, looked_up: &mut Vec<Secret>) -> Result<StepKind, Fault> {

@@ -337,9 +337,16 @@ fn nothing_begins_with_something_missing() {
         (template, "line 2: no field `nothing`; there are `machine`, `run`, `groups`"),
         (Step::default(), "step 2: it names no action"),
     ] {
-        let fault = Setup::prepare(&[run("true"), step]).err().unwrap();
+        let steps = [run("true"), step];
+        let fault = Setup::prepare(&steps).err().unwrap();
         assert!(fault.what.contains(said), "{fault}");
         assert_eq!(fault.remedy, Remedy::Fix);
+        // Each is found, whatever is wrong with others.
+        let missing = copy("/no/such/other", "~/y");
+        let faults = Setup::faults(&[&steps[..], &[missing]].concat());
+        assert_eq!(faults.iter().map(|(at, _)| *at).collect::<Vec<_>>(), [1, 2]);
+        let own = said.trim_start_matches("step 2: ");
+        assert!(faults[0].1.what.contains(own), "{faults:?}");
     }
 }
 

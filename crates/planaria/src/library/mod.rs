@@ -24,7 +24,7 @@ use planaria_control::jobs::train::{Job, remove_unbegun};
 use planaria_control::live::control;
 use planaria_control::size::{cluster_size, memory_bytes, training_threads};
 use planaria_control::stopping;
-use planaria_control::survey::{Survey, check_output};
+use planaria_control::survey::{Survey, check_output, check_setup};
 use planaria_control::talk::{Progress, Talk};
 use planaria_control::{memory, program};
 use planaria_protocol::checkpoint::{Checkpoint, Found};
@@ -325,6 +325,9 @@ impl Planaria {
         };
         let data = survey.data.expect("a plan is made from opened data");
         check_output(&source)?;
+        if plan.recipe.pool.has_machines() && self.machines.is_none() {
+            check_setup(&source, &plan.recipe.setup)?;
+        }
         planaria_worker::methods::check(&plan.recipe, plan.input, &data).map_err(Failure::from)?;
         let threads = training_threads(self.threads, &plan);
         let size = cluster_size(self.threads, &plan);

@@ -2,6 +2,7 @@
 //!
 //! Owns what is said of one whose hardware address changes with its containers. Never changes it.
 
+use sha2::{Digest, Sha256};
 use std::fs;
 use std::path::Path;
 
@@ -20,9 +21,21 @@ pub fn remark(devices: &Path, bridge: &str) -> Option<String> {
             "warning: the hardware address of the engine's bridge `{bridge}` is that of a container, and \
              changes when that one goes: others then reach this machine only after up to half a minute; \
              `ip link set {bridge} address {}` keeps it",
-            address.trim()
+            lasting(bridge, address.trim())
         )
     })
+}
+
+/// An address that may be given to a bridge: its own where that is one of those for local use, else one
+/// that follows from its name.
+fn lasting(bridge: &str, address: &str) -> String {
+    let first = address.split(':').next().and_then(|byte| u8::from_str_radix(byte, 16).ok());
+    // The bit for local use is set, that of groups is not.
+    if first.is_some_and(|first| first & 0b11 == 0b10) {
+        return address.to_owned();
+    }
+    let hash = Sha256::digest(bridge.as_bytes());
+    format!("02:42:{:02x}:{:02x}:{:02x}:{:02x}", hash[0], hash[1], hash[2], hash[3])
 }
 
 #[cfg(test)]
@@ -43,5 +56,11 @@ mod tests {
         put("addr_assign_type", "1\n");
         let said = remark(devices.path(), "docker0").unwrap();
         assert!(said.contains("`ip link set docker0 address 02:42:ac:11:00:02`"), "{said}");
+        // Of a bridge without containers, or with a card on it.
+        for address in ["00:00:00:00:00:00\n", "00:1b:21:3a:00:02\n", "33:33:00:00:00:01\n"] {
+            put("address", address);
+            let said = remark(devices.path(), "docker0").unwrap();
+            assert!(said.contains("address 02:42:") && !said.contains(address.trim()), "{said}");
+        }
     }
 }
