@@ -20,6 +20,7 @@
 //!   `haste`: how soon a lost packet is missed
 //! - [`transfer`]: files of checkpoints and rows of coded runs, on links of their own
 //! - [`frame_loss`]: frames that are lost on purpose
+//! - [`retry`]: how soon a process tries again to reach another
 //! - [`secret`], [`bytes`], [`error`]: what all of these use
 //! - [`checkpoint`]: parts, manifests and the folder of them
 
@@ -47,6 +48,7 @@ mod places;
 pub mod planted;
 mod receiver;
 mod refusals;
+pub mod retry;
 pub mod secret;
 mod sender;
 mod socket;

@@ -26,9 +26,6 @@ pub const ALIVE: Duration = Duration::from_millis(250);
 /// How long the coordinator, which sends a heartbeat twice a second, may be silent.
 pub const SILENCE: Duration = Duration::from_secs(10);
 
-/// Time before another try to reach a process.
-pub const RETRY: Duration = Duration::from_millis(20);
-
 /// How long a worker goes without a word from any coordinator.
 pub const LEASE: Duration = Duration::from_secs(30);
 

@@ -3,10 +3,11 @@
 //! Told what has happened, it says what to do, one [`Effect`] after another; the process
 //! ([`super::shell`]) and the simulation do the same things for the same value. Time is passed in.
 
+use super::LEASE;
 use super::inbox::Inbox;
 use super::method::{Batch, Effect, Incoming, Input, Method, Session, Todo};
-use super::{LEASE, RETRY};
 use planaria_protocol::message::{FromWorker, ToWorker, Trouble};
+use planaria_protocol::retry::retry_after;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -206,8 +207,9 @@ impl<M: Method> Worker<M> {
     }
 
     fn try_again(&mut self, now: Duration, why: &str) {
-        self.stage = Stage::Away { until: now + RETRY };
-        if now.saturating_sub(self.heard_at) > LEASE {
+        let away = now.saturating_sub(self.heard_at);
+        self.stage = Stage::Away { until: now + retry_after(away) };
+        if away > LEASE {
             let (address, seconds) = (&self.address, LEASE.as_secs());
             let message =
                 format!("no word from a coordinator at {address} for {seconds} seconds: {why}");

@@ -5,6 +5,7 @@ use super::super::part_files::Folder;
 use super::super::snapshot::Snapshot;
 use super::{Outlet, Peer, Server, Used};
 use planaria_protocol::message::{Agent, FrameLoss, FromServer, Kept, ToServer, Trouble};
+use planaria_protocol::retry::retry_after;
 use std::collections::BTreeMap;
 use std::sync::MutexGuard;
 use std::time::Duration;
@@ -13,8 +14,6 @@ use std::time::Duration;
 pub const ALIVE_EVERY: Duration = Duration::from_millis(250);
 /// A coordinator that has said nothing for so long is lost.
 pub const SILENCE: Duration = Duration::from_secs(10);
-/// Wait between two attempts to reach a coordinator.
-const AGAIN: Duration = Duration::from_millis(20);
 /// How long a server goes on without a coordinator.
 const LEASE: Duration = Duration::from_secs(30);
 /// Least time between reports of a server's load.
@@ -160,8 +159,9 @@ impl Server {
             Coordinator::Wanted { since } => since,
             _ => now,
         };
-        if now.saturating_sub(since) < LEASE {
-            return vec![Effect::Pause(AGAIN)];
+        let away = now.saturating_sub(since);
+        if away < LEASE {
+            return vec![Effect::Pause(retry_after(away))];
         }
         self.end_session(outlet);
         vec![Effect::End(Err(Trouble::new(format!(

@@ -14,7 +14,6 @@ pub mod resources;
 pub mod shell;
 
 use crate::gradient::Task;
-use crate::session::RETRY;
 use crate::session::method::{Effect, Input, Method, Session, Todo};
 use crate::session::shell::Setting;
 use duty::{Duty, Output};
@@ -22,6 +21,7 @@ use planaria_protocol::launch::Launch;
 use planaria_protocol::message::{FromWorker, ServerRange, Trouble};
 use planaria_protocol::methods::Command;
 use planaria_protocol::methods::sync::Report;
+use planaria_protocol::retry::RETRY;
 use std::ops::Range;
 use std::time::Duration;
 

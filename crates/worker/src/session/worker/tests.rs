@@ -1,11 +1,12 @@
 //! A worker whose method counts, told things by hand.
 
 use super::*;
+use crate::session::SILENCE;
 use crate::session::inbox::{Beat, Heard};
 use crate::session::method::Waiting;
-use crate::session::{RETRY, SILENCE};
 use planaria_protocol::message::{FrameLoss, HeldOut};
 use planaria_protocol::methods::{Command, sync};
+use planaria_protocol::retry::{RETRY, RETRY_SOON};
 
 /// Does one thing for each command, and is over when it is told so.
 #[derive(Debug, Default)]
@@ -113,10 +114,10 @@ fn orders_wait_while_it_prepares_and_it_prepares_once() {
     assert_eq!(all(&mut worker, START), [Effect::Own("begin"), Effect::Own("work")]);
     worker.inbox().hear(START, ToWorker::Rejoin, Vec::new());
     assert_eq!(all(&mut worker, START), [Effect::Leave]);
-    assert_eq!(worker.wake_at(), Some(START + RETRY));
-    assert_eq!(all(&mut worker, START + RETRY), [Effect::Join]);
+    assert_eq!(worker.wake_at(), Some(START + RETRY_SOON));
+    assert_eq!(all(&mut worker, START + RETRY_SOON), [Effect::Join]);
     worker.joined();
-    assert_eq!(all(&mut worker, START + RETRY), [Effect::Own("begin")]);
+    assert_eq!(all(&mut worker, START + RETRY_SOON), [Effect::Own("begin")]);
     assert_eq!((worker.method.prepared, worker.method.sessions), (1, 2));
 }
 
@@ -185,10 +186,10 @@ fn a_lost_coordinator_is_joined_again_and_old_links_are_not_heard() {
         assert_eq!(all(&mut worker, START), [Effect::Leave]);
         old.put(Event::Done);
         old.put_when_room(Event::Done);
-        assert_eq!(all(&mut worker, START + RETRY), [Effect::Join]);
+        assert_eq!(all(&mut worker, START + RETRY_SOON), [Effect::Join]);
         old.put(Event::Done);
         worker.joined();
-        assert_eq!(all(&mut worker, START + RETRY), [Effect::Own("begin")]);
+        assert_eq!(all(&mut worker, START + RETRY_SOON), [Effect::Own("begin")]);
     }
 }
 
