@@ -128,7 +128,8 @@ impl Outputs {
         self.take(machines, &looks, takes_all, &mut round);
         // What one machine has alone is at one moment as soon as it was fetched.
         for _ in 0..if is_last || machines.len() < 2 { 0 } else { LOOKS_MAX } {
-            if looks.len() < machines.len() || !round.faults.is_empty() {
+            let has_all = looks.len() == machines.len() && round.faults.is_empty();
+            if !has_all || !self.is_worth_another(&looks) {
                 break;
             }
             let again = self.look(machines, now, &mut round);

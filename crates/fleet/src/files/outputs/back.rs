@@ -82,22 +82,35 @@ impl Outputs {
     /// Keeps what machines have as the newest whole set, if it is one: all of it is held, and it was the
     /// same at both looks. Says whether it is.
     pub(super) fn keep_whole(&mut self, one: &[Look], other: &[Look]) -> bool {
-        let is_log = |path: &str| self.is_log(path);
-        if self.moment(other) == Moment::Torn || !whole::is_same(one, other, &is_log) {
+        if !whole::is_same(one, other, &|path| self.is_log(path)) {
             return false;
+        }
+        let Some(set) = self.set_of(other) else { return false };
+        let sources: BTreeMap<Hash, PathBuf> =
+            set.files.keys().filter_map(|key| self.content(key)).collect();
+        self.keep_set(set, &sources);
+        true
+    }
+
+    /// Whether a second look at machines may give a newer set: not where they still have the one that is
+    /// kept, nor where no file is a part and some are still being written.
+    pub(super) fn is_worth_another(&mut self, looks: &[Look]) -> bool {
+        let Some(set) = self.set_of(looks) else { return self.moment(looks) != Moment::Plain };
+        let kept = self.whole.set.as_mut().filter(|kept| kept.has_files_of(&set));
+        kept.map(|kept| kept.at_ns = set.at_ns).is_none()
+    }
+
+    /// The set that a look gives, if machines had it at one moment and all of it is held.
+    fn set_of(&self, looks: &[Look]) -> Option<Set> {
+        if self.moment(looks) == Moment::Torn {
+            return None;
         }
         let held = |key: &Key| {
             let Held { hash, bytes, mtime_ns, .. } = *self.held.get(key)?;
             Some(Member { hash, bytes, mtime_ns, written_ns: 0 })
         };
         let before = self.whole.set.as_ref();
-        let Some(set) = whole::whole(before, &self.whole.laid, other, &held, &is_log) else {
-            return false;
-        };
-        let sources: BTreeMap<Hash, PathBuf> =
-            set.files.keys().filter_map(|key| self.content(key)).collect();
-        self.keep_set(set, &sources);
-        true
+        whole::whole(before, &self.whole.laid, looks, &held, &|path| self.is_log(path))
     }
 
     /// The hash of a machine's file, and where its content is.
