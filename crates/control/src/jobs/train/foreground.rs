@@ -23,6 +23,7 @@ use planaria_protocol::Credentials;
 use planaria_protocol::event::{MachineState, Seen, What};
 use planaria_protocol::launch::Launch;
 use planaria_protocol::message::{Agent, Loss};
+use planaria_protocol::retry::RETRY_SOON;
 use planaria_protocol::standing::Word;
 use planaria_runs::clock::Stopwatch;
 use planaria_runs::failure::{Context, Failure, Result};
@@ -331,12 +332,13 @@ impl<'a> Foreground<'a> {
         Connecting::begin(target).ok()
     }
 
-    /// Waits a moment for a coordinator to be reached.
+    /// Waits a moment for a coordinator to be reached: a short one, since the end of a lost one, which
+    /// all others wait for, is seen at the next look.
     fn connect(&mut self) -> News {
         let connected = match &self.connecting {
-            Some(connecting) => connecting.result(LOOK_EVERY),
+            Some(connecting) => connecting.result(RETRY_SOON),
             None => {
-                std::thread::park_timeout(LOOK_EVERY);
+                std::thread::park_timeout(RETRY_SOON);
                 Connected::Failed
             }
         };
