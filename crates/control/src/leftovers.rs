@@ -42,7 +42,6 @@ pub fn clear(folder: &Path, tell: &mut dyn FnMut(&str)) {
             left.iter().map(|(pid, agent)| format!("{agent} (process {pid})")).collect();
         tell(&format!("ended what an earlier session had left running: {}", names.join(", ")));
     }
-    let Some(outcome) = outcome(folder) else { return };
     let mut removed = |name: &str, done: std::io::Result<()>| match done {
         Ok(()) => tell(&format!("removed `{name}`, which an earlier session could not")),
         Err(why) => {
@@ -53,35 +52,28 @@ pub fn clear(folder: &Path, tell: &mut dyn FnMut(&str)) {
             ));
         }
     };
+    // It names a session that lives, and none does.
     let file = folder.join(control::FILE);
     if fs::symlink_metadata(&file).is_ok() {
         removed(control::FILE, fs::remove_file(&file));
     }
     let state = folder.join(STATE);
-    if is_over(outcome) && fs::symlink_metadata(&state).is_ok_and(|found| found.is_dir()) {
+    if is_over(folder) && fs::symlink_metadata(&state).is_ok_and(|found| found.is_dir()) {
         removed(STATE, fs::remove_dir_all(&state));
     }
 }
 
-/// How the last session ended; nothing where it has not said.
-fn outcome(folder: &Path) -> Option<Outcome> {
+/// Whether the last session has said that no other will go on from what processes kept.
+fn is_over(folder: &Path) -> bool {
     let events = journal::read(&folder.join(journal::FILE)).unwrap_or_default();
-    match &events.last()?.what {
-        What::Ended { outcome, .. } => Some(*outcome),
-        _ => None,
-    }
-}
-
-/// Whether no session will go on from what processes kept.
-fn is_over(outcome: Outcome) -> bool {
-    matches!(outcome, Outcome::Completed | Outcome::StoppedEarly)
+    let last = events.last().map(|event| &event.what);
+    matches!(last, Some(What::Ended { outcome: Outcome::Completed | Outcome::StoppedEarly, .. }))
 }
 
 /// Whether there are files that may be left.
 fn has_files(folder: &Path) -> bool {
     let is_there = |name| fs::symlink_metadata(folder.join(name)).is_ok();
-    (is_there(control::FILE) || is_there(STATE))
-        && outcome(folder).is_some_and(|outcome| is_there(control::FILE) || is_over(outcome))
+    is_there(control::FILE) || (is_there(STATE) && is_over(folder))
 }
 
 /// Agents on this machine that log into the run's folder, and what each is.
@@ -160,10 +152,12 @@ mod tests {
         let run = ended(Outcome::Failed);
         assert_eq!(told(run.path()).len(), 1);
         assert!(run.path().join(STATE).exists());
-        // Of one that was killed nothing is known.
+        // So does that of one that was killed, or whose disk did not take its last event.
         let run = tempfile::tempdir().unwrap();
         fs::write(run.path().join(control::FILE), "{}").unwrap();
-        assert!(told(run.path()).is_empty() && run.path().join(control::FILE).exists());
+        fs::create_dir(run.path().join(STATE)).unwrap();
+        assert_eq!(told(run.path()).len(), 1);
+        assert!(!run.path().join(control::FILE).exists() && run.path().join(STATE).exists());
     }
 
     #[test]

@@ -81,6 +81,13 @@ fn a_network_is_not_asked_what_it_cannot_answer() {
     let run = place.only_run();
     let run = run.to_str().unwrap();
     refused(&place, &["evaluate", run, "--data", "no/such/data"], "no/such/data");
+    let model = place.path().join(run).join("model.safetensors");
+    let whole = fs::read(&model).unwrap();
+    let mut flipped = whole.clone();
+    *flipped.last_mut().unwrap() ^= 1;
+    fs::write(&model, flipped).unwrap();
+    refused(&place, &["evaluate", run, "--data", "digits"], "changed or damaged");
+    fs::write(&model, whole).unwrap();
 
     // One CIFAR-10 record: 32×32×3, label 3.
     let mut record = vec![0u8; 3073];

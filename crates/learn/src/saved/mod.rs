@@ -229,6 +229,7 @@ const WIDE: &str = "linear.weights";
 /// Parameters and state of `network` from the bytes of `model.safetensors`.
 pub fn read_tensors(bytes: &[u8], network: &Network) -> Result<(Vec<f32>, Vec<f32>), String> {
     let tensors = Tensors::decode(bytes)?;
+    tensors.verify()?;
     let mut parameters = vec![0.0; network.parameter_count()];
     let mut state = vec![0.0; network.state_count()];
     for tensor in network.tensors() {

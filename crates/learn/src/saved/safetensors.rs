@@ -1,14 +1,21 @@
 //! The safetensors format: named little-endian tensors of floats in one file.
 //!
 //! Owns the bytes (<https://huggingface.co/docs/safetensors>): a u64 length, a JSON header with
-//! type, shape and place of every tensor, then the values. Never touches files.
+//! type, shape and place of every tensor, then the values. The header's metadata holds the hash of the
+//! values, by which a damaged file is told; files of others need not have one. Never touches files.
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
 /// Longest header read, as in the reference implementation.
 const HEADER_BYTES_MAX: usize = 100_000_000;
+
+/// The hash of all values, in the metadata.
+const HASH: &str = "sha256";
+/// Its place until the values are known.
+const NO_HASH: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
 /// A tensor to write.
 #[derive(Debug)]
@@ -65,6 +72,8 @@ impl Values<'_> {
 pub struct Tensors<'a> {
     places: BTreeMap<String, Place>,
     values: &'a [u8],
+    /// What the header says that the hash of the values is.
+    hash: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -76,8 +85,8 @@ struct Place {
 
 /// The file's bytes.
 pub fn encode(tensors: &[Tensor<'_>], metadata: &[(&str, &str)]) -> Vec<u8> {
-    let metadata: Map<String, Value> =
-        metadata.iter().map(|(k, v)| ((*k).to_owned(), json!(v))).collect();
+    let metadata = metadata.iter().chain(&[(HASH, NO_HASH)]);
+    let metadata: Map<String, Value> = metadata.map(|(k, v)| ((*k).to_owned(), json!(v))).collect();
     let mut header = Map::from_iter([("__metadata__".to_owned(), Value::Object(metadata))]);
     let mut at = 0;
     for tensor in tensors {
@@ -101,7 +110,15 @@ pub fn encode(tensors: &[Tensor<'_>], metadata: &[(&str, &str)]) -> Vec<u8> {
     for tensor in tensors {
         tensor.values.append_to(&mut bytes);
     }
+    if let Some(at) = header.find(NO_HASH) {
+        let hash = hash(&bytes[8 + header.len()..]);
+        bytes[8 + at..][..hash.len()].copy_from_slice(hash.as_bytes());
+    }
     bytes
+}
+
+fn hash(values: &[u8]) -> String {
+    Sha256::digest(values).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl<'a> Tensors<'a> {
@@ -115,7 +132,9 @@ impl<'a> Tensors<'a> {
         let (header, values) = rest.split_at(length);
         let mut header: Map<String, Value> =
             serde_json::from_slice(header).map_err(|e| format!("its header is not JSON: {e}"))?;
-        header.remove("__metadata__");
+        let metadata = header.remove("__metadata__");
+        let hash = metadata.as_ref().and_then(|metadata| metadata[HASH].as_str());
+        let hash = hash.map(str::to_owned);
         let mut places = BTreeMap::new();
         for (name, place) in header {
             let place: Place =
@@ -123,7 +142,19 @@ impl<'a> Tensors<'a> {
             place.check(values.len()).map_err(|why| format!("tensor `{name}` {why}"))?;
             places.insert(name, place);
         }
-        Ok(Self { places, values })
+        Ok(Self { places, values, hash })
+    }
+
+    /// An error where the values are not those that were written.
+    pub fn verify(&self) -> Result<(), String> {
+        let found = self.hash.as_ref().map(|expected| (expected, hash(self.values)));
+        match found.filter(|(expected, found)| *expected != found) {
+            None => Ok(()),
+            Some((expected, found)) => Err(format!(
+                "it was changed or damaged after it was written: the hash of its values is {found}, \
+                 not {expected}"
+            )),
+        }
     }
 
     /// The values of a tensor, which must have this shape.
@@ -206,6 +237,21 @@ mod tests {
         for cut in 0..bytes.len() {
             assert!(Tensors::decode(&bytes[..cut]).is_err(), "cut at {cut}");
         }
+    }
+
+    #[test]
+    fn a_flipped_bit_is_found_and_files_of_others_have_no_hash() {
+        let tensor = Tensor { name: "a", shape: &[2], values: Values::F32(&[1.0, 2.0]) };
+        let mut bytes = encode(&[tensor], &[]);
+        assert_eq!(Tensors::decode(&bytes).unwrap().verify(), Ok(()));
+        *bytes.last_mut().unwrap() ^= 1;
+        let why = Tensors::decode(&bytes).unwrap().verify().unwrap_err();
+        assert!(why.contains("changed or damaged"), "{why}");
+        let header = json!({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}});
+        let header = header.to_string();
+        let length = (header.len() as u64).to_le_bytes();
+        let bytes = [&length[..], header.as_bytes(), &[0; 4]].concat();
+        assert_eq!(Tensors::decode(&bytes).unwrap().verify(), Ok(()));
     }
 
     proptest! {

@@ -8,7 +8,11 @@ use std::fmt::Write;
 
 const WIDTH: f64 = 360.0;
 const HEIGHT: f64 = 210.0;
+/// Room for labels on the left, at least, and for each character of a longer one.
 const LEFT: f64 = 46.0;
+const CHARACTER: f64 = 6.0;
+/// Between a label and its line.
+const GAP: f64 = 5.0;
 const RIGHT: f64 = 8.0;
 const TOP: f64 = 8.0;
 const BOTTOM: f64 = 24.0;
@@ -71,7 +75,10 @@ pub fn figure(
     let Some(axis) = Axis::new(values(), scale) else { return String::new() };
     let places = curves.iter().flat_map(|c| &c.points).map(|p| p.0).filter(|x| x.is_finite());
     let last = places.fold(f64::MIN_POSITIVE, f64::max);
-    let x = |place: f64| LEFT + (WIDTH - LEFT - RIGHT) * (place / last).clamp(0.0, 1.0);
+    let labels: Vec<(f64, String)> = axis.ticks().into_iter().map(|v| (v, tick(v))).collect();
+    let longest = labels.iter().map(|(_, text)| text.chars().count()).max().unwrap_or(0);
+    let left = LEFT.max(GAP + CHARACTER * longest as f64);
+    let x = |place: f64| left + (WIDTH - left - RIGHT) * (place / last).clamp(0.0, 1.0);
     let mut svg = String::new();
     let _ = write!(
         svg,
@@ -80,15 +87,14 @@ pub fn figure(
         legend(curves),
         along.what
     );
-    for value in axis.ticks() {
+    for (value, text) in labels {
         let (y, right) = (axis.y(value), WIDTH - RIGHT);
         let _ = write!(
             svg,
-            "<path class=\"grid\" d=\"M{LEFT} {y:.1}H{right}\"/>\
-             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-            LEFT - 5.0,
-            y + 3.5,
-            tick(value)
+            "<path class=\"grid\" d=\"M{left} {y:.1}H{right}\"/>\
+             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{text}</text>",
+            left - GAP,
+            y + 3.5
         );
     }
     for place in ticks_along(last, along.whole) {
@@ -294,6 +300,17 @@ mod tests {
                 assert!(svg.contains("</svg>") && !svg.contains("NaN"), "{svg}");
             }
         }
+    }
+
+    #[test]
+    fn long_labels_have_their_room() {
+        let whole = |value: f64| grouped(value as u64);
+        let points = [(1.0, 400_000.0), (2.0, 1_200_000.0)];
+        let svg = figure("speed", STEPS, &[curve(&points)], Scale::FromZero, whole);
+        // Nine characters: the label ends at 54 and begins in the figure.
+        assert!(svg.contains("<text x=\"54.0\"") && svg.contains(">1,200,000</text>"), "{svg}");
+        let svg = figure("loss", STEPS, &[curve(&[(1.0, 0.5)])], Scale::FromZero, short);
+        assert!(svg.contains("<text x=\"41.0\""), "{svg}");
     }
 
     #[test]

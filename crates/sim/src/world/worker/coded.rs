@@ -14,7 +14,7 @@ use planaria_protocol::methods::coded::{Tallied, Travel};
 use planaria_protocol::{Credentials, Secret};
 use planaria_worker::methods::coded::cache::Cache;
 use planaria_worker::methods::coded::letters::Letters;
-use planaria_worker::methods::coded::peers::RETRY;
+use planaria_worker::methods::coded::peers::{IDLE, RETRY};
 use planaria_worker::methods::coded::round::{Arithmetic, Times};
 use planaria_worker::methods::coded::rows::Rows;
 use planaria_worker::methods::coded::source::{Source, Watch};
@@ -38,8 +38,16 @@ pub struct Peers {
     /// Weights to score with, and the step that they are after.
     model: Option<(u64, Vec<f64>)>,
     posts: BTreeMap<Pid, Post>,
-    /// Letters that have come, by link.
-    counts: BTreeMap<LinkId, u64>,
+    /// What has come, by link.
+    heard: BTreeMap<LinkId, Heard>,
+}
+
+/// What has come on a link of another worker.
+struct Heard {
+    letters: u64,
+    at: Duration,
+    /// When it is looked whether the link is silent.
+    look_at: Duration,
 }
 
 /// The way to another worker.
@@ -117,7 +125,7 @@ impl Peers {
             coordinator: None,
             model: None,
             posts: BTreeMap::new(),
-            counts: BTreeMap::new(),
+            heard: BTreeMap::new(),
         }
     }
 
@@ -139,6 +147,30 @@ impl Peers {
         let seated = seated.expect("what is in the cache is not asked for");
         let downloaded = if cached { 0 } else { 1000 };
         Event::Seated(Seated { cached, downloaded, ..seated })
+    }
+
+    /// Something has come on a link.
+    fn note(&mut self, world: &mut World<'_>, me: Me, link: LinkId) -> &mut Heard {
+        let (at, look_at) = (world.now, world.now + IDLE);
+        let heard = self.heard.entry(link).or_insert_with(|| {
+            world.timer(me.pid, IDLE, Timer::Own);
+            Heard { letters: 0, at, look_at }
+        });
+        heard.at = at;
+        heard
+    }
+
+    /// Ends links on which nothing came for long, as their readers do: what was lost on the way comes
+    /// on the next.
+    fn hang_up_on_silent(&mut self, world: &mut World<'_>, pid: Pid) {
+        let now = world.now;
+        for (link, heard) in self.heard.iter_mut().filter(|(_, heard)| now >= heard.look_at) {
+            heard.look_at = heard.at + IDLE;
+            match heard.look_at <= now {
+                true => world.cut(*link),
+                false => world.timer(pid, heard.look_at - now, Timer::Own),
+            }
+        }
     }
 
     /// Reaches those for whom there are letters.
@@ -265,9 +297,9 @@ impl Hands for Peers {
                     let (letter, bulk) = (letter.0.clone(), letter.1.clone());
                     inbox.put(Event::Letter(letter, bulk));
                 }
-                let count = self.counts.entry(link).or_default();
-                *count += 1;
-                let count = *count;
+                let heard = self.note(world, me, link);
+                heard.letters += 1;
+                let count = heard.letters;
                 world.send(me.pid, link, Msg::Received(count));
             }
             Msg::Received(count) => {
@@ -276,12 +308,15 @@ impl Hands for Peers {
                     post.letters.received(count);
                 }
             }
+            Msg::Join(_) => {
+                self.note(world, me, link);
+            }
             _ => {}
         }
     }
 
     fn ended(&mut self, world: &mut World<'_>, me: Me, link: LinkId, _why: &str) {
-        self.counts.remove(&link);
+        self.heard.remove(&link);
         if let Some(post) = self.posts.values_mut().find(|post| post.link == Some(link)) {
             post.letters.unlinked();
             post.link = None;
@@ -290,6 +325,7 @@ impl Hands for Peers {
     }
 
     fn due(&mut self, world: &mut World<'_>, me: Me) {
+        self.hang_up_on_silent(world, me.pid);
         self.dial(world, me);
     }
 

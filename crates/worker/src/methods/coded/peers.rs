@@ -22,7 +22,7 @@ use std::time::Duration;
 /// Between two tries to reach a peer.
 pub const RETRY: Duration = Duration::from_millis(100);
 /// How long a link may be silent; it is made again when it is needed.
-const IDLE: Duration = Duration::from_secs(60);
+pub const IDLE: Duration = Duration::from_secs(60);
 /// Largest bulk of a letter.
 const BULK_BYTES_MAX: usize = 1 << 30;
 
