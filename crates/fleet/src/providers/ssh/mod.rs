@@ -48,6 +48,8 @@ use std::time::Duration;
 
 /// Hosts that are asked at a time.
 const ASKED_AT_ONCE: usize = 32;
+/// How long a command's connection may take to end after its output has.
+const WORDS_WITHIN: Duration = Duration::from_secs(2);
 /// How long a command of ours on this machine may take.
 const HERE: Patience =
     Patience { connecting: Duration::from_secs(10), waiting: Duration::from_secs(10) };
@@ -306,7 +308,7 @@ impl Provider for Ssh {
         let host = self.host(machine);
         let script = script::command(program, arguments, within.as_secs().max(1));
         let carrier = self.start_script(machine, &host, &script)?;
-        let words = carrier.stderr_tail.clone();
+        let (words, end) = (carrier.stderr_tail.clone(), carrier.end.clone());
         let fault = |trouble| self.fault(&host, trouble, &words);
         let opened = session::open(carrier, script, program, self.patience(), false);
         let opened = opened.map_err(fault)?;
@@ -317,6 +319,8 @@ impl Provider for Ssh {
                 other => fault(other),
             })?;
         let (stdout, code) = script::ended(&said).ok_or_else(|| fault(Trouble::Ended))?;
+        // What it wrote to standard error may come after the last of its output.
+        end.wait(WORDS_WITHIN);
         Ok(Ran { code, stdout: stdout.to_vec(), stderr: words.text().into_bytes() })
     }
 
