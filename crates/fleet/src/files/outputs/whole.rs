@@ -58,8 +58,8 @@ pub(super) enum Moment {
     Torn,
 }
 
-/// What a machine that is looked at may have though it is not found: it was given that, and has not
-/// written it since.
+/// Files that the controller gave a machine and that the machine has not written since. The machine
+/// does not report them, because it reports only what the script made.
 pub(super) type Laid = BTreeMap<Key, Member>;
 
 /// The family of a path.

@@ -46,7 +46,7 @@ pub struct Peers {
 struct Heard {
     letters: u64,
     at: Duration,
-    /// When it is looked whether the link is silent.
+    /// When the worker next checks whether the link is silent.
     look_at: Duration,
 }
 
