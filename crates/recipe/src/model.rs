@@ -3,11 +3,11 @@
 //! These types are the single source of the recipe's `model` section: the checker, the JSON
 //! Schema and the engine all read them. A new layer starts here.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The `model` section: either a list of layers or the name of a ready-made network.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Model {
     /// The layers, first to last.
@@ -22,19 +22,21 @@ pub struct Model {
 }
 
 /// The first layers of a saved network, as they are.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Features {
     /// The folder of the run that trained it, relative to the current directory.
     pub from: String,
     /// How many of its layers; all before the last `Dense` when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 100_000))]
+    #[cfg_attr(test, schemars(range(min = 1, max = 100_000)))]
     pub layers: Option<usize>,
 }
 
 /// Ready-made networks. The last layer's units follow from the data's classes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Preset {
     /// Dense 128, Dense 64, classes.
@@ -54,7 +56,8 @@ pub enum Preset {
 }
 
 /// One layer. Every constant has Keras' default and is written out in the resolved recipe.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub enum Layer {
     /// Fully connected layer.
     Dense(Dense),
@@ -103,16 +106,18 @@ impl Layer {
 }
 
 /// A layer without options.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NoOptions {}
 
 /// Options of `Dense`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Dense {
     /// Number of outputs.
-    #[schemars(range(min = 1, max = 1_000_000))]
+    #[cfg_attr(test, schemars(range(min = 1, max = 1_000_000)))]
     pub units: usize,
     /// Activation applied to the output.
     #[serde(default)]
@@ -129,11 +134,12 @@ pub struct Dense {
 }
 
 /// Options of `Conv2D`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Conv2D {
     /// Number of output channels.
-    #[schemars(range(min = 1, max = 65_536))]
+    #[cfg_attr(test, schemars(range(min = 1, max = 65_536)))]
     pub filters: usize,
     /// Height and width of the kernel.
     pub kernel_size: Size2,
@@ -145,7 +151,7 @@ pub struct Conv2D {
     pub padding: Padding,
     /// Channel groups; `groups` = input channels makes it depthwise.
     #[serde(default = "one")]
-    #[schemars(range(min = 1, max = 65_536))]
+    #[cfg_attr(test, schemars(range(min = 1, max = 65_536)))]
     pub groups: usize,
     /// Activation applied to the output.
     #[serde(default)]
@@ -162,7 +168,8 @@ pub struct Conv2D {
 }
 
 /// Options of `MaxPooling2D` and `AveragePooling2D`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Pooling2D {
     /// Height and width of the window.
@@ -177,40 +184,44 @@ pub struct Pooling2D {
 }
 
 /// Options of `BatchNormalization`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct BatchNormalization {
     /// Share of the old running average kept at each step.
     #[serde(default = "bn_momentum")]
-    #[schemars(range(min = 0.0, max = 1.0))]
+    #[cfg_attr(test, schemars(range(min = 0.0, max = 1.0)))]
     pub momentum: f32,
     /// Added to the variance.
     #[serde(default = "norm_epsilon")]
-    #[schemars(range(min = 1e-12, max = 1.0))]
+    #[cfg_attr(test, schemars(range(min = 1e-12, max = 1.0)))]
     pub epsilon: f32,
 }
 
 /// Options of `LayerNormalization`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct LayerNormalization {
     /// Added to the variance.
     #[serde(default = "norm_epsilon")]
-    #[schemars(range(min = 1e-12, max = 1.0))]
+    #[cfg_attr(test, schemars(range(min = 1e-12, max = 1.0)))]
     pub epsilon: f32,
 }
 
 /// Options of `Dropout`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Dropout {
     /// Share of the values that is zeroed.
-    #[schemars(range(min = 0.0, max = 0.999))]
+    #[cfg_attr(test, schemars(range(min = 0.0, max = 0.999)))]
     pub rate: f32,
 }
 
 /// Options of `Residual`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Residual {
     /// The main branch.
@@ -227,7 +238,8 @@ pub struct Residual {
 }
 
 /// Options of `Concat`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Concat {
     /// Branches that each read the same input; an empty branch passes it through.
@@ -235,7 +247,8 @@ pub struct Concat {
 }
 
 /// Activation functions. `leaky_relu` has slope 0.2 below zero and `gelu` is the exact one, as in Keras.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Activation {
     /// No change.
@@ -256,7 +269,8 @@ pub enum Activation {
 }
 
 /// How parameters start, as in Keras.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Initializer {
     /// Uniform in ±√(6/(fan_in+fan_out))
@@ -279,7 +293,8 @@ pub enum Initializer {
 }
 
 /// Padding of convolutions and pools, as in Keras.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Padding {
     /// Whole windows only.
@@ -290,13 +305,14 @@ pub enum Padding {
 }
 
 /// A height and a width: one number for both, or a list of two.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum Size2 {
     /// The same for height and width.
-    Square(#[schemars(range(min = 1, max = 4096))] usize),
+    Square(#[cfg_attr(test, schemars(range(min = 1, max = 4096)))] usize),
     /// Height, then width.
-    Pair(#[schemars(inner(range(min = 1, max = 4096)))] [usize; 2]),
+    Pair(#[cfg_attr(test, schemars(inner(range(min = 1, max = 4096))))] [usize; 2]),
 }
 
 impl Size2 {

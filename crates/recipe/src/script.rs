@@ -4,7 +4,6 @@
 
 use crate::pool::{Pool, Workers};
 use crate::setup::{Action, SecretSource, SecretText, Step, Words};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -46,7 +45,8 @@ pub const FIELDS: [&str; 17] = [
 ];
 
 /// A whole recipe of a script, every default filled in.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Job {
     /// Names the run directory.
@@ -65,7 +65,8 @@ pub struct Job {
 }
 
 /// The `output` section of a script's recipe.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct JobOutput {
     /// Folder of run directories.
@@ -79,7 +80,8 @@ impl Default for JobOutput {
 }
 
 /// The `script` section.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Script {
     /// The script, relative to the current directory.
@@ -113,7 +115,7 @@ pub struct Script {
     pub outputs: Option<Words>,
     /// How often processes that fail are started again, in all.
     #[serde(default = "three")]
-    #[schemars(range(min = 0, max = 1000))]
+    #[cfg_attr(test, schemars(range(min = 0, max = 1000)))]
     pub max_restarts: u32,
     /// Folder that goes to every machine, without what git ignores; the script's own when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -124,23 +126,23 @@ pub struct Script {
     pub python: Option<String>,
     /// First port of the processes on each machine; free ones are chosen when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 65535))]
+    #[cfg_attr(test, schemars(range(min = 1, max = 65535)))]
     pub port: Option<u16>,
     /// How long processes may take until they have found each other.
     #[serde(default = "five_minutes")]
-    #[schemars(range(min = 1, max = 86400))]
+    #[cfg_attr(test, schemars(range(min = 1, max = 86400)))]
     pub connect_seconds: u64,
     /// How long the job may take in all, from the first start of its processes; no bound when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 31_536_000))]
+    #[cfg_attr(test, schemars(range(min = 1, max = 31_536_000)))]
     pub timeout: Option<u64>,
     /// How long all its processes together may write nothing; no bound when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 31_536_000))]
+    #[cfg_attr(test, schemars(range(min = 1, max = 31_536_000)))]
     pub silence: Option<u64>,
     /// How long a process may take to end when it is asked to, before it is killed.
     #[serde(default = "five")]
-    #[schemars(range(min = 0, max = 3600))]
+    #[cfg_attr(test, schemars(range(min = 0, max = 3600)))]
     pub stop_seconds: u64,
     /// Folder of TensorBoard's event files, relative to the code's folder: they are brought here as
     /// they grow, and TensorBoard is started on them.
@@ -148,7 +150,7 @@ pub struct Script {
     pub tensorboard: Option<String>,
     /// Field `epochs` of arguments; where they do not use it, `--epochs=…` is added to them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 1_000_000))]
+    #[cfg_attr(test, schemars(range(min = 1, max = 1_000_000)))]
     pub epochs: Option<u64>,
     /// Figures in what processes write, by name: an expression for each, whose first group is the number.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -164,7 +166,8 @@ pub struct Script {
 }
 
 /// Data that goes to every machine.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum Data {
     /// A file or folder.
@@ -187,7 +190,8 @@ pub struct DataSet {
 }
 
 /// What a script is written for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Framework {
     /// TensorFlow 2: `TF_CONFIG`.
@@ -219,7 +223,8 @@ impl Framework {
 }
 
 /// What starts processes of PyTorch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Launcher {
     /// Each process by itself.
@@ -230,11 +235,12 @@ pub enum Launcher {
 }
 
 /// Worker processes on each machine.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum PerMachine {
     /// So many.
-    Count(#[schemars(range(min = 1, max = 4096))] usize),
+    Count(#[cfg_attr(test, schemars(range(min = 1, max = 4096)))] usize),
     /// One for each `core` or `gpu` that the machine has.
     Each(String),
 }
@@ -260,13 +266,17 @@ impl PerMachine {
 }
 
 /// An argument of a script.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum Argument {
     /// `true` or `false`.
     Bool(bool),
     /// A whole number.
-    Int(#[schemars(range(min = -9007199254740991i64, max = 9007199254740991i64))] i64),
+    Int(
+        #[cfg_attr(test, schemars(range(min = -9007199254740991i64, max = 9007199254740991i64)))]
+        i64,
+    ),
     /// A number.
     Float(f64),
     /// Text, with fields.

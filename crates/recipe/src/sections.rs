@@ -5,11 +5,11 @@ use crate::pool::Pool;
 use crate::setup::Step;
 use crate::table::Table;
 use crate::train::Train;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A whole recipe, every default filled in.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Recipe {
     /// Names the run directory.
@@ -36,7 +36,8 @@ pub struct Recipe {
 }
 
 /// The `data` section.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Data {
     /// `digits` (drawn from the seed), or a file or folder of examples, relative to the current directory.
@@ -56,7 +57,7 @@ pub struct Data {
     pub table: Option<Table>,
     /// Examples to use: how many `digits` draws, or at most how many of the files' are read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 1_000_000_000))]
+    #[cfg_attr(test, schemars(range(min = 1, max = 1_000_000_000)))]
     pub examples: Option<usize>,
     /// How pixel values are scaled.
     #[serde(default)]
@@ -67,7 +68,8 @@ pub struct Data {
 }
 
 /// A held-out part of the data.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum Part {
     /// Share of the training examples, above 0 and below 1.
@@ -77,7 +79,8 @@ pub enum Part {
 }
 
 /// File formats.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
     /// Look at the files.
@@ -94,7 +97,8 @@ pub enum Format {
 }
 
 /// How values are scaled before training: (value/255 − mean) / std for bytes, (value − mean) / std for floats.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Normalize {
     /// Mean of each channel; one number serves all.
@@ -110,34 +114,36 @@ impl Default for Normalize {
 }
 
 /// Random changes, drawn by (seed, epoch, example).
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Augment {
     /// Zero pixels added on each side before a random crop back to size.
-    #[schemars(range(min = 0, max = 512))]
+    #[cfg_attr(test, schemars(range(min = 0, max = 512)))]
     pub crop_padding: usize,
     /// Mirror left to right half of the time.
     pub horizontal_flip: bool,
     /// Side of a square set to zero at a random place; 0 for none.
-    #[schemars(range(min = 0, max = 4096))]
+    #[cfg_attr(test, schemars(range(min = 0, max = 4096)))]
     pub cutout: usize,
 }
 
 /// The `output` section.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Output {
     /// Folder of run directories.
     pub dir: String,
     /// Write a checkpoint at the end of every so many epochs, and of the last. 0 is every epoch; of
     /// a coded run, whose epochs may be single steps, about 20 in all.
-    #[schemars(range(min = 0))]
+    #[cfg_attr(test, schemars(range(min = 0)))]
     pub checkpoint_epochs: u64,
     /// Also write a checkpoint every so many steps; 0 writes them at the end of epochs only.
-    #[schemars(range(min = 0))]
+    #[cfg_attr(test, schemars(range(min = 0)))]
     pub checkpoint_steps: u64,
     /// Checkpoints kept besides the best.
-    #[schemars(range(min = 1, max = 1000))]
+    #[cfg_attr(test, schemars(range(min = 1, max = 1000)))]
     pub keep: usize,
 }
 

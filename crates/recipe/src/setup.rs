@@ -5,7 +5,6 @@
 
 use crate::diagnostic::plain;
 use crate::pool::{ALL, is_in};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,7 +18,8 @@ const TITLE_CHARS_MAX: usize = 60;
 pub const FIELDS: [&str; 3] = ["machine", "run", "groups"];
 
 /// A step of the set-up: one action, and options.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Step {
     /// Machines to do it on: `all` (when left out), `worker`, `server`, or groups of hosts.
@@ -67,11 +67,11 @@ pub struct Step {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, SecretText>,
     /// How long one attempt may take; 900 when left out.
-    #[schemars(range(min = 1, max = 86400))]
+    #[cfg_attr(test, schemars(range(min = 1, max = 86400)))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seconds: Option<u64>,
     /// Further attempts after one that failed; 1 for `apt` and `pip` when left out, else 0.
-    #[schemars(range(min = 0, max = 10))]
+    #[cfg_attr(test, schemars(range(min = 0, max = 10)))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retries: Option<u32>,
 }
@@ -180,7 +180,8 @@ impl Step {
 }
 
 /// One word or several.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum Words {
     /// One.
@@ -202,13 +203,17 @@ impl Words {
 }
 
 /// What a field of a template stands for.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum Scalar {
     /// `true` or `false`.
     Bool(bool),
     /// A whole number.
-    Int(#[schemars(range(min = -9007199254740991i64, max = 9007199254740991i64))] i64),
+    Int(
+        #[cfg_attr(test, schemars(range(min = -9007199254740991i64, max = 9007199254740991i64)))]
+        i64,
+    ),
     /// A number.
     Float(f64),
     /// Text, or a reference to a secret.
@@ -217,7 +222,8 @@ pub enum Scalar {
 
 /// Text that may be a reference to a secret. What it refers to is looked up when it is needed and
 /// never kept here; text that is no reference is not shown either.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct SecretText(String);
 

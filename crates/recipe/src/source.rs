@@ -44,7 +44,7 @@ pub struct Sound<R> {
 /// What a file can be a recipe of.
 pub trait Root: serde::de::DeserializeOwned {
     /// What it is written in.
-    fn schema() -> serde_json::Value;
+    fn schema() -> &'static serde_json::Value;
     /// Fills in what follows from what was written, and what was not.
     #[doc(hidden)]
     fn complete(&mut self, tree: &Tree<'_>) {
@@ -64,8 +64,8 @@ pub trait Root: serde::de::DeserializeOwned {
 pub struct Tree<'t>(&'t Node);
 
 impl Root for Recipe {
-    fn schema() -> serde_json::Value {
-        schema::of_types()
+    fn schema() -> &'static serde_json::Value {
+        schema::of_training()
     }
 
     fn complete(&mut self, tree: &Tree<'_>) {
@@ -87,8 +87,8 @@ impl Root for Recipe {
 }
 
 impl Root for Job {
-    fn schema() -> serde_json::Value {
-        schema::of_jobs()
+    fn schema() -> &'static serde_json::Value {
+        schema::of_scripts()
     }
 
     fn complete(&mut self, tree: &Tree<'_>) {
@@ -155,7 +155,7 @@ impl<R: Root> Sound<R> {
     pub fn again(&self, set: &str) -> Result<(), Diagnostics> {
         let mut tree = self.tree.clone();
         let mut mistakes = sets::apply(&mut tree, &[set.to_owned()]);
-        let checked = check::check(&tree, &R::schema());
+        let checked = check::check(&tree, R::schema());
         mistakes.extend(checked.mistakes);
         if let Some(Ok(recipe)) = checked.value.map(serde_json::from_value::<R>) {
             let findings = recipe.mistakes(&Tree(&tree));
@@ -262,8 +262,7 @@ impl<R: Root> Draft<R> {
             self.tree = Some(tree);
             return;
         }
-        let schema = R::schema();
-        let checked = check::check(&tree, &schema);
+        let checked = check::check(&tree, R::schema());
         let sound = checked.mistakes.is_empty();
         self.mistakes.extend(checked.mistakes);
         self.layers_cut = checked.layers_cut;

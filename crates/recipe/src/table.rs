@@ -2,11 +2,11 @@
 //!
 //! Owns the words and their defaults. Never reads a table; `crates/data` does.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The `data.table` section. What is learned from values (categories, bins, means) is learned on the training part only.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Table {
     /// Column that is learned: its name, or its number (1 is the first, -1 the last). LIBSVM files have it in front.
@@ -20,7 +20,7 @@ pub struct Table {
     /// Whether names of columns stand above the rows.
     pub header: bool,
     /// Lines to leave out before the header, or before the rows where there is none.
-    #[schemars(range(min = 0, max = 1_000_000))]
+    #[cfg_attr(test, schemars(range(min = 0, max = 1_000_000)))]
     pub skip_rows: usize,
     /// What stands between fields: one character, such as `;` or `"\t"`.
     pub delimiter: String,
@@ -58,11 +58,12 @@ impl Default for Table {
 }
 
 /// A column of a table.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum Column {
     /// Its number: 1 is the first, -1 the last.
-    Number(#[schemars(range(min = -1_000_000, max = 1_000_000))] i64),
+    Number(#[cfg_attr(test, schemars(range(min = -1_000_000, max = 1_000_000)))] i64),
     /// Its name in the header.
     Name(String),
 }
@@ -77,7 +78,8 @@ impl std::fmt::Display for Column {
 }
 
 /// A value as it stands in a table.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum Word {
     /// Compared as a number: 1 is also `+1` and `1.0`.
@@ -87,7 +89,8 @@ pub enum Word {
 }
 
 /// What labels are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum LabelKind {
     /// Names of classes, also where they look like numbers.
@@ -98,7 +101,8 @@ pub enum LabelKind {
 }
 
 /// What becomes of missing values.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Missing {
     /// The first stops the run and is named.
@@ -113,14 +117,15 @@ pub enum Missing {
 }
 
 /// Columns that are cut into bins alike.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Bins {
     /// The columns.
     pub columns: Vec<Column>,
     /// Bins of each; fewer where the training part has fewer values.
     #[serde(default = "ten")]
-    #[schemars(range(min = 2, max = 10_000))]
+    #[cfg_attr(test, schemars(range(min = 2, max = 10_000)))]
     pub count: usize,
     /// What a bin becomes.
     #[serde(default)]
@@ -128,7 +133,8 @@ pub struct Bins {
 }
 
 /// What a bin becomes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum BinEncoding {
     /// One feature of 0 or 1 for each bin.
@@ -139,7 +145,8 @@ pub enum BinEncoding {
 }
 
 /// Which numeric columns are standardised.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum Standardize {
     /// All that remain, or none.

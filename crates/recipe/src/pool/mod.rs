@@ -6,7 +6,6 @@
 pub mod providers;
 
 pub use providers::{Named, Provider};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Machines of a pool that does not say how many.
@@ -24,9 +23,10 @@ pub const WORKER: &str = "worker";
 pub const SERVER: &str = "server";
 
 /// The `pool` section.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
-#[schemars(extend("additionalProperties" = false))]
+#[cfg_attr(test, schemars(extend("additionalProperties" = false)))]
 pub struct Pool {
     /// The machines of one provider.
     #[serde(flatten)]
@@ -40,33 +40,34 @@ pub struct Pool {
     pub workers: Workers,
     /// Server processes, which hold the parameters: 1 where there are several workers or machines,
     /// else 0. The result never depends on it.
-    #[schemars(range(min = 0, max = 256))]
+    #[cfg_attr(test, schemars(range(min = 0, max = 256)))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub servers: Option<usize>,
     /// Threads of each worker that compute shards side by side; 0 shares the cores out. The result
     /// never depends on it.
-    #[schemars(range(min = 0, max = 1024))]
+    #[cfg_attr(test, schemars(range(min = 0, max = 1024)))]
     pub threads: usize,
     /// Where machines reach this one; found out when left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
     /// Workers on one machine, at most; shared out evenly when left out.
-    #[schemars(range(min = 1, max = 4096))]
+    #[cfg_attr(test, schemars(range(min = 1, max = 4096)))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slots: Option<usize>,
 }
 
 /// Machines of one provider.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
-#[schemars(extend("additionalProperties" = false))]
+#[cfg_attr(test, schemars(extend("additionalProperties" = false)))]
 pub struct Supply {
     /// Where they come from.
     #[serde(flatten)]
     pub provider: Provider,
     /// Machines to have at a time. When left out: where they are made, as many as workers, at most
     /// 16; where they are listed, all (those beyond are spare); of this machine, none.
-    #[schemars(range(min = 1, max = 1024))]
+    #[cfg_attr(test, schemars(range(min = 1, max = 1024)))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub machines: Option<usize>,
 }
@@ -172,25 +173,27 @@ impl Pool {
 }
 
 /// How many workers. A number stays a number when the recipe is written again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum Workers {
     /// So many; the run goes on as long as one is left.
-    Count(#[schemars(range(min = 1, max = 4096))] usize),
+    Count(#[cfg_attr(test, schemars(range(min = 1, max = 4096)))] usize),
     /// From so many to so many.
     Range(WorkerRange),
 }
 
 /// From how many to how many workers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct WorkerRange {
     /// Workers below which the run waits.
     #[serde(default = "one")]
-    #[schemars(range(min = 1, max = 4096))]
+    #[cfg_attr(test, schemars(range(min = 1, max = 4096)))]
     pub min: usize,
     /// Workers to start with, and to have again when one is lost.
-    #[schemars(range(min = 1, max = 4096))]
+    #[cfg_attr(test, schemars(range(min = 1, max = 4096)))]
     pub max: usize,
 }
 

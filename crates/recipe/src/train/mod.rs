@@ -5,32 +5,32 @@
 pub mod methods;
 
 pub use methods::{Coded, LinearPrecision, Method, Traits};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// The `train` section.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Train {
     /// Passes over the training examples.
     #[serde(default = "ten")]
-    #[schemars(range(min = 1, max = 1_000_000))]
+    #[cfg_attr(test, schemars(range(min = 1, max = 1_000_000)))]
     pub epochs: usize,
     /// Examples per step. `method: coded` takes all where it is left out, and else the same range of places of every block.
     #[serde(default = "batch_default")]
-    #[schemars(range(min = 1, max = 1_073_741_824))]
+    #[cfg_attr(test, schemars(range(min = 1, max = 1_073_741_824)))]
     pub batch: usize,
     /// Micro-shards each batch is cut into. The result depends on this number, never on the machines.
     #[serde(default = "eight")]
-    #[schemars(range(min = 1, max = 4096))]
+    #[cfg_attr(test, schemars(range(min = 1, max = 4096)))]
     pub shards: usize,
     /// What is minimised.
     #[serde(default)]
     pub loss: Loss,
     /// Share of the target spread evenly over the classes (cross_entropy only).
     #[serde(default)]
-    #[schemars(range(min = 0.0, max = 0.999))]
+    #[cfg_attr(test, schemars(range(min = 0.0, max = 0.999)))]
     pub label_smoothing: f32,
     /// How parameters follow their gradients.
     #[serde(default)]
@@ -49,7 +49,7 @@ pub struct Train {
     pub early_stopping: Option<EarlyStopping>,
     /// L2 regularisation of a linear model (`method: coded`): l2/2·|w|² is added to the mean loss, the bias left out.
     #[serde(default, skip_serializing_if = "is_default")]
-    #[schemars(range(min = 0.0, max = 1000.0))]
+    #[cfg_attr(test, schemars(range(min = 0.0, max = 1000.0)))]
     pub l2: f64,
     /// What an example of a label counts (`method: coded`); 1 for labels that are not listed.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -63,7 +63,7 @@ pub struct Train {
     /// Workers beyond the first that compute each shard of a step (`method: sync`): so many may be
     /// lost or late in a step without a wait. 0 computes a shard again where it is lost.
     #[serde(default, skip_serializing_if = "is_default")]
-    #[schemars(range(min = 0, max = 15))]
+    #[cfg_attr(test, schemars(range(min = 0, max = 15)))]
     pub redundancy: usize,
 }
 
@@ -94,7 +94,8 @@ impl Default for Train {
 }
 
 /// Losses. Networks end in plain outputs (logits); a last `softmax` (cross_entropy) or `sigmoid` (binary_cross_entropy) is folded into the loss.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Loss {
     /// Softmax and negative log likelihood of the class.
@@ -111,7 +112,8 @@ pub enum Loss {
 }
 
 /// Optimizers and their constants.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Optimizer {
     /// Stochastic gradient descent.
@@ -142,19 +144,20 @@ impl Optimizer {
 }
 
 /// Constants of `sgd`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Sgd {
     /// Step size.
-    #[schemars(range(min = 0.0, max = 1000.0))]
+    #[cfg_attr(test, schemars(range(min = 0.0, max = 1000.0)))]
     pub learning_rate: f32,
     /// Share of the last update kept.
-    #[schemars(range(min = 0.0, max = 1.0))]
+    #[cfg_attr(test, schemars(range(min = 0.0, max = 1.0)))]
     pub momentum: f32,
     /// Look ahead along the momentum.
     pub nesterov: bool,
     /// L2 penalty added to the gradient.
-    #[schemars(range(min = 0.0, max = 1000.0))]
+    #[cfg_attr(test, schemars(range(min = 0.0, max = 1000.0)))]
     pub weight_decay: f32,
 }
 
@@ -165,23 +168,24 @@ impl Default for Sgd {
 }
 
 /// Constants of `adam` and `adamw`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Adam {
     /// Step size.
-    #[schemars(range(min = 0.0, max = 1000.0))]
+    #[cfg_attr(test, schemars(range(min = 0.0, max = 1000.0)))]
     pub learning_rate: f32,
     /// Decay of the gradient's mean.
-    #[schemars(range(min = 0.0, max = 1.0))]
+    #[cfg_attr(test, schemars(range(min = 0.0, max = 1.0)))]
     pub beta_1: f32,
     /// Decay of the gradient's square.
-    #[schemars(range(min = 0.0, max = 1.0))]
+    #[cfg_attr(test, schemars(range(min = 0.0, max = 1.0)))]
     pub beta_2: f32,
     /// Added to the denominator.
-    #[schemars(range(min = 0.0, max = 1.0))]
+    #[cfg_attr(test, schemars(range(min = 0.0, max = 1.0)))]
     pub epsilon: f32,
     /// Weight decay (L2 for `adam`, decoupled for `adamw`).
-    #[schemars(range(min = 0.0, max = 1000.0))]
+    #[cfg_attr(test, schemars(range(min = 0.0, max = 1000.0)))]
     pub weight_decay: f32,
 }
 
@@ -192,23 +196,24 @@ impl Default for Adam {
 }
 
 /// Constants of `rmsprop`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Rmsprop {
     /// Step size.
-    #[schemars(range(min = 0.0, max = 1000.0))]
+    #[cfg_attr(test, schemars(range(min = 0.0, max = 1000.0)))]
     pub learning_rate: f32,
     /// Decay of the gradient's square.
-    #[schemars(range(min = 0.0, max = 1.0))]
+    #[cfg_attr(test, schemars(range(min = 0.0, max = 1.0)))]
     pub rho: f32,
     /// Share of the last update kept.
-    #[schemars(range(min = 0.0, max = 1.0))]
+    #[cfg_attr(test, schemars(range(min = 0.0, max = 1.0)))]
     pub momentum: f32,
     /// Added to the denominator.
-    #[schemars(range(min = 0.0, max = 1.0))]
+    #[cfg_attr(test, schemars(range(min = 0.0, max = 1.0)))]
     pub epsilon: f32,
     /// L2 penalty added to the gradient.
-    #[schemars(range(min = 0.0, max = 1000.0))]
+    #[cfg_attr(test, schemars(range(min = 0.0, max = 1000.0)))]
     pub weight_decay: f32,
 }
 
@@ -219,7 +224,8 @@ impl Default for Rmsprop {
 }
 
 /// How the learning rate changes after warm-up.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Schedule {
     /// Stays as it is.
@@ -232,14 +238,15 @@ pub enum Schedule {
 }
 
 /// Constants of the `step` schedule.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct StepSchedule {
     /// Epochs between drops.
-    #[schemars(range(min = 1, max = 1_000_000))]
+    #[cfg_attr(test, schemars(range(min = 1, max = 1_000_000)))]
     pub epochs: usize,
     /// What the rate is multiplied by.
-    #[schemars(range(min = 0.0, max = 1.0))]
+    #[cfg_attr(test, schemars(range(min = 0.0, max = 1.0)))]
     pub factor: f32,
 }
 
@@ -250,25 +257,27 @@ impl Default for StepSchedule {
 }
 
 /// Constants of the `cosine` schedule.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct CosineSchedule {
     /// Share of the full rate that is left at the end.
-    #[schemars(range(min = 0.0, max = 1.0))]
+    #[cfg_attr(test, schemars(range(min = 0.0, max = 1.0)))]
     pub final_factor: f32,
 }
 
 /// When training ends early.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct EarlyStopping {
     /// What is watched on the validation part.
     pub monitor: Monitor,
     /// Epochs without improvement before it ends.
-    #[schemars(range(min = 1, max = 1_000_000))]
+    #[cfg_attr(test, schemars(range(min = 1, max = 1_000_000)))]
     pub patience: usize,
     /// Smallest change that counts.
-    #[schemars(range(min = 0.0, max = 1000.0))]
+    #[cfg_attr(test, schemars(range(min = 0.0, max = 1000.0)))]
     pub min_delta: f32,
 }
 
@@ -279,7 +288,8 @@ impl Default for EarlyStopping {
 }
 
 /// What early stopping and the best checkpoint go by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Monitor {
     /// Validation loss, smaller is better.

@@ -7,11 +7,11 @@ use crate::diagnostic::quoted;
 use crate::pool::{MACHINES_DEFAULT_MAX, is_default};
 use crate::text;
 use crate::words::counted;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Its keys of `pool`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Settings {
     /// Image of the containers of `provider: docker`; built from the program when left out.
@@ -66,7 +66,8 @@ impl super::Settings for Settings {
 }
 
 /// How the Docker engine is reached, and what containers have of its machine.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Docker {
     /// The engine's socket; `/var/run/docker.sock` when left out.
@@ -83,16 +84,16 @@ pub struct Docker {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpus: Option<Gpus>,
     /// Processors that each container may use, `1.5` say; as many as there are when left out.
-    #[schemars(range(min = 0.01, max = 4096.0))]
+    #[cfg_attr(test, schemars(range(min = 0.01, max = 4096.0)))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<f64>,
     /// Memory of each container, in MiB; as much as there is when left out. The
     /// system ends a process that needs more.
-    #[schemars(range(min = 64, max = 1073741824))]
+    #[cfg_attr(test, schemars(range(min = 64, max = 1073741824)))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_mib: Option<u64>,
     /// Processes and threads of each container at a time; 4096 when left out.
-    #[schemars(range(min = 64, max = 4194304))]
+    #[cfg_attr(test, schemars(range(min = 64, max = 4194304)))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pids: Option<u32>,
 }
@@ -130,11 +131,12 @@ impl Docker {
 }
 
 /// Graphics processors of a container.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum Gpus {
     /// So many.
-    Count(#[schemars(range(min = 1, max = 64))] u32),
+    Count(#[cfg_attr(test, schemars(range(min = 1, max = 64)))] u32),
     /// `all` that there are.
     All(String),
 }

@@ -1,11 +1,11 @@
 //! `provider: local`: this machine, as one or as several.
 
 use super::Place;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// It has no keys of its own.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Settings {}
 
 impl super::Settings for Settings {

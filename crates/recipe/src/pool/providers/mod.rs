@@ -10,22 +10,27 @@
 pub mod docker;
 pub mod local;
 pub mod ssh;
+#[cfg(test)]
+mod types;
 
 use crate::diagnostic::Finding;
 use crate::node::{Kind, Node};
-use schemars::{JsonSchema, Schema, SchemaGenerator};
+use crate::schema;
+#[cfg(test)]
+use schemars::{Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize, Serializer};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
 /// The key that names the provider.
 const TAG: &str = "provider";
 
-/// What one provider knows of its own settings. They are also keys of `pool`, by serde and schemars.
+/// What one provider knows of its own settings. They are also keys of `pool`, by serde.
 pub(crate) trait Settings {
     /// As recipes write it.
     const NAME: &'static str;
     /// What its machines are, for editors.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for the schema, which a test makes"))]
     const MEANING: &'static str;
 
     /// Machines to have where `machines` says so many or nothing.
@@ -152,7 +157,9 @@ macro_rules! providers {
             }
 
             /// For each provider its name, what it means, and the schema of its own keys.
+            #[cfg(test)]
             fn schemas(generator: &mut SchemaGenerator) -> Vec<(&'static str, &'static str, Schema)> {
+                use schemars::JsonSchema;
                 vec![$((
                     <$module::Settings as Settings>::NAME,
                     <$module::Settings as Settings>::MEANING,
@@ -223,16 +230,8 @@ impl Provider {
 
     /// Keys of `pool` that are for other providers and not for this one, each with those they are
     /// for.
-    pub(crate) fn keys_of_others(&self) -> Vec<(String, Vec<&'static str>)> {
-        let keys = |schema: &Schema| match schema.get("properties") {
-            Some(Value::Object(properties)) => properties.keys().cloned().collect(),
-            _ => Vec::new(),
-        };
-        let schemas = Self::schemas(&mut SchemaGenerator::default()).into_iter();
-        keys_of_others(
-            self.name(),
-            schemas.map(|(name, _, schema)| (name, keys(&schema))).collect(),
-        )
+    pub(crate) fn keys_of_others(&self) -> Vec<(String, Vec<String>)> {
+        keys_of_others(self.name(), schema::keys_of_providers())
     }
 
     /// Whether a recipe may write this.
@@ -276,85 +275,19 @@ impl<'de> Deserialize<'de> for Provider {
     }
 }
 
-/// The name, and beside it the keys of all providers: rules say which belong to which.
-impl JsonSchema for Provider {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Provider".into()
-    }
-
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let schemas = Self::schemas(generator);
-        let case = |(name, meaning, _): &(&str, &str, Schema)| json!({ "type": "string", "const": name, "description": meaning });
-        let mut properties = Map::new();
-        let provider = json!({
-            "description": "Where machines come from.",
-            "oneOf": schemas.iter().map(case).collect::<Vec<_>>(),
-            "default": Self::default().name(),
-        });
-        properties.insert(TAG.to_owned(), provider);
-        for (_, _, schema) in schemas {
-            if let Some(Value::Object(own)) = schema.get("properties") {
-                own.iter().for_each(|(key, schema)| add_key(&mut properties, key, schema));
-            }
-        }
-        let mut schema = Schema::default();
-        schema.insert("type".into(), "object".into());
-        schema.insert("properties".into(), Value::Object(properties));
-        schema
-    }
-}
-
-fn keys_of_others(
-    name: &str,
-    all: Vec<(&'static str, Vec<String>)>,
-) -> Vec<(String, Vec<&'static str>)> {
-    let mut owners: BTreeMap<String, Vec<&'static str>> = BTreeMap::new();
+fn keys_of_others(name: &str, all: Vec<(String, Vec<String>)>) -> Vec<(String, Vec<String>)> {
+    let mut owners: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (owner, keys) in all {
-        keys.into_iter().for_each(|key| owners.entry(key).or_default().push(owner));
+        keys.into_iter().for_each(|key| owners.entry(key).or_default().push(owner.clone()));
     }
-    owners.retain(|_, owners| !owners.contains(&name));
+    owners.retain(|_, owners| !owners.iter().any(|owner| owner == name));
     owners.into_iter().collect()
-}
-
-/// Adds a provider's key. One that another has too takes what either does, and says what it is for
-/// each.
-fn add_key(properties: &mut Map<String, Value>, key: &str, schema: &Value) {
-    let plain = |schema: &Value| {
-        let mut schema = schema.clone();
-        let description = schema.as_object_mut().and_then(|map| map.remove("description"));
-        (schema, description.and_then(|text| text.as_str().map(str::to_owned)))
-    };
-    let Some(before) = properties.get_mut(key) else {
-        properties.insert(key.to_owned(), schema.clone());
-        return;
-    };
-    let ((old, old_text), (new, new_text)) = (plain(before), plain(schema));
-    let mut texts: Vec<String> = old_text.into_iter().chain(new_text).collect();
-    texts.dedup();
-    let cases = |schema: &Value| match schema["anyOf"].as_array() {
-        Some(cases) => cases.clone(),
-        None => vec![schema.clone()],
-    };
-    if old == new {
-        *before = old;
-    } else {
-        let (mut all, more) = (cases(&old), cases(&new));
-        let unheard: Vec<Value> = more.into_iter().filter(|case| !all.contains(case)).collect();
-        all.extend(unheard);
-        *before = json!({ "anyOf": all });
-    }
-    if !texts.is_empty() {
-        before["description"] = json!(texts.join(" "));
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn providers_are_written_as_they_are_read() {
@@ -372,28 +305,13 @@ mod tests {
     #[test]
     fn keys_may_have_several_providers() {
         let keys = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>();
-        let all = || vec![("a", keys(&["image", "x"])), ("b", keys(&["image"])), ("c", vec![])];
-        assert_eq!(keys_of_others("a", all()), []);
-        assert_eq!(keys_of_others("b", all()), [("x".to_owned(), vec!["a"])]);
-        let both = [("image".to_owned(), vec!["a", "b"]), ("x".to_owned(), vec!["a"])];
-        assert_eq!(keys_of_others("c", all()), both);
-    }
-
-    #[test]
-    fn equal_keys_take_what_either_provider_does() {
-        let mut properties = Map::new();
-        let mut add = |schema: Value| {
-            add_key(&mut properties, "image", &schema);
-            properties["image"].clone()
+        let all = || {
+            let all = [("a", keys(&["image", "x"])), ("b", keys(&["image"])), ("c", vec![])];
+            all.map(|(owner, keys)| (owner.to_owned(), keys)).to_vec()
         };
-        let text = json!({ "type": ["string", "null"], "description": "Of a." });
-        assert_eq!(add(text.clone()), text);
-        assert_eq!(add(text.clone()), text);
-        let both = json!({ "type": ["string", "null"], "description": "Of a. Of b." });
-        assert_eq!(add(json!({ "type": ["string", "null"], "description": "Of b." })), both);
-        let cases = json!([{ "type": ["string", "null"] }, { "type": "integer" }]);
-        let any = json!({ "anyOf": cases, "description": "Of a. Of b. Of c." });
-        let number = json!({ "type": "integer", "description": "Of c." });
-        assert_eq!(add(number), any);
+        assert_eq!(keys_of_others("a", all()), []);
+        assert_eq!(keys_of_others("b", all()), [("x".to_owned(), keys(&["a"]))]);
+        let both = [("image".to_owned(), keys(&["a", "b"])), ("x".to_owned(), keys(&["a"]))];
+        assert_eq!(keys_of_others("c", all()), both);
     }
 }

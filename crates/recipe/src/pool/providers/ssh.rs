@@ -8,12 +8,12 @@ use crate::node::{Kind, Node};
 use crate::pool::{ALL, MACHINES_MAX, NAME_BYTES_MAX, WORKER, is_default, is_in, is_name};
 use crate::text;
 use crate::words::listed;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Its keys of `pool`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Settings {
     /// The machines of `provider: ssh`: names of `~/.ssh/config`, `user@host:port`, or mappings.
@@ -171,7 +171,8 @@ fn names_hint() -> String {
 }
 
 /// A machine of `provider: ssh`, as it was written.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum HostEntry {
     /// A name of `~/.ssh/config`, or `user@host:port`.
@@ -181,7 +182,8 @@ pub enum HostEntry {
 }
 
 /// A machine of `provider: ssh`, with options. What is left out is as `~/.ssh/config` says.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct HostOptions {
     /// What the machine is called here, and by `ssh` where there is no `host`.
@@ -194,7 +196,7 @@ pub struct HostOptions {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// Where sshd listens.
-    #[schemars(range(min = 1, max = 65535))]
+    #[cfg_attr(test, schemars(range(min = 1, max = 65535)))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
     /// File of the private key.
@@ -317,7 +319,8 @@ fn as_name(host: &str) -> String {
 }
 
 /// How `ssh` connects to all hosts.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Ssh {
     /// File to read instead of `~/.ssh/config`.
@@ -329,7 +332,7 @@ pub struct Ssh {
     /// What becomes of a host whose key is not known.
     pub host_keys: HostKeys,
     /// How long a connection may take to come about.
-    #[schemars(range(min = 1, max = 300))]
+    #[cfg_attr(test, schemars(range(min = 1, max = 300)))]
     pub connect_seconds: u32,
 }
 
@@ -340,7 +343,8 @@ impl Default for Ssh {
 }
 
 /// What becomes of a host whose key is not known. One whose key has changed is always refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum HostKeys {
     /// It is refused.

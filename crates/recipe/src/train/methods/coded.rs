@@ -2,25 +2,25 @@
 
 use super::{Kind, Traits};
 use crate::train::Train;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The code of `method: coded`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Coded {
     /// Workers that are enough: each stores 1/threshold of the data, and with fewer the run waits.
-    #[schemars(range(min = 1, max = 32))]
+    #[cfg_attr(test, schemars(range(min = 1, max = 32)))]
     pub threshold: usize,
     /// Workers that there can be at a time.
-    #[schemars(range(min = 1, max = 32))]
+    #[cfg_attr(test, schemars(range(min = 1, max = 32)))]
     pub machines: usize,
     /// Numbers that are computed with.
     #[serde(default)]
     pub precision: LinearPrecision,
     /// What features are multiplied by to become whole numbers (`precision: exact`); needed where they are not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 1_048_576))]
+    #[cfg_attr(test, schemars(range(min = 1, max = 1_048_576)))]
     pub scale: Option<u32>,
 }
 
@@ -38,7 +38,8 @@ impl Coded {
 }
 
 /// Numbers that a linear model is computed with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum LinearPrecision {
     /// Single precision.

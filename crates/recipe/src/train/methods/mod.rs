@@ -8,14 +8,14 @@ mod sync;
 
 use super::Train;
 pub use coded::{Coded, LinearPrecision};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Makes [`Method`] and all that asks each of them.
 macro_rules! methods {
     ($($(#[$about:meta])* $variant:ident => $kind:path),* $(,)?) => {
         /// How the work of a step is shared out.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+        #[cfg_attr(test, derive(schemars::JsonSchema))]
         #[serde(rename_all = "lowercase")]
         pub enum Method {
             $($(#[$about])* $variant),*

@@ -1,16 +1,45 @@
-//! The JSON Schema of recipes, from the types themselves.
+//! The JSON Schema of recipes, as the types give it.
 //!
-//! Owns what editors are told on top of the types: shorthands and readable defaults.
+//! Owns what editors are told on top of the types: shorthands and readable defaults. The files in
+//! `types/` are made from the types by a test (`of_types`), which also finds them out of date: a program
+//! that reads them is built sooner than one that makes them.
+
+#[cfg(test)]
+mod of_types;
 
 use crate::check::kind_of;
 use crate::choice::{Choices, all_defaults};
-use crate::script::Job;
-use crate::sections::Recipe;
 use serde_json::{Map, Value, json};
+use std::sync::OnceLock;
+
+/// What a test has made of the types, read when it is first asked for.
+struct Made {
+    text: &'static str,
+    value: OnceLock<Value>,
+}
+
+static TRAINING: Made = Made::new(include_str!("types/training.json"));
+static SCRIPTS: Made = Made::new(include_str!("types/scripts.json"));
+static PROVIDERS: Made = Made::new(include_str!("types/providers.json"));
+
+impl Made {
+    const fn new(text: &'static str) -> Self {
+        Self { text, value: OnceLock::new() }
+    }
+
+    fn value(&self) -> &Value {
+        self.value.get_or_init(|| self.text.parse().expect("a test has made it"))
+    }
+}
 
 /// The schema that editors complete recipes from; docs/recipe.schema.json is a copy.
 pub fn schema() -> Value {
-    let (mut training, mut job) = (readable(of_types()), readable(of_jobs()));
+    for_editors(of_training(), of_scripts())
+}
+
+fn for_editors(training: &Value, scripts: &Value) -> Value {
+    let draft = training["$schema"].clone();
+    let (mut training, mut job) = (readable(training.clone()), readable(scripts.clone()));
     let mut defs = Map::new();
     for schema in [&mut training, &mut job] {
         schema.as_object_mut().map(|map| map.remove("$schema"));
@@ -23,7 +52,7 @@ pub fn schema() -> Value {
     training["description"] = json!(words);
     job["description"] = json!("A script to run on machines; read by `planaria run`.");
     json!({
-        "$schema": of_types()["$schema"],
+        "$schema": draft,
         "title": "Planaria recipe",
         "description": "A network to train, or a script to run.",
         "type": "object",
@@ -43,14 +72,25 @@ fn readable(mut schema: Value) -> Value {
     schema
 }
 
-/// The schema as the types give it; what the checker walks.
-pub(crate) fn of_types() -> Value {
-    Value::from(schemars::schema_for!(Recipe))
+/// The schema of training recipes as the types give it; what the checker walks.
+pub(crate) fn of_training() -> &'static Value {
+    TRAINING.value()
 }
 
 /// The same of scripts' recipes.
-pub(crate) fn of_jobs() -> Value {
-    Value::from(schemars::schema_for!(Job))
+pub(crate) fn of_scripts() -> &'static Value {
+    SCRIPTS.value()
+}
+
+/// For each provider the keys of `pool` that it has.
+pub(crate) fn keys_of_providers() -> Vec<(String, Vec<String>)> {
+    let Value::Object(providers) = PROVIDERS.value() else { return Vec::new() };
+    let keys = |keys: &Value| keys.as_array().into_iter().flatten().filter_map(text).collect();
+    providers.iter().map(|(name, own)| (name.clone(), keys(own))).collect()
+}
+
+fn text(value: &Value) -> Option<String> {
+    value.as_str().map(str::to_owned)
 }
 
 /// A name alone, or a name without a value, stands for every default.

@@ -1,0 +1,33 @@
+//! The files in `types/`, made from the types of recipes, and the copy for editors in docs/.
+
+use super::for_editors;
+use crate::pool::Provider;
+use crate::script::Job;
+use crate::sections::Recipe;
+use schemars::schema_for;
+use serde_json::{Map, Value, json};
+use std::path::Path;
+
+#[test]
+fn the_schemas_are_up_to_date() {
+    let providers: Map<String, Value> =
+        Provider::keys().into_iter().map(|(name, keys)| (name.to_owned(), json!(keys))).collect();
+    let training = Value::from(schema_for!(Recipe));
+    let scripts = Value::from(schema_for!(Job));
+    is_or_becomes("src/schema/types/training.json", &training);
+    is_or_becomes("src/schema/types/scripts.json", &scripts);
+    is_or_becomes("src/schema/types/providers.json", &Value::Object(providers));
+    is_or_becomes("../../docs/recipe.schema.json", &for_editors(&training, &scripts));
+}
+
+/// With UPDATE_SCHEMA it is written anew.
+fn is_or_becomes(path: &str, made: &Value) {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    let made = format!("{made:#}\n");
+    if std::env::var_os("UPDATE_SCHEMA").is_some() {
+        std::fs::write(&file, &made).expect("it is writable");
+    }
+    let committed = std::fs::read_to_string(&file).unwrap_or_default();
+    let how = "UPDATE_SCHEMA=1 cargo test -p planaria-recipe";
+    assert!(committed == made, "{path} is old; run `{how}`");
+}
