@@ -1,11 +1,8 @@
 //! The JSON Schema of recipes, as the types give it.
 //!
 //! Owns what editors are told on top of the types: shorthands and readable defaults. The files in
-//! `types/` are made from the types by a test (`of_types`), which also finds them out of date: a program
+//! `types/` are made from the types by `tests`, which also finds them out of date: a program
 //! that reads them is built sooner than one that makes them.
-
-#[cfg(test)]
-mod of_types;
 
 use crate::check::kind_of;
 use crate::choice::{Choices, all_defaults};
@@ -136,3 +133,6 @@ fn shorten_defaults(value: &mut Value, in_default: bool) {
         _ => {}
     }
 }
+
+#[cfg(test)]
+mod tests;

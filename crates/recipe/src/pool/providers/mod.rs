@@ -10,20 +10,16 @@
 pub mod docker;
 pub mod local;
 pub mod ssh;
-#[cfg(test)]
-mod types;
 
 use crate::diagnostic::Finding;
 use crate::node::{Kind, Node};
 use crate::schema;
-#[cfg(test)]
-use schemars::{Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
 /// The key that names the provider.
-const TAG: &str = "provider";
+pub(crate) const TAG: &str = "provider";
 
 /// What one provider knows of its own settings. They are also keys of `pool`, by serde.
 pub(crate) trait Settings {
@@ -158,7 +154,9 @@ macro_rules! providers {
 
             /// For each provider its name, what it means, and the schema of its own keys.
             #[cfg(test)]
-            fn schemas(generator: &mut SchemaGenerator) -> Vec<(&'static str, &'static str, Schema)> {
+            pub(crate) fn schemas(
+                generator: &mut schemars::SchemaGenerator,
+            ) -> Vec<(&'static str, &'static str, schemars::Schema)> {
                 use schemars::JsonSchema;
                 vec![$((
                     <$module::Settings as Settings>::NAME,

@@ -1,7 +1,7 @@
-//! The schema of `pool`'s providers, from the types of their settings, for the tests that keep
-//! `schema/types/` up to date.
+//! The schema of `pool`'s providers, from the types of their settings, for the test that keeps
+//! `types/` up to date.
 
-use super::{Provider, TAG};
+use crate::pool::providers::{Provider, TAG};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 

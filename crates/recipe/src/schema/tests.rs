@@ -1,5 +1,7 @@
 //! The files in `types/`, made from the types of recipes, and the copy for editors in docs/.
 
+mod providers;
+
 use super::for_editors;
 use crate::pool::Provider;
 use crate::script::Job;
