@@ -5,6 +5,7 @@
 //! no command goes on with it meanwhile. Never prints.
 
 use crate::detached;
+use crate::jobs::about::about_run;
 use crate::jobs::pooling::failure;
 use crate::leftovers;
 use crate::live::stop;
@@ -14,7 +15,6 @@ use planaria_fleet::provider::{Fault, Machine, Tag};
 use planaria_fleet::providers::{self, Purpose};
 use planaria_protocol::event::What;
 use planaria_protocol::journal;
-use planaria_recipe::Source;
 use planaria_recipe::pool::Pool;
 use planaria_runs::clock::Stopwatch;
 use planaria_runs::failure::{Context, Failure, Result};
@@ -148,14 +148,9 @@ pub fn give_back(folder: &Path, forget: bool, tell: &mut dyn FnMut(&str)) -> Res
     Ok(account)
 }
 
-/// The pool that the recipe of a run names, whether it trains a network or runs a script.
+/// The pool that the recipe of a run names.
 pub fn pool(folder: &Path) -> Result<Pool> {
-    if let Some(job) = run_dir::job(folder) {
-        return Ok(job.pool);
-    }
-    let path = folder.join("recipe.yaml");
-    let source = Source::load(&path, &[])?;
-    Ok(source.recipe().pool.clone())
+    Ok(run_dir::recipe(folder)?.pool().clone())
 }
 
 /// What the run's machines are tagged with: its name when it was last begun, which a folder that was
@@ -194,7 +189,7 @@ fn stop_run(folder: &Path, tell: &mut dyn FnMut(&str)) -> Result<()> {
             // Looked at again: it may have become another, such as one that was just begun.
             Holder::Process { listens: true, .. } if asked != Some(holder) => {
                 if asked.is_none() {
-                    tell(&format!("run {} {}", folder.display(), stop::doing(folder)));
+                    tell(&format!("run {} {}", folder.display(), about_run(folder).stops()));
                 }
                 // Where it cannot be asked it is only just beginning or ending.
                 asked = stop::request(folder, holder).is_ok().then_some(holder);

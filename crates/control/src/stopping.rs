@@ -3,6 +3,7 @@
 //! Owns the flag that controllers look at. Never listens for signals: the command that wants Ctrl-C
 //! to save does, and sets the flag.
 
+use planaria_recipe::JobKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -17,13 +18,12 @@ static RUN: Mutex<Option<Run>> = Mutex::new(None);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
     pub folder: PathBuf,
-    /// Whether it is a script, of which only it knows how to save.
-    pub is_script: bool,
+    pub kind: JobKind,
 }
 
-/// From here on there is a run to save, or a script to end.
-pub fn begin(folder: &Path, is_script: bool) {
-    let run = Run { folder: folder.to_path_buf(), is_script };
+/// From here on there is a run to save or to end.
+pub fn begin(folder: &Path, kind: JobKind) {
+    let run = Run { folder: folder.to_path_buf(), kind };
     *RUN.lock().unwrap_or_else(PoisonError::into_inner) = Some(run);
 }
 

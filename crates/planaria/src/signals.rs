@@ -6,6 +6,7 @@
 //! looks at the flag after each step.
 
 use crate::screen::{self, say};
+use planaria_control::jobs::about::about;
 use planaria_control::live::control;
 use planaria_control::stopping::{self, Run};
 use planaria_control::talk::Talk;
@@ -44,31 +45,17 @@ fn act(talk: Talk) {
     }
     FIRST.get_or_init(Stopwatch::start);
     match (run, stopping::ask()) {
-        (Some(Run { is_script, .. }), false) => {
-            let text = match is_script {
-                true => {
-                    "ending the script's processes, then bringing outputs back; Ctrl-C again quits \
-                     at once\n"
-                }
-                false => "finishing this step, then saving; Ctrl-C again quits without saving\n",
-            };
+        (Some(Run { kind, .. }), false) => {
             if !talk.is_quiet() {
-                soon(move || say(text));
+                soon(move || say(&format!("{}\n", about(kind).stopping())));
             }
             return;
         }
         (None, _) => quit("stopped before the first step; nothing was left behind\n"),
-        (Some(Run { folder, is_script: true }), true) => {
-            let path = folder.display();
-            quit(&format!("quit at once; planaria down {path} gives back what is left\n"));
-        }
-        (Some(Run { folder, is_script: false }), true) => {
-            // Only a run on many processes has one; it holds a secret that is of no more use.
+        (Some(Run { folder, kind }), true) => {
+            // Where there is one, it holds a secret that is of no more use.
             control::forget(&folder);
-            quit(&format!(
-                "quit without saving; planaria resume {} goes on from the last checkpoint\n",
-                folder.display()
-            ))
+            quit(&format!("{}\n", about(kind).quit(&folder.display().to_string())));
         }
     }
     std::process::exit(Exit::Unsaved.code().into());

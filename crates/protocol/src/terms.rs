@@ -125,12 +125,16 @@ pub struct Trouble {
     /// Whether it is a matter of the process' machine: another may have what this one lacks.
     #[serde(default)]
     pub of_machine: bool,
+    /// The process that could not go on, where that is another than the one that says so.
+    #[serde(default)]
+    pub agent: Option<String>,
 }
 
 impl Trouble {
     /// Something failed; trying again may help.
     pub fn new(what: impl std::fmt::Display) -> Self {
-        Self { message: what.to_string(), hint: None, fix_input: false, of_machine: false }
+        let message = what.to_string();
+        Self { message, hint: None, fix_input: false, of_machine: false, agent: None }
     }
 
     /// The user must change something.

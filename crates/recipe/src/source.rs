@@ -22,9 +22,9 @@ use std::path::Path;
 /// The first character of the file.
 const START: Span = Span { text: 0, line: 1, column: 1, length: 1 };
 
-/// The key that recipes of scripts have alone.
-const SCRIPT: &str = "script";
-/// The key that recipes of networks have alone.
+/// The key that only recipes of scripts have.
+pub(crate) const SCRIPT: &str = "script";
+/// The key that only recipes of networks have.
 const MODEL: &str = "model";
 
 /// A sound recipe of a network to train.
@@ -114,13 +114,16 @@ impl Tree<'_> {
     }
 }
 
-/// Whether a file with these settings is, or was meant to be, a recipe of a script. One that cannot
-/// be read is none.
-pub fn is_job(path: &Path, sets: &[String]) -> bool {
-    let Some(mut tree) = read(path).ok().and_then(|bytes| tree(&bytes).0) else { return false };
-    // What is wrong with them is found again when the recipe is read.
+/// Keys at the top of a file with these settings; none where it cannot be read.
+pub(crate) fn top_level_keys(path: &Path, sets: &[String]) -> Vec<String> {
+    let tree = read(path).ok().and_then(|bytes| tree(&bytes).0);
+    let Some(mut tree) = tree else { return Vec::new() };
+    // What is wrong with the settings is found again when the recipe is read.
     sets::apply(&mut tree, sets);
-    Tree(&tree).has(SCRIPT)
+    match tree.kind {
+        Kind::Map(entries) => entries.into_iter().map(|entry| entry.key).collect(),
+        _ => Vec::new(),
+    }
 }
 
 impl<R: Root> Sound<R> {

@@ -1,6 +1,6 @@
 //! Recipes of scripts: what is refused, and where; what is written again.
 
-use planaria_recipe::{JobSource, Source, is_job, to_yaml};
+use planaria_recipe::{JobKind, JobSource, Source, to_yaml};
 
 /// Each mistake on a line: what is written at its place, what is wrong, and what to do.
 fn summary(text: &str) -> String {
@@ -66,13 +66,15 @@ fn recipes_are_told_from_those_of_networks() {
     assert!(said.contains("hint: `planaria train` reads it"), "{said}");
     let dir = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
     let path = dir.join("is-job.yaml");
-    for (text, expect) in [(&script[..], true), (&network[..], false), (b"[", false)] {
+    for (text, expect) in
+        [(&script[..], JobKind::Script), (&network[..], JobKind::Train), (b"[", JobKind::Train)]
+    {
         std::fs::write(&path, text).unwrap();
-        assert_eq!(is_job(&path, &[]), expect);
+        assert_eq!(JobKind::of_file(&path, &[]), expect);
     }
     std::fs::write(&path, "name: a\n").unwrap();
-    assert!(is_job(&path, &["script.file=a.py".into()]));
-    assert!(!is_job(&dir.join("no-such.yaml"), &[]));
+    assert_eq!(JobKind::of_file(&path, &["script.file=a.py".into()]), JobKind::Script);
+    assert_eq!(JobKind::of_file(&dir.join("no-such.yaml"), &[]), JobKind::Train);
 }
 
 #[test]

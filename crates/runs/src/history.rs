@@ -113,6 +113,9 @@ pub struct History {
     /// The machines of its pool, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub pool: BTreeMap<String, PoolMachine>,
+    /// Machines of its pool that were lost after they had been ready.
+    #[serde(skip)]
+    pub pool_lost: u64,
     /// Why the newest checkpoint could not be written, where that is so.
     pub not_saved: Option<String>,
     /// Of a script's run: all that others do not have.
@@ -127,8 +130,10 @@ impl History {
         let path = folder.join(journal::FILE);
         let events =
             journal::read(&path).context(|| format!("cannot read `{}`", path.display()))?;
-        let mut history = Self { detached, ..Self::of(folder, holder, &events) };
-        if let Some(story) = Story::read(folder, &events) {
+        let summary = Summary::of(&events);
+        let story = Story::read(folder, &summary);
+        let mut history = Self { detached, ..Self::of_summary(folder, holder, &events, summary) };
+        if let Some(story) = story {
             history.is_of(story);
         }
         Ok(history)
@@ -145,14 +150,17 @@ impl History {
         if !story.processes.is_empty() {
             self.workers = story.processes.len() as u32;
         }
-        let machines_lost = story.lost_with_machines();
-        self.machines = Machines { machines_lost, ..Machines::default() };
+        // Its processes are not ours to count as machines.
+        self.machines = Machines { machines_lost: self.pool_lost, ..Machines::default() };
         self.script = Some(story);
     }
 
     /// What the events of a run tell.
     pub fn of(folder: &Path, holder: Holder, events: &[Event]) -> Self {
-        let summary = Summary::of(events);
+        Self::of_summary(folder, holder, events, Summary::of(events))
+    }
+
+    fn of_summary(folder: &Path, holder: Holder, events: &[Event], summary: Summary) -> Self {
         let started = summary.started.as_ref();
         let of = |figure: fn(&Started) -> u64| started.map_or(0, figure);
         let state = match &summary.ended {
@@ -192,6 +200,7 @@ impl History {
             machines: summary.machines(),
             machines_wanted: summary.machines_wanted,
             pool: summary.pool,
+            pool_lost: summary.machines_lost,
             not_saved: summary.not_saved,
             script: None,
         }

@@ -9,7 +9,7 @@
 //!   line; [`machines`]: who was lost and who came; [`outcome`]: how it ended
 //! - [`audit`]: whether every example was read exactly once, from events; [`evidence`]: from a folder
 //! - [`traces`]: reports, TensorBoard, the HTML pages
-//! - [`story`]: a script's run; [`figures`]: the numbers in what a script writes
+//! - [`story`]: a script's run, [`processes`]: those of it; [`figures`]: the numbers in what a script writes
 //! - [`number`]: numbers as people read them; [`paint`]: text with colours
 //! - [`clock`]: the only place that asks the time; [`failure`]: why a command ended badly
 
@@ -26,6 +26,7 @@ pub mod notices;
 pub mod number;
 pub mod outcome;
 pub mod paint;
+pub mod processes;
 pub mod run_dir;
 pub mod sentence;
 pub mod story;

@@ -5,6 +5,7 @@
 
 use crate::number::{counted, duration, grouped, loss};
 use crate::paint::fit;
+use crate::processes::Restarted;
 use planaria_protocol::event::{Event, Figures, Products, What};
 use planaria_protocol::message::Agent;
 
@@ -103,11 +104,8 @@ pub fn sentence(event: &Event) -> Option<String> {
         What::Scored { part, examples, .. } => {
             format!("{} {part} examples are scored", grouped(*examples))
         }
-        What::Restarted { agent: Some(agent), reason, .. } => {
-            format!("{agent} is started again: {reason}")
-        }
-        What::Restarted { agent: None, reason, .. } => {
-            format!("all processes are started again: {reason}")
+        What::Restarted { agent, reason, .. } => {
+            Restarted { process: agent.clone(), reason: reason.clone() }.text()
         }
         What::Worked(done) => format!(
             "workers multiplied {} rows, of them {} in place of others, in {}; {} of these were \

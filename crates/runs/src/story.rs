@@ -1,15 +1,16 @@
-//! What became of a script's run so far, besides what every run has: a projection of its recipe, its
-//! events, its newest figures and what was brought back.
+//! What became of a script's run so far, besides what every run has: its recipe, what its events add up
+//! to, its newest figures and what was brought back.
 //!
 //! Owns how a script's run is told from others, and what its processes are called. Never writes, and
 //! never asks a live run anything.
 
 use crate::figures::{Latest, Point};
+use crate::processes::{Process, Restarted};
 use crate::run_dir;
-use planaria_protocol::event::{Event, What};
+use crate::summary::Summary;
 use planaria_protocol::plain;
-use planaria_recipe::Job;
 use planaria_recipe::script::Framework;
+use planaria_recipe::{AnySource, Job, JobKind};
 use serde::Serialize;
 use serde_json::{Number, Value};
 use std::fs;
@@ -45,35 +46,6 @@ pub struct Story {
     pub failed: Option<Value>,
 }
 
-/// A process of a script's run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Process {
-    pub process: String,
-    pub machine: Option<String>,
-    /// How often it was started.
-    pub starts: u32,
-    /// How it was lost, where it was not started again since.
-    pub lost: Option<String>,
-}
-
-impl Process {
-    /// As people read it.
-    pub fn title(&self) -> String {
-        title(&self.process)
-    }
-}
-
-/// Processes that were started again.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Restarted {
-    /// Which; all of them where there is none.
-    pub process: Option<String>,
-    pub reason: String,
-    /// Whether a process was lost together with its machine.
-    #[serde(skip)]
-    pub with_machine: bool,
-}
-
 /// Files that were brought back.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Outputs {
@@ -82,18 +54,15 @@ pub struct Outputs {
     pub bytes: u64,
 }
 
-/// `worker 0` for `worker-0`.
-pub fn title(slug: &str) -> String {
-    match slug.rsplit_once('-') {
-        Some((role, index)) => format!("{role} {index}"),
-        None => slug.to_owned(),
-    }
-}
-
 impl Story {
     /// Of the run in a folder with these events; nothing where it is no script's.
-    pub fn read(folder: &Path, events: &[Event]) -> Option<Self> {
-        let mut story = Self::of(&run_dir::job(folder)?, events);
+    pub fn read(folder: &Path, summary: &Summary) -> Option<Self> {
+        // `runs` looks at every folder: only recipes of scripts are parsed.
+        if run_dir::kind(folder) != JobKind::Script {
+            return None;
+        }
+        let AnySource::Script(source) = run_dir::recipe(folder).ok()? else { return None };
+        let mut story = Self::of(source.recipe(), summary);
         let first = story.processes.first().map(|process| process.process.clone());
         story.figures = latest(&tail(&folder.join("metrics.jsonl")), first.as_deref());
         story.outputs = count(&folder.join("outputs"));
@@ -104,59 +73,19 @@ impl Story {
     }
 
     /// What recipe and events tell.
-    pub fn of(job: &Job, events: &[Event]) -> Self {
-        let mut story = Self {
+    pub fn of(job: &Job, summary: &Summary) -> Self {
+        let processes = &summary.processes;
+        Self {
             file: job.script.file.clone(),
             framework: job.script.framework.map(Framework::as_str),
             is_here: job.pool.is_here() && job.machine_count() == 1,
-            processes: Vec::new(),
-            restarts: 0,
+            processes: processes.placed(),
+            restarts: processes.restarts,
             max_restarts: job.script.max_restarts,
-            restarted: Vec::new(),
+            restarted: processes.restarted.clone(),
             figures: Latest::default(),
             outputs: Outputs::default(),
             failed: None,
-        };
-        let mut is_over = false;
-        for event in events {
-            match &event.what {
-                What::Joined { agent, machine, .. } => {
-                    if std::mem::take(&mut is_over) {
-                        // Another round may have other processes.
-                        story.processes.iter_mut().for_each(|one| one.machine = None);
-                    }
-                    story.joined(agent, machine.clone());
-                }
-                What::Lost { agent, reason, .. } => {
-                    let lost = story.processes.iter_mut().find(|one| one.process == *agent);
-                    if let Some(process) = lost {
-                        process.lost = Some(reason.clone());
-                    }
-                }
-                What::Restarted { agent, restarts, reason, with_machine } => {
-                    is_over |= agent.is_none();
-                    story.restarts = *restarts;
-                    let (process, reason) = (agent.clone(), reason.clone());
-                    let with_machine = *with_machine;
-                    story.restarted.push(Restarted { process, reason, with_machine });
-                }
-                _ => {}
-            }
-        }
-        story.processes.retain(|process| process.machine.is_some());
-        story
-    }
-
-    fn joined(&mut self, agent: &str, machine: Option<String>) {
-        match self.processes.iter_mut().find(|one| one.process == agent) {
-            Some(process) => {
-                process.starts += 1;
-                (process.machine, process.lost) = (machine, None);
-            }
-            None => {
-                let (process, starts) = (agent.to_owned(), 1);
-                self.processes.push(Process { process, machine, starts, lost: None });
-            }
         }
     }
 
@@ -171,11 +100,6 @@ impl Story {
             }
         }
         machines
-    }
-
-    /// Processes that were lost together with their machine.
-    pub fn lost_with_machines(&self) -> u64 {
-        self.restarted.iter().filter(|one| one.with_machine).count() as u64
     }
 
     /// A figure by its name.
@@ -265,6 +189,8 @@ fn count(folder: &Path) -> Outputs {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::processes::title;
+    use planaria_protocol::event::{Event, What};
     use planaria_recipe::JobSource;
 
     fn job(text: &str) -> Job {
@@ -305,7 +231,7 @@ mod tests {
         };
         let story = Story::of(
             &job,
-            &events(vec![
+            &Summary::of(&events(vec![
                 joined("worker-0", "m1"),
                 joined("worker-1", "m1"),
                 joined("worker-2", "m2"),
@@ -313,7 +239,7 @@ mod tests {
                 restarted(Some("worker-1"), 1, "worker 1 failed with exit code 3"),
                 joined("worker-1", "m2"),
                 lost("worker-0"),
-            ]),
+            ])),
         );
         assert_eq!((story.restarts, story.restarted.len(), story.is_here), (1, 1, false));
         assert_eq!(story.processes[1].starts, 2);
@@ -328,11 +254,11 @@ mod tests {
         let job = job("script: {file: a.py, framework: pytorch}");
         let mut whats = vec![joined("worker-0", "m1"), joined("worker-1", "m2")];
         whats.push(restarted(None, 1, "worker 1 was lost with its machine"));
-        let before = Story::of(&job, &events(whats.clone()));
+        let before = Story::of(&job, &Summary::of(&events(whats.clone())));
         assert_eq!(before.processes.len(), 2);
         whats.push(joined("worker-0", "m1"));
-        let story = Story::of(&job, &events(whats));
-        assert_eq!((story.processes.len(), story.lost_with_machines()), (1, 1));
+        let story = Story::of(&job, &Summary::of(&events(whats)));
+        assert_eq!(story.processes.len(), 1);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::frame::Frame;
 use crate::lineage::Lineage;
 use crate::machines::{Count, Machines};
 use crate::outcome::{Outcome, positive};
+use crate::processes::Processes;
 use crate::run_dir::metrics::Line;
 use planaria_learn::Scores;
 use planaria_numerics::digest::Digest;
@@ -80,6 +81,10 @@ pub struct Summary {
     pub lineage: Lineage,
     /// By epoch from 0: what its own event says was read, and whether it was exact.
     pub read: BTreeMap<u64, (Digest, bool)>,
+    /// Of a script's run.
+    pub processes: Processes,
+    /// Machines that were lost after they had been ready.
+    pub machines_lost: u64,
     count: Count,
 }
 
@@ -157,6 +162,7 @@ impl Summary {
     pub fn take(&mut self, event: &Event) {
         self.generation = event.generation;
         self.count.take(event);
+        self.processes.take(&event.what);
         self.lineage.take(event);
         self.keep_line(event);
         match &event.what {
@@ -181,6 +187,7 @@ impl Summary {
             What::Machine { machine, state, reason } => {
                 let (state, reason) = (*state, reason.clone());
                 let before = self.pool.get(machine).is_some_and(|one| one.was_ready);
+                self.machines_lost += u64::from(before && state == MachineState::Lost);
                 let was_ready = before || state == MachineState::Ready;
                 self.pool.insert(machine.clone(), PoolMachine { state, reason, was_ready });
             }

@@ -42,6 +42,7 @@ pub fn same_data(launch: &Launch, data: &DataSet) -> Result<(), Trouble> {
         hint: Some("put it back as it was, or start a new run".into()),
         fix_input: true,
         of_machine: true,
+        agent: None,
     })
 }
 

@@ -26,7 +26,8 @@ const METHODS: Seam = Seam {
 };
 const STORES: Seam = Seam { folder: "stores", enums: &[], shared: &[] };
 const ENGINES: Seam = Seam { folder: "engines", enums: &[], shared: &[] };
-const JOBS: Seam = Seam { folder: "jobs", enums: &[], shared: &["controller", "pooling", "steps"] };
+const JOBS: Seam =
+    Seam { folder: "jobs", enums: &[], shared: &["about", "controller", "pooling", "steps"] };
 const SEAMS: [&Seam; 5] = [&PROVIDERS, &METHODS, &STORES, &ENGINES, &JOBS];
 
 struct Wing {
@@ -142,6 +143,7 @@ const WINGS: &[Wing] = &[
         name: "train",
         registered: &[
             ("crates/control/src/jobs/mod.rs", 1),
+            ("crates/control/src/jobs/about.rs", 1),
             ("crates/control/src/agents/coordinator.rs", 1),
             ("crates/control/src/detached/beginning.rs", 1),
             ("crates/control/src/jobs/pooling.rs", 1),
@@ -157,13 +159,8 @@ const WINGS: &[Wing] = &[
         name: "script",
         registered: &[
             ("crates/control/src/jobs/mod.rs", 1),
+            ("crates/control/src/jobs/about.rs", 1),
             ("crates/planaria/src/commands/run.rs", 1),
-            ("crates/planaria/src/commands/audit.rs", 1),
-            ("crates/planaria/src/commands/chaos.rs", 1),
-            ("crates/planaria/src/commands/evaluate.rs", 1),
-            ("crates/planaria/src/commands/resume.rs", 1),
-            ("crates/planaria/src/commands/scale.rs", 1),
-            ("crates/planaria/src/commands/stop.rs", 1),
             ("crates/planaria/src/doctor/trial.rs", 1),
         ],
         ..PLAIN

@@ -5,12 +5,14 @@
 //! prints.
 //!
 //! # Layout
+//! - [`about`]: what commands say of a job, and which of them are not for it
 //! - [`controller`]: the loop around the machines and processes of any kind
 //! - [`train`]: a network or a linear model, on one process or many
 //! - [`script`]: the user's own script on the machines of a pool
 //! - [`pooling`]: what a pool is made of, and how its machines meet the others; `steps`: what is told
 //!   of their set-up
 
+pub mod about;
 pub mod controller;
 pub mod pooling;
 pub mod script;

@@ -206,25 +206,26 @@ fn prepare(
         }
         let path = folder.join(LOGS).join(format!("setup-{}.log", machine.name));
         let log = OpenOptions::new().create(true).append(true).mode(0o600).open(&path);
-        let log = log.map_err(|e| {
+        let mut log = log.map_err(|e| {
             let what = format!("cannot write `{}`: {e}", path.display());
             Fault::fix(&machine.name, what, "make room for the run's folder")
         })?;
         let machines = [(machine.clone(), provider.inventory(machine))];
-        let job = setup::Job {
-            run: &run,
-            machine,
-            machines: &machines,
-            folder: &folder,
-            clock: &SystemClock::start(),
-            is_cancelled: &|| remote.is_closed(),
-            pause: None,
-            ansible: ANSIBLE,
-            guards: &guards,
-        };
-        let mut hands = remote;
-        steps::followed(&machine.name, log, tell, |log| {
-            setup.apply(&job, &mut hands, log).map(drop)
+        steps::followed(&machine.name, tell, |on_step| {
+            let job = setup::Job {
+                run: &run,
+                machine,
+                machines: &machines,
+                folder: &folder,
+                clock: &SystemClock::start(),
+                is_cancelled: &|| remote.is_closed(),
+                on_step,
+                pause: None,
+                ansible: ANSIBLE,
+                guards: &guards,
+            };
+            let mut hands = remote;
+            setup.apply(&job, &mut hands, &mut log).map(drop)
         })
     })
 }

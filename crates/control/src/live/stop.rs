@@ -7,7 +7,6 @@ use crate::live::console::{Console, News};
 use crate::live::control;
 use planaria_protocol::event::What;
 use planaria_runs::failure::{Failure, Result};
-use planaria_runs::run_dir;
 use planaria_runs::run_dir::lock::Holder;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
@@ -16,14 +15,6 @@ use std::time::Duration;
 
 /// How long a coordinator may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// What a run does that was asked to stop.
-pub fn doing(folder: &Path) -> &'static str {
-    match run_dir::job(folder) {
-        Some(_) => "ends its processes, brings outputs back and stops",
-        None => "is saving and stops",
-    }
-}
 
 /// Asks a live run to save and stop.
 pub fn request(folder: &Path, holder: Holder) -> Result<()> {

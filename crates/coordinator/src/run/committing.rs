@@ -103,6 +103,7 @@ impl<M: Method> Run<M> {
             )),
             fix_input: false,
             of_machine: false,
+            agent: None,
         })
     }
 

@@ -6,7 +6,7 @@ use super::method::Method;
 use super::{Action, Begun, Input, Phase, Run};
 use planaria_protocol::checkpoint::PartInfo;
 use planaria_protocol::event::What;
-use planaria_protocol::message::{FromServer, FromWorker, Trouble};
+use planaria_protocol::message::{Agent, FromServer, FromWorker, Trouble};
 use std::time::Duration;
 
 impl<M: Method> Run<M> {
@@ -87,10 +87,7 @@ impl<M: Method> Run<M> {
             FromWorker::Failed(trouble)
                 if trouble.fix_input && !self.is_apart(worker, &trouble) =>
             {
-                Err(Trouble {
-                    message: format!("worker-{worker} cannot go on: {}", trouble.message),
-                    ..trouble
-                })
+                Err(of_another(Agent::Worker(worker), trouble))
             }
             // It ends now; that it did, and why, is told by its link. Where its machine is to blame,
             // the controller gives that up.
@@ -155,8 +152,7 @@ impl<M: Method> Run<M> {
             self.decide(Action::Forget, trouble.message.clone());
         // It ends now; another takes its place, unless it cannot even begin.
         } else if trouble.fix_input || gathering {
-            let message = format!("server-{server} cannot go on: {}", trouble.message);
-            return Err(Trouble { message, ..trouble });
+            return Err(of_another(Agent::Server(server), trouble));
         }
         self.lose_server(server, trouble.message);
         Ok(())
@@ -176,4 +172,10 @@ impl<M: Method> Run<M> {
             }
         }
     }
+}
+
+/// The trouble of a process, as the coordinator passes it on.
+fn of_another(agent: Agent, trouble: Trouble) -> Trouble {
+    let message = format!("{agent} cannot go on: {}", trouble.message);
+    Trouble { message, agent: Some(agent.to_string()), ..trouble }
 }

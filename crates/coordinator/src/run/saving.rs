@@ -150,6 +150,7 @@ impl<M: Method> Run<M> {
                 ),
                 fix_input: false,
                 of_machine: false,
+            agent: None,
             };
             return self.failed(trouble);
         }

@@ -81,8 +81,6 @@ pub struct Pool {
     next_process: u32,
     exits: Vec<Exit>,
     notes: Vec<String>,
-    /// Machines that were lost after they had been ready.
-    machines_lost: u64,
     changes: Vec<Change>,
     /// What was last told of each machine, by name.
     states: BTreeMap<String, Change>,
@@ -170,7 +168,6 @@ impl Pool {
             next_process: FIRST_PROCESS,
             exits: Vec::new(),
             notes,
-            machines_lost: 0,
             changes: Vec::new(),
             states: BTreeMap::new(),
             failed: None,
@@ -330,11 +327,6 @@ impl Pool {
     /// What people are to be told, since the last time.
     pub fn take_notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
-    }
-
-    /// Machines that were lost after they had been ready.
-    pub fn machines_lost(&self) -> u64 {
-        self.machines_lost
     }
 
     /// What became of machines, since the last time.
@@ -527,7 +519,6 @@ impl Pool {
         live.remote.close();
         self.forget_place(&live.route);
         let why = why.lines().last().unwrap_or_default();
-        self.machines_lost += 1;
         self.notes.push(format!("{}: lost: {why}", live.machine.name));
         self.change(&live.machine.name, MachineState::Lost, Some(why.to_owned()));
         self.end_processes(number);

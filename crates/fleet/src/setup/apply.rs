@@ -38,8 +38,11 @@ impl Setup {
         for step in self.plan(&job.machine.groups) {
             let mut telling = Telling { log: &mut *log, secrets: &self.secrets, last: Vec::new() };
             let before = job.clock.now();
-            telling.line(&format!("== step {}: {}", step.number, step.title));
+            let title = self.secrets.redact(&format!("step {}: {}", step.number, step.title));
+            telling.line(&format!("== {title}"));
+            (job.on_step)(Some(&title));
             let is_done = attempts(step, job, hands, &mut telling)?;
+            (job.on_step)(None);
             let seconds = job.clock.now().saturating_sub(before).as_secs_f64();
             match is_done {
                 true => telling.line(&format!("== done in {seconds:.1} s")),

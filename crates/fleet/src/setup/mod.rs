@@ -90,6 +90,8 @@ pub struct Job<'a> {
     pub clock: &'a dyn Clock,
     /// Whether the result is not wanted any more.
     pub is_cancelled: &'a dyn Fn() -> bool,
+    /// Told the title of each step that begins, and nothing when it has ended.
+    pub on_step: &'a dyn Fn(Option<&str>),
     /// Between two attempts; five seconds unless a test is in a hurry.
     pub pause: Option<Duration>,
     /// The program that plays playbooks: `ansible-playbook`.

@@ -3,7 +3,7 @@
 use crate::cli;
 use crate::commands::print;
 use planaria_control::detached;
-use planaria_control::jobs::script;
+use planaria_control::jobs::about::{Command, permit};
 use planaria_control::talk::Talk;
 use planaria_runs::audit::{Verdict, page};
 use planaria_runs::evidence::audit_run;
@@ -13,9 +13,7 @@ use planaria_runs::run_dir::find;
 /// Audits, prints, and says what to exit with.
 pub fn run(options: &cli::Audit, talk: Talk) -> Result<Option<Exit>> {
     let folder = find(&options.run)?;
-    script::refuse(&folder, "which examples it read, only the script knows", |path| {
-        format!("`planaria logs {path}` prints all that it wrote")
-    })?;
+    permit(&folder, Command::Audit)?;
     detached::refresh(&folder, talk);
     let audit = audit_run(&folder)?;
     if options.json {

@@ -7,7 +7,7 @@ use crate::chaos::processes::Family;
 use crate::cli;
 use crate::commands::{print_on, status};
 use planaria_control::detached;
-use planaria_control::jobs::script;
+use planaria_control::jobs::about::{Command, permit};
 use planaria_control::live::console::{Console, News};
 use planaria_control::live::control;
 use planaria_control::talk::{Progress, Talk};
@@ -44,9 +44,7 @@ static ASKED: AtomicBool = AtomicBool::new(false);
 /// Breaks, prints, and says what to exit with.
 pub fn run(options: &cli::Chaos, talk: Talk) -> Result<Option<Exit>> {
     let folder = find(&options.run)?;
-    script::refuse(&folder, "only runs of `planaria train` are broken on purpose", |path| {
-        format!("kill one of its processes yourself; `planaria status {path}` tells where they are")
-    })?;
+    permit(&folder, Command::Chaos)?;
     let settings = settings(options)?;
     check(&folder)?;
     // Without a handler Ctrl-C ends the command at once, and a stopped process stays stopped.

@@ -5,8 +5,7 @@ use crate::commands::{print, runs_in};
 use crate::doctor::leaks::{self, Found, Left};
 use crate::doctor::{here, text, trial};
 use planaria_control::talk::{Progress, Talk, patiently};
-use planaria_recipe::pool::Pool;
-use planaria_recipe::{JobSource, Recipe, Source, is_job};
+use planaria_recipe::AnySource;
 use planaria_runs::failure::{Exit, Failure, Result, plain};
 use planaria_runs::number::counted;
 use serde_json::json;
@@ -14,14 +13,7 @@ use serde_json::json;
 /// Looks and prints; exit code 1 where something that was asked for does not work, or is left.
 pub fn run(options: &cli::Doctor, talk: Talk) -> Result<Option<Exit>> {
     let recipe = match &options.recipe {
-        Some(path) if is_job(path, &options.sets) => {
-            let source = JobSource::load(path, &options.sets)?;
-            Some(Asked::Script(Box::new(source)))
-        }
-        Some(path) => {
-            let source = Source::load(path, &options.sets)?;
-            Some(Asked::Network(Box::new(source.recipe().clone())))
-        }
+        Some(path) => Some(AnySource::load(path, &options.sets)?),
         None => None,
     };
     match options.leaks {
@@ -30,28 +22,13 @@ pub fn run(options: &cli::Doctor, talk: Talk) -> Result<Option<Exit>> {
     }
 }
 
-/// A recipe whose machines are tried.
-enum Asked {
-    Network(Box<Recipe>),
-    Script(Box<JobSource>),
-}
-
-impl Asked {
-    fn pool(&self) -> &Pool {
-        match self {
-            Self::Network(recipe) => &recipe.pool,
-            Self::Script(source) => &source.recipe().pool,
-        }
-    }
-}
-
-fn examine(options: &cli::Doctor, recipe: Option<&Asked>, talk: Talk) -> Result<Option<Exit>> {
+fn examine(options: &cli::Doctor, recipe: Option<&AnySource>, talk: Talk) -> Result<Option<Exit>> {
     let mut blocks = patiently(talk, "looking at this machine", here::look);
     let mut works = true;
     if let Some(recipe) = recipe {
         let tried = patiently(talk, "trying machines", || match recipe {
-            Asked::Network(recipe) => trial::recipe(recipe),
-            Asked::Script(source) => trial::job(source),
+            AnySource::Train(source) => trial::recipe(source.recipe()),
+            AnySource::Script(source) => trial::job(source),
         })?;
         works = tried.works();
         blocks.push(tried);
@@ -63,10 +40,14 @@ fn examine(options: &cli::Doctor, recipe: Option<&Asked>, talk: Talk) -> Result<
     Ok((!works).then_some(Exit::Failed))
 }
 
-fn find_leaks(options: &cli::Doctor, recipe: Option<&Asked>, talk: Talk) -> Result<Option<Exit>> {
+fn find_leaks(
+    options: &cli::Doctor,
+    recipe: Option<&AnySource>,
+    talk: Talk,
+) -> Result<Option<Exit>> {
     let dir = &options.dir;
     runs_in(dir)?;
-    let pool = recipe.map(Asked::pool);
+    let pool = recipe.map(AnySource::pool);
     let mut found = patiently(talk, "asking providers", || leaks::look(dir, pool))?;
     if !options.json {
         print(&plain(&listed(&found)))?;

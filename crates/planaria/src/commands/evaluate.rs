@@ -2,7 +2,7 @@
 
 use crate::cli::{self, Which};
 use crate::commands::print;
-use planaria_control::jobs::script;
+use planaria_control::jobs::about::{Command, permit};
 use planaria_control::jobs::train::alone::evaluation::{evaluate, failure};
 use planaria_control::size::threads;
 use planaria_control::talk::{Progress, Talk, patiently};
@@ -25,9 +25,7 @@ use std::path::Path;
 /// Scores and prints.
 pub fn run(options: &cli::Evaluate, talk: Talk) -> Result<()> {
     let folder = find(&options.run)?;
-    script::refuse(&folder, "its model is in a form that only the script knows", |path| {
-        format!("files that `script.outputs` names are in `{path}/outputs`")
-    })?;
+    permit(&folder, Command::Evaluate)?;
     let description = describe(&folder)?;
     let threads = threads(options.threads, 0);
     let (mut trainer, sha256) = load(&folder, &description, options.checkpoint, threads)?;

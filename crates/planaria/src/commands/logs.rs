@@ -11,6 +11,7 @@ use crate::commands::print_on;
 use planaria_control::detached::{self, Away, Following};
 use planaria_control::talk::Talk;
 use planaria_protocol::plain;
+use planaria_recipe::JobKind;
 use planaria_runs::failure::{Context, Failure, Result, plain};
 use planaria_runs::run_dir::lock::Holder;
 use planaria_runs::run_dir::{self, LOGS, find};
@@ -31,7 +32,7 @@ const READ_MAX: u64 = 64 << 20;
 /// Prints, and follows if asked to.
 pub fn run(options: &cli::Logs, talk: Talk) -> Result<()> {
     let folder = find(&options.run)?;
-    if run_dir::job(&folder).is_some() {
+    if run_dir::kind(&folder) == JobKind::Script {
         return script::run(options, &folder);
     }
     let mut away = Away::find(&folder)?;

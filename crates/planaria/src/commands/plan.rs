@@ -16,7 +16,7 @@ use planaria_control::size::{cluster_size, memory_bytes, training_threads};
 use planaria_control::survey::{check_output, data_facts, finding};
 use planaria_data::Facts;
 use planaria_protocol::launch::Size;
-use planaria_recipe::{Plan, Source, is_job};
+use planaria_recipe::{JobKind, Plan, Source};
 use planaria_runs::failure::Result;
 use planaria_runs::number::{bytes, grouped};
 use planaria_worker::features;
@@ -25,9 +25,13 @@ use std::fmt::Write;
 
 /// Prints the plan.
 pub fn run(options: &cli::Plan) -> Result<()> {
-    if is_job(&options.recipe.recipe, &options.recipe.sets) {
-        return script::run(options);
+    match JobKind::of_file(&options.recipe.recipe, &options.recipe.sets) {
+        JobKind::Train => train(options),
+        JobKind::Script => script::run(options),
     }
+}
+
+fn train(options: &cli::Plan) -> Result<()> {
     let (mut broken, mut facts) = (None, None);
     let planned = Source::load_and_plan(&options.recipe.recipe, &options.recipe.sets, |recipe| {
         let seen = finding(features::peek(recipe), recipe, &mut broken)?;

@@ -6,7 +6,7 @@ use crate::library::{self, processes};
 use crate::signals;
 use planaria_control::detached;
 use planaria_control::detached::watching::{self, Watched};
-use planaria_control::jobs::script;
+use planaria_control::jobs::about::{Command, permit};
 use planaria_control::jobs::train::Job;
 use planaria_control::jobs::train::identity::Identity;
 use planaria_control::jobs::train::kept;
@@ -18,7 +18,7 @@ use planaria_control::survey::Survey;
 use planaria_control::talk::{Progress, Talk};
 use planaria_protocol::checkpoint::{Checkpoint, Found, Unreadable};
 use planaria_protocol::plain;
-use planaria_recipe::{Plan, Source};
+use planaria_recipe::{JobKind, Plan, Source};
 use planaria_runs::clock::Stopwatch;
 use planaria_runs::failure::{Context, Exit, Failure, Result};
 use planaria_runs::number::grouped;
@@ -29,9 +29,7 @@ use planaria_runs::traces::report::{Outcome, Report};
 pub fn run(options: &cli::Resume, talk: Talk, process: Stopwatch) -> Result<Option<Exit>> {
     let talk = detach::talk(options.leaving.detached, talk);
     let folder = find(&options.run)?;
-    script::refuse(&folder, "where it could go on, only the script knows", |path| {
-        format!("`{}` runs it once more", script::once_more(path))
-    })?;
+    permit(&folder, Command::Resume)?;
     if options.leaving.detach {
         return detach::here(talk, Some(&folder));
     }
@@ -95,7 +93,7 @@ pub fn run(options: &cli::Resume, talk: Talk, process: Stopwatch) -> Result<Opti
     if options.leaving.detached {
         detach::settle(run.path())?;
     }
-    stopping::begin(run.path(), false);
+    stopping::begin(run.path(), JobKind::Train);
     let asked = options.processes.threads;
     let (threads, size) = (training_threads(asked, &plan), cluster_size(asked, &plan));
     // What a killed session has left is later than its last checkpoint.

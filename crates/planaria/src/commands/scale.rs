@@ -6,7 +6,7 @@ use crate::cli;
 use crate::commands::print;
 use crate::commands::stop::not_running;
 use planaria_control::detached::{self, Away, Following};
-use planaria_control::jobs::script;
+use planaria_control::jobs::about::{Command, permit};
 use planaria_control::live::console::Console;
 use planaria_control::live::control;
 use planaria_control::live::scale::{Scaled, ask};
@@ -51,14 +51,11 @@ enum Amount {
 pub fn run(options: &cli::Scale, talk: Talk) -> Result<()> {
     let change = parse(&options.change)?;
     let folder = find(&options.run)?;
-    script::refuse(&folder, "its processes are told how many they are when they begin", |path| {
-        let again = script::once_more(path);
-        let option = match change {
-            Change::Workers(workers) => format!(" --workers {workers}"),
-            Change::Machines(_) => String::new(),
-        };
-        format!("stop it by `planaria stop {path} --wait`, then `{again}{option}`")
-    })?;
+    let asked = match change {
+        Change::Workers(workers) => Some(workers),
+        Change::Machines(_) => None,
+    };
+    permit(&folder, Command::Scale(asked))?;
     let workers = match change {
         Change::Workers(workers) => workers,
         Change::Machines(amount) => return machines::run(&folder, amount, options.json, talk),

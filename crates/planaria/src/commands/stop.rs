@@ -4,9 +4,10 @@
 
 use crate::cli;
 use planaria_control::detached::{self, Away, Following};
-use planaria_control::jobs::script;
+use planaria_control::jobs::about::{about, about_run};
 use planaria_control::live::stop;
 use planaria_control::talk::{Progress, Talk};
+use planaria_recipe::JobKind;
 use planaria_runs::failure::{Failure, Result};
 use planaria_runs::history::{History, Standing};
 use planaria_runs::number::grouped;
@@ -32,7 +33,7 @@ pub fn run(options: &cli::Stop, talk: Talk) -> Result<()> {
     }
     let mut progress = Progress::new(talk);
     stop::request(&folder, holder)?;
-    let does = stop::doing(&folder);
+    let does = about_run(&folder).stops();
     if !options.wait {
         progress.note(&format!("run {path} {does}; planaria status {path} tells when"));
         return Ok(());
@@ -51,7 +52,7 @@ fn ended(history: &History) -> String {
     let step = grouped(history.step);
     match (history.state, &history.script) {
         (Standing::Interrupted, Some(_)) => {
-            format!("stopped; run it once more with: {}", script::once_more(&path))
+            format!("stopped; run it once more with: {}", about(JobKind::Script).again(&path))
         }
         (state, Some(_)) => format!("run {path} {}", state.text()),
         (Standing::Interrupted, None) => {
@@ -88,7 +89,7 @@ pub(crate) fn not_running(history: &History) -> Failure {
     match (history.state.is_done(), &history.script) {
         (true, _) => failure,
         (false, Some(_)) => {
-            let again = script::once_more(&path.to_string());
+            let again = about(JobKind::Script).again(&path.to_string());
             failure.hint(format!("`{again}` runs it once more"))
         }
         (false, None) => failure.hint(format!("go on with it by `planaria resume {path}`")),
@@ -109,6 +110,7 @@ fn past(state: Standing) -> &'static str {
 mod tests {
     use super::*;
     use crate::commands::samples;
+    use planaria_runs::summary::Summary;
     use std::path::Path;
 
     #[test]
@@ -133,7 +135,7 @@ mod tests {
     fn a_script_has_no_steps() {
         let mut history = History::of(Path::new("runs/x-1"), Holder::Free, &[]);
         let job = samples::job("script: {file: a.py}");
-        history.is_of(planaria_runs::story::Story::of(&job, &[]));
+        history.is_of(planaria_runs::story::Story::of(&job, &Summary::default()));
         history.state = Standing::Interrupted;
         let again = "planaria run runs/x-1/recipe.yaml";
         assert_eq!(ended(&history), format!("stopped; run it once more with: {again}"));

@@ -31,7 +31,7 @@ use planaria_protocol::checkpoint::{Checkpoint, Found};
 use planaria_protocol::launch::Size;
 use planaria_recipe::pool::Workers;
 use planaria_recipe::train::{Optimizer, Schedule};
-use planaria_recipe::{Diagnostics, Layer, Plan, Source, to_yaml};
+use planaria_recipe::{Diagnostics, JobKind, Layer, Plan, Source, to_yaml};
 use planaria_runs::clock::{self, Stopwatch};
 use planaria_runs::failure::{Failure, Result};
 use planaria_runs::number::{counted, grouped};
@@ -344,7 +344,7 @@ impl Planaria {
             }
         };
         run.write("recipe.yaml", recipe_text.as_bytes())?;
-        stopping::begin(run.path(), false);
+        stopping::begin(run.path(), JobKind::Train);
         if let Some(begin) = self.begin {
             begin(run.path())?;
         }

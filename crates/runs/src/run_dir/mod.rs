@@ -16,7 +16,7 @@ use lock::Lock;
 use planaria_protocol::checkpoint::{CheckpointFolder, Unreadable};
 use planaria_protocol::durable;
 use planaria_protocol::plain;
-use planaria_recipe::{Job, JobSource};
+use planaria_recipe::{AnySource, JobKind};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -27,6 +27,8 @@ pub const DEFAULT_RUNS: &str = "runs";
 pub const CHECKPOINTS: &str = planaria_protocol::checkpoint::FOLDER;
 /// Folder of the logs of its processes.
 pub const LOGS: &str = "logs";
+/// The recipe that a run works on, every default written out.
+pub const RECIPE: &str = "recipe.yaml";
 /// How long names stay claimed.
 const CLAIMED_SECONDS: u64 = 3600;
 /// Runs that may start in the same second under the same name.
@@ -211,14 +213,13 @@ pub fn list(folder: &Path) -> Result<Vec<PathBuf>> {
             runs.extend(folders(&path).unwrap_or_default().into_iter().filter(|p| is_run(p)));
         }
     }
-    let begun =
-        |path: &PathBuf| path.join("recipe.yaml").metadata().and_then(|m| m.modified()).ok();
+    let begun = |path: &PathBuf| path.join(RECIPE).metadata().and_then(|m| m.modified()).ok();
     runs.sort_by_cached_key(|path| std::cmp::Reverse((begun(path), path.clone())));
     Ok(runs)
 }
 
 fn is_run(folder: &Path) -> bool {
-    folder.join("recipe.yaml").is_file()
+    folder.join(RECIPE).is_file()
 }
 
 fn folders(folder: &Path) -> Result<Vec<PathBuf>> {
@@ -227,16 +228,15 @@ fn folders(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(read.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()).collect())
 }
 
-/// The job of a run, where that is a script's; nothing where a network is trained.
-pub fn job(folder: &Path) -> Option<Job> {
-    let path = folder.join("recipe.yaml");
-    let text = plain::read_text(&path).ok()?;
-    // Recipes of runs are written by us: that is how one with a script looks, and it costs little.
-    if !text.lines().any(|line| line.starts_with("script:")) {
-        return None;
-    }
-    let source = JobSource::parse(&path.display().to_string(), text.as_bytes(), &[]);
-    source.ok().map(|source| source.recipe().clone())
+/// The kind of job of a run; training where its recipe cannot be read.
+pub fn kind(folder: &Path) -> JobKind {
+    let text = plain::read_text(&folder.join(RECIPE)).unwrap_or_default();
+    JobKind::of_resolved(&text)
+}
+
+/// The recipe of a run.
+pub fn recipe(folder: &Path) -> Result<AnySource> {
+    Ok(AnySource::load(&folder.join(RECIPE), &[])?)
 }
 
 /// The last name of a run's folder.

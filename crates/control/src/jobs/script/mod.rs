@@ -15,8 +15,9 @@
 //!   job gets nowhere
 //! - [`transcript`]: what is kept of what they write; [`lines`]: as lines
 //! - [`show`]: the lines of all processes on one screen; [`board`]: TensorBoard
-//! - [`report`]: what came of it
+//! - [`report`]: what came of it; [`about`]: what commands say of it
 
+pub mod about;
 pub mod blame;
 pub mod board;
 pub mod layout;
@@ -33,23 +34,3 @@ pub mod stuck;
 pub mod transcript;
 pub mod variables;
 pub mod watch;
-
-use planaria_runs::failure::{Failure, Result};
-use planaria_runs::run_dir;
-use std::path::Path;
-
-/// Refuses what is only for networks that Planaria trains: `why` it cannot be done with a script's
-/// run, and what to do `instead`, given the run's path.
-pub fn refuse(folder: &Path, why: &str, instead: impl FnOnce(&str) -> String) -> Result<()> {
-    if run_dir::job(folder).is_none() {
-        return Ok(());
-    }
-    let path = folder.display().to_string();
-    let message = format!("run `{path}` is a script's: {why}");
-    Err(Failure::user(message).hint(instead(&path)))
-}
-
-/// The command that runs the script of a run once more.
-pub fn once_more(path: &str) -> String {
-    format!("planaria run {path}/recipe.yaml")
-}

@@ -36,15 +36,17 @@ use planaria_fleet::provider::Fault;
 use planaria_fleet::sites::Sites;
 use planaria_fleet::supervise::{Action, Input};
 use planaria_numerics::digest::Digest;
-use planaria_protocol::event::{MachineState, Started, What};
+use planaria_protocol::event::{Started, What};
 use planaria_protocol::journal::{self, Journal};
 use planaria_protocol::message::Agent;
 use planaria_recipe::script::PerMachine;
-use planaria_recipe::{JobSource, to_yaml};
+use planaria_recipe::{JobKind, JobSource, to_yaml};
 use planaria_runs::clock::{self, Stopwatch};
 use planaria_runs::failure::{Context, Failure, Result};
 use planaria_runs::number::counted;
+use planaria_runs::processes::Restarted;
 use planaria_runs::run_dir::RunDir;
+use planaria_runs::summary::Summary;
 use restarting::Restarting;
 use sha2::Digest as _;
 use std::collections::BTreeMap;
@@ -109,7 +111,7 @@ pub fn run(asked: &Asked<'_>) -> Result<Finished> {
     if let Some(begin) = asked.begin {
         begin(folder.path())?;
     }
-    stopping::begin(folder.path(), true);
+    stopping::begin(folder.path(), JobKind::Script);
     let guards = Guards::new(&program, &folder.id());
     let mut running = Running::new(asked, &prepared, &folder, machines, guards)?;
     running.begin(&recipe)?;
@@ -145,8 +147,8 @@ struct Running<'p> {
     not_before: Duration,
     outcome: Option<Outcome>,
     is_whole: bool,
-    /// Machines that are not tried again, and why.
-    given_up: BTreeMap<String, String>,
+    /// What was recorded so far.
+    summary: Summary,
     /// Machines are being asked who waits for whom.
     looking: Option<Looking>,
     /// Who waits for whom.
@@ -203,7 +205,7 @@ impl<'p> Running<'p> {
             not_before: Duration::ZERO,
             outcome: None,
             is_whole: true,
-            given_up: BTreeMap::new(),
+            summary: Summary::default(),
             looking: None,
             found: Found::default(),
             failed_at: BTreeMap::new(),
@@ -303,13 +305,10 @@ impl<'p> Running<'p> {
         }
         let most = self.prepared.job.script.max_restarts;
         let count = format!("restart {} of {most}", restart.restarts);
-        let what = match restart.process {
-            Some(_) => "it is started again".to_owned(),
-            None => "all processes are started again".to_owned(),
-        };
-        self.transcript.flush();
-        self.progress.note(&format!("{reason}: {what} ({count})"));
         let agent = restart.process.and_then(|id| self.process(id)).map(|p| p.slug());
+        let restarted = Restarted { process: agent.clone(), reason: reason.clone() };
+        self.transcript.flush();
+        self.progress.note(&format!("{} ({count})", restarted.text()));
         self.record(What::Restarted {
             agent,
             restarts: restart.restarts,
@@ -323,8 +322,11 @@ impl<'p> Running<'p> {
     }
 
     fn record(&mut self, what: What) {
+        let (seconds, unix_seconds) = (self.clock.seconds(), clock::unix_seconds());
         // What the disk does not take now is written with the next.
-        let _ = self.journal.record(self.clock.seconds(), clock::unix_seconds(), what);
+        if let Ok(event) = self.journal.record(seconds, unix_seconds, what) {
+            self.summary.take(&event);
+        }
     }
 }
 
@@ -341,12 +343,6 @@ impl Kind for Running<'_> {
 
     fn machine(&mut self, change: Change) {
         let Change { machine, state, why } = change;
-        match state {
-            MachineState::GivenUp => {
-                self.given_up.insert(machine.clone(), why.clone().unwrap_or_default());
-            }
-            _ => drop(self.given_up.remove(&machine)),
-        }
         self.record(What::Machine { machine, state, reason: why });
     }
 

@@ -220,7 +220,8 @@ impl EndedRun {
     fn outcome(&self, trained: Result<()>) -> Ended {
         match (self.summary.ended.clone(), trained) {
             (Some(summary::Ended { trouble: Some(trouble), .. }), _) => {
-                Ended::failed(self.explain(trouble.into()))
+                let agent = trouble.agent.clone();
+                Ended::failed(self.explain(trouble.into(), agent.as_deref()))
             }
             (Some(summary::Ended { outcome, reason, .. }), _) => {
                 Ended { outcome, reason, failure: None }
@@ -229,15 +230,16 @@ impl EndedRun {
             (None, Ok(())) => {
                 let log = format!("{}.log", Agent::Coordinator);
                 let last = last_line(&self.job.run.file(LOGS).join(log));
-                Ended::failed(self.explain(ended_early(last)))
+                let coordinator = Agent::Coordinator.to_string();
+                Ended::failed(self.explain(ended_early(last), Some(&coordinator)))
             }
         }
     }
 
-    /// Says how the process that a failure names has ended, and where its log is.
-    fn explain(&self, failure: Failure) -> Failure {
-        let named = |exit: &&Exit| names(&failure.message, &exit.agent.to_string());
-        let Some(exit) = self.exits.iter().rev().filter(|e| !e.is_well()).find(named) else {
+    /// Says how the process that could not go on has ended, and where its log is.
+    fn explain(&self, failure: Failure, agent: Option<&str>) -> Failure {
+        let is_its = |exit: &&Exit| agent == Some(&*exit.agent.to_string());
+        let Some(exit) = self.exits.iter().rev().filter(|e| !e.is_well()).find(is_its) else {
             return failure;
         };
         let log = self.job.run.file(LOGS).join(format!("{}.log", exit.agent));
@@ -279,13 +281,6 @@ fn conclude(
         });
     // The failure itself is told in any case, and it may be that nothing can be written.
     drop(written);
-}
-
-/// Whether a message speaks of an agent: `worker-1` is not in `worker-12`.
-fn names(message: &str, agent: &str) -> bool {
-    message
-        .match_indices(agent)
-        .any(|(at, _)| !message[at + agent.len()..].starts_with(|next: char| next.is_ascii_digit()))
 }
 
 /// Why a run has failed whose coordinator did not say how it ended; `last` is its log's last line.

@@ -8,13 +8,14 @@
 //! - [`launch`]: what the processes are told; [`kept`]: where they keep what others go on from
 //! - [`connecting`]: how the coordinator is reached; [`vouching`]: by what processes know each other
 //! - [`copies`]: of checkpoints, on another machine
-//! - [`alone`]: in one process
+//! - [`alone`]: in one process; [`about`]: what commands say of it
 //! - [`identity`]: what must be the same for a run to go on
 //! - [`recorder`]: events to metrics and lines on the screen; `page`: the run's page;
 //!   [`display`]: both
 //! - [`ending`]: what is written when a session ends
 //! - [`linear`]: the weights of a linear model as a file
 
+pub mod about;
 pub mod alone;
 pub mod cluster;
 pub mod connecting;

@@ -111,6 +111,7 @@ impl Learner {
             )),
             fix_input: false,
             of_machine: false,
+            agent: None,
         })
     }
 

@@ -23,7 +23,7 @@ use planaria_recipe::JobSource;
 use planaria_recipe::script::Job;
 use planaria_runs::failure::{Failure, Result, plain};
 use planaria_runs::number::{bytes, counted};
-use planaria_runs::story;
+use planaria_runs::{processes, story};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
@@ -145,8 +145,8 @@ impl<'p> Plan<'p> {
             1 => "1 process".to_owned(),
             n => format!("{n} processes"),
         };
-        let all: Vec<story::Process> = self.layout.processes.iter().map(told).collect();
-        let on = |seat: usize| -> Vec<&story::Process> {
+        let all: Vec<processes::Process> = self.layout.processes.iter().map(told).collect();
+        let on = |seat: usize| -> Vec<&processes::Process> {
             let here = self.layout.processes.iter().zip(&all).filter(|(one, _)| one.seat == seat);
             here.map(|(_, told)| told).collect()
         };
@@ -255,8 +255,8 @@ impl<'p> Plan<'p> {
     }
 }
 
-fn told(process: &Process) -> story::Process {
-    story::Process { process: process.slug(), machine: None, starts: 0, lost: None }
+fn told(process: &Process) -> processes::Process {
+    processes::Process { process: process.slug(), machine: None, starts: 0, lost: None }
 }
 
 /// Machines as they will be called.

@@ -1,11 +1,13 @@
 //! Where a script's run stands, in words. Pure.
 
 use super::{started, state};
-use planaria_control::jobs::script::once_more;
+use planaria_control::jobs::about::about;
+use planaria_recipe::JobKind;
 use planaria_runs::failure::plain;
 use planaria_runs::history::{History, Standing};
 use planaria_runs::number::{bytes, counted, duration};
-use planaria_runs::story::{Story, named, title};
+use planaria_runs::processes::Restarted;
+use planaria_runs::story::{Story, named};
 use std::fmt::Write;
 
 /// Machines, restarts and last lines that are shown.
@@ -88,13 +90,7 @@ fn restarts(story: &Story) -> Vec<String> {
     }
     let mut lines = vec![format!("{} of at most {}", story.restarts, story.max_restarts)];
     let skip = story.restarted.len().saturating_sub(RESTARTS_MAX);
-    lines.extend(story.restarted.iter().skip(skip).map(|one| match &one.process {
-        Some(process) if one.reason.starts_with(&title(process)) => {
-            format!("{}: it was started again", one.reason)
-        }
-        Some(process) => format!("{}: {} was started again", one.reason, title(process)),
-        None => format!("{}: all were started again", one.reason),
-    }));
+    lines.extend(story.restarted.iter().skip(skip).map(Restarted::text));
     lines
 }
 
@@ -108,7 +104,7 @@ fn last_lines(story: &Story) -> Vec<String> {
 
 /// What can be done about it.
 fn next(run: &History, story: &Story, path: &str) -> String {
-    let again = once_more(path);
+    let again = about(JobKind::Script).again(path);
     let failed = story.failed.as_ref().and_then(|failed| failed["process"].as_str());
     match (run.state, failed) {
         (Standing::Running, _) if run.stopping => format!("planaria logs {path} -f follows it"),
@@ -145,13 +141,14 @@ mod tests {
     use crate::commands::samples::{events, job, joined, restarted};
     use planaria_protocol::event::What;
     use planaria_runs::run_dir::lock::Holder;
+    use planaria_runs::summary::Summary;
     use serde_json::json;
     use std::path::Path;
 
     fn run(recipe: &str, holder: Holder, whats: Vec<What>) -> History {
         let events = events(whats);
         let mut run = History::of(Path::new("runs/x-1"), holder, &events);
-        run.is_of(Story::of(&job(recipe), &events));
+        run.is_of(Story::of(&job(recipe), &Summary::of(&events)));
         run
     }
 
@@ -183,7 +180,7 @@ mod tests {
              \x20          h1: chief 0, worker 0\n\
              \x20          h2: worker 1, ps 0\n\
              restarts   1 of at most 3\n\
-             \x20          worker 1 was ended by signal 9: it was started again\n\
+             \x20          worker 1 was ended by signal 9: worker 1 is started again\n\
              started    2001-09-09 01:46:40 UTC, 1 min ago\n\
              next       planaria logs runs/x-1 -f follows it; planaria stop runs/x-1 ends it\n"
         );

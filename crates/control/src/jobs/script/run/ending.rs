@@ -12,7 +12,6 @@ use planaria_protocol::event::What;
 use planaria_protocol::message::Agent;
 use planaria_protocol::message::Outcome as Ended;
 use planaria_runs::failure::{Exit, Failure, Result};
-use planaria_runs::summary::GivenUp;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -287,14 +286,6 @@ impl Running<'_> {
         }
     }
 
-    fn given_up(&self) -> Vec<GivenUp> {
-        let one = |(machine, reason): (&String, &String)| GivenUp {
-            machine: machine.clone(),
-            reason: reason.clone(),
-        };
-        self.given_up.iter().map(one).collect()
-    }
-
     fn report(&self, outcome: Ended, failed: Option<Failed>) -> Report {
         let job = &self.prepared.job;
         let machines = self.layout.as_ref().map_or_else(BTreeMap::new, |layout| {
@@ -315,8 +306,8 @@ impl Running<'_> {
             roles,
             machines,
             restarts: self.supervisor.policy.restarts(),
-            machines_lost: self.machines.pool().machines_lost(),
-            machines_given_up: self.given_up(),
+            machines_lost: self.summary.machines_lost,
+            machines_given_up: self.summary.given_up(),
             seconds: self.since_command.seconds(),
             seconds_to_start: self.first_start,
             seconds_running: running,
