@@ -245,3 +245,19 @@ fn wait_for_steps(place: &Place) -> String {
     }
     panic!("the run takes no steps");
 }
+
+#[test]
+fn plan_warns_where_a_machine_has_too_little_memory() {
+    let place = Place::new();
+    let recipe = "{name: net, pool: {provider: docker, machines: 2, workers: 2, image: lab, \
+                  docker: {memory_mib: MIB}}, data: {train: digits, examples: 1000}, \
+                  model: {layers: [Flatten, {Dense: {units: 4096}}, {Dense: {units: 10}}]}}";
+    let plan = |mib: &str| {
+        std::fs::write(place.path().join("net.yaml"), recipe.replace("MIB", mib)).unwrap();
+        place.json(&["plan", "net.yaml", "--json"], 0)["memory_short"].clone()
+    };
+    let short = plan("64");
+    let short = short.as_str().expect("a warning");
+    assert!(short.contains("`pool.docker.memory_mib` leaves it 64.0 MiB"), "{short}");
+    assert_eq!(plan("65536"), serde_json::Value::Null);
+}

@@ -302,6 +302,14 @@ fn other_data_is_refused_by_its_file() {
     let refused = place.run(&["resume", run]);
     assert_eq!(refused.status.code(), Some(2), "{}", talk(&refused));
     assert!(talk(&refused).contains("train-images-idx3-ubyte` was changed"), "{}", talk(&refused));
+    // The checkpoint itself knows its data: nothing else of the run has to be there.
+    let events = format!("{run}/events.jsonl");
+    let told = fs::read(&events).unwrap();
+    fs::remove_file(&events).unwrap();
+    let refused = place.run(&["resume", run]);
+    assert_eq!(refused.status.code(), Some(2), "{}", talk(&refused));
+    assert!(talk(&refused).contains("train-images-idx3-ubyte` was changed"), "{}", talk(&refused));
+    fs::write(&events, told).unwrap();
 
     fs::write(&images, content).unwrap();
     assert_eq!(

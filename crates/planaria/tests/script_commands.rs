@@ -245,6 +245,35 @@ fn a_burst_before_the_end_is_kept() {
 }
 
 #[test]
+fn a_large_burst_before_the_end_takes_little_memory() {
+    let Some(place) = place("flood") else { return };
+    // 200 MB, of which the last line counts as much as the first.
+    let flood = "import sys\nline = 'x' * 999 + '\\n'\nfor _ in range(1000):\n    \
+                 sys.stdout.write(line * 200)\nprint('the end')\n";
+    std::fs::write(place.path().join("work.py"), flood).expect("a script");
+    let sets = ["--quiet", "--set", "script.args=[]", "--set", "pool.workers=1"];
+    let mut command = place.command(&[&["run", "work.yaml"][..], &sets].concat());
+    command.env("SCRIPT_COMMANDS_KEY", "very-secret");
+    let mut child = command.stdout(Stdio::null()).spawn().expect("the binary runs");
+    let status = format!("/proc/{}/status", child.id());
+    let mut peak_kib = 0;
+    let ended = loop {
+        let text = std::fs::read_to_string(&status).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
+        peak_kib = peak_kib.max(kib.unwrap_or(0));
+        match child.try_wait().expect("it is our child") {
+            Some(ended) => break ended,
+            None => std::thread::park_timeout(Duration::from_millis(20)),
+        }
+    };
+    assert!(ended.success(), "{ended}");
+    let log = std::fs::metadata(place.only_run().join("logs/worker-0.log")).expect("a log");
+    assert_eq!(log.len(), 200_000_008, "nothing is dropped");
+    assert!(peak_kib > 0 && peak_kib < 150 * 1024, "the command took {peak_kib} KiB");
+}
+
+#[test]
 fn a_process_that_left_early_is_named() {
     let Some(place) = place("early") else { return };
     let script = "import sys, time\nif sys.argv[1] == '0':\n    time.sleep(1)\n    \

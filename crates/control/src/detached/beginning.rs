@@ -174,6 +174,10 @@ fn hand_over(
                 Progress::new(job.talk).note(&format!("{what}: it is no spare machine"));
                 continue;
             }
+            // Or the controller has already found something wrong, and is gone.
+            if let Some(failure) = failed_already(job.run.path()) {
+                return Err(failure);
+            }
             let hint = "machines of a detached run must reach each other; train without `--detach`";
             return Err(Failure::user(what).hint(hint));
         };
@@ -191,6 +195,12 @@ fn copy_of(machine: &ReadyMachine) -> (String, String) {
 
 pub(super) fn json(orders: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(orders).expect("plain values")
+}
+
+/// Why a controller that is gone has ended, where it has said so.
+fn failed_already(folder: &Path) -> Option<Failure> {
+    let ended = Away::of(folder).ok()?.fetch().ok()?.ended?;
+    serde_json::from_str(&ended).ok().and_then(Ended::failure)
 }
 
 /// Waits until the training has begun; a failure where it does not.

@@ -20,6 +20,8 @@ use std::path::{Path, PathBuf};
 pub const BYTES_MAX: u64 = 32 << 20;
 /// The figures along the way.
 pub const METRICS: &str = "metrics.jsonl";
+/// Most bytes of a file that grows while the run lives: a log, events, figures.
+const GROWING_BYTES_MAX: u64 = 4 << 30;
 /// Files that are told of at most.
 const FILES_MAX: usize = 10_000;
 /// Folders below the run's.
@@ -210,12 +212,17 @@ pub fn take(run: &Path, mut told: &[u8]) -> io::Result<Heard> {
     let Some(Told::Run { is_live, ended, is_linked }) = read_message(&mut told)? else {
         return Err(unheard());
     };
+    let mut left = BYTES_MAX;
     loop {
         match read_message(&mut told)?.ok_or_else(unheard)? {
             Told::Run { .. } => return Err(unheard()),
             Told::Over { is_more } => return Ok(Heard { is_live, ended, is_linked, is_more }),
             Told::Link { name, target } => take_link(run, &name, &target)?,
             Told::Piece { name, at, bytes, length } => {
+                // The machine may have been taken over: it cannot fill this disk in one answer.
+                left = left.checked_sub(bytes.len() as u64).ok_or_else(|| {
+                    io::Error::new(ErrorKind::InvalidData, "more was told than was asked for")
+                })?;
                 take_piece(run, &name, (at, length), &bytes)?;
             }
         }
@@ -263,7 +270,15 @@ fn take_piece(run: &Path, name: &str, (at, length): (u64, u64), bytes: &[u8]) ->
     if part.is_symlink() {
         return Err(io::Error::new(ErrorKind::InvalidData, "a part of a file is a link"));
     }
-    let end = at + bytes.len() as u64;
+    let end = at.saturating_add(bytes.len() as u64);
+    let is_too_much = match grows(name) {
+        true => end > GROWING_BYTES_MAX,
+        false => length.saturating_sub(at) > free_bytes(run)?,
+    };
+    if is_too_much {
+        let what = format!("`{name}` has more bytes than there is room for here");
+        return Err(io::Error::new(ErrorKind::StorageFull, what));
+    }
     // What grows has its name from the beginning, and is used as far as it has come.
     let (growing, length) = if grows(name) { (path.clone(), end) } else { (part, length) };
     // From the beginning again where it is another file than it was.
@@ -278,6 +293,12 @@ fn take_piece(run: &Path, name: &str, (at, length): (u64, u64), bytes: &[u8]) ->
         incoming.keep()?;
     }
     Ok(())
+}
+
+/// Free bytes of the disk that holds the run's folder.
+fn free_bytes(run: &Path) -> io::Result<u64> {
+    let disk = rustix::fs::statvfs(run)?;
+    Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
 fn take_link(run: &Path, name: &str, target: &str) -> io::Result<()> {

@@ -62,7 +62,7 @@ pub use words::{
 const GRACE: Duration = Duration::from_secs(2);
 const GRACE_AFTER_LOSS: Duration = Duration::from_millis(300);
 /// The same where none of the others has so much as joined: their machines may never come.
-const GRACE_FOR_ABSENT: Duration = Duration::from_secs(1);
+const GRACE_FOR_ABSENT: Duration = Duration::from_millis(300);
 
 /// What the run is doing.
 #[derive(Debug)]

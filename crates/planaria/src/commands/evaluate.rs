@@ -255,3 +255,24 @@ fn text(scores: &Scores, classes: &[String]) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_said_whose_precision_and_recall_are_told() {
+        let two = ["stays".to_owned(), "leaves".to_owned()];
+        let mut scores = Scores::new(2, 2);
+        // Right, missed and right: the positive class is the second.
+        let outputs = [2.0, 0.0, 2.0, 0.0, 0.0, 2.0];
+        scores.count(&outputs, planaria_learn::Targets::Classes(&[0, 1, 1]), 1.0);
+        let text = text(&scores, &two);
+        for line in [
+            "precision  100.00% of `leaves` (mean over classes 75.00%)\n",
+            "recall     50.00% of `leaves` (mean over classes 75.00%)\n",
+        ] {
+            assert!(text.contains(line), "{text}");
+        }
+    }
+}

@@ -1,9 +1,11 @@
 //! Bytes that change on the disk, behind everybody's back: they are seen, and the run goes back to
 //! what is whole.
 
+use crate::binary::{Place, talk};
 use crate::live::{Live, events, figures, logs, place, resume, signal, until};
 use crate::resuming::undisturbed;
 use crate::surviving::unharmed;
+use serde_json::Value;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -91,4 +93,50 @@ fn a_checkpoint_that_is_damaged_too_leads_to_the_one_before() {
     // A process that is lost again meanwhile has it tried again.
     let next = sources.iter().find(|source| **source != newest);
     assert!(next.is_some_and(older), "and then the one before it: {sources:?}");
+}
+
+/// What `audit` says in the end of a run, and with which exit code.
+fn audit(place: &Place, run: &Path) -> (Option<i32>, Value) {
+    let output = place.run(&["audit", run.to_str().unwrap(), "--json"]);
+    (output.status.code(), serde_json::from_slice(&output.stdout).expect("one document"))
+}
+
+#[test]
+fn events_that_are_cut_while_it_runs_cost_proof_and_no_weights() {
+    let place = place();
+    let expected = undisturbed(&place, &LONGER);
+    let mut live = Live::train(&place, &LONGER);
+    live.reach(1, 20);
+    let path = live.run.join("events.jsonl");
+    File::options().write(true).open(&path).unwrap().set_len(1000).unwrap();
+    unharmed_but_unproven(&mut live, &expected);
+    let (code, audit) = audit(&place, &live.run);
+    assert_eq!((code, &audit["verdict"]), (Some(3), &"incomplete".into()), "{audit}");
+    for key in ["missing", "proven"] {
+        assert!(audit[key].as_array().is_some_and(|said| !said.is_empty()), "{key}: {audit}");
+    }
+}
+
+#[test]
+fn a_record_that_is_damaged_while_it_runs_is_not_believed() {
+    let place = place();
+    let expected = undisturbed(&place, &LONGER);
+    let mut live = Live::train(&place, &LONGER);
+    live.reach(1, 20);
+    let coordinator = live.process("coordinator", "");
+    signal(coordinator.pid, "STOP");
+    let record = live.run.join("state/coordinator.record");
+    let bytes = fs::metadata(&record).unwrap().len();
+    (0..bytes).step_by(64).for_each(|at| flip(&record, at));
+    signal(coordinator.pid, "KILL");
+    unharmed(&place, &mut live, &expected);
+    assert!(!recovered(&live.run).is_empty(), "it went back to a checkpoint");
+}
+
+/// It ends well, with the weights that it would have had.
+fn unharmed_but_unproven(live: &mut Live, expected: &Value) {
+    let output = live.end();
+    assert_eq!(output.status.code(), Some(0), "{}", talk(&output));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("a report");
+    assert_eq!(report["weights_sha256"], expected["weights_sha256"]);
 }

@@ -59,7 +59,8 @@ fn a_network_that_loses_a_fifth_of_all_packets_costs_time_alone() {
         return;
     }
     let mut command = Command::new("unshare");
-    command.args(["-n", "sh", "-c", &format!("{lossy} && exec \"$@\""), "sh"]);
+    // Slow in proportion, never stuck: it usually takes a minute or two.
+    command.args(["-n", "sh", "-c", &format!("{lossy} && exec timeout 600 \"$@\""), "sh"]);
     command.arg(env!("CARGO_BIN_EXE_planaria")).args(base);
     command.args(["--workers", "3", "--servers", "1"]).current_dir(place.path());
     let output = command.output().unwrap();

@@ -89,6 +89,26 @@ fn nothing_is_written_outside_the_run() {
         write_message(&mut bytes, &Told::Over { is_more: false }).unwrap();
         assert!(take(&run, &bytes).is_err(), "{word:?}");
     }
+    let long = |name: &str, at: u64, length: u64| {
+        let bytes = vec![1];
+        Told::Piece { name: name.into(), at, bytes, length }
+    };
+    for word in [
+        long("model.safetensors", 0, 1 << 60),
+        long("events.jsonl", 1 << 40, (1 << 40) + 1),
+        long("logs/worker-0.log", u64::MAX, u64::MAX),
+    ] {
+        let mut bytes = Vec::new();
+        write_message(&mut bytes, &Told::Run { is_live: false, ended: None, is_linked: false })
+            .unwrap();
+        write_message(&mut bytes, &word).unwrap();
+        write_message(&mut bytes, &Told::Over { is_more: false }).unwrap();
+        let refused = take(&run, &bytes).unwrap_err().to_string();
+        assert!(refused.contains("more bytes than there is room for"), "{refused}");
+    }
+    let folders = fs::read_dir(&run).unwrap();
+    folders.for_each(|entry| assert!(!entry.unwrap().file_type().unwrap().is_file()));
+    let _ = fs::remove_dir(run.join("logs"));
     assert!(take(&run, b"").is_err() && take(&run, b"garbage, more of it").is_err());
     assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
     assert_eq!(fs::read_dir(&run).unwrap().count(), 1);

@@ -1,5 +1,6 @@
 //! Machines that come, fail and are lost, in a world without any.
 
+use super::placing::SETTLING;
 use super::*;
 
 fn machine(number: u32, groups: &[&str]) -> Machine {
@@ -338,4 +339,18 @@ fn servers_do_not_wait_for_a_machine_that_does_not_answer() {
     );
     assert_eq!(roster.place(seconds(2), Agent::Server(0)), Where::Nowhere);
     assert_eq!(roster.place(SETTLING, Agent::Server(0)), Where::There(0));
+}
+
+#[test]
+fn servers_do_not_wait_for_a_machine_of_theirs_that_does_not_answer() {
+    let mut roster = Roster::new(3, 2, None).needing(2);
+    let one_serves =
+        |number| Some(machine(number, if number == 2 { &["server"] } else { &["worker"] }));
+    roster.step(Duration::ZERO, Input::Look, &one_serves);
+    for number in 0..2 {
+        roster.step(seconds(1), Input::Opened { number, is_direct: true }, &one_serves);
+        roster.step(seconds(1), Input::Ready { number }, &one_serves);
+    }
+    assert_eq!(roster.place(seconds(1), Agent::Server(0)), Where::Nowhere);
+    assert_eq!(roster.place(seconds(2), Agent::Server(0)), Where::There(0));
 }

@@ -293,7 +293,7 @@ const SHARDS: &str = "import os, time\nname = 'ckpt-' + os.environ['RANK']\n\
                       start = int(open(name).read()) if os.path.exists(name) else 0\n\
                       print('begins at', start, flush=True)\n\
                       for epoch in range(start + 1, 100000):\n    \
-                      time.sleep(0.5 - time.time() % 0.5)\n    \
+                      time.sleep(1 - time.time() % 1)\n    \
                       open('new', 'w').write(str(epoch))\n    os.rename('new', name)\n    \
                       for _ in range(8):\n        \
                       print(epoch, file=open('log-' + os.environ['RANK'], 'a'))\n        \
@@ -315,7 +315,7 @@ fn after_a_loss_all_ranks_begin_at_the_same_epoch_of_their_own_files() {
                   connect_seconds: 100}";
     workspace.put("job.yaml", &format!("name: job\nscript: {script}\npool: {pool}\n"));
     let mut training = workspace.start(&["run", "job.yaml", "--json"], &[]);
-    workspace.hears(&mut training, "[worker 2 · h3] epoch 39");
+    workspace.hears(&mut training, "[worker 2 · h3] epoch 19");
     hosts.tell("kill", 3);
     let output = training.end();
     assert_eq!(output.status.code(), Some(0), "{}", workspace.said());
