@@ -1,7 +1,7 @@
 //! What the processes of a run are told.
 
-use crate::jobs::train::cluster::Origin;
 use crate::jobs::train::identity::{Identity, Lengths};
+use crate::jobs::train::origin::Origin;
 use crate::jobs::train::{Job, network};
 use crate::program;
 use planaria_numerics::optimizer;
