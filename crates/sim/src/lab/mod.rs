@@ -272,7 +272,7 @@ impl Bench {
         net.runner.forget();
         let weights = (&parameters[..], &state[..]);
         let classes = self.facts.classes as usize;
-        let scores = net.evaluator.score(net.runner.as_mut(), weights, (loader, batch), classes);
+        let scores = net.evaluator.score(net.runner.as_mut(), weights, loader, batch, classes);
         let scores = scores.expect("digits are drawn");
         net.scored.insert((part, step, batch), scores.clone());
         scores

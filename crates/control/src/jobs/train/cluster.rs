@@ -8,6 +8,7 @@ use crate::jobs::train::Job;
 use crate::jobs::train::display::Display;
 use crate::jobs::train::ending::{self, Ended, Finished, Means, Results};
 use crate::jobs::train::foreground::Foreground;
+use crate::jobs::train::launch::Beginning;
 use crate::jobs::train::origin::Origin;
 use crate::jobs::train::page::Page;
 use crate::jobs::train::recorder::Recorder;
@@ -56,13 +57,15 @@ pub fn run(job: Job, size: Size, found: Option<Found<Checkpoint>>) -> Result<Fin
             folder.display()
         ));
     }
-    let launch = launch::launch(
-        &job,
+    let beginning = Beginning {
         size,
-        (&secret, generation),
-        (&state, origin.as_ref()),
-        kept.ok().as_deref(),
-    )?;
+        secret: &secret,
+        generation,
+        state: &state,
+        origin: origin.as_ref(),
+        kept: kept.as_deref().ok(),
+    };
+    let launch = launch::launch(&job, beginning)?;
     let program = job.program.clone();
     let program = program.ok_or_else(|| Failure::failed("no program was found to start"))?;
     let pooling = machines::pooling(&job, &program)?;
@@ -157,7 +160,7 @@ impl EndedRun {
             Err(unreadable) => return Err(Failure::failed(unreadable)),
         };
         if summary.ended.is_none() {
-            conclude(&job, generation, &state, (unreported, reason.clone()));
+            conclude(&job, generation, &state, unreported, reason.clone());
         }
         let means = Means {
             engine: summary.engine,
@@ -235,7 +238,8 @@ fn conclude(
     job: &Job,
     generation: u64,
     state: &State,
-    (unreported, reason): (Vec<What>, Option<String>),
+    unreported: Vec<What>,
+    reason: Option<String>,
 ) {
     let ended = What::Ended {
         outcome: Outcome::Failed,

@@ -9,7 +9,7 @@ use crate::survey::data_failure;
 use planaria_coordinator::run::watch::Rule;
 use planaria_learn::Scores;
 use planaria_learn::linear::{Model, Stepping, Weights};
-use planaria_learn::saved::Description;
+use planaria_learn::saved::{Description, Trained};
 use planaria_protocol::journal;
 use planaria_protocol::message::HeldOut;
 use planaria_protocol::state::State;
@@ -135,7 +135,8 @@ impl Results<'_> {
         parameters.extend_from_slice(self.parameters);
         // A linear model has no state of its own: its values are the bits of its weights.
         state.extend(self.values.iter().take(network.state_count() - state.len()));
-        let tensors = description.tensors(&network, (&parameters, &state), wide, run_id);
+        let trained = Trained { parameters: &parameters, state: &state, wide };
+        let tensors = description.tensors(&network, &trained, run_id);
         run.write("model.safetensors", &tensors)?;
         run.write("model.yaml", description.to_yaml().as_bytes())
     }
