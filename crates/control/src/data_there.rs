@@ -62,7 +62,8 @@ impl Look {
     pub fn ask(
         &self,
         provider: &dyn Provider,
-        (run, machine): (&Tag, &Machine),
+        run: &Tag,
+        machine: &Machine,
         program: &Program,
         within: Duration,
     ) -> Result<Option<String>, Fault> {

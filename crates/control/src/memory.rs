@@ -5,7 +5,7 @@
 
 use planaria_numerics::optimizer::slots;
 use planaria_protocol::launch::Size;
-use planaria_recipe::train::LinearPrecision;
+use planaria_recipe::train::StoredRows;
 use planaria_recipe::{Plan, Recipe};
 use planaria_runs::failure::{Failure, Result};
 use planaria_runs::number::bytes;
@@ -49,11 +49,9 @@ pub fn estimate_cluster_bytes(plan: &Plan, workers: usize, threads: usize) -> u6
     let kept = 1 + slots(&train.optimizer) as u64;
     let workers = workers.max(1) as u64;
     let computing = workers.min(train.shards as u64);
-    if let Some(rows) = train.rows_per_worker(plan.examples) {
+    if let Some(stored) = train.stored_rows(plan.examples) {
         // Each stores its block; the source has some pieces of it on their way to each.
-        return (rows as u64)
-            .saturating_mul(plan.input.len() as u64 + 1)
-            .saturating_mul(row_value_bytes(plan) * workers);
+        return stored_bytes(plan, stored).saturating_mul(workers);
     }
     // With redundancy several bring the same.
     let brought = computing.saturating_mul(1 + train.redundancy as u64);
@@ -68,9 +66,8 @@ pub fn estimate_cluster_bytes(plan: &Plan, workers: usize, threads: usize) -> u6
 pub fn estimate_machine_bytes(plan: &Plan, size: Size) -> u64 {
     let (train, pool) = (&plan.recipe.train, &plan.recipe.pool);
     let there = pool.slot_count().max(1) as u64;
-    if let Some(rows) = train.rows_per_worker(plan.examples) {
-        let row = (plan.input.len() as u64 + 1).saturating_mul(row_value_bytes(plan));
-        return (rows as u64).saturating_mul(row).saturating_mul(there);
+    if let Some(stored) = train.stored_rows(plan.examples) {
+        return stored_bytes(plan, stored).saturating_mul(there);
     }
     let kept = 1 + slots(&train.optimizer) as u64;
     let workers = u64::from(size.workers).max(1);
@@ -135,10 +132,10 @@ pub fn shortage(
     Some((message, plan.recipe.train.traits().memory_hint))
 }
 
-/// Bytes of a number of a stored row.
-fn row_value_bytes(plan: &Plan) -> u64 {
-    let precision = plan.recipe.train.code().map(|code| code.precision);
-    if precision == Some(LinearPrecision::F32) { FLOAT_BYTES } else { 8 }
+/// Bytes of the rows that a worker stores, each with a number for the bias.
+fn stored_bytes(plan: &Plan, stored: StoredRows) -> u64 {
+    let row = (plan.input.len() as u64 + 1).saturating_mul(stored.value_bytes);
+    (stored.count as u64).saturating_mul(row)
 }
 
 /// Values that one thread computes for one shard.

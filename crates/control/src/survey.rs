@@ -1,6 +1,6 @@
 //! A recipe's data, opened while the recipe is still being checked.
 //!
-//! Owns how errors of the data become mistakes in the recipe. Never reads an example.
+//! Owns how errors of the data become mistakes in the recipe, or failures. Never reads an example.
 
 use crate::memory;
 use crate::size::{cluster_size, memory_bytes, threads, training_threads};
@@ -21,6 +21,14 @@ pub fn data_facts(facts: &Facts) -> DataFacts {
         input: facts.input,
         classes: facts.classes(),
         examples: usize::try_from(facts.train).unwrap_or(usize::MAX),
+    }
+}
+
+/// An error of the data as the command's failure.
+pub fn data_failure(error: Error) -> Failure {
+    match error.kind() {
+        Kind::FixInput => Failure::user(error),
+        Kind::Retry => Failure::failed(error),
     }
 }
 

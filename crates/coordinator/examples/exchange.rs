@@ -124,7 +124,7 @@ fn measure(launch: Launch, trusts: Option<[Trust; 2]>) -> (f64, u64) {
     sender.send(&ToServer::Round { steps, shares }).expect("sent");
     let server_range = ServerRange { server: 0, address, blocks: 0..blocks };
     let parameters = launch.facts.parameters as usize;
-    let measured = exchange(&worker, &server_range, parameters, (&sender, &said));
+    let measured = exchange(&worker, &server_range, parameters, &sender, &said);
     sender.send(&ToServer::Finish).expect("sent");
     drop(receiver);
     server.join().expect("the server ends").expect("the server ends well");
@@ -136,7 +136,8 @@ fn exchange(
     credentials: &Credentials,
     server_range: &ServerRange,
     parameters: usize,
-    (orders, said): (&Sender, &Inbox<FromServer>),
+    orders: &Sender,
+    said: &Inbox<FromServer>,
 ) -> (f64, u64) {
     let (sender, mut receiver) =
         connect(&server_range.address, credentials, Agent::Server(0), Some(1)).expect("connected");

@@ -4,6 +4,7 @@
 #[path = "support/values.rs"]
 mod values;
 
+use planaria_coordinator::parameters::chunk::FromLink;
 use planaria_coordinator::parameters::region::{Backing, Identity, Place, Region};
 use planaria_coordinator::parameters::server::{Effect, Event, Outlet, Peer, Server, Used};
 use planaria_coordinator::parameters::store::{Progress, Settings, Store};
@@ -75,12 +76,13 @@ fn a_step_of_the_store() {
 
 /// One step: three segments of two workers, then the factor where there is one.
 fn take(store: &Store, step: u64, gradient: &[f32], squares: &mut Vec<f64>) {
-    let (turn, round) = store.enter(store.era(), step).expect("open").expect("its turn");
+    let entered = store.enter(store.era(), step).expect("open").expect("its turn");
     let mut progress = Progress::Gathering;
     for (link, first, count) in [(0, 0, 2), (0, 2, 1), (1, 3, 1)] {
-        let segment = round.segment(Segment { first, count }).expect("the round's");
+        let segment = entered.round.segment(Segment { first, count }).expect("the round's");
         let bulk = &mut Values(gradient);
-        let taken = store.gradient((turn, &round), (link, segment), 0, bulk, |_, _| {});
+        let from = FromLink { link, segment };
+        let taken = store.gradient(&entered, from, 0, bulk, |_, _| {});
         progress = taken.expect("taken");
     }
     squares.clear();

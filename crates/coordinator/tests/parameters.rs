@@ -4,7 +4,7 @@
 #[path = "support/values.rs"]
 mod values;
 
-use planaria_coordinator::parameters::chunk::{Bulk, Turn};
+use planaria_coordinator::parameters::chunk::{Bulk, FromLink, Turn};
 use planaria_coordinator::parameters::region::{Backing, Identity, Place, Region, Shape};
 use planaria_coordinator::parameters::store::{Progress, Reach, Refused, Settings, Store};
 use planaria_coordinator::parameters::tally::{Counted, Tally};
@@ -185,9 +185,10 @@ fn send_by(
     bulk: &mut dyn Bulk,
     ready: impl FnMut(usize, &[f32]),
 ) -> Result<Progress, Refused> {
-    let (turn, round) = store.enter(store.era(), step)?.expect("its turn is not over");
-    let index = round.segment(piece.segment).ok_or(Refused::Segment(piece.segment, step))?;
-    store.gradient((turn, &round), (link, index), piece.first, bulk, ready)
+    let entered = store.enter(store.era(), step)?.expect("its turn is not over");
+    let segment = entered.round.segment(piece.segment);
+    let segment = segment.ok_or(Refused::Segment(piece.segment, step))?;
+    store.gradient(&entered, FromLink { link, segment }, piece.first, bulk, ready)
 }
 
 #[test]
@@ -403,7 +404,7 @@ fn a_step_that_is_taken_again_with_other_segments_mixes_with_nothing() {
     let store = small();
     let ready = |_: usize, _: &[f32]| {};
     let whole = |first, count| piece(first, count, 3, 2 * BLOCK + 100);
-    let (turn, round) = store.enter(store.era(), 0).unwrap().unwrap();
+    let entered = store.enter(store.era(), 0).unwrap().unwrap();
     send(&store, 0, 0, &whole(0, 2), ready).unwrap();
     assert!(store.begin_kept(3).unwrap_err().contains("there are those after 0"));
     store.begin_kept(0).unwrap();
@@ -411,7 +412,8 @@ fn a_step_that_is_taken_again_with_other_segments_mixes_with_nothing() {
     store.plan(Steps { epoch: 0, batches: 0..2, first_step: 0 }, &shares).unwrap();
     // Somebody of before still sends, by the segments of before.
     let late = whole(2, 2);
-    let sent = store.gradient((turn, &round), (0, 1), 3, &mut Values(&late.values), ready);
+    let from = FromLink { link: 0, segment: 1 };
+    let sent = store.gradient(&entered, from, 3, &mut Values(&late.values), ready);
     assert_eq!((sent.unwrap(), store.take_late()), (Progress::Gathering, 1));
     let count = |first, count| Segment { first, count };
     assert_eq!(store.missing(0).0, [count(0, 1), count(1, 1), count(2, 2)]);

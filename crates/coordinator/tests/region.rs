@@ -4,6 +4,7 @@
 mod values;
 
 use planaria_coordinator::parameters::Log;
+use planaria_coordinator::parameters::chunk::FromLink;
 use planaria_coordinator::parameters::region::{
     Backing, Identity, Marked, Place, Region, Shape, Shared,
 };
@@ -95,20 +96,20 @@ fn plan(store: &Store, step: u64) {
 
 /// Brings all of a step; `between` is called whenever something was written.
 fn take(store: &Store, step: u64, mut between: impl FnMut()) {
-    let (turn, round) = store.enter(store.era(), step).unwrap().unwrap();
+    let entered = store.enter(store.era(), step).unwrap().unwrap();
     let mut progress = Progress::Gathering;
     let shard_of = |shard: usize| {
         let stats = vec![(step + shard as u64) as f32 + 2.0; Statistics::new(&network()).len()];
         let counted = Counted { loss_sum: 1.0, correct: 1, read: Default::default() };
-        store.count(turn, shard, counted, &stats)
+        store.count(entered.turn, shard, counted, &stats)
     };
     assert!(shard_of(0).is_none());
     for shard in 0..SHARDS {
         let gradient = vec![(step * 7 + shard as u64) as f32 * 0.1 + 0.3; PARAMETERS];
-        let index = round.segment(Segment { first: shard, count: 1 }).unwrap();
+        let segment = entered.round.segment(Segment { first: shard, count: 1 }).unwrap();
         let bulk = &mut Values(&gradient);
-        let place = (shard as u64, index);
-        let taken = store.gradient((turn, &round), place, 0, bulk, |_, _| between());
+        let from = FromLink { link: shard as u64, segment };
+        let taken = store.gradient(&entered, from, 0, bulk, |_, _| between());
         progress = taken.unwrap();
     }
     assert_eq!(progress, Progress::Gathering, "the state is not there");

@@ -57,10 +57,10 @@ fn search(threshold: usize, machines: usize, patience: u64) -> (u32, f64) {
     let all = choices(machines, threshold) <= ALL_MAX;
     if all {
         let groups = every_group(machines, threshold);
-        return best_seeds(threshold, machines, &groups, (0, 1), patience)[0];
+        return best_seeds(threshold, machines, &groups, 0, 1, patience)[0];
     }
     let groups = random_groups(machines, threshold, SAMPLE);
-    let finalists = best_seeds(threshold, machines, &groups, (CLIMBS, FINALISTS), patience);
+    let finalists = best_seeds(threshold, machines, &groups, CLIMBS, FINALISTS, patience);
     let groups = random_groups(machines, threshold, SAMPLE_FINAL);
     let mut best = (finalists[0].0, f64::INFINITY);
     for (seed, worst) in finalists {
@@ -78,7 +78,8 @@ fn best_seeds(
     threshold: usize,
     machines: usize,
     groups: &[Vec<Slot>],
-    (climbs, count): (usize, usize),
+    climbs: usize,
+    count: usize,
     patience: u64,
 ) -> Vec<(u32, f64)> {
     let mut best: Vec<(u32, f64)> = vec![];

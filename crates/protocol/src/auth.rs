@@ -56,7 +56,8 @@ pub(crate) enum Knows {
 /// the other end may show that. Says which one it has shown.
 pub(crate) fn server(
     stream: &mut dyn Transport,
-    (secret, consoles): (&Secret, Option<&Secret>),
+    secret: &Secret,
+    consoles: Option<&Secret>,
     generation: u64,
     ticks: &mut Ticks,
 ) -> Result<Knows, Error> {

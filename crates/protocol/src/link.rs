@@ -111,8 +111,8 @@ pub(crate) fn welcome(
     generation: u64,
     ticks: &mut Ticks,
 ) -> Result<((Sender, Receiver), Knows), Error> {
-    let secrets = (credentials.secret(), credentials.consoles());
-    let knows = auth::server(&mut *stream, secrets, generation, ticks)?;
+    let (secret, consoles) = (credentials.secret(), credentials.consoles());
+    let knows = auth::server(&mut *stream, secret, consoles, generation, ticks)?;
     Ok((over_kept(stream, generation, credentials, identity)?, knows))
 }
 

@@ -23,14 +23,11 @@ pub const PS: &str = "ps";
 /// The role of processes that look on.
 pub const EVALUATOR: &str = "evaluator";
 
-/// Fields of arguments, besides those of roles (`ps_hosts`…).
-pub const FIELDS: [&str; 17] = [
-    "role",
-    "index",
-    "rank",
-    "world_size",
-    "local_rank",
-    "local_world_size",
+/// Fields of arguments that tell one process from another.
+pub const PROCESS_FIELDS: [&str; 6] =
+    ["role", "index", "rank", "world_size", "local_rank", "local_world_size"];
+/// The others, besides those of roles (`ps_hosts`…).
+const OTHER_FIELDS: [&str; 11] = [
     "machine",
     "machine_index",
     "machines",
@@ -368,7 +365,7 @@ impl Script {
 
     /// Fields that arguments may have.
     pub fn fields(&self) -> Vec<String> {
-        let own = FIELDS.iter().filter(|field| match **field {
+        let own = PROCESS_FIELDS.iter().chain(&OTHER_FIELDS).filter(|field| match **field {
             "epochs" => self.epochs.is_some(),
             "data" => false,
             _ => true,

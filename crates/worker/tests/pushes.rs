@@ -70,14 +70,13 @@ fn the_first_block_comes_after_the_reports_on_the_same_link() {
                 // Given up half-way, nothing is told.
                 let asked = AtomicUsize::new(0);
                 let is_over = || asked.fetch_add(1, Ordering::Relaxed) >= 2;
-                let cut = (SHARDS, &mut first);
-                assert_eq!(
-                    compute(engine.as_mut(), &desk, &parameters, &portion, cut, &is_over),
-                    2
-                );
+                let mut compute = |is_over: &(dyn Fn() -> bool + Sync)| {
+                    let engine = engine.as_mut();
+                    compute(engine, &desk, &parameters, &portion, SHARDS, &mut first, is_over)
+                };
+                assert_eq!(compute(&is_over), 2);
                 assert!(desk.told.lock().unwrap().is_empty());
-                let cut = (SHARDS, &mut first);
-                compute(engine.as_mut(), &desk, &parameters, &portion, cut, &|| false);
+                compute(&|| false);
                 check(&desk, shards.len(), &segments, parameters.len());
             }
         }

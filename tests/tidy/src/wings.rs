@@ -146,7 +146,6 @@ const WINGS: &[Wing] = &[
             ("crates/control/src/jobs/about.rs", 1),
             ("crates/control/src/agents/coordinator.rs", 1),
             ("crates/control/src/detached/beginning.rs", 1),
-            ("crates/control/src/jobs/pooling.rs", 1),
             ("crates/planaria/src/commands/evaluate.rs", 1),
             ("crates/planaria/src/commands/resume.rs", 3),
             ("crates/planaria/src/commands/status.rs", 1),

@@ -6,8 +6,8 @@
 
 use super::{Away, Detached, Ended, Orders, give_back};
 use crate::jobs::controller::{self, Kind};
-use crate::jobs::pooling::{Pooling, failure};
-use crate::jobs::train::Job;
+use crate::jobs::pooling::failure;
+use crate::jobs::train::{Job, machines};
 use crate::program;
 use crate::stopping;
 use crate::talk::Progress;
@@ -46,7 +46,7 @@ pub fn begin(job: Job, threads: Option<u16>) -> Result<PathBuf> {
     let program = program.ok_or_else(|| Failure::failed("no program was found to start"))?;
     let logs = job.run.file(LOGS);
     fs::create_dir_all(&logs).context(|| format!("cannot create `{}`", logs.display()))?;
-    let (pool, authority) = Pooling::detached(&job, &program)?.pool();
+    let (pool, authority) = machines::detached(&job, &program)?.pool();
     let provider = pool.provider();
     let mut raising = Raising {
         sites: Sites::new(Local::new(&program, &logs), Some(pool)),

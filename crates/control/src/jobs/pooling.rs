@@ -4,7 +4,6 @@
 //! process' station. Never starts anything.
 
 use crate::jobs::steps;
-use crate::jobs::train::Job;
 use crate::machine::interfaces;
 use planaria_fleet::gate::Gate;
 use planaria_fleet::guarded::Guards;
@@ -74,44 +73,7 @@ pub struct Need<'a> {
     pub last: Option<Prepare>,
 }
 
-impl<'a> Need<'a> {
-    /// Of a run that trains.
-    fn of(job: &'a Job, program: &'a Path) -> Self {
-        let recipe = &job.plan.recipe;
-        // Machines of a detached run are set up already, from where it was started.
-        let is_elsewhere = job.machines.is_some();
-        Self {
-            folder: job.run.path(),
-            program,
-            pool: &recipe.pool,
-            steps: if is_elsewhere { &[] } else { &recipe.setup[..] },
-            hidden: secrets(recipe),
-            machine_count: recipe.pool.machine_count(),
-            worker_count: recipe.pool.workers.max(),
-            machines: job.machines.as_ref().map(|machines| machines.provider.clone()),
-            is_detached: false,
-            reach: Reach::NotNeeded,
-            last: None,
-        }
-    }
-}
-
 impl Pooling {
-    /// Of a run's recipe; nothing where it is for this machine alone. Nothing is created, and all
-    /// that can be wrong before is found out.
-    pub fn of(job: &Job, program: &Path) -> Result<Option<Self>> {
-        match job.plan.recipe.pool.has_machines() {
-            true => Self::new(Need::of(job, program)).map(Some),
-            false => Ok(None),
-        }
-    }
-
-    /// The same for machines that outlive the command; spare ones too, as it cannot get others later.
-    pub fn detached(job: &Job, program: &Path) -> Result<Self> {
-        let machine_count = job.plan.recipe.pool.machines_held();
-        Self::new(Need { is_detached: true, machine_count, ..Need::of(job, program) })
-    }
-
     /// Nothing is created, and all that can be wrong before is found out.
     pub fn new(need: Need<'_>) -> Result<Self> {
         let Need { folder, pool, hidden, is_detached, reach, last, .. } = need;

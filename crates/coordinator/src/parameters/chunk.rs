@@ -28,6 +28,14 @@ pub struct Turn {
     pub step: u64,
 }
 
+/// Where blocks of a gradient come from.
+#[derive(Debug, Clone, Copy)]
+pub struct FromLink {
+    pub link: u64,
+    /// Which of the round's segments the link brings them of.
+    pub segment: usize,
+}
+
 /// Values that follow a message, to be read once and in order.
 pub trait Bulk {
     /// Bytes left.
@@ -166,25 +174,26 @@ impl Chunk {
     /// Takes in some blocks of this chunk from a link's segment, whose values are next in `bulk`.
     pub fn arrive(
         &self,
-        (link, segment): (u64, usize),
+        from: FromLink,
         turn: Turn,
         blocks: Range<usize>,
         bulk: &mut dyn Bulk,
     ) -> Result<Arrived<'_>, planaria_protocol::Error> {
         let bits = ((1u64 << blocks.len()) - 1) << blocks.start;
         let range = blocks.start * BLOCK..(blocks.end * BLOCK).min(self.len);
-        let Some(mut values) = self.borrow((link, segment), turn, bits) else {
+        let Some(mut values) = self.borrow(from, turn, bits) else {
             bulk.skip(range.len())?;
             return Ok(Arrived::Late);
         };
         let read = bulk.read(&mut values[range]);
         let bits = if read.is_ok() { bits } else { 0 };
-        let arrived = self.give_back((link, segment), turn, bits, values);
+        let arrived = self.give_back(from, turn, bits, values);
         read.map(|()| arrived)
     }
 
     /// The buffer that a link's blocks go to; nothing if they have come.
-    fn borrow(&self, (link, segment): (u64, usize), turn: Turn, bits: u64) -> Option<Vec<f32>> {
+    fn borrow(&self, from: FromLink, turn: Turn, bits: u64) -> Option<Vec<f32>> {
+        let FromLink { link, segment } = from;
         let mut arrival = self.arrival(segment);
         if arrival.turn < Some(turn) {
             let Arrival { sources, free, .. } = &mut *arrival;
@@ -212,13 +221,8 @@ impl Chunk {
     }
 
     /// Notes what a link has brought. The first to have brought all is the segment's input.
-    fn give_back(
-        &self,
-        (link, segment): (u64, usize),
-        turn: Turn,
-        bits: u64,
-        buffer: Vec<f32>,
-    ) -> Arrived<'_> {
+    fn give_back(&self, from: FromLink, turn: Turn, bits: u64, buffer: Vec<f32>) -> Arrived<'_> {
+        let FromLink { link, segment } = from;
         let mut arrival = self.arrival(segment);
         let at = arrival.sources.iter().position(|source| source.link == link);
         let Some(at) = at.filter(|_| arrival.turn == Some(turn) && !arrival.is_complete) else {

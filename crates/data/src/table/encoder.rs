@@ -11,7 +11,7 @@ use super::labels::{self, Labels, Target};
 use super::matrix::{Csr, Dense, Matrix, Value};
 use super::read::{Cells, Column, NO_WORD, Words, check_room};
 use super::row::Row;
-use super::text::{number, shown};
+use super::text::{shown, sort};
 use super::{Body, Rows, Table};
 use crate::error::Error;
 use planaria_recipe::table::{self as recipe, BinEncoding, Missing};
@@ -451,14 +451,6 @@ fn categories(codes: BTreeSet<u32>, words: &Words) -> Vec<String> {
     let mut list: Vec<String> = seen.map(|code| words.list[code as usize].clone()).collect();
     sort(&mut list);
     list
-}
-
-/// Numbers by size, then texts.
-pub(super) fn sort(list: &mut [String]) {
-    list.sort_by(|a, b| match (number(a), number(b)) {
-        (Some(x), Some(y)) => x.total_cmp(&y).then_with(|| a.cmp(b)),
-        (x, y) => y.is_some().cmp(&x.is_some()).then_with(|| a.cmp(b)),
-    });
 }
 
 fn mean(values: &[f64]) -> f64 {

@@ -2,10 +2,9 @@
 //!
 //! Labels that are the same number are the same class, however they are written (`1`, `+1`, `1.0`).
 
-use super::encoder::sort;
 use super::read::{LabelColumn, Words};
 use super::row::Row;
-use super::text::{number, shown};
+use super::text::{number, shown, sort};
 use super::{Rows, Table as Stored};
 use crate::error::Error;
 use planaria_recipe::table::{Table, Word};

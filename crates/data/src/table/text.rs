@@ -118,6 +118,14 @@ pub(super) fn shown(value: &str) -> String {
     format!("`{short}`")
 }
 
+/// Sorts names: numbers by size, then texts.
+pub(super) fn sort(list: &mut [String]) {
+    list.sort_by(|a, b| match (number(a), number(b)) {
+        (Some(x), Some(y)) => x.total_cmp(&y).then_with(|| a.cmp(b)),
+        (x, y) => y.is_some().cmp(&x.is_some()).then_with(|| a.cmp(b)),
+    });
+}
+
 /// A finite number, as tables write them; `+1` is one, `1,5` and `0x1` are none.
 pub(super) fn number(text: &str) -> Option<f64> {
     text.trim().parse::<f64>().ok().filter(|x| x.is_finite())

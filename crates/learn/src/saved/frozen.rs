@@ -105,6 +105,7 @@ mod tests {
     use super::*;
     use crate::Network;
     use crate::engines;
+    use crate::saved::Trained;
     use planaria_recipe::{DataFacts, Source};
 
     fn saved() -> (Description, Vec<u8>) {
@@ -117,7 +118,8 @@ mod tests {
         let description = Description::new(&source.plan(&facts).unwrap(), Vec::new());
         let network = description.network().unwrap();
         let (parameters, state) = network.initialise(5);
-        let bytes = description.tensors(&network, (&parameters, &state), None, "tiny-1");
+        let trained = Trained { parameters: &parameters, state: &state, wide: None };
+        let bytes = description.tensors(&network, &trained, "tiny-1");
         (description, bytes)
     }
 

@@ -26,6 +26,15 @@ use std::fmt::Write;
 
 const VERSION: u32 = 1;
 
+/// What was trained, of a network in full.
+#[derive(Debug, Clone, Copy)]
+pub struct Trained<'a> {
+    pub parameters: &'a [f32],
+    pub state: &'a [f32],
+    /// The weights of a linear model as they are.
+    pub wide: Option<&'a [f64]>,
+}
+
 /// All that is needed to use the weights.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -176,14 +185,9 @@ impl Description {
         Ok(description)
     }
 
-    /// `model.safetensors`; `wide` are the weights of a linear model as they are.
-    pub fn tensors(
-        &self,
-        network: &Network,
-        (parameters, state): (&[f32], &[f32]),
-        wide: Option<&[f64]>,
-        run_id: &str,
-    ) -> Vec<u8> {
+    /// `model.safetensors`.
+    pub fn tensors(&self, network: &Network, trained: &Trained<'_>, run_id: &str) -> Vec<u8> {
+        let Trained { parameters, state, wide } = *trained;
         let mut tensors: Vec<_> = network
             .tensors()
             .iter()

@@ -6,7 +6,7 @@
 //! exact arithmetic they are a Cauchy matrix, of which every square part is invertible.
 //! Never searches.
 
-use super::{Error, MACHINES_MAX, Slot, exact::Residue, scalar::Scalar, table};
+use super::{Error, MACHINES_MAX, Slot, field::Residue, scalar::Scalar, table};
 use crate::random::{Purpose, Stream};
 
 /// The identity over parity rows: `machines` × `threshold`.

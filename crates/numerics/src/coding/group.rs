@@ -6,6 +6,7 @@
 
 use super::{
     Error, Precision, Slot,
+    field::Residue,
     generator::Generator,
     matrix,
     scalar::{Element, Scalar},
@@ -147,6 +148,13 @@ pub trait Judge: Scalar {
 impl Judge for f64 {
     fn judge(decoder: &Decoder<Self>, generator: &Generator<Self>, floor: f64) -> f64 {
         if decoder.condition_bound() <= floor { floor } else { decoder.condition(generator) }
+    }
+}
+
+/// Nothing is rounded in the field, so every group is as good as another.
+impl Judge for Residue {
+    fn judge(_: &Decoder<Self>, _: &Generator<Self>, _: f64) -> f64 {
+        1.0
     }
 }
 

@@ -23,7 +23,7 @@
 //! - [`owed`]: product 2 as work that is owed, and losses in the middle of it
 //! - [`exact`]: the same in fixed point over a prime field: the same bits for any membership
 //! - [`repetition`]: redundancy for work that is not linear
-//! - [`scalar`], [`matrix`]: the numbers underneath
+//! - [`scalar`], `field`, [`matrix`]: the numbers underneath
 //!
 //! # One iteration
 //! - The coordinator has who is there and the plan before: [`ring::arrange`] gives the next plan, or
@@ -86,6 +86,7 @@ pub mod blocks;
 pub mod cost;
 mod error;
 pub mod exact;
+mod field;
 pub mod gathering;
 pub mod generator;
 pub mod group;

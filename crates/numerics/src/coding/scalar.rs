@@ -2,7 +2,7 @@
 //! ([`Element`]).
 //!
 //! Owns which arithmetic a precision has. The kernels on rows are in [`super::product`] and
-//! [`super::exact`].
+//! `field`.
 
 use std::fmt::Debug;
 

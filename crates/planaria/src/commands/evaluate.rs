@@ -3,8 +3,9 @@
 use crate::cli::{self, Which};
 use crate::commands::print;
 use planaria_control::jobs::about::{Command, permit};
-use planaria_control::jobs::train::alone::evaluation::{evaluate, failure};
+use planaria_control::jobs::train::alone::evaluation::evaluate;
 use planaria_control::size::threads;
+use planaria_control::survey::data_failure;
 use planaria_control::talk::{Progress, Talk, patiently};
 use planaria_data::{Part, Role, Target, open_part, table};
 use planaria_learn::linear::Weights as LinearWeights;
@@ -84,7 +85,7 @@ fn examples(options: &cli::Evaluate, description: &Description, talk: Talk) -> R
         let path = Path::new(&options.data);
         let text = format!("reading {}", options.data);
         let open = || table::open_encoded(path, description.format, &section, &encoder);
-        return patiently(talk, &text, open).map_err(failure);
+        return patiently(talk, &text, open).map_err(data_failure);
     }
     let open = |role| open_part(&options.data, description.format, role, description.seed);
     let text = format!("reading {}", options.data);
@@ -97,7 +98,7 @@ fn examples(options: &cli::Evaluate, description: &Description, talk: Talk) -> R
         }
         part => part.map(|part| (part, false)),
     });
-    let (part, training) = opened.map_err(failure)?;
+    let (part, training) = opened.map_err(data_failure)?;
     if training {
         Progress::new(talk)
             .note(&format!("`{}` has no test files; its training files are scored", options.data));

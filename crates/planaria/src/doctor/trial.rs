@@ -244,8 +244,8 @@ fn attempt(means: &Arc<Means>, machine: &Machine, wanted: &Wanted) -> Result<Str
 impl Data {
     /// What is said of a machine's data; a fault where it has not got it.
     fn ask(&self, means: &Means, machine: &Machine) -> Result<String, Fault> {
-        let (of, program) = ((&means.run, machine), &means.program);
-        match self.look.ask(&*means.provider, of, program, TRYING)? {
+        let Means { provider, run, program, .. } = means;
+        match self.look.ask(&**provider, run, machine, program, TRYING)? {
             None => Ok("the data is there".to_owned()),
             Some(wrong) if self.may_come => {
                 Ok(format!("the data is not there yet, unless a set-up step brings it: {wrong}"))

@@ -4,7 +4,7 @@
 //! anywhere in the file is seen. Owns this file and what must hold between its fields. Never opens
 //! a part.
 
-use super::part::{self, PartInfo};
+use super::part::{self, Part, PartInfo};
 use super::{FORMAT, MAGIC, Unreadable, damaged, hex};
 use crate::state::State;
 use crate::{durable, plain};
@@ -67,25 +67,6 @@ pub fn data_sha256(marks: &[Mark]) -> String {
         hash.chain_update((mark.content.len() as u64).to_le_bytes()).chain_update(&mark.content)
     });
     hex(&hash.finalize())
-}
-
-/// A part and the parameters it holds.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Part {
-    #[serde(flatten)]
-    pub info: PartInfo,
-    /// Its first parameter.
-    pub start: u64,
-    /// The one after its last.
-    pub end: u64,
-}
-
-impl Part {
-    /// Whether a reader of a range needs this part, which has a number.
-    pub(super) fn is_in(&self, number: usize, range: &Range<u64>) -> bool {
-        let touched = self.start < range.end && range.start < self.end;
-        touched || number == 0 && range.start == 0
-    }
 }
 
 impl Manifest {

@@ -16,8 +16,8 @@ pub mod manifest;
 pub mod part;
 
 pub use folder::{CheckpointFolder, Found};
-pub use manifest::{Manifest, Mark, Part, data_sha256};
-pub use part::{PartInfo, PartView, stream_part, write_part};
+pub use manifest::{Manifest, Mark, data_sha256};
+pub use part::{Part, PartInfo, PartView, stream_part, write_part};
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};

@@ -12,7 +12,6 @@
 //! All numbers are little-endian. Owns these bytes; they are written and read in blocks, so that no
 //! second copy of the weights is ever in memory. Never knows which parts belong together.
 
-use super::manifest::Part;
 use super::{FORMAT, MAGIC, Weights, hex};
 use crate::bytes::as_bytes;
 use crate::{durable, plain};
@@ -54,6 +53,25 @@ pub struct PartInfo {
     /// SHA-256 of the whole file, as `sha256sum` prints it.
     pub sha256: String,
     pub bytes: u64,
+}
+
+/// A part and the parameters it holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    #[serde(flatten)]
+    pub info: PartInfo,
+    /// Its first parameter.
+    pub start: u64,
+    /// The one after its last.
+    pub end: u64,
+}
+
+impl Part {
+    /// Whether a reader of a range needs this part, which has a number.
+    pub(super) fn is_in(&self, number: usize, range: &Range<u64>) -> bool {
+        let touched = self.start < range.end && range.start < self.end;
+        touched || number == 0 && range.start == 0
+    }
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,8 +4,8 @@ use crate::diagnostic::{Finding, quoted};
 use crate::node::{Kind, Node};
 use crate::pool::Workers;
 use crate::script::{
-    CHIEF, Data, EVALUATOR, Each, Framework, Job, Launcher, MASTER, PROCESSES_MAX, PS, PerMachine,
-    Script, WORKER, fields, is_unclosed,
+    CHIEF, Data, EVALUATOR, Each, Framework, Job, Launcher, MASTER, PROCESS_FIELDS, PROCESSES_MAX,
+    PS, PerMachine, Script, WORKER, fields, is_unclosed,
 };
 use crate::setup::is_variable;
 use crate::suggest;
@@ -31,17 +31,8 @@ const HOROVOD: [&str; 7] = [
     "HOROVOD_HOSTNAME",
     "HOROVOD_CONTROLLER",
 ];
-/// Fields that tell one worker from another: set by the framework where it starts the workers.
-const OWN_FIELDS: [&str; 8] = [
-    "role",
-    "index",
-    "rank",
-    "world_size",
-    "local_rank",
-    "local_world_size",
-    "hosts",
-    "worker_hosts",
-];
+/// Fields that tell where all workers are.
+const WORKERS_FIELDS: [&str; 2] = ["hosts", "worker_hosts"];
 
 pub(super) fn check(job: &Job, tree: &Node, found: &mut Vec<Finding>) {
     let script = &job.script;
@@ -239,6 +230,9 @@ fn known_fields(script: &Script, key: &str, text: &str, found: &mut Vec<Finding>
         let hint = "write a field such as `{{index}}`; `{{{{` stands for `{{` itself";
         add(found, key, "`{{` without `}}`", hint);
     }
+    // The framework sets these where it starts the workers.
+    let is_set_later =
+        |field: &str| PROCESS_FIELDS.contains(&field) || WORKERS_FIELDS.contains(&field);
     for field in fields(text) {
         match launched_by(script) {
             _ if !known.contains(&field) => {
@@ -246,7 +240,7 @@ fn known_fields(script: &Script, key: &str, text: &str, found: &mut Vec<Finding>
                 let message = format!("{what} have no field {}", quoted(field));
                 add(found, key, message, instead_of(field, &known));
             }
-            Some((launcher, variables)) if OWN_FIELDS.contains(&field) => {
+            Some((launcher, variables)) if is_set_later(field) => {
                 let message =
                     format!("`{{{{{field}}}}}` is not known before {launcher} starts workers");
                 let hint = format!("the script finds it in its variables: {variables}");

@@ -4,7 +4,7 @@
 
 pub mod methods;
 
-pub use methods::{Coded, LinearPrecision, Method, Traits};
+pub use methods::{Coded, LinearPrecision, Method, StoredRows, Traits};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

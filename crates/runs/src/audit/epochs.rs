@@ -8,8 +8,13 @@ use planaria_protocol::event::Started;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Steps of an epoch that count, and what they read.
-type Sums = BTreeMap<u64, (u64, Digest)>;
+/// What counts of an epoch.
+#[derive(Default)]
+struct Sum {
+    steps: u64,
+    /// What these steps read.
+    read: Digest,
+}
 
 /// Adds every epoch's ranges up and compares them with the data; `untold` steps are known to be
 /// missing.
@@ -30,41 +35,34 @@ pub fn epochs(
             ));
         }
     }
-    let check = |(epoch, (steps, read)): (u64, (u64, Digest))| {
+    let check = |(epoch, sum): (u64, Sum)| {
         let own = epoch * per_epoch..(epoch + 1) * per_epoch;
         let lacks = untold.iter().any(|gap| gap.start < own.end && own.start < gap.end);
         let mut wrong = Vec::new();
-        wrong.extend(wrong_count(setup, (epoch, steps, read), lacks));
-        wrong.extend(wrong_event(summary, (epoch, read), steps == per_epoch));
+        wrong.extend(wrong_count(setup, epoch, &sum, lacks));
+        let whole = sum.steps == per_epoch;
+        wrong.extend(wrong_event(summary, epoch, &sum, whole));
         let exact = wrong.is_empty();
         reasons.extend(wrong);
-        EpochAudit {
-            epoch: epoch + 1,
-            steps,
-            examples: read.count,
-            whole: steps == per_epoch,
-            exact,
-        }
+        EpochAudit { epoch: epoch + 1, steps: sum.steps, examples: sum.read.count, whole, exact }
     };
     sums(tiles).into_iter().map(check).collect()
 }
 
-fn sums(tiles: &[Tile]) -> Sums {
-    let mut sums = Sums::new();
+/// By epoch.
+fn sums(tiles: &[Tile]) -> BTreeMap<u64, Sum> {
+    let mut sums: BTreeMap<u64, Sum> = BTreeMap::new();
     for tile in tiles {
-        let (steps, read) = sums.entry(tile.epoch).or_default();
-        *steps += tile.end - tile.first;
-        *read = read.combine(tile.read);
+        let sum = sums.entry(tile.epoch).or_default();
+        sum.steps += tile.end - tile.first;
+        sum.read = sum.read.combine(tile.read);
     }
     sums
 }
 
 /// Whether an epoch's steps read as many examples as they have, and a whole epoch each one.
-fn wrong_count(
-    setup: &Started,
-    (epoch, steps, read): (u64, u64, Digest),
-    lacks: bool,
-) -> Option<String> {
+fn wrong_count(setup: &Started, epoch: u64, sum: &Sum, lacks: bool) -> Option<String> {
+    let Sum { steps, read } = *sum;
     let whole = steps == setup.steps_per_epoch.max(1);
     let expected = match whole {
         true => setup.digest.count,
@@ -83,10 +81,10 @@ fn wrong_count(
 }
 
 /// Whether the event of a whole epoch tells the same.
-fn wrong_event(summary: &Summary, (epoch, read): (u64, Digest), whole: bool) -> Option<String> {
+fn wrong_event(summary: &Summary, epoch: u64, sum: &Sum, whole: bool) -> Option<String> {
     let (said, exact) = summary.read.get(&epoch).filter(|_| whole)?;
     let number = epoch + 1;
-    if *said != read {
+    if *said != sum.read {
         return Some(format!(
             "the event of epoch {number} says other examples than those of its steps"
         ));
@@ -97,7 +95,7 @@ fn wrong_event(summary: &Summary, (epoch, read): (u64, Digest), whole: bool) -> 
 /// Where no event says which examples there are: epochs whose own event says what was read in
 /// them, and whose ranges read that.
 fn by_their_own_events(summary: &Summary) -> Vec<EpochAudit> {
-    let audit = |(epoch, (steps, read)): (u64, (u64, Digest))| {
+    let audit = |(epoch, Sum { steps, read }): (u64, Sum)| {
         let said = summary.read.get(&epoch).filter(|(said, _)| *said == read);
         EpochAudit {
             epoch: epoch + 1,

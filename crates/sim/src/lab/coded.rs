@@ -3,8 +3,8 @@
 //! In exact arithmetic no sum has an order, so the weights of every step are the same bytes whichever machine
 //! computed what. Losses are floats, and agree up to rounding.
 
-use super::truth::{Truth, timeless_state, timeless_what};
-use planaria_coordinator::run::course::{Course, Done, Next, Setup};
+use super::truth::{At, PlainRun, Truth, follow};
+use planaria_coordinator::run::course::{Course, Done, Setup};
 use planaria_learn::linear::number::{Bounds, Number};
 use planaria_learn::linear::{Batches, Model, Plain, Stepping, Weights, plain};
 use planaria_learn::{Scores, Targets};
@@ -128,57 +128,54 @@ impl CodedData {
     /// The run on one machine, with plain rows.
     fn train(&self, recipe: &Recipe, facts: &Facts, features: &[f32], batches: &Batches) -> Truth {
         let stepping = Stepping::of(recipe);
-        let mut weights = Weights::start(&self.model, &stepping);
-        let mut data = Plain::new(&self.model, LinearPrecision::Exact, SCALE, true);
+        let weights = Weights::start(&self.model, &stepping);
+        let mut rows = Plain::new(&self.model, LinearPrecision::Exact, SCALE, true);
         let targets: Vec<f64> = self.labels.iter().map(|label| label.1).collect();
-        data.push(features, &targets).expect("whole numbers");
+        rows.push(features, &targets).expect("whole numbers");
         let state = State { examples_per_epoch: facts.examples, ..State::default() };
-        let mut course = Course::new(Setup::of(recipe, facts), state);
-        let mut truth = Truth { weights: vec![self.saved(&weights)], ..Truth::default() };
-        loop {
-            match course.next() {
-                Next::Train(steps) => {
-                    for (step, batch) in steps.steps().zip(steps.batches.clone()) {
-                        let batch = batch as usize;
-                        let summed =
-                            data.sum(&self.model, &weights.values, batches, batch, &mut |_| None);
-                        let summed = summed.expect("within the range");
-                        let (rate, rows) = (course.learning_rate(step), summed.outcome.rows);
-                        weights
-                            .step(&self.model, &stepping, step, rate, rows, &summed.sums)
-                            .expect("it is finite");
-                        truth.weights.push(self.saved(&weights));
-                        let read = batches.rows(batch).into_iter().flatten();
-                        let done = Done {
-                            loss_sum: summed.outcome.loss_sum.value(),
-                            correct: summed.outcome.correct,
-                            examples: rows,
-                            seconds: 0.0,
-                            read: read.map(|row| row as u64).collect(),
-                        };
-                        truth.figures.extend(course.stepped(0.0, &done).map(timeless_what));
-                    }
-                }
-                Next::Validate => {
-                    let scores = self.score(&weights.values);
-                    let figures = Some((scores.loss(), scores.accuracy()));
-                    truth.scores = Some((HeldOut::Validation, scores));
-                    truth.figures.push(timeless_what(course.validated(0.0, figures)));
-                }
-                Next::Save { .. } => course.saved(),
-                Next::End(_) => break,
-            }
+        let course = Course::new(Setup::of(recipe, facts), state);
+        follow(course, &mut PlainRows { data: self, rows, batches, stepping, weights })
+    }
+}
+
+/// The run on one machine, with plain rows.
+struct PlainRows<'a> {
+    data: &'a CodedData,
+    rows: Plain,
+    batches: &'a Batches,
+    stepping: Stepping,
+    weights: Weights,
+}
+
+impl PlainRun for PlainRows<'_> {
+    fn step(&mut self, at: At, learning_rate: f32) -> Done {
+        let (model, batch) = (&self.data.model, at.batch as usize);
+        let summed = self.rows.sum(model, &self.weights.values, self.batches, batch, &mut |_| None);
+        let summed = summed.expect("within the range");
+        let rows = summed.outcome.rows;
+        self.weights
+            .step(model, &self.stepping, at.step, learning_rate, rows, &summed.sums)
+            .expect("it is finite");
+        let read = self.batches.rows(batch).into_iter().flatten();
+        Done {
+            loss_sum: summed.outcome.loss_sum.value(),
+            correct: summed.outcome.correct,
+            examples: rows,
+            seconds: 0.0,
+            read: read.map(|row| row as u64).collect(),
         }
-        truth.state = timeless_state(course.state().clone());
-        truth
     }
 
     /// As a checkpoint has them.
-    fn saved(&self, weights: &Weights) -> planaria_learn::Weights {
+    fn weights(&self) -> planaria_learn::Weights {
         planaria_learn::Weights {
-            parameters: weights.parameters(&self.model),
-            state: weights.state(),
+            parameters: self.weights.parameters(&self.data.model),
+            state: self.weights.state(),
             optimizer: Vec::new(),
         }
+    }
+
+    fn score(&mut self, part: HeldOut, _: u64) -> Option<Scores> {
+        (part == HeldOut::Validation).then(|| self.data.score(&self.weights.values))
     }
 }

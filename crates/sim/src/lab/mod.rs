@@ -10,10 +10,10 @@ pub mod truth;
 
 use crate::faults::Plan;
 use coded::CodedData;
-use planaria_coordinator::run::course::{Course, Done, Next, Setup};
+use planaria_coordinator::run::course::{Course, Done, Setup};
 use planaria_data::order::batch_range;
 use planaria_data::{Batch, Loader};
-use planaria_learn::{Engine, Examples, Network, Scores, Settings, Weights, engines};
+use planaria_learn::{Engine, Examples, Network, Scores, Settings, Trainer, Weights, engines};
 use planaria_numerics::aggregate::BLOCK;
 use planaria_numerics::optimizer;
 use planaria_protocol::bytes::as_bytes;
@@ -31,7 +31,7 @@ use sha2::Digest as _;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
-use truth::{Broken, Truth, timeless_state, timeless_what};
+use truth::{At, Broken, PlainRun, Truth, follow};
 
 /// The recipes: what differs between them is what decisions depend on.
 const RECIPES: [(u32, &str); 4] = [
@@ -99,6 +99,7 @@ struct Net {
     evaluator: Evaluator,
     pushes: BTreeMap<(u64, u32, u32), Arc<Vec<Pushed>>>,
     scored: BTreeMap<(HeldOut, u64, u64), Scores>,
+    classes: usize,
 }
 
 /// All recipes, made when they are asked for.
@@ -166,17 +167,18 @@ impl Bench {
         };
         let held_out = [evaluation(set.validation), evaluation(set.test)];
         let engine = runner.name().to_owned();
-        let work = Work::Network(Box::new(Net {
+        let mut net = Net {
             runner,
             loader: loader.expect("digits can be scaled"),
             held_out,
             evaluator: Evaluator::default(),
             pushes: BTreeMap::new(),
             scored: BTreeMap::new(),
-        }));
-        let mut bench = Self { engine, servers, truth: Truth::default(), work, recipe, facts };
-        bench.train(network);
-        bench
+            classes: facts.classes as usize,
+        };
+        let truth = net.train(&recipe, &facts, network);
+        let work = Work::Network(Box::new(net));
+        Self { engine, servers, truth, work, recipe, facts }
     }
 
     fn coded_run((threshold, machines): (usize, usize)) -> Self {
@@ -199,83 +201,10 @@ impl Bench {
         }
     }
 
-    /// The run in one process.
-    fn train(&mut self, network: Network) {
-        let recipe = self.recipe.clone();
-        let trainer = engines::trainer(network, Settings::of(&recipe, 1));
-        let mut trainer = trainer.expect("this machine computes");
-        let state = State { examples_per_epoch: self.facts.examples, ..State::default() };
-        let mut course = Course::new(Setup::of(&recipe, &self.facts), state);
-        self.truth.weights.push(trainer.weights());
-        let mut batch = Batch::default();
-        loop {
-            match course.next() {
-                Next::Train(steps) => {
-                    for (step, at) in steps.steps().zip(steps.batches.clone()) {
-                        let places = batch_range(self.facts.examples, recipe.train.batch, at);
-                        self.work
-                            .net()
-                            .loader
-                            .fill(steps.epoch, places, &mut batch)
-                            .expect("digits");
-                        let examples =
-                            Examples { inputs: &batch.inputs, targets: targets(&batch.targets) };
-                        let rate = course.learning_rate(step);
-                        let result = trainer.step(step, rate, examples).expect("it is finite");
-                        self.truth.weights.push(trainer.weights());
-                        let done = Done {
-                            loss_sum: result.loss_sum,
-                            correct: result.correct,
-                            examples: result.examples,
-                            seconds: 0.0,
-                            read: batch.digest(),
-                        };
-                        self.truth.figures.extend(course.stepped(0.0, &done).map(timeless_what));
-                    }
-                }
-                Next::Validate => {
-                    let step = course.state().step;
-                    let scores = self.score_all(HeldOut::Validation, step);
-                    let figures = scores.as_ref().map(|s| (s.loss(), s.accuracy()));
-                    self.truth.scores = scores.map(|scores| (HeldOut::Validation, scores));
-                    self.truth.figures.push(timeless_what(course.validated(0.0, figures)));
-                }
-                Next::Save { .. } => course.saved(),
-                Next::End(_) => break,
-            }
-        }
-        let step = course.state().step;
-        if let Some(scores) = self.score_all(HeldOut::Test, step) {
-            self.truth.scores = Some((HeldOut::Test, scores));
-        }
-        self.truth.state = timeless_state(course.state().clone());
-    }
-
-    fn score_all(&mut self, part: HeldOut, step: u64) -> Option<Scores> {
-        let batches = self.held_out_batches()[usize::from(part == HeldOut::Test)];
-        let scores = (0..batches).map(|batch| self.score(part, step, batch));
-        scores.reduce(|mut sum, scores| {
-            sum.add(&scores);
-            sum
-        })
-    }
-
     /// Scores of the true weights after `step` steps on a batch.
     pub fn score(&mut self, part: HeldOut, step: u64, batch: u64) -> Scores {
-        let net = self.work.net();
-        if let Some(scores) = net.scored.get(&(part, step, batch)) {
-            return scores.clone();
-        }
-        let loader = net.held_out[usize::from(part == HeldOut::Test)].as_ref();
-        let loader = loader.expect("only parts that there are, are scored");
-        let Weights { parameters, state, .. } = &self.truth.weights[step as usize];
-        net.runner.forget();
-        let weights = (&parameters[..], &state[..]);
-        let classes = self.facts.classes as usize;
-        let scores = net.evaluator.score(net.runner.as_mut(), weights, (loader, batch), classes);
-        let scores = scores.expect("digits are drawn");
-        net.scored.insert((part, step, batch), scores.clone());
-        scores
+        let weights = &self.truth.weights[step as usize];
+        self.work.net().score(weights, part, step, batch)
     }
 
     /// What a worker tells the servers of a task.
@@ -293,8 +222,8 @@ impl Bench {
             Collector { server_ranges: server_ranges.to_vec(), pushes: Mutex::default() };
         let parameters = &self.truth.weights[task.step as usize].parameters;
         let mut first = FirstBlocks::default();
-        let cut = (train.shards, &mut first);
-        compute(net.runner.as_mut(), &collector, parameters, &portion, cut, &|| false);
+        let engine = net.runner.as_mut();
+        compute(engine, &collector, parameters, &portion, train.shards, &mut first, &|| false);
         let mut pushes = collector.pushes.into_inner().expect("no thread panics with the list");
         // A sender may have carried some of the first; the order of the others is theirs.
         let until = pushes.iter().position(|(_, push, _)| matches!(push, Push::Shard { .. }));
@@ -352,11 +281,6 @@ impl Bench {
         Setup::of(&self.recipe, &self.facts).steps_per_epoch
     }
 
-    fn held_out_batches(&self) -> [u64; 2] {
-        let batches = |examples: u64| examples.div_ceil(EVALUATION_BATCH as u64);
-        [batches(self.facts.validation), batches(self.facts.test)]
-    }
-
     /// What a process is told.
     pub fn launch(&self, plan: &Plan) -> Launch {
         let mut recipe = self.recipe.clone();
@@ -403,6 +327,80 @@ impl Work {
             Self::Network(net) => net,
             Self::Coded(_) => unreachable!("coded runs have no network"),
         }
+    }
+}
+
+impl Net {
+    /// The run in one process.
+    fn train(&mut self, recipe: &Recipe, facts: &Facts, network: Network) -> Truth {
+        let trainer = engines::trainer(network, Settings::of(recipe, 1));
+        let trainer = trainer.expect("this machine computes");
+        let state = State { examples_per_epoch: facts.examples, ..State::default() };
+        let course = Course::new(Setup::of(recipe, facts), state);
+        let (batch, batch_examples) = (Batch::default(), recipe.train.batch);
+        follow(course, &mut PlainNet { net: self, trainer, facts, batch_examples, batch })
+    }
+
+    /// Scores of the weights after `step` steps on a batch.
+    fn score(&mut self, weights: &Weights, part: HeldOut, step: u64, batch: u64) -> Scores {
+        if let Some(scores) = self.scored.get(&(part, step, batch)) {
+            return scores.clone();
+        }
+        let loader = self.held_out[usize::from(part == HeldOut::Test)].as_ref();
+        let loader = loader.expect("only parts that there are, are scored");
+        let weights = (&weights.parameters[..], &weights.state[..]);
+        let engine = self.runner.as_mut();
+        engine.forget();
+        let scores = self.evaluator.score(engine, weights, loader, batch, self.classes);
+        let scores = scores.expect("digits are drawn");
+        self.scored.insert((part, step, batch), scores.clone());
+        scores
+    }
+}
+
+/// A network's run in one process.
+struct PlainNet<'a> {
+    net: &'a mut Net,
+    trainer: Box<dyn Trainer>,
+    facts: &'a Facts,
+    /// Examples of a batch.
+    batch_examples: usize,
+    /// The batch that was read last.
+    batch: Batch,
+}
+
+impl PlainRun for PlainNet<'_> {
+    fn step(&mut self, at: At, learning_rate: f32) -> Done {
+        let Self { net, trainer, batch, .. } = self;
+        let places = batch_range(self.facts.examples, self.batch_examples, at.batch);
+        net.loader.fill(at.epoch, places, batch).expect("digits");
+        let examples = Examples { inputs: &batch.inputs, targets: targets(&batch.targets) };
+        let result = trainer.step(at.step, learning_rate, examples).expect("it is finite");
+        Done {
+            loss_sum: result.loss_sum,
+            correct: result.correct,
+            examples: result.examples,
+            seconds: 0.0,
+            read: batch.digest(),
+        }
+    }
+
+    fn weights(&self) -> Weights {
+        self.trainer.weights()
+    }
+
+    fn score(&mut self, part: HeldOut, step: u64) -> Option<Scores> {
+        let examples = match part {
+            HeldOut::Validation => self.facts.validation,
+            HeldOut::Test => self.facts.test,
+        };
+        let weights = self.trainer.weights();
+        let batches = 0..examples.div_ceil(EVALUATION_BATCH as u64);
+        let scores = batches.map(|batch| self.net.score(&weights, part, step, batch));
+        scores.reduce(|mut sum, scores| {
+            sum.add(&scores);
+            sum
+        })
     }
 }
 

@@ -84,7 +84,8 @@ pub fn compute(
     servers: &dyn Outlet,
     parameters: &[f32],
     portion: &Portion,
-    (shards_in_step, first): (usize, &mut FirstBlocks),
+    shards_in_step: usize,
+    first: &mut FirstBlocks,
     is_over: &(dyn Fn() -> bool + Sync),
 ) -> usize {
     let step = portion.step;

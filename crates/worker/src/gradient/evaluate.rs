@@ -23,7 +23,8 @@ impl Evaluator {
         &mut self,
         engine: &mut dyn Engine,
         weights: (&[f32], &[f32]),
-        (loader, batch): (&Loader, u64),
+        loader: &Loader,
+        batch: u64,
         classes: usize,
     ) -> Result<Scores, Error> {
         let places = batch_range(loader.part().len(), EVALUATION_BATCH, batch);

@@ -4,21 +4,21 @@
 //! are the coordinator's. Never trains.
 
 use crate::jobs::controller;
-use crate::jobs::pooling::Pooling;
 use crate::jobs::train::Job;
 use crate::jobs::train::display::Display;
 use crate::jobs::train::ending::{self, Ended, Finished, Means, Results};
 use crate::jobs::train::foreground::Foreground;
-use crate::jobs::train::identity::Identity;
+use crate::jobs::train::launch::Beginning;
+use crate::jobs::train::origin::Origin;
 use crate::jobs::train::page::Page;
 use crate::jobs::train::recorder::Recorder;
-use crate::jobs::train::{kept, launch};
+use crate::jobs::train::{kept, launch, machines};
 use crate::talk::Progress;
 
 use planaria_fleet::ending::Ending;
 use planaria_fleet::local::Exit;
 use planaria_fleet::log_end::last_line;
-use planaria_protocol::checkpoint::{Checkpoint, Found, Manifest};
+use planaria_protocol::checkpoint::{Checkpoint, Found};
 use planaria_protocol::event::{Event, What};
 use planaria_protocol::journal::{self, Journal};
 use planaria_protocol::launch::Size;
@@ -26,11 +26,10 @@ use planaria_protocol::message::Agent;
 use planaria_protocol::state::State;
 use planaria_protocol::{Credentials, Secret};
 use planaria_runs::clock;
-use planaria_runs::failure::{Context, Failure, Result};
+use planaria_runs::failure::{Failure, Result};
 use planaria_runs::run_dir::LOGS;
 use planaria_runs::summary::{self, Summary};
 use planaria_runs::traces::report::{Outcome, peak_memory_of_children};
-use std::path::PathBuf;
 
 /// Trains on many processes and writes what is left to write.
 pub fn run(job: Job, size: Size, found: Option<Found<Checkpoint>>) -> Result<Finished> {
@@ -58,16 +57,18 @@ pub fn run(job: Job, size: Size, found: Option<Found<Checkpoint>>) -> Result<Fin
             folder.display()
         ));
     }
-    let launch = launch::launch(
-        &job,
+    let beginning = Beginning {
         size,
-        (&secret, generation),
-        (&state, origin.as_ref()),
-        kept.ok().as_deref(),
-    )?;
+        secret: &secret,
+        generation,
+        state: &state,
+        origin: origin.as_ref(),
+        kept: kept.as_deref().ok(),
+    };
+    let launch = launch::launch(&job, beginning)?;
     let program = job.program.clone();
     let program = program.ok_or_else(|| Failure::failed("no program was found to start"))?;
-    let pooling = Pooling::of(&job, &program)?;
+    let pooling = machines::pooling(&job, &program)?;
     let page = Page::new(&job.run);
     recorder.note(&format!("page {}", page.path().display()));
     let mut display = Display { recorder, page };
@@ -104,30 +105,6 @@ pub fn run(job: Job, size: Size, found: Option<Found<Checkpoint>>) -> Result<Fin
     };
     ended.catch_up();
     ended.finish(size, trained)
-}
-
-/// Where a run goes on from.
-#[derive(Debug)]
-pub struct Origin {
-    /// The checkpoint's folder.
-    pub folder: PathBuf,
-    /// Its manifest, which fits this run.
-    pub manifest: Manifest,
-}
-
-impl Origin {
-    /// A checkpoint that was found, if it is of this run.
-    fn new(job: &Job, found: Found<Checkpoint>) -> Result<Self> {
-        let recipe_file = job.run.file("recipe.yaml");
-        let recipe = &job.plan.recipe;
-        let identity = Identity::new(recipe_file, &job.recipe_text, recipe, &job.data);
-        let manifest = found.checkpoint.manifest;
-        identity.check(&manifest)?;
-        // A name such as `last` may come to mean another checkpoint while the run goes on.
-        let folder = found.path.canonicalize();
-        let folder = folder.context(|| format!("cannot find `{}`", found.path.display()))?;
-        Ok(Self { folder, manifest })
-    }
 }
 
 /// A run whose processes have ended.
@@ -183,7 +160,7 @@ impl EndedRun {
             Err(unreadable) => return Err(Failure::failed(unreadable)),
         };
         if summary.ended.is_none() {
-            conclude(&job, generation, &state, (unreported, reason.clone()));
+            conclude(&job, generation, &state, unreported, reason.clone());
         }
         let means = Means {
             engine: summary.engine,
@@ -263,7 +240,8 @@ fn conclude(
     job: &Job,
     generation: u64,
     state: &State,
-    (unreported, reason): (Vec<What>, Option<String>),
+    unreported: Vec<What>,
+    reason: Option<String>,
 ) {
     let ended = What::Ended {
         outcome: Outcome::Failed,

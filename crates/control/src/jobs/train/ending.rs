@@ -4,14 +4,12 @@
 //! means the others are there. [`Results`] needs no trainer: weights may come from anywhere. Never
 //! trains.
 
-use crate::jobs::train::alone::Session;
-use crate::jobs::train::alone::evaluation::failure;
-use crate::jobs::train::{Job, linear, network, unwritten};
+use crate::jobs::train::{Job, linear, network};
+use crate::survey::data_failure;
 use planaria_coordinator::run::watch::Rule;
 use planaria_learn::Scores;
 use planaria_learn::linear::{Model, Stepping, Weights};
-use planaria_learn::saved::Description;
-use planaria_protocol::event::What;
+use planaria_learn::saved::{Description, Trained};
 use planaria_protocol::journal;
 use planaria_protocol::message::HeldOut;
 use planaria_protocol::state::State;
@@ -24,7 +22,7 @@ use planaria_runs::run_dir::metrics::{self, Line};
 use planaria_runs::summary::Summary;
 use planaria_runs::traces::html;
 use planaria_runs::traces::report::{
-    Ending, Facts, Outcome, Report, peak_memory_bytes, weight_values, weights_sha256,
+    Ending, Facts, Outcome, Report, weight_values, weights_sha256,
 };
 use planaria_worker::data::classes;
 use planaria_worker::features::{Saved, TableModel};
@@ -128,7 +126,7 @@ impl Results<'_> {
         });
         let (mut parameters, mut state) = (Vec::new(), Vec::new());
         if let Some(features) = &recipe.model.features {
-            let saved = Saved::read(features, 1).map_err(failure)?;
+            let saved = Saved::read(features, 1).map_err(data_failure)?;
             let (below, kept) = saved.frozen.weights();
             (parameters, state) = (below.to_vec(), kept.to_vec());
             description = description.on(&saved.frozen);
@@ -137,7 +135,8 @@ impl Results<'_> {
         parameters.extend_from_slice(self.parameters);
         // A linear model has no state of its own: its values are the bits of its weights.
         state.extend(self.values.iter().take(network.state_count() - state.len()));
-        let tensors = description.tensors(&network, (&parameters, &state), wide, run_id);
+        let trained = Trained { parameters: &parameters, state: &state, wide };
+        let tensors = description.tensors(&network, &trained, run_id);
         run.write("model.safetensors", &tensors)?;
         run.write("model.yaml", description.to_yaml().as_bytes())
     }
@@ -229,70 +228,10 @@ impl Ended {
     }
 }
 
-/// Writes the last files.
-pub fn finish(mut session: Session, ended: Result<Ended>) -> Result<Finished> {
-    // Nothing is written of it into a folder that may be another session's.
-    session.job.run.check()?;
-    let Ended { outcome, reason, failure } = ended.unwrap_or_else(Ended::failed);
-    let scored = session.last_scores.take();
-    let means = Means {
-        engine: session.learner().engine(),
-        threads: session.learner().threads(),
-        workers: 0,
-        servers: 0,
-        generation: session.files.journal.generation(),
-    };
-    let facts = facts(&session.job, means)?;
-    let state = session.state();
-    let (snapshot, values) = (session.learner().snapshot(), session.learner().values());
-    let results = Results {
-        job: &session.job,
-        facts: &facts,
-        state: &state,
-        lines: session.recorder.lines(),
-        outcome,
-        reason,
-        scores: scored.as_ref(),
-        parameters: &snapshot.parameters,
-        values: &values,
-        peak_memory_bytes: peak_memory_bytes(),
-    };
-    let report = results.report();
-    let written = results.write(&report);
-    drop((snapshot, values));
-    let written = written.and_then(|()| session.conclude(&report, scored.as_ref()));
-    Finished::new(&session.job, report, written, failure)
-}
-
 /// As reports name a part.
 fn part_name(part: HeldOut) -> &'static str {
     match part {
         HeldOut::Validation => "validation",
         HeldOut::Test => "test",
-    }
-}
-
-impl Session {
-    /// The last events of a session.
-    fn conclude(&mut self, report: &Report, scored: Option<&(HeldOut, Scores)>) -> Result<()> {
-        if let Some((part, scores)) = scored {
-            self.emit(What::Scored {
-                part: *part,
-                examples: scores.examples(),
-                loss: scores.loss(),
-                accuracy: scores.accuracy(),
-                scores: serde_json::to_value(scores).unwrap_or_default(),
-            })?;
-        }
-        let over = matches!(report.outcome, Outcome::Completed | Outcome::StoppedEarly);
-        self.emit(What::Ended {
-            outcome: report.outcome,
-            reason: report.reason.clone(),
-            step: report.steps,
-            weights_sha256: report.weights_sha256.clone().filter(|_| over),
-            trouble: None,
-            state: Some(Box::new(self.state())),
-        })?;
-        self.files.journal.sync().context(unwritten)
     }
 }

@@ -1,7 +1,7 @@
 //! What the processes of a run are told.
 
-use crate::jobs::train::cluster::Origin;
 use crate::jobs::train::identity::{Identity, Lengths};
+use crate::jobs::train::origin::Origin;
 use crate::jobs::train::{Job, network};
 use crate::program;
 use planaria_numerics::optimizer;
@@ -22,14 +22,22 @@ pub fn generation(run: &RunDir, origin: Option<&Origin>) -> Result<u64> {
     journal::next_generation(&path, saved).context(|| format!("cannot read `{}`", path.display()))
 }
 
+/// What a session of a run begins with.
+pub struct Beginning<'a> {
+    pub size: Size,
+    pub secret: &'a Secret,
+    pub generation: u64,
+    /// How far the run has come.
+    pub state: &'a State,
+    /// Where that is kept; nothing where the run begins anew.
+    pub origin: Option<&'a Origin>,
+    /// Where processes keep what others go on from.
+    pub kept: Option<&'a Path>,
+}
+
 /// What the coordinator is told; the others are told the same without the course.
-pub fn launch(
-    job: &Job,
-    size: Size,
-    (secret, generation): (&Secret, u64),
-    (state, origin): (&State, Option<&Origin>),
-    kept: Option<&Path>,
-) -> Result<Launch> {
+pub fn launch(job: &Job, beginning: Beginning<'_>) -> Result<Launch> {
+    let Beginning { size, secret, generation, state, origin, kept } = beginning;
     let network = network(&job.plan)?;
     let facts = facts(&job.plan, &job.data, &network);
     let recipe = &job.plan.recipe;

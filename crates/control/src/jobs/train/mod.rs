@@ -12,6 +12,7 @@
 //! - [`identity`]: what must be the same for a run to go on
 //! - [`recorder`]: events to metrics and lines on the screen; `page`: the run's page;
 //!   [`display`]: both
+//! - [`origin`]: the checkpoint that a run goes on from; [`machines`]: what it needs of a pool
 //! - [`ending`]: what is written when a session ends
 //! - [`linear`]: the weights of a linear model as a file
 
@@ -27,6 +28,8 @@ pub mod identity;
 pub mod kept;
 pub mod launch;
 mod linear;
+pub mod machines;
+pub mod origin;
 mod page;
 pub mod recorder;
 pub mod vouching;

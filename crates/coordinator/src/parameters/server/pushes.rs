@@ -1,9 +1,9 @@
 //! What a server does with what workers bring and ask for. The hot path: gradients are read straight
 //! into the blocks, and new parameters are sent from there.
 
-use super::super::chunk::{Bulk, Turn};
+use super::super::chunk::{Bulk, FromLink, Turn};
 use super::super::followers::alone;
-use super::super::store::{Progress, Reach, Refused, Store};
+use super::super::store::{Copied, Entered, Progress, Reach, Refused, Store};
 use super::super::tally::Counted;
 use super::{Outlet, Peer, Server};
 use planaria_numerics::tree::Segment;
@@ -11,6 +11,13 @@ use planaria_protocol::bytes;
 use planaria_protocol::message::{FromServer, Pull, Push, Trouble};
 use sha2::Digest;
 use std::sync::atomic::Ordering;
+
+/// Some blocks of a step's gradient.
+struct Piece {
+    at: Turn,
+    segment: Segment,
+    first_block: usize,
+}
 
 impl Server {
     /// Whether [`Server::push`] would wait for a step's turn.
@@ -46,13 +53,13 @@ impl Server {
             Push::State { step } => state(&store, from, at(step), outlet),
             Push::Gradient { step, first_shard, shards, first_block } => {
                 let segment = Segment { first: first_shard as usize, count: shards as usize };
-                let what = (at(step), segment, first_block as usize);
-                self.gradient(&store, from, what, bulk, outlet)
+                let piece = Piece { at: at(step), segment, first_block: first_block as usize };
+                self.gradient(&store, from, piece, bulk, outlet)
                     .map_err(|e| Trouble::new(format!("cannot take its gradient: {e}")))
             }
             Push::Shard { step, shard, loss_sum, correct, read } => {
                 let counted = Counted { loss_sum, correct, read };
-                self.count(&store, (at(step), shard), counted, bulk, outlet)
+                self.count(&store, at(step), shard, counted, bulk, outlet)
             }
         }
     }
@@ -129,21 +136,21 @@ impl Server {
             let known = *self.hash.lock().expect("no thread panics with the hash");
             let known = known.filter(|(of, _)| *of == step);
             let mut hash = sha2::Sha256::new();
-            let (mut values, mut next) = (Vec::new(), Vec::new());
+            let mut copied = Copied::default();
             for chunk in 0..store.chunks() {
                 let block;
-                (block, reached) = store.parameters(chunk, at, (&mut values, &mut next));
+                (block, reached) = store.parameters(chunk, at, &mut copied);
                 if reached != Reach::There {
                     break;
                 }
                 if known.is_none() {
-                    hash.update(bytes::as_bytes(&values));
+                    hash.update(bytes::as_bytes(&copied.parameters));
                 }
                 let first_block = block as u32;
                 let now = Pull::Parameters { step, first_block };
                 let then = Pull::Parameters { step: step + 1, first_block };
-                if !outlet.answer(from, &now, &values)
-                    || !next.is_empty() && !outlet.answer(from, &then, &next)
+                if !outlet.answer(from, &now, &copied.parameters)
+                    || !copied.next.is_empty() && !outlet.answer(from, &then, &copied.next)
                 {
                     self.followers.remove(from);
                     return Ok(());
@@ -165,19 +172,20 @@ impl Server {
         &self,
         store: &Store,
         from: Peer,
-        (Turn { era, step }, segment, first_block): (Turn, Segment, usize),
+        piece: Piece,
         bulk: &mut dyn Bulk,
         outlet: &dyn Outlet,
     ) -> Result<(), Refused> {
-        let Some((turn, round)) = store.enter(era, step)? else {
+        let Piece { at: Turn { era, step }, segment, first_block } = piece;
+        let Some(entered) = store.enter(era, step)? else {
             // Its step is over: counted already, from the worker that sent it first.
             store.note_late();
             return Ok(bulk.skip(bulk.bytes() / size_of::<f32>())?);
         };
-        let index = round.segment(segment).ok_or(Refused::Segment(segment, step))?;
+        let index = entered.round.segment(segment).ok_or(Refused::Segment(segment, step))?;
         let ready = |block: usize, values: &[f32]| self.hand_out(step, block, values, outlet);
-        let place = (from.link, index);
-        let progress = store.gradient((turn, &round), place, first_block, bulk, ready)?;
+        let from = FromLink { link: from.link, segment: index };
+        let progress = store.gradient(&entered, from, first_block, bulk, ready)?;
         self.report(store, step, progress, outlet);
         Ok(())
     }
@@ -212,7 +220,8 @@ impl Server {
     fn count(
         &self,
         store: &Store,
-        (Turn { era, step }, shard): (Turn, u32),
+        Turn { era, step }: Turn,
+        shard: u32,
         counted: Counted,
         bulk: &mut dyn Bulk,
         outlet: &dyn Outlet,
@@ -220,7 +229,7 @@ impl Server {
         if self.place.index != 0 {
             return Err(Trouble::new("only server 0 counts shards"));
         }
-        let Some((turn, _)) = store.enter(era, step).map_err(Trouble::new)? else {
+        let Some(Entered { turn, .. }) = store.enter(era, step).map_err(Trouble::new)? else {
             store.note_late();
             return bulk.skip(bulk.bytes() / size_of::<f32>()).map_err(Trouble::new);
         };

@@ -8,6 +8,16 @@ use crate::parameters::chunk::Turn;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
+/// Copies of a chunk's parameters, to be sent.
+#[derive(Debug, Default)]
+pub struct Copied {
+    /// Those after the step that was asked for.
+    pub parameters: Vec<f32>,
+    /// Those after the step that follows, if the chunk has come so far: a worker that asks now was
+    /// not handed them.
+    pub next: Vec<f32>,
+}
+
 impl Store {
     /// Begins with the values after `step` steps: parameters, each optimizer slot, and the state.
     pub fn begin_with(
@@ -87,21 +97,20 @@ impl Store {
     }
 
     /// First block of a chunk; copies its parameters after `step` steps, and says whether they
-    /// still were those: no more steps than these are committed. Those of the step after it go to
-    /// `next`, if the chunk has come so far: a worker that asks now was not handed them. Copies, so
-    /// that no thread waits for the peer that they are sent to.
+    /// still were those: no more steps than these are committed. Copies, so that no thread waits for
+    /// the peer that they are sent to.
     pub fn parameters(
         &self,
         chunk: usize,
         Turn { era, step }: Turn,
-        (into, next): (&mut Vec<f32>, &mut Vec<f32>),
+        into: &mut Copied,
     ) -> (usize, Reach) {
-        into.clear();
-        next.clear();
+        into.parameters.clear();
+        into.next.clear();
         let values = self.chunks[chunk].values();
-        into.extend_from_slice(values.piece.after(step).parameters);
+        into.parameters.extend_from_slice(values.piece.after(step).parameters);
         if values.updated == Some(Turn { era, step }) {
-            next.extend_from_slice(values.piece.after(step + 1).parameters);
+            into.next.extend_from_slice(values.piece.after(step + 1).parameters);
         }
         drop(values);
         (self.first_block(chunk), self.still(era, step))

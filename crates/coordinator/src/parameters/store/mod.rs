@@ -7,9 +7,10 @@
 mod copy;
 mod round;
 
+pub use copy::Copied;
 pub use round::{Round, Settings};
 
-use super::chunk::{Arrived, Bulk, CHUNK, CHUNK_BLOCKS, Chunk, Tree, Turn, Values};
+use super::chunk::{Arrived, Bulk, CHUNK, CHUNK_BLOCKS, Chunk, FromLink, Tree, Turn, Values};
 use super::region::{Marked, Marks, Pieces, Region, Third};
 use super::tally::{Counted, Tally};
 use planaria_learn::Statistics;
@@ -42,6 +43,14 @@ impl Gate {
     fn turn(&self) -> Turn {
         Turn { era: self.era, step: self.step }
     }
+}
+
+/// A step whose turn it is.
+#[derive(Debug, Clone)]
+pub struct Entered {
+    pub turn: Turn,
+    /// The segments that are sent for it.
+    pub round: Arc<Round>,
 }
 
 /// What a step still lacks before it is applied.
@@ -248,9 +257,9 @@ impl Store {
         !gate.is_closed && (step > gate.step || step == gate.step && gate.round.is_none())
     }
 
-    /// The round of a step, as soon as it is that step's turn; nothing if its turn is over. A
-    /// caller of another era is refused.
-    pub fn enter(&self, era: u64, step: u64) -> Result<Option<(Turn, Arc<Round>)>, Refused> {
+    /// A step, as soon as it is its turn; nothing if its turn is over. A caller of another era is
+    /// refused.
+    pub fn enter(&self, era: u64, step: u64) -> Result<Option<Entered>, Refused> {
         let mut gate = self.gate();
         loop {
             if gate.is_closed || gate.era != era {
@@ -260,7 +269,7 @@ impl Store {
                 return Ok(None);
             }
             if let (true, Some(round)) = (step == gate.step, &gate.round) {
-                return Ok(Some((gate.turn(), round.clone())));
+                return Ok(Some(Entered { turn: gate.turn(), round: round.clone() }));
             }
             gate = self.opened.wait(gate).expect("no thread panics at the gate");
         }
@@ -290,8 +299,8 @@ impl Store {
     /// chunk that is thereby updated: its first block and its new parameters.
     pub fn gradient(
         &self,
-        (turn, round): (Turn, &Round),
-        (link, segment): (u64, usize),
+        entered: &Entered,
+        from: FromLink,
         first_block: usize,
         bulk: &mut dyn Bulk,
         mut ready: impl FnMut(usize, &[f32]),
@@ -304,11 +313,11 @@ impl Store {
             let chunk = &self.chunks[index];
             let first = at % CHUNK_BLOCKS;
             let count = (end - at).min(chunk.blocks() - first);
-            match chunk.arrive((link, segment), turn, first..first + count, bulk)? {
+            match chunk.arrive(from, entered.turn, first..first + count, bulk)? {
                 Arrived::Late => is_late = true,
                 Arrived::Waiting => {}
                 Arrived::Complete(values) => {
-                    progress = self.complete((turn, round), index, values, &mut ready);
+                    progress = self.complete(entered, index, values, &mut ready);
                 }
             }
             at += count;
@@ -436,11 +445,12 @@ impl Store {
 
     fn complete(
         &self,
-        (turn, round): (Turn, &Round),
+        entered: &Entered,
         index: usize,
         mut values: MutexGuard<'_, Values>,
         ready: &mut impl FnMut(usize, &[f32]),
     ) -> Progress {
+        let Entered { turn, round } = entered;
         let (train, step) = (&self.settings.train, turn.step);
         let examples = self.settings.examples_of(round.batch(step));
         let scale = 1.0 / examples.max(1) as f32;
@@ -452,7 +462,7 @@ impl Store {
         if clips {
             values.sum(tree);
         } else if values.sum_and_update(tree, self.settings.update(step)) {
-            values.updated = Some(turn);
+            values.updated = Some(*turn);
             ready(self.first_block(index), values.piece.after(step + 1).parameters);
         }
         // A gradient that is not finite ends the run: the coordinator sees it in the squares.
@@ -461,7 +471,7 @@ impl Store {
         drop(values);
         match (is_last, clips) {
             (true, true) => Progress::Summed,
-            (true, false) if self.part_done(turn) => Progress::Applied,
+            (true, false) if self.part_done(*turn) => Progress::Applied,
             _ => Progress::Gathering,
         }
     }

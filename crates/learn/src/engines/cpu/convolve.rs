@@ -28,9 +28,10 @@ impl Convolver<'_> {
         &self,
         ws: &mut Workspace,
         x: *const f32,
-        (bias, plus, relu): (*const f32, *const f32, bool),
+        epilogue: Epilogue,
         y: *mut f32,
     ) {
+        let Epilogue { bias, plus, relu } = epilogue;
         let (isa, conv) = (self.isa, self.conv);
         let weights = self.packed[conv.forward.clone()].as_ptr();
         // SAFETY: sizes are the plan's.
@@ -45,7 +46,7 @@ impl Convolver<'_> {
                         v,
                         m,
                     };
-                    winograd::convolve(isa, shape, x, weights, y, Epilogue { bias, plus, relu });
+                    winograd::convolve(isa, shape, x, weights, y, epilogue);
                 }
                 Method::Depthwise => {
                     let x = self.pad(ws, x, 0);
@@ -172,7 +173,8 @@ impl Convolver<'_> {
             for g in 0..conv.groups {
                 let inner = buffer.add((top * padded_w + left) * wide);
                 let rows = (conv.window.out_h, conv.window.out_w);
-                copy_group(dz, inner, rows, (conv.filters, g * wide, wide), padded_w * wide);
+                let group = Group { channels: conv.filters, first: g * wide, count: wide };
+                copy_group(dz, inner, rows, group, padded_w * wide);
                 for class in &conv.classes {
                     let (y, x) = (&class.y, &class.x);
                     let shape = Direct {
@@ -237,20 +239,30 @@ impl Convolver<'_> {
         // SAFETY: sizes are the plan's.
         unsafe {
             let to = buffer.as_mut_ptr().add(inner);
-            copy_group(x, to, (h, w), (channels, group * depth, depth), padded_w * depth);
+            let group = Group { channels, first: group * depth, count: depth };
+            copy_group(x, to, (h, w), group, padded_w * depth);
         }
         buffer.as_ptr()
     }
 }
 
-/// Copies `count` of `channels` channels from `first` of every pixel into rows `to_row` apart.
+/// Channels of every pixel that are copied.
+struct Group {
+    /// Channels of a pixel.
+    channels: usize,
+    first: usize,
+    count: usize,
+}
+
+/// Copies channels of every pixel into rows `to_row` apart.
 unsafe fn copy_group(
     from: *const f32,
     to: *mut f32,
     (h, w): (usize, usize),
-    (channels, first, count): (usize, usize, usize),
+    group: Group,
     to_row: usize,
 ) {
+    let Group { channels, first, count } = group;
     // SAFETY: forwarded to the caller.
     unsafe {
         if count == channels {

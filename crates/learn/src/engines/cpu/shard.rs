@@ -11,6 +11,7 @@ use crate::engines::Score;
 use crate::engines::cpu::kernels::norm::{self, Addend, Pixels, Reduce};
 use crate::engines::cpu::kernels::pooled::{self, Pooled};
 use crate::engines::cpu::kernels::simd::{Isa, LANES};
+use crate::engines::cpu::kernels::winograd::Epilogue;
 use crate::engines::cpu::kernels::{pointwise, pool};
 use crate::engines::cpu::program::conv::{Conv, transpose};
 use crate::engines::cpu::program::{
@@ -203,7 +204,7 @@ impl<'r> Run<'r, '_, '_> {
                     };
                     let plus = plus.map_or(null(), |p| self.at(p, i).cast_const());
                     let (x, y) = (self.at(x, i), self.at(y, i));
-                    self.convolver(conv).forward(self.ws, x, (bias, plus, relu), y);
+                    self.convolver(conv).forward(self.ws, x, Epilogue { bias, plus, relu }, y);
                 }
                 Operation::ConvWeights { conv, x, dz } => {
                     let (x, dz) = (self.at(x, i), self.at(dz, i));

@@ -3,8 +3,7 @@
 //! Rounds to the nearest whole number, halves away from zero, once in each direction. Refuses what
 //! is not finite or too large, naming its column.
 
-use super::Residue;
-use crate::coding::Error;
+use crate::coding::{Error, field::Residue};
 use serde::{Deserialize, Serialize};
 
 /// Weights are multiples of 2 to the minus this.

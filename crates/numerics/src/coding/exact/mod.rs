@@ -6,15 +6,13 @@
 //! checked before it is computed ([`Columns`]). Never wraps silently.
 //!
 //! # Layout
-//! - `field`: residues, their arithmetic and kernels
 //! - `fixed`: to fixed point and back
 //! - `range`: bounds on products
 
-mod field;
 mod fixed;
 mod range;
 
-pub use field::{PRIME, Residue};
+pub use super::field::{PRIME, Residue};
 pub use fixed::{
     DataScale, SLOPE_BITS, WEIGHT_BITS, gradients_to_f64, products_to_f64, slopes_to_fixed,
     weights_to_fixed,

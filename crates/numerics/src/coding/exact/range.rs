@@ -4,8 +4,8 @@
 //! with the weights, or the slopes, of an iteration they bound every product. Counts in whole
 //! numbers of 128 bits, which cannot overflow here.
 
-use super::{Residue, fixed::RANGE};
-use crate::coding::{Error, blocks::Rows};
+use super::fixed::RANGE;
+use crate::coding::{Error, blocks::Rows, field::Residue};
 use serde::{Deserialize, Serialize};
 
 /// Largest size and sum of sizes of each column of the data, in fixed point.

@@ -66,7 +66,7 @@ fn ask(
     let names: Vec<String> = machines.iter().map(|machine| machine.name.clone()).collect();
     let mut found: Vec<Option<Found>> = names.iter().map(|_| None).collect();
     let (look, program) = (look.clone(), program.clone());
-    let work = move |machine: &Machine| look.ask(&*provider, (&run, machine), &program, WITHIN);
+    let work = move |machine: &Machine| look.ask(&*provider, &run, machine, &program, WITHIN);
     many::each(machines, WITHIN, work, |number, result| {
         found[number] = Some(match result {
             Some(Ok(None)) => Found::Same,

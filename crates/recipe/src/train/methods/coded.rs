@@ -1,6 +1,6 @@
 //! `method: coded`: linear models on coded data, of which any few workers have all.
 
-use super::{Kind, Traits};
+use super::{Kind, StoredRows, Traits};
 use crate::train::Train;
 use serde::{Deserialize, Serialize};
 
@@ -114,8 +114,10 @@ impl Kind for Method {
         true
     }
 
-    fn rows_per_worker(&self, train: &Train, examples: usize) -> Option<usize> {
-        Some(code(train).height(examples))
+    fn stored_rows(&self, train: &Train, examples: usize) -> Option<StoredRows> {
+        let code = code(train);
+        let value_bytes = if code.precision == LinearPrecision::F32 { 4 } else { 8 };
+        Some(StoredRows { count: code.height(examples), value_bytes })
     }
 
     fn own_keys(&self, train: &Train) -> Vec<(&'static str, &'static str)> {

@@ -60,6 +60,14 @@ pub struct Traits {
     pub workers_needed: usize,
 }
 
+/// Rows that a worker stores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoredRows {
+    pub count: usize,
+    /// Bytes of each number in them.
+    pub value_bytes: u64,
+}
+
 /// What a method says of itself. What is asked of a recipe that was not checked may lack its settings.
 trait Kind {
     /// What follows for those who do not care which method it is.
@@ -76,8 +84,8 @@ trait Kind {
         false
     }
 
-    /// Rows of so many examples that each worker stores, where it stores any.
-    fn rows_per_worker(&self, train: &Train, examples: usize) -> Option<usize> {
+    /// What each worker stores of so many examples, where it stores any.
+    fn stored_rows(&self, train: &Train, examples: usize) -> Option<StoredRows> {
         let _ = (train, examples);
         None
     }
@@ -107,9 +115,9 @@ impl Train {
         self.method.kind().steps_per_epoch(self, examples)
     }
 
-    /// Rows of so many examples that each worker stores, where it stores any.
-    pub fn rows_per_worker(&self, examples: usize) -> Option<usize> {
-        self.method.kind().rows_per_worker(self, examples)
+    /// What each worker stores of so many examples, where it stores any.
+    pub fn stored_rows(&self, examples: usize) -> Option<StoredRows> {
+        self.method.kind().stored_rows(self, examples)
     }
 
     /// Epochs between checkpoints where a recipe says nothing.

@@ -185,11 +185,11 @@ impl Peers {
 }
 
 impl Hands for Peers {
-    type Method = Coded<Residue, Shared>;
+    type Method = Coded<'static>;
     type Work = Work;
 
     fn method(&self) -> Self::Method {
-        Coded::new(self.rows.clone())
+        Coded::new::<Residue>(self.rows.clone())
     }
 
     fn start(&mut self, world: &mut World<'_>, me: Me) {

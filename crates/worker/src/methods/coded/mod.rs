@@ -37,7 +37,7 @@ use planaria_protocol::message::{FromWorker, ToWorker, Trouble};
 use planaria_protocol::methods;
 use planaria_protocol::methods::coded::{Coefficient, Command, Report, ToPeer, Travel};
 use planaria_recipe::train::LinearPrecision;
-use round::{Answer, Arithmetic, Round};
+use round::{Answer, Arithmetic, Computed, Rounds};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -87,10 +87,9 @@ impl Value for Residue {
     }
 }
 
-/// A worker's part in a coded run. What it computes, it computes as it is told, with `rows`.
-pub struct Coded<E: Value, A> {
-    rows: A,
-    round: Round<E>,
+/// A worker's part in a coded run. What it computes, it computes as it is told, in [`Rounds`].
+pub struct Coded<'a> {
+    rounds: Box<dyn Rounds + 'a>,
     slot: Slot,
     /// The step whose weights are there to be scored with.
     model: Option<u64>,
@@ -142,12 +141,11 @@ pub struct Seated {
     pub engine: String,
 }
 
-impl<E: Value, A: Arithmetic<E>> Coded<E, A> {
+impl<'a> Coded<'a> {
     /// Computes with these rows.
-    pub fn new(rows: A) -> Self {
+    pub fn new<E: Value>(rows: impl Arithmetic<E> + 'a) -> Self {
         Self {
-            rows,
-            round: Round::default(),
+            rounds: Box::new(Computed::<E, _>::new(rows)),
             slot: Slot(0),
             model: None,
             scoring: Scoring::default(),
@@ -175,9 +173,9 @@ impl<E: Value, A: Arithmetic<E>> Coded<E, A> {
             }
             Command::Weights { round } => {
                 todo.push_back(Effect::Own(Do::Retire { round }));
-                self.round.begin(round, self.slot, numbers(&bulk)?, &mut self.rows)?
+                self.rounds.begin(round, self.slot, &bulk)?
             }
-            command => self.round.order(command, &mut self.rows)?,
+            command => self.rounds.order(command)?,
         };
         send(answers, todo);
         Ok(())
@@ -196,7 +194,7 @@ impl<E: Value, A: Arithmetic<E>> Coded<E, A> {
     }
 }
 
-impl<E: Value, A: Arithmetic<E>> Method for Coded<E, A> {
+impl Method for Coded<'_> {
     type Event = Event;
     type Effect = Do;
     type Prepared = ();
@@ -204,7 +202,7 @@ impl<E: Value, A: Arithmetic<E>> Method for Coded<E, A> {
     fn prepared(&mut self, (): ()) {}
 
     fn joined(&mut self, todo: &mut Todo<Self>) {
-        self.round = Round::default();
+        self.rounds.restart();
         (self.model, self.is_scoring) = (None, false);
         self.scoring.clear();
         todo.push_back(Effect::Own(Do::Look));
@@ -232,17 +230,16 @@ impl<E: Value, A: Arithmetic<E>> Method for Coded<E, A> {
             }
             Input::Own(Event::Seated(seated)) => ready(seated, todo),
             Input::Own(Event::Letter(letter, bulk)) => {
-                send(self.round.letter(letter, bulk, &mut self.rows)?, todo);
+                send(self.rounds.letter(letter, bulk)?, todo);
             }
         }
         self.score(todo);
-        let times = self.rows.times();
-        self.round.spend(times);
+        self.rounds.spend();
         Ok(Session::GoesOn)
     }
 
     fn revoke(&mut self, _todo: &mut Todo<Self>) {
-        self.round.give_up();
+        self.rounds.give_up();
         self.scoring.clear();
     }
 

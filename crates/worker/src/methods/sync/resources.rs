@@ -91,10 +91,10 @@ impl Resources {
         let portion = self.ahead.take(task).map_err(data_trouble)?;
         let computed = parameters.see(task.step).map(|values| {
             let began = clock.now();
-            let cut = (self.shards, &mut self.first);
             let is_over = || parameters.is_past(task.step);
             let engine = self.engine.as_mut();
-            let computed = compute(engine, servers, &values, &portion, cut, &is_over);
+            let (cut, first) = (self.shards, &mut self.first);
+            let computed = compute(engine, servers, &values, &portion, cut, first, &is_over);
             let all = portion.shards.len().max(1);
             let examples = (portion.batch.ids.len() * computed / all) as u64;
             Computed { examples, began, ended: clock.now() }
@@ -123,7 +123,7 @@ impl Resources {
         let weights = (&*values, state);
         let scores = self
             .evaluator
-            .score(self.engine.as_mut(), weights, (loader, batch), self.classes)
+            .score(self.engine.as_mut(), weights, loader, batch, self.classes)
             .map_err(data_trouble)?;
         Ok(Some(scores.to_json()))
     }

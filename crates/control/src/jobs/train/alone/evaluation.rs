@@ -3,11 +3,12 @@
 //! Reads ahead, predicts, counts. Never changes weights, and stops between batches when asked.
 
 use crate::stopping;
-use planaria_data::{Error, Kind, Loader, Part, Reader, Schedule};
+use crate::survey::data_failure;
+use planaria_data::{Loader, Part, Reader, Schedule};
 use planaria_learn::{Scores, Trainer};
 use planaria_protocol::message::EVALUATION_BATCH;
 use planaria_recipe::sections::Normalize;
-use planaria_runs::failure::{Failure, Result};
+use planaria_runs::failure::Result;
 use planaria_worker::methods::solo::learner::score;
 
 /// Scores on `part`, or nothing if a stop was asked for on the way.
@@ -17,25 +18,17 @@ pub fn evaluate(
     normalize: &Normalize,
     classes: usize,
 ) -> Result<Option<Scores>> {
-    let loader = Loader::evaluation(part.clone(), normalize).map_err(failure)?;
+    let loader = Loader::evaluation(part.clone(), normalize).map_err(data_failure)?;
     let schedule = Schedule { batch: EVALUATION_BATCH, epochs: 0..1, step: 0 };
-    let mut reader = Reader::start(loader, schedule).map_err(failure)?;
+    let mut reader = Reader::start(loader, schedule).map_err(data_failure)?;
     let mut scores = Scores::new(trainer.network().output().len(), classes);
     while let Some(batch) = reader.next() {
         if stopping::asked() {
             return Ok(None);
         }
-        let batch = batch.map_err(failure)?;
+        let batch = batch.map_err(data_failure)?;
         scores.add(&score(trainer, &batch, classes));
         reader.recycle(batch);
     }
     Ok(Some(scores))
-}
-
-/// A data error with the exit code that follows from it.
-pub fn failure(error: Error) -> Failure {
-    match error.kind() {
-        Kind::FixInput => Failure::user(error),
-        Kind::Retry => Failure::failed(error),
-    }
 }

@@ -6,11 +6,13 @@
 //! [`Recorder`].
 //!
 //! # Layout
+//! - `ending`: what is written when it is over
 //! - [`evaluation`]: a network over a part of the data, for `planaria evaluate`
 
+mod ending;
 pub mod evaluation;
 
-use crate::jobs::train::ending::{self, Ended};
+use crate::jobs::train::ending::{Ended, Finished};
 use crate::jobs::train::identity::{Identity, Lengths};
 use crate::jobs::train::recorder::Recorder;
 use crate::jobs::train::{Job, network, unwritten};
@@ -53,9 +55,9 @@ const CONSOLE: LinkId = 1;
 
 /// A run under way.
 pub struct Session {
-    pub job: Job,
-    pub recorder: Recorder,
-    pub files: Files,
+    job: Job,
+    recorder: Recorder,
+    files: Files,
     coordinator: Coordinator,
     worker: Process,
     /// What the coordinator has still to be told.
@@ -63,7 +65,7 @@ pub struct Session {
     /// What it wants done first.
     first: Vec<Effect>,
     /// Scores of the last weights, once it has ended.
-    pub last_scores: Option<(HeldOut, Scores)>,
+    last_scores: Option<(HeldOut, Scores)>,
     /// How it has ended.
     ended: Option<Ended>,
     /// Started with this session.
@@ -135,7 +137,7 @@ impl Session {
     }
 
     /// Trains to the end and writes what is left to write.
-    pub fn run(mut self) -> Result<ending::Finished> {
+    pub fn run(mut self) -> Result<Finished> {
         let first = std::mem::take(&mut self.first);
         self.carry_out(first)?;
         if let Some(remark) = self.learner().remark() {
@@ -145,16 +147,16 @@ impl Session {
         if ended.is_err() {
             self.give_up()?;
         }
-        ending::finish(self, ended)
+        self.finish(ended)
     }
 
     /// What is trained.
-    pub fn learner(&self) -> &Learner {
+    fn learner(&self) -> &Learner {
         &self.worker.learner
     }
 
     /// Something happened that the coordinator does not tell.
-    pub fn emit(&mut self, what: What) -> Result<()> {
+    fn emit(&mut self, what: What) -> Result<()> {
         let now = self.now();
         let seconds = self.coordinator.run().seconds(now.at);
         let (unix_seconds, generation) = (now.unix_seconds, self.files.journal.generation());
@@ -162,7 +164,7 @@ impl Session {
     }
 
     /// How far the run has come, up to this moment.
-    pub fn state(&self) -> State {
+    fn state(&self) -> State {
         let run = self.coordinator.run();
         State { seconds_total: run.seconds(self.clock.elapsed()), ..run.state().clone() }
     }

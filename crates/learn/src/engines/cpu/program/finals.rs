@@ -15,7 +15,9 @@ pub type Finals = Vec<Vec<Range<usize>>>;
 /// final after the first.
 pub fn after_stages(
     stages: &[Stage],
-    (convs, denses, norms): (&[Conv], &[Dense], &[Norm]),
+    convs: &[Conv],
+    denses: &[Dense],
+    norms: &[Norm],
     parameters: usize,
 ) -> Finals {
     let mut last = vec![0; parameters.div_ceil(BLOCK)];

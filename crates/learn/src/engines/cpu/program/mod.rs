@@ -141,8 +141,8 @@ pub fn compile(network: &Network, loss: Loss) -> Compiled {
     let training = training::lower(network, &index, &convs, &units, scored);
     let (inference, folds) = inference::lower(network, &index, &convs, &units, scored);
     let cleared = cleared_ranges(network, &denses);
-    let planned = (convs.as_slice(), denses.as_slice(), norms.as_slice());
-    let finals = finals::after_stages(&training.stages, planned, network.parameter_count());
+    let parameters = network.parameter_count();
+    let finals = finals::after_stages(&training.stages, &convs, &denses, &norms, parameters);
     let packed_len = packed;
     Compiled { convs, denses, norms, packed_len, training, inference, folds, cleared, finals }
 }

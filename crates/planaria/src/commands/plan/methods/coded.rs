@@ -44,7 +44,7 @@ impl Costs {
         recipe.train.class_weights.clear();
         let model = Model::of(&recipe, plan.input, &[]).map_err(Failure::user)?;
         let batches = Batches::of(&plan.recipe.train, plan.examples).map_err(Failure::user)?;
-        let sizes = (batches, model.width(), model.columns());
+        let sizes = Sizes { batches, width: model.width(), columns: model.columns() };
         let (threshold, machines) = (code.threshold, code.machines);
         let table = match code.precision {
             LinearPrecision::F32 => {
@@ -187,12 +187,22 @@ impl Each {
     }
 }
 
+/// What is multiplied: rows in batches, by columns of weights.
+#[derive(Clone, Copy)]
+struct Sizes {
+    batches: Batches,
+    /// Values in a row.
+    width: usize,
+    columns: usize,
+}
+
 fn table<S: Judge>(
     code: &Generator<S>,
     precision: Precision,
-    (batches, width, columns): (Batches, usize, usize),
+    sizes: Sizes,
     value_bytes: usize,
 ) -> Result<Vec<(usize, Cost)>, Error> {
+    let Sizes { batches, width, columns } = sizes;
     let (blocks, places) = (batches.blocks(), batches.places(0));
     let mut table = Vec::new();
     for count in code.threshold()..=code.machines() {

@@ -3,11 +3,7 @@
 //! Owns its arithmetic and its rows' kernels. Sums have no order here: whatever is added first,
 //! the result is the same. Never rounds.
 
-use crate::coding::{
-    generator::Generator,
-    group::{Decoder, Judge},
-    scalar::{Element, Scalar},
-};
+use super::scalar::{Element, Scalar};
 use serde::{Deserialize, Serialize};
 
 /// The prime 2⁶¹ − 1.
@@ -146,13 +142,6 @@ impl Element for Residue {
                 sums.iter_mut().zip(&wide).for_each(|(sum, wide)| *sum = reduce(*wide));
             }
         }
-    }
-}
-
-/// Nothing is rounded here, so every group is as good as another.
-impl Judge for Residue {
-    fn judge(_: &Decoder<Self>, _: &Generator<Self>, _: f64) -> f64 {
-        1.0
     }
 }
 
