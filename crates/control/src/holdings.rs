@@ -5,7 +5,7 @@
 //! no command goes on with it meanwhile. Never prints.
 
 use crate::detached;
-use crate::jobs::about::about_run;
+use crate::jobs::about_run;
 use crate::jobs::pooling::failure;
 use crate::leftovers;
 use crate::live::stop;

@@ -6,7 +6,7 @@
 //! looks at the flag after each step.
 
 use crate::screen::{self, say};
-use planaria_control::jobs::about::about;
+use planaria_control::jobs::about;
 use planaria_control::live::control;
 use planaria_control::stopping::{self, Run};
 use planaria_control::talk::Talk;

@@ -142,8 +142,7 @@ const WINGS: &[Wing] = &[
         seam: &JOBS,
         name: "train",
         registered: &[
-            ("crates/control/src/jobs/mod.rs", 1),
-            ("crates/control/src/jobs/about.rs", 1),
+            ("crates/control/src/jobs/mod.rs", 2),
             ("crates/control/src/agents/coordinator.rs", 1),
             ("crates/control/src/detached/beginning.rs", 1),
             ("crates/planaria/src/commands/evaluate.rs", 1),
@@ -157,8 +156,7 @@ const WINGS: &[Wing] = &[
         seam: &JOBS,
         name: "script",
         registered: &[
-            ("crates/control/src/jobs/mod.rs", 1),
-            ("crates/control/src/jobs/about.rs", 1),
+            ("crates/control/src/jobs/mod.rs", 2),
             ("crates/planaria/src/commands/run.rs", 1),
             ("crates/planaria/src/doctor/trial.rs", 1),
         ],

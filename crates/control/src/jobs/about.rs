@@ -1,12 +1,6 @@
 //! What commands say of a job, and which of them are not for every kind.
 //!
-//! Owns the questions; each kind answers in its folder.
-
-use crate::jobs::{script, train};
-use planaria_recipe::JobKind;
-use planaria_runs::failure::{Failure, Result};
-use planaria_runs::run_dir;
-use std::path::Path;
+//! Owns the questions; each kind answers in its folder, and `jobs` knows which kind is asked.
 
 /// A command that not every kind of job can take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,25 +32,4 @@ pub trait About {
     /// Its runs, as in "run X is a script's".
     fn owner(&self) -> &'static str;
     fn refuses(&self, command: Command, path: &str) -> Option<Refusal>;
-}
-
-/// What a kind of job answers.
-pub fn about(kind: JobKind) -> &'static dyn About {
-    match kind {
-        JobKind::Train => &train::about::Train,
-        JobKind::Script => &script::about::Script,
-    }
-}
-
-/// What the run in a folder answers.
-pub fn about_run(folder: &Path) -> &'static dyn About {
-    about(run_dir::kind(folder))
-}
-
-/// Refuses a command that is not for the run in a folder.
-pub fn permit(folder: &Path, command: Command) -> Result<()> {
-    let path = folder.display().to_string();
-    let about = about_run(folder);
-    let Some(Refusal { why, instead }) = about.refuses(command, &path) else { return Ok(()) };
-    Err(Failure::user(format!("run `{path}` is {}: {why}", about.owner())).hint(instead))
 }

@@ -19,7 +19,12 @@ pub mod script;
 mod steps;
 pub mod train;
 
+use about::{About, Command, Refusal};
 use planaria_fleet::provider::Provider;
+use planaria_recipe::JobKind;
+use planaria_runs::failure::{Failure, Result};
+use planaria_runs::run_dir;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Machines that are there already.
@@ -34,4 +39,25 @@ impl std::fmt::Debug for Machines {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Machines({})", self.provider.name())
     }
+}
+
+/// What a kind of job answers.
+pub fn about(kind: JobKind) -> &'static dyn About {
+    match kind {
+        JobKind::Train => &train::about::Train,
+        JobKind::Script => &script::about::Script,
+    }
+}
+
+/// What the run in a folder answers.
+pub fn about_run(folder: &Path) -> &'static dyn About {
+    about(run_dir::kind(folder))
+}
+
+/// Refuses a command that is not for the run in a folder.
+pub fn permit(folder: &Path, command: Command) -> Result<()> {
+    let path = folder.display().to_string();
+    let about = about_run(folder);
+    let Some(Refusal { why, instead }) = about.refuses(command, &path) else { return Ok(()) };
+    Err(Failure::user(format!("run `{path}` is {}: {why}", about.owner())).hint(instead))
 }

@@ -3,7 +3,7 @@
 use crate::cli;
 use crate::commands::print;
 use planaria_control::detached;
-use planaria_control::jobs::about::{Command, permit};
+use planaria_control::jobs::{about::Command, permit};
 use planaria_control::talk::Talk;
 use planaria_runs::audit::{Verdict, page};
 use planaria_runs::evidence::audit_run;

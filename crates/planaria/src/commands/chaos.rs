@@ -7,7 +7,7 @@ use crate::chaos::processes::Family;
 use crate::cli;
 use crate::commands::{print_on, status};
 use planaria_control::detached;
-use planaria_control::jobs::about::{Command, permit};
+use planaria_control::jobs::{about::Command, permit};
 use planaria_control::live::console::{Console, News};
 use planaria_control::live::control;
 use planaria_control::talk::{Progress, Talk};

@@ -2,8 +2,8 @@
 
 use crate::cli::{self, Which};
 use crate::commands::print;
-use planaria_control::jobs::about::{Command, permit};
 use planaria_control::jobs::train::alone::evaluation::evaluate;
+use planaria_control::jobs::{about::Command, permit};
 use planaria_control::size::threads;
 use planaria_control::survey::data_failure;
 use planaria_control::talk::{Progress, Talk, patiently};

@@ -6,7 +6,7 @@ use crate::cli;
 use crate::commands::print;
 use crate::commands::stop::not_running;
 use planaria_control::detached::{self, Away, Following};
-use planaria_control::jobs::about::{Command, permit};
+use planaria_control::jobs::{about::Command, permit};
 use planaria_control::live::console::Console;
 use planaria_control::live::control;
 use planaria_control::live::scale::{Scaled, ask};

@@ -4,7 +4,7 @@
 
 use crate::cli;
 use planaria_control::detached::{self, Away, Following};
-use planaria_control::jobs::about::{about, about_run};
+use planaria_control::jobs::{about, about_run};
 use planaria_control::live::stop;
 use planaria_control::talk::{Progress, Talk};
 use planaria_recipe::JobKind;

@@ -1,7 +1,7 @@
 //! Where a script's run stands, in words. Pure.
 
 use super::{started, state};
-use planaria_control::jobs::about::about;
+use planaria_control::jobs::about;
 use planaria_recipe::JobKind;
 use planaria_runs::failure::plain;
 use planaria_runs::history::{History, Standing};
