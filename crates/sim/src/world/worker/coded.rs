@@ -185,11 +185,11 @@ impl Peers {
 }
 
 impl Hands for Peers {
-    type Method = Coded<'static>;
+    type Method = Coded<Residue, Shared>;
     type Work = Work;
 
     fn method(&self) -> Self::Method {
-        Coded::new::<Residue>(self.rows.clone())
+        Coded::new(self.rows.clone())
     }
 
     fn start(&mut self, world: &mut World<'_>, me: Me) {

@@ -37,7 +37,7 @@ use planaria_protocol::message::{FromWorker, ToWorker, Trouble};
 use planaria_protocol::methods;
 use planaria_protocol::methods::coded::{Coefficient, Command, Report, ToPeer, Travel};
 use planaria_recipe::train::LinearPrecision;
-use round::{Answer, Arithmetic, Computed, Rounds};
+use round::{Answer, Arithmetic, Round};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -87,9 +87,10 @@ impl Value for Residue {
     }
 }
 
-/// A worker's part in a coded run. What it computes, it computes as it is told, in [`Rounds`].
-pub struct Coded<'a> {
-    rounds: Box<dyn Rounds + 'a>,
+/// A worker's part in a coded run. What it computes, it computes as it is told, with `rows`.
+pub struct Coded<E: Value, A> {
+    rows: A,
+    round: Round<E>,
     slot: Slot,
     /// The step whose weights are there to be scored with.
     model: Option<u64>,
@@ -141,11 +142,12 @@ pub struct Seated {
     pub engine: String,
 }
 
-impl<'a> Coded<'a> {
+impl<E: Value, A: Arithmetic<E>> Coded<E, A> {
     /// Computes with these rows.
-    pub fn new<E: Value>(rows: impl Arithmetic<E> + 'a) -> Self {
+    pub fn new(rows: A) -> Self {
         Self {
-            rounds: Box::new(Computed::<E, _>::new(rows)),
+            rows,
+            round: Round::default(),
             slot: Slot(0),
             model: None,
             scoring: Scoring::default(),
@@ -173,9 +175,9 @@ impl<'a> Coded<'a> {
             }
             Command::Weights { round } => {
                 todo.push_back(Effect::Own(Do::Retire { round }));
-                self.rounds.begin(round, self.slot, &bulk)?
+                self.round.begin(round, self.slot, numbers(&bulk)?, &mut self.rows)?
             }
-            command => self.rounds.order(command)?,
+            command => self.round.order(command, &mut self.rows)?,
         };
         send(answers, todo);
         Ok(())
@@ -194,7 +196,7 @@ impl<'a> Coded<'a> {
     }
 }
 
-impl Method for Coded<'_> {
+impl<E: Value, A: Arithmetic<E>> Method for Coded<E, A> {
     type Event = Event;
     type Effect = Do;
     type Prepared = ();
@@ -202,7 +204,7 @@ impl Method for Coded<'_> {
     fn prepared(&mut self, (): ()) {}
 
     fn joined(&mut self, todo: &mut Todo<Self>) {
-        self.rounds.restart();
+        self.round = Round::default();
         (self.model, self.is_scoring) = (None, false);
         self.scoring.clear();
         todo.push_back(Effect::Own(Do::Look));
@@ -230,16 +232,17 @@ impl Method for Coded<'_> {
             }
             Input::Own(Event::Seated(seated)) => ready(seated, todo),
             Input::Own(Event::Letter(letter, bulk)) => {
-                send(self.rounds.letter(letter, bulk)?, todo);
+                send(self.round.letter(letter, bulk, &mut self.rows)?, todo);
             }
         }
         self.score(todo);
-        self.rounds.spend();
+        let times = self.rows.times();
+        self.round.spend(times);
         Ok(Session::GoesOn)
     }
 
     fn revoke(&mut self, _todo: &mut Todo<Self>) {
-        self.rounds.give_up();
+        self.round.give_up();
         self.scoring.clear();
     }
 

@@ -5,7 +5,7 @@
 //! that says what it is, so what comes twice changes nothing, and what comes before its order waits.
 //! Never sends or waits itself.
 
-use super::{Value, numbers};
+use super::Value;
 use planaria_numerics::coding::scalar::{Element, Scalar};
 use planaria_numerics::coding::{Slot, product};
 use planaria_protocol::message::Trouble;
@@ -50,63 +50,6 @@ pub struct Times {
     pub waiting: Duration,
 }
 
-/// A worker's rounds, one after another, behind one face for all numbers that they may be computed
-/// in: orders and letters bring bytes, and so do answers. So all around it is compiled once, and not
-/// for each precision.
-pub trait Rounds {
-    /// No round has begun.
-    fn restart(&mut self);
-    /// Begins a round, in this slot.
-    fn begin(&mut self, number: u64, own: Slot, weights: &[u8]) -> Result<Vec<Answer>, Trouble>;
-    /// Does what is asked for, as far as it can be done.
-    fn order(&mut self, order: Command) -> Result<Vec<Answer>, Trouble>;
-    /// Takes in what another worker has sent.
-    fn letter(&mut self, letter: ToPeer, bulk: Vec<u8>) -> Result<Vec<Answer>, Trouble>;
-    /// Gives up what is under way.
-    fn give_up(&mut self);
-    /// Counts the times of what was done since this was last called.
-    fn spend(&mut self);
-}
-
-/// A round, and what it is computed with.
-pub struct Computed<E: Value, A> {
-    round: Round<E>,
-    rows: A,
-}
-
-impl<E: Value, A: Arithmetic<E>> Computed<E, A> {
-    /// No round has begun.
-    pub fn new(rows: A) -> Self {
-        Self { round: Round::default(), rows }
-    }
-}
-
-impl<E: Value, A: Arithmetic<E>> Rounds for Computed<E, A> {
-    fn restart(&mut self) {
-        self.round = Round::default();
-    }
-
-    fn begin(&mut self, number: u64, own: Slot, weights: &[u8]) -> Result<Vec<Answer>, Trouble> {
-        self.round.begin(number, own, numbers(weights)?, &mut self.rows)
-    }
-
-    fn order(&mut self, order: Command) -> Result<Vec<Answer>, Trouble> {
-        self.round.order(order, &mut self.rows)
-    }
-
-    fn letter(&mut self, letter: ToPeer, bulk: Vec<u8>) -> Result<Vec<Answer>, Trouble> {
-        self.round.letter(letter, bulk, &mut self.rows)
-    }
-
-    fn give_up(&mut self) {
-        self.round.give_up();
-    }
-
-    fn spend(&mut self) {
-        self.round.spend(self.rows.times());
-    }
-}
-
 /// What is to be sent.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
@@ -118,7 +61,7 @@ pub enum Answer {
 
 /// A round under way.
 #[derive(Debug)]
-struct Round<E: Value> {
+pub struct Round<E: Value> {
     number: Option<u64>,
     own: Slot,
     weights: Vec<E>,
@@ -177,20 +120,20 @@ impl<E: Value> Default for Round<E> {
 
 impl<E: Value> Round<E> {
     /// Gives up what is under way.
-    fn give_up(&mut self) {
+    pub fn give_up(&mut self) {
         let (done, early) = (self.done, std::mem::take(&mut self.early));
         *self = Self { done, early, ..Self::default() };
     }
 
     /// Counts the times of what was done.
-    fn spend(&mut self, times: Times) {
+    pub fn spend(&mut self, times: Times) {
         self.done.busy_seconds += times.busy.as_secs_f64();
         self.done.decode_seconds += times.decoding.as_secs_f64();
         self.done.waiting_seconds += times.waiting.as_secs_f64();
     }
 
     /// Begins a round, in this slot.
-    fn begin(
+    pub fn begin(
         &mut self,
         number: u64,
         own: Slot,
@@ -207,7 +150,7 @@ impl<E: Value> Round<E> {
     }
 
     /// Does what is asked for, as far as it can be done.
-    fn order(
+    pub fn order(
         &mut self,
         order: Command,
         rows: &mut impl Arithmetic<E>,
@@ -246,7 +189,7 @@ impl<E: Value> Round<E> {
     }
 
     /// Takes in what another worker has sent.
-    fn letter(
+    pub fn letter(
         &mut self,
         letter: ToPeer,
         bulk: Vec<u8>,

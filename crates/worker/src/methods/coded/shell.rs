@@ -5,14 +5,14 @@ use super::peers::{Door, Peers};
 use super::round::{Arithmetic, Times};
 use super::rows::Rows;
 use super::source::{Missed, Source, Watch};
-use super::{Coded, Do, Event, Seated, Value, numbers};
+use super::{Coded, Do, Event, Value, numbers};
 use crate::session::Inbox;
 use crate::session::method::Batch;
 use crate::session::shell::{AtOnce, Hands, Setting};
 use planaria_numerics::coding::Slot;
 use planaria_protocol::clock::Clock;
 use planaria_protocol::launch::Launch;
-use planaria_protocol::message::{HeldOut, Trouble};
+use planaria_protocol::message::Trouble;
 use planaria_protocol::methods::coded::Tallied;
 use std::cell::RefCell;
 use std::ops::Range;
@@ -30,43 +30,16 @@ pub fn run<E: Value>(launch: &Launch, setting: &Setting<'_>) -> Result<(), Troub
         decoded: Duration::ZERO,
     };
     let rows: Shared<'_, E> = Rc::new(RefCell::new(timed));
-    work(launch, setting, Coded::new::<E>(rows.clone()), rows)
-}
-
-/// The same, whichever numbers the rows are of.
-fn work<'a>(
-    launch: &'a Launch,
-    setting: &'a Setting<'a>,
-    coded: Coded<'a>,
-    rows: Rc<RefCell<dyn Fetch + 'a>>,
-) -> Result<(), Trouble> {
     let mut process = Process {
         launch,
         setting,
         door: Door::open(launch, &setting.credentials, setting.log.clone())?,
         peers: Peers::new(&setting.credentials, &setting.join),
-        rows,
+        rows: rows.clone(),
         model: None,
         inbox: None,
     };
-    crate::session::shell::run(setting, coded, &mut process)
-}
-
-/// Rows as the process sees them, which fetches them and computes nothing but scores: the same face
-/// for all numbers.
-trait Fetch {
-    fn prepare(&mut self, launch: &Launch, source: Source) -> Result<(), Trouble>;
-    fn kept(&self) -> Result<Vec<u16>, Trouble>;
-    fn sit(&mut self, slot: u16, watch: Watch<'_>) -> Result<Seated, Missed>;
-    fn score(
-        &mut self,
-        part: HeldOut,
-        batch: u64,
-        weights: &[f64],
-        watch: Watch<'_>,
-    ) -> Result<Vec<u8>, Missed>;
-    /// The process has waited so long.
-    fn waited(&mut self, time: Duration);
+    crate::session::shell::run(setting, Coded::new(rows), &mut process)
 }
 
 /// Rows that the value computes with, and the process fetches; both on the main thread.
@@ -84,29 +57,30 @@ struct Timed<'a, E: Value> {
 }
 
 /// What a worker of a coded run has, for the life of its process.
-struct Process<'a> {
+struct Process<'a, E: Value> {
     launch: &'a Launch,
     setting: &'a Setting<'a>,
     /// Where other workers reach this one.
     door: Door,
     /// The way to other workers.
     peers: Peers,
-    rows: Rc<RefCell<dyn Fetch + 'a>>,
+    rows: Shared<'a, E>,
     /// Weights to score with, and the step that they are after.
     model: Option<(u64, Vec<f64>)>,
     inbox: Option<Arc<Inbox<Event>>>,
 }
 
-impl Process<'_> {
+impl<E: Value> Process<'_, E> {
     /// Does something with the rows that may wait for the source, for as long as the session lasts;
     /// nothing where the source is away.
     fn fetch<T>(
         &self,
-        work: impl FnOnce(&mut dyn Fetch, Watch<'_>) -> Result<T, Missed>,
+        work: impl FnOnce(&mut Rows<E>, Watch<'_>) -> Result<T, Missed>,
     ) -> Result<Option<T>, Trouble> {
+        let mut shared = self.rows.borrow_mut();
         let is_over = || self.inbox.as_ref().is_some_and(|inbox| inbox.is_ending());
         let watch = Watch { log: &self.setting.log, is_over: &is_over };
-        match work(&mut *self.rows.borrow_mut(), watch) {
+        match work(shared.rows_mut()?, watch) {
             Ok(found) => Ok(Some(found)),
             Err(Missed::Refused(trouble)) => Err(trouble),
             Err(Missed::Away) => Ok(None),
@@ -119,13 +93,14 @@ struct Nothing;
 
 impl AtOnce for Nothing {}
 
-impl<'a> Hands<Coded<'a>> for Process<'a> {
+impl<'a, E: Value> Hands<Coded<E, Shared<'a, E>>> for Process<'a, E> {
     fn prepare(&mut self) -> Result<(), Trouble> {
         let Setting { address, credentials, join, log, .. } = self.setting;
         log(&format!("joined the coordinator at {address}"));
         let digest = self.launch.facts.coding.as_ref().map_or("", |coding| &coding.digest);
         let source = Source::new(address, credentials, join, digest);
-        self.rows.borrow_mut().prepare(self.launch, source)
+        self.rows.borrow_mut().rows = Some(Rows::prepare(self.launch, source)?);
+        Ok(())
     }
 
     fn begin(&mut self, inbox: &Arc<Inbox<Event>>, _generation: u64) -> Arc<dyn AtOnce> {
@@ -138,7 +113,7 @@ impl<'a> Hands<Coded<'a>> for Process<'a> {
     fn act(&mut self, effect: Do) -> Result<Option<Event>, Trouble> {
         match effect {
             Do::Look => {
-                let slots = self.rows.borrow().kept()?;
+                let slots = self.rows.borrow_mut().rows_mut()?.kept();
                 let address = self.door.address().to_owned();
                 Ok(Some(Event::Found { slots, address }))
             }
@@ -168,7 +143,7 @@ impl<'a> Hands<Coded<'a>> for Process<'a> {
     }
 
     fn waited(&mut self, time: Duration) {
-        self.rows.borrow_mut().waited(time);
+        self.rows.borrow_mut().waited += time;
     }
 
     fn leave(&mut self) {
@@ -184,35 +159,6 @@ impl<E: Value> Timed<'_, E> {
 
     fn rows_mut(&mut self) -> Result<&mut Rows<E>, Trouble> {
         self.rows.as_mut().ok_or_else(|| Trouble::new("it has no rows yet"))
-    }
-}
-
-impl<E: Value> Fetch for Timed<'_, E> {
-    fn prepare(&mut self, launch: &Launch, source: Source) -> Result<(), Trouble> {
-        self.rows = Some(Rows::prepare(launch, source)?);
-        Ok(())
-    }
-
-    fn kept(&self) -> Result<Vec<u16>, Trouble> {
-        Ok(self.rows()?.kept())
-    }
-
-    fn sit(&mut self, slot: u16, watch: Watch<'_>) -> Result<Seated, Missed> {
-        self.rows_mut()?.sit(slot, watch)
-    }
-
-    fn score(
-        &mut self,
-        part: HeldOut,
-        batch: u64,
-        weights: &[f64],
-        watch: Watch<'_>,
-    ) -> Result<Vec<u8>, Missed> {
-        self.rows_mut()?.score(part, batch, weights, watch)
-    }
-
-    fn waited(&mut self, time: Duration) {
-        self.waited += time;
     }
 }
 
