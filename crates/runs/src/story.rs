@@ -31,9 +31,9 @@ pub struct Story {
     pub is_here: bool,
     /// Its processes, in the order of their ranks.
     pub processes: Vec<Process>,
-    /// How often processes were started again.
+    /// Restarts so far.
     pub restarts: u32,
-    /// How often they may be.
+    /// Restarts allowed.
     pub max_restarts: u32,
     /// Why, the oldest first.
     pub restarted: Vec<Restarted>,
@@ -50,7 +50,7 @@ pub struct Story {
 pub struct Process {
     pub process: String,
     pub machine: Option<String>,
-    /// How often it was started.
+    /// Times it was started.
     pub starts: u32,
     /// How it was lost, where it was not started again since.
     pub lost: Option<String>,

@@ -1,8 +1,8 @@
-//! What is told of a detached run's folder, from the machine of its controller to where it was
-//! started: frames as [`messages`](planaria_fleet::messages) has them.
+//! Copies a detached run's folder from the machine of its controller to where it was started:
+//! frames as [`messages`](planaria_fleet::messages) has them.
 //!
-//! Owns which files those are, and that nothing of what is told leads out of the run's folder here.
-//! Never asks a machine.
+//! Owns which files are copied, and that no name leads out of the run's folder here. Never asks a
+//! machine.
 
 use planaria_fleet::messages::{FRAME_BYTES_MAX, read_message};
 use planaria_fleet::provider::is_name;
@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 pub const BYTES_MAX: u64 = 32 << 20;
 /// The figures along the way.
 pub const METRICS: &str = "metrics.jsonl";
-/// Files that are told of at most.
+/// Files that are copied at most.
 const FILES_MAX: usize = 10_000;
 /// Folders below the run's.
 const DEPTH_MAX: usize = 3;
@@ -30,11 +30,10 @@ const PART: &str = ".part";
 /// How much of which files is known, by their names in the run's folder.
 pub type Known = BTreeMap<String, u64>;
 
-/// What is asked.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Question {
     pub known: Known,
-    /// Whether how it stands is all that is asked: no files are told of.
+    /// Whether only the run's state is asked for, and no files.
     #[serde(default)]
     pub is_brief: bool,
 }
@@ -45,7 +44,7 @@ impl From<Known> for Question {
     }
 }
 
-/// What is told.
+/// A message of the answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Told {
     /// The first: whether the run lives, and how it ended where its controller has said so.
@@ -110,7 +109,7 @@ fn collect(run: &Path, below: &str, depth: usize, names: &mut Vec<String>) {
     }
 }
 
-/// Whether a file of this name is told, and may be written here.
+/// Whether a file of this name is copied, and may be written here.
 fn is_told(name: &str, is_live: bool) -> bool {
     let words: Vec<&str> = name.split('/').collect();
     if !words.iter().all(|word| is_name(word)) || words.len() > DEPTH_MAX + 1 {
@@ -235,7 +234,7 @@ fn place(run: &Path, name: &str) -> io::Result<PathBuf> {
 /// The same, also where a link is at it.
 fn room(run: &Path, name: &str) -> io::Result<PathBuf> {
     if !is_told(name, false) {
-        let what = format!("`{name}` is no file of a run that is told");
+        let what = format!("`{name}` is not one of a run's files");
         return Err(io::Error::new(ErrorKind::InvalidData, what));
     }
     let mut folder = run.to_path_buf();

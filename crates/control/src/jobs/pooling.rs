@@ -97,8 +97,8 @@ impl<'a> Need<'a> {
 }
 
 impl Pooling {
-    /// Of a run's recipe; nothing where it is for this machine alone. Nothing is created, and all
-    /// that can be wrong before is found out.
+    /// For a run's recipe; nothing where it is for this machine alone. Creates nothing, and reports
+    /// all faults that show before anything is created.
     pub fn of(job: &Job, program: &Path) -> Result<Option<Self>> {
         match job.plan.recipe.pool.has_machines() {
             true => Self::new(Need::of(job, program)).map(Some),
@@ -112,7 +112,7 @@ impl Pooling {
         Self::new(Need { is_detached: true, machine_count, ..Need::of(job, program) })
     }
 
-    /// Nothing is created, and all that can be wrong before is found out.
+    /// Creates nothing, and reports all faults that show before anything is created.
     pub fn new(need: Need<'_>) -> Result<Self> {
         let Need { folder, pool, hidden, is_detached, reach, last, .. } = need;
         let id = run_id(folder);
