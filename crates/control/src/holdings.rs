@@ -99,8 +99,8 @@ impl Kept {
     }
 }
 
-/// Stops a run if it lives, and gives back all that it holds; what cannot be is crossed out all the
-/// same where it is to be forgotten. `tell` is told of each thing done.
+/// Stops a run if it lives, and gives back all that it holds. With `forget`, what cannot be given
+/// back is crossed out all the same. `tell` gets a line for each thing done.
 pub fn give_back(folder: &Path, forget: bool, tell: &mut dyn FnMut(&str)) -> Result<Account> {
     let before = held(folder)?;
     detached::recall(folder, tell);
@@ -157,7 +157,7 @@ pub fn pool(folder: &Path) -> Result<Pool> {
 /// moved has no longer.
 fn tag(folder: &Path) -> Result<Tag> {
     let path = folder.join(journal::FILE);
-    // Machines may be had before the first event.
+    // A run may hold machines before its first event.
     let events = journal::read(&path).unwrap_or_default();
     let begun = events.iter().rev().find_map(|event| match &event.what {
         What::Started(started) => Some(started.run_id.clone()),

@@ -1,5 +1,5 @@
-//! What a session that has ended could not take away, because its disk failed say: files that say of
-//! it that it lives, what its processes kept, and processes.
+//! What an ended session could not remove, for example because its disk failed: files that mark it
+//! as live, the state of its processes, and processes.
 //!
 //! Owns which of these no process needs any more, and their removal by a later command. It leaves the
 //! `state/` of a killed session: `resume` continues from it. Never touches a live run.
@@ -17,11 +17,11 @@ use std::time::Duration;
 
 /// The folder of what processes keep for others of their kind.
 const STATE: &str = "state";
-/// How often processes are ended, and the time between two times.
+/// Times processes are killed, and the time between two.
 const KILLS_MAX: u32 = 50;
 const KILL_EVERY: Duration = Duration::from_millis(20);
 
-/// Looks after a run that no one works on; says what was done.
+/// Cleans up after a run that no process works on; says what was done.
 pub fn look(folder: &Path, tell: &mut dyn FnMut(&str)) {
     let is_free = || Holder::of(folder).is_ok_and(|holder| !holder.is_live());
     // Without a lock, such as on a disk that is read-only, nothing can be taken away either.

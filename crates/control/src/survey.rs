@@ -45,8 +45,8 @@ impl Survey {
         self.open_if(recipe, talk, |_| None)
     }
 
-    /// The same, unless learning from it takes more memory than this machine has: that is told
-    /// before the data is unpacked or encoded.
+    /// The same, unless learning from it takes more memory than this machine has: the findings say
+    /// so before the data is unpacked or encoded.
     pub fn open_fitting(&mut self, recipe: &Recipe, talk: Talk) -> Result<DataFacts, Vec<Finding>> {
         self.open_if(recipe, talk, |facts| memory_shortage(recipe, facts))
     }

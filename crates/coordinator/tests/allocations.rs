@@ -93,7 +93,7 @@ fn take(store: &Store, step: u64, gradient: &[f32], squares: &mut Vec<f64>) {
     assert_eq!(progress, Progress::Applied);
 }
 
-/// Tells nobody.
+/// Drops all messages.
 struct Mute;
 
 impl Outlet for Mute {

@@ -1,5 +1,5 @@
-//! What nobody may say, and numbers that are not finite: both end a run with a word. Whole runs are
-//! simulated in `planaria-sim`.
+//! Messages against the protocol, and numbers that are not finite, end a run with a reason. Whole
+//! runs are simulated in `planaria-sim`.
 
 use planaria_coordinator::methods::sync::{self as method, Settings, SyncRun};
 use planaria_coordinator::run::course::Setup;

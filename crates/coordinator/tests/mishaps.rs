@@ -298,7 +298,7 @@ fn a_damaged_checkpoint_is_gone_back_from_if_what_was_kept_is_lost_too() {
         assert_eq!(sources(&all), [(0, Source::Checkpoint("c".into()), 0)]);
         run.server(failed())
     };
-    // Nobody has looked at its parts: the next coordinator does, because it has no record.
+    // Its parts were not read: the next coordinator reads them, because it has no record.
     let all = from(Some(left(5, 1)));
     let at = |action: &Action| all.iter().position(|found| found == action);
     assert!(at(&Action::Forget).is_some(), "{all:?}");

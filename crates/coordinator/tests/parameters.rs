@@ -1,5 +1,5 @@
-//! What a server does with gradients and shards, whatever order they come in and on however many
-//! threads: the bits of a plain sum and a plain update.
+//! What a server does with gradients and shards, in any order and on any number of threads: the
+//! bits of a plain sum and a plain update.
 
 #[path = "support/values.rs"]
 mod values;
@@ -324,7 +324,7 @@ fn what_is_not_held_or_no_segment_is_refused_and_what_came_already_is_dropped() 
     send(&store, 0, 0, &piece(0, 2, 3, 2 * BLOCK), ready).unwrap();
     send(&store, 0, 0, &piece(0, 2, 5, 100), ready).unwrap();
     assert_eq!(all(&store), [back]);
-    // Whoever else brings it comes late.
+    // The same from another worker is late.
     send(&store, 1, 0, &piece(0, 2, 3, 2 * BLOCK + 100), ready).unwrap();
     assert_eq!((store.take_late(), store.take_late()), (1, 0));
     let last = send(&store, 0, 0, &piece(2, 2, 3, 2 * BLOCK + 100), ready).unwrap();
@@ -410,7 +410,7 @@ fn a_step_that_is_taken_again_with_other_segments_mixes_with_nothing() {
     store.begin_kept(0).unwrap();
     let shares = [Share { worker: 0, shards: 0..1 }, Share { worker: 1, shards: 1..4 }];
     store.plan(Steps { epoch: 0, batches: 0..2, first_step: 0 }, &shares).unwrap();
-    // Somebody of before still sends, by the segments of before.
+    // A worker of the era before still sends, by the segments of that era.
     let late = whole(2, 2);
     let from = FromLink { link: 0, segment: 1 };
     let sent = store.gradient(&entered, from, 3, &mut Values(&late.values), ready);
@@ -457,7 +457,8 @@ fn the_next_step_waits_for_the_commit_and_the_end_lets_everyone_go() {
     );
     assert!(store.enter_would_wait(2) && store.reach_would_wait(store.era(), 3));
     assert!(!store.enter_would_wait(1) && !store.reach_would_wait(store.era(), 2));
-    // Nobody has planned step 2: whoever waits for it is let go when the server ends or begins anew.
+    // Step 2 was not planned: a thread that waits for it is let go when the server ends or begins
+    // anew.
     for _ in 0..20 {
         std::thread::scope(|scope| {
             let waiting =

@@ -310,7 +310,7 @@ fn no_name_leads_out_of_the_checkpoints() {
         assert!(matches!(answer, Err(Fault::Refused(_))), "{checkpoint}: {answer:?}");
     }
     assert!(world.files(&folder).is_empty() && !outside.exists());
-    // Nobody else has a part, and none is longer than it can be.
+    // Other agents have no part, and none is longer than it can be.
     for agent in [Agent::Server(2), Agent::Worker(0), Agent::Coordinator] {
         let mut line = world.line(agent);
         let answer = send(&mut line, &put(STEP_3, "part-0", &small), &small);
@@ -405,7 +405,7 @@ fn a_server_without_the_runs_folder_saves_and_begins_again() {
 
     // Another, on another machine, with rubbish of one that was killed.
     let state = tempfile::tempdir().unwrap();
-    fs::create_dir(state.path().join("parcel-0-77-0")).unwrap();
+    fs::create_dir(state.path().join("temporary-0-77-0")).unwrap();
     let process = world.start(Some(state.path()));
     let server = world.server();
     assert_eq!(server.join.kept, None);

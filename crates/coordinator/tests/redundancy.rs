@@ -65,8 +65,8 @@ impl Run {
         self.cluster.step(self.now, input).into_iter().map(|d| d.action).collect()
     }
 
-    /// A step's time passes, and then it is committed: its segments have come from somebody.
-    /// Whoever is not silent is done with its leases then.
+    /// A step's time passes, and then it is committed: each segment has come from some worker.
+    /// Workers that are not silent are done with their leases then.
     fn step(&mut self) -> Vec<Action> {
         let mut all = self.pass(STEP);
         let step = self.step;
@@ -89,7 +89,7 @@ impl Run {
         all
     }
 
-    /// Time passes, and whoever is not silent lives.
+    /// Time passes, and workers that are not silent send heartbeats.
     fn pass(&mut self, time: Duration) -> Vec<Action> {
         let until = self.now + time;
         let mut all = Vec::new();
@@ -189,18 +189,18 @@ fn a_silent_worker_is_not_waited_for() {
     let (mut run, _) = Run::start(3, 1);
     (0..20).for_each(|_| drop(run.step()));
     run.silent = vec![1];
-    // Steps go on, and nothing is given to anybody because of it.
+    // Steps go on, and no lease is given because of it.
     let mut all = Vec::new();
     while !is_recorded(&all, |what| matches!(what, What::Suspected { .. })) {
         all.extend(run.step());
         assert!(run.step < 60, "a worker that has come to a halt is found");
     }
-    assert!(run.step > 20 + 10, "nobody is in a hurry");
+    assert!(run.step > 20 + 10, "the halt holds up no step");
     let asks = |action: &Action| matches!(action, Action::ToServer(_, ToServer::Missing { .. }));
     assert!(!all.iter().any(asks), "no step was asked after");
     let expected = Action::to_worker(1, ToWorker::Revoke { ticket: 1 });
     assert!(all.contains(&expected), "{all:?}");
-    // It is given nothing more, and that it is out has held nobody up.
+    // It is given nothing more, and its absence has delayed no step.
     let later: Vec<Action> = (0..20).flat_map(|_| run.step()).collect();
     assert!(leased(&later, run.step).keys().eq(&[0, 2]), "{later:?}");
     assert!(!is_recorded(&later, |what| matches!(what, What::Healed { .. })));

@@ -316,7 +316,7 @@ fn what_is_taken_over_from_a_process_that_still_writes_is_whole() {
             if reopen(other.path(), &expected, "while it writes").is_some() {
                 taken_over += 1;
             }
-            // What could not be copied just now is left for whoever comes next.
+            // A file that could not be copied just now is left for the next process.
             let left = fs::read_dir(other.path()).unwrap().next().unwrap().unwrap().path();
             fs::remove_file(left).unwrap();
         }

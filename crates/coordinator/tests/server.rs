@@ -55,7 +55,6 @@ fn launch(secret: &Secret, address: &str, state: Option<&Path>) -> Launch {
 /// Where the coordinators of a run listen, one after another.
 struct World {
     credentials: Credentials,
-    /// Of workers.
     workers: Credentials,
     /// Of the server.
     station: Station,
@@ -217,7 +216,7 @@ fn a_server_outlives_its_coordinators() {
     second.orders.send(&ToServer::Finish).unwrap();
     server.join().unwrap().unwrap();
     let kept = std::fs::read_dir(folder.path()).unwrap().count();
-    assert_eq!(kept, 1, "whoever started it knows whether it is needed");
+    assert_eq!(kept, 1, "the process that started it knows whether it is needed");
     assert!(world.has_logged("joining again"));
 }
 

@@ -36,7 +36,7 @@ impl Memory {
         Self(Arc::new(Shared { limit: bytes, used: AtomicU64::new(0) }))
     }
 
-    /// In all.
+    /// The whole budget, in bytes.
     pub fn limit(&self) -> u64 {
         self.0.limit
     }

@@ -93,7 +93,7 @@ pub fn open_if(
     }
 }
 
-/// The same, with a budget of one's own.
+/// The same, with this budget.
 pub fn open_within(data: &Data, seed: u64, memory: &Memory) -> Result<DataSet, Error> {
     if table::is_table(data) {
         let tables = table::vectors::open(data, seed, memory, |_| true)?;

@@ -1,4 +1,4 @@
-//! What can be wrong with data, said so that the user can mend it.
+//! What can be wrong with data, worded so that the user can fix it.
 
 use std::io;
 use std::path::{Path, PathBuf};

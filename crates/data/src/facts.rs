@@ -3,7 +3,7 @@
 use crate::source::{DataFile, Target};
 use planaria_recipe::shape::Shape;
 
-/// What can be told of the data without reading the inputs.
+/// What is known of the data without reading the inputs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
     /// Shape of one example.

@@ -45,7 +45,6 @@ impl Ids {
         self.range.end - self.range.start
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.range.is_empty()
     }
@@ -80,7 +79,6 @@ impl Part {
         self.ids.len()
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.ids.is_empty()
     }

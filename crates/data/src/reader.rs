@@ -38,7 +38,6 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Starts reading.
     pub fn start(loader: Loader, schedule: Schedule) -> Result<Self, Error> {
         if schedule.batch == 0 {
             return Err(Error::setting("a batch must hold at least one example"));

@@ -168,7 +168,7 @@ enum State {
     },
     /// They can be read where they come from.
     InPlace(Arc<dyn Object>, u64),
-    /// They were only to be looked at.
+    /// They were only inspected.
     Dropped,
 }
 
@@ -178,7 +178,7 @@ impl Spool {
         Self { state: State::Memory(Vec::new(), memory.nothing()), path: path.into() }
     }
 
-    /// Keeps nothing.
+    /// For records that are not kept.
     pub fn nothing(path: &Path) -> Self {
         Self { state: State::Dropped, path: path.into() }
     }

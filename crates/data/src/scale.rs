@@ -59,7 +59,6 @@ impl Scale {
         Ok(Self { bytes: line(255.0), floats: line(1.0) })
     }
 
-    /// Scales bytes.
     pub fn bytes(&self, from: &[u8], to: &mut [f32]) {
         self.bytes.apply(from, to);
     }

@@ -14,7 +14,6 @@ pub trait Source: Send + Sync + std::fmt::Debug {
     /// How many examples there are; ids are 0..len.
     fn len(&self) -> u64;
 
-    /// Whether there are none.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -94,7 +93,6 @@ pub enum Target {
 /// A file that is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DataFile {
-    /// Where it is.
     pub path: PathBuf,
     /// Its size as stored.
     pub bytes: u64,

@@ -77,7 +77,7 @@ impl Table {
         Self::open_within(path, format, section, &Memory::of_process())
     }
 
-    /// The same, with a budget of one's own.
+    /// The same, with this budget.
     pub fn open_within(
         path: &Path,
         format: Format,
@@ -96,7 +96,6 @@ impl Table {
         self.rows.len()
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -78,7 +78,6 @@ impl Carrier {
 }
 
 impl End {
-    /// Its process.
     pub fn pid(&self) -> u32 {
         self.0.pid
     }

@@ -25,7 +25,6 @@ pub struct Channel {
 pub struct StderrTail(Arc<Mutex<Vec<u8>>>);
 
 impl StderrTail {
-    /// More was written.
     pub fn add(&self, bytes: &[u8]) {
         let mut kept = self.0.lock().expect("no thread panics with the tail");
         kept.extend_from_slice(bytes);

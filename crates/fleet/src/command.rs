@@ -12,7 +12,7 @@ use std::process::Child;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-/// How often it is checked whether the result is still wanted.
+/// Poll interval for whether the result is still wanted.
 const TICK: Duration = Duration::from_millis(50);
 /// How long output is waited for after the command has ended: another may hold its pipe.
 const DRAIN: Duration = Duration::from_secs(1);
@@ -24,7 +24,6 @@ enum News {
     Ended(Ending),
     /// Nothing more will be written.
     Silent,
-    /// Time is up.
     Late,
 }
 

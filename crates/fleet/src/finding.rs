@@ -33,7 +33,6 @@ impl Block {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     pub what: String,
-    /// Whether it works.
     pub works: bool,
     /// What it is, or why it does not work.
     pub said: String,

@@ -27,7 +27,7 @@ use std::time::Duration;
 
 /// Poll interval for the end of the script.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// How often what is left is killed, before it is given up: nothing stops SIGKILL, but a process in
+/// Attempts to kill what is left, before it is given up: nothing stops SIGKILL, but a process in
 /// a system call takes a moment.
 const KILLS_MAX: u32 = 500;
 /// Exit code where the program cannot be started at all, as shells have it.

@@ -115,8 +115,8 @@ impl Local {
         self.hidden = variables;
     }
 
-    /// Holds the place where coordinators listen, so that no other process takes it while none lives;
-    /// each inherits it. Says what they are told of it ([`inherited`]).
+    /// Holds the place where coordinators listen, so that no other process takes it while none
+    /// lives; each inherits it. Returns what to tell them ([`inherited`]).
     pub fn hold(&mut self, listener: TcpListener) -> String {
         let word = format!("{INHERITED}{}", listener.as_raw_fd());
         self.listener = Some(listener);

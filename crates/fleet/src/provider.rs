@@ -139,7 +139,7 @@ pub trait Provider: Send + Sync {
     /// As recipes write it.
     fn name(&self) -> &'static str;
 
-    /// Whether machines could be had at all: the program or service it needs is there. Creates
+    /// Whether it can provide machines at all: the program or service it needs is there. Creates
     /// nothing.
     fn check(&self) -> Result<(), Fault>;
 
@@ -241,7 +241,7 @@ pub trait Provider: Send + Sync {
     fn inventory(&self, machine: &Machine) -> String;
 }
 
-/// Why a machine could not be had or used. Kinds follow the reaction.
+/// Why a machine could not be made or used. Kinds follow the reaction.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{machine}: {what}")]
 pub struct Fault {

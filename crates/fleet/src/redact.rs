@@ -6,7 +6,7 @@
 const MASK: &[u8] = b"***";
 /// Shorter secrets are found everywhere; to mask them would say what they are.
 const SECRET_BYTES_MIN: usize = 4;
-/// Lines of a secret that are looked for by themselves: keys are printed line by line.
+/// Lines of a secret this long are masked by themselves too: keys are printed line by line.
 const LINE_BYTES_MIN: usize = 8;
 
 /// The texts to take out.
@@ -56,12 +56,10 @@ pub struct Redactor<'s> {
 }
 
 impl<'s> Redactor<'s> {
-    /// For one stream.
     pub fn new(secrets: &'s Secrets) -> Self {
         Self { secrets, held: Vec::new(), covered: 0 }
     }
 
-    /// More was written.
     pub fn push(&mut self, bytes: &[u8], show: &mut dyn FnMut(&[u8])) {
         if self.secrets.0.is_empty() {
             return show(bytes);
@@ -70,7 +68,6 @@ impl<'s> Redactor<'s> {
         self.pass(false, show);
     }
 
-    /// Nothing more comes.
     pub fn finish(&mut self, show: &mut dyn FnMut(&[u8])) {
         self.pass(true, show);
     }

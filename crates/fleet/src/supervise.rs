@@ -58,7 +58,6 @@ pub enum How {
     NotStarted(String),
 }
 
-/// What has happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input<I> {
     /// Nothing but that time has passed.

@@ -16,7 +16,7 @@ use planaria_protocol::message::{Agent, FromConsole, Loss};
 use policy::{RunInput, Supervisor};
 use std::time::Duration;
 
-/// How often processes that have ended are looked for: as often it takes [`Happening::Look`].
+/// Poll interval for processes that have ended: it takes [`Happening::Look`] as often.
 pub const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// How long a coordinator that has told the end may take to take its leave.
 const LEAVE: Duration = Duration::from_secs(10);
@@ -82,7 +82,6 @@ pub enum Failed {
     StopUnheard(Duration),
 }
 
-/// See the module.
 #[derive(Debug, Clone)]
 pub struct Controller {
     supervisor: Supervisor,

@@ -2,7 +2,7 @@
 //! regression.
 //!
 //! Counts exactly. Sums are made over each batch from zero and then added up in the order of the
-//! batches, so that batches may be counted apart, by anyone, and added. Never runs a network.
+//! batches, so that batches may be counted apart, by any worker, and added. Never runs a network.
 
 use crate::loss::Targets;
 use serde::{Deserialize, Serialize};

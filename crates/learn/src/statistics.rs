@@ -21,7 +21,6 @@ impl Norm {
         Self { plan: plan.clone(), stats: plan.mean.start / 2 * 3 }
     }
 
-    /// Number of channels.
     pub fn channels(&self) -> usize {
         self.plan.gamma.len()
     }
@@ -36,7 +35,6 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// Of a network.
     pub fn new(network: &Network) -> Self {
         let norms = network.nodes.iter().filter_map(|node| match &node.op {
             Op::BatchNorm(plan) => Some(Norm::new(plan)),

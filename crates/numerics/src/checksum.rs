@@ -3,8 +3,7 @@
 //! Each value is added to one of 16 lanes, and each lane to a second sum, so that order counts
 //! (Fletcher's sum, An arithmetic checksum for serial transmissions, 1982). It costs little more
 //! than reading values that are in the cache. Any change of a single value is found for certain;
-//! others pass with a chance of about one in 2⁶⁴. Never stands up to somebody who means it: SHA-256
-//! does.
+//! others pass with a chance of about one in 2⁶⁴. Never withstands an attacker: SHA-256 does.
 
 const LANES: usize = 16;
 

@@ -6,7 +6,7 @@
 //! # Layout
 //! - [`random`]: the counter-based generator that everything random draws from
 //! - [`aggregate`]: shards of a batch, blocks of parameters, norms by blocks
-//! - [`checksum`]: a cheap sum of values, by which damage is found out
+//! - [`checksum`]: a cheap sum of values, which shows damage
 //! - [`coding`]: products of coded data that machines may leave and join in the middle of
 //! - [`tree`]: shards' sums in their fixed tree, whole or from segments
 //! - [`digest`]: an order-free digest of example ids, for exactly-once accounting

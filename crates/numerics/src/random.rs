@@ -62,7 +62,6 @@ impl Stream {
         philox([index as u32, (index >> 32) as u32, self.high[0], self.high[1]], self.key)
     }
 
-    /// Next number.
     pub fn next_u32(&mut self) -> u32 {
         if self.left == 0 {
             self.block = self.block(self.next);

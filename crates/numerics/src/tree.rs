@@ -19,7 +19,6 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// Its shards.
     pub fn range(self) -> Range<usize> {
         self.first..self.first + self.count
     }

@@ -32,7 +32,7 @@ fn a_detached_run_outlives_its_terminal_and_ends_with_the_same_weights() {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     let session = child.id() as libc::pid_t;
     let output = child.wait_with_output().expect("it ends");
-    // SAFETY: sends a signal to the group of a session that this test began; nobody may be left.
+    // SAFETY: sends a signal to the group of a session that this test began; it may be empty.
     unsafe { libc::kill(-session, libc::SIGHUP) };
     assert!(output.status.success(), "{}", talk(&output));
     let run = String::from_utf8(output.stdout.clone()).expect("a name").trim().to_owned();

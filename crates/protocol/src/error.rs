@@ -9,19 +9,10 @@ use std::time::Duration;
 pub enum Error {
     /// The system refused.
     #[error("{what}: {source}")]
-    Io {
-        /// What was tried.
-        what: &'static str,
-        /// The system's answer.
-        source: std::io::Error,
-    },
+    Io { what: &'static str, source: std::io::Error },
     /// An address could not be reached.
     #[error("connecting to {address}: {why}")]
-    Connect {
-        address: String,
-        /// The system's answer.
-        why: String,
-    },
+    Connect { address: String, why: String },
     /// The system has no random bytes.
     #[error("drawing random bytes: {0}")]
     Random(getrandom::Error),

@@ -23,7 +23,7 @@ pub struct Event {
     pub seconds: f64,
     /// Seconds since 1970.
     pub unix_seconds: f64,
-    /// How many times the run was started or taken up again, from 1.
+    /// How many times the run was started or resumed, from 1.
     pub generation: u64,
     #[serde(flatten)]
     pub what: What,
@@ -39,8 +39,8 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Whether this is none of them. What one coordinator told may be lost with it, where the disk
-    /// was full: then the places begin earlier again for the next, whose events are new all the same.
+    /// Whether this event was not seen yet. Where the disk was full, events may be lost with their
+    /// coordinator: the next one's places begin earlier again, and its events are new all the same.
     pub fn is_new(&self, place: u64, event: &Event) -> bool {
         place >= self.place || event.generation > self.generation
     }
@@ -55,7 +55,6 @@ impl Seen {
     }
 }
 
-/// What happened.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum What {
@@ -217,7 +216,7 @@ pub enum What {
     Restarted {
         /// Which: `worker-0`; nothing where all are.
         agent: Option<String>,
-        /// How often that was done by now.
+        /// Restarts so far.
         restarts: u32,
         reason: String,
         /// Whether a process was lost together with its machine.
@@ -238,7 +237,7 @@ pub enum What {
         reason: Option<String>,
         /// Steps done.
         step: u64,
-        /// SHA-256 of the weights, where the one who ended the run holds them.
+        /// SHA-256 of the weights, where the process that ended the run holds them.
         #[serde(default)]
         weights_sha256: Option<String>,
         /// What failed, and what to do about it.

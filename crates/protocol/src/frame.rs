@@ -13,7 +13,7 @@ pub const HEADER_BYTES: usize = 32;
 /// Longest control message.
 pub const CONTROL_BYTES: usize = 1 << 20;
 
-/// Longest bulk.
+/// Longest bulk, in bytes.
 pub const BULK_BYTES: u64 = 1 << 30;
 
 /// First two bytes of every frame.

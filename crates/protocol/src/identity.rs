@@ -28,7 +28,7 @@ impl Identity {
         format!("{SCHEME}{}/{}/{machine}", self.agent, self.number)
     }
 
-    /// Of a URI; nothing where it is none of ours.
+    /// Parses a URI; `None` for one that is not ours.
     pub(crate) fn of_uri(uri: &str) -> Option<Self> {
         let mut parts = uri.strip_prefix(SCHEME)?.split('/');
         let (agent, number, machine) = (parts.next()?, parts.next()?, parts.next()?);
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_believed_to_be_another() {
+    fn no_process_is_believed_to_be_another() {
         let one = identity(Agent::Worker(1), Some("node1"));
         let join = |agent, machine: Option<&str>| Join {
             machine: machine.map(str::to_owned),

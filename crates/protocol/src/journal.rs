@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 pub const FILE: &str = "events.jsonl";
 /// Bytes that may wait for the disk; then the oldest go, figures first.
 const WAITING_BYTES_MAX: usize = 4 << 20;
-/// Damaged lines that are told of; more say nothing more.
+/// Damaged lines that are reported, at most.
 const DAMAGE_MAX: usize = 10;
 
 /// The file, open for adding to.
@@ -65,7 +65,7 @@ impl Journal {
         Self { space, ..self }
     }
 
-    /// How many times the run was started or taken up again, this time included.
+    /// How many times the run was started or resumed, this time included.
     pub fn generation(&self) -> u64 {
         self.generation
     }
@@ -92,7 +92,7 @@ impl Journal {
         self.waiting.lines.len()
     }
 
-    /// Those events.
+    /// Events that wait for the disk.
     pub fn waiting(&self) -> impl Iterator<Item = &What> {
         self.waiting.lines.iter().map(|line| &line.what)
     }
@@ -234,7 +234,7 @@ struct Line {
 struct Waiting {
     lines: VecDeque<Line>,
     bytes: usize,
-    /// How often they have become others.
+    /// Times the waiting events have changed.
     changes: u64,
     /// Lines that were let go.
     dropped: u64,

@@ -22,7 +22,7 @@ pub struct Launch {
     /// A secret in hexadecimal: of the coordinator the consoles', of all others the members', which
     /// follows from it.
     pub secret: String,
-    /// How many times the run was started or taken up again, from 1.
+    /// How many times the run was started or resumed, from 1.
     pub generation: u64,
     /// Which build all processes must be.
     pub build: String,
@@ -87,7 +87,7 @@ pub struct Station {
     /// otherwise.
     pub advertise: Option<String>,
     /// A gate on the process' machine (the path of a Unix socket), through which it connects to
-    /// everybody.
+    /// all processes.
     pub via: Option<String>,
     /// What links are made with; without it they are plain, on one machine.
     pub trust: Option<Trust>,
@@ -96,7 +96,7 @@ pub struct Station {
     pub given_up: BTreeMap<String, u64>,
     /// How a server's part of a checkpoint gets to the run's folder.
     pub parts: Parts,
-    /// What the process is told of all this while it lives.
+    /// Changes to this while the process lives.
     #[serde(skip)]
     pub standing: Standing,
 }
@@ -111,7 +111,7 @@ impl Station {
     pub fn address(&self, bound: SocketAddr) -> String {
         match &self.advertise {
             Some(host) => joined(host, bound.port()),
-            // All addresses of a machine are none that one can connect to; this is one of them.
+            // Nothing can connect to the unspecified address.
             None if bound.ip().is_unspecified() => joined("127.0.0.1", bound.port()),
             None => bound.to_string(),
         }

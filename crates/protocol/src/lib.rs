@@ -10,8 +10,8 @@
 //! - [`launch`]: what a process is told when it is started
 //! - [`clock`]: time, as it is passed in; [`planted`]: faults that tests plant in shells
 //! - [`state`]: how far a run has come, as checkpoints keep it
-//! - [`link`]: two processes that talk; [`listen`]: who may; `places`: how many may be asked who they
-//!   are at a time; `refusals`: what is told of those who were not let in
+//! - [`link`]: two processes that talk; [`listen`]: who may; `places`: how many may
+//!   authenticate at a time; `refusals`: what is logged of refused connections
 //! - [`credentials`]: what a process shows to others; [`identity`]: who a certificate says it is;
 //!   [`standing`]: whom it believes at this moment; [`tls`]: certificates, and links under them; `trust`:
 //!   one of them as it crosses a pipe

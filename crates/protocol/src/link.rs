@@ -25,7 +25,6 @@ pub const CONNECT: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whom {
     Agent(Agent),
-    /// Any worker.
     Worker,
 }
 
@@ -91,7 +90,7 @@ pub fn accept(
 }
 
 /// Asks the connecting process for its certificate, where there are any; one of a machine that was
-/// given up is none.
+/// given up is refused.
 pub(crate) fn admit(
     stream: TcpStream,
     credentials: &Credentials,

@@ -26,7 +26,7 @@ use std::time::Duration;
 /// Connections at a time that have not shown yet who they are.
 pub const UNKNOWN: usize = PLACES;
 
-/// How long somebody may take to say a first byte: peers speak at once.
+/// How long a caller may take to send its first byte: peers send at once.
 pub const FIRST_BYTE: Duration = Duration::from_secs(2);
 
 /// How long to leave the system alone when it cannot take a connection (too many open files).
@@ -46,7 +46,7 @@ pub struct Listening {
 /// Peers are of the generation in force when they connect. `on_link` is called for each peer that
 /// knows the secret and has joined as who it is, on a thread that is the callee's for as long as it
 /// likes (to read the link, say). `on_refused` is told why connections were not let in: the first
-/// from an address, and then how many there were, as anybody may call as often as they like.
+/// from an address, and then how many there were, as strangers may call as often as they like.
 pub fn serve(
     listener: TcpListener,
     credentials: Credentials,
@@ -108,7 +108,7 @@ struct Door {
     on_refused: Box<dyn Fn(String) + Send + Sync>,
 }
 
-/// Those who are not known yet.
+/// Connections that are not authenticated yet.
 #[derive(Default)]
 struct Unknown {
     places: Places,
@@ -116,7 +116,7 @@ struct Unknown {
     connections: BTreeMap<Place, TcpStream>,
 }
 
-/// A place for one who is not known yet.
+/// The place of a connection that is not authenticated yet.
 struct Held {
     door: Arc<Door>,
     place: Place,
@@ -252,7 +252,7 @@ impl Door {
         Ok(Some((join, sender, receiver)))
     }
 
-    /// Tells why somebody was not let in, or counts it.
+    /// Logs why a connection was refused, or counts it.
     fn refuse(&self, from: SocketAddr, error: &Error) {
         let told = self.refusals.lock().expect("no thread panics with them").note(from, error);
         if let Some(told) = told {

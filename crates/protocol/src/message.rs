@@ -156,7 +156,7 @@ pub enum FromWorker {
         step: u64,
         batch: u64,
     },
-    /// All that was ordered is forgotten.
+    /// All orders are forgotten.
     Revoked {
         /// As in the order.
         ticket: u64,

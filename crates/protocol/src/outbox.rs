@@ -220,7 +220,7 @@ impl Outbox {
         self.lock().phase == Phase::Closed
     }
 
-    /// What ended the link, for those who ask after its end.
+    /// What ended the link, for later callers.
     pub(crate) fn why(&self) -> Error {
         match &self.lock().phase {
             Phase::Failed(why) => Error::Broken(why.clone()),

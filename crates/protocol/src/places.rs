@@ -1,15 +1,15 @@
 //! How many connections may be asked who they are at a time, and who goes when there are too many.
 //!
-//! Owns the places of those who have not shown yet who they are. Some are kept for addresses that a
-//! peer has been let in from. When all are taken, the address with the most places gives up its oldest:
-//! a flood from one machine of the pool keeps no other machine out, and its own peers, which need
-//! milliseconds, are long known before 256 newer connections have come. Pure: no socket, no clock.
+//! Owns the places of connections that are not authenticated yet. Some are kept for addresses that
+//! a peer has been let in from. When all are taken, the address with the most places gives up its
+//! oldest: a flood from one machine of the pool keeps no other machine out, and its own peers,
+//! which need milliseconds, are long known before 256 newer connections have come. Pure: no socket,
+//! no clock.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-/// Places.
 pub(crate) const PLACES: usize = 256;
 
 /// Of these, so many are for addresses that a peer has been let in from.
@@ -25,7 +25,6 @@ const KNOWN_MAX: usize = 4096;
 /// One of the places, by a number that is given once.
 pub(crate) type Place = u64;
 
-/// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Places {
     next: Place,

@@ -13,7 +13,7 @@ pub enum Planted {
     /// A worker of a synchronous run takes the first parameters of a step that come for all of them.
     FirstBlocksForAll,
     /// A worker of a coded run takes what was meant for an earlier round.
-    LetterOfOldRound,
+    MessageOfOldRound,
 }
 
 #[cfg(debug_assertions)]

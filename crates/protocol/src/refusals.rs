@@ -1,5 +1,5 @@
-//! What is told of connections that were not let in: a line for the first from an address, and then
-//! how many there were when they are ten, a hundred, a thousand.
+//! Log lines about refused connections: one for the first from an address, and then the count when
+//! it reaches ten, a hundred, a thousand.
 //!
 //! Owns the counts, of so many addresses. Pure: says what to write, and writes nothing.
 
@@ -10,14 +10,13 @@ use std::net::{IpAddr, SocketAddr};
 /// Counts that are kept; what is beyond has one in common.
 const COUNTS_MAX: usize = 256;
 
-/// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
     counts: BTreeMap<(IpAddr, Kind), u64>,
     beyond: u64,
 }
 
-/// What somebody was refused for. Strangers may say this and that: all of it is one.
+/// What a connection was refused for. All messages of strangers count as one kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Stranger,
@@ -54,7 +53,7 @@ impl Kind {
 }
 
 impl Refusals {
-    /// Counts one; what is to be told of it, if anything.
+    /// Counts one; the line to log, if any.
     pub(crate) fn note(&mut self, from: SocketAddr, error: &Error) -> Option<String> {
         let key = (from.ip(), Kind::of(error));
         let is_beyond = self.counts.len() >= COUNTS_MAX && !self.counts.contains_key(&key);

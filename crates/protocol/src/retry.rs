@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-/// The first tries: one that was lost on this machine is started again within some milliseconds.
+/// Pause of the first tries: a process lost on this machine is restarted within milliseconds.
 pub const RETRY_SOON: Duration = Duration::from_millis(4);
-/// Later tries.
 pub const RETRY: Duration = Duration::from_millis(20);
 
 /// Time before the next try of a process that has tried for so long: soon at first, so that a loss of

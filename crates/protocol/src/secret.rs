@@ -12,7 +12,6 @@ use sha2::Sha256;
 pub struct Secret([u8; 32]);
 
 impl Secret {
-    /// A new one.
     pub fn random() -> Result<Self, Error> {
         Ok(Self(random()?))
     }

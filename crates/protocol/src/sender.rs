@@ -35,7 +35,6 @@ impl Sender {
         self.0.0.generation()
     }
 
-    /// Sends a message.
     pub fn send<M: Serialize>(&self, message: &M) -> Result<(), Error> {
         self.send_with(message, &[])
     }

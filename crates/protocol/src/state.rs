@@ -36,7 +36,7 @@ pub struct State {
     pub seconds_total: f64,
     /// Seconds from the start of the command to the end of the first step.
     pub seconds_to_first_step: Option<f64>,
-    /// Times the run was taken up again.
+    /// Times the run was resumed.
     pub resumes: u64,
 }
 

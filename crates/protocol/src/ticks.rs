@@ -1,4 +1,4 @@
-//! How long somebody may take to show who it is, all in all.
+//! How long authentication may take, all in all.
 //!
 //! Owns the budget of one connection that is not known yet. Every read takes at most a tick and
 //! costs one, so a peer that feeds single bytes gains no time. Never asks a clock.

@@ -16,7 +16,7 @@ pub trait Transport: Read + Write + Send {
     /// Bounds every read and write from now on.
     fn set_timeout(&self, timeout: Option<Duration>) -> io::Result<()>;
 
-    /// Takes it apart, for one reading and one writing thread and anyone who wants to end it.
+    /// Takes it apart, for one reading and one writing thread and any thread that wants to end it.
     fn split(self: Box<Self>) -> io::Result<Halves>;
 }
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// A process' certificate, its key, and the authority of the run, each in PEM.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trust {
-    /// Certificate of the run's authority: who has none of it is a stranger.
+    /// Certificate of the run's authority: peers need one that it signed.
     pub authority: String,
     /// This process' certificate: it names its role, number and machine.
     pub certificate: String,

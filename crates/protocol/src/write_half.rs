@@ -7,7 +7,7 @@ use crate::transport::Writing;
 use std::io::{self, IoSlice};
 use std::time::Duration;
 
-/// Written at a time, so that those who wait for room see it.
+/// Written at a time, so that threads that wait for room see it.
 const CHUNK: usize = 1 << 20;
 
 /// A socket's writing half and what is to be written before anything else.

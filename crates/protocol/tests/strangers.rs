@@ -1,4 +1,4 @@
-//! Whoever does not know the secret is refused with a reason, and nobody who does has to wait.
+//! A caller that does not know the secret is refused with a reason, and delays no peer that does.
 
 use planaria_protocol::listen::{self, Listening, UNKNOWN};
 use planaria_protocol::message::{Agent, Join, Push, VERSION};
@@ -168,7 +168,7 @@ fn a_server_that_does_not_know_the_secret_is_not_believed() {
 #[test]
 fn a_recording_is_of_no_use() {
     let house = House::open();
-    // Someone in the middle writes down what a real peer says.
+    // An attacker in the middle records what a real peer says.
     let middle = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = middle.local_addr().expect("bound").to_string();
     let (to, credentials) = (house.address(), house.credentials.clone());
@@ -202,7 +202,7 @@ fn a_recording_is_of_no_use() {
     house.refuses(SOON, "does not know the run's secret");
     assert!(answer(again).len() <= 46, "it is told no more than a hello");
     house.serves(2);
-    assert!(house.links.try_recv().is_err(), "nobody else got in");
+    assert!(house.links.try_recv().is_err(), "no other link was admitted");
 }
 
 #[test]
@@ -242,7 +242,7 @@ fn silent_and_slow_strangers_delay_no_peer() {
 
     let address = house.address();
     house.listening.stop();
-    assert!(TcpStream::connect(address).is_err(), "nobody listens any more");
+    assert!(TcpStream::connect(address).is_err(), "the port is closed");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Under TLS: whoever shows no certificate of the run gets nothing, is told of once, and keeps
-//! nobody waiting.
+//! Under TLS: a caller without a certificate of the run gets nothing, is reported once, and delays
+//! no peer.
 
 use planaria_protocol::listen::{self, Listening};
 use planaria_protocol::message::{Agent, Join, Push};
@@ -189,7 +189,7 @@ fn a_worker_is_taken_for_no_other_process() {
     let (sender, mut receiver) = house.connect(&half).expect("it is of the run");
     sender.send(&join(Agent::Console, None, 1)).expect("sent");
     assert!(!matches!(receiver.receive::<Push>(), Ok(Some(_))));
-    assert!(house.links.try_recv().is_err(), "nobody got in");
+    assert!(house.links.try_recv().is_err(), "no link was admitted");
     house.serves(1);
 }
 
@@ -233,7 +233,7 @@ fn certificates_of_a_machine_that_was_given_up_are_refused() {
         assert!(enter(credentials, worker).is_err());
     }
     house.refuses(SOON, "is of before its machine was given up");
-    assert!(house.links.try_recv().is_err(), "nobody got in");
+    assert!(house.links.try_recv().is_err(), "no link was admitted");
     // The machine may come back, with what it is given then.
     house.serves(1);
 }
@@ -333,7 +333,7 @@ fn hostile_bytes_end_in_a_refusal() {
         answer(stream);
     }
     house.refuses(SOON, "127.0.0.1");
-    assert!(house.links.try_recv().is_err(), "nobody got in");
+    assert!(house.links.try_recv().is_err(), "no link was admitted");
     house.serves(1);
 }
 

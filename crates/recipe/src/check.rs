@@ -19,7 +19,6 @@ const MISTAKES_MAX: usize = 1000;
 pub(crate) struct Checked {
     /// The sound parts with shorthands written out; `None` when something required is unsound.
     pub value: Option<Value>,
-    /// Every mistake.
     pub mistakes: Vec<Mistake>,
     /// `model.layers` holds only the layers before the first unsound one.
     pub layers_cut: bool,

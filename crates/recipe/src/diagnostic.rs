@@ -47,7 +47,6 @@ impl Mistake {
 pub struct Finding {
     /// Dotted path of the key.
     pub key: String,
-    /// What is wrong.
     pub message: String,
     /// What to do about it.
     pub hint: Option<String>,
@@ -75,7 +74,6 @@ pub struct Diagnostic {
     pub line: usize,
     /// Column in characters, from 1.
     pub column: usize,
-    /// What is wrong.
     pub message: String,
     /// The source line with carets under the offending text; empty when there is none to show.
     pub snippet: String,

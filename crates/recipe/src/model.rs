@@ -316,13 +316,11 @@ pub enum Size2 {
 }
 
 impl Size2 {
-    /// Height.
     pub fn height(self) -> usize {
         match self {
             Self::Square(n) | Self::Pair([n, _]) => n,
         }
     }
-    /// Width.
     pub fn width(self) -> usize {
         match self {
             Self::Square(n) | Self::Pair([_, n]) => n,

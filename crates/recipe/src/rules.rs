@@ -58,7 +58,7 @@ fn output(dir: &str, found: &mut Vec<Finding>) {
     }
 }
 
-/// The recipe as its data can be looked at: without held-out parts that were found unsound, so that
+/// The recipe with which to open its data: without held-out parts that were found unsound, so that
 /// no mistake is reported twice and the shapes are still checked. Nothing without training data.
 pub(crate) fn without_unsound_parts(recipe: &Recipe) -> Option<Recipe> {
     let mut recipe = recipe.clone();

@@ -236,7 +236,7 @@ pub enum Launcher {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum PerMachine {
-    /// So many.
+    /// A fixed number.
     Count(#[cfg_attr(test, schemars(range(min = 1, max = 4096)))] usize),
     /// One for each `core` or `gpu` that the machine has.
     Each(String),
@@ -245,9 +245,7 @@ pub enum PerMachine {
 /// What a machine has several of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Each {
-    /// Processors.
     Core,
-    /// Graphics processors.
     Gpu,
 }
 
@@ -397,7 +395,7 @@ impl Script {
         self.uses(|field| field == "hosts" || field == own || (is_first && field == "master_port"))
     }
 
-    /// Whether processes are told of each other's places.
+    /// Whether processes get each other's addresses.
     pub fn tells_places(&self) -> bool {
         self.uses(|field| {
             ["hosts", "master_addr", "master_port"].contains(&field) || field.ends_with("_hosts")

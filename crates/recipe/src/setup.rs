@@ -82,26 +82,20 @@ pub enum Action<'a> {
     /// Installs packages of the system.
     Apt(&'a Words),
     /// Installs packages of Python.
-    Pip {
-        /// Which.
-        packages: &'a Words,
-        /// Where to.
-        venv: Option<&'a str>,
-    },
+    Pip { packages: &'a Words, venv: Option<&'a str> },
     /// Copies a file or folder.
     Copy {
-        /// Which, here.
+        /// A path here.
         from: &'a str,
-        /// Where to, there.
+        /// A path on the machine.
         to: &'a str,
     },
     /// Fills in fields of a file and copies it.
     Template {
-        /// Which, here.
+        /// A path here.
         from: &'a str,
-        /// Where to, there.
+        /// A path on the machine.
         to: &'a str,
-        /// The fields.
         values: &'a BTreeMap<String, Scalar>,
     },
     /// Does a command once.

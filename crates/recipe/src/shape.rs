@@ -9,14 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Shape {
     /// Height, width, channels.
-    Image {
-        /// Rows.
-        height: usize,
-        /// Columns.
-        width: usize,
-        /// Channels.
-        channels: usize,
-    },
+    Image { height: usize, width: usize, channels: usize },
     /// A plain vector.
     Vector(usize),
 }
@@ -69,13 +62,9 @@ impl std::fmt::Display for Shape {
 /// How a window slides over one image: sizes, strides and the padding on each side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
-    /// Kernel height.
     pub kernel_h: usize,
-    /// Kernel width.
     pub kernel_w: usize,
-    /// Vertical stride.
     pub stride_h: usize,
-    /// Horizontal stride.
     pub stride_w: usize,
     /// Rows of padding above.
     pub pad_top: usize,
@@ -85,9 +74,7 @@ pub struct Window {
     pub pad_bottom: usize,
     /// Columns of padding at the right.
     pub pad_right: usize,
-    /// Output height.
     pub out_h: usize,
-    /// Output width.
     pub out_w: usize,
 }
 

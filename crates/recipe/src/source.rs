@@ -178,7 +178,7 @@ impl<R: Root> Sound<R> {
 
 impl Source {
     /// Reads, checks and plans, and reports the mistakes of all three together. `survey` finds
-    /// out what the data is, or says at which keys it cannot be had.
+    /// out what the data is, or says at which keys it cannot be read.
     pub fn load_and_plan(
         path: &Path,
         sets: &[String],
@@ -258,7 +258,7 @@ impl<R: Root> Draft<R> {
             return;
         }
         if let Some((key, does, command)) = R::other(&Tree(&tree)) {
-            // All else would be told of keys that are right where they belong.
+            // Other mistakes would be about keys that are right in the other kind of recipe.
             let message = format!("this recipe {does}: it has a `{key}`");
             let hint = format!("`{command}` reads it");
             self.mistakes.push(Mistake::new(tree.place_of(key), message, hint));

@@ -530,7 +530,7 @@ fn redundancy() {
     };
     check("workers: 3", "redundancy: 2", "");
     check("workers: {min: 1, max: 3}", "redundancy: 2", "");
-    // In one process there is nobody to lose.
+    // In one process there is no worker to lose.
     check("workers: 1", "redundancy: 2", "");
     check(
         "workers: 2",

@@ -201,7 +201,7 @@ fn fields_of_arguments_are_known() {
     );
     check_script(
         "args: ['--key=${env:KEY}']",
-        "'--key=${env: references are looked up in `env`: arguments can be seen by everybody // write `env: {TOKEN: \"${env:TOKEN}\"}`",
+        "'--key=${env: references are looked up in `env`: arguments are visible to every user // write `env: {TOKEN: \"${env:TOKEN}\"}`",
     );
 }
 

@@ -98,7 +98,7 @@ pub struct History {
     /// Worker processes; 0 where the run is one process.
     pub workers: u32,
     pub servers: u32,
-    /// How many times it was started or taken up again.
+    /// How many times it was started or resumed.
     pub generation: u64,
     /// Whether a stop was asked for.
     pub stopping: bool,

@@ -1,4 +1,4 @@
-//! A run's folder, its events, and all that is told of them afterwards.
+//! A run's folder, its events, and all that is made of them afterwards.
 //!
 //! Owns the names and formats of the files of a run, what its events add up to, and the reports and
 //! pages made of them. Never starts a process, asks a live run anything, or prints.

@@ -108,7 +108,7 @@ impl Lineage {
                 self.told = Some(started.digest != Digest::default());
                 let why = match self.cuts.is_empty() {
                     true => "started".to_owned(),
-                    false => "taken up again".to_owned(),
+                    false => "resumed".to_owned(),
                 };
                 self.cut(generation, started.step, 0, why);
             }
@@ -165,7 +165,7 @@ impl Lineage {
     /// A range was committed.
     fn lay(&mut self, tile: Tile) {
         if tile.end <= tile.first {
-            let text = format!("{tile} are none");
+            let text = format!("{tile} are an empty range");
             self.faults.push(Fault { text, untold: None, may_be_missing: false });
             return;
         }

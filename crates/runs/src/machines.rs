@@ -195,7 +195,7 @@ mod tests {
             joined("worker-0", 12),
             healed,
             recovered("coordinator"),
-            // Everyone joins again, with the same processes.
+            // All members join again, with the same processes.
             joined("worker-0", 12),
             joined("server-0", 11),
             lost("server-0", 11),

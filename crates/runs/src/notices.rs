@@ -13,7 +13,7 @@ const STALL_SECONDS: f64 = 0.1;
 /// Processes up to which each has a line when it joins.
 const JOINED_LINES_MAX: u32 = 16;
 
-/// A line.
+/// A line for the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
     /// Worth a line that stays.

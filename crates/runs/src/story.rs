@@ -32,9 +32,9 @@ pub struct Story {
     pub is_here: bool,
     /// Its processes, in the order of their ranks.
     pub processes: Vec<Process>,
-    /// How often processes were started again.
+    /// Restarts so far.
     pub restarts: u32,
-    /// How often they may be.
+    /// Restarts allowed.
     pub max_restarts: u32,
     /// Why, the oldest first.
     pub restarted: Vec<Restarted>,

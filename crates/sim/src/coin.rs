@@ -15,7 +15,6 @@ impl Coin {
         Self(coin.number() ^ seed.rotate_left(32))
     }
 
-    /// Any number.
     pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;

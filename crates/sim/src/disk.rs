@@ -14,7 +14,6 @@ use std::path::{Path, PathBuf};
 /// The boot that everything happens in.
 pub const BOOT: &str = "simulated";
 
-/// The disk.
 pub struct Disk {
     folder: tempfile::TempDir,
     /// Whether it takes anything.
@@ -68,7 +67,6 @@ impl Disk {
         self.folder.path().join("machines").join(worker.to_string())
     }
 
-    /// The checkpoints.
     pub fn checkpoint_folder(&self) -> CheckpointFolder {
         CheckpointFolder::new(self.checkpoints(), self.keep).with_space(self.space.clone())
     }

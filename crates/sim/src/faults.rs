@@ -24,9 +24,9 @@ pub enum Fault {
     Cut,
     /// A process is not heard, or hears nothing, or both.
     Hole(Whom, Hole),
-    /// Everything is killed, and taken up again later.
+    /// Everything is killed, and the run is resumed later.
     KillAll,
-    /// The user presses Ctrl-C, and takes the run up again later.
+    /// The user presses Ctrl-C, and resumes the run later.
     Stop,
     /// Another number of workers is wanted.
     Scale(u32),

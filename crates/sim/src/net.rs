@@ -1,8 +1,8 @@
 //! Links between simulated processes: streams of numbered frames.
 //!
-//! Owns what becomes of a frame on its way. As on real links, frames of a direction arrive in
-//! order or the receiver ends the link: a frame that is lost, doubled or out of order is found out
-//! by its number ([`Header::expect`]).
+//! Owns what becomes of a frame on its way. As on real links, frames of a direction arrive in order
+//! or the receiver ends the link: its number shows a frame that is lost, doubled or out of order
+//! ([`Header::expect`]).
 
 use crate::coin::Coin;
 use planaria_protocol::event::{Event, Pulse};
@@ -10,14 +10,12 @@ use planaria_protocol::frame::Header;
 use planaria_protocol::message::{
     FromConsole, FromServer, FromWorker, Join, Pull, Push, ToConsole, ToServer, ToWorker,
 };
-use planaria_worker::methods::coded::letters::Letter;
+use planaria_worker::methods::coded::unacknowledged::PeerMessage;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A process.
 pub type Pid = u32;
 
-/// A link.
 pub type LinkId = usize;
 
 /// What crosses a link.
@@ -30,8 +28,8 @@ pub enum Msg {
     /// Worker to coordinator, with its bulk.
     FromWorker(FromWorker, Vec<u8>),
     /// Worker to worker, in a coded run.
-    Letter(Arc<Letter>),
-    /// So many letters have come.
+    ToPeer(Arc<PeerMessage>),
+    /// So many of those have arrived.
     Received(u64),
     /// Coordinator to server.
     ToServer(ToServer),
@@ -63,7 +61,7 @@ impl Msg {
             Self::FromServer(_, squares) => 8 * squares.len(),
             Self::ToWorker(_, bulk) => bulk.len(),
             Self::FromWorker(_, bulk) => bulk.len(),
-            Self::Letter(letter) => letter.1.len(),
+            Self::ToPeer(message) => message.1.len(),
             _ => 0,
         }
     }
@@ -95,7 +93,6 @@ pub struct Hole {
     pub until: Duration,
 }
 
-/// A link.
 #[derive(Debug)]
 pub struct Link {
     /// Who made it, and who took it.

@@ -1,4 +1,4 @@
-//! What decisions cost with many workers: the decisions alone, with everyone else a stub that
+//! What decisions cost with many workers: the decisions alone, with all other processes a stub that
 //! answers at once.
 //!
 //! Every worker has one shard. A worker that enters holds what the servers say. A step takes so long that
@@ -88,7 +88,7 @@ pub fn measure(workers: u32, steps: u64, clock: impl Fn() -> Duration) -> Cost {
             stage.inputs.push_back(Input::Tick);
         }
     }
-    // What everyone's joining costs is a part of it, as in every run.
+    // The cost of all workers' joining is included, as in every run.
     Cost { workers, steps: stage.committed, time: stage.spent }
 }
 
@@ -142,7 +142,7 @@ impl Stage {
             Action::ToServer(0, ToServer::Commit { step }) => {
                 self.committed = step + 1;
                 self.now += STEP;
-                // What is looked for in that time, and what is shown.
+                // The polls of that time, and what is shown.
                 self.inputs.extend(std::iter::repeat_n(Input::Tick, 5));
                 self.gathered = None;
             }

@@ -65,7 +65,7 @@ fn what_is_planted_in_a_shell_is_found() {
         (Planted::CommitBeforeRecord, false, 20),
         (Planted::MarkBeforeValues, false, 300),
         (Planted::FirstBlocksForAll, false, 20),
-        (Planted::LetterOfOldRound, true, 300),
+        (Planted::MessageOfOldRound, true, 300),
     ] {
         let options = Options { coded: Some(coded), ..Options::default() };
         plant(Some(fault));
@@ -75,8 +75,8 @@ fn what_is_planted_in_a_shell_is_found() {
     }
 }
 
-/// Steps of which a worker that is paused had shards: how many waited for somebody to compute them
-/// again, and how many were committed in the pause.
+/// Steps of which a worker that is paused had shards: how many waited for another worker to compute
+/// them again, and how many were committed in the pause.
 fn paused(lab: &mut Lab, seed: u64, redundancy: u32) -> (usize, usize) {
     let mut plan = Plan::new(seed, Lab::RECIPES, Some(3), false);
     (plan.recipe, plan.redundancy, plan.shard) = (0, redundancy, Duration::from_millis(80));
@@ -115,7 +115,7 @@ fn a_paused_worker_is_not_waited_for_where_others_have_its_shards() {
 /// Seeds that once found something. A seed is a run of today's simulator: what it found may have
 /// moved to another one since.
 const FOUND: &[(u64, &str)] = &[
-    (416, "whoever followed late never got a step that was applied before it asked"),
+    (416, "a late follower never got a step that was applied before it asked"),
     (327, "a run scaled below its least size waited for ever after the next loss"),
     (374, "servers were asked after a late step a hundred times a second"),
     (48, "steps that were told and then lost were not counted as superseded"),
@@ -123,7 +123,7 @@ const FOUND: &[(u64, &str)] = &[
     (1872, "figures were told twice, having lost a bit on their way through text"),
     (3654, "what a record said was told again by every coordinator that was lost early"),
     (273, "events that waited for a full disk were lost with the coordinator"),
-    (2868, "the only worker was left out by a server and nobody let it in again"),
+    (2868, "the only worker was left out by a server and never let in again"),
     (4833, "the same, while scoring"),
     (11783, "a gradient of the next step blocked the link that a lost report had to take"),
     (3013, "a checkpoint waited for ever for one whose parts could not be written"),

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Longest file that may stand in for a link.
 const LINK_BYTES_MAX: u64 = 255;
 
-/// Whether a disk takes more. A real disk says so when it is written to; a simulated one is told, and
-/// those who write ask it first. Clones are of the same disk.
+/// Whether a disk takes more. A real disk says so when it is written to; a simulated one is told,
+/// and writers ask it first. Clones are of the same disk.
 #[derive(Debug, Clone, Default)]
 pub struct Space(Option<Arc<AtomicBool>>);
 
@@ -72,7 +72,7 @@ pub struct Draft {
     pub file: File,
     temporary: Option<PathBuf>,
     path: PathBuf,
-    /// Whether it stays when it is dropped, to be gone on with.
+    /// Whether it stays when it is dropped, to be continued later.
     stays: bool,
 }
 

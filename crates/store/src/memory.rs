@@ -119,7 +119,7 @@ impl<F: Fn(&Path) -> Option<String>> System<F> {
     }
 }
 
-/// The groups of a process by what it is told of them, each with those above it.
+/// The groups of a process from its `/proc/self/cgroup`, each with those above it.
 fn groups(own: &str) -> Vec<Group> {
     let mut groups = Vec::new();
     let mut add = |group: &str, names: &'static Names| {

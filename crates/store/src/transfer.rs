@@ -76,7 +76,7 @@ impl<R: Read> Outgoing<R> {
         self.at
     }
 
-    /// Whether all were.
+    /// Whether all bytes were sent.
     pub fn is_over(&self) -> bool {
         self.is_over
     }

@@ -14,13 +14,13 @@ const SHARDS: usize = 4;
 const EXAMPLES: usize = 8;
 const BLOCKS: u32 = 3;
 
-/// Writes down who is told what, in order, and how many bytes follow.
-struct Desk {
+/// Collects messages in order, with their server and the length of what follows them.
+struct Collector {
     server_ranges: Vec<ServerRange>,
     told: Mutex<Vec<(u32, Push, usize)>>,
 }
 
-impl Outlet for Desk {
+impl Outlet for Collector {
     fn server_ranges(&self) -> &[ServerRange] {
         &self.server_ranges
     }
@@ -55,7 +55,7 @@ fn the_first_block_comes_after_the_reports_on_the_same_link() {
             let server_range =
                 |(server, blocks)| ServerRange { server, address: String::new(), blocks };
             let server_ranges: Vec<ServerRange> = (0..).zip(blocks).map(server_range).collect();
-            let desk = Desk { server_ranges, told: Mutex::default() };
+            let collector = Collector { server_ranges, told: Mutex::default() };
             let mut engine = engines::engine(network(), Settings::of(&recipe(), threads)).unwrap();
             let examples = 2 * shards.len();
             let batch = Batch::default();
@@ -72,19 +72,19 @@ fn the_first_block_comes_after_the_reports_on_the_same_link() {
                 let is_over = || asked.fetch_add(1, Ordering::Relaxed) >= 2;
                 let mut compute = |is_over: &(dyn Fn() -> bool + Sync)| {
                     let engine = engine.as_mut();
-                    compute(engine, &desk, &parameters, &portion, SHARDS, &mut first, is_over)
+                    compute(engine, &collector, &parameters, &portion, SHARDS, &mut first, is_over)
                 };
                 assert_eq!(compute(&is_over), 2);
-                assert!(desk.told.lock().unwrap().is_empty());
+                assert!(collector.told.lock().unwrap().is_empty());
                 compute(&|| false);
-                check(&desk, shards.len(), &segments, parameters.len());
+                check(&collector, shards.len(), &segments, parameters.len());
             }
         }
     }
 }
 
-fn check(desk: &Desk, shards: usize, segments: &[(u32, u32)], parameters: usize) {
-    let told = std::mem::take(&mut *desk.told.lock().unwrap());
+fn check(collector: &Collector, shards: usize, segments: &[(u32, u32)], parameters: usize) {
+    let told = std::mem::take(&mut *collector.told.lock().unwrap());
     let is_report = |push: &Push| matches!(push, Push::Shard { step: 7, .. });
     let is_first = |push: &Push| matches!(push, Push::Gradient { first_block: 0, .. });
     let last_report = told.iter().rposition(|(_, push, _)| is_report(push)).unwrap();
@@ -93,7 +93,11 @@ fn check(desk: &Desk, shards: usize, segments: &[(u32, u32)], parameters: usize)
     let mut firsts = Vec::new();
     for (at, (server, push, bytes)) in told.iter().enumerate().filter(|(_, t)| is_first(&t.1)) {
         assert!(at > last_report, "{push:?} comes before a report: {told:?}");
-        assert_eq!((*server, *bytes), (0, 4 * 4096), "the first block alone, to who counts");
+        assert_eq!(
+            (*server, *bytes),
+            (0, 4 * 4096),
+            "the first block alone, to the server that counts"
+        );
         let Push::Gradient { first_shard, shards, .. } = push else { unreachable!() };
         firsts.push((*first_shard, *shards));
     }

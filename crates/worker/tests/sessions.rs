@@ -32,7 +32,7 @@ fn it_enters_with_the_hashes_works_its_leases_and_takes_up_extra_ones() {
     boss.lease(5..6, 0..2, false);
     boss.lease(4..6, 2..4, false);
     pushed(&shops, 4, 2..4);
-    // Of one whose successor's parameters are there nobody needs anything.
+    // Nothing is needed of a step whose successor's parameters are there.
     boss.lease(3..4, 2..4, false);
     assert!(matches!(
         boss.hear(),
@@ -117,7 +117,7 @@ fn a_server_that_is_lost_is_told_of_and_the_worker_joins_again() {
         }
         other => panic!("{other:?}"),
     }
-    // Nobody says anything, so it joins again by itself.
+    // Nothing is said, so it joins again by itself.
     let (mut boss, shops) = world.ready();
     boss.lease(3..4, 0..4, true);
     enter(&mut boss, &shops, 3);
@@ -185,7 +185,7 @@ fn data_that_is_not_there_ends_the_process_and_is_told() {
 #[test]
 fn without_a_coordinator_it_ends_after_a_while() {
     let mut world = World::new();
-    // Nobody listens there any more.
+    // Nothing listens there any more.
     let gone = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     world.launch.coordinator = Some(gone.local_addr().unwrap().to_string());
     drop(gone);

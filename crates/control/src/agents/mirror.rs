@@ -1,7 +1,7 @@
 //! `planaria agent mirror FOLDER`: tells what is new in the folder of a detached run.
 //!
-//! Owns nothing: what is told, and how, is [`mirror`](crate::detached::mirror)'s. Reads what is known
-//! from standard input, and writes to standard output.
+//! Owns nothing: what is sent, and how, is [`mirror`](crate::detached::mirror)'s. Reads from
+//! standard input what the caller has, and writes to standard output.
 
 use crate::agents::host;
 use crate::detached::ENDED;

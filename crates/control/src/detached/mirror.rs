@@ -1,8 +1,8 @@
-//! What is told of a detached run's folder, from the machine of its controller to where it was
-//! started: frames as [`messages`](planaria_fleet::messages) has them.
+//! Copies a detached run's folder from the machine of its controller to where it was started:
+//! frames as [`messages`](planaria_fleet::messages) has them.
 //!
-//! Owns which files those are, and that nothing of what is told leads out of the run's folder here.
-//! Never asks a machine.
+//! Owns which files are copied, and that no name leads out of the run's folder here. Never asks a
+//! machine.
 
 use planaria_fleet::messages::{FRAME_BYTES_MAX, read_message};
 use planaria_fleet::provider::is_name;
@@ -22,7 +22,7 @@ pub const BYTES_MAX: u64 = 32 << 20;
 pub const METRICS: &str = "metrics.jsonl";
 /// Most bytes of a file that grows while the run lives: a log, events, figures.
 const GROWING_BYTES_MAX: u64 = 4 << 30;
-/// Files that are told of at most.
+/// Files that are copied at most.
 const FILES_MAX: usize = 10_000;
 /// Folders below the run's.
 const DEPTH_MAX: usize = 3;
@@ -32,11 +32,10 @@ const PART: &str = ".part";
 /// How much of which files is known, by their names in the run's folder.
 pub type Known = BTreeMap<String, u64>;
 
-/// What is asked.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Question {
     pub known: Known,
-    /// Whether how it stands is all that is asked: no files are told of.
+    /// Whether only the run's state is asked for, and no files.
     #[serde(default)]
     pub is_brief: bool,
 }
@@ -47,7 +46,7 @@ impl From<Known> for Question {
     }
 }
 
-/// What is told.
+/// A message of the answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Told {
     /// The first: whether the run lives, and how it ended where its controller has said so.
@@ -112,7 +111,7 @@ fn collect(run: &Path, below: &str, depth: usize, names: &mut Vec<String>) {
     }
 }
 
-/// Whether a file of this name is told, and may be written here.
+/// Whether a file of this name is copied, and may be written here.
 fn is_told(name: &str, is_live: bool) -> bool {
     let words: Vec<&str> = name.split('/').collect();
     if !words.iter().all(|word| is_name(word)) || words.len() > DEPTH_MAX + 1 {
@@ -242,7 +241,7 @@ fn place(run: &Path, name: &str) -> io::Result<PathBuf> {
 /// The same, also where a link is at it.
 fn room(run: &Path, name: &str) -> io::Result<PathBuf> {
     if !is_told(name, false) {
-        let what = format!("`{name}` is no file of a run that is told");
+        let what = format!("`{name}` is not one of a run's files");
         return Err(io::Error::new(ErrorKind::InvalidData, what));
     }
     let mut folder = run.to_path_buf();

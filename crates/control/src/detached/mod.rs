@@ -6,8 +6,9 @@
 //!
 //! # Layout
 //! - [`beginning`]: machines raised, and left to themselves
-//! - [`mirror`]: what is told of it; [`salvage`]: what is left of it where its controller is lost
-//! - [`watching`]: goes on where that happens
+//! - [`mirror`]: copies of its files here; [`salvage`]: what is left of it after a loss of its
+//!   controller
+//! - [`watching`]: goes on after such a loss
 
 pub mod beginning;
 pub mod mirror;
@@ -82,7 +83,6 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// Of a failure.
     pub fn of(failure: &Failure) -> Self {
         let (message, hint) = (failure.message.clone(), failure.hint.clone());
         let is_diagnosis = failure.is_diagnosis;
@@ -197,7 +197,6 @@ pub fn take_over(folder: &Path, talk: Talk) -> Result<()> {
 /// A run that is left to machines, and the way to its controller's.
 pub struct Away {
     folder: PathBuf,
-    /// Where it is.
     pub detached: Detached,
     provider: Arc<dyn Provider>,
     program: Program,

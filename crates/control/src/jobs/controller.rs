@@ -1,8 +1,8 @@
 //! The controller of a job of any kind: the loop around its machines and processes.
 //!
-//! Owns the order of things: machines are looked at, processes that have ended are heard of, a stop
-//! that was asked for is passed on, and in the end, however it comes, everything is given back. What
-//! each means is the job kind's to say. Never starts a process itself.
+//! Owns the order of things: it polls machines, collects processes that have ended, passes on a
+//! stop, and in the end, however it comes, gives everything back. What each means is the job kind's
+//! to say. Never starts a process itself.
 
 use crate::jobs::pooling::failure;
 use crate::stopping;

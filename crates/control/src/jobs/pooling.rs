@@ -74,7 +74,7 @@ pub struct Need<'a> {
 }
 
 impl Pooling {
-    /// Nothing is created, and all that can be wrong before is found out.
+    /// Creates nothing, and reports all faults that show before anything is created.
     pub fn new(need: Need<'_>) -> Result<Self> {
         let Need { folder, pool, hidden, is_detached, reach, last, .. } = need;
         let id = run_id(folder);

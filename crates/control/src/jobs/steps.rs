@@ -1,11 +1,11 @@
-//! What is told of a machine's set-up while it goes on: steps that take longer than a moment.
+//! Messages about a machine's set-up while it goes on: the steps that take long.
 //!
-//! Owns when that is. Never does a step.
+//! Owns when to show one. Never does a step.
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-/// How long a step may take before it is told of.
+/// How long a step may take before it is shown.
 const MOMENT: Duration = Duration::from_secs(2);
 
 /// Does the set-up of a machine, which says when a step begins (with its title) and when it has ended,

@@ -1,4 +1,4 @@
-//! The link from a command to a run's coordinator: events and pulses come in, wishes go out.
+//! The link from a command to a run's coordinator: events and pulses come in, requests go out.
 
 use planaria_protocol::event::{Event, Pulse, Seen, What};
 use planaria_protocol::message::{Agent, FromConsole, Join, ToConsole};

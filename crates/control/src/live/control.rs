@@ -44,7 +44,7 @@ impl Content {
     fn write(&self, path: &Path) -> std::io::Result<()> {
         let text = serde_json::to_vec(self).expect("plain strings and numbers");
         let draft = path.with_extension("json.new");
-        // What a killed run left may be anyone's to read; it is made anew.
+        // What a killed run left may be readable by all users; it is made anew.
         match std::fs::remove_file(&draft) {
             Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
             _ => {}
@@ -144,7 +144,7 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join(FILE);
             assert!(connect(folder.path()).unwrap().is_none());
-            // What a killed run left may be anyone's to read.
+            // What a killed run left may be readable by all users.
             std::fs::write(&path, "{}").unwrap();
             let events = vec![What::Scaled { workers: 3 }];
             let (address, _listening, _heard) =

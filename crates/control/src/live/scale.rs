@@ -84,7 +84,7 @@ mod tests {
         let join = || Console::join(&address, &credentials, "b", Watching::default()).unwrap();
         let scaled = ask(&join(), 4, WITHIN).unwrap();
         assert_eq!(scaled, Some(Scaled { before: Some(3), workers: 4 }));
-        // Who has as many says so, and is not asked.
+        // A run that has as many already is not asked.
         let scaled = ask(&join(), 3, WITHIN).unwrap();
         assert_eq!(scaled, Some(Scaled { before: Some(3), workers: 3 }));
         let asked = heard.try_iter().filter(|said| matches!(said, FromConsole::Scale { .. }));

@@ -23,7 +23,7 @@ pub const CHUNK: usize = CHUNK_BLOCKS * BLOCK;
 /// was sent for the first time then counts no more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Turn {
-    /// How often the server had begun by then.
+    /// Times the server had begun by then.
     pub era: u64,
     pub step: u64,
 }
@@ -52,7 +52,7 @@ pub trait Bulk {
 #[derive(Debug)]
 struct Arrival {
     turn: Option<Turn>,
-    /// Whether somebody has brought all of it.
+    /// Whether all of it was brought.
     is_complete: bool,
     /// The worker that brings it.
     sources: Vec<Source>,
@@ -90,7 +90,6 @@ pub struct Values {
     scratch: Vec<f32>,
 }
 
-/// A chunk.
 #[derive(Debug)]
 pub struct Chunk {
     len: usize,
@@ -114,7 +113,6 @@ pub enum Arrived<'a> {
 pub struct Update<'a> {
     pub optimizer: &'a Optimizer,
     pub step: u64,
-    /// Its learning rate.
     pub learning_rate: f32,
 }
 
@@ -138,12 +136,10 @@ impl Chunk {
         Self { len, arrivals, values: Mutex::new(values) }
     }
 
-    /// Blocks in it.
     pub fn blocks(&self) -> usize {
         self.len.div_ceil(BLOCK)
     }
 
-    /// Its values.
     pub fn values(&self) -> MutexGuard<'_, Values> {
         self.values.lock().expect("no thread panics while it holds a chunk")
     }

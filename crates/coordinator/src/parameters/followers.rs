@@ -7,7 +7,6 @@ use super::outlet::Peer;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct Followers {
     /// Shared, so that no thread holds the lock while sending.
@@ -19,7 +18,6 @@ pub struct Followers {
 }
 
 impl Followers {
-    /// Those who follow.
     pub fn all(&self) -> Arc<Vec<Peer>> {
         self.lock_all().clone()
     }
@@ -50,7 +48,7 @@ impl Followers {
         self.lock_waiting().remove(&peer)
     }
 
-    /// Those who wait for no more than `step` committed steps.
+    /// Workers that wait for no more than `step` committed steps.
     pub fn due(&self, step: u64) -> Vec<Peer> {
         let waiting = self.lock_waiting();
         waiting.iter().filter(|(_, wanted)| **wanted <= step).map(|(peer, _)| *peer).collect()
@@ -82,7 +80,7 @@ impl Followers {
     }
 
     fn lock_waiting(&self) -> MutexGuard<'_, BTreeMap<Peer, u64>> {
-        self.waiting.lock().expect("no thread panics with those who wait")
+        self.waiting.lock().expect("no thread panics with the waiting workers")
     }
 
     fn lock_peers(&self) -> MutexGuard<'_, BTreeMap<Peer, Arc<Mutex<()>>>> {

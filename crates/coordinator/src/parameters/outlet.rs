@@ -1,4 +1,4 @@
-//! Whom a server hears, and where what it says goes: all that it knows of its links.
+//! The peers of a server, and where its messages go: all that it knows of its links.
 
 use planaria_protocol::message::{FromServer, Pull};
 use std::time::Duration;
@@ -15,7 +15,7 @@ pub struct Peer {
     pub session: u64,
 }
 
-/// Where what a server says goes. That somebody cannot be reached is no error here.
+/// Where what a server says goes. A peer that cannot be reached is no error here.
 pub trait Outlet: Sync {
     /// To the coordinator; the bulk of `Summed` and `Applied` is squares.
     fn coordinator(&self, message: &FromServer, squares: &[f64]);

@@ -38,7 +38,7 @@ pub struct Carrier {
 }
 
 impl Carrier {
-    /// Of a server that is told to use one.
+    /// For a server whose launch says to use one.
     pub fn of(launch: &Launch, index: u32, credentials: &Credentials) -> Option<Self> {
         if launch.station.parts == Parts::Folder {
             return None;
@@ -196,7 +196,7 @@ fn name_of(folder: &str) -> Result<&str, Fault> {
 }
 
 fn prefix(index: u32) -> String {
-    format!("parcel-{index}-")
+    format!("temporary-{index}-")
 }
 
 /// Removes what servers of this number have left that were killed.

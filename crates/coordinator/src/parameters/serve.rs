@@ -25,8 +25,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::Builder;
 use std::time::Duration;
 
-/// How long a last word may take.
-const FAREWELL: Duration = Duration::from_secs(2);
+/// How long sending what waits may take before a link is closed.
+const FLUSH_WITHIN: Duration = Duration::from_secs(2);
 /// Bytes read at a time of what is not wanted.
 const SKIPPED_BYTES: usize = 16 << 10;
 
@@ -315,7 +315,7 @@ impl Process {
         match (ended, &session.coordinator) {
             // The coordinator may be what went away.
             (Err(_), Some(coordinator)) => {
-                let _ = coordinator.flush_and_close(FAREWELL);
+                let _ = coordinator.flush_and_close(FLUSH_WITHIN);
             }
             _ => session.close(),
         }
@@ -349,7 +349,7 @@ impl Session {
 impl Outlet for Wire<'_> {
     fn coordinator(&self, message: &FromServer, squares: &[f64]) {
         if let Some(coordinator) = &self.session.coordinator {
-            // That it is gone is noticed by the one who reads its orders.
+            // The thread that reads its orders notices that it is gone.
             let _ = coordinator.send_with(message, bytes::as_bytes(squares));
         }
     }

@@ -1,4 +1,4 @@
-//! Steps that count, and what is told of them.
+//! Steps that count, and the events about them.
 
 use super::course::Done;
 use super::losing::Stall;

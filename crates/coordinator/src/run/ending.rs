@@ -1,4 +1,4 @@
-//! How a run comes to its end: what is on its way to the disk is waited for, and everyone is told.
+//! How a run ends: it waits for the disk, and then tells all members.
 
 use super::course::End;
 use super::method::Method;

@@ -7,7 +7,7 @@ use super::{Phase, Run, Scored};
 use planaria_protocol::message::{HeldOut, Trouble};
 use std::time::Duration;
 
-/// How often scores are waited for before everyone is taken for late at once.
+/// Times scores are waited for before all workers may be suspected at once.
 const PATIENT_TIMES: u32 = 3;
 
 /// The last weights have no loss: whatever they are, they are not what was to be learned.
@@ -64,7 +64,7 @@ impl<M: Method> Run<M> {
         let Phase::Scoring(scoring, _) = &mut self.phase else { return };
         let part = scoring.part;
         let dealt = scoring.deal(&active);
-        // Everyone's own come first; then those of others, as many times as work is copied.
+        // Each worker's own come first; then those of others, as many times as work is copied.
         let copies = M::copies(self).min(active.len() as u32 - 1) as usize;
         for turn in 0..=copies {
             for (worker, batches) in &dealt {
@@ -114,7 +114,7 @@ impl<M: Method> Run<M> {
         let late = scoring.holders();
         scoring.progressed = now;
         scoring.times_late += 1;
-        // If everyone is late it is the machine, or no other could help.
+        // If all are late it is the machine, or no other could help.
         let are_all_late = others.iter().all(|worker| late.contains(worker));
         if are_all_late && scoring.times_late < PATIENT_TIMES {
             return Ok(());

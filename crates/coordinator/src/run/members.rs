@@ -13,7 +13,7 @@ const NEWEST: f64 = 0.3;
 /// How far a process has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Standing {
-    /// Not heard of.
+    /// Nothing was heard from it yet.
     #[default]
     Awaited,
     Joined,
@@ -21,7 +21,6 @@ pub enum Standing {
     Ready,
 }
 
-/// A worker.
 #[derive(Debug, Clone, Default)]
 pub struct Worker {
     /// How far it has come.
@@ -49,7 +48,7 @@ pub struct Worker {
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Pace {
     pub examples: u64,
-    /// Of computing.
+    /// Time spent computing.
     pub busy_seconds: f64,
     pub waiting_seconds: f64,
 }
@@ -99,7 +98,6 @@ impl Worker {
     }
 }
 
-/// A server.
 #[derive(Debug, Clone, Default)]
 pub struct Server {
     /// How far it has come.

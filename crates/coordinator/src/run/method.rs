@@ -1,8 +1,8 @@
 //! What a training method is to a run.
 //!
 //! A method says what workers are given, what a contribution is, when a step counts, what is saved
-//! and how it is gone on from. Who is a member, who is lost, what is scored, when to save and how to
-//! end is the same for all, and is [`Run`]'s.
+//! and how a run starts from it. Membership, losses, scoring, when to save and how to end are the
+//! same for all methods, and are [`Run`]'s.
 
 use super::{Run, WORKERS_MAX};
 use planaria_protocol::event::{Doing, WorkerPulse};
@@ -14,8 +14,7 @@ use std::fmt::Debug;
 use std::ops::Range;
 use std::time::Duration;
 
-/// A training method. Its functions are told of the whole run, which they change and give orders
-/// through.
+/// A training method. Its functions get the whole run, to change it and to give orders through it.
 pub trait Method: Debug + Sized {
     /// Whether the only worker is in this process: then nothing is kept for another coordinator, and
     /// time that passes while nothing is heard is the worker's, who computes.

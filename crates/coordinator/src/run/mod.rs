@@ -220,7 +220,7 @@ impl<M: Method> Run<M> {
             Phase::Failing(trouble) => {
                 if let Input::ManifestWritten(written) = input {
                     let trouble = trouble.clone();
-                    // If it is not whole, the one before it is gone on from.
+                    // If it is not whole, `resume` takes the one before it.
                     let _ = self.checkpoint_written(written);
                     self.failed(trouble);
                 }
@@ -368,7 +368,7 @@ impl<M: Method> Run<M> {
         });
         let told: Vec<&What> = told.collect();
         let record = match &self.origin.record {
-            // It is not known yet whether what was left can be gone on from.
+            // Whether the servers still hold what the record names is not known yet.
             Some(left) => Record { workers: self.wanted, ..left.clone() },
             None => Record {
                 saving: self.save.as_ref().map(|save| save.saving.clone()),

@@ -1,4 +1,4 @@
-//! How long a step may take before somebody is asked after: learned from the steps themselves.
+//! How long a step may take before the servers are asked what it waits for: learned from the steps.
 
 use std::time::Duration;
 
@@ -6,7 +6,6 @@ use std::time::Duration;
 const LEAST: f64 = 0.1;
 /// Patience before any step was measured.
 const FIRST: f64 = 5.0;
-/// Most of it.
 const MOST: f64 = 120.0;
 /// How much longer than usual is late: so many times as long, and so many deviations.
 const TIMES: f64 = 3.0;
@@ -19,7 +18,7 @@ const NEWEST: f64 = 0.1;
 pub struct Patience {
     typical: Option<f64>,
     deviation: f64,
-    /// How often nothing was wrong after all, lately.
+    /// False suspicions, lately.
     false_alarms: f64,
 }
 
@@ -38,7 +37,7 @@ impl Patience {
         self.false_alarms *= 0.99;
     }
 
-    /// Somebody was taken for late who was only slow.
+    /// A worker was suspected that was only slow.
     pub fn false_alarm(&mut self) {
         self.false_alarms = (self.false_alarms + 1.0).min(4.0);
     }

@@ -30,7 +30,7 @@ pub struct Record {
     pub step_seconds: Option<f64>,
     /// Workers wanted.
     pub workers: u32,
-    /// Events that are being written with this, as JSON; nothing where there are none.
+    /// Events that are being written with this, as JSON.
     pub events: Vec<u8>,
 }
 
@@ -65,7 +65,7 @@ impl Pending {
 }
 
 impl Record {
-    /// Without events.
+    /// A record without events.
     pub fn new(state: State) -> Self {
         Self {
             state,
@@ -119,7 +119,8 @@ impl Record {
         let mut told = &told[began.unwrap_or(0)..];
         let begins = |what: &What| anew(what) && !told.iter().any(|told| is_same(told, what));
         if steps > self.state.step && !events.iter().any(begins) {
-            // What came later was told: this was left behind by one who could not keep it up.
+            // Later events were told: a coordinator that could not write its record left this
+            // behind.
             return Vec::new();
         }
         let mut untold = Vec::new();

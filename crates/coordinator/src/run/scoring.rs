@@ -18,7 +18,7 @@ pub struct Scoring {
     pub part: HeldOut,
     /// When a batch last came in, or was given out.
     pub progressed: Duration,
-    /// How often it was late since.
+    /// Times it was late since.
     pub times_late: u32,
     /// The longest that a batch took.
     pub longest: Option<Duration>,

@@ -1,4 +1,4 @@
-//! What follows from time alone: who hangs, who has lost a link, when to begin.
+//! What follows from time alone: which members hang, which have lost a link, when to begin.
 
 use super::members::Standing;
 use super::method::Method;
@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Between two things that happen; if more, this process did not run, and no other is to blame.
 const ASLEEP: Duration = Duration::from_millis(500);
 /// How long a member may not be heard, heartbeats coming every quarter of a second: at least and at
-/// most, and in between so many times the longest silence of those who live.
+/// most, and in between so many times the longest silence of live members.
 const SILENCE_MIN: Duration = Duration::from_secs(5);
 const SILENCE_MAX: Duration = Duration::from_secs(20);
 const SILENCE_TIMES: u32 = 8;

@@ -40,7 +40,7 @@ pub struct Config {
     pub blocks: u32,
     /// Batches to score after an epoch, and at the end.
     pub held_out: [u64; 2],
-    /// Which build everyone must be.
+    /// The build that all members must be.
     pub build: String,
 }
 
@@ -182,7 +182,7 @@ pub enum Action {
     ToWorker { worker: u32, message: ToWorker, bulk: Option<Arc<Vec<u8>>> },
     /// Say this to a server.
     ToServer(u32, ToServer),
-    /// Write this down and tell everyone who watches.
+    /// Write this down and tell all consoles.
     Record(What),
     /// Make a folder for a checkpoint of these steps, and say `CheckpointBegun`.
     BeginCheckpoint { step: u64 },
@@ -214,7 +214,6 @@ impl Action {
 /// An action and why.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decision {
-    /// What to do.
     pub action: Action,
     pub reason: Cow<'static, str>,
 }

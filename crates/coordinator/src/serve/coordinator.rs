@@ -34,7 +34,6 @@ pub(super) const EVENTS_MAX: usize = 100_000;
 /// A link to the coordinator, by a number that is given once.
 pub type LinkId = u64;
 
-/// A moment.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Moment {
     /// Since the coordinator began.
@@ -158,14 +157,13 @@ struct Member {
 /// A link to a console.
 #[derive(Default)]
 pub(super) struct Watcher {
-    /// Whether it has all events so far, and is told of those to come.
+    /// Whether it has all events so far, and gets new ones as they happen.
     pub watches: bool,
     pub supervises: bool,
     /// Index of the first event that it was not told.
     pub next: u64,
 }
 
-/// The coordinator.
 pub struct Coordinator {
     pub(super) run: Box<dyn Decider>,
     pub(super) generation: u64,
@@ -386,11 +384,11 @@ impl Coordinator {
             Action::Pool(workers) => self.tell_supervisor(&ToConsole::Pool { workers }),
             Action::Kill(agent, pid) => self.kill(agent, pid, reason.into_owned()),
             Action::Forget => {
-                self.log(format!("the record is not gone on from: {reason}"));
+                self.log(format!("the record is not used: {reason}"));
                 self.effects.push(Effect::ForgetRecord);
             }
             Action::Restart => {
-                self.log(format!("another coordinator is to go on: {reason}"));
+                self.log(format!("ending, so that another coordinator takes over: {reason}"));
                 self.effects.push(Effect::Leave(Leave::Restart));
             }
             Action::End => {
@@ -401,7 +399,7 @@ impl Coordinator {
     }
 
     fn kill(&mut self, agent: Agent, pid: u32, why: String) {
-        self.log(format!("{agent} (process {pid}) is to be ended: {why}"));
+        self.log(format!("asking for the end of {agent} (process {pid}): {why}"));
         self.tell_supervisor(&ToConsole::Kill { agent, pid, why });
         if let Some(member) = self.members.remove(&agent) {
             self.agents.remove(&member.link);

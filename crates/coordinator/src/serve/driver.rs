@@ -18,8 +18,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver as Inbox, RecvTimeoutError, SyncSender};
 use std::time::Duration;
 
-/// How long a last word may take.
-const FAREWELL: Duration = Duration::from_secs(5);
+/// How long sending what waits may take before a link is closed.
+const FLUSH_WITHIN: Duration = Duration::from_secs(5);
 /// Bytes of events that may wait for a console.
 const CONSOLE_BYTES_MAX: usize = 16 << 20;
 
@@ -162,10 +162,10 @@ impl Driver {
         }
     }
 
-    /// Waits until everyone has heard the last words, and ends all links.
-    pub fn say_goodbye(&self) {
+    /// Sends what waits, and closes all links.
+    pub fn flush_and_close_links(&self) {
         for sender in self.links.values() {
-            let _ = sender.flush_and_close(FAREWELL);
+            let _ = sender.flush_and_close(FLUSH_WITHIN);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The record of the run is written before a step counts, for as long as the disk takes it.
 //!
-//! Owns what is done about a disk that does not: the record that is there is taken away, because
-//! another coordinator would believe it, and it is tried again.
+//! Owns what happens when the disk fails: the old record is removed, because another coordinator
+//! would believe it, and writing is tried again.
 
 use super::Log;
 use crate::kept;

@@ -1,5 +1,5 @@
-//! Links to the coordinator, each read on a thread of its own, whose words go to the deciding
-//! thread as mail. Never answers anybody.
+//! Links to the coordinator, each read on a thread of its own, which passes messages to the
+//! deciding thread. Never answers.
 
 use super::coordinator::{Event, LinkId};
 use crate::run::Scored;

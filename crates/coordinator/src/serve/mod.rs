@@ -105,6 +105,6 @@ pub fn run(shell: Shell) -> Result<Leave, Trouble> {
         let _ = driver.carry_out(effects);
     }
     drop(listening);
-    driver.say_goodbye();
+    driver.flush_and_close_links();
     left
 }

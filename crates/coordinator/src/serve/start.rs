@@ -1,8 +1,8 @@
 //! How a coordinator begins: from the session's start, or in the place of one that was lost.
 //!
-//! Owns what it goes on from: the record of the last coordinator, the newest checkpoint that may be
-//! gone back to, and the events that were told. Reads the disk and opens what is written from then
-//! on; never decides what the run does next.
+//! Owns what it goes on from: the record of the last coordinator, the newest usable checkpoint, and
+//! the events that were told. Reads the disk and opens what is written from then on; never decides
+//! what the run does next.
 
 use super::Log;
 use super::coordinator::{Beginning, Untold};
@@ -70,7 +70,7 @@ pub fn start(launch: &Launch, machine: Machine, log: &Log) -> Result<Start, Trou
         CheckpointFolder::new(run_dir.join(checkpoint::FOLDER), keep).with_space(space.clone());
     let said: Vec<What> = told.iter().map(|event| event.what.clone()).collect();
     let mut origin = origin(launch, &course, &checkpoint_folder, &boot, told_steps(&said), log);
-    // What was decided is told, even if the one who decided it was lost before it could.
+    // A decision is told, even if the coordinator that took it was lost before it could.
     let untold = origin.record.as_mut().map_or_else(Vec::new, |r| r.take_untold(&said));
     let base = match (&origin.record, &origin.after) {
         (Some(record), None) => &record.state,
@@ -105,7 +105,7 @@ pub fn start(launch: &Launch, machine: Machine, log: &Log) -> Result<Start, Trou
 }
 
 /// Where the run goes on from: as the command said, or, in the place of a coordinator that was
-/// lost, from its record and the newest checkpoint that may be gone back to.
+/// lost, from its record and the newest usable checkpoint.
 fn origin(
     launch: &Launch,
     course: &CourseLaunch,
@@ -137,7 +137,7 @@ fn origin(
         }
         Ok(None) => {}
         // The record may do without; if not, the servers will say so.
-        Err(why) => log(&format!("no checkpoint can be gone back to: {why}")),
+        Err(why) => log(&format!("no checkpoint can be used: {why}")),
     }
     origin
 }

@@ -23,7 +23,7 @@ impl Coordinator {
         self.events.push(bulk);
     }
 
-    /// Tells a console the events from one on, a page of them; one that has all is told of those to come.
+    /// Sends a console a page of events; once it has all of them it gets new ones as they happen.
     pub(super) fn tell_page(&mut self, link: LinkId, from: u64) {
         let next = self.tell_from(link, from, PAGE);
         let is_last = next == self.left_out + self.events.len() as u64;

@@ -207,7 +207,7 @@ fn a_step_is_counted_applied_and_handed_out() {
         }
         missing(&[1], &[]);
         let pulls = heard.pulls();
-        assert_eq!(pulls.len(), 1, "it is handed out to whoever follows");
+        assert_eq!(pulls.len(), 1, "it is handed out to the worker that follows");
         assert_eq!((pulls[0].0, &pulls[0].1), (B, &Pull::Parameters { step: 1, first_block: 0 }));
         assert_eq!(server.kept().unwrap().steps, [0], "the state is not there yet");
         let (message, values) = shard(0, 1);
@@ -219,7 +219,7 @@ fn a_step_is_counted_applied_and_handed_out() {
         assert!(matches!(said[0], FromServer::Counted { step: 0, correct: 4, .. }), "{said:?}");
         assert_eq!(said[1..], [FromServer::Applied { step: 0 }]);
 
-        // The next step waits for the commit, as does whoever wants its parameters.
+        // The next step waits for the commit, as do requests for its parameters.
         let next = gradient(1, 0, 1);
         assert!(server.would_wait(&next.0) && server.would_wait(&Push::State { step: 1 }));
         order(&server, ToServer::Commit { step: 0 }, &heard);
@@ -296,14 +296,14 @@ fn a_late_follower_gets_what_is_applied_but_not_committed() {
         }
         let early = heard.pulls();
         assert_eq!(early.len(), 2, "one was handed the step after it");
-        // Nobody hands that out again: it must come with what was asked for.
+        // That is not handed out again: it must come with what was asked for.
         push(&server, B, Push::Follow { step: 0 }, &[], &heard);
         let late = heard.pulls();
         let of = |pulls: Vec<(Peer, Pull, Vec<f32>)>| -> Vec<(Pull, Vec<f32>)> {
             pulls.into_iter().map(|(_, pull, values)| (pull, values)).collect()
         };
         assert!(late.iter().all(|pull| pull.0 == B));
-        assert!(of(early) == of(late), "the same as whoever was there before");
+        assert!(of(early) == of(late), "the same as earlier followers got");
         for s in 0..2 {
             let (message, values) = shard(0, s);
             push(&server, A, message, &values, &heard);

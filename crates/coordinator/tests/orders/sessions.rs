@@ -22,7 +22,7 @@ fn a_coordinator_is_looked_for_as_long_as_its_lease_lasts() {
     let (server, heard) = (server(&Shared::default(), false), Heard::default());
     assert!(matches!(on(&server, Event::Begun, &heard)[..], [Effect::Dial]));
     on(&server, Event::Tick, &heard);
-    assert!(heard.said().is_empty(), "there is nobody to tell");
+    assert!(heard.said().is_empty(), "there is no coordinator to tell");
     let unreachable = |seconds: f64| {
         let now = NOW + Duration::from_secs_f64(seconds);
         server.on(now, Event::Unreachable("connection refused".into()), &heard)
@@ -68,7 +68,7 @@ fn links_are_taken_of_the_generation_in_force_and_end_with_it() {
     assert_eq!(*heard.closed.lock().unwrap(), [3, 4]);
     let message = FromServer::NotSaved { step: 0, why: "no such folder".into() };
     on(&server, Event::Written { session, message }, &heard);
-    assert!(heard.said().is_empty(), "what was asked for by another is told to nobody");
+    assert!(heard.said().is_empty(), "the answer to an earlier coordinator is dropped");
     let trouble = tried(&server, second, Push::Follow { step: 0 }, &[], &heard).unwrap_err();
     assert!(trouble.message.contains("older generation"));
     let joins = on(&server, Event::Reached, &heard);

@@ -39,7 +39,7 @@ fn a_server_without_blocks_goes_on_from_what_others_have_kept() {
         let log = Arc::new(|_: &str| {});
         let server = Server::new(&recipe(false), &facts(), place, log).unwrap();
         let heard = Heard::default();
-        // Server 0 has a state to lose, and so has whoever has blocks.
+        // Server 0 has a state to lose, and so has every server with blocks.
         assert!(server.order(&kept_at(2..3), &heard).is_err());
         assert_eq!(server.order(&kept_at(3..3), &heard).is_ok(), index == 1);
         let expected = if index == 1 { vec![FromServer::Ready] } else { vec![] };

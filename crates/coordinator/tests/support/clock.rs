@@ -20,7 +20,6 @@ impl Clock for SystemClock {
     }
 }
 
-/// This moment.
 #[expect(clippy::disallowed_methods, reason = "a test of processes waits in real time")]
 pub fn now() -> Instant {
     Instant::now()

@@ -172,7 +172,6 @@ impl Records {
 }
 
 impl Record {
-    /// Fields.
     pub fn len(&self) -> usize {
         self.ends.len()
     }

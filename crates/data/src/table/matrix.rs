@@ -5,7 +5,6 @@
 
 /// A number that matrices hold: `f32` or `f64`.
 pub trait Value: Copy + PartialEq + Send + Sync + std::fmt::Debug + Into<f64> + 'static {
-    /// Zero.
     const ZERO: Self;
     /// The nearest value.
     fn nearest(value: f64) -> Self;
@@ -84,7 +83,6 @@ impl<T: Value> Dense<T> {
         self.values.len().checked_div(self.width).unwrap_or(0)
     }
 
-    /// A row.
     pub fn row(&self, i: usize) -> &[T] {
         &self.values[i * self.width..(i + 1) * self.width]
     }

@@ -48,7 +48,6 @@ impl Rows {
         self.ids.len()
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.ids.is_empty()
     }
@@ -88,7 +87,7 @@ pub fn open(data: &Data, seed: u64) -> Result<TableSet, Error> {
     open_within(data, seed, &Memory::of_process())
 }
 
-/// The same, with a budget of one's own.
+/// The same, with this budget.
 pub fn open_within(data: &Data, seed: u64, memory: &Memory) -> Result<TableSet, Error> {
     let section = data.table.clone().unwrap_or_default();
     let read = |text: &str, key: &'static str| {

@@ -90,7 +90,6 @@ impl Text {
         self.line
     }
 
-    /// The file.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -68,8 +68,8 @@ pub fn folder(files: &[(&str, &[u8])]) -> tempfile::TempDir {
     folder
 }
 
-/// The folder of real data `name`, or nothing, said aloud, where it is not at hand. It is looked for
-/// in `PLANARIA_DATA`, else in `../shared/data` seen from the workspace.
+/// The folder of real data `name` in `PLANARIA_DATA`, else in `../shared/data` beside the
+/// workspace. Nothing, with a message, where it is missing.
 pub fn real(name: &str) -> Option<PathBuf> {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let base = std::env::var_os("PLANARIA_DATA")

@@ -14,7 +14,7 @@ use std::path::{Component, Path, PathBuf};
 
 /// Files, folders and links there may be.
 pub const ENTRIES_MAX: usize = 100_000;
-/// From here on a folder is large: it is asked whether all of it is meant.
+/// From here on a folder is large, and a warning asks whether all of it is meant.
 pub const LARGE_BYTES: u64 = 256 << 20;
 /// The same by number.
 pub const LARGE_FILES: usize = 20_000;
@@ -34,18 +34,13 @@ pub enum Unlisted {
     #[error(
         "`{path}` is {what} and cannot go to machines; remove it, or name it in `.planariaignore`"
     )]
-    Special {
-        path: String,
-        /// What it is.
-        what: &'static str,
-    },
+    Special { path: String, what: &'static str },
     /// A name that is not UTF-8.
     #[error("the name of `{path}` is not UTF-8; rename it, or name it in `.planariaignore`")]
     Name {
         /// As far as it can be written.
         path: String,
     },
-    /// Too many files.
     #[error(
         "there are more than {most} files in `{folder}`, most of them in {where_}; name what the \
          script does not need in `.gitignore` or `.planariaignore`"
@@ -127,7 +122,6 @@ impl Listing {
         Ok(listing)
     }
 
-    /// Number of files.
     pub fn files(&self) -> usize {
         self.lengths().count()
     }

@@ -16,9 +16,9 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Files that are told of at most.
+/// Files that are listed at most.
 pub const FOUND_MAX: usize = 20_000;
-/// Names that are looked at at most.
+/// Names that are read at most.
 const LOOKED_MAX: usize = 1_000_000;
 /// Patterns there may be.
 const PATTERNS_MAX: usize = 256;

@@ -53,7 +53,6 @@ impl Bundle {
         self.entries.iter().map(bytes).sum()
     }
 
-    /// Number of files.
     pub fn files(&self) -> usize {
         self.entries.iter().filter(|entry| matches!(entry.what, What::File { .. })).count()
     }

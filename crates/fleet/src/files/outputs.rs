@@ -42,7 +42,7 @@ const NOTES_MAX: usize = 20;
 const NEW: &str = ".fetching";
 /// Beside the folder, where the newest whole set is, by content.
 const WHOLE: &str = ".whole";
-/// How often machines are looked at again in one round, for all of them at one moment.
+/// Attempts in one round to list all machines' files at one moment.
 const LOOKS_MAX: usize = 3;
 /// A file that was fetched so often with nothing but more at its end is a log.
 const GROWN_TIMES: u8 = 2;
@@ -52,7 +52,7 @@ const FOLDERS_MAX: u32 = 1000;
 /// A path and a machine: which file it is.
 type Key = (String, String);
 
-/// What came back.
+/// Files of `outputs`, brought here from the machines.
 pub struct Outputs {
     folder: PathBuf,
     patterns: Patterns,
@@ -75,7 +75,7 @@ struct Held {
     hash: Hash,
     /// In the folder; nothing where it is the same as the owner's.
     place: Option<String>,
-    /// How often in a row it came with nothing but more at its end.
+    /// Fetches in a row in which it had only grown at its end.
     grown_times: u8,
 }
 

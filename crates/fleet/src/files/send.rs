@@ -26,7 +26,7 @@ const WITHIN: Duration = Duration::from_secs(300);
 const SOCKETS_WITHIN: Duration = Duration::from_secs(20);
 /// The same about a job that is about to be ended.
 const PEERS_WITHIN: Duration = Duration::from_secs(5);
-/// How often contents are sent again that vanished from the machine meanwhile.
+/// Attempts to send contents again that vanished from the machine meanwhile.
 const ATTEMPTS: usize = 3;
 
 /// What laying out took.
@@ -122,7 +122,10 @@ impl Remote {
         let mut last = None;
         for hash in hashes {
             let Some((path, bytes)) = bundle.sources.get(hash) else {
-                return Err(Fault::retry(self.machine(), "it asks for files it was not told of"));
+                return Err(Fault::retry(
+                    self.machine(),
+                    "it asks for files that were not offered",
+                ));
             };
             let sent = batch.send(path, *hash, *bytes, &mut |sent| progress(sent, total));
             sent.map_err(|fault| match fault.remedy {

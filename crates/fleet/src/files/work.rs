@@ -41,7 +41,6 @@ struct Laid {
 /// What came of laying out.
 #[derive(Debug, PartialEq)]
 pub enum Lay {
-    /// Everything is there.
     Done,
     /// These contents are missing.
     Lacks(Vec<Hash>),

@@ -36,7 +36,6 @@ pub struct Reached {
 }
 
 impl Calling {
-    /// Calls once.
     pub fn call(&self, build: &str) -> Result<Reached, Error> {
         let secret = Secret::from_hex(&self.secret)?;
         let credentials = Credentials::new(secret, self.trust.as_ref(), None)?;

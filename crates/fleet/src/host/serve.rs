@@ -28,17 +28,17 @@ use std::time::Duration;
 
 /// Without a message for so long, the controller is gone.
 pub const LEASE: Duration = Duration::from_secs(30);
-/// How often ended agents and their logs are looked at.
+/// Poll interval for ended agents and their logs.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// How often logs are passed on, and how often the host says that it lives.
+/// How often logs are passed on, and how often the host sends a heartbeat.
 const LOGS_EVERY: Duration = Duration::from_millis(200);
 const ALIVE_EVERY: Duration = Duration::from_secs(1);
-/// Words that may wait to be written.
+/// Messages that may wait to be written.
 const MESSAGES_MAX: usize = 256;
-/// How often it is tried to pass on what agents wrote last, before it is told how much was not.
+/// Attempts to pass on agents' last output, before the host reports how much of it was lost.
 const LAST_LOOKS: u32 = 200;
 /// How long agents may take to end by themselves when all is over.
-const FAREWELL: Duration = Duration::from_millis(500);
+const END_WITHIN: Duration = Duration::from_millis(500);
 
 /// What a host needs to begin.
 pub struct Setting {
@@ -308,7 +308,7 @@ impl Host {
     fn end(&mut self) {
         self.tasks.end();
         self.fleet.hang_up();
-        drop(self.fleet.end(FAREWELL));
+        drop(self.fleet.end(END_WITHIN));
         self.end_orphans();
         // Where agents worked; all have ended.
         self.service.end();

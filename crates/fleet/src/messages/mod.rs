@@ -158,7 +158,6 @@ pub enum AgentNews {
 /// What a machine is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Hello {
-    /// [`VERSION`].
     pub version: u16,
     /// Which build it runs.
     pub build: String,

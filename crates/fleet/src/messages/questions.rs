@@ -87,7 +87,6 @@ pub enum Ask {
 /// What a host answers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Said {
-    /// It is done.
     Done,
     /// These contents are needed first.
     Lacks(Vec<Hash>),
@@ -115,7 +114,10 @@ pub enum Said {
     /// Whether it has met.
     Meets(bool),
     /// Its connections, and whether it computes at this moment.
-    Peers { peers: Vec<Peer>, is_busy: bool },
+    Peers {
+        peers: Vec<Peer>,
+        is_busy: bool,
+    },
     /// Whether it is as it was.
     Intact(bool),
     /// It cannot be done.
@@ -160,9 +162,7 @@ pub enum Meeting {
 /// One end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Peer {
-    /// The port here.
     pub local_port: u16,
-    /// The port there.
     pub remote_port: u16,
     pub state: PeerState,
     /// Bytes that have come, and that the process has not read.
@@ -195,7 +195,6 @@ pub struct Entry {
     pub mode: u32,
     /// When it was written, where that is to be kept.
     pub mtime_ns: Option<i64>,
-    /// What it is.
     pub what: What,
 }
 

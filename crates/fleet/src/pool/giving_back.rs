@@ -3,7 +3,7 @@
 //! Owns the order of it, and that it has an end. What could not be given back stays written down.
 
 use super::raise::Progress;
-use super::{FAREWELL, LOOK_EVERY, News, Pool};
+use super::{END_WITHIN, LOOK_EVERY, News, Pool};
 use crate::many;
 use crate::messages::{AgentNews, ToHost};
 use crate::provider::{Fault, Machine, Provider, Tag};
@@ -73,7 +73,7 @@ impl Pool {
         }
         // Set-up steps under way are given up.
         std::mem::take(&mut self.opened).into_values().for_each(|remote| remote.close());
-        let looks = FAREWELL.as_millis() / LOOK_EVERY.as_millis();
+        let looks = END_WITHIN.as_millis() / LOOK_EVERY.as_millis();
         for _ in 0..looks {
             self.take_in();
             if self.live.values().all(|live| live.remote.has_said_bye()) {

@@ -45,11 +45,11 @@ const SILENCE_MAX: Duration = Duration::from_secs(15);
 /// A look counts for so much time at most, so that a controller that was itself suspended takes no
 /// host for lost.
 const LOOK_MAX: Duration = Duration::from_millis(500);
-/// How often a host is told that the controller lives.
+/// Interval of the controller's heartbeats to hosts.
 const ALIVE_EVERY: Duration = Duration::from_secs(1);
 /// How long hosts may take to end what they started.
-const FAREWELL: Duration = Duration::from_secs(5);
-/// How often a provider is asked for notices.
+const END_WITHIN: Duration = Duration::from_secs(5);
+/// Poll interval for a provider's notices.
 const NOTICES_EVERY: Duration = Duration::from_secs(1);
 /// Poll interval for the end of all machines.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -82,7 +82,7 @@ pub struct Pool {
     exits: Vec<Exit>,
     notes: Vec<String>,
     changes: Vec<Change>,
-    /// What was last told of each machine, by name.
+    /// The last change that was reported of each machine, by name.
     states: BTreeMap<String, Change>,
     failed: Option<Fault>,
     over: Arc<AtomicBool>,
@@ -95,7 +95,6 @@ pub struct Pool {
 /// What became of a machine, for the run's record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// Its name.
     pub machine: String,
     pub state: MachineState,
     /// Why, where there is something to say.
@@ -489,7 +488,7 @@ impl Pool {
         }
     }
 
-    /// Sees who has said nothing for too long, and tells the others that the controller lives.
+    /// Finds hosts that have been silent for too long, and sends heartbeats to the others.
     fn watch(&mut self, now: Duration) {
         let passed = now.saturating_sub(self.looked.replace(now).unwrap_or(now)).min(LOOK_MAX);
         let mut silent = Vec::new();

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A clock that is off by more than so many seconds is told of.
+/// A clock that is off by more seconds gets a warning.
 const SKEW_SECONDS_MAX: f64 = 60.0;
 /// Free space below which a machine will not do: the program, logs and what servers keep.
 pub const DISK_BYTES_MIN: u64 = 64 << 20;
@@ -69,9 +69,10 @@ pub struct Route {
     pub machine: String,
     /// The controller's address as the machine reaches it, without port.
     pub controller: String,
-    /// The [gate](crate::gate) on it through which it reaches everybody, where it cannot by itself.
+    /// The [gate](crate::gate) on it through which it reaches the others, where it cannot by
+    /// itself.
     pub via: Option<String>,
-    /// The machine's address, for those who reach it.
+    /// The machine's address, for the processes that reach it.
     pub advertise: String,
     /// Folder of the run on that machine.
     pub folder: String,
@@ -87,9 +88,9 @@ pub struct Raised {
     pub route: Route,
 }
 
-/// What is told of an attempt while it goes on.
+/// News of an attempt while it goes on.
 pub enum Progress {
-    /// To be told to people.
+    /// To be shown.
     Note(String),
     /// The machine is asked for, and not there yet.
     Pending(String),
@@ -99,7 +100,7 @@ pub enum Progress {
         is_direct: bool,
         remote: Arc<Remote>,
     },
-    /// The host told something.
+    /// A message of the host.
     Told(Told),
 }
 
@@ -108,7 +109,7 @@ pub struct Attempt {
     /// What it is to be.
     pub machine: Machine,
     pub means: Arc<Means>,
-    /// Where it is written down; nothing for a trial, which is over before anyone could ask.
+    /// Where it is written down; nothing for a trial, which is over before a command could ask.
     pub resources: Option<Arc<Mutex<Resources>>>,
     pub tell: Arc<dyn Fn(Progress) + Send + Sync>,
     /// Whether it is not needed any more.

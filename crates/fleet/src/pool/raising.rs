@@ -1,11 +1,10 @@
 //! Machines of a pool that are raised or released, on threads.
 //!
-//! Owns that many are asked for at once, and that what came of each is told. One machine is
-//! [`raise`](super::raise)'s.
+//! Asks for many at once, and reports the result of each. One machine is [`raise`](super::raise)'s.
 
 use super::raise::{Attempt, Progress};
 use super::roster::Input;
-use super::{FAREWELL, LOOK_EVERY, Live, News, Pool};
+use super::{END_WITHIN, LOOK_EVERY, Live, News, Pool};
 use crate::log_end;
 use crate::messages::{AgentNews, ToHost};
 use crate::provider::{Fault, Machine, Made};
@@ -114,14 +113,14 @@ impl Pool {
         self.step(now, Input::Unfit { number, fault });
     }
 
-    /// Gives back a machine that was ready; where it can be had again, `number` is told.
+    /// Gives back a machine that was ready; where it can be raised again, announces its `number`.
     pub(super) fn hand_back(&self, live: Live, number: Option<u32>) {
         live.remote.say(ToHost::End);
         let (means, resources) = (self.means.clone(), self.resources.clone());
         let (announce, at_work) = (self.announce.clone(), AtWork::begin(&self.at_work));
         let work = move || {
             let _at_work = at_work;
-            for _ in 0..FAREWELL.as_millis() / LOOK_EVERY.as_millis() {
+            for _ in 0..END_WITHIN.as_millis() / LOOK_EVERY.as_millis() {
                 if live.remote.has_said_bye() {
                     break;
                 }
@@ -152,7 +151,7 @@ pub(super) struct Numbered {
 }
 
 impl Numbered {
-    /// Writes the machine down; nothing where that failed, which is told.
+    /// Writes the machine down; nothing where that failed, which is announced.
     fn begin(mut self) -> Option<Self> {
         match self.attempt.begin() {
             Ok(()) => Some(self),
@@ -163,7 +162,6 @@ impl Numbered {
         }
     }
 
-    /// To the end.
     fn finish(self, made: Result<Made, Fault>) {
         let Self { number, which, attempt, announce, _at_work } = self;
         let raised = Box::new(attempt.finish(made));
@@ -193,7 +191,7 @@ impl Drop for AtWork {
     }
 }
 
-/// Does something on a thread of its own, or what is to be done where there is none to be had.
+/// Does something on a thread of its own, or `otherwise` where no thread can be started.
 fn on_thread<T: Send + 'static>(
     what: T,
     work: impl FnOnce(T) + Send + 'static,

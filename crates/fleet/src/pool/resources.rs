@@ -59,7 +59,7 @@ impl Resources {
         Ok(())
     }
 
-    /// What may exist.
+    /// Machines that may exist.
     pub fn held(&self) -> Vec<Machine> {
         self.held.values().cloned().collect()
     }

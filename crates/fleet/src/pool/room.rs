@@ -40,7 +40,6 @@ impl Room {
         self.left.notify_all();
     }
 
-    /// Gives it back.
     pub(super) fn leave(&self, bytes: usize) {
         let mut inside = self.inside.lock().expect("no thread panics with it");
         inside.bytes = inside.bytes.saturating_sub(bytes);

@@ -27,7 +27,6 @@ const OTHERS_WITHIN: Duration = Duration::from_millis(500);
 /// A provider that has a machine so far beyond the last has no end of them.
 const FAR: u32 = 1000;
 
-/// What happened.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Input {
     /// Time has passed.
@@ -58,18 +57,14 @@ pub enum Input {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
     /// Create a machine and make it ready.
-    Raise {
-        number: u32,
-        /// What it is.
-        machine: Machine,
-    },
+    Raise { number: u32, machine: Machine },
     /// Give a machine back that is no longer wanted.
     Release { number: u32 },
     /// A machine is not tried again, for this reason.
     GiveUp { machine: String, why: String },
     /// To be told to people.
     Note(String),
-    /// Too few machines can be had.
+    /// Too few machines are available.
     Fail(Fault),
 }
 
@@ -93,7 +88,7 @@ pub struct Roster {
     members: BTreeMap<u32, Member>,
     /// Numbers that were planned, in order; those that were given up are not planned again.
     next: u32,
-    /// Numbers of machines that were released, and can be had again.
+    /// Numbers of machines that were released, and can be raised again.
     released: BTreeSet<u32>,
     was_ready: bool,
     first_fault: Option<Fault>,
@@ -101,7 +96,7 @@ pub struct Roster {
     streak: Option<Streak>,
     /// When the first machine answered.
     opened: Option<Duration>,
-    /// Whether it was told who has not answered.
+    /// Whether the machines that have not answered were named.
     told_late: bool,
     servers_here: Option<bool>,
     is_over: bool,
@@ -117,7 +112,7 @@ struct Member {
     was_ready: bool,
     is_direct: Option<bool>,
     agents: BTreeSet<Agent>,
-    /// When it may be tried again although it was given up, where no other is to be had.
+    /// When it may be tried again although it was given up, where there is no other.
     returns: Option<Duration>,
 }
 
@@ -429,7 +424,7 @@ impl Roster {
         Some(fault)
     }
 
-    /// Says once who has not answered while others have.
+    /// Names once the machines that have not answered while others have.
     fn tell_late(&mut self, now: Duration, actions: &mut Vec<Action>) {
         let is_late = self.opened.is_some_and(|opened| now >= opened + OTHERS_WITHIN);
         if self.told_late || !is_late {
@@ -469,7 +464,7 @@ impl Roster {
     /// processes, the last first.
     fn resize(&mut self, machines: usize, actions: &mut Vec<Action>) {
         self.wanted = machines.max(1);
-        // What is asked for now may be had now.
+        // A machine that was refused before may be available now.
         self.streak = None;
         for member in self.members.values_mut().filter(|m| m.stage == Stage::GivenUp) {
             (member.attempts, member.returns) = (0, Some(Duration::ZERO));
@@ -496,7 +491,7 @@ impl Roster {
         self.members.get(&number).is_some_and(|member| member.stage == Stage::Releasing)
     }
 
-    /// Forgets a machine that was released: it can be had again.
+    /// Forgets a machine that was released: it can be raised again.
     fn forget(&mut self, number: u32) {
         if self.members.remove(&number).is_some() {
             self.released.insert(number);

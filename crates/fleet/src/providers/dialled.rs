@@ -21,8 +21,8 @@ use std::time::Duration;
 
 /// How long a machine may take to call; then it is tried again.
 const CALL_WITHIN: Duration = Duration::from_secs(10);
-/// How long a host may take to hear that it is not needed.
-const FAREWELL: Duration = Duration::from_secs(1);
+/// How long telling a host that it is not needed may take.
+const FLUSH_WITHIN: Duration = Duration::from_secs(1);
 
 /// Machines that call.
 pub struct Dialled {
@@ -140,7 +140,7 @@ impl Drop for Dialled {
         for (sender, receiver) in std::mem::take(&mut *waiting).into_values() {
             let (_, mut writing) = carried::halves(sender.clone(), receiver);
             if write_message(&mut writing, &ToHost::End).is_ok() {
-                let _ = sender.flush_and_close(FAREWELL);
+                let _ = sender.flush_and_close(FLUSH_WITHIN);
             }
         }
     }

@@ -29,7 +29,7 @@ trait Kind: Provider + Sized + 'static {
     /// What recipes say of it.
     type Settings: Clone;
 
-    /// Asks nothing of anyone yet.
+    /// Connects to nothing yet.
     fn make(settings: &Self::Settings, purpose: Purpose) -> Result<Self, Fault>;
 
     /// What it needs on this machine: lines of `doctor`.

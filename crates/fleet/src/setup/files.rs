@@ -16,7 +16,6 @@ use tar::{Builder, EntryType, Header};
 const ENTRIES_MAX: usize = 100_000;
 /// Levels of folders.
 const DEPTH_MAX: usize = 64;
-/// The archive's unit.
 const BLOCK_BYTES: usize = 512;
 /// Bytes read at a time.
 const PIECE_BYTES: usize = 1 << 20;

@@ -1,7 +1,7 @@
 //! What each machine needs before it can work.
 //!
 //! Owns the order of the steps, what makes one the same as one that was done before (its hash), and
-//! what is told of them. Never starts a process on a machine: [`Hands`] do.
+//! what is shown of them. Never starts a process on a machine: [`Hands`] do.
 //!
 //! # Layout
 //! - `prepare`: steps with all that they name, before anything exists

@@ -1,9 +1,9 @@
 //! Playbooks under way, as the machine knows of them.
 //!
 //! Owns a file of each in the host's folder there, and a variable by which all that it starts there
-//! is found. What Ansible brings to a machine by ssh has no parent of ours, neither here nor there, and
-//! goes on when `ansible-playbook` is killed; so it is ended by whoever ends the play: the set-up where
-//! it failed, the host when its channel ends, and what gives the machine back.
+//! is found. What Ansible brings to a machine by ssh has no parent of ours, neither here nor there,
+//! and goes on when `ansible-playbook` is killed. The set-up ends it after a failure, the host when
+//! its channel ends, and the pool when it gives the machine back.
 
 use crate::shell::quoted;
 use std::path::Path;

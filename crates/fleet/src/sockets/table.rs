@@ -17,9 +17,7 @@ const BUSY_EVERY: Duration = Duration::from_millis(15);
 /// A line of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Socket {
-    /// The port here.
     pub local_port: u16,
-    /// The port there.
     pub remote_port: u16,
     /// Whether a process listens on it.
     pub listens: bool,

@@ -10,7 +10,7 @@ use planaria_protocol::message::Agent;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How often a process that no machine has room for is tried again.
+/// Retry interval for a process that no machine has room for.
 const ROOM_EVERY: Duration = Duration::from_millis(20);
 
 /// See the module. `O` is how a job can be over.
@@ -158,7 +158,7 @@ impl<O: Clone> Places<O> {
         }
     }
 
-    /// How often another process was due in a place, since [`Places::settled`].
+    /// Restarts in this place, since [`Places::settled`].
     pub fn attempts(&self, agent: Agent) -> u32 {
         self.places.get(&agent).map_or(0, |place| place.again)
     }

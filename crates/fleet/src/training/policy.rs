@@ -41,9 +41,9 @@ const SILENT_MAX: u32 = 20;
 const DISTURBED_MAX: u32 = 500;
 /// Longest pause for a process that was ended from outside, in a run that gets on otherwise.
 const PAUSE_DISTURBED_MAX: Duration = Duration::from_millis(250);
-/// How long a coordinator may say nothing, who says that it lives ten times a second: at least (twenty
-/// looks are in this time) and at most, and in between so many times the longest silence after which
-/// it was heard. A network that loses packets makes silences, and nobody who lives is to be ended.
+/// How long a coordinator may be silent, which sends ten heartbeats a second: at least (the time of
+/// twenty looks) and at most, and in between so many times its longest silence so far. Packet loss
+/// causes silences, and must not end a live coordinator.
 const SILENCE_MIN: Duration = Duration::from_secs(5);
 const SILENCE_MAX: Duration = Duration::from_secs(20);
 const SILENCE_TIMES: u32 = 4;
@@ -51,7 +51,7 @@ const SILENCE_TIMES: u32 = 4;
 const BEGIN_MAX: Duration = Duration::from_secs(20);
 /// How long a process may take to join a coordinator that waits for it.
 const ABSENT_MAX: Duration = Duration::from_secs(15);
-/// How long the last words of a coordinator that has ended may be on their way.
+/// How long the last messages of a coordinator that has ended may be on their way.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How long a worker that is no longer wanted may take to end.
 const RELEASE_MAX: Duration = Duration::from_secs(30);
@@ -80,7 +80,6 @@ pub enum RunInput {
     Over,
 }
 
-/// See the module.
 #[derive(Debug, Clone)]
 pub struct Training {
     generation: u64,
@@ -100,7 +99,7 @@ pub struct Training {
     /// Coordinators that took the place of another since the last step.
     coordinators: u32,
     after: Option<Loss>,
-    /// The coordinator that has ended, as long as its last words may be on their way.
+    /// The coordinator that has ended, as long as its last messages may be on their way.
     parting: Option<Parting>,
     /// The server that was lost since the coordinator began.
     lost_server: Option<Loss>,
@@ -114,7 +113,7 @@ pub struct Training {
     has_progressed: bool,
     /// Workers that have ended since the last step, not from outside.
     failures: u32,
-    /// How often the processes in each place were short of memory since the last step.
+    /// Times the process in each place was short of memory since the last step.
     starved: BTreeMap<Agent, u32>,
 }
 

@@ -81,7 +81,7 @@ impl Model {
         self.task.columns()
     }
 
-    /// Trained numbers.
+    /// Trained parameters.
     pub fn weights(&self) -> usize {
         self.width() * self.columns()
     }

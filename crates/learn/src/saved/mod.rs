@@ -102,7 +102,6 @@ impl Description {
         self
     }
 
-    /// The network.
     pub fn network(&self) -> Result<Network, String> {
         Network::new(&self.layers, self.shape()?).map_err(|e| e.to_string())
     }

@@ -82,7 +82,6 @@ pub enum Rows<'a, E> {
 }
 
 impl<E: Element> Rows<'_, E> {
-    /// Columns.
     pub fn width(&self) -> usize {
         match self {
             Rows::Dense { width, .. } | Rows::Sparse { width, .. } => *width,

@@ -18,7 +18,7 @@ pub enum Error {
         /// Rows of the generator.
         machines: usize,
     },
-    /// There is nothing to encode, or the plan's rows are none.
+    /// There is nothing to encode, or the plan has no rows.
     #[error("there are no rows to code")]
     NoRows,
     /// A slot outside the code.

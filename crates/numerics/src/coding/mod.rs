@@ -35,8 +35,8 @@
 //!   [`group::Decoder::transform`], and each member gets its entries back.
 //! - A worker multiplies its rows by its entries ([`product::add_rows_scaled`]) and adds up; the sums
 //!   of all workers are the gradient ([`product::total`]).
-//! - Someone is lost: [`gathering::Gathering::repair`] in product 1, [`owed::Owed::hand_on`] in product
-//!   2. Someone comes: [`handover::seat`], and the next plan has it.
+//! - A machine is lost: [`gathering::Gathering::repair`] in product 1, [`owed::Owed::hand_on`] in
+//!   product 2. A machine joins: [`handover::seat`], and the next plan has it.
 //!
 //! A sub-block follows from the weights, the slot and the places; an entry from the slopes, the group
 //! and its members: who sends it again sends the same.

@@ -1,7 +1,7 @@
 //! How good a code is: the conditions of its groups, checked before a run starts.
 //!
 //! The worst group that the offline search has found is stored with the code; here a fixed choice
-//! of groups is measured again, so that a generator that is worse than the stored one is found out.
+//! of groups is measured again, which shows a generator that is worse than the stored one.
 //! Never searches for a better code.
 
 use super::{Error, Precision, Slot, generator::Generator, group, table};

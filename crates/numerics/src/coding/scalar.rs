@@ -8,15 +8,10 @@ use std::fmt::Debug;
 
 /// A coefficient of a code: a member of a field.
 pub trait Scalar: Copy + PartialEq + Debug + Send + Sync + 'static {
-    /// Nothing.
     const ZERO: Self;
-    /// One.
     const ONE: Self;
-    /// Sum.
     fn plus(self, other: Self) -> Self;
-    /// Difference.
     fn minus(self, other: Self) -> Self;
-    /// Product.
     fn times(self, other: Self) -> Self;
     /// One divided by it; `None` for zero.
     fn inverse(self) -> Option<Self>;

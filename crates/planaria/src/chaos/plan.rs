@@ -39,7 +39,6 @@ impl Fault {
         matches!(self, Self::Kill(_) | Self::Drop(_))
     }
 
-    /// In one word.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Kill(_) => "kill",

@@ -1,7 +1,7 @@
 //! The processes of a run, as the system knows them, and signals to them.
 //!
 //! A process is the run's if it is an agent whose arguments name the run and whose parent is the
-//! process that holds the run's lock. That is looked at anew before every signal, through a handle
+//! process that holds the run's lock. That is checked again before every signal, through a handle
 //! that cannot come to mean another process. Never signals anything else.
 
 use planaria_protocol::message::Agent;
@@ -39,7 +39,7 @@ impl Family {
     /// Signals a process, if it still is the one that was meant; says whether it was.
     pub fn signal(&self, process: &Process, signal: Signal) -> io::Result<bool> {
         let Some(handle) = open(process.pid)? else { return Ok(false) };
-        // After the handle is there, so that what is looked at is what is signalled.
+        // After the handle is there, so that the checked process is the one that gets the signal.
         if self.agent(process.pid) != Some(process.agent) {
             return Ok(false);
         }

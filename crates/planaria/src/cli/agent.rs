@@ -1,4 +1,4 @@
-//! `planaria agent`: the processes that a run starts, which people do not.
+//! `planaria agent`: the processes that a run starts; not for users.
 
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
@@ -21,7 +21,6 @@ pub enum Role {
     Data,
     /// Starts and ends the others on a machine of a pool.
     Host {
-        /// The run.
         run: String,
         /// Calls its controller, as its orders say.
         #[arg(long)]
@@ -31,23 +30,20 @@ pub enum Role {
         control: Option<String>,
     },
     /// Tells what is new in the folder of a detached run.
-    Mirror {
-        /// The folder.
-        folder: PathBuf,
-    },
-    /// Decides.
+    Mirror { folder: PathBuf },
+    /// The coordinator of a run.
     Coordinator {
         /// The run, for people who list processes.
         run: String,
     },
-    /// Holds parameters.
+    /// A parameter server.
     Server {
         /// Number of the server.
         index: u32,
         /// The run, for people who list processes.
         run: String,
     },
-    /// Computes shards.
+    /// A worker.
     Worker {
         /// Number of the worker.
         index: u32,

@@ -139,7 +139,7 @@ fn hear_words(pipe: &mut impl BufRead, standing: &Standing) {
         }) {
             Ok(Word::Trust(_)) => log("was given a new certificate"),
             Ok(Word::GivenUp { machine, .. }) => log_given_up(&machine),
-            Err(why) => log(&format!("was told something that cannot be used: {why}")),
+            Err(why) => log(&format!("ignored an order that cannot be read: {why}")),
         }
         line.clear();
     }

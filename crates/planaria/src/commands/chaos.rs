@@ -26,9 +26,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How often anything is looked at.
+/// Poll interval.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// How often a coordinator that is gone is looked for.
+/// Interval of attempts to reach a new coordinator.
 const CONNECT_EVERY: f64 = 0.25;
 /// How long a target that is just being replaced may take to be there.
 const TARGET_PATIENCE: f64 = 2.0;
@@ -37,7 +37,7 @@ const STEP_PATIENCE: Duration = Duration::from_secs(3);
 /// How long a coordinator may take to hear what it was asked last.
 const LINGER: f64 = 0.3;
 /// How long a run may take to write its last files.
-const FAREWELL: f64 = 60.0;
+const END_WITHIN: f64 = 60.0;
 
 static ASKED: AtomicBool = AtomicBool::new(false);
 
@@ -354,9 +354,9 @@ impl Storm {
     /// Undoes what is to be undone, and says how the run stands.
     fn finish(mut self) -> Result<Option<Exit>> {
         self.grip = Grip::default();
-        let farewell = Stopwatch::start();
+        let ending = Stopwatch::start();
         while self.over
-            && farewell.seconds() < FAREWELL
+            && ending.seconds() < END_WITHIN
             && !ASKED.load(Ordering::SeqCst)
             && Holder::of(&self.folder)?.is_live()
         {

@@ -20,9 +20,9 @@ use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How often new lines are looked for.
+/// Poll interval for new lines.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// How often those of a run on other machines are fetched.
+/// Poll interval for logs of a run on other machines.
 const FETCH_EVERY: Duration = Duration::from_secs(1);
 /// Characters of a time, as in `2025-01-31T12:00:00.000Z`.
 const TIME: usize = 24;
@@ -83,7 +83,6 @@ struct Logs {
     read: BTreeMap<String, Log>,
 }
 
-/// One log.
 #[derive(Debug, Default)]
 struct Log {
     read: u64,

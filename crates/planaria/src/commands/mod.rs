@@ -62,7 +62,7 @@ pub(crate) fn print(text: &str) -> Result<()> {
     print_on(text).map(drop)
 }
 
-/// Writes data to stdout, and says whether anyone still reads.
+/// Writes data to stdout; false once its reader is gone.
 pub(crate) fn print_on(text: &str) -> Result<bool> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {

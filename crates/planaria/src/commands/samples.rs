@@ -1,4 +1,4 @@
-//! Jobs and events that tests of commands speak of.
+//! Jobs and events that tests of commands use.
 
 use planaria_protocol::event::{Event, What};
 use planaria_recipe::{Job, JobSource};

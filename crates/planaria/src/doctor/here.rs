@@ -1,6 +1,6 @@
 //! What this machine has: for processes on it, for each provider, and for set-up steps.
 //!
-//! Owns the looks at it; what a provider needs it says itself. Creates nothing, and waits for
+//! Inspects it; what a provider needs, the provider says itself. Creates nothing, and waits for
 //! nothing longer than some seconds.
 
 use super::{Block, Finding};

@@ -1,7 +1,7 @@
 //! What providers still hold for runs that no process works on.
 //!
-//! Owns where is looked: the runs of a folder, the places that the recipes of those runs name, and
-//! those that providers always look at. What belongs to a live run is no leak; nor is what a
+//! Owns the places to search: the runs of a folder, the places that the recipes of those runs name,
+//! and those that providers always look at. What belongs to a live run is no leak; nor is what a
 //! host is at work on, which may be for a run of another folder or user.
 
 use planaria_control::detached;
@@ -22,10 +22,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long nothing may be heard of anyone before the rest is given up. Providers bound each by less.
+/// How long no answer may come before the rest is given up. Providers bound each request by less.
 const ASKING: Duration = Duration::from_secs(120);
 
-/// What was found.
 #[derive(Default, Serialize)]
 pub struct Found {
     /// What is left of runs that have ended.
@@ -127,7 +126,7 @@ pub fn fix(found: &mut Found, tell: &mut dyn FnMut(&str)) {
                 }
             },
             Source::Provider(provider, leak) => {
-                // A name that is none of ours was not given by us.
+                // We give no such names.
                 let Some(run) = Tag::new(&leak.run) else { continue };
                 let (provider, machine) = (provider.clone(), leak.machine.clone());
                 strays.push(Unwanted { provider, run, machine });

@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// How long nothing may be found out before the rest is given up. Providers bound each by less.
+/// How long no result may come before the rest is given up. Providers bound each trial by less.
 const TRYING: Duration = Duration::from_secs(240);
 
 /// All that a recipe asks for.
@@ -90,7 +90,7 @@ struct Data {
     may_come: bool,
 }
 
-/// Whether the data is here, and how it is looked for on machines.
+/// Whether the data is here, and how to look for it on machines.
 fn data(recipe: &Recipe) -> (Option<Finding>, Option<Data>) {
     let read = features::open(recipe, 1);
     let data = match read {
@@ -224,7 +224,7 @@ fn attempt(means: &Arc<Means>, machine: &Machine, wanted: &Wanted) -> Result<Str
     };
     let raised = raising.run();
     if let Some(why) = pending.lock().expect("no thread panics with it").take() {
-        return Ok(format!("could be had later; pending: {why}"));
+        return Ok(format!("available later; pending: {why}"));
     }
     let remote = raised?.remote;
     let python = wanted.question.as_ref().map(|question| question.ask(&remote)).transpose();

@@ -78,7 +78,7 @@ fn a_server_and_its_machine_are_lost_and_its_part_comes_from_the_checkpoint() {
     for machine in fs::read_dir(dir.path().join("machines")).unwrap() {
         for left in fs::read_dir(machine.unwrap().path()).unwrap() {
             let left = left.unwrap().file_name().into_string().unwrap();
-            assert!(left.ends_with(".slots") || left.starts_with("parcel-1-"), "{left}");
+            assert!(left.ends_with(".slots") || left.starts_with("temporary-1-"), "{left}");
         }
     }
 }

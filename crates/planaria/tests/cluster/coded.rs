@@ -1,5 +1,5 @@
-//! Coded runs by the real binary: in exact arithmetic the same bytes whoever was there, whoever was
-//! lost, and in one process.
+//! Coded runs by the real binary: in exact arithmetic the same bytes with any members, after any
+//! losses, and in one process.
 
 use crate::binary::{Place, talk};
 use crate::live::{Live, events, figures, signal, until};
@@ -344,7 +344,7 @@ fn workers_open_no_data_and_the_sources_trouble_is_told() {
         let mut files = open.filter_map(|file| fs::read_link(file.path()).ok());
         assert!(!files.any(|file| file.ends_with("rows.csv")));
     }
-    // The source that comes next finds other data: it says so, and nobody trains on it.
+    // The source that comes next finds other data: it says so, and no worker trains on it.
     fs::write(place.path().join("rows.csv"), rows(399, &["no", "yes"])).unwrap();
     fs::remove_dir_all(place.path().join("home/.cache/planaria/coded")).unwrap();
     signal(live.process("coordinator", "").pid, "KILL");

@@ -1,4 +1,4 @@
-//! Each shard on several workers: whoever is silent is not waited for, and the weights are the same.
+//! Each shard on several workers: no step waits for a silent one, and the weights are the same.
 
 use crate::live::{Live, events, figures, place, signal};
 use crate::resuming::undisturbed;
@@ -18,7 +18,7 @@ fn a_stopped_worker_is_not_waited_for() {
     let worker = live.process("worker", "2");
     signal(worker.pid, "STOP");
     goes_on(&live);
-    // It is found out at last, and that takes nothing from anybody.
+    // It is found out at last, at no other worker's expense.
     happened(&live, "suspected", |e| e["agent"] == "worker-2");
     goes_on(&live);
     signal(worker.pid, "CONT");

@@ -115,7 +115,7 @@ fn meanwhile(place: &Place, run: &Path, program: &Path, agent: &str, act: impl F
     until("the coordinator", || (!processes(id).is_empty()).then_some(()));
     act();
     let reading = pipe.clone();
-    // Open for writing too, so that whoever is started again does not wait for a reader.
+    // Open for writing too, so that a process that is started again does not wait for a reader.
     let mut both = fs::OpenOptions::new().read(true).write(true).open(reading).unwrap();
     let mut end = both.try_clone().unwrap();
     let log = std::thread::spawn(move || {

@@ -77,7 +77,7 @@ fn only_this_machine_is_listened_to_and_the_secret_stays_hidden() {
             assert!(!contains(&text, secret.as_bytes()), "{process:?} {file}");
         }
     }
-    // The command holds the coordinator's place, so that nobody takes it while there is none.
+    // The command holds the coordinator's port, so that no other program takes it meanwhile.
     let coordinator = processes.iter().find(|process| process.role == "coordinator").unwrap();
     assert_eq!(listening(live.pid()), listening(coordinator.pid));
     live.signal("TERM");

@@ -91,13 +91,13 @@ fn many_are_asked_for_at_once(bed: &Bed<'_>) {
     let told = std::sync::Mutex::new(Vec::new());
     provider.create_many(&run, &machines, &|machine, made| {
         made.unwrap_or_else(|fault| panic!("{fault} ({:?})", fault.hint));
-        told.lock().expect("nobody panics with it").push(machine.clone());
+        told.lock().expect("no thread panics with it").push(machine.clone());
     });
-    let told = told.into_inner().expect("nobody panics with it");
+    let told = told.into_inner().expect("no thread panics with it");
     assert_eq!((told.len(), names(&told)), (machines.len(), names(&machines)), "each once");
     let of = |notice: &Notice| machines.iter().any(|machine| machine.name == notice.machine);
     let notices = provider.notices(&run).expect("it can be asked");
-    assert!(!notices.iter().any(of), "nobody has said that one will go: {notices:?}");
+    assert!(!notices.iter().any(of), "no machine is about to go: {notices:?}");
     let mut host = raise(bed.program, &*provider, &run, &machines[0]);
     host.answers();
     give_back(&*provider, &run, &machines);

@@ -148,7 +148,7 @@ fn a_run_on_ssh_hosts_needs_no_terminal_and_survives_a_host() {
         let shown = "grep -l 'PRIVATE [K]EY' /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2>/dev/null; \
                      find ~/.cache/planaria/runs -type f -perm /077 | xargs -r grep -l 'PRIVATE [K]EY'; \
                      true";
-        assert_eq!(hosts.on(host, shown), "", "secrets are nobody's to read");
+        assert_eq!(hosts.on(host, shown), "", "secrets are for their owner only");
     }
     hosts.tell("start", 3);
     scene.wait_until(&run, "fetched", |s| s["state"] == "completed" && s["detached"].is_null());

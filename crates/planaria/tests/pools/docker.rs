@@ -175,7 +175,7 @@ fn machines_that_are_lost_and_opened_again() {
     ends(channel);
     eventually("the end of the container", || names(&provider).is_empty());
 
-    // Closed, whoever reads.
+    // Closed while another thread reads.
     let (channel, _) = open(&provider, &one);
     (channel.closing)();
     (channel.closing)();

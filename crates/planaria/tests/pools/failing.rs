@@ -53,22 +53,22 @@ fn a_step_that_fails_on_one_host_or_on_all() {
 #[test]
 fn hosts_that_cannot_be_reached() {
     let Some(hosts) = Hosts::up(2, &[]) else { return };
-    let nobody = |number| hosts.address(number);
-    let pool = ssh(&hosts, &format!("h1, {}, h2", nobody(150)), 2);
+    let absent = |number| hosts.address(number);
+    let pool = ssh(&hosts, &format!("h1, {}, h2", absent(150)), 2);
     let one = workspace(&pool, EPOCHS, "");
     let watch = Stopwatch::start();
     let training = one.start(&["train", "pool.yaml", "--json"], &[]);
     assert_eq!(weights(&ends_well(&one, training)), expected());
     assert!(watch.seconds() < 40.0, "{:.1} s: {}", watch.seconds(), one.said());
-    assert!(one.said().contains(&format!("{} cannot be reached", nobody(150))), "{}", one.said());
+    assert!(one.said().contains(&format!("{} cannot be reached", absent(150))), "{}", one.said());
     hosts_are_clean(&hosts, &[1, 2], &one.run());
 
-    let pool = ssh(&hosts, &format!("{}, {}", nobody(150), nobody(151)), 2);
+    let pool = ssh(&hosts, &format!("{}, {}", absent(150), absent(151)), 2);
     let none = workspace(&pool, 3, "");
     let error = fails(&none, &[], 1, 40.0);
     let address = error.strip_prefix("error: ").and_then(|rest| rest.split(':').next());
     let address = address.expect("a machine").to_owned();
-    assert!(address == nobody(150) || address == nobody(151), "{error}");
+    assert!(address == absent(150) || address == absent(151), "{error}");
     assert!(error.contains("cannot be reached") && error.contains("hint: check"), "{error}");
     is_over(&none.run());
     let (_, said) = none.give(&["down", &id(&none.run())], 0);

@@ -9,7 +9,7 @@ use crate::support::pooled::{
 
 #[test]
 fn processes_and_machines_of_this_one() {
-    // Set up for longer than the lease of a host that nobody talks to; this waits beside the rest.
+    // Set up for longer than the lease of a host that hears nothing; this waits beside the rest.
     let patient = workspace("{machines: 1, workers: 1}", EPOCHS, "setup: [{run: sleep 32}]");
     let waiting = patient.start(&["train", "pool.yaml", "--json"], &[]);
     for pool in ["{workers: 3, servers: 1}", "{machines: 2, workers: 3}"] {

@@ -55,7 +55,7 @@ fn each_file(folder: &Path, see: &mut dyn FnMut(&Path, &[u8])) {
     }
 }
 
-/// No file of a run's folder has a secret, and a key only where nobody else can read it.
+/// No file of a run's folder has a secret, and a key only where its owner alone can read it.
 #[track_caller]
 fn folder_is_silent(run: &Path) -> usize {
     let mut seen = 0;

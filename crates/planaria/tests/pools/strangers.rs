@@ -1,4 +1,5 @@
-//! Whoever has no certificate of a run on several machines gets nothing, and disturbs nobody.
+//! A caller without a certificate of a run on several machines gets nothing and disturbs no
+//! process.
 
 use crate::hosts::Hosts;
 use crate::support::eventually;

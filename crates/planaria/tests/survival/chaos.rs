@@ -55,7 +55,7 @@ impl Stage {
     }
 
     fn add(&mut self, arguments: &str) {
-        // It takes its first argument for a file, which is a pipe that nobody writes to.
+        // It takes its first argument for a file, which is a pipe without a writer.
         let agent = Command::new("cat")
             .arg0("planaria")
             .args(arguments.split(' '))

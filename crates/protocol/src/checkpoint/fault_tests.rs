@@ -42,7 +42,7 @@ fn every_kind_of_damage_is_passed_over_with_one_sentence() {
             assert!(found.damaged[0].contains("is damaged"), "{:?}", found.damaged);
             let found = checkpoint_folder.newest_manifest().unwrap().unwrap();
             assert_eq!((found.checkpoint.step, found.damaged.len()), (1, 1), "{file}: {name}");
-            // And what is damaged is in nobody's way.
+            // And the damaged checkpoint does not prevent the next.
             add(&checkpoint_folder, 3, false);
             assert_eq!(checkpoint_folder.newest().unwrap().unwrap().checkpoint.weights, sample(3));
         }

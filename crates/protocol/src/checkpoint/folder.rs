@@ -256,7 +256,7 @@ fn is_whole(path: &Path) -> bool {
     path.join(FILE).is_file()
 }
 
-/// Removes a checkpoint, whole or not; from the first moment on it is none.
+/// Removes a checkpoint, whole or not; the manifest goes first, so that it stops being one at once.
 fn remove(path: &Path) -> io::Result<()> {
     if !path.is_dir() {
         return match fs::remove_file(path) {

@@ -29,7 +29,7 @@ pub struct Manifest {
     /// Version of planaria that wrote it.
     pub planaria: String,
     pub build: String,
-    /// How many times the run had been started or taken up again, from 1.
+    /// How many times the run had been started or resumed, from 1.
     pub generation: u64,
     /// Steps done.
     pub step: u64,

@@ -55,12 +55,7 @@ pub enum Unreadable {
     Missing(PathBuf),
     /// It is not what was written.
     #[error("checkpoint `{}` is damaged: {why}", path.display())]
-    Damaged {
-        /// Where it is.
-        path: PathBuf,
-        /// What is wrong.
-        why: String,
-    },
+    Damaged { path: PathBuf, why: String },
     /// Another version wrote it.
     #[error(
         "checkpoint `{}` has format version {found}, written by planaria {}; this planaria reads \
@@ -69,7 +64,6 @@ pub enum Unreadable {
         planaria.as_deref().unwrap_or("of an earlier version")
     )]
     OtherFormat {
-        /// Where it is.
         path: PathBuf,
         found: u32,
         /// The version of planaria that wrote it, where it says so.

@@ -279,7 +279,7 @@ fn an_unfinished_checkpoint_is_none() {
     assert_eq!(checkpoint_folder.begin(2).unwrap(), folder);
     assert!(names(&folder).is_empty(), "what was left is gone");
     add(&checkpoint_folder, 3, false);
-    assert!(!folder.exists(), "and so is a folder that nobody finished");
+    assert!(!folder.exists(), "and so is an unfinished folder");
     assert_eq!(names(dir.path()).len(), 3);
 }
 

@@ -28,7 +28,6 @@ pub struct Products {
 }
 
 impl Products {
-    /// Adds others.
     pub fn add(&mut self, other: &Self) {
         self.rows += other.rows;
         self.extra_rows += other.extra_rows;

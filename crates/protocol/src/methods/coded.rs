@@ -34,12 +34,11 @@ pub enum Command {
         /// Group of the plan.
         group: u32,
         places: Range<u64>,
-        /// Who decodes it.
         to: Peer,
     },
-    /// When the products of a group are there, decode it, apply the slopes, and send entries to
-    /// those who add them up. Takes the place of an earlier one of the same group, unless that has
-    /// been carried out.
+    /// When the products of a group are there, decode it, apply the slopes, and send entries to the
+    /// workers that add them up. Takes the place of an earlier one of the same group, unless that
+    /// has been carried out.
     Decode {
         round: u64,
         /// Group of the plan.
@@ -51,7 +50,6 @@ pub enum Command {
         inputs: Vec<u16>,
         /// Whose entries are made.
         outputs: Vec<u16>,
-        /// Who gets which.
         shares: Vec<Share>,
     },
     /// Send entries of a group that is decoded, or will be, to more who add them up.
@@ -59,7 +57,6 @@ pub enum Command {
         round: u64,
         /// Group of the plan.
         group: u32,
-        /// Who gets which.
         shares: Vec<Share>,
     },
     /// When the entries of these debts have come, send the sum of them all (`Sum`).
@@ -74,16 +71,15 @@ pub struct Peer {
     pub address: String,
 }
 
-/// Entries that somebody gets.
+/// Entries that a worker gets.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Share {
     /// Whose entries, of the outputs of the group.
     pub of: u16,
     /// Times what, as its bits ([`Coefficient`]).
     pub coefficient: u64,
-    /// Who gets them.
     pub to: Peer,
-    /// What they pay.
+    /// The debt that they settle.
     pub debt: u64,
 }
 
@@ -100,7 +96,7 @@ pub enum ToPeer {
     /// Entries of product 2, the bulk: multiply the rows by them, and add up.
     Entries {
         round: u64,
-        /// What they pay.
+        /// The debt that they settle.
         debt: u64,
         places: Range<u64>,
     },
@@ -148,7 +144,7 @@ pub enum Report {
         round: u64,
         /// Group of the plan.
         group: u32,
-        /// Whose it is.
+        /// The slot that it comes from.
         slot: u16,
     },
     /// A group was decoded, and its entries are on their way.
@@ -156,7 +152,7 @@ pub enum Report {
         round: u64,
         /// Group of the plan.
         group: u32,
-        /// By which order.
+        /// Which order it answers.
         attempt: u64,
         /// What was counted of its rows.
         counted: Tallied,
@@ -183,7 +179,6 @@ pub struct Effort {
     pub busy_seconds: f64,
     /// Of these, of decoding and transforming.
     pub decode_seconds: f64,
-    /// Seconds of waiting.
     pub waiting_seconds: f64,
 }
 
@@ -206,7 +201,7 @@ pub trait Travel: Sized {
     const BYTES: usize;
     /// The bytes of some, after those that are there.
     fn put(values: &[Self], into: &mut Vec<u8>);
-    /// The numbers that some bytes are; nothing where they are none.
+    /// Reads the numbers; `None` where the bytes are invalid.
     fn take(bytes: &[u8]) -> Option<Vec<Self>>;
     /// How large it is in fixed point; 0 for floats, which have no range to leave.
     fn size_fixed(&self) -> u64;
@@ -220,9 +215,9 @@ pub trait Travel: Sized {
 
 /// Coefficients of a code as they travel: 64 bits.
 pub trait Coefficient: Sized {
-    /// Its bits.
+    /// As bits, for [`Self::from_wire`].
     fn to_wire(self) -> u64;
-    /// The coefficient with these bits; nothing where there is none.
+    /// The coefficient with these bits; `None` where they are invalid.
     fn from_wire(bits: u64) -> Option<Self>;
 }
 

@@ -23,10 +23,10 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long a certificate is valid.
 pub const LIFETIME: Duration = DAY.saturating_mul(7);
 
-/// How often those of processes that live on are made anew.
+/// Interval at which live processes get new certificates.
 pub const RENEW_EVERY: Duration = DAY;
 
-/// How long the authority's own is valid, for those who look at it: it ends with its process.
+/// How long the authority's own certificate is valid, on paper: it ends with its process.
 const AUTHORITY_LIFETIME: Duration = DAY.saturating_mul(366);
 
 /// Who says which processes belong to a run.

@@ -10,9 +10,8 @@ use std::io;
 
 /// Most plain bytes of a record.
 pub(super) const PLAIN_BYTES: usize = 1 << 14;
-/// Before them.
 pub(super) const HEADER_BYTES: usize = 5;
-/// After them: their kind and the tag.
+/// After the plain bytes: their kind and the tag.
 pub(super) const TRAILER_BYTES: usize = 1 + TAG_BYTES;
 const TAG_BYTES: usize = 16;
 /// Longest record that is taken, padding included.

@@ -2,8 +2,8 @@
 //!
 //! Owns the buffers between a link and its socket, one for each direction. Reading and writing
 //! share nothing but the source of new keys, which is asked once in 2^24 records. The reading side
-//! never has anything to send: keys are renewed by the one who writes with them, and no peer asks
-//! the other for it. Never waits longer than it is told.
+//! never has anything to send: keys are renewed by their writer, and no peer asks the other for it.
+//! Never waits longer than it is told.
 
 use super::record::{
     ALERT, DATA, HANDSHAKE, HEADER_BYTES, Key, PLAIN_BYTES, RECORD_BYTES, RECORDS_MAX,

@@ -1,4 +1,4 @@
-//! What only the ends of a connection can do to each other: new keys, and records that are none.
+//! What only the ends of a connection can do to each other: new keys, and invalid records.
 
 use super::handshake::{client_tls, server_tls};
 use super::stream::Tls;

@@ -87,9 +87,9 @@ fn failed(error: rustls::Error) -> Error {
     Error::Certificate(error.to_string())
 }
 
-/// The time at which this process' certificate was issued. Machines' clocks may be wrong and may jump;
-/// the authority's runs evenly, and whoever lives long is given new certificates, so that a peer that
-/// was not is refused when its own has expired.
+/// The time at which this process' certificate was issued. Machines' clocks may be wrong and may
+/// jump; the authority's runs evenly and renews the certificates of live processes, so that a peer
+/// whose certificate was not renewed is refused once it has expired.
 #[derive(Debug)]
 struct RunTime(u64);
 

@@ -28,17 +28,17 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::time::Duration;
 
-/// How often an end that is not ready says so.
+/// Interval at which an end that is not ready says so.
 pub const PREPARING_EVERY: Duration = Duration::from_secs(5);
 
 /// How long the other end may say nothing: its disk may be slow.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// How often an end may say that it is not ready: an hour in all.
+/// Times an end may say that it is not ready: an hour in all.
 const PREPARING_MAX: u32 = 720;
 
 /// How long a peer that was refused may take to hang up.
-const FAREWELL: Duration = Duration::from_secs(5);
+const HANG_UP_WITHIN: Duration = Duration::from_secs(5);
 
 /// Most bytes that come before the units.
 const HEAD_BYTES_MAX: usize = 256 << 20;
@@ -280,7 +280,7 @@ impl<A: Serialize + DeserializeOwned> Line<A> {
     /// take the answer down with the connection.
     pub fn refuse(mut self, trouble: Trouble) {
         let said = self.sender.send(&Word::<A>::Refused(trouble));
-        if said.and_then(|()| self.receiver.set_timeout(Some(FAREWELL))).is_err() {
+        if said.and_then(|()| self.receiver.set_timeout(Some(HANG_UP_WITHIN))).is_err() {
             return;
         }
         if self.receiver.skip_bulk().is_err() {

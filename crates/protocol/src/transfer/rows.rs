@@ -68,7 +68,10 @@ impl Line<Ask> {
         mut fill: impl FnMut(Range<u64>, &mut Vec<u8>) -> Result<(), Trouble>,
     ) -> Result<(), Fault> {
         if ask.first > length.units {
-            return Err(Fault::refused(format!("row {} of {} is none", ask.first, length.units)));
+            return Err(Fault::refused(format!(
+                "there is no row {} of {}",
+                ask.first, length.units
+            )));
         }
         self.say_comes(length, head)?;
         let fill = |rows: Range<u64>, out: &mut Vec<u8>| fill(rows, out).map_err(Fault::Refused);

@@ -89,7 +89,7 @@ fn what_is_not_there_is_refused_with_its_reason() {
     let mut taker = Line::<Ask>::new(worker.0, worker.1).unwrap();
     taker.ask(ask(201)).unwrap();
     match taker.hear_comes() {
-        Err(Fault::Refused(trouble)) => assert_eq!(trouble.message, "row 201 of 200 is none"),
+        Err(Fault::Refused(trouble)) => assert_eq!(trouble.message, "there is no row 201 of 200"),
         other => panic!("{other:?}"),
     }
     drop(taker);

@@ -1,4 +1,5 @@
-//! What links must do, whatever they are made of: what is sent arrives, in order, whole, and nobody waits for a slow peer.
+//! What links over every transport must do: what is sent arrives, in order and whole, and a slow
+//! peer makes no sender wait.
 
 use super::credentials;
 use planaria_numerics::digest::Digest;
@@ -93,7 +94,7 @@ fn a_slow_reader_delays_no_sender_and_order_is_kept() {
         }
         done.send(()).expect("listened to");
     });
-    // Nobody reads until all is sent.
+    // Nothing is read until all is sent.
     is_done.recv_timeout(Duration::from_secs(60)).expect("sending did not wait for the reader");
     thread.join().expect("sent");
     assert!(sender.bytes_waiting() > 0, "the socket took everything: the test shows nothing");
@@ -198,7 +199,7 @@ fn closing_wakes_the_reader_and_the_peer() {
     a.close();
     assert!(one.join().expect("woken") && two.join().expect("woken"));
     assert!(matches!(a.send(&pull(0)), Err(Error::Closed)));
-    // The peer's socket may take a frame before it hears that nobody is there.
+    // The peer's socket may take a frame before it hears that the link is closed.
     let mut last = Ok(());
     for step in 0..1000 {
         last = b.send_with(&pull(step), &[0; 10_000]);
@@ -229,7 +230,7 @@ fn misuse_and_other_generations_end_the_link() {
         assert_eq!(one.err().expect("refused").to_string(), told(server, client));
         assert_eq!(other.err().expect("refused").to_string(), told(client, server));
     }
-    // Whoever does not insist takes the generation of whom it has connected to.
+    // A client that does not insist on a generation takes the server's.
     let (one, other) = ends(None, 9);
     let ((a, _keep), (_, mut from_a)) = (one.expect("connected"), other.expect("accepted"));
     assert_eq!(a.generation(), 9);

@@ -129,8 +129,8 @@ impl Pool {
         self.supplies().map(|supply| supply.machine_count(self.workers)).sum()
     }
 
-    /// Machines that a run which is left to them has from the beginning: all where they are listed, as no
-    /// other can be had later; else as many as it works on.
+    /// Machines that a detached run holds from the beginning: all where they are listed, as it
+    /// cannot get others later; else as many as it works on.
     pub fn machines_held(&self) -> usize {
         let listed = |supply: &Supply| supply.provider.machines_max();
         match self.supplies().all(|supply| supply.has_machines() && listed(supply).is_some()) {

@@ -31,7 +31,7 @@ fn processes(pool: &Pool, found: &mut Vec<Finding>) {
     }
 }
 
-/// Whether there are no machines, and none were meant: what was unsound has been told of.
+/// Whether there are no machines, and none were meant: an unsound `pool` is reported elsewhere.
 pub(super) fn lacks_machines(pool: &Pool, tree: &Node) -> bool {
     let sound = tree.get("pool").is_none_or(|pool| matches!(pool.kind, Kind::Map(_)));
     let is_sound = written(tree, "provider").is_none_or(is_provider);
@@ -62,7 +62,7 @@ fn supply(
 ) {
     let is_only = pool.more.is_empty();
     let mut at = Place { path, node, machines: supply.machines, is_only, found };
-    // An unsound provider has been told of, and is not the default that stands for it.
+    // An unsound provider is reported elsewhere, and the default that stands for it was not meant.
     if at.written("provider").is_some_and(|node| !is_provider(node)) {
         return;
     }

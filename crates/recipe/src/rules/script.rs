@@ -215,7 +215,7 @@ fn arguments(script: &Script, found: &mut Vec<Finding>) {
             add(found, &key, message, "put it into a file of the code's folder");
         }
         if text.contains("${env:") {
-            let message = "references are looked up in `env`: arguments can be seen by everybody";
+            let message = "references are looked up in `env`: arguments are visible to every user";
             add(found, &key, message, "write `env: {TOKEN: \"${env:TOKEN}\"}`");
         }
         known_fields(script, &key, &text, found);

@@ -102,7 +102,7 @@ fn one_action<'e>(entries: &'e [Entry], at: &mut At<'_>) -> Option<&'e Entry> {
             None
         }
         [one] => Some(one),
-        // What was mistyped has been told of.
+        // A mistyped key is reported elsewhere.
         [] if entries.iter().any(|e| !is_known(&e.key)) => None,
         [] => {
             let hint = format!("add one of {}", suggest::list(&ACTIONS));

@@ -72,7 +72,6 @@ pub enum Verdict {
     BeforeAudits,
 }
 
-/// An epoch.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct EpochAudit {
     pub epoch: u64,
@@ -86,7 +85,6 @@ pub struct EpochAudit {
     pub exact: bool,
 }
 
-/// A generation.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct GenerationAudit {
     pub generation: u64,

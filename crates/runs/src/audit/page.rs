@@ -8,7 +8,6 @@ use std::fmt::Write;
 /// Generations that are listed one by one.
 const GENERATIONS_MAX: usize = 12;
 
-/// The page.
 pub fn text(audit: &Audit, run: &str) -> String {
     let mut text = String::new();
     let mut add = |label: &str, value: String| {

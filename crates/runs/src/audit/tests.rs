@@ -146,7 +146,7 @@ impl Writer {
     fn suffer(&mut self, mishap: Mishap) {
         match mishap {
             Mishap::Killed => {
-                // Nobody will ever know of steps that were in no event.
+                // Steps that were in no event leave no trace.
                 self.superseded += self.told - self.saved.0;
                 (self.step, self.told) = (self.saved.0, self.saved.0);
                 self.generation += 1;
@@ -382,7 +382,7 @@ fn reasons_name_what_is_wrong() {
             "epoch 1 read 6 examples",
         ],
     );
-    // Somebody who did not know yet that another had taken its place.
+    // From a coordinator that did not know yet that another had taken its place.
     check(
         vec![
             (1, SHAPE.started(0)),

@@ -51,7 +51,7 @@ const OF_SENTENCES: [&str; 22] = [
     "an", "and", "are", "at", "by", "default", "for", "from", "got", "in", "is", "on", "set",
     "setting", "that", "the", "to", "use", "using", "was", "when", "with",
 ];
-/// What a name ends with that says who or where somebody is, not how well it goes.
+/// Endings of names that say which process or place it is, not how well it goes.
 const NO_FIGURES: [&str; 14] = [
     "count", "exitcode", "id", "index", "line", "pid", "port", "rank", "seed", "size", "threads",
     "tid", "version", "workers",

@@ -1,10 +1,10 @@
 //! Which process works on a run: `.lock`, and the folder itself.
 //!
-//! Owns two locks. The one on the run's folder says that the run lives; it lasts whatever is deleted
-//! in there, and moves with it. The one on `.lock` says the same where folders cannot be locked, and
-//! its content which process holds it. The system lets go of both however that process ends. Other
-//! users can lock a folder that they can read, but not `.lock`: locks of theirs do not count. Never
-//! signals anyone.
+//! Owns two locks. The one on the run's folder says that the run lives; it lasts whatever is
+//! deleted in there, and moves with it. The one on `.lock` says the same where folders cannot be
+//! locked, and its content which process holds it. The system lets go of both however that process
+//! ends. Other users can lock a folder that they can read, but not `.lock`: locks of theirs do not
+//! count. Never signals a process.
 
 use crate::failure::{Context, Failure, Result};
 use planaria_protocol::plain;
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// Name of the file in a run's folder.
 const FILE: &str = ".lock";
-/// How often a lock is tried: a look at whether it is held holds it for a moment.
+/// Attempts to take a lock: another process that checks it holds it for a moment.
 const TRIES: u32 = 5;
 /// Time between tries.
 const BETWEEN: Duration = Duration::from_millis(20);
@@ -122,7 +122,7 @@ impl Holders {
     }
 }
 
-/// Whether a process is this user's, or root's; one that is gone is nobody's.
+/// Whether a process lives and is this user's or root's.
 fn is_ours(pid: u32) -> bool {
     let own = fs::metadata("/proc/self").map_or(0, |own| own.uid());
     fs::metadata(format!("/proc/{pid}")).is_ok_and(|of| of.uid() == own || of.uid() == 0)
@@ -227,7 +227,6 @@ impl Holder {
         self != Self::Free
     }
 
-    /// Its process.
     pub fn pid(self) -> Option<u32> {
         match self {
             Self::Free | Self::Someone => None,
@@ -265,7 +264,7 @@ mod tests {
         assert_ne!(Holder::of(dir.path()).unwrap().pid(), Some(1_234_567));
         drop(lock);
         assert_eq!(Holder::of(dir.path()).unwrap(), Holder::Free);
-        // What a killed process left behind names nobody.
+        // What a killed process left behind names no holder.
         std::fs::write(dir.path().join(FILE), "1234\n").unwrap();
         assert_eq!(Holder::of(dir.path()).unwrap(), Holder::Free);
     }

@@ -22,7 +22,7 @@ pub enum Span {
     Epoch,
 }
 
-/// One line.
+/// One line of the file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Line {
     /// What the figures cover.

@@ -128,7 +128,6 @@ impl RunDir {
         run_id(&self.path)
     }
 
-    /// The folder.
     pub fn path(&self) -> &Path {
         &self.path
     }

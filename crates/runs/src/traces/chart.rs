@@ -49,7 +49,6 @@ pub struct Along {
     pub whole: bool,
 }
 
-/// Steps.
 pub const STEPS: Along =
     Along { what: "step", text: |step| grouped(step.max(0.0).round() as u64), whole: true };
 

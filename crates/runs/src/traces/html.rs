@@ -17,7 +17,6 @@ const MATRIX_CLASSES_MAX: usize = 40;
 /// Confusions listed.
 const CONFUSIONS_MAX: usize = 8;
 
-/// The page.
 pub fn page(report: &Report, lines: &[Line], recipe: &str) -> String {
     let body = html! {
         (heading(report))

@@ -115,7 +115,6 @@ pub struct Live {
 }
 
 impl Live {
-    /// Something happened.
     pub fn take(&mut self, event: &Event) {
         self.summary.take(event);
         // Who joins, and what each computes, has a place of its own.

@@ -29,7 +29,7 @@ pub fn peak_memory_of_children() -> Option<u64> {
 /// Epochs listed in `curves`; longer runs are thinned evenly.
 const CURVE_POINTS_MAX: usize = 1000;
 
-/// The document.
+/// `report.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Name of the run's folder.
@@ -97,9 +97,9 @@ pub struct Report {
     /// run is one process. See [`efficiency`].
     #[serde(default)]
     pub efficiency: Option<f64>,
-    /// Times the run was taken up again.
+    /// Times the run was resumed.
     pub resumes: u64,
-    /// How many times the run was started or taken up again, also where nothing came of it.
+    /// How many times the run was started or resumed, also where nothing came of it.
     #[serde(default)]
     pub generation: u64,
     /// Worker processes of the last session; 0 where the run is one process.
@@ -154,7 +154,6 @@ pub struct Report {
     pub curves: Vec<Line>,
 }
 
-/// The best epoch.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BestEpoch {
     /// Figure it was chosen by.
@@ -186,7 +185,7 @@ pub struct Facts {
     /// Examples per step.
     pub batch: usize,
     pub parameters: usize,
-    /// How many times the run was started or taken up again.
+    /// How many times the run was started or resumed.
     pub generation: u64,
     /// Worker processes; 0 where the run is one process.
     pub workers: u32,

@@ -17,7 +17,7 @@ const SECONDS: Along = Along { what: "second", text: |s| format!("{} s", short(s
 /// Workers along an axis.
 const WORKERS: Along = Along { what: "workers", text: short, whole: true };
 
-/// The document.
+/// `scaling.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Study {
     /// The recipe's name.
@@ -157,7 +157,6 @@ impl Study {
         remarks
     }
 
-    /// The page.
     pub fn page(&self) -> String {
         let (class, state) =
             if self.complete { ("completed", "completed") } else { ("interrupted", "stopped") };

@@ -118,7 +118,6 @@ impl Lab {
     /// Threshold and machines of each.
     pub const CODES: [(usize, usize); CODES.len()] = CODES;
 
-    /// A recipe's.
     pub fn bench(&mut self, recipe: usize) -> &mut Bench {
         self.benches[recipe].get_or_insert_with(|| {
             Box::new(match recipe.checked_sub(RECIPES.len()) {

@@ -83,7 +83,7 @@ impl std::fmt::Display for Broken {
     }
 }
 
-/// A state without what depends on time and on how often it was taken up.
+/// A state without what depends on time and on how often the run was resumed.
 pub fn timeless_state(state: State) -> State {
     let still = |tally: Tally| Tally { seconds: 0.0, ..tally };
     State {

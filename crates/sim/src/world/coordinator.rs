@@ -280,7 +280,7 @@ impl Shell {
                         let held = world.verdict.saved(world.bench, &read);
                         world.must(held);
                     }
-                    // It may have been damaged meanwhile, which shows when it is gone back to.
+                    // It may have been damaged meanwhile, which shows when it is used.
                     Err(why) => world.say(pid, || format!("the checkpoint is damaged: {why}")),
                 }
             }

@@ -56,7 +56,6 @@ impl World<'_> {
         self.links[link].waiting[self.links[link].end(pid)]
     }
 
-    /// Of a link.
     pub fn generation(&self, link: LinkId) -> u64 {
         self.links[link].generation
     }

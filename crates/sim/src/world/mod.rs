@@ -1,14 +1,14 @@
 //! A run in one thread: a clock that jumps from one thing to the next, processes, links and a disk.
 //!
 //! Owns time, the order of what happens, who lives, and what is sent. What processes do is in their
-//! own files (`coordinator`, `server`, `worker`, `foreground`), wired to the world as their shells are;
-//! `links` is what they send each other, `mischief` what faults do, `sessions` the user. What must
-//! hold is [`Verdict`]'s.
+//! own files (`coordinator`, `server`, `worker`, `foreground`), wired to the world as their shells
+//! are; `links` is what they send each other, `injection` what faults do, `sessions` the user. What
+//! must hold is [`Verdict`]'s.
 
 mod coordinator;
 mod foreground;
+mod injection;
 mod links;
-mod mischief;
 mod server;
 mod sessions;
 mod worker;
@@ -36,7 +36,7 @@ pub const FOREGROUND: Pid = 0;
 const FATE: Pid = Pid::MAX;
 /// How long an address that does not answer is tried.
 const CONNECT: Duration = Duration::from_secs(3);
-/// How long somebody who has connected may take to say who it is.
+/// How long a new connection may take to authenticate.
 const JOIN: Duration = Duration::from_secs(3);
 /// How long a run may take when nothing goes wrong any more.
 pub const HEALING: Duration = Duration::from_secs(400);
@@ -75,7 +75,6 @@ pub enum Event {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dial {
     Coordinator,
-    /// This process.
     Process(Pid),
 }
 
@@ -94,11 +93,11 @@ pub enum Timer {
     Computed(u64),
     /// Data and engine are there.
     Prepared,
-    /// A copy of values is on the disk, and then: that is told.
+    /// A copy of values is on the disk, and then: its server learns of it.
     Copied(u64),
     /// As for a copy.
     CopyTold(u64),
-    /// A file of the coordinator's is on the disk, and then: that is told.
+    /// A file of the coordinator's is on the disk, and then: the coordinator learns of it.
     Written(u64),
     /// As for a file.
     WrittenTold(u64),
@@ -156,7 +155,6 @@ pub struct Outcome {
 /// Hears everything that happens.
 pub type Trace<'a> = Box<dyn FnMut(&str) + 'a>;
 
-/// Everything.
 pub struct World<'a> {
     /// What is computed.
     pub bench: &'a mut Bench,
@@ -375,7 +373,7 @@ impl<'a> World<'a> {
             Event::Fault(number) if !self.healed => {
                 let (_, fault) = self.plan.faults[number].clone();
                 self.note(|| format!("FAULT {fault:?}"));
-                if let Some(name) = mischief::strike(self, &fault) {
+                if let Some(name) = injection::inject(self, &fault) {
                     self.struck.push(name);
                 }
             }
@@ -447,7 +445,7 @@ impl<'a> World<'a> {
         self.processes.iter().find(|(_, process)| process.agent == agent).map(|(pid, _)| *pid)
     }
 
-    /// Everyone who lives.
+    /// All live processes.
     pub fn everyone(&self) -> Vec<(Pid, Agent)> {
         self.processes.iter().map(|(pid, process)| (*pid, process.agent)).collect()
     }
@@ -515,7 +513,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Says something of a process, where anybody listens.
+    /// Logs a line of a process, where a log is wanted.
     pub fn say(&mut self, pid: Pid, text: impl FnOnce() -> String) {
         if self.trace.is_some() {
             let agent = self.processes.get(&pid).map(|process| process.agent);

@@ -23,7 +23,7 @@ pub struct Server {
     value: Option<Value>,
     coordinator: Option<LinkId>,
     /// Links of workers that it reads.
-    peers: BTreeMap<LinkId, Visitor>,
+    peers: BTreeMap<LinkId, WorkerLink>,
     /// By number: copies on their way to the disk, their session, and what came of it.
     copies: BTreeMap<u64, (Snapshot, u64, Option<FromServer>)>,
     copied: u64,
@@ -32,8 +32,7 @@ pub struct Server {
 
 type Lines = Arc<Mutex<Vec<String>>>;
 
-/// A worker's link.
-struct Visitor {
+struct WorkerLink {
     peer: Peer,
     waiting: VecDeque<(Push, Arc<[f32]>)>,
     /// Whether the link has ended behind what waits.
@@ -47,22 +46,22 @@ enum Said {
     Close(LinkId),
 }
 
-/// Collects what a server says. Its process may be killed at any word.
-struct Mouth {
+/// Collects what a server says. Its process may be killed at any message.
+struct Collector {
     said: Mutex<Vec<Said>>,
     fuse: Fuse,
     /// By link that is open: bytes that wait.
     waiting: BTreeMap<LinkId, usize>,
 }
 
-impl Mouth {
+impl Collector {
     fn say(&self, said: Said) {
         self.fuse.burn();
         self.said.lock().expect("one thread").push(said);
     }
 }
 
-impl Outlet for Mouth {
+impl Outlet for Collector {
     fn coordinator(&self, message: &FromServer, squares: &[f64]) {
         self.say(Said::Coordinator(message.clone(), squares.to_vec()));
     }
@@ -153,13 +152,13 @@ impl Server {
             Event::Frame(link, _, Msg::Join(join)) => {
                 let (agent, generation) = (join.agent, world.generation(link));
                 let connected = Happening::Connected { link: link as u64, agent, generation };
-                self.with_value(world, pid, link, |value, now, mouth| {
-                    value.on(now, connected, mouth)
+                self.with_value(world, pid, link, |value, now, collector| {
+                    value.on(now, connected, collector)
                 });
             }
             Event::Frame(link, _, Msg::Push(push, values)) => {
-                if let Some(visitor) = self.peers.get_mut(&link) {
-                    visitor.waiting.push_back((push, values));
+                if let Some(worker) = self.peers.get_mut(&link) {
+                    worker.waiting.push_back((push, values));
                 }
             }
             Event::Fin(link) if Some(link) == self.coordinator => {
@@ -167,8 +166,8 @@ impl Server {
                 self.on(world, pid, Happening::Lost("the coordinator hung up".into()));
             }
             Event::Fin(link) => {
-                if let Some(visitor) = self.peers.get_mut(&link) {
-                    visitor.is_over = true;
+                if let Some(worker) = self.peers.get_mut(&link) {
+                    worker.is_over = true;
                 }
             }
             _ => {}
@@ -197,7 +196,7 @@ impl Server {
 
     fn on(&mut self, world: &mut World<'_>, pid: Pid, event: Happening) {
         let link = self.coordinator.unwrap_or(LinkId::MAX);
-        self.with_value(world, pid, link, |value, now, mouth| value.on(now, event, mouth));
+        self.with_value(world, pid, link, |value, now, collector| value.on(now, event, collector));
     }
 
     /// Lets the value take something in that has to do with a link, and does what it says.
@@ -206,7 +205,7 @@ impl Server {
         world: &mut World<'_>,
         pid: Pid,
         link: LinkId,
-        work: impl FnOnce(&Value, Duration, &Mouth) -> Vec<Effect>,
+        work: impl FnOnce(&Value, Duration, &Collector) -> Vec<Effect>,
     ) {
         let effects = self.listen(world, pid, work).unwrap_or_default();
         for effect in effects {
@@ -220,16 +219,16 @@ impl Server {
         &mut self,
         world: &mut World<'_>,
         pid: Pid,
-        work: impl FnOnce(&Value, Duration, &Mouth) -> T,
+        work: impl FnOnce(&Value, Duration, &Collector) -> T,
     ) -> Option<T> {
         let value = self.value.as_ref()?;
         let open = self.peers.keys().filter(|link| world.is_open(pid, **link));
         let waiting = open.map(|link| (*link, world.waiting(pid, *link)));
-        let mouth =
-            Mouth { said: Mutex::default(), fuse: world.fuse(pid), waiting: waiting.collect() };
+        let collector =
+            Collector { said: Mutex::default(), fuse: world.fuse(pid), waiting: waiting.collect() };
         let now = world.now;
-        let done = fuse::watch(|| work(value, now, &mouth));
-        for said in mouth.said.into_inner().unwrap_or_default() {
+        let done = fuse::watch(|| work(value, now, &collector));
+        for said in collector.said.into_inner().unwrap_or_default() {
             match said {
                 Said::Coordinator(message, squares) => {
                     if let Some(link) = self.coordinator {
@@ -241,8 +240,8 @@ impl Server {
                 }
                 Said::Close(link) => {
                     world.close(pid, link);
-                    if let Some(visitor) = self.peers.get_mut(&link) {
-                        visitor.is_over = true;
+                    if let Some(worker) = self.peers.get_mut(&link) {
+                        worker.is_over = true;
                     }
                 }
             }
@@ -283,8 +282,8 @@ impl Server {
                 self.on(world, pid, Happening::Joined { generation });
             }
             Effect::Admit(peer) => {
-                let visitor = Visitor { peer, waiting: VecDeque::new(), is_over: false };
-                self.peers.insert(link, visitor);
+                let worker = WorkerLink { peer, waiting: VecDeque::new(), is_over: false };
+                self.peers.insert(link, worker);
             }
             Effect::Refuse(why) => {
                 world.say(pid, || format!("refuses link {link}: {why}"));
@@ -332,20 +331,20 @@ impl Server {
         links.rotate_left(turn);
         while let Some(link) = links.pop_front() {
             let Some(value) = &self.value else { return };
-            let Some(visitor) = self.peers.get_mut(&link) else { continue };
-            let peer = visitor.peer;
-            match visitor.waiting.front() {
+            let Some(worker) = self.peers.get_mut(&link) else { continue };
+            let peer = worker.peer;
+            match worker.waiting.front() {
                 Some((push, _)) if value.would_wait(push) => continue,
                 Some(_) => {}
-                None if visitor.is_over => {
+                None if worker.is_over => {
                     self.leave(world, pid, link);
                     continue;
                 }
                 None => continue,
             }
-            let Some((push, values)) = visitor.waiting.pop_front() else { continue };
-            let pushed = self.listen(world, pid, |value, _, mouth| {
-                value.push(peer, &push, &mut Values(&values), mouth)
+            let Some((push, values)) = worker.waiting.pop_front() else { continue };
+            let pushed = self.listen(world, pid, |value, _, collector| {
+                value.push(peer, &push, &mut Values(&values), collector)
             });
             match pushed {
                 None => return,
@@ -360,14 +359,15 @@ impl Server {
 
     fn leave(&mut self, world: &mut World<'_>, pid: Pid, link: LinkId) {
         world.close(pid, link);
-        if let Some(visitor) = self.peers.remove(&link) {
-            self.on(world, pid, Happening::Disconnected(visitor.peer));
+        if let Some(worker) = self.peers.remove(&link) {
+            self.on(world, pid, Happening::Disconnected(worker.peer));
         }
     }
 
     fn begin_following(&mut self, world: &mut World<'_>, pid: Pid, link: LinkId) {
-        let Some(peer) = self.peers.get(&link).map(|visitor| visitor.peer) else { return };
-        let begun = self.listen(world, pid, |value, _, mouth| value.begin_following(peer, mouth));
+        let Some(peer) = self.peers.get(&link).map(|worker| worker.peer) else { return };
+        let begun =
+            self.listen(world, pid, |value, _, collector| value.begin_following(peer, collector));
         if let Some(Err(Trouble { message, .. })) = begun {
             world.say(pid, || format!("cannot let {peer:?} follow: {message}"));
             world.close(pid, link);

@@ -21,7 +21,7 @@ pub enum Report {
     Missed(u64),
 }
 
-/// Who is told.
+/// Receives reports.
 type Tell = Box<dyn Fn(Report) + Send + Sync>;
 
 /// Parameters of two steps.

@@ -149,7 +149,6 @@ impl List {
     }
 }
 
-/// Reads ahead.
 pub struct ReadAhead {
     wanted: Wanted,
     loader: Loader,
@@ -157,7 +156,6 @@ pub struct ReadAhead {
 }
 
 impl ReadAhead {
-    /// Starts the thread.
     pub fn start(wanted: Wanted, loader: Loader, cut: Cut) -> std::io::Result<Self> {
         let ahead = Self { wanted, loader, cut };
         let thread = Reader { wanted: ahead.wanted.clone(), loader: ahead.loader.clone(), cut };
@@ -205,7 +203,6 @@ impl Drop for ReadAhead {
     }
 }
 
-/// The thread.
 struct Reader {
     wanted: Wanted,
     loader: Loader,
@@ -359,7 +356,7 @@ mod tests {
         check(&ahead, &task(2, 0, 0..2));
         check(&ahead, &task(2, 1, 2..4));
         check(&ahead, &task(3, 0, 0..2));
-        // Even one that nobody has announced.
+        // Even one that was not announced.
         check(&ahead, &task(0, 7, 3..4));
     }
 

@@ -41,7 +41,6 @@ struct State<E> {
 /// What is to be done at once about an order.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Heard {
-    /// Nothing.
     Kept,
     /// It is the last: close the method's links, so that senders blocked on them are released.
     Last,

@@ -32,7 +32,6 @@ pub trait Method: Sized {
     /// A session has begun. Nothing of an earlier one holds.
     fn joined(&mut self, todo: &mut Todo<Self>);
 
-    /// Something has happened.
     fn on(
         &mut self,
         now: Duration,
@@ -60,7 +59,7 @@ pub enum Input<E> {
     /// Score the parameters after `step` steps on these batches.
     Evaluate { part: HeldOut, step: u64, batches: Range<u64>, enter: bool },
     /// The answer to [`Effect::Score`]: whether there are scores. Where not, its parameters or its
-    /// data cannot be had.
+    /// data are out of reach.
     Scored { step: u64, is_scored: bool },
     /// What the method's own links, threads and effects report.
     Own(E),

@@ -29,5 +29,5 @@ pub const SILENCE: Duration = Duration::from_secs(10);
 /// How long a worker goes without a word from any coordinator.
 pub const LEASE: Duration = Duration::from_secs(30);
 
-/// How long last messages may take to be sent.
-const FAREWELL: Duration = Duration::from_secs(2);
+/// How long sending what waits may take before a link is closed.
+const FLUSH_WITHIN: Duration = Duration::from_secs(2);

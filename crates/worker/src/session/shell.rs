@@ -8,7 +8,7 @@
 use super::inbox::{Beat, Heard, Inbox};
 use super::method::{Batch, Effect, Method};
 use super::worker::Worker;
-use super::{ALIVE, FAREWELL};
+use super::{ALIVE, FLUSH_WITHIN};
 use planaria_protocol::clock::Clock;
 use planaria_protocol::launch::Launch;
 use planaria_protocol::link::{self, Receiver, Sender};
@@ -127,7 +127,7 @@ impl<'scope, M: Method> Process<'scope, '_, '_, M> {
                 Some(Effect::End(how)) => {
                     if let Some(link) = &self.link {
                         // It may be what went away.
-                        let _ = link.coordinator.flush_and_close(FAREWELL);
+                        let _ = link.coordinator.flush_and_close(FLUSH_WITHIN);
                     }
                     self.leave();
                     return how;
@@ -251,9 +251,9 @@ fn read<E>(setting: &Setting<'_>, orders: Receiver, inbox: &Inbox<E>, at_once: &
         Ok(why) => why.to_owned(),
         Err(error) => error.to_string(),
     };
-    // One that lets nobody in is tried many times.
+    // Not for one that never answered: it is tried many times.
     if inbox.was_spoken_to() {
-        (setting.log)(&format!("the coordinator is not heard any more: {why}"));
+        (setting.log)(&format!("the link to the coordinator has ended: {why}"));
     }
     inbox.orphan();
     at_once.hang_up();

@@ -130,8 +130,8 @@ impl<M: Method> Worker<M> {
         self.answers.push_back(Input::Scored { step, is_scored });
     }
 
-    /// What came of an effect. It is taken in after what others say, so that nothing is gone on with
-    /// that is no longer wanted.
+    /// The result of an effect. It is handled after messages, so that work that is no longer wanted
+    /// is not continued.
     pub fn answer(&mut self, event: M::Event) {
         self.answers.push_back(Input::Own(event));
     }
@@ -190,7 +190,7 @@ impl<M: Method> Worker<M> {
 
     fn revoke(&mut self, ticket: u64) {
         self.method.revoke(&mut self.todo);
-        self.log("all that was ordered is revoked".into());
+        self.log("all orders are revoked".into());
         self.todo.push_back(Effect::Tell(FromWorker::Revoked { ticket }, Vec::new()));
     }
 

@@ -1,4 +1,4 @@
-//! A folder that is told becomes the same folder elsewhere, and nothing else.
+//! A folder that is mirrored becomes the same folder elsewhere, and nothing else.
 
 use super::*;
 use planaria_fleet::messages::write_message;

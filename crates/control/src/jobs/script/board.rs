@@ -23,7 +23,7 @@ const STOP_SECONDS: u64 = 2;
 /// A TensorBoard that runs.
 pub struct Board {
     guarded: Guarded,
-    /// Where it can be looked at.
+    /// Where a browser reaches it.
     pub address: String,
 }
 

@@ -36,7 +36,6 @@ pub struct Seat {
 pub struct Process {
     /// Its number in the job.
     pub id: u32,
-    /// What it is.
     pub role: String,
     /// Which of its role.
     pub index: usize,

@@ -13,7 +13,7 @@ use style::Style;
 pub const LINE_MAX: usize = 64 << 10;
 /// Rows that a program may go back to at most.
 const ROWS_MAX: usize = 16;
-/// Characters of an escape at most; what is longer is none.
+/// Characters of an escape at most; what is longer is text.
 const ESCAPE_MAX: usize = 4096;
 /// Columns between tabulators.
 const TAB: usize = 8;

@@ -35,7 +35,7 @@ struct Placed {
 }
 
 impl Machines {
-    /// Nothing is raised yet; all that can be wrong before is found out.
+    /// Raises nothing yet, and reports all faults that show before.
     pub fn new(prepared: &Prepared, run: &RunDir, program: &Path) -> Result<Self> {
         let job = &prepared.job;
         let are_here = job.pool.is_here();
@@ -75,7 +75,7 @@ impl Machines {
         self.sites.pool().expect("a script has a pool")
     }
 
-    /// What is to be told of files since the last time.
+    /// Messages about files since the last call.
     pub fn take_notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.placed.lock().expect("no thread panics with it").notes)
     }

@@ -29,7 +29,6 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// What is known of a process here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
-    /// What it is.
     pub role: String,
     /// Which of its role.
     pub index: usize,
@@ -85,7 +84,7 @@ pub enum Why {
 pub struct Restart {
     /// Which process; nothing where all are started again.
     pub process: Option<u32>,
-    /// How often processes were started again by now.
+    /// Restarts so far.
     pub restarts: u32,
     /// The process that failed.
     pub failed: u32,
@@ -179,7 +178,7 @@ pub enum JobInput {
     /// A process that has ended, also while all are being ended, tells of a failure of its own, and why
     /// it would fail every time.
     Own { process: u32, ending: Ending, why: Option<Why> },
-    /// Who waits for whom was found out, after [`Policy::take_stuck`]; this process is to be named.
+    /// The answer to [`Policy::take_stuck`]: the process that the others wait for.
     Looked { process: u32 },
     /// One process cannot be started again by itself.
     AllAgain,
@@ -195,7 +194,6 @@ impl From<JobInput> for Input<JobInput> {
     }
 }
 
-/// See the module.
 #[derive(Debug, Clone)]
 pub struct Policy {
     rules: Rules,
@@ -251,7 +249,6 @@ impl Policy {
         self.rules.framework != Framework::Plain || self.rules.is_told_hosts
     }
 
-    /// How often processes were started again.
     pub fn restarts(&self) -> u32 {
         self.restarts
     }
@@ -266,8 +263,8 @@ impl Policy {
         self.patience.wrote();
     }
 
-    /// Whether the job is about to be ended because of time, said once: who waits for whom can be
-    /// found out first, which is answered with [`JobInput::Looked`].
+    /// Whether the job is about to be ended because of time, said once. The caller may look first
+    /// which process the others wait for, and answer with [`JobInput::Looked`].
     pub fn take_stuck(&mut self) -> bool {
         self.patience.take()
     }
@@ -335,7 +332,7 @@ impl Policy {
         self.restarts += u32::from(!is_same);
         let alone = self.rules.restarts_alone(&self.members[id as usize]);
         if is_same && !alone {
-            // One of them needs all to begin again, so nothing is told of the others.
+            // One of them needs all to begin again: the others' restarts are not reported.
             self.told.pop();
         }
         let process = alone.then_some(id);

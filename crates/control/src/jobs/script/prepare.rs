@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 
 /// A job that can begin.
 pub struct Prepared {
-    /// With everything found out written into it.
+    /// With everything that was detected written into it.
     pub job: Job,
     /// What the script is written for.
     pub framework: Framework,
@@ -55,7 +55,7 @@ pub struct Prepared {
     pub notes: Vec<String>,
 }
 
-/// Data that the script is told of.
+/// Data whose place the script gets.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DataSet {
     /// The field of arguments that is its place.
@@ -203,7 +203,7 @@ fn named(word: &str) -> Framework {
     known.into_iter().find(|framework| framework.as_str() == word).unwrap_or(Framework::Plain)
 }
 
-/// The rules of a framework that was found out, as if it had been written.
+/// Checks the rules of a detected framework, as if the recipe named it.
 fn recheck(source: &JobSource, job: &Job) -> Result<()> {
     if source.recipe().script.framework.is_some() {
         return Ok(());

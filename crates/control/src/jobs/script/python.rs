@@ -1,9 +1,9 @@
 //! Whether a script is Python, and what it imports, before anything is created.
 //!
 //! Python itself is asked, for at most a few seconds, and runs nothing of the script. It may be
-//! another version than that of the machines: what it refuses is told with its version. Where
-//! there is none here the script is not checked, which is for the caller to say. Owns the talk
-//! with Python; never decides how a script is run.
+//! another version than that of the machines: a refusal names the version. Without a Python here
+//! the script is not checked, which is for the caller to say. Owns the talk with Python; never
+//! decides how a script is run.
 
 use planaria_fleet::process::{Signal, end_with_parent, signal_group};
 use planaria_runs::failure::{Failure, Result};
@@ -30,7 +30,6 @@ const SOURCE_MAX: usize = 160;
 /// Reads a script from its standard input and tells what it is.
 const PROGRAM: &str = include_str!("python/check.py");
 
-/// What was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Checked {
     /// It is Python.

@@ -24,7 +24,7 @@ pub struct Report {
     pub roles: BTreeMap<String, usize>,
     /// Machines by name, with their addresses.
     pub machines: BTreeMap<String, String>,
-    /// How often processes were started again.
+    /// Times processes were restarted.
     pub restarts: u32,
     /// Machines that were lost on the way.
     pub machines_lost: u64,
@@ -61,12 +61,10 @@ pub struct Failed {
     pub left_early: Option<String>,
     /// Who waited for whom where the job was ended because of time, a line for each process.
     pub who_waits: Vec<String>,
-    /// Its last lines.
     pub last_lines: Vec<String>,
 }
 
 impl Report {
-    /// As a document.
     pub fn to_json(&self) -> String {
         serde_json::to_string_pretty(self).expect("plain values") + "\n"
     }

@@ -23,7 +23,7 @@ pub type Ready = Result<Readied, Unready>;
 
 /// A round that can begin.
 pub struct Readied {
-    /// With ports.
+    /// Which process goes where, with ports.
     pub layout: Layout,
     /// What people are to be told.
     pub note: Option<String>,

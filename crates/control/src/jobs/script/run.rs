@@ -55,7 +55,7 @@ use std::time::Duration;
 
 /// How long a lost machine is waited for before the others take its processes.
 const REPLACED_WITHIN: Duration = Duration::from_secs(60);
-/// How often a round may fail to be made ready on machines that are there, and the pause between.
+/// Attempts to make a round ready on machines that are there, and the pause between two.
 const UNREADY_MAX: u32 = 5;
 const UNREADY_PAUSE: Duration = Duration::from_secs(2);
 /// When it is first told that a process has not found the others.
@@ -88,7 +88,6 @@ pub struct Finished {
     pub failure: Option<Failure>,
 }
 
-/// Runs a job.
 pub fn run(asked: &Asked<'_>) -> Result<Finished> {
     let prepared = Prepared::new(asked.source, asked.talk)?;
     let program = program::find(asked.program)?;
@@ -281,7 +280,7 @@ impl<'p> Running<'p> {
         }
     }
 
-    /// Takes in what was found out on other threads.
+    /// Takes in the results of other threads.
     fn hear(&mut self, now: Duration) {
         for note in self.machines.take_notes() {
             self.progress.note(&note);

@@ -24,7 +24,6 @@ const WAITING_MAX: usize = 256 << 10;
 const COLOURS: [&str; 11] =
     ["36", "33", "32", "35", "96", "93", "92", "95", "94", "34", "38;5;208"];
 
-/// Who writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Name {
     /// The process: `worker 0`.

@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 
 /// Characters of a last line that are shown.
 const LINE_MAX: usize = 120;
-/// Processes that are told of at most.
+/// Processes that are named at most.
 const TOLD_MAX: usize = 16;
 
 /// A process of the job.
@@ -28,7 +28,6 @@ pub struct Known {
     pub last_line: Option<String>,
 }
 
-/// What was found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Found {
     /// The process that the others wait for, where that can be seen.
@@ -41,8 +40,8 @@ pub struct Found {
 
 /// Says who waits for whom.
 pub fn explain(all: &[Known]) -> Found {
-    // Who has left is waited for; else who never joined; else who does not read what others sent it;
-    // else who computes while others wait.
+    // Blamed are processes that have left; else those that never joined; else those that do not
+    // read what others sent; else those that compute while others wait.
     let running = || all.iter().filter(|known| !known.is_done);
     let is_joined = |known: &&Known| !known.partners(all).is_empty();
     let left = all.iter().find(|known| known.is_done);

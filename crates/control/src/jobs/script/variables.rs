@@ -49,7 +49,7 @@ pub struct Telling<'a> {
     pub framework: Framework,
     /// The run's name.
     pub run: &'a str,
-    /// How often it was started before.
+    /// Rounds before this one.
     pub round: u32,
     /// The script, relative to the folder that it is started in.
     pub script: &'a str,
@@ -57,7 +57,7 @@ pub struct Telling<'a> {
     pub data: &'a [DataSet],
     /// Whether the script imports `mpi4py`.
     pub has_mpi4py: bool,
-    /// Where everybody is.
+    /// Where each process is.
     pub layout: &'a Layout,
 }
 
@@ -313,7 +313,7 @@ impl Telling<'_> {
 
     fn plain(&self, process: &Process, told: &mut Told) {
         self.one_gpu_each(process, told);
-        // The others look for nothing on a port that they were not told of.
+        // The others expect nothing on a port that they do not know.
         let must_listen = self.job.script.must_listen(&process.role, process.id == 0);
         if must_listen && self.layout.processes.len() > 1 {
             told.meeting = Some(Meeting::Listens(process.port));

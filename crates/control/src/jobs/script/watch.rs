@@ -1,7 +1,7 @@
 //! What is asked of machines while a job runs, on threads of their own: a machine that does not
 //! answer holds up no other.
 //!
-//! Owns how often is asked. Never decides what follows from an answer.
+//! Owns the intervals. Never decides what follows from an answer.
 
 use planaria_fleet::files::Outputs;
 use planaria_fleet::files::outputs::Round;
@@ -16,9 +16,9 @@ use std::time::Duration;
 
 use crate::jobs::script::variables::Meeting;
 
-/// How often it is asked whether a process has found the others.
+/// Poll interval for whether a process has found the others.
 const ASK_EVERY: Duration = Duration::from_millis(500);
-/// How often outputs are looked for.
+/// Poll interval for outputs.
 const FETCH_EVERY: Duration = Duration::from_secs(5);
 
 /// A process that has not found the others yet.

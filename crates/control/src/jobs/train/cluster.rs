@@ -1,7 +1,7 @@
 //! A run on many processes, seen from the command that started it.
 //!
-//! Owns what is told of them, and what is written when they are done. All decisions on the training
-//! are the coordinator's. Never trains.
+//! Owns what is shown of them, and what is written when they are done. All decisions on the
+//! training are the coordinator's. Never trains.
 
 use crate::jobs::controller;
 use crate::jobs::train::Job;

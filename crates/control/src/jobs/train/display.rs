@@ -1,11 +1,10 @@
-//! What is made of all that is heard of a run on many processes: its traces, its page, the screen.
+//! What events and pulses of a run on many processes become: its traces, its page, the screen.
 
 use crate::jobs::train::page::Page;
 use crate::jobs::train::recorder::Recorder;
 use planaria_protocol::event::{Event, Pulse};
 use planaria_runs::failure::plain;
 
-/// See the module.
 pub struct Display {
     pub recorder: Recorder,
     pub page: Page,

@@ -174,7 +174,7 @@ pub struct Means {
     /// Worker processes; 0 where the run is one process.
     pub workers: u32,
     pub servers: u32,
-    /// How many times the run was started or taken up again.
+    /// How many times the run was started or resumed.
     pub generation: u64,
 }
 

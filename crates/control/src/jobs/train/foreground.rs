@@ -35,7 +35,7 @@ use std::process::ChildStdout;
 use std::time::Duration;
 
 /// How long processes may take to end by themselves when a run is over.
-const FAREWELL: Duration = Duration::from_secs(5);
+const END_WITHIN: Duration = Duration::from_secs(5);
 /// Changes of machines that wait to be written down.
 const REPORTS_MAX: usize = 4096;
 
@@ -472,7 +472,7 @@ impl Kind for Foreground<'_> {
         unready.iter().for_each(|(agent, pid)| self.sites.kill(*agent, *pid));
         let own = |exit: &Exit| unready.contains(&(exit.agent, exit.pid));
         let clock = self.clock;
-        let exits = self.sites.end(FAREWELL, &|| clock.elapsed());
+        let exits = self.sites.end(END_WITHIN, &|| clock.elapsed());
         self.last_exits.extend(exits.into_iter().filter(|exit| !own(exit)));
     }
 }

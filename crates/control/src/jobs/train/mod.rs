@@ -1,7 +1,7 @@
 //! Training a network or a linear model, from a checked recipe to its report.
 //!
-//! Owns a training as the command sees it: its processes, what is told of them, and what is written
-//! when they are done. All decisions on the training are the coordinator's. Never computes.
+//! Owns a training as the command sees it: its processes, what is shown of them, and what is
+//! written when they are done. All decisions on the training are the coordinator's. Never computes.
 //!
 //! # Layout
 //! - [`cluster`]: on many processes; [`foreground`]: these, started, watched and replaced

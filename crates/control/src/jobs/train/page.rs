@@ -30,7 +30,6 @@ impl Page {
         Self { live: Live::default(), run_id: run.id(), path, written: None }
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }

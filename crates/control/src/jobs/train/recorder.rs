@@ -58,7 +58,6 @@ impl Recorder {
         })
     }
 
-    /// Something happened.
     pub fn take(&mut self, event: &Event) {
         self.summary.take(event);
         self.frame = self.summary.frame();

@@ -1,4 +1,4 @@
-//! A console and a coordinator that is none: it only says what a test wants it to say.
+//! A console and a fake coordinator, which says what a test wants it to say.
 
 use super::*;
 use planaria_protocol::Secret;

@@ -1,4 +1,4 @@
-//! The arithmetic of a code: f32, f64 or exact, behind one face.
+//! The arithmetic of a code: f32, f64 or exact, behind one trait.
 //!
 //! Owns all that depends on which numbers products are computed in: coefficients travel as 64 bits,
 //! weights and sums as bytes, and only what computes with them knows what they are. So the decisions

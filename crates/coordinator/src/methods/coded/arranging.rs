@@ -1,7 +1,8 @@
-//! Who computes which rows of a step: everybody as many, unless some are much faster than others.
+//! Which worker computes which rows of a step: as many each, unless some are much faster than
+//! others.
 //!
-//! A plan stays while those who are there, and their speeds, are about the same. Never asks how fast
-//! somebody is: workers tell with every sum how many rows they have multiplied in which time.
+//! A plan stays while the workers, and their speeds, are about the same. Never asks for speeds:
+//! each sum says how many rows its worker has multiplied in which time.
 
 use super::CodedRun;
 use planaria_numerics::coding::plan::Plan;
@@ -9,7 +10,7 @@ use planaria_numerics::coding::{Error, Slot, Standing, handover};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// How many times the slowest is slower than the fastest where everybody computes as much. Processes
+/// How many times the slowest is slower than the fastest where all compute as much. Processes
 /// that share a machine's cores seem that different now and then.
 const EVEN: f64 = 3.0;
 

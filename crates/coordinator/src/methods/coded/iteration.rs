@@ -6,11 +6,11 @@
 //! and entries go from worker to worker, so it holds none of them: only who has what. Never updates
 //! weights: it ends with a gradient.
 //!
-//! Of every group somebody is the decoder, outside the group where there are enough: then no single
-//! loss takes a product away that was sent. A lost decoder's groups are decoded by another from the
+//! Every group has a decoder, outside the group where there are enough workers: then no single loss
+//! takes a product away that was sent. A lost decoder's groups are decoded by another from the
 //! products that the members still have. Entries of a group that was decoded stay those of the
-//! members it had then, even if another member is asked to decode it again; so what members have added up stays
-//! good.
+//! members it had then, even if another member is asked to decode it again; so what members have
+//! added up stays good.
 
 use super::arithmetic::{Arithmetic, Bits};
 use planaria_numerics::coding::{
@@ -31,7 +31,6 @@ pub enum Order {
         /// Group of the plan.
         group: usize,
         places: Range<usize>,
-        /// Who decodes it.
         to: Slot,
     },
     /// When the products are there, decode a group, apply the slopes, and send entries.
@@ -43,28 +42,25 @@ pub enum Order {
         attempt: u64,
         inputs: Vec<Slot>,
         outputs: Vec<Slot>,
-        /// Who gets which.
         shares: Vec<Share>,
     },
     /// Send entries of a group that is decoded, or will be.
     Share {
         /// Group of the plan.
         group: usize,
-        /// Who gets which.
         shares: Vec<Share>,
     },
     /// When the entries of these debts have come, send the sum of all.
     Deliver { ticket: u64, debts: Vec<u64> },
 }
 
-/// Entries that somebody gets.
+/// Entries that a worker gets.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Share {
     pub of: Slot,
     pub coefficient: Bits,
-    /// Who gets them.
     pub to: Slot,
-    /// What they pay.
+    /// The debt that they settle.
     pub debt: u64,
 }
 
@@ -89,7 +85,7 @@ pub struct Counted {
 pub struct Rows {
     /// Asked for, in both products.
     pub asked: u64,
-    /// Of these, in place of somebody who was lost.
+    /// Of these, in place of a lost worker.
     pub extra: u64,
 }
 
@@ -367,7 +363,7 @@ impl Iteration {
         }
     }
 
-    /// Sub-blocks that somebody waits for.
+    /// Sub-blocks that a decoder waits for.
     fn wanted(&self) -> impl Iterator<Item = SubBlock> {
         let is_wanted = |sub_block: &SubBlock| self.decoding[sub_block.group].stage != Stage::Done;
         self.gathering.owing().into_iter().filter(is_wanted)

@@ -11,7 +11,7 @@ const SIGNS: Duration = Duration::from_millis(600);
 const PATIENCE_MIN: Duration = Duration::from_millis(400);
 
 impl CodedRun {
-    /// Those who hold the step up are not waited for, if the others are enough.
+    /// Workers that hold the step up are not waited for, if the others are enough.
     pub(super) fn look_for_late_slots(&mut self, now: Duration) -> Result<(), Trouble> {
         let Some(work) = &mut self.method.work else { return Ok(()) };
         let waited = now.saturating_sub(work.since);
@@ -22,7 +22,7 @@ impl CodedRun {
         work.times += 1;
         let mut late = work.iteration.waiting_for();
         let seated = self.seated();
-        // Who is not heard holds up those who wait for what it was to send.
+        // A silent worker holds up those that wait for its messages.
         let is_silent = |worker: &u32| {
             let heard = self.members.workers.get(worker).map_or(now, |member| member.heard);
             now.saturating_sub(heard) > SIGNS

@@ -1,7 +1,7 @@
 //! The weights of a coded run and how they follow the sums that workers send.
 //!
 //! The same steps as in one process ([`planaria_learn::linear`]), so the same bits where sums are.
-//! Never asks anybody for anything.
+//! Never sends anything.
 
 use super::arithmetic::Arithmetic;
 use planaria_learn::linear::number::Bounds;
@@ -27,7 +27,7 @@ pub struct Learner {
 impl Learner {
     /// The learner of a recipe, from the beginning; what is learned from has this shape.
     pub fn new(recipe: &Recipe, input: Shape) -> Result<Self, Trouble> {
-        // What a class counts is for those who see labels.
+        // Class weights are applied where the labels are, by the workers.
         let mut plain = recipe.clone();
         plain.train.class_weights.clear();
         let model = Model::of(&plain, input, &[]).map_err(Trouble::new)?;
@@ -73,12 +73,11 @@ impl Learner {
         self.model.columns()
     }
 
-    /// Trained numbers.
+    /// Trained parameters.
     pub fn len(&self) -> usize {
         self.model.weights()
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -50,7 +50,6 @@ pub struct Settings {
     pub generation: u64,
 }
 
-/// A coded run.
 pub type CodedRun = Run<Coded>;
 
 /// What a coded run knows beyond every run.

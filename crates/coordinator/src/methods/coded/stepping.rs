@@ -25,7 +25,7 @@ pub(super) struct Work {
     weights: Arc<Vec<u8>>,
     /// Since when it is waited for.
     pub since: Duration,
-    /// How often it was late.
+    /// Times it was late.
     pub times: u32,
 }
 

@@ -148,11 +148,11 @@ impl World {
                     let ready = FromWorker::Ready { engine: "lab".into(), threads: 1 };
                     self.tell(Input::worker(worker, ready));
                 }
-                Reply::Post(address, letter, bulk) => {
-                    let pid: u32 = address.parse().expect("an address of somebody");
+                Reply::Send(address, message, bulk) => {
+                    let pid: u32 = address.parse().expect("the address of a worker");
                     let reader = self.processes.values_mut().find(|process| process.pid == pid);
                     if let Some(reader) = reader {
-                        reader.notes.push_back(Note::Letter(letter, bulk));
+                        reader.notes.push_back(Note::FromPeer(message, bulk));
                     }
                 }
             }

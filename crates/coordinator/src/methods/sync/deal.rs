@@ -2,7 +2,7 @@
 
 use planaria_protocol::message::Share;
 
-/// Share of a step's time that a new deal must save to be worth changing everyone's memory.
+/// Share of a step's time that a new deal must save to be worth changing all workers' memory.
 const GAIN_MIN: f64 = 0.15;
 
 /// Shares of `shards` for workers that compute so many shards per second, in the order of workers:
@@ -50,9 +50,9 @@ pub fn redeal(shards: u32, speeds: &[(u32, f64)], old: &[Share]) -> Option<(Vec<
 }
 
 /// Each share once more for `redundancy` other workers, or for all others where there are not so
-/// many: each goes to the worker that, with all that it has, would be done with it the soonest, and among
-/// equals to the next in the order of workers. So an even deal stays even, and any `redundancy` of
-/// the workers can be missing with every shard still in somebody's hands.
+/// many: each goes to the worker that, with all that it has, would be done with it the soonest, and
+/// among equals to the next in the order of workers. So an even deal stays even, and any
+/// `redundancy` of the workers can be missing with every shard still leased to another.
 pub fn copies(shares: &[Share], speeds: &[(u32, f64)], redundancy: u32) -> Vec<Share> {
     let count = speeds.len();
     let mut loads: Vec<u32> = shares.iter().map(|share| share.shards.len() as u32).collect();

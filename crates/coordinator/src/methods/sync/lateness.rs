@@ -1,4 +1,4 @@
-//! What a step waits for that takes too long, and who has come to a halt.
+//! What a step waits for that takes too long, and which workers have come to a halt.
 
 use super::SyncRun;
 use crate::run::Action;
@@ -11,19 +11,18 @@ const LAG: Duration = Duration::from_secs(1);
 
 /// How long a server may take to say what a step waits for: it may be deep in a slow disk.
 const ANSWER: Duration = Duration::from_secs(60);
-/// How often a step is asked after before everyone is taken for late at once.
+/// Times the servers are asked what a step waits for before all workers may be suspected at once.
 const PATIENT_TIMES: u32 = 3;
 
 /// Servers were asked what a step waits for.
 #[derive(Debug)]
 pub(super) struct Inquiry {
     step: u64,
-    /// How often, for this step, and when last.
+    /// Times they were asked for this step, and when last.
     times: u32,
     asked: Duration,
     /// When those were asked first whose answer is waited for.
     pub first: Duration,
-    /// By server.
     answers: Vec<Option<Missing>>,
 }
 
@@ -79,7 +78,7 @@ impl SyncRun {
         halted.into_iter().try_for_each(|(worker, lag)| self.suspect(now, worker, lag))
     }
 
-    /// Steps are committed, with or without everyone who has shards of them.
+    /// Steps are committed, with or without all workers that have shards of them.
     pub(super) fn note_lags(&mut self, now: Duration, step: u64) {
         if self.method.settings.redundancy == 0 {
             return;
@@ -131,7 +130,7 @@ impl SyncRun {
         let late = round.held.iter().filter(|held| lacks(&held.shards));
         let late: BTreeSet<u32> = late.flat_map(|held| held.holders.iter().copied()).collect();
         let others = self.active();
-        // If everyone is late it is the machine, or no other could help. It may also be that they
+        // If all are late it is the machine, or no other could help. It may also be that they
         // wait for what will not come: in the end they are let in anew. What they have computed
         // counts all the same.
         let are_all_late = others.iter().all(|worker| late.contains(worker));

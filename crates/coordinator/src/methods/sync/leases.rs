@@ -13,7 +13,7 @@ use std::ops::Range;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Held {
     pub shards: Range<u32>,
-    /// Who has a lease for it; no one while there is no worker to give it to.
+    /// The workers with a lease for it; none while there is no worker.
     pub holders: Vec<u32>,
 }
 
@@ -66,7 +66,7 @@ pub struct Leases {
 
 impl Leases {
     /// A new round, dealt out like this. Each of the copies is one of the shares again, for
-    /// somebody else.
+    /// another worker.
     pub fn add(&mut self, shards_in_step: u32, steps: Steps, shares: &[Share], copies: &[Share]) {
         let mut others: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         for copy in copies {
@@ -90,7 +90,6 @@ impl Leases {
         self.rounds.retain(|round| round.steps.steps().end > step);
     }
 
-    /// Forgets everything.
     pub fn clear(&mut self) {
         self.rounds.clear();
     }
@@ -125,12 +124,12 @@ impl Leases {
         self.rounds.iter().flat_map(|r| &r.held).any(|h| h.holders.contains(&worker))
     }
 
-    /// Everyone who has any of them.
+    /// Workers that have any of them.
     pub fn holders(&self) -> BTreeSet<u32> {
         self.rounds.iter().flat_map(|r| &r.held).flat_map(|h| h.holders.iter().copied()).collect()
     }
 
-    /// Everyone who has any of the round that ends with so many steps.
+    /// Workers that have any of the round that ends with so many steps.
     pub fn holders_until(&self, step: u64) -> BTreeSet<u32> {
         let over = self.rounds.iter().filter(|round| round.steps.steps().end == step);
         over.flat_map(|r| &r.held).flat_map(|h| h.holders.iter().copied()).collect()

@@ -45,7 +45,7 @@ impl SyncRun {
             let (steps, shares) = (round.clone(), self.method.shares.clone());
             self.tell_server(server, ToServer::Round { steps, shares }, why);
         }
-        // Everyone's own come first, so that they are computed first.
+        // Each worker's own come first, so that they are computed first.
         let dealt: Vec<Share> = self.dealt().filter(|s| !s.shards.is_empty()).cloned().collect();
         for Share { worker, shards } in dealt {
             self.lease_to(worker, round.clone(), shards, why);
@@ -154,7 +154,7 @@ impl SyncRun {
         workers.iter().map(|w| (*w, speed(w).unwrap_or(mean))).collect()
     }
 
-    /// What everyone computes: their own first, then what others have as well.
+    /// What each worker computes: its own shards first, then copies.
     pub(super) fn dealt(&self) -> impl Iterator<Item = &Share> {
         self.method.shares.iter().chain(&self.method.copies)
     }

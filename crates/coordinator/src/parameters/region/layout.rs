@@ -29,7 +29,6 @@ pub const SNAPSHOT: usize = 384;
 /// Offsets and lengths of a region of some shape.
 #[derive(Debug, Clone, Copy)]
 pub struct Layout {
-    /// Of a slot.
     slot_bytes: usize,
     /// Of the parameters, and of each of the optimizer's slots, with what is left of a line.
     section_bytes: usize,
@@ -97,7 +96,6 @@ impl Layout {
         }
     }
 
-    /// The state.
     pub fn state(&self) -> Run {
         let start = HEADER_BYTES + (1 + self.optimizer) * self.section_bytes;
         let (optimizer, slots) = ([start; SLOTS_MAX], 0);

@@ -81,7 +81,7 @@ impl Memory {
         }
     }
 
-    /// Length.
+    /// In bytes.
     pub(super) fn len(&self) -> usize {
         self.bytes
     }
@@ -96,15 +96,15 @@ impl Memory {
     /// Copies bytes out, which others may be changing.
     pub(super) fn read(&self, from: usize, into: &mut [u8]) {
         assert!(from + into.len() <= self.bytes, "read in bounds");
-        // SAFETY: in bounds, and `into` is memory of somebody else. Bytes that change meanwhile
-        // are found out by the marks, and not used.
+        // SAFETY: in bounds, and `into` is other memory. The marks tell whether bytes changed
+        // meanwhile; such bytes are not used.
         unsafe {
             let from = self.start.as_ptr().add(from);
             std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len());
         }
     }
 
-    /// Bytes, to be written before anybody has a piece of them.
+    /// Bytes, to be written before any piece of them is handed out.
     pub(super) fn bytes_mut(&mut self, range: Range<usize>) -> &mut [u8] {
         assert!(range.start <= range.end && range.end <= self.bytes, "bytes in bounds");
         // SAFETY: in bounds, and borrowed mutably: no other has a share in the memory.
@@ -189,7 +189,6 @@ pub struct Slot<'a> {
 }
 
 impl<'a> Slot<'a> {
-    /// The optimizer's numbers.
     pub fn optimizer(&self) -> &[&'a [f32]] {
         &self.optimizer[..self.slots]
     }
@@ -212,7 +211,6 @@ pub struct SlotMut<'a> {
 }
 
 impl<'a> SlotMut<'a> {
-    /// The optimizer's numbers.
     pub fn optimizer(&mut self) -> &mut [&'a mut [f32]] {
         &mut self.optimizer[..self.slots]
     }
@@ -249,7 +247,6 @@ impl Piece {
         self.run.len
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.run.len == 0
     }

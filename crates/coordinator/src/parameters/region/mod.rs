@@ -4,8 +4,8 @@
 //! two, and the third is the copy that a checkpoint is written from. A slot is written only while
 //! no mark names it, and a mark is set only when its slot is whole: at whatever instant a process
 //! is killed, what the marks name is what it should be. Every block of a slot has a sum, which is
-//! compared before anybody goes on from it. The memory is a file's, whose pages outlive
-//! the process, or the process's own where no file can be made.
+//! compared before it is used again. The memory is a file's, whose pages outlive the process, or
+//! the process's own where no file can be made.
 //!
 //! Owns layout, marks, files and all unsafe code of a server. Never knows what a step is for.
 
@@ -165,10 +165,9 @@ impl Region {
         Self { memory, shape, place }
     }
 
-    /// What a process before this one has left, copied to a region of this one's own: the other
-    /// cannot touch that even if it still lives. What cannot be believed is ignored, and the log
-    /// says why. Everything old is removed once its values are in a file again, or cannot be
-    /// believed by anyone.
+    /// What an earlier process has left, copied to a new region, which the other cannot touch even
+    /// if it still lives. What cannot be believed is ignored, and the log says why. Everything old
+    /// is removed once its values are in a file again, or cannot be believed any more.
     pub fn adopt(place: &Place, fits: impl Fn(&Shape) -> bool, log: &Log) -> Option<Self> {
         let olds = match old::all(place) {
             Ok(olds) => olds,
@@ -269,7 +268,7 @@ impl Region {
     }
 }
 
-/// Why what was found is not gone on from.
+/// Why a region that was found is not used.
 enum Unused {
     /// It cannot be believed, now or ever.
     Never(String),

@@ -13,7 +13,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// One of them.
 pub struct Old {
     /// The higher, the newer.
     pub serial: u64,
@@ -93,7 +92,6 @@ impl Old {
         Ok(source)
     }
 
-    /// Removes it.
     pub fn remove(&self, place: &Place) {
         match &self.what {
             // One that cannot be removed is no harm, only in the way.
@@ -130,7 +128,6 @@ impl Opened {
         }
     }
 
-    /// Its marks.
     pub fn marked(&self) -> Result<Marked, String> {
         let mark = |at: usize| match self {
             Self::Memory(memory) => Ok(memory.mark(at).load(Ordering::Acquire)),
@@ -163,9 +160,7 @@ pub(super) fn unreadable(error: io::Error) -> String {
 
 /// What a header says before its marks.
 pub struct Fields {
-    /// [`MAGIC`].
     pub magic: u64,
-    /// [`VERSION`].
     pub version: u64,
     /// Of the server.
     pub index: u64,

@@ -33,7 +33,6 @@ const WAITING_BYTES_MAX: usize = 48 << 20;
 /// What may wait for a worker besides two steps' parameters.
 const WAITING_BYTES_SPARE: usize = 1 << 20;
 
-/// See the module.
 pub struct Server {
     place: Place,
     log: Log,
@@ -41,7 +40,7 @@ pub struct Server {
     recipe: Recipe,
     examples: u64,
     store: Mutex<Option<Arc<Store>>>,
-    /// How often it was closed.
+    /// Times it was closed.
     session: AtomicU64,
     followers: Followers,
     /// Of the parameters after so many steps, for the next who asks.
@@ -99,7 +98,7 @@ impl Server {
         Ok(server)
     }
 
-    /// What could be gone on from.
+    /// The values that a new session can start from.
     pub fn kept(&self) -> Option<Kept> {
         let store = self.lock_store().clone()?;
         let marked = store.marked();
@@ -111,12 +110,12 @@ impl Server {
         Some(Kept { blocks, steps, snapshot: marked.snapshot })
     }
 
-    /// Compares what could be gone on from with its sums, after [`Server::close`]. What is not what
-    /// it was is not kept any longer, and the log says so.
+    /// Compares the kept values with their checksums, after [`Server::close`]. Values that have
+    /// changed are dropped, and the log says so.
     pub fn compare(&self) {
         let Some(store) = self.lock_store().clone() else { return };
         if let Err(why) = store.compare() {
-            (self.log)(&format!("{why}: bytes were changed, and nothing is kept of them"));
+            (self.log)(&format!("{why}: bytes were changed, and the values are dropped"));
         }
     }
 

@@ -206,7 +206,7 @@ impl Server {
         outlet.coordinator(&message, &squares);
     }
 
-    /// Sends new parameters to everyone who follows.
+    /// Sends new parameters to all followers.
     pub(super) fn hand_out(&self, step: u64, block: usize, values: &[f32], outlet: &dyn Outlet) {
         let message = Pull::Parameters { step: step + 1, first_block: block as u32 };
         let waiting_max = self.waiting_max.load(Ordering::Relaxed);

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::MutexGuard;
 use std::time::Duration;
 
-/// How often a server sends a heartbeat: every so often it takes [`Event::Tick`].
+/// Heartbeat interval of a server: it takes [`Event::Tick`] as often.
 pub const ALIVE_EVERY: Duration = Duration::from_millis(250);
 /// A coordinator that has said nothing for so long is lost.
 pub const SILENCE: Duration = Duration::from_secs(10);
@@ -30,7 +30,7 @@ pub enum Event {
     Tick,
     /// A coordinator is at the other end of the link that was asked for.
     Reached,
-    /// None is.
+    /// No coordinator is reached.
     Unreachable(String),
     /// The coordinator of this generation was told who this is.
     Joined { generation: u64 },
@@ -259,7 +259,7 @@ impl Server {
         vec![Effect::Admit(peer)]
     }
 
-    /// Ends all links of the generation in force; those who wait for a step are let go.
+    /// Ends all links of the generation in force; threads that wait for a step are let go.
     fn end_session(&self, outlet: &dyn Outlet) {
         let mut standing = self.standing();
         standing.coordinator = Coordinator::None;

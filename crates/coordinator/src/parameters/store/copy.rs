@@ -1,4 +1,4 @@
-//! Values in and out of a store as a whole: when it begins, for those who enter, and for
+//! Values in and out of a store as a whole: when it begins, for workers that enter, and for
 //! checkpoints.
 
 use super::super::chunk::{CHUNK, CHUNK_BLOCKS};

@@ -28,7 +28,7 @@ const ROUNDS_MAX: usize = 64;
 /// Whether the step being gathered may be added to.
 #[derive(Debug)]
 struct Gate {
-    /// How often the server has begun.
+    /// Times the server has begun.
     era: u64,
     /// Steps committed: the number of the step being gathered.
     step: u64,
@@ -164,7 +164,7 @@ impl Store {
         self.gate().step
     }
 
-    /// How often it has begun or ended: what was let in before that counts no more.
+    /// Times it has begun or ended: messages of an earlier era are refused.
     pub fn era(&self) -> u64 {
         self.gate().era
     }
@@ -428,7 +428,6 @@ impl Store {
         self.chunks.iter().for_each(|chunk| chunk.leave(link));
     }
 
-    /// Number of chunks.
     pub fn chunks(&self) -> usize {
         self.chunks.len()
     }

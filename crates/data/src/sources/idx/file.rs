@@ -76,7 +76,6 @@ impl Kind {
 }
 
 impl Header {
-    /// Number of records.
     pub fn records(&self) -> u64 {
         u64::from(self.dimensions[0])
     }

@@ -247,7 +247,7 @@ impl Outputs {
     pub(super) fn settled(&mut self, bundle: &Bundle, looks: &[Look], at_ns: i128) {
         let machines: BTreeMap<String, u64> =
             looks.iter().map(|look| (look.machine.clone(), look.session)).collect();
-        let heirs = self.heirs(looks);
+        let replacements = self.replacements(looks);
         let mut files = BTreeMap::new();
         for entry in bundle.entries.iter().filter(|entry| !self.is_log(&entry.path)) {
             let What::File { hash, bytes } = entry.what else { continue };
@@ -257,7 +257,7 @@ impl Outputs {
             let names: Vec<&String> = match writers.len() {
                 // What several wrote all have, also those that are new.
                 2.. => machines.keys().collect(),
-                _ => writers.iter().map(|name| heirs.get(name).unwrap_or(name)).collect(),
+                _ => writers.iter().map(|name| replacements.get(name).unwrap_or(name)).collect(),
             };
             for name in names {
                 files.insert((entry.path.clone(), name.clone()), member.clone());
@@ -294,15 +294,15 @@ impl Outputs {
     }
 
     /// Which machine goes on with the files of each that is gone: one that is new, or else another.
-    fn heirs(&self, looks: &[Look]) -> BTreeMap<String, String> {
+    fn replacements(&self, looks: &[Look]) -> BTreeMap<String, String> {
         let known = self.known(looks, &|_| None, &|_| false);
         let gone = gone(&known);
         let is_new = |look: &&Look| {
             self.whole.seen.get(&look.machine).is_none_or(|seen| seen.session != look.session)
         };
         let new: Vec<&Look> = looks.iter().filter(is_new).collect();
-        let heirs = if new.is_empty() { looks.iter().collect() } else { new };
-        let named = gone.iter().zip(heirs.iter().cycle());
-        named.map(|(gone, heir)| ((*gone).to_owned(), heir.machine.clone())).collect()
+        let replacements = if new.is_empty() { looks.iter().collect() } else { new };
+        let named = gone.iter().zip(replacements.iter().cycle());
+        named.map(|(gone, replacement)| ((*gone).to_owned(), replacement.machine.clone())).collect()
     }
 }

@@ -296,7 +296,7 @@ mod tests {
     #[test]
     fn a_whole_set_is_chosen() {
         check(&[], None, &[]);
-        // The same content everywhere, and files of one machine alone, are in no one's way.
+        // The same content everywhere, and files of one machine alone, conflict with nothing.
         check(&[(0, "a", 1, 5), (1, "a", 1, 9), (1, "b", 2, 3)], None, &[("a", 1), ("b", 1)]);
         check(&[(0, "ckpt", 30, 5), (1, "ckpt", 40, 9)], Some(1), &[("ckpt", 1)]);
         // The second wrote the model last; its optimizer goes with it, though the first's is newer.

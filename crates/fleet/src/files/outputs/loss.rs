@@ -1,7 +1,7 @@
 //! Whether machines go back to the newest whole set when they are given the same files.
 //!
-//! Owns what a lost machine means for the files of the others. Where it had files of its own, which no
-//! machine that is left has, the newer ones of the others are of a moment that cannot be had again. Pure.
+//! Owns what a lost machine means for the files of the others. Where it had files of its own, which
+//! no machine that is left has, the newer ones of the others are of a moment that is lost. Pure.
 
 use super::whole::{Look, Set, family};
 use super::{Hash, Key};
@@ -18,7 +18,6 @@ pub(super) struct Seen {
 /// Files that went with machines, by machine.
 pub(super) type Lost = BTreeMap<String, Vec<String>>;
 
-/// What follows.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// No file that matters is lost.
@@ -41,7 +40,6 @@ pub(super) struct Known<'a> {
     pub(super) is_log: &'a dyn Fn(&str) -> bool,
 }
 
-/// Says what follows.
 pub(super) fn decide(known: &Known<'_>) -> Verdict {
     let found = found(known);
     if found.is_empty() {

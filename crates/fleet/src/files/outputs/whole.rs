@@ -1,11 +1,11 @@
 //! A whole set of outputs: what all machines had at one moment.
 //!
-//! Owns which moments count. Files that each machine writes under a name of its own, such as one shard
-//! of a checkpoint for each rank, belong together, and a moment at which some have written and others
-//! have not yet is none to go on from. Names that differ in numbers alone are a family. A moment counts
-//! when nothing of a family was written for longer than the last writes of its machines are apart: that
-//! is right wherever ranks are less than half a period of saving apart, however long the period. Files
-//! that only grow are logs, and count for nothing. Pure.
+//! Owns which moments count. Files that each machine writes under a name of its own, such as one
+//! shard of a checkpoint for each rank, belong together: no run can go on from a moment at which
+//! only some have written theirs. Names that differ in numbers alone are a family. A moment counts
+//! when nothing of a family was written for longer than the last writes of its machines are apart:
+//! that is right wherever ranks are less than half a period of saving apart, however long the
+//! period. Files that only grow are logs, and count for nothing. Pure.
 
 use super::{Hash, Key};
 use crate::messages::questions::Found;
@@ -94,7 +94,7 @@ pub(super) fn moment(looks: &[Look], laid: &Laid, is_log: &dyn Fn(&str) -> bool)
     }
     let mut families: BTreeMap<String, BTreeMap<&str, When>> = BTreeMap::new();
     for (path, of) in &writes {
-        // A path of several machines is no one's own.
+        // A path of several machines belongs to none of them.
         let [(machine, when)] = of[..] else { continue };
         if !is_log(path) {
             let newest = families.entry(family(path)).or_default().entry(machine).or_insert(when);

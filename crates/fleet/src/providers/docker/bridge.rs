@@ -1,6 +1,6 @@
 //! The bridge that containers are on, where it is one of this machine.
 //!
-//! Owns what is said of one whose hardware address changes with its containers. Never changes it.
+//! Owns the remark on one whose hardware address changes with its containers. Never changes it.
 
 use sha2::{Digest, Sha256};
 use std::fs;

@@ -158,7 +158,7 @@ pub fn machine_of(listed: &Listed) -> Option<Machine> {
     Some(Machine::new(name, handle, groups.collect()))
 }
 
-/// What a container is to someone who looks for what was left behind.
+/// A container as `doctor --leaks` lists it.
 pub fn leak_of(listed: &Listed) -> Option<Leak> {
     let machine = machine_of(listed)?;
     let what = format!("container {} ({})", machine.handle, listed.state);

@@ -27,7 +27,7 @@ const PULL: Duration = Duration::from_secs(180);
 /// Poll interval for a container's end, and how often at most.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 const LOOKS_MAX: u32 = 600;
-/// How often an engine is asked that fails by itself, as it does of a container that is just going.
+/// Attempts at a request that fails inside the engine, as for a container that is being removed.
 const FAILURES_MAX: u32 = 20;
 /// Longest answer, in bytes.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
@@ -104,7 +104,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Asks nothing yet.
+    /// Does not connect yet.
     pub fn new(socket: &Path) -> Self {
         Self { socket: socket.to_path_buf(), api: OnceLock::new() }
     }
@@ -114,7 +114,6 @@ impl Engine {
         &self.socket
     }
 
-    /// What it is.
     pub fn version(&self) -> Result<Version, Error> {
         let target = "/version".to_owned();
         let request = Request { method: "GET", target, body: Body::Nothing, patience: ANSWER };
@@ -122,7 +121,7 @@ impl Engine {
         parse(&answer.read(ANSWER_BYTES_MAX)?)
     }
 
-    /// The version of the API that is spoken with it.
+    /// The version of its API to use.
     pub fn api(&self) -> Result<Api, Error> {
         if let Some(api) = self.api.get() {
             return Ok(*api);

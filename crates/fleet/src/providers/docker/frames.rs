@@ -22,7 +22,6 @@ pub struct Frames<R> {
 }
 
 impl<R: Read> Frames<R> {
-    /// Of these bytes.
     pub fn new(from: R) -> Self {
         Self { from, which: Which::Out, left: 0 }
     }
@@ -74,7 +73,6 @@ pub struct Output<R> {
 }
 
 impl<R: Read> Output<R> {
-    /// Of these frames.
     pub fn new(frames: Frames<R>, aside: StderrTail) -> Self {
         Self { frames, aside }
     }

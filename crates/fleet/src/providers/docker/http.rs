@@ -34,14 +34,9 @@ pub enum Error {
     /// This is no engine, or one of another world.
     #[error("the engine's answer makes no sense: {0}")]
     Garbled(String),
-    /// It said no.
+    /// The engine refused the request.
     #[error("{message} (status {status})")]
-    Refused {
-        /// Of the answer.
-        status: u16,
-        /// Its own words.
-        message: String,
-    },
+    Refused { status: u16, message: String },
 }
 
 fn lost(why: &io::Error) -> String {
@@ -60,7 +55,6 @@ impl From<io::Error> for Error {
     }
 }
 
-/// What is asked.
 pub struct Request<'a> {
     pub method: &'static str,
     /// Path and query, encoded.

@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 
 /// The kind of a program header that names the loader.
 const PT_INTERP: u32 = 3;
-/// Most program headers that are looked at.
+/// Program headers that are read at most.
 const HEADERS_MAX: u16 = 256;
 /// Longest path of a loader, in bytes.
 const LOADER_BYTES_MAX: u64 = 4096;

@@ -44,7 +44,7 @@ use std::time::Duration;
 const HELLO: Duration = Duration::from_secs(30);
 /// How long a program may take to say which build it is.
 const BUILD: Duration = Duration::from_secs(30);
-/// How often a container is made anew because the one there was is of no use.
+/// Attempts to replace an unusable container.
 const ATTEMPTS_MAX: usize = 5;
 /// Images made of programs that are kept: that of this one, and a few of others.
 const IMAGES_MAX: usize = 4;
@@ -355,7 +355,6 @@ impl Kind for Docker {
         }]
     }
 
-    /// One engine.
     fn places(settings: &Self::Settings) -> Vec<Place<Self::Settings>> {
         let socket = settings.docker.socket.as_ref();
         let name = socket.map_or_else(|| "docker".into(), |at| format!("docker at {at}"));
@@ -397,7 +396,7 @@ impl Provider for Docker {
 
     fn remarks(&self) -> Vec<String> {
         let network = self.settings.network.as_deref().unwrap_or("bridge");
-        // What cannot be found out is not told of.
+        // Without an answer there is nothing to remark.
         let bridge = self.engine.bridge(network).ok().flatten();
         bridge
             .and_then(|bridge| bridge::remark(Path::new(bridge::DEVICES), &bridge))

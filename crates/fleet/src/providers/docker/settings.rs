@@ -51,7 +51,6 @@ pub struct Mount {
 }
 
 impl Settings {
-    /// Of a recipe.
     pub fn of(settings: &recipe::Settings, purpose: Purpose) -> Result<Self, Fault> {
         let recipe::Docker { socket, network, mounts, gpus, cpus, memory_mib, pids } =
             &settings.docker;

@@ -71,7 +71,6 @@ impl Archive {
         lengths.sum::<u64>() + 2 * BLOCK_BYTES
     }
 
-    /// Writes it.
     pub fn write(&self, to: &mut impl Write) -> io::Result<()> {
         let mut builder = Builder::new(to);
         for entry in &self.entries {

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// Largest file that is looked into.
+/// Largest file that is inspected.
 const FILE_BYTES_MAX: u64 = 1 << 30;
 /// Room for the program itself, and for what the run writes first.
 const ROOM_BYTES: u64 = 8 << 20;

@@ -92,7 +92,7 @@ pub enum Line {
 pub struct Facts {
     pub system: String,
     pub arch: String,
-    /// Room where the program goes, if it was found out.
+    /// Room where the program goes, if known.
     pub free_bytes: Option<u64>,
     /// `glibc 2.36`, `musl`, `unknown`.
     pub libc: String,
@@ -109,7 +109,7 @@ pub fn read(line: &str) -> Option<Line> {
             Line::Fault(kind.to_owned(), what.trim().to_owned())
         }
         "ready" => Line::Ready,
-        // A name that leads elsewhere is none of a run.
+        // A name that leads elsewhere is not a run's.
         "folder" => Line::Folder(Tag::new(rest)?),
         "host" => Line::Host(Tag::new(rest)?),
         "counted" => Line::Counted,

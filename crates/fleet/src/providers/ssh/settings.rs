@@ -86,7 +86,6 @@ pub fn fault(host: &Host) -> Option<Fault> {
 }
 
 impl Settings {
-    /// Of a recipe.
     pub fn of(settings: &recipe::Settings, hidden: Vec<String>) -> Result<Self, Fault> {
         let host = |entry: &recipe::HostEntry| {
             let host = entry.spelled_out();

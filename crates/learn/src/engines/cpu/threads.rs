@@ -55,7 +55,6 @@ impl ThreadPool {
         Self { shared, handles }
     }
 
-    /// Number of threads.
     pub fn threads(&self) -> usize {
         self.shared.threads
     }

@@ -20,7 +20,7 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::time::Duration;
 
-/// How often a line that is not finished is shown while it changes.
+/// How often an unfinished line is shown while it changes.
 const OPEN_EVERY: Duration = Duration::from_secs(10);
 /// Logs that are shown only when they are asked for: what TensorBoard writes, and what the controller of a
 /// job that was left behind would have shown, which has the lines of all processes again.

@@ -204,7 +204,7 @@ def ask(method, key, body=None):
             return urllib.request.urlopen(request, timeout=5).read().decode()
         except (urllib.error.URLError, OSError):
             time.sleep(0.05)
-    raise SystemExit("nobody answers")
+    raise SystemExit("no answer")
 ask("PUT", str(rank), ("at " + os.environ["HOROVOD_GLOO_IFACE"]).encode())
 print("others:", [ask("GET", str(other)) for other in range(size)], flush=True)
 "#;

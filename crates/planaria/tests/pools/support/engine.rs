@@ -69,7 +69,8 @@ impl Engine {
             .args(["--bridge", &self.bridge, "--cgroup-parent", &self.cgroup()])
             .args(["--containerd-namespace", &format!("planaria-{}", self.subnet)])
             .args(["--containerd-plugins-namespace", &format!("planaria-{}-p", self.subnet)])
-            // Containers talk to each other and to this machine over the bridge, to nobody else.
+            // Containers talk to each other and to this machine over the bridge, and to nothing
+            // else.
             .args(["--iptables=false", "--ip6tables=false", "--ip-masq=false"])
             .args(["--ip-forward=false", "--userland-proxy=false"])
             .env_remove("DOCKER_HOST")
@@ -190,8 +191,8 @@ impl Engine {
         let mut daemon = self.daemon.take().expect("it runs");
         daemon.kill().expect("a child can be killed");
         daemon.wait().expect("a child can be waited for");
-        // Its containerd dies with it. Where nobody waits for that one, the next daemon would take
-        // what is left of it for alive.
+        // Its containerd dies with it. Where no parent reaps that one, the next daemon would take
+        // the zombie for alive.
         let _ = fs::remove_file(self.folder.join("exec/containerd/containerd.pid"));
     }
 
@@ -231,7 +232,7 @@ impl Drop for Engine {
             let _ = writeln!(std::io::stderr(), "the engine's log, newest first: {lines:#?}");
         }
         if let Some(mut daemon) = self.daemon.take() {
-            // SAFETY: sends a signal to a child that nobody has waited for.
+            // SAFETY: sends a signal to a child that was not waited for.
             unsafe { libc::kill(daemon.id() as libc::pid_t, libc::SIGTERM) };
             for _ in 0..300 {
                 if daemon.try_wait().is_ok_and(|ended| ended.is_some()) {
@@ -341,7 +342,7 @@ fn processes_of(folder: &Path) -> Vec<libc::pid_t> {
     found
 }
 
-/// A bridge that nobody else has, and its number: whoever makes it has it.
+/// A new bridge and its number: making it reserves it.
 #[track_caller]
 fn new_bridge(first: u32) -> (u32, String) {
     for more in 0..200 {

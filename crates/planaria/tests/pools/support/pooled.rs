@@ -47,7 +47,6 @@ pub fn ssh(hosts: &Hosts, names: &str, workers: u32) -> String {
     )
 }
 
-/// Containers.
 pub fn docker(engine: &Engine, machines: u32, more: &str) -> String {
     format!(
         "{{provider: docker, machines: {machines}, workers: {machines}, address: {}, \

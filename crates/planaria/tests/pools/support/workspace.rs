@@ -39,7 +39,7 @@ impl Workspace {
 
     fn command(&self, words: &[&str]) -> Command {
         let mut command = self.place.command(words);
-        // Nothing of whoever runs the tests.
+        // Nothing of the user who runs the tests.
         command.env("HOME", self.path("home")).env("DOCKER_HOST", "unix:///nonexistent/engine");
         command.env_remove("SSH_AUTH_SOCK");
         command

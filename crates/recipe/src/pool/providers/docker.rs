@@ -135,7 +135,7 @@ impl Docker {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum Gpus {
-    /// So many.
+    /// A fixed number.
     Count(#[cfg_attr(test, schemars(range(min = 1, max = 64)))] u32),
     /// `all` that there are.
     All(String),

@@ -101,7 +101,6 @@ impl<'a> Place<'a> {
         format!("{}.{key}", self.path)
     }
 
-    /// A mistake.
     pub fn add(&mut self, key: &str, message: impl Into<String>, hint: impl Into<String>) {
         let key = self.key(key);
         self.found.push(Finding::new(key, message).hint(hint));

@@ -39,7 +39,7 @@ methods! {
     Coded => coded::Method,
 }
 
-/// What follows from a method for those who do not care which it is.
+/// What follows from a method, for code that does not ask which it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Traits {
     /// As recipes and reports write it.
@@ -70,7 +70,7 @@ pub struct StoredRows {
 
 /// What a method says of itself. What is asked of a recipe that was not checked may lack its settings.
 trait Kind {
-    /// What follows for those who do not care which method it is.
+    /// What follows, for code that does not ask which method it is.
     fn traits(&self, train: &Train) -> Traits;
 
     /// Steps in one epoch of so many examples.

@@ -1,4 +1,4 @@
-//! A simulated worker's part in a coded run: the real rows, cache and letters, on simulated links.
+//! A simulated worker's part in a coded run: the real rows, cache and messages, on simulated links.
 //!
 //! Each worker is on a machine of its own, whose cache of blocks outlives it. The source is beside
 //! the coordinator: without a link to that nothing can be fetched.
@@ -13,11 +13,11 @@ use planaria_protocol::message::{LinkPurpose, Trouble};
 use planaria_protocol::methods::coded::{Tallied, Travel};
 use planaria_protocol::{Credentials, Secret};
 use planaria_worker::methods::coded::cache::Cache;
-use planaria_worker::methods::coded::letters::Letters;
 use planaria_worker::methods::coded::peers::{IDLE, RETRY};
 use planaria_worker::methods::coded::round::{Arithmetic, Times};
 use planaria_worker::methods::coded::rows::Rows;
 use planaria_worker::methods::coded::source::{Source, Watch};
+use planaria_worker::methods::coded::unacknowledged::Unacknowledged;
 use planaria_worker::methods::coded::{Coded, Do, Event, Seated};
 use planaria_worker::session::shell::Log;
 use planaria_worker::session::{Batch, Inbox};
@@ -37,23 +37,23 @@ pub struct Peers {
     coordinator: Option<LinkId>,
     /// Weights to score with, and the step that they are after.
     model: Option<(u64, Vec<f64>)>,
-    posts: BTreeMap<Pid, Post>,
+    connections: BTreeMap<Pid, Connection>,
     /// What has come, by link.
     heard: BTreeMap<LinkId, Heard>,
 }
 
 /// What has come on a link of another worker.
 struct Heard {
-    letters: u64,
+    messages: u64,
     at: Duration,
     /// When the worker next checks whether the link is silent.
     look_at: Duration,
 }
 
-/// The way to another worker.
+/// To another worker; it lasts over several links.
 #[derive(Default)]
-struct Post {
-    letters: Letters,
+struct Connection {
+    unacknowledged: Unacknowledged,
     link: Option<LinkId>,
     is_dialing: bool,
 }
@@ -124,7 +124,7 @@ impl Peers {
             inbox: None,
             coordinator: None,
             model: None,
-            posts: BTreeMap::new(),
+            connections: BTreeMap::new(),
             heard: BTreeMap::new(),
         }
     }
@@ -154,7 +154,7 @@ impl Peers {
         let (at, look_at) = (world.now, world.now + IDLE);
         let heard = self.heard.entry(link).or_insert_with(|| {
             world.timer(me.pid, IDLE, Timer::Own);
-            Heard { letters: 0, at, look_at }
+            Heard { messages: 0, at, look_at }
         });
         heard.at = at;
         heard
@@ -173,11 +173,14 @@ impl Peers {
         }
     }
 
-    /// Reaches those for whom there are letters.
+    /// Reaches the peers that messages wait for.
     fn dial(&mut self, world: &mut World<'_>, me: Me) {
-        for (pid, post) in &mut self.posts {
-            if post.link.is_none() && !post.is_dialing && !post.letters.is_empty() {
-                post.is_dialing = true;
+        for (pid, connection) in &mut self.connections {
+            if connection.link.is_none()
+                && !connection.is_dialing
+                && !connection.unacknowledged.is_empty()
+            {
+                connection.is_dialing = true;
                 world.dial(me.pid, Dial::Process(*pid), None);
             }
         }
@@ -219,22 +222,22 @@ impl Hands for Peers {
                 let weights = f64::take(&weights).expect("the coordinator sends numbers");
                 self.model = Some((step, weights));
             }
-            Do::Post { address, letter, bulk } => {
+            Do::Send { address, message, bulk } => {
                 let pid = address.parse().unwrap_or(0);
-                let post = self.posts.entry(pid).or_default();
-                match (post.letters.put((letter, bulk)), post.link) {
-                    (Some(letter), Some(link)) => {
-                        world.send(me.pid, link, Msg::Letter(letter));
+                let connection = self.connections.entry(pid).or_default();
+                match (connection.unacknowledged.put((message, bulk)), connection.link) {
+                    (Some(message), Some(link)) => {
+                        world.send(me.pid, link, Msg::ToPeer(message));
                     }
                     _ => self.dial(world, me),
                 }
             }
             Do::Retire { round } => {
-                for post in self.posts.values_mut() {
-                    if post.letters.retire(round)
-                        && let Some(link) = post.link.take()
+                for connection in self.connections.values_mut() {
+                    if connection.unacknowledged.retire(round)
+                        && let Some(link) = connection.link.take()
                     {
-                        post.letters.unlinked();
+                        connection.unacknowledged.unlinked();
                         world.close(me.pid, link);
                     }
                 }
@@ -274,14 +277,14 @@ impl Hands for Peers {
         link: Result<LinkId, String>,
     ) -> Done<Self> {
         let Dial::Process(pid) = dial else { return Done::Nothing };
-        let Some(post) = self.posts.get_mut(&pid) else { return Done::Nothing };
-        post.is_dialing = false;
+        let Some(connection) = self.connections.get_mut(&pid) else { return Done::Nothing };
+        connection.is_dialing = false;
         match link {
             Ok(link) => {
-                post.link = Some(link);
+                connection.link = Some(link);
                 world.send(me.pid, link, me.join(LinkPurpose::Peer));
-                for letter in post.letters.linked() {
-                    world.send(me.pid, link, Msg::Letter(letter));
+                for message in connection.unacknowledged.linked() {
+                    world.send(me.pid, link, Msg::ToPeer(message));
                 }
             }
             Err(_) => world.timer(me.pid, RETRY, Timer::Own),
@@ -291,21 +294,22 @@ impl Hands for Peers {
 
     fn hear(&mut self, world: &mut World<'_>, me: Me, link: LinkId, msg: Msg) {
         match msg {
-            Msg::Letter(letter) => {
+            Msg::ToPeer(message) => {
                 // They are not read between two sessions; those that come then are lost.
                 if let Some(inbox) = &self.inbox {
-                    let (letter, bulk) = (letter.0.clone(), letter.1.clone());
-                    inbox.put(Event::Letter(letter, bulk));
+                    let (message, bulk) = (message.0.clone(), message.1.clone());
+                    inbox.put(Event::FromPeer(message, bulk));
                 }
                 let heard = self.note(world, me, link);
-                heard.letters += 1;
-                let count = heard.letters;
+                heard.messages += 1;
+                let count = heard.messages;
                 world.send(me.pid, link, Msg::Received(count));
             }
             Msg::Received(count) => {
-                let post = self.posts.values_mut().find(|post| post.link == Some(link));
-                if let Some(post) = post {
-                    post.letters.received(count);
+                let connection =
+                    self.connections.values_mut().find(|connection| connection.link == Some(link));
+                if let Some(connection) = connection {
+                    connection.unacknowledged.received(count);
                 }
             }
             Msg::Join(_) => {
@@ -317,9 +321,11 @@ impl Hands for Peers {
 
     fn ended(&mut self, world: &mut World<'_>, me: Me, link: LinkId, _why: &str) {
         self.heard.remove(&link);
-        if let Some(post) = self.posts.values_mut().find(|post| post.link == Some(link)) {
-            post.letters.unlinked();
-            post.link = None;
+        if let Some(connection) =
+            self.connections.values_mut().find(|connection| connection.link == Some(link))
+        {
+            connection.unacknowledged.unlinked();
+            connection.link = None;
             world.timer(me.pid, RETRY, Timer::Own);
         }
     }

@@ -136,7 +136,7 @@ impl Me {
     }
 }
 
-/// Joined once.
+/// From joining a coordinator until the next join.
 pub struct Session<H: Hands> {
     pub coordinator: LinkId,
     pub inbox: Arc<Inbox<<H::Method as Method>::Event>>,

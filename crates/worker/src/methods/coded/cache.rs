@@ -39,7 +39,7 @@ impl Cache {
         Some(Self { folder })
     }
 
-    /// In a folder of one's own.
+    /// In this folder.
     pub fn within(root: &Path, digest: &str) -> Self {
         Self { folder: root.join(digest) }
     }
@@ -187,7 +187,7 @@ mod tests {
         *bytes.last_mut().unwrap() ^= 1;
         fs::write(&path, bytes).unwrap();
         assert_eq!(cache.read::<Residue>(2, 3), None);
-        assert!(!path.exists(), "what is not whole is in nobody's way");
+        assert!(!path.exists(), "a damaged block is removed");
         cache.write(2, &block).unwrap();
         assert_eq!(cache.read::<Residue>(2, 4), None, "another length");
         cache.write(2, &block).unwrap();

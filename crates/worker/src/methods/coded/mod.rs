@@ -10,19 +10,20 @@
 //! - [`block`]: what it has of the data; [`source`]: where that comes from; [`cache`]: blocks on the
 //!   disk
 //! - [`rows`]: the arithmetic on them
-//! - [`peers`]: links to the other workers; [`letters`]: what is on its way to one of them
+//! - [`peers`]: links to the other workers; [`unacknowledged`]: messages on their way to one of
+//!   them
 //! - [`shell`]: the process around the value
 //! - [`serving`]: the other end of [`source`], in the coordinator's process
 
 pub mod block;
 pub mod cache;
-pub mod letters;
 pub mod peers;
 pub mod round;
 pub mod rows;
 pub mod serving;
 pub mod shell;
 pub mod source;
+pub mod unacknowledged;
 
 use crate::session::method::{Effect, Incoming, Input, Method, Session, Todo, Waiting};
 use crate::session::scoring::Scoring;
@@ -108,9 +109,9 @@ pub enum Do {
     Sit { slot: u16 },
     /// Keep weights to score with, as they came.
     KeepModel { step: u64, weights: Vec<u8> },
-    /// Send a letter to the worker at this address.
-    Post { address: String, letter: ToPeer, bulk: Vec<u8> },
-    /// Letters of older rounds need not arrive any more.
+    /// Send a message to the worker at this address.
+    Send { address: String, message: ToPeer, bulk: Vec<u8> },
+    /// Drop the messages of older rounds.
     Retire { round: u64 },
 }
 
@@ -126,7 +127,7 @@ pub enum Event {
     Seated(Seated),
     /// The source cannot be reached.
     SourceLost,
-    Letter(ToPeer, Vec<u8>),
+    FromPeer(ToPeer, Vec<u8>),
 }
 
 /// How a worker came by the rows of a slot.
@@ -231,8 +232,8 @@ impl<E: Value, A: Arithmetic<E>> Method for Coded<E, A> {
                 tell(Report::Offer { slots, address }, Vec::new(), todo);
             }
             Input::Own(Event::Seated(seated)) => ready(seated, todo),
-            Input::Own(Event::Letter(letter, bulk)) => {
-                send(self.round.letter(letter, bulk, &mut self.rows)?, todo);
+            Input::Own(Event::FromPeer(message, bulk)) => {
+                send(self.round.receive(message, bulk, &mut self.rows)?, todo);
             }
         }
         self.score(todo);
@@ -276,8 +277,8 @@ fn send(answers: Vec<Answer>, todo: &mut VecDeque<Effect<Do>>) {
     for answer in answers {
         match answer {
             Answer::Tell(report, bulk) => tell(report, bulk, todo),
-            Answer::Post(address, letter, bulk) => {
-                todo.push_back(Effect::Own(Do::Post { address, letter, bulk }));
+            Answer::Send(address, message, bulk) => {
+                todo.push_back(Effect::Own(Do::Send { address, message, bulk }));
             }
         }
     }

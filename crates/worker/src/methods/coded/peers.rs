@@ -1,10 +1,10 @@
 //! The links from one worker of a coded run to the others: products and entries.
 //!
-//! What was sent and is not known to have come is in [`Letters`]; this makes links for it, and makes
-//! them again. Never knows what letters are for.
+//! Makes links, and makes them again after a loss, for what is [`Unacknowledged`]. Never knows what
+//! messages are for.
 
-pub use super::letters::Letter;
-use super::letters::Letters;
+pub use super::unacknowledged::PeerMessage;
+use super::unacknowledged::Unacknowledged;
 use crate::session::shell::Log;
 use planaria_protocol::launch::Launch;
 use planaria_protocol::link::{self, Receiver, Sender};
@@ -23,20 +23,20 @@ use std::time::Duration;
 pub const RETRY: Duration = Duration::from_millis(100);
 /// How long a link may be silent; it is made again when it is needed.
 pub const IDLE: Duration = Duration::from_secs(60);
-/// Largest bulk of a letter.
+/// Largest bulk of a message.
 const BULK_BYTES_MAX: usize = 1 << 30;
 
-/// Takes a letter in.
-type Slot = Arc<dyn Fn(Letter) + Send + Sync>;
+/// Takes a message in.
+type Handler = Arc<dyn Fn(PeerMessage) + Send + Sync>;
 
 /// Where other workers reach this one, for as long as its process lives.
-pub struct Door {
+pub struct PeerListener {
     address: String,
-    slot: Arc<Mutex<Option<Slot>>>,
+    handler: Arc<Mutex<Option<Handler>>>,
     _listening: Listening,
 }
 
-impl Door {
+impl PeerListener {
     /// Listens for other workers.
     pub fn open(launch: &Launch, credentials: &Credentials, log: Log) -> Result<Self, Trouble> {
         let place = launch.station.listen(0);
@@ -45,8 +45,8 @@ impl Door {
         };
         let listener = TcpListener::bind(&place).map_err(|e| cannot(&e))?;
         let bound = listener.local_addr().map_err(|e| cannot(&e))?;
-        let slot: Arc<Mutex<Option<Slot>>> = Arc::default();
-        let inner = slot.clone();
+        let handler: Arc<Mutex<Option<Handler>>> = Arc::default();
+        let inner = handler.clone();
         let on_link = move |join: Join, sender: Sender, receiver: Receiver| {
             if join.purpose == LinkPurpose::Peer && matches!(join.agent, Agent::Worker(_)) {
                 // Its sender notices that the link has ended, and makes another.
@@ -59,35 +59,38 @@ impl Door {
                 log(&format!("a connection was refused: {why}"));
             })
             .map_err(|e| cannot(&e))?;
-        Ok(Self { address: launch.station.address(bound), slot, _listening: listening })
+        Ok(Self { address: launch.station.address(bound), handler, _listening: listening })
     }
 
-    /// Where it is.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// Letters come here from now on.
-    pub fn read_by(&self, slot: impl Fn(Letter) + Send + Sync + 'static) {
-        *self.slot.lock().expect("no thread panics with the letters") = Some(Arc::new(slot));
+    /// Passes messages on to this handler from now on.
+    pub fn read_by(&self, handler: impl Fn(PeerMessage) + Send + Sync + 'static) {
+        *self.handler.lock().expect("no thread panics with the handler") = Some(Arc::new(handler));
     }
 
-    /// Letters are not read for now; those that come are lost.
+    /// Drops the messages that arrive from now on.
     pub fn close(&self) {
-        *self.slot.lock().expect("no thread panics with the letters") = None;
+        *self.handler.lock().expect("no thread panics with the handler") = None;
     }
 }
 
 /// Reads a link, and says what has come.
-fn read(slot: &Mutex<Option<Slot>>, sender: &Sender, mut receiver: Receiver) -> Result<(), Error> {
+fn read(
+    handler: &Mutex<Option<Handler>>,
+    sender: &Sender,
+    mut receiver: Receiver,
+) -> Result<(), Error> {
     receiver.set_timeout(Some(IDLE))?;
     let mut count = 0;
     while let Some(incoming) = receiver.receive::<ToPeer>()? {
         let bulk = receiver.bulk_vec(BULK_BYTES_MAX)?;
         // It may wait for room, and the lock must not.
-        let slot = slot.lock().expect("no thread panics with the letters").clone();
-        if let Some(slot) = slot {
-            slot((incoming.message, bulk));
+        let handler = handler.lock().expect("no thread panics with the handler").clone();
+        if let Some(handler) = handler {
+            handler((incoming.message, bulk));
         }
         count += 1;
         sender.send(&Received(count))?;
@@ -96,25 +99,25 @@ fn read(slot: &Mutex<Option<Slot>>, sender: &Sender, mut receiver: Receiver) -> 
 }
 
 /// The links to other workers.
-pub struct Peers(Arc<Office>);
+pub struct Peers(Arc<Inner>);
 
-struct Office {
+struct Inner {
     credentials: Credentials,
     join: Join,
-    posts: Mutex<BTreeMap<String, Arc<Post>>>,
+    connections: Mutex<BTreeMap<String, Arc<Connection>>>,
     is_over: AtomicBool,
 }
 
-/// The way to one of them.
+/// To one of them; it lasts over several links.
 #[derive(Default)]
-struct Post {
+struct Connection {
     state: Mutex<State>,
     changed: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    letters: Letters,
+    unacknowledged: Unacknowledged,
     link: Option<Sender>,
     /// Links that there were.
     links: u64,
@@ -124,39 +127,39 @@ impl Peers {
     /// No peer is known yet.
     pub fn new(credentials: &Credentials, join: &Join) -> Self {
         let join = Join { purpose: LinkPurpose::Peer, ..join.clone() };
-        let (credentials, posts) = (credentials.clone(), Mutex::default());
-        Self(Arc::new(Office { credentials, join, posts, is_over: AtomicBool::new(false) }))
+        let (credentials, connections) = (credentials.clone(), Mutex::default());
+        Self(Arc::new(Inner { credentials, join, connections, is_over: AtomicBool::new(false) }))
     }
 
-    /// Sends a letter, now or as soon as its reader can be reached.
-    pub fn post(&self, address: &str, letter: Letter) -> Result<(), Trouble> {
-        let mut posts = self.0.posts();
-        let is_new = !posts.contains_key(address);
-        let post = posts.entry(address.to_owned()).or_default().clone();
-        let mut state = post.state();
-        drop(posts);
-        if let Some(letter) = state.letters.put(letter) {
-            state.send(&letter);
+    /// Sends a message, now or as soon as its reader can be reached.
+    pub fn send(&self, address: &str, message: PeerMessage) -> Result<(), Trouble> {
+        let mut connections = self.0.connections();
+        let is_new = !connections.contains_key(address);
+        let connection = connections.entry(address.to_owned()).or_default().clone();
+        let mut state = connection.state();
+        drop(connections);
+        if let Some(message) = state.unacknowledged.put(message) {
+            state.send(&message);
         }
         drop(state);
-        post.changed.notify_all();
+        connection.changed.notify_all();
         if is_new {
-            let (office, address) = (self.0.clone(), address.to_owned());
+            let (inner, address) = (self.0.clone(), address.to_owned());
             let thread = Builder::new().name("peer".into());
-            let started = thread.spawn(move || office.keep(&address, &post));
+            let started = thread.spawn(move || inner.keep(&address, &connection));
             started.map_err(|e| Trouble::new(format!("cannot start a thread: {e}")))?;
         }
         Ok(())
     }
 
-    /// What is of older rounds need not come any more.
+    /// Drops the messages of older rounds.
     pub fn retire(&self, round: u64) {
-        for post in self.0.posts().values() {
-            let mut state = post.state();
-            if state.letters.retire(round) {
+        for connection in self.0.connections().values() {
+            let mut state = connection.state();
+            if state.unacknowledged.retire(round) {
                 state.hang_up();
             }
-            post.changed.notify_all();
+            connection.changed.notify_all();
         }
     }
 }
@@ -164,55 +167,55 @@ impl Peers {
 impl Drop for Peers {
     fn drop(&mut self) {
         self.0.is_over.store(true, Ordering::SeqCst);
-        for post in self.0.posts().values() {
-            post.state().hang_up();
-            post.changed.notify_all();
+        for connection in self.0.connections().values() {
+            connection.state().hang_up();
+            connection.changed.notify_all();
         }
     }
 }
 
-impl Office {
-    fn posts(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Post>>> {
-        self.posts.lock().expect("no thread panics with the peers")
+impl Inner {
+    fn connections(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Connection>>> {
+        self.connections.lock().expect("no thread panics with the peers")
     }
 
     /// The thread of one peer: makes its link, and makes it again, while there is something to send.
-    fn keep(&self, address: &str, post: &Arc<Post>) {
+    fn keep(&self, address: &str, connection: &Arc<Connection>) {
         loop {
             // In this order, as the sender takes them.
-            let mut posts = self.posts();
-            let state = post.state();
+            let mut connections = self.connections();
+            let state = connection.state();
             if self.is_over.load(Ordering::SeqCst) {
                 return;
             }
-            if state.link.is_none() && state.letters.is_empty() {
-                posts.remove(address);
+            if state.link.is_none() && state.unacknowledged.is_empty() {
+                connections.remove(address);
                 return;
             }
-            drop(posts);
+            drop(connections);
             if state.link.is_some() {
-                drop(post.wait(state, IDLE));
+                drop(connection.wait(state, IDLE));
                 continue;
             }
             drop(state);
-            if self.connect(address, post).is_err() {
-                drop(post.wait(post.state(), RETRY));
+            if self.connect(address, connection).is_err() {
+                drop(connection.wait(connection.state(), RETRY));
             }
         }
     }
 
-    fn connect(&self, address: &str, post: &Arc<Post>) -> Result<(), Error> {
+    fn connect(&self, address: &str, connection: &Arc<Connection>) -> Result<(), Error> {
         let (sender, receiver) = link::connect(address, &self.credentials, Whom::Worker, None)?;
         sender.send(&self.join)?;
-        let mut state = post.state();
+        let mut state = connection.state();
         state.links += 1;
         state.link = Some(sender);
         let number = state.links;
-        for letter in state.letters.linked() {
-            state.send(&letter);
+        for message in state.unacknowledged.linked() {
+            state.send(&message);
         }
         drop(state);
-        let listened = post.clone();
+        let listened = connection.clone();
         let thread = Builder::new().name("peer-heard".into());
         let started = thread.spawn(move || listened.hear(number, receiver));
         started.map_err(|source| Error::Io { what: "starting a thread", source })?;
@@ -220,7 +223,7 @@ impl Office {
     }
 }
 
-impl Post {
+impl Connection {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no thread panics with a peer")
     }
@@ -229,7 +232,7 @@ impl Post {
         self.changed.wait_timeout(state, time).expect("no thread panics with a peer").0
     }
 
-    /// The thread that hears what has come, until its link ends.
+    /// The thread that reads acknowledgements, until the link ends.
     fn hear(&self, number: u64, mut receiver: Receiver) {
         while let Ok(Some(incoming)) = receiver.receive::<Received>() {
             if receiver.skip_bulk().is_err() {
@@ -240,7 +243,7 @@ impl Post {
             if state.links != number {
                 return;
             }
-            state.letters.received(count);
+            state.unacknowledged.received(count);
         }
         let mut state = self.state();
         if state.links == number {
@@ -252,15 +255,15 @@ impl Post {
 }
 
 impl State {
-    fn send(&mut self, letter: &Letter) {
+    fn send(&mut self, message: &PeerMessage) {
         let Some(link) = &self.link else { return };
-        if link.send_with(&letter.0, &letter.1).is_err() {
+        if link.send_with(&message.0, &message.1).is_err() {
             self.hang_up();
         }
     }
 
     fn hang_up(&mut self) {
-        self.letters.unlinked();
+        self.unacknowledged.unlinked();
         if let Some(link) = self.link.take() {
             link.close();
         }

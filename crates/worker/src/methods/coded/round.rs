@@ -1,4 +1,4 @@
-//! One round as a worker sees it: orders and letters in, answers and letters out. Pure.
+//! One round as a worker sees it: commands and peers' messages in, reports and messages out. Pure.
 //!
 //! Owns what this process has computed and was sent in the round, and what waits for more to come:
 //! a group for its products, shares for their group, a sum for its entries. Everything has a name
@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::Duration;
 
-/// Letters that may wait for their round to begin.
+/// Messages that may wait for their round to begin.
 const EARLY_MAX: usize = 1 << 12;
 
 /// What is computed with the rows of this worker's slot, and with the labels.
@@ -56,7 +56,7 @@ pub enum Answer {
     /// To the coordinator.
     Tell(Report, Vec<u8>),
     /// To another worker, at this address.
-    Post(String, ToPeer, Vec<u8>),
+    Send(String, ToPeer, Vec<u8>),
 }
 
 /// A round under way.
@@ -75,7 +75,7 @@ pub struct Round<E: Value> {
     /// For each debt that was paid, what it adds to the gradient.
     paid: BTreeMap<u64, Vec<E>>,
     delivers: Vec<(u64, Vec<u64>)>,
-    /// Letters of a round that has not begun here.
+    /// Messages of a round that has not begun here.
     early: Vec<(ToPeer, Vec<u8>)>,
     /// What was done and not told.
     done: Effort,
@@ -143,8 +143,8 @@ impl<E: Value> Round<E> {
         let (done, early) = (self.done, std::mem::take(&mut self.early));
         *self = Self { number: Some(number), own, weights, done, ..Self::default() };
         let mut answers = Vec::new();
-        for (letter, bulk) in early {
-            answers.extend(self.letter(letter, bulk, rows)?);
+        for (message, bulk) in early {
+            answers.extend(self.receive(message, bulk, rows)?);
         }
         Ok(answers)
     }
@@ -189,22 +189,22 @@ impl<E: Value> Round<E> {
     }
 
     /// Takes in what another worker has sent.
-    pub fn letter(
+    pub fn receive(
         &mut self,
-        letter: ToPeer,
+        message: ToPeer,
         bulk: Vec<u8>,
         rows: &mut impl Arithmetic<E>,
     ) -> Result<Vec<Answer>, Trouble> {
         let mut answers = Vec::new();
-        let is_old = self.number.is_some_and(|own| letter.round() < own);
-        let is_taken = is_old && planted::is(Planted::LetterOfOldRound);
-        if self.number != Some(letter.round()) && !is_taken {
-            self.wait_for_round(letter, bulk);
+        let is_old = self.number.is_some_and(|own| message.round() < own);
+        let is_taken = is_old && planted::is(Planted::MessageOfOldRound);
+        if self.number != Some(message.round()) && !is_taken {
+            self.wait_for_round(message, bulk);
             return Ok(answers);
         }
-        // One that makes no sense is no reason to end: its sender will be found out.
+        // A message that cannot be read is dropped: its sender is found faulty elsewhere.
         let Some(values) = E::take(&bulk) else { return Ok(answers) };
-        match letter {
+        match message {
             ToPeer::Product { round, group, slot } => {
                 let round = if is_taken { self.number.unwrap_or(round) } else { round };
                 self.arrive(round, group, Slot(slot), values, &mut answers);
@@ -217,10 +217,10 @@ impl<E: Value> Round<E> {
         Ok(answers)
     }
 
-    /// Keeps a letter of a round that is still to begin; the newest alone.
-    fn wait_for_round(&mut self, letter: ToPeer, bulk: Vec<u8>) {
-        let round = letter.round();
-        let newest = self.early.iter().map(|(letter, _)| letter.round()).max().unwrap_or(0);
+    /// Keeps a message of a round that is still to begin; the newest alone.
+    fn wait_for_round(&mut self, message: ToPeer, bulk: Vec<u8>) {
+        let round = message.round();
+        let newest = self.early.iter().map(|(message, _)| message.round()).max().unwrap_or(0);
         if self.number.is_some_and(|own| round < own) || round < newest {
             return;
         }
@@ -228,7 +228,7 @@ impl<E: Value> Round<E> {
             self.early.clear();
         }
         if self.early.len() < EARLY_MAX {
-            self.early.push((letter, bulk));
+            self.early.push((message, bulk));
         }
     }
 
@@ -238,13 +238,13 @@ impl<E: Value> Round<E> {
             let (own, product) = (self.own, product.clone());
             return self.arrive(round, group, own, product, answers);
         }
-        let letter = ToPeer::Product { round, group, slot: self.own.0 };
-        answers.push(self.done_sending(to.address, letter, E::bytes(&self.products[&group])));
+        let message = ToPeer::Product { round, group, slot: self.own.0 };
+        answers.push(self.done_sending(to.address, message, E::bytes(&self.products[&group])));
     }
 
-    fn done_sending(&mut self, address: String, letter: ToPeer, bulk: Vec<u8>) -> Answer {
+    fn done_sending(&mut self, address: String, message: ToPeer, bulk: Vec<u8>) -> Answer {
         self.done.sent_bytes += bulk.len() as u64;
-        Answer::Post(address, letter, bulk)
+        Answer::Send(address, message, bulk)
     }
 
     fn arrive(
@@ -349,8 +349,8 @@ impl<E: Value> Round<E> {
                 continue;
             }
             let places = places.start as u64..places.end as u64;
-            let letter = ToPeer::Entries { round, debt, places };
-            answers.push(self.done_sending(share.to.address, letter, E::bytes(&values)));
+            let message = ToPeer::Entries { round, debt, places };
+            answers.push(self.done_sending(share.to.address, message, E::bytes(&values)));
         }
         Ok(())
     }

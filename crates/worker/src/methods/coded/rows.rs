@@ -25,7 +25,7 @@ use planaria_recipe::train::LinearPrecision;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Most bytes of held-out rows that are kept for another time.
+/// Bytes of held-out rows that are kept in memory, at most.
 const HELD_BYTES_MAX: usize = 256 << 20;
 
 /// What a worker computes with and on.
@@ -135,9 +135,9 @@ impl<E: Value> Rows<E> {
             return Err(missed);
         }
         let block = rows.finish().and_then(|(rows, head)| Block::of(rows, width, &head));
-        let block = block.ok_or_else(|| Trouble::new("the source sent bounds that are none"))?;
+        let block = block.ok_or_else(|| Trouble::new("the source sent invalid bounds"))?;
         if let Some(Err(e)) = self.cache.as_ref().map(|cache| cache.write(slot, &block)) {
-            (watch.log)(&format!("the block is not kept for another time: {e}"));
+            (watch.log)(&format!("the block is not cached: {e}"));
         }
         Ok(block)
     }
@@ -154,7 +154,7 @@ impl<E: Value> Rows<E> {
             found = labels.finish().map(|(labels, _)| labels);
             let kept = self.cache.as_ref().zip(found.as_ref()).map(|(c, l)| c.write_labels(l));
             if let Some(Err(e)) = kept {
-                (watch.log)(&format!("the labels are not kept for another time: {e}"));
+                (watch.log)(&format!("the labels are not cached: {e}"));
             }
         }
         (self.ids, self.targets) = found.unwrap_or_default().into_iter().unzip();
@@ -241,7 +241,7 @@ impl<E: Value> Rows<E> {
         let mut words = Download::new(rows, features + 1, 4, block::words);
         self.source.fetch(Wanted::Batch { part, batch }, &mut words, watch)?;
         let held = words.finish().and_then(|(words, head)| Held::of(&words, features, &head));
-        Ok(held.ok_or_else(|| Trouble::new("the source sent a batch that is none"))?)
+        Ok(held.ok_or_else(|| Trouble::new("the source sent an invalid batch"))?)
     }
 
     fn keep_batch(&mut self, part: HeldOut, batch: u64, held: Held) {

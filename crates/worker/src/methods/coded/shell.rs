@@ -1,7 +1,7 @@
 //! The process around a worker of a coded run: its way to the source, links to other workers, and
 //! rows that [`super::Coded`] computes with.
 
-use super::peers::{Door, Peers};
+use super::peers::{PeerListener, Peers};
 use super::round::{Arithmetic, Times};
 use super::rows::Rows;
 use super::source::{Missed, Source, Watch};
@@ -33,7 +33,7 @@ pub fn run<E: Value>(launch: &Launch, setting: &Setting<'_>) -> Result<(), Troub
     let mut process = Process {
         launch,
         setting,
-        door: Door::open(launch, &setting.credentials, setting.log.clone())?,
+        peer_listener: PeerListener::open(launch, &setting.credentials, setting.log.clone())?,
         peers: Peers::new(&setting.credentials, &setting.join),
         rows: rows.clone(),
         model: None,
@@ -61,7 +61,7 @@ struct Process<'a, E: Value> {
     launch: &'a Launch,
     setting: &'a Setting<'a>,
     /// Where other workers reach this one.
-    door: Door,
+    peer_listener: PeerListener,
     /// The way to other workers.
     peers: Peers,
     rows: Shared<'a, E>,
@@ -106,7 +106,8 @@ impl<'a, E: Value> Hands<Coded<E, Shared<'a, E>>> for Process<'a, E> {
     fn begin(&mut self, inbox: &Arc<Inbox<Event>>, _generation: u64) -> Arc<dyn AtOnce> {
         self.inbox = Some(inbox.clone());
         let inbox = inbox.clone();
-        self.door.read_by(move |(letter, bulk)| inbox.put_when_room(Event::Letter(letter, bulk)));
+        self.peer_listener
+            .read_by(move |(message, bulk)| inbox.put_when_room(Event::FromPeer(message, bulk)));
         Arc::new(Nothing)
     }
 
@@ -114,7 +115,7 @@ impl<'a, E: Value> Hands<Coded<E, Shared<'a, E>>> for Process<'a, E> {
         match effect {
             Do::Look => {
                 let slots = self.rows.borrow_mut().rows_mut()?.kept();
-                let address = self.door.address().to_owned();
+                let address = self.peer_listener.address().to_owned();
                 Ok(Some(Event::Found { slots, address }))
             }
             Do::Sit { slot } => {
@@ -125,8 +126,8 @@ impl<'a, E: Value> Hands<Coded<E, Shared<'a, E>>> for Process<'a, E> {
                 self.model = Some((step, numbers(&weights)?));
                 Ok(None)
             }
-            Do::Post { address, letter, bulk } => {
-                self.peers.post(&address, (letter, bulk)).map(|()| None)
+            Do::Send { address, message, bulk } => {
+                self.peers.send(&address, (message, bulk)).map(|()| None)
             }
             Do::Retire { round } => {
                 self.peers.retire(round);
@@ -147,7 +148,7 @@ impl<'a, E: Value> Hands<Coded<E, Shared<'a, E>>> for Process<'a, E> {
     }
 
     fn leave(&mut self) {
-        self.door.close();
+        self.peer_listener.close();
         self.inbox = None;
     }
 }

@@ -1,8 +1,8 @@
 //! A worker's way to the source: the process that has the run's data and encodes it.
 //!
-//! Owns how often rows are asked for, and what has come of them: a worker that is cut off asks for the
-//! rest, a few times, and is then to join again. What is refused is not asked for again. Never
-//! opens data, and never gives out rows that are not all there.
+//! Owns the retries, and the rows that have arrived: a worker that is cut off asks for the rest, a
+//! few times, and must then join again. A refused request is not repeated. Never opens data, and
+//! never gives out incomplete rows.
 
 use crate::session::shell::Log;
 use planaria_protocol::Credentials;
@@ -11,7 +11,7 @@ use planaria_protocol::transfer::rows::{Ask, Wanted};
 use planaria_protocol::transfer::{Fault, Length, Line};
 use std::time::Duration;
 
-/// How often rows are asked for while none come.
+/// Requests without an answer before the source counts as unreachable.
 const TRIES: u32 = 5;
 
 /// Time between two tries.
@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// Why there are no rows.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Missed {
-    /// They cannot be had, and the process cannot go on.
+    /// The source refuses them, so the process cannot go on.
     Refused(Trouble),
     /// The source is not reached: a worker that joins again may ask again.
     Away,
@@ -32,7 +32,7 @@ impl From<Trouble> for Missed {
     }
 }
 
-/// What is looked at while rows come.
+/// What a download logs to, and what ends it.
 #[derive(Clone, Copy)]
 pub struct Watch<'a> {
     pub log: &'a Log,
@@ -145,7 +145,7 @@ impl<T> Download<T> {
         (self.values.len() / self.width) as u64
     }
 
-    /// Whether all are.
+    /// Whether all rows have come.
     pub fn is_whole(&self) -> bool {
         self.rows() == self.length.units
     }

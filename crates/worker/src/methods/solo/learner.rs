@@ -156,7 +156,7 @@ impl Learner {
         }
     }
 
-    /// Trained numbers.
+    /// Trained parameters.
     pub fn parameter_count(&self) -> usize {
         match &self.model {
             Model::Network(trainer) => trainer.parameters().len(),

@@ -132,12 +132,10 @@ impl Linear {
         scores
     }
 
-    /// The weights.
     pub fn weights(&self) -> &Weights {
         &self.weights
     }
 
-    /// The model.
     pub fn model(&self) -> &Model {
         &self.model
     }

@@ -10,7 +10,7 @@ use planaria_protocol::methods::solo::Report;
 use std::path::Path;
 use std::time::Duration;
 
-/// A worker that is told things and asked what it has to say. It computes while it is asked.
+/// A worker without a thread: it takes commands, and computes when asked for its answers.
 pub struct Process {
     worker: Worker<Solo>,
     pub learner: Learner,
@@ -21,7 +21,6 @@ pub struct Process {
 /// What the coordinator is to be told.
 #[derive(Debug)]
 pub enum Said {
-    /// It joins.
     Join,
     /// A batch is scored. Scores are handed over as they are: they may be long.
     Scored(Batch, Scores),

@@ -50,7 +50,6 @@ pub struct Sync {
     shards: Range<u32>,
 }
 
-/// What computes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Engine {
     /// Engine and instruction set.

@@ -74,7 +74,6 @@ impl Resources {
         })
     }
 
-    /// The engine.
     pub fn engine(&self) -> &dyn Engine {
         self.engine.as_ref()
     }

@@ -43,7 +43,7 @@ struct Session {
     threads: Vec<JoinHandle<()>>,
     /// While servers are being reached.
     opening: Option<Opening>,
-    /// Once all are.
+    /// Once all servers are reached.
     open: Option<Open>,
 }
 

@@ -208,13 +208,13 @@ fn without_a_coordinator_it_ends_after_a_while() {
     let mut now = START;
     let ended = loop {
         match &all(&mut worker, now)[..] {
-            [Effect::Join] => worker.not_joined(now, "nobody listens"),
+            [Effect::Join] => worker.not_joined(now, "connection refused"),
             [Effect::End(Err(trouble))] => break trouble.message.clone(),
             other => panic!("{other:?}"),
         }
         now = worker.wake_at().unwrap_or(now);
     };
-    assert_eq!(ended, "no word from a coordinator at here for 30 seconds: nobody listens");
+    assert_eq!(ended, "no word from a coordinator at here for 30 seconds: connection refused");
     assert!(now > START + LEASE && now < START + LEASE + 2 * RETRY);
 }
 

@@ -1,5 +1,5 @@
-//! Files that a script or its arguments name and that do not go to machines: said before it begins, as
-//! it would only be found out there.
+//! Files that a script or its arguments name and that do not go to machines: reported before it
+//! begins, because it would fail there.
 //!
 //! A text counts where there is such a file or folder here, seen from the folder that the script is
 //! started in. What the script makes itself is no loss.

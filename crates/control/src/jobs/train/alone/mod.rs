@@ -183,8 +183,8 @@ impl Session {
         }
     }
 
-    /// Tells the coordinator what the worker says. Only then is it told of a stop: while a step is
-    /// taken that it does not know of, the parameters are not those of its last step.
+    /// Passes the worker's report to the coordinator, and only then a stop: during a step that the
+    /// coordinator does not know of yet, the parameters are not those of its last step.
     fn worker_said(&mut self, said: Said) -> Result<()> {
         self.tell(match said {
             Said::Join => Event::Linked(LINK, join()),

@@ -26,7 +26,7 @@ struct Lab {
     weights: Vec<Residue>,
     machines: BTreeMap<Slot, Machine>,
     /// What is on its way between machines: to whom, and to which process there.
-    mail: Vec<(Slot, u64, Letter)>,
+    sent: Vec<(Slot, u64, Message)>,
     processes: u64,
     decoded: BTreeSet<usize>,
     /// Rows that were multiplied in product 1.
@@ -54,7 +54,7 @@ struct Machine {
 }
 
 #[derive(Clone)]
-enum Letter {
+enum Message {
     Product(usize, Slot, Vec<Residue>),
     Entries(u64, Range<usize>, Vec<Residue>),
 }
@@ -82,7 +82,7 @@ impl Lab {
             data,
             weights,
             machines: BTreeMap::new(),
-            mail: Vec::new(),
+            sent: Vec::new(),
             processes: 0,
             decoded: BTreeSet::new(),
             multiplied: 0,
@@ -101,7 +101,7 @@ impl Lab {
     }
 
     /// Orders go to those they are for.
-    fn post(&mut self, orders: Vec<(Slot, Order)>) {
+    fn order(&mut self, orders: Vec<(Slot, Order)>) {
         let known = self.machines.iter().map(|(slot, machine)| (*slot, machine.process));
         let known: Known = std::rc::Rc::new(known.collect());
         for (slot, order) in orders {
@@ -110,28 +110,28 @@ impl Lab {
         }
     }
 
-    fn send(&mut self, to: Slot, known: &Known, letter: Letter) {
-        self.mail.push((to, known[&to], letter));
+    fn send(&mut self, to: Slot, known: &Known, message: Message) {
+        self.sent.push((to, known[&to], message));
     }
 
     fn is_idle(&self) -> bool {
-        self.mail.is_empty() && self.machines.values().all(|m| m.orders.is_empty())
+        self.sent.is_empty() && self.machines.values().all(|m| m.orders.is_empty())
     }
 
-    /// Somebody works off an order, or a letter comes: whichever is drawn.
+    /// A machine works off an order, or a message arrives: whichever is drawn.
     fn go_on(&mut self, draw: u64, to: &mut Iteration) {
         let busy: Vec<Slot> =
             self.machines.iter().filter(|(_, m)| !m.orders.is_empty()).map(|(s, _)| *s).collect();
-        let at = draw as usize % (busy.len() + self.mail.len());
+        let at = draw as usize % (busy.len() + self.sent.len());
         if let Some(slot) = busy.get(at) {
             let machine = self.machines.get_mut(slot).unwrap();
             let (order, known) = machine.orders.pop_front().unwrap();
             self.obey(*slot, order, known, to);
             return self.progress(*slot, to);
         }
-        let (slot, process, letter) = self.mail.swap_remove(at - busy.len());
+        let (slot, process, message) = self.sent.swap_remove(at - busy.len());
         if self.machines.get(&slot).is_some_and(|m| m.process == process) {
-            self.take(slot, letter, to);
+            self.take(slot, message, to);
             self.progress(slot, to);
         }
     }
@@ -147,7 +147,7 @@ impl Lab {
                 }
                 to.multiplied(group, slot);
                 let product = self.machines[&slot].products[&group].clone();
-                self.send(decoder, &known, Letter::Product(group, slot, product));
+                self.send(decoder, &known, Message::Product(group, slot, product));
             }
             Order::Decode { group, .. } => {
                 let machine = self.machines.get_mut(&slot).unwrap();
@@ -166,14 +166,14 @@ impl Lab {
         }
     }
 
-    fn take(&mut self, slot: Slot, letter: Letter, to: &mut Iteration) {
-        match letter {
-            Letter::Product(group, of, values) => {
+    fn take(&mut self, slot: Slot, message: Message, to: &mut Iteration) {
+        match message {
+            Message::Product(group, of, values) => {
                 let machine = self.machines.get_mut(&slot).unwrap();
                 machine.arrived.insert((group, of), values);
                 to.arrived(group, of, slot);
             }
-            Letter::Entries(debt, places, entries) => {
+            Message::Entries(debt, places, entries) => {
                 let mut sums = vec![Residue::default(); WIDTH * COLUMNS];
                 product::add_rows_scaled(WIDTH, self.rows(slot, &places), &entries, &mut sums);
                 let before = self.machines.get_mut(&slot).unwrap().paid.insert(debt, sums.clone());
@@ -231,7 +231,7 @@ impl Lab {
             }
         }
         let machine = self.machines.get_mut(&slot).unwrap();
-        let mut letters = Vec::new();
+        let mut messages = Vec::new();
         for (group, (outputs, places, entries)) in &machine.entries {
             for (share, known) in machine.shares.remove(group).unwrap_or_default() {
                 let at = outputs.iter().position(|output| *output == share.of).unwrap();
@@ -239,10 +239,10 @@ impl Lab {
                 let mut entries = entries[at * length..][..length].to_vec();
                 let coefficient = Residue::from_wire(share.coefficient).unwrap();
                 product::scale_entries(coefficient, &mut entries);
-                letters.push((
+                messages.push((
                     share.to,
                     known,
-                    Letter::Entries(share.debt, places.clone(), entries),
+                    Message::Entries(share.debt, places.clone(), entries),
                 ));
             }
         }
@@ -258,8 +258,8 @@ impl Lab {
             to.sum(slot, ticket, Residue::bytes(&sums));
         }
         machine.paid = paid;
-        for (to, known, letter) in letters {
-            self.send(to, &known, letter);
+        for (to, known, message) in messages {
+            self.send(to, &known, message);
         }
     }
 
@@ -309,9 +309,9 @@ fn churn(seed: u64) {
     for _ in 0..20_000 {
         let (orders, paused) = iteration.orders(&lab.code, &alive).unwrap();
         for (slot, _) in &orders {
-            assert!(alive.contains(slot), "seed {seed}: somebody is asked who is not there");
+            assert!(alive.contains(slot), "seed {seed}: a machine is asked that is not there");
         }
-        lab.post(orders);
+        lab.order(orders);
         let again = iteration.clone().orders(&lab.code, &alive).unwrap().0;
         assert_eq!(again, [], "seed {seed}: asked twice");
         if iteration.is_finished() {
@@ -372,7 +372,7 @@ fn no_single_loss_has_a_product_computed_twice_that_was_sent() {
             let mut iteration = Iteration::new(plan.unwrap().ready().unwrap(), &lab.code);
             let (mut draws, mut kept) = (Stream::new(step, Purpose::Code, 9, victim), 0);
             for turn in 0..20_000 {
-                lab.post(iteration.orders(&lab.code, &alive).unwrap().0);
+                lab.order(iteration.orders(&lab.code, &alive).unwrap().0);
                 if iteration.is_finished() {
                     break;
                 }
@@ -381,7 +381,7 @@ fn no_single_loss_has_a_product_computed_twice_that_was_sent() {
                     // What it had multiplied and sent, and what it had not.
                     let own = &lab.machines[&slot].products;
                     kept = own.values().map(|values| (values.len() / COLUMNS) as u64).sum();
-                    lab.mail.retain(|(to, ..)| *to != slot);
+                    lab.sent.retain(|(to, ..)| *to != slot);
                     alive.remove(&slot);
                     lab.machines.remove(&slot);
                     iteration.lost(slot);

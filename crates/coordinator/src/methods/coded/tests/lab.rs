@@ -146,17 +146,17 @@ impl Lab {
     }
 }
 
-/// What comes to a process: an order, or a letter of another.
+/// What comes to a process: an order, or a message of another.
 pub enum Note {
     Order(Command, Vec<u8>),
-    Letter(ToPeer, Vec<u8>),
+    FromPeer(ToPeer, Vec<u8>),
 }
 
 /// What a process does about it: tells the coordinator, or writes to another.
 pub enum Reply {
     Tell(Report, Vec<u8>),
     Ready,
-    Post(String, ToPeer, Vec<u8>),
+    Send(String, ToPeer, Vec<u8>),
 }
 
 /// Places, whose entries there are, and these.
@@ -179,7 +179,7 @@ pub struct Process {
     pub shares: BTreeMap<u32, Vec<Share>>,
     pub paid: BTreeMap<u64, Vec<Residue>>,
     pub delivers: Vec<(u64, Vec<u64>)>,
-    /// Letters of a round that has not begun here.
+    /// Messages of a round that has not begun here.
     pub early: Vec<(ToPeer, Vec<u8>)>,
 }
 
@@ -189,11 +189,11 @@ impl Process {
         let mut replies = Vec::new();
         match self.notes.pop_front() {
             Some(Note::Order(order, bulk)) => self.obey(order, &bulk, lab, &mut replies),
-            Some(Note::Letter(letter, bulk)) if letter.round() > self.round => {
-                self.early.push((letter, bulk));
+            Some(Note::FromPeer(message, bulk)) if message.round() > self.round => {
+                self.early.push((message, bulk));
             }
-            Some(Note::Letter(letter, bulk)) if letter.round() == self.round => {
-                self.take(letter, &bulk, lab, &mut replies);
+            Some(Note::FromPeer(message, bulk)) if message.round() == self.round => {
+                self.take(message, &bulk, lab, &mut replies);
             }
             _ => {}
         }
@@ -217,10 +217,10 @@ impl Process {
                 let (pid, slot, weights) = (self.pid, self.slot, Residue::take(bulk).unwrap());
                 let slowness = self.slowness;
                 *self = Self { pid, slowness, slot, notes, round, weights, ..Self::default() };
-                for (letter, bulk) in early {
-                    match letter.round() {
-                        of if of == round => self.take(letter, &bulk, lab, replies),
-                        of if of > round => self.early.push((letter, bulk)),
+                for (message, bulk) in early {
+                    match message.round() {
+                        of if of == round => self.take(message, &bulk, lab, replies),
+                        of if of > round => self.early.push((message, bulk)),
                         _ => {}
                     }
                 }
@@ -233,9 +233,9 @@ impl Process {
                     self.products.insert(group, out);
                 }
                 replies.push(Reply::Tell(Report::Multiplied { round, group }, Vec::new()));
-                let letter = ToPeer::Product { round, group, slot: self.slot.unwrap().0 };
+                let message = ToPeer::Product { round, group, slot: self.slot.unwrap().0 };
                 let bulk = Residue::bytes(&self.products[&group]);
-                replies.push(Reply::Post(to.address, letter, bulk));
+                replies.push(Reply::Send(to.address, message, bulk));
             }
             Command::Decode { round, group, .. }
                 if round == self.round && !self.entries.contains_key(&group) =>
@@ -252,9 +252,9 @@ impl Process {
         }
     }
 
-    pub fn take(&mut self, letter: ToPeer, bulk: &[u8], lab: &Lab, replies: &mut Vec<Reply>) {
+    pub fn take(&mut self, message: ToPeer, bulk: &[u8], lab: &Lab, replies: &mut Vec<Reply>) {
         let values = Residue::take(bulk).unwrap();
-        match letter {
+        match message {
             ToPeer::Product { round, group, slot } => {
                 self.arrived.insert((group, slot), values);
                 let arrived = Report::Arrived { round, group, slot };
@@ -297,8 +297,8 @@ impl Process {
                 let mut values = entries[at * length..][..length].to_vec();
                 let coefficient = Residue::from_wire(share.coefficient).unwrap();
                 product::scale_entries(coefficient, &mut values);
-                let letter = ToPeer::Entries { round, debt: share.debt, places: places.clone() };
-                replies.push(Reply::Post(share.to.address, letter, Residue::bytes(&values)));
+                let message = ToPeer::Entries { round, debt: share.debt, places: places.clone() };
+                replies.push(Reply::Send(share.to.address, message, Residue::bytes(&values)));
             }
         }
         for (ticket, debts) in std::mem::take(&mut self.delivers) {

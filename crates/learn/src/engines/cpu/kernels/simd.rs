@@ -66,7 +66,6 @@ pub const LANES: usize = 16;
 /// valid for the lanes they touch.
 #[expect(clippy::missing_safety_doc, reason = "the trait's text covers all methods")]
 pub unsafe trait Simd: Copy {
-    /// The vector.
     type V: Copy;
     /// Whether 32 registers hold a whole vector each (larger tiles pay off).
     const WIDE: bool;

@@ -51,7 +51,6 @@ pub struct Panel {
     pub b_block: usize,
     /// Distance between segments of B.
     pub b_segment: usize,
-    /// Number of segments.
     pub segments: usize,
     /// Terms per segment.
     pub len: usize,
@@ -120,7 +119,6 @@ pub struct Bands {
     pub c_step: usize,
 }
 
-/// One band.
 pub const ONE: Bands = Bands { count: 1, a_step: 0, c_step: 0 };
 
 /// All `m` rows and `n` columns of every band. `STEP` is `a_row` where it is known (1: A is read

@@ -66,7 +66,6 @@ pub struct Axis {
     pub from: usize,
     /// First tap; the others are a stride apart.
     pub tap: usize,
-    /// Number of taps.
     pub taps: usize,
 }
 

@@ -10,7 +10,7 @@ use std::ops::Range;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Slot(pub usize);
 
-/// The examples.
+/// The slot of the examples.
 pub const INPUT: Slot = Slot(0);
 
 /// Where a convolution's bias comes from.

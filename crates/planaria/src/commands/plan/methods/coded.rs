@@ -171,8 +171,8 @@ struct Each {
 
 impl Each {
     fn of(machines: usize, cost: &Cost, threshold: usize, value_bytes: u64) -> Self {
-        // Products to decoders, and entries from them. A group is decoded by somebody outside it;
-        // where there is nobody, by a member, which sends itself nothing.
+        // Products to decoders, and entries from them. A group's decoder is a machine outside it,
+        // or, where all machines are members, a member, which sends itself nothing.
         let outside = if machines > threshold { threshold } else { threshold - 1 } as u64;
         let sent_values = 2 * cost.traffic_values * outside / threshold.max(1) as u64;
         let machines = machines.max(1) as u64;

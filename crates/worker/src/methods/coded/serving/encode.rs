@@ -24,7 +24,7 @@ use planaria_recipe::train::{Coded as Words, LinearPrecision};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Rows that are looked at together for the bounds.
+/// Rows read at a time for the bounds.
 const ROWS_AT_ONCE: u64 = 512;
 
 /// Gives out rows.

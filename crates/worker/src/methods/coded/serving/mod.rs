@@ -48,7 +48,7 @@ impl RowServer {
         let open = move || {
             let opened = open(&launch);
             if let Err(trouble) = &opened {
-                (own.log)(&format!("the data cannot be given out: {}", trouble.message));
+                (own.log)(&format!("the data cannot be served: {}", trouble.message));
             }
             *own.opened.lock().unwrap_or_else(PoisonError::into_inner) = Some(opened);
             own.changed.notify_all();

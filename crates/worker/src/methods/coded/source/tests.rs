@@ -101,7 +101,11 @@ fn a_source_that_is_away_is_given_up_and_rows_that_came_stay() {
     assert_eq!(fetch(&source, &mut rows, false), Err(Missed::Away));
     assert_eq!(rows.rows(), 131);
     assert_eq!(*asked.lock().unwrap(), [0, 131, 131, 131, 131]);
-    assert_eq!(fetch(&source, &mut rows, true), Err(Missed::Away), "nobody wants them");
+    assert_eq!(
+        fetch(&source, &mut rows, true),
+        Err(Missed::Away),
+        "the rows are not wanted any more"
+    );
 }
 
 #[test]

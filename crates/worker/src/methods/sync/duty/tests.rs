@@ -132,7 +132,7 @@ fn an_extra_lease_of_the_same_step_is_taken_up_while_later_parameters_are_waited
     bench.complete(6);
     assert_eq!(bench.done(), [], "the parameters after 7 are not there");
     assert_eq!(bench.say(lease(6..7, 4..6, false)), [compute(6, 1, 4..6)]);
-    // Nobody needs anything of step 5: the parameters after it are there.
+    // Nothing of step 5 is needed: the parameters after it are there.
     assert_eq!(bench.say(lease(5..7, 6..8, false)), [skip(5, 2, 6..8)], "one at a time");
     assert_eq!(bench.done(), [pace(7, 3), compute(6, 2, 6..8)]);
     assert_eq!(bench.complete(7), []);
@@ -146,7 +146,7 @@ fn its_own_come_first_and_what_others_have_done_is_given_up() {
     assert_eq!(bench.say(lease(5..7, 6..8, false)), []);
     assert_eq!(bench.say(lease(5..7, 3..5, false)), []);
     assert_eq!(bench.done(), [compute(5, 1, 6..8)]);
-    // Nobody waits for the rest; what is being computed ends by itself, soon.
+    // The rest is not needed; what is being computed ends by itself, soon.
     assert_eq!(bench.complete(6), [skip(5, 2, 3..5)]);
     assert_eq!(bench.done(), [compute(6, 0, 0..2)]);
     let over = [skip(6, 1, 6..8), pace(7, 2), skip(6, 2, 3..5), pace(7, 0)];
@@ -308,7 +308,7 @@ fn what_is_missed_and_not_needed_is_not_told_until_it_is() {
 fn parameters_from_before_it_followed_do_not_come() {
     let mut bench = Bench::entered(5..6);
     let answer = bench.say(lease(4..5, 2..4, false));
-    assert_eq!(answer, [skip(4, 1, 2..4), pace(5, 0)], "nobody needs anything of step 4");
+    assert_eq!(answer, [skip(4, 1, 2..4), pace(5, 0)], "nothing of step 4 is needed");
     // Where nothing is known of the parameters after it.
     let mut bench = Bench::entered(5..6);
     let answer = bench.say(lease(2..3, 2..4, false));

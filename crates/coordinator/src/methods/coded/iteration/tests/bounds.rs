@@ -44,7 +44,7 @@ fn one_loss_costs_at_most_its_rows_and_its_rows_times_the_threshold() {
             let mut draws = Stream::new(seed, Purpose::Code, 11, machines as u64);
             let (moment, victim) = (draws.below(200), draws.below(machines as u64) as u16);
             for turn in 0..20_000 {
-                lab.post(iteration.orders(&lab.code, &alive).unwrap().0);
+                lab.order(iteration.orders(&lab.code, &alive).unwrap().0);
                 if iteration.is_finished() {
                     break;
                 }

@@ -49,7 +49,6 @@ impl Grid {
         self.out_w.div_ceil(size)
     }
 
-    /// Number of tiles.
     fn tiles(&self, size: usize) -> usize {
         self.out_h.div_ceil(size) * self.across(size)
     }

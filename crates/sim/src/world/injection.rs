@@ -6,8 +6,8 @@ use crate::net::{Hole, Link, LinkId, Mishap, Pid};
 use planaria_protocol::message::Agent;
 use std::time::Duration;
 
-/// Lets a fault happen. Says its name, if it struck anybody.
-pub(super) fn strike(world: &mut World<'_>, fault: &Fault) -> Option<&'static str> {
+/// Injects a fault. Returns its name, unless it found no target.
+pub(super) fn inject(world: &mut World<'_>, fault: &Fault) -> Option<&'static str> {
     match fault {
         Fault::Kill(whom, fuse) => {
             let pid = find(world, *whom)?;
@@ -167,7 +167,6 @@ impl World<'_> {
         links.filter(|(_, link)| open(link)).map(|(id, _)| id).collect()
     }
 
-    /// Cuts a link.
     pub(super) fn cut(&mut self, link: LinkId) {
         for pid in self.links[link].ends {
             let end = self.links[link].end(pid);
