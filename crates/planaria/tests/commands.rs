@@ -258,6 +258,6 @@ fn plan_warns_where_a_machine_has_too_little_memory() {
     };
     let short = plan("64");
     let short = short.as_str().expect("a warning");
-    assert!(short.contains("`pool.docker.memory_mib` leaves it 64.0 MiB"), "{short}");
+    assert!(short.contains("`pool.docker.memory_mib` leaves it 67.1 MB"), "{short}");
     assert_eq!(plan("65536"), serde_json::Value::Null);
 }
