@@ -224,7 +224,10 @@ fn a_read_only_folder_of_checkpoints_is_waited_for() {
 fn what_is_deleted_is_made_again() {
     let place = Place::new();
     let mut live = Live::start(&place, &[]);
-    fs::remove_dir_all(live.run.join("checkpoints")).unwrap();
+    // A checkpoint may be written into it at this moment.
+    live.wait("the end of the folder", |live| {
+        fs::remove_dir_all(live.run.join("checkpoints")).is_ok()
+    });
     live.saves(1);
     fs::remove_dir_all(live.run.join("tensorboard")).unwrap();
     fs::remove_file(live.run.join("metrics.jsonl")).unwrap();

@@ -67,6 +67,8 @@ pub const LANES: usize = 16;
 #[expect(clippy::missing_safety_doc, reason = "the trait's text covers all methods")]
 pub unsafe trait Simd: Copy {
     type V: Copy;
+    /// As the value that names it.
+    const ISA: Isa;
     /// Whether 32 registers hold a whole vector each (larger tiles pay off).
     const WIDE: bool;
     /// The same value in all lanes.
@@ -141,7 +143,7 @@ pub use x86::{Avx2, Avx512};
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::{LANES, Simd};
+    use super::{Isa, LANES, Simd};
     use std::arch::x86_64::*;
 
     /// AVX-512: one register per vector.
@@ -160,6 +162,7 @@ mod x86 {
     )]
     unsafe impl Simd for Avx512 {
         type V = __m512;
+        const ISA: Isa = Isa::Avx512;
         const WIDE: bool = true;
         #[inline(always)]
         unsafe fn splat(x: f32) -> __m512 {
@@ -273,6 +276,7 @@ mod x86 {
     )]
     unsafe impl Simd for Avx2 {
         type V = [__m256; 2];
+        const ISA: Isa = Isa::Avx2;
         const WIDE: bool = false;
         #[inline(always)]
         unsafe fn splat(x: f32) -> Self::V {
@@ -378,6 +382,7 @@ fn lanes(f: impl Fn(usize) -> f32) -> [f32; LANES] {
 // SAFETY: plain Rust on in-bounds lanes.
 unsafe impl Simd for Portable {
     type V = [f32; LANES];
+    const ISA: Isa = Isa::Portable;
     const WIDE: bool = false;
     #[inline(always)]
     unsafe fn splat(x: f32) -> Self::V {

@@ -9,7 +9,9 @@
     reason = "index loops over register arrays read as the maths"
 )]
 
-use super::simd::{LANES, Simd, get, put};
+#[cfg(target_arch = "x86_64")]
+use super::simd::{Avx2, Avx512};
+use super::simd::{Isa, LANES, Portable, Simd, get, put};
 
 /// What the sum starts from.
 #[derive(Clone, Copy)]
@@ -122,13 +124,52 @@ pub struct Bands {
 pub const ONE: Bands = Bands { count: 1, a_step: 0, c_step: 0 };
 
 /// All `m` rows and `n` columns of every band. `STEP` is `a_row` where it is known (1: A is read
-/// across, its terms `a_col` apart; else terms lie side by side), 0 where it is not. Column blocks
-/// are the outer loop, so that their part of B stays in the cache over all bands.
+/// across, its terms `a_col` apart; else terms lie side by side), 0 where it is not.
+///
+/// One function for each instruction set and step, which all kernels call: their tiles are compiled
+/// once.
 ///
 /// # Safety
 /// The processor has `S`; the panel's pointers hold what its numbers say, for every band.
 #[inline(always)]
 pub unsafe fn multiply<S: Simd, const STEP: usize>(panel: Panel, m: usize, n: usize, bands: Bands) {
+    // SAFETY: forwarded to the caller.
+    unsafe {
+        match S::ISA {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => avx512::<STEP>(&panel, m, n, bands),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => avx2::<STEP>(&panel, m, n, bands),
+            Isa::Portable => portable::<STEP>(&panel, m, n, bands),
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
+#[inline(never)]
+unsafe fn avx512<const STEP: usize>(panel: &Panel, m: usize, n: usize, bands: Bands) {
+    // SAFETY: forwarded to the caller; the features are enabled here.
+    unsafe { blocks::<Avx512, STEP>(*panel, m, n, bands) }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+#[inline(never)]
+unsafe fn avx2<const STEP: usize>(panel: &Panel, m: usize, n: usize, bands: Bands) {
+    // SAFETY: forwarded to the caller; the features are enabled here.
+    unsafe { blocks::<Avx2, STEP>(*panel, m, n, bands) }
+}
+
+#[inline(never)]
+unsafe fn portable<const STEP: usize>(panel: &Panel, m: usize, n: usize, bands: Bands) {
+    // SAFETY: forwarded to the caller.
+    unsafe { blocks::<Portable, STEP>(*panel, m, n, bands) }
+}
+
+/// Column blocks are the outer loop, so that their part of B stays in the cache over all bands.
+#[inline(always)]
+unsafe fn blocks<S: Simd, const STEP: usize>(panel: Panel, m: usize, n: usize, bands: Bands) {
     let full = n / LANES;
     let mut block = 0;
     // SAFETY: forwarded to the caller.
