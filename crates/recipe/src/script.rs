@@ -164,7 +164,7 @@ pub struct Script {
 
 /// Data that goes to every machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "ScriptData"))]
 #[serde(untagged)]
 pub enum Data {
     /// A file or folder.

@@ -35,6 +35,34 @@ fn a_clock_that_is_off_is_told_of_and_changes_nothing() {
     hosts_are_clean(&hosts, &[1, 2], &one.run());
 }
 
+/// The same for programs of several threads.
+const FAKETIME_THREADS: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
+
+#[test]
+fn clocks_that_jump_by_days_hang_nothing() {
+    if !std::path::Path::new(FAKETIME_THREADS).exists() {
+        assert!(std::env::var_os("PLANARIA_REQUIRE_HOSTS").is_none(), "install libfaketime");
+        return;
+    }
+    // All clocks of all processes, the monotonic one too, say what is in this file.
+    for (first, second) in [("+10d", "-10d"), ("-10d", "+10d")] {
+        let one = workspace("{workers: 2, servers: 1}", EPOCHS, "");
+        one.put("clock", "+0");
+        let clock = one.path("clock").display().to_string();
+        let all = [
+            ("LD_PRELOAD", FAKETIME_THREADS),
+            ("FAKETIME_TIMESTAMP_FILE", &clock),
+            ("FAKETIME_NO_CACHE", "1"),
+        ];
+        let mut training = one.start(&["train", "pool.yaml", "--json"], &all);
+        one.hears(&mut training, "epoch 2/");
+        one.put("clock", first);
+        one.hears(&mut training, "epoch 20/");
+        one.put("clock", second);
+        assert_eq!(weights(&ends_well(&one, training)), expected(), "{first}, then {second}");
+    }
+}
+
 /// A repository of one package, in a folder of the host; nothing else is known there.
 const REPOSITORY: &str = r#"
 set -e
