@@ -5,7 +5,7 @@
 //! not the machine. Never knows which step counts: the record says it.
 
 use planaria_protocol::plain;
-use sha2::{Digest, Sha256};
+use planaria_store::hash::sha256;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ pub fn keep(folder: &Path, step: u64, state: &[u8]) -> io::Result<()> {
     let mut content = Vec::with_capacity(state.len() + 40);
     content.extend_from_slice(&step.to_le_bytes());
     content.extend_from_slice(state);
-    let sum = Sha256::digest(&content);
+    let sum = sha256(&content);
     content.extend_from_slice(&sum);
     fs::write(&fresh, content)?;
     fs::rename(fresh, place)
@@ -30,7 +30,7 @@ pub fn read(folder: &Path, step: u64) -> Option<Vec<u8>> {
     let content = plain::read(&place(folder, step)).ok()?;
     let (body, sum) = content.split_at_checked(content.len().checked_sub(32)?)?;
     let (number, state) = body.split_at_checked(8)?;
-    let is_whole = Sha256::digest(body).as_slice() == sum && number == step.to_le_bytes();
+    let is_whole = sha256(body).as_slice() == sum && number == step.to_le_bytes();
     is_whole.then(|| state.to_vec())
 }
 

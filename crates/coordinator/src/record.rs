@@ -7,8 +7,8 @@
 
 use crate::run::record::Record;
 use planaria_protocol::plain;
+use planaria_store::hash::Hasher;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -139,7 +139,7 @@ fn slot(slot: &[u8], boot: &str) -> Option<(u64, Record, String)> {
 
 /// Of everything but the checksum itself.
 fn checksum(slot: &[u8]) -> [u8; 32] {
-    Sha256::new().chain_update(&slot[..12]).chain_update(&slot[HEADER..]).finalize().into()
+    Hasher::new().chain_update(&slot[..12]).chain_update(&slot[HEADER..]).finish()
 }
 
 #[cfg(test)]

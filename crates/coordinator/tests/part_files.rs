@@ -19,7 +19,7 @@ use planaria_protocol::transfer::{Fault, Line, PIECE_BYTES};
 use planaria_protocol::{Credentials, Receiver, Secret, Sender, bytes, connect};
 use planaria_recipe::Recipe;
 use planaria_recipe::shape::Shape;
-use sha2::{Digest, Sha256};
+use planaria_store::hash::{hex, sha256};
 use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -232,13 +232,9 @@ impl Server {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
-}
-
 fn put(name: &str, file: &str, content: &[u8]) -> Ask {
     let (checkpoint, file, bytes) = (name.into(), file.into(), content.len() as u64);
-    Ask::Put { checkpoint, file, bytes, sha256: hex(content) }
+    Ask::Put { checkpoint, file, bytes, sha256: hex(&sha256(content)) }
 }
 
 /// Sends a part by hand; whether it is stored.

@@ -3,21 +3,22 @@
 //! Owns a Unix socket on the controller's machine, for its user only, to which a provider leads what
 //! comes from the machine. Each connection asks for an address; it is let through to the run's
 //! coordinator and servers and to nothing else, so that the machine gains no way into the
-//! controller's network. Never reads what goes over a link.
+//! controller's network. A server's machine may lie about its own address, so a server elsewhere
+//! first has to show its certificate. Never reads what goes over a link.
 
-use crate::messages::questions::Meeting;
 use crate::provider::LOOPBACK;
-use crate::remote::Remote;
 use crate::sockets::folder::SocketFolder;
 use crate::sockets::table;
 use planaria_protocol::gate::{answer, asked};
+use planaria_protocol::message::Agent;
+use planaria_protocol::{Credentials, identify};
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::Builder;
 use std::time::Duration;
 
@@ -36,8 +37,10 @@ pub struct Gate {
     folder: SocketFolder,
     open: Mutex<Option<Open>>,
     servers: Servers,
+    credentials: Arc<OnceLock<Credentials>>,
 }
 
+/// By the numbers of their processes.
 type Servers = Arc<Mutex<BTreeMap<u32, Server>>>;
 
 struct Open {
@@ -47,14 +50,27 @@ struct Open {
 
 /// A server of the run on another machine.
 struct Server {
-    /// The machine's address, as others reach it.
+    /// The machine's address, as it says itself.
     host: String,
-    /// The process, as its machine numbers it.
-    pid: u32,
-    remote: Arc<Remote>,
+    agent: Agent,
+    machine: String,
+}
+
+/// Where links may lead.
+struct Targets {
+    /// The port of the run's coordinator, on this machine.
+    coordinator: u16,
+    servers: Servers,
+    credentials: Arc<OnceLock<Credentials>>,
 }
 
 impl Gate {
+    /// By what servers on other machines are asked who they are; without it no link leads to them.
+    pub fn identify_by(&self, credentials: Credentials) {
+        // A run's credentials stay: only the certificate in them is renewed.
+        let _ = self.credentials.set(credentials);
+    }
+
     /// The gate's socket; the run's coordinator listens on this port.
     pub fn open(&self, coordinator: u16) -> io::Result<PathBuf> {
         let mut open = self.open.lock().expect("no thread panics with the gate");
@@ -63,16 +79,21 @@ impl Gate {
         }
         let path = self.folder.next()?;
         let listener = Arc::new(UnixListener::bind(&path)?);
-        let (waiting, servers) = (listener.clone(), self.servers.clone());
-        let keep = move || keep(&waiting, coordinator, &servers);
-        Builder::new().name("gate".into()).spawn(keep)?;
+        let waiting = listener.clone();
+        let targets = Arc::new(self.targets(coordinator));
+        Builder::new().name("gate".into()).spawn(move || keep(&waiting, &targets))?;
         *open = Some(Open { path: path.clone(), listener });
         Ok(path)
     }
 
+    fn targets(&self, coordinator: u16) -> Targets {
+        let (servers, credentials) = (self.servers.clone(), self.credentials.clone());
+        Targets { coordinator, servers, credentials }
+    }
+
     /// A server runs on another machine, which others reach at `host`.
-    pub fn serves(&self, process: u32, host: &str, pid: u32, remote: Arc<Remote>) {
-        let server = Server { host: host.to_owned(), pid, remote };
+    pub fn serves(&self, process: u32, host: &str, agent: Agent, machine: &str) {
+        let server = Server { host: host.to_owned(), agent, machine: machine.to_owned() };
         self.servers.lock().expect("no thread panics with the servers").insert(process, server);
     }
 
@@ -93,10 +114,10 @@ impl Drop for Gate {
 }
 
 /// Lets connections through until the gate is closed.
-fn keep(listener: &UnixListener, coordinator: u16, servers: &Servers) {
+fn keep(listener: &UnixListener, targets: &Arc<Targets>) {
     let links = Arc::new(AtomicUsize::new(0));
     while let Ok((stream, _)) = listener.accept() {
-        let (links, servers) = (links.clone(), servers.clone());
+        let (links, targets) = (links.clone(), targets.clone());
         if links.fetch_add(1, Ordering::SeqCst) >= LINKS_MAX {
             links.fetch_sub(1, Ordering::SeqCst);
             continue;
@@ -104,7 +125,7 @@ fn keep(listener: &UnixListener, coordinator: u16, servers: &Servers) {
         let counted = links.clone();
         let work = move || {
             // Why a link came to nothing is told to the process that asked for it.
-            let _ = serve(stream, coordinator, &servers);
+            let _ = serve(stream, &targets);
             links.fetch_sub(1, Ordering::SeqCst);
         };
         if Builder::new().name("gate-link".into()).spawn(work).is_err() {
@@ -113,11 +134,11 @@ fn keep(listener: &UnixListener, coordinator: u16, servers: &Servers) {
     }
 }
 
-fn serve(mut stream: UnixStream, coordinator: u16, servers: &Servers) -> io::Result<()> {
+fn serve(mut stream: UnixStream, targets: &Targets) -> io::Result<()> {
     stream.set_read_timeout(Some(ASK_WITHIN))?;
     stream.set_write_timeout(Some(ASK_WITHIN))?;
     let address = asked(&mut stream)?;
-    let there = match target(&address, coordinator, servers).and_then(reach) {
+    let there = match targets.of(&address).and_then(reach) {
         Ok(there) => there,
         Err(why) => return answer(&mut stream, Err(&why)),
     };
@@ -128,33 +149,53 @@ fn serve(mut stream: UnixStream, coordinator: u16, servers: &Servers) -> io::Res
     pass_on(stream, there)
 }
 
-/// Where an address of a process of the run leads, or why it is let nowhere.
-fn target(address: &str, coordinator: u16, servers: &Servers) -> Result<SocketAddr, String> {
-    let no = || format!("no process of this run listens at `{address}`");
-    let (host, port) = address.rsplit_once(':').ok_or_else(no)?;
-    let port: u16 = port.parse().map_err(|_| no())?;
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    let here = || SocketAddr::new(LOOPBACK.parse().expect("an address"), port);
-    if port == coordinator {
-        return Ok(here());
+impl Targets {
+    /// Where an address of a process of the run leads, or why it is let nowhere.
+    fn of(&self, address: &str) -> Result<SocketAddr, String> {
+        let no = || format!("no process of this run listens at `{address}`");
+        let (host, port) = address.rsplit_once(':').ok_or_else(no)?;
+        let port: u16 = port.parse().map_err(|_| no())?;
+        let here = || SocketAddr::new(LOOPBACK.parse().expect("an address"), port);
+        if port == self.coordinator {
+            return Ok(here());
+        }
+        if let Some(there) = self.elsewhere(host, port) {
+            return Ok(there);
+        }
+        match table::child_listens(port) {
+            true => Ok(here()),
+            false => Err(no()),
+        }
     }
-    let servers = servers.lock().expect("no thread panics with the servers");
-    let there: Vec<(u32, Arc<Remote>)> = servers
-        .values()
-        .filter(|server| server.host == host)
-        .map(|server| (server.pid, server.remote.clone()))
-        .collect();
-    drop(servers);
-    // Its machine says what a server listens on, and a machine may lie: it is never this one.
-    let elsewhere = bare.parse::<IpAddr>().ok().filter(|ip| !ip.is_loopback());
-    if let Some(ip) = elsewhere.filter(|ip| !ip.is_unspecified())
-        && there.iter().any(|(pid, remote)| remote.meets(*pid, port, Meeting::Listens) == Ok(true))
-    {
-        return Ok(SocketAddr::new(ip, port));
+
+    /// The address of a server on another machine, where the process that listens there proves to be
+    /// it.
+    fn elsewhere(&self, host: &str, port: u16) -> Option<SocketAddr> {
+        let bare = host.trim_start_matches('[').trim_end_matches(']');
+        let ip: IpAddr = bare.parse().ok()?;
+        if ip.is_loopback() || ip.is_unspecified() {
+            return None;
+        }
+        let there = SocketAddr::new(ip, port);
+        self.is_server(host, there).then_some(there)
     }
-    match table::child_listens(port) {
-        true => Ok(here()),
-        false => Err(no()),
+
+    /// Whether a server whose machine says to be `host` listens there, by its certificate.
+    fn is_server(&self, host: &str, there: SocketAddr) -> bool {
+        let is_one = |test: &dyn Fn(&Server) -> bool| {
+            let servers = self.servers.lock().expect("no thread panics with the servers");
+            servers.values().any(|server| server.host == host && test(server))
+        };
+        // Nothing is asked at an address where no server claims to be.
+        if !is_one(&|_| true) {
+            return false;
+        }
+        let Some(shown) = self.credentials.get().and_then(|ours| identify(there, ours).ok()) else {
+            return false;
+        };
+        is_one(&|server| {
+            (server.agent, Some(&server.machine)) == (shown.agent, shown.machine.as_ref())
+        })
     }
 }
 
@@ -192,6 +233,8 @@ fn copy(mut from: impl Read, mut to: impl Write) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use planaria_protocol::Secret;
+    use planaria_protocol::tls::Authority;
     use std::net::TcpListener;
 
     fn through(gate: &std::path::Path, address: &str) -> (UnixStream, String) {
@@ -228,6 +271,38 @@ mod tests {
         }
         drop(gate);
         assert!(UnixStream::connect(&path).is_err(), "it is closed");
+    }
+
+    #[test]
+    fn a_machine_that_claims_anothers_address_leads_nowhere() {
+        let authority = Authority::new("run", 1.8e9).unwrap();
+        let credentials = |agent, machine| {
+            let trust = authority.issue(agent, machine, Duration::ZERO).unwrap();
+            Credentials::new(Secret::from_hex(&"ab".repeat(32)).unwrap(), Some(&trust), None)
+                .unwrap()
+        };
+        let listening = |credentials: Option<Credentials>| {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let there = listener.local_addr().unwrap();
+            std::thread::spawn(move || {
+                let (stream, _) = listener.accept().unwrap();
+                credentials.map(|own| planaria_protocol::accept(stream, &own, 0).is_ok())
+            });
+            there
+        };
+        let gate = Gate::default();
+        gate.identify_by(credentials(Agent::Console, None));
+        gate.serves(7, "10.0.0.7", Agent::Server(0), "m1");
+        let targets = gate.targets(1);
+        let leads = |host: &str, own| targets.is_server(host, listening(own));
+        let server = |machine| Some(credentials(Agent::Server(0), Some(machine)));
+        assert!(leads("10.0.0.7", server("m1")));
+        assert!(!leads("10.0.0.8", server("m1")), "an address where no server claims to be");
+        assert!(!leads("10.0.0.7", server("m2")), "a server of another machine");
+        assert!(!leads("10.0.0.7", Some(credentials(Agent::Worker(0), Some("m1")))));
+        assert!(!leads("10.0.0.7", None), "another service of the controller's network");
+        gate.ended(7);
+        assert!(!leads("10.0.0.7", server("m1")), "a server that has ended");
     }
 
     #[test]

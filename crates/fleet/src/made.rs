@@ -4,8 +4,8 @@
 //! were written. It is taken when the set-up is over, so that what later steps made of a file counts
 //! as made. Never reads what is in a file.
 
+use planaria_store::hash::{Hasher, hex};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -25,7 +25,7 @@ impl Made {
     /// Differs where anything of it is missing or was changed. `target` is where it is on this
     /// machine.
     pub fn stamp(&self, target: &Path) -> String {
-        let mut hash = Sha256::new();
+        let mut hash = Hasher::new();
         for name in &self.names {
             let path = match name.is_empty() {
                 true => target.to_path_buf(),
@@ -46,7 +46,7 @@ impl Made {
                 hash.update(part);
             }
         }
-        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+        hex(&hash.finish())
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Owns its bytes' hash and what a machine must be to run it. Never delivers it; providers do.
 
-use sha2::{Digest, Sha256};
+use planaria_store::hash::{Hasher, hex};
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ impl Program {
     /// Reads the file once.
     pub fn read(path: &Path, build: &str) -> io::Result<Self> {
         let mut file = File::open(path)?;
-        let (mut hash, mut bytes) = (Sha256::new(), 0);
+        let (mut hash, mut bytes) = (Hasher::new(), 0);
         let mut block = vec![0; BLOCK_BYTES];
         loop {
             let read = file.read(&mut block)?;
@@ -39,7 +39,7 @@ impl Program {
             hash.update(&block[..read]);
             bytes += read as u64;
         }
-        let sha256 = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        let sha256 = hex(&hash.finish());
         let (path, build) = (path.to_path_buf(), build.to_owned());
         Ok(Self { path, sha256, bytes, arch: std::env::consts::ARCH, build })
     }

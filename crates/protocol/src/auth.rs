@@ -13,8 +13,7 @@ use crate::secret::{Secret, random};
 pub use crate::ticks::LIMIT;
 use crate::ticks::{TICK, Ticks};
 use crate::transport::Transport;
-use hmac::{Hmac, KeyInit, Mac};
-use sha2::Sha256;
+use ring::hmac;
 
 pub(crate) const MAGIC: [u8; 4] = *b"PLNR";
 const HELLO_BYTES: usize = 46;
@@ -34,10 +33,10 @@ pub(crate) fn client(
     write(stream, &ours)?;
     let theirs = hear(stream, ticks)?;
     check(&theirs)?;
-    write(stream, &code(secret, CLIENT, &ours, &theirs).finalize().into_bytes())?;
+    write(stream, &code(secret, CLIENT, &ours, &theirs))?;
     let mut answer = [0; 32];
     ticks.read_exact(stream, &mut answer, "its proof of the secret")?;
-    verify(code(secret, SERVER, &ours, &theirs), &answer)?;
+    verify(secret, SERVER, (&ours, &theirs), &answer)?;
     let found = generation_of(&theirs);
     match generation {
         Some(expected) if expected != found => Err(Error::Generation { found, expected }),
@@ -73,12 +72,12 @@ pub(crate) fn server(
     known?;
     let mut proof = [0; 32];
     ticks.read_exact(stream, &mut proof, "its proof of the secret")?;
-    let knows = |secret: &&Secret| verify(code(secret, CLIENT, &theirs, &ours), &proof).is_ok();
+    let knows = |secret: &&Secret| verify(secret, CLIENT, (&theirs, &ours), &proof).is_ok();
     let (secret, known) = match consoles.filter(knows) {
         Some(secret) => (secret, Knows::Consoles),
         None => (Some(secret).filter(knows).ok_or(Error::WrongSecret)?, Knows::Members),
     };
-    write(stream, &code(secret, SERVER, &theirs, &ours).finalize().into_bytes())?;
+    write(stream, &code(secret, SERVER, &theirs, &ours))?;
     match generation_of(&theirs) {
         found if found == generation || found == ANY => Ok(known),
         found => Err(Error::Generation { found, expected: generation }),
@@ -129,17 +128,20 @@ fn check(hello: &Hello) -> Result<(), Error> {
     }
 }
 
-fn code(secret: &Secret, side: &[u8], client: &Hello, server: &Hello) -> Hmac<Sha256> {
-    Hmac::new_from_slice(secret.key())
-        .expect("a key of any length will do")
-        .chain_update(side)
-        .chain_update(client)
-        .chain_update(server)
+fn code(secret: &Secret, side: &[u8], client: &Hello, server: &Hello) -> [u8; 32] {
+    let code = hmac::sign(&secret.key(), &[side, client, server].concat());
+    code.as_ref().try_into().expect("a code of SHA-256 has 32 bytes")
 }
 
 /// Takes the same time wherever the two differ.
-fn verify(expected: Hmac<Sha256>, found: &[u8; 32]) -> Result<(), Error> {
-    expected.verify_slice(found).map_err(|_| Error::WrongSecret)
+fn verify(
+    secret: &Secret,
+    side: &[u8],
+    (client, server): (&Hello, &Hello),
+    found: &[u8; 32],
+) -> Result<(), Error> {
+    hmac::verify(&secret.key(), &[side, client, server].concat(), found)
+        .map_err(|_| Error::WrongSecret)
 }
 
 fn begin(stream: &dyn Transport) -> Result<(), Error> {

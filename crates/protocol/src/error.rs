@@ -13,9 +13,8 @@ pub enum Error {
     /// An address could not be reached.
     #[error("connecting to {address}: {why}")]
     Connect { address: String, why: String },
-    /// The system has no random bytes.
-    #[error("drawing random bytes: {0}")]
-    Random(getrandom::Error),
+    #[error("the system gives no random bytes")]
+    Random,
     /// A secret is 64 hexadecimal digits.
     #[error("secret is not 64 hexadecimal digits, but {0} bytes of something else")]
     SecretText(usize),

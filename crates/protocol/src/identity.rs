@@ -6,6 +6,7 @@
 use crate::agent::Agent;
 use crate::error::Error;
 use crate::message::Join;
+use planaria_store::hash::hex;
 
 /// Who a process is, as the run's authority says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,7 +25,7 @@ impl Identity {
     /// As a URI of the certificate's names. Machines may have any name, so it is in hexadecimal.
     pub(crate) fn to_uri(&self) -> String {
         let machine = self.machine.as_deref().unwrap_or_default();
-        let machine: String = machine.bytes().map(|byte| format!("{byte:02x}")).collect();
+        let machine = hex(machine.as_bytes());
         format!("{SCHEME}{}/{}/{machine}", self.agent, self.number)
     }
 

@@ -46,15 +46,15 @@ pub struct Launch {
 impl Launch {
     /// Of what decides a run's values: two launches of one tag may go on with each other's.
     pub fn tag(&self) -> [u8; 32] {
-        use sha2::Digest;
-        let mut tag = sha2::Sha256::new();
+        use planaria_store::hash::Hasher;
+        let mut tag = Hasher::new();
         for part in [serde_json::to_vec(&self.recipe), serde_json::to_vec(&self.facts)] {
             let part = part.expect("a launch has string keys only");
             tag.update((part.len() as u64).to_le_bytes());
             tag.update(part);
         }
         tag.update(&self.build);
-        tag.finalize().into()
+        tag.finish()
     }
 
     /// What a server or worker is told: nothing of the coordinator's, and the members' secret.

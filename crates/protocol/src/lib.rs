@@ -64,6 +64,6 @@ mod write_half;
 
 pub use credentials::Credentials;
 pub use error::Error;
-pub use link::{Incoming, Receiver, Sender, Whom, accept, connect};
-pub use planaria_store::{durable, plain};
+pub use link::{Incoming, Receiver, Sender, Whom, accept, connect, identify};
+pub use planaria_store::{durable, hash, plain};
 pub use secret::Secret;

@@ -15,7 +15,7 @@ use crate::socket::Socket;
 use crate::ticks::Ticks;
 use crate::tls;
 use crate::transport::Transport;
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 /// How long an address may take to answer.
@@ -69,6 +69,16 @@ pub fn connect(
     }
     let generation = auth::client(&mut *stream, credentials.secret(), generation, &mut ticks)?;
     over_kept(stream, generation, credentials, identity)
+}
+
+/// Asks the process that listens at an address who it is, by its certificate, and hangs up.
+pub fn identify(address: SocketAddr, credentials: &Credentials) -> Result<Identity, Error> {
+    let trusted = credentials.trusted().ok_or(Error::Plain)?;
+    let mut ticks = Ticks::new();
+    let stream = reach(&address.to_string())?;
+    let (_, identity) = tls::client(stream.into(), &trusted, &mut ticks)?;
+    credentials.standing().check(&identity)?;
+    Ok(identity)
 }
 
 /// A connection, and who is at its other end, where there are certificates.

@@ -4,8 +4,9 @@
 //! prints nothing and there is no `Display`.
 
 use crate::error::Error;
-use hmac::{Hmac, KeyInit, Mac};
-use sha2::Sha256;
+use planaria_store::hash::hex;
+use ring::hmac;
+use ring::rand::{SecureRandom as _, SystemRandom};
 
 /// 32 random bytes that only the processes of one run know.
 #[derive(Clone)]
@@ -19,13 +20,13 @@ impl Secret {
     /// The members' secret, where this is the consoles': what a worker or server knows leads to no
     /// console's, and a console needs no second one.
     pub fn for_members(&self) -> Self {
-        let code = Hmac::<Sha256>::new_from_slice(&self.0).expect("a key of any length will do");
-        Self(code.chain_update(b"planaria members").finalize().into_bytes().into())
+        let code = hmac::sign(&self.key(), b"planaria members");
+        Self(code.as_ref().try_into().expect("a code of SHA-256 has 32 bytes"))
     }
 
     /// For the pipe to another process of the run.
     pub fn to_hex(&self) -> String {
-        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+        hex(&self.0)
     }
 
     /// From the pipe.
@@ -44,8 +45,8 @@ impl Secret {
     }
 
     /// The key of a message's code.
-    pub(crate) fn key(&self) -> &[u8; 32] {
-        &self.0
+    pub(crate) fn key(&self) -> hmac::Key {
+        hmac::Key::new(hmac::HMAC_SHA256, &self.0)
     }
 }
 
@@ -66,6 +67,6 @@ impl Drop for Secret {
 /// Bytes that cannot be guessed.
 pub(crate) fn random() -> Result<[u8; 32], Error> {
     let mut bytes = [0; 32];
-    getrandom::fill(&mut bytes).map_err(Error::Random)?;
+    SystemRandom::new().fill(&mut bytes).map_err(|_| Error::Random)?;
     Ok(bytes)
 }

@@ -16,6 +16,7 @@
 //! - [`sections`], [`pool`], [`setup`], [`model`], [`train`], [`table`], [`script`]: the vocabulary as plain types, the single source
 //! - [`shape`]: what each layer makes of its input
 //! - [`Source`]: a file through all steps; [`Diagnostics`]: its mistakes
+//! - [`json`]: parts of a recipe for other files
 //! - [`schema`]: the vocabulary for editors; [`to_yaml`]: a resolved recipe as a file
 //!
 //! ```
@@ -32,6 +33,7 @@ mod check;
 mod choice;
 mod diagnostic;
 mod emit;
+pub mod json;
 mod kind;
 pub mod model;
 mod network;
@@ -56,6 +58,7 @@ mod yaml;
 
 pub use diagnostic::{Diagnostic, Diagnostics, Finding};
 pub use emit::to_yaml;
+pub use json::Json;
 pub use kind::{AnySource, JobKind};
 pub use model::{Layer, Model, Preset};
 pub use plan::Plan;

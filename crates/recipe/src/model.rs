@@ -5,6 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
+crate::json::json!(Model, Layer);
+
 /// The `model` section: either a list of layers or the name of a ready-made network.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

@@ -35,6 +35,8 @@ pub struct Recipe {
     pub output: Output,
 }
 
+crate::json::json!(Data);
+
 /// The `data` section.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

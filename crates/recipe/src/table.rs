@@ -4,6 +4,8 @@
 
 use serde::{Deserialize, Serialize};
 
+crate::json::json!(Table);
+
 /// The `data.table` section. What is learned from values (categories, bins, means) is learned on the training part only.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

@@ -8,6 +8,7 @@
 //! - [`Scratch`]: unnamed files for what does not fit into memory.
 //! - [`transfer`]: objects in pieces from one machine to another.
 //! - [`durable`]: local files that are whole or absent, also after a power cut.
+//! - [`sha256`](hash::sha256) and its [`hash::Hasher`].
 //! - [`plain`]: files to be read, and nothing else that may have their names.
 //! - [`memory`]: how much of it this process may use.
 //!
@@ -33,6 +34,7 @@
 
 pub mod durable;
 mod error;
+pub mod hash;
 mod location;
 pub mod memory;
 pub mod plain;

@@ -7,7 +7,7 @@
 //! detached run carry them.
 
 use crate::durable::Draft;
-use sha2::{Digest, Sha256};
+use crate::hash::Hasher;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
@@ -56,7 +56,7 @@ pub struct Outgoing<R> {
     from: R,
     announced: Announced,
     at: u64,
-    hash: Sha256,
+    hash: Hasher,
     is_over: bool,
 }
 
@@ -68,7 +68,7 @@ impl<R: Read> Outgoing<R> {
     fn starting(from: R, announced: Announced, at: u64) -> Self {
         // A piece has to come even of nothing, where the end is not announced.
         let is_over = announced.bytes.is_some_and(|bytes| at >= bytes);
-        Self { from, announced, at, hash: Sha256::new(), is_over }
+        Self { from, announced, at, hash: Hasher::new(), is_over }
     }
 
     /// Bytes that were sent.
@@ -96,7 +96,7 @@ impl<R: Read> Outgoing<R> {
         self.is_over = is_short || self.announced.bytes == Some(self.at);
         if let Some(expected) = self.announced.sha256 {
             self.hash.update(&piece);
-            if self.is_over && <[u8; 32]>::from(self.hash.clone().finalize()) != expected {
+            if self.is_over && self.hash.clone().finish() != expected {
                 return Err(Fault::Changed);
             }
         }
@@ -118,13 +118,13 @@ pub struct Incoming {
     draft: Draft,
     announced: Announced,
     at: u64,
-    hash: Sha256,
+    hash: Hasher,
     unsynced: u64,
 }
 
 impl Incoming {
     pub fn new(draft: Draft, announced: Announced) -> Self {
-        Self { draft, announced, at: 0, hash: Sha256::new(), unsynced: 0 }
+        Self { draft, announced, at: 0, hash: Hasher::new(), unsynced: 0 }
     }
 
     /// Goes on with `part`, which stays where it is when this is dropped, from byte `at` on; what
@@ -189,7 +189,7 @@ impl Incoming {
         if !self.is_whole() {
             return Err(Fault::Changed);
         }
-        let found = <[u8; 32]>::from(self.hash.clone().finalize());
+        let found = self.hash.clone().finish();
         match self.announced.sha256 {
             Some(expected) if expected != found => Err(Fault::Mismatch),
             _ => Ok(()),
@@ -205,11 +205,12 @@ impl Incoming {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hash::sha256;
     use std::fs;
 
     fn content(bytes: usize) -> (Vec<u8>, Announced) {
         let content: Vec<u8> = (0..bytes).map(|i| (i * 31 % 251) as u8).collect();
-        let sha256 = Some(Sha256::digest(&content).into());
+        let sha256 = Some(sha256(&content));
         (content, Announced { bytes: Some(bytes as u64), sha256 })
     }
 

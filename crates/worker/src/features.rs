@@ -8,10 +8,10 @@ use planaria_data::features::{Extract, KEY};
 use planaria_data::table::Encoder;
 use planaria_data::{DataSet, Error, Facts, Mark};
 use planaria_learn::saved::{Description, Frozen};
+use planaria_protocol::hash::{Hasher, hex};
 use planaria_recipe::model::Features;
 use planaria_recipe::{Recipe, Shape, table};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -23,6 +23,7 @@ const RUNS: &str = "runs";
 #[serde(deny_unknown_fields)]
 pub struct TableModel {
     /// The recipe's `data.table`.
+    #[serde(with = "planaria_recipe::json")]
     pub section: table::Table,
     /// What was learned from the training rows.
     pub encoder: Encoder,
@@ -65,11 +66,11 @@ impl Saved {
             })
         };
         let (text, tensors) = (read("model.yaml")?, read("model.safetensors")?);
-        let mut hash = Sha256::new();
+        let mut hash = Hasher::new();
         hash.update((text.len() as u64).to_le_bytes());
         hash.update(&text);
         hash.update(&tensors);
-        let content = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        let content = hex(&hash.finish());
         let unfit = |why: String| {
             wrong(format!("the network in `{}` cannot be used: {why}", folder.display()))
         };

@@ -9,7 +9,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("planaria-tidy", &[]),
     ("planaria-recipe", &[]),
     ("planaria-numerics", &["planaria-recipe"]),
-    ("planaria-learn", &["planaria-recipe", "planaria-numerics"]),
+    ("planaria-learn", &["planaria-recipe", "planaria-numerics", "planaria-store"]),
     ("planaria-store", &[]),
     ("planaria-data", &["planaria-recipe", "planaria-numerics", "planaria-store"]),
     ("planaria-protocol", &["planaria-recipe", "planaria-numerics", "planaria-store"]),

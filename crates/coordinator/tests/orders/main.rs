@@ -18,7 +18,7 @@ use planaria_protocol::message::{
 use planaria_protocol::state::State;
 use planaria_recipe::Recipe;
 use planaria_recipe::shape::Shape;
-use sha2::{Digest, Sha256};
+use planaria_store::hash::sha256;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use values::Values;
@@ -182,7 +182,7 @@ fn a_step_is_counted_applied_and_handed_out() {
         assert_eq!(pulls.len(), 1);
         assert_eq!(pulls[0].1, Pull::Parameters { step: 0, first_block: 0 });
         let bytes: Vec<u8> = pulls[0].2.iter().flat_map(|v| v.to_le_bytes()).collect();
-        let sha256 = Sha256::digest(bytes).into();
+        let sha256 = sha256(bytes);
         assert_eq!(heard.said(), [FromServer::Pulled { worker: 1, step: 0, sha256 }]);
 
         let missing = |shards: &[u32], segments: &[(u32, u32)]| {

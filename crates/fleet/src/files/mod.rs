@@ -24,7 +24,7 @@ pub use outputs::Outputs;
 pub use send::Sent;
 
 use crate::messages::questions::{Entry, Hash, What};
-use sha2::{Digest, Sha256};
+use planaria_store::hash::Hasher;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -122,21 +122,17 @@ fn about(path: &Path, error: &io::Error) -> io::Error {
 /// The hash and length of a file.
 fn hash_file(path: &Path) -> io::Result<(Hash, u64)> {
     let mut file = File::open(path)?;
-    let (mut hash, mut bytes) = (Sha256::new(), 0);
+    let (mut hash, mut bytes) = (Hasher::new(), 0);
     let mut block =
         vec![0; BLOCK_BYTES.min(usize::try_from(file.metadata()?.len()).unwrap_or(0) + 1)];
     loop {
         let read = file.read(&mut block)?;
         if read == 0 {
-            return Ok((hash.finalize().into(), bytes));
+            return Ok((hash.finish(), bytes));
         }
         hash.update(&block[..read]);
         bytes += read as u64;
     }
-}
-
-fn hex(hash: &Hash) -> String {
-    hash.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// When a file was written, in nanoseconds since 1970.

@@ -24,7 +24,7 @@ use super::{Bundle, Entry, Hash, Patterns, What, about, is_inside, make_way, set
 use crate::messages::questions::Found;
 use crate::provider::{Fault, is_name};
 use crate::remote::Remote;
-use sha2::{Digest, Sha256};
+use planaria_store::hash::Hasher;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -468,7 +468,7 @@ struct Came {
 /// A file that is hashed as it is written.
 struct Sink {
     file: File,
-    hash: Sha256,
+    hash: Hasher,
     bytes: u64,
     /// What was held before: how long that is, and its hash.
     before: Option<(u64, Hash)>,
@@ -477,11 +477,11 @@ struct Sink {
 
 impl Sink {
     fn new(file: File, before: Option<(u64, Hash)>) -> Self {
-        Self { file, hash: Sha256::new(), bytes: 0, before, has_grown: false }
+        Self { file, hash: Hasher::new(), bytes: 0, before, has_grown: false }
     }
 
     fn came(self) -> Came {
-        Came { hash: self.hash.finalize().into(), has_grown: self.has_grown }
+        Came { hash: self.hash.finish(), has_grown: self.has_grown }
     }
 }
 
@@ -495,7 +495,7 @@ impl Write for Sink {
         {
             let (first, rest) = bytes.split_at((length - self.bytes) as usize);
             self.hash.update(first);
-            self.has_grown = Hash::from(self.hash.clone().finalize()) == hash;
+            self.has_grown = self.hash.clone().finish() == hash;
             bytes = rest;
         }
         self.hash.update(bytes);

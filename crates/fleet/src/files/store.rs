@@ -3,12 +3,12 @@
 //! Owns what is in it and how large it grows. A content is whole or not there: it is written under
 //! another name, checked, and renamed. Other hosts of the user may use it at the same time.
 
-use super::{Hash, about, hex, make_folder, mtime_ns};
+use super::{Hash, about, make_folder, mtime_ns};
 use crate::messages::questions::Piece;
 use planaria_store::durable::Draft;
+use planaria_store::hash::{hex, sha256};
 use planaria_store::transfer::{self, Announced, Incoming};
 use rustix::fs::{Timespec, Timestamps, UTIME_NOW};
-use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -96,7 +96,7 @@ impl Store {
             io::copy(&mut from, to)? == bytes
         } else {
             let content = fs::read(&place)?;
-            let is_whole = Hash::from(Sha256::digest(&content)) == *hash;
+            let is_whole = sha256(&content) == *hash;
             if is_whole {
                 to.write_all(&content)?;
             }
@@ -169,14 +169,14 @@ mod tests {
     use super::*;
 
     fn piece(content: &[u8], at: usize, end: usize) -> Piece {
-        let hash = Sha256::digest(content).into();
+        let hash = sha256(content);
         let length = content.len() as u64;
         Piece { hash, at: at as u64, bytes: content[at..end].to_vec(), length }
     }
 
     fn keep(store: &mut Store, content: &[u8]) -> Hash {
         store.take(&piece(content, 0, content.len())).unwrap();
-        Sha256::digest(content).into()
+        sha256(content)
     }
 
     #[test]
@@ -184,7 +184,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let mut store = Store::new(home.path());
         store.take(&piece(b"hello", 0, 2)).unwrap();
-        let hash = Sha256::digest(b"hello").into();
+        let hash = sha256(b"hello");
         assert!(!store.has(&hash, 5));
         assert!(store.take(&piece(b"hello", 3, 5)).is_err(), "out of order");
         store.take(&piece(b"hello", 0, 2)).unwrap();

@@ -25,6 +25,7 @@ use crate::messages::{AgentNews, ToHost};
 use crate::provider::{Fault, Machine, Notice, Provider};
 use crate::remote::{Remote, Told};
 use logs::Logs;
+use planaria_protocol::Credentials;
 use planaria_protocol::event::MachineState;
 use planaria_protocol::message::Agent;
 use raise::{Progress, Raised, Route};
@@ -186,6 +187,11 @@ impl Pool {
         }
         self.watch(now);
         self.step(now, Input::Look);
+    }
+
+    /// By what the run's servers are asked who they are, where a machine is led to them.
+    pub fn identify_servers_by(&self, credentials: Credentials) {
+        self.means.gate.identify_by(credentials);
     }
 
     /// So many workers are wanted from now on.
@@ -472,10 +478,11 @@ impl Pool {
 
     fn started(&mut self, number: u32, process: u32, pid: u32) {
         self.pids.insert(process, pid);
-        if let (Some((_, Agent::Server(_))), Some(live)) =
+        if let (Some((_, agent @ Agent::Server(_))), Some(live)) =
             (self.processes.get(&process), self.live.get(&number))
         {
-            self.means.gate.serves(process, &live.route.advertise, pid, live.remote.clone());
+            let Route { advertise, machine, .. } = &live.route;
+            self.means.gate.serves(process, advertise, *agent, machine);
         }
     }
 

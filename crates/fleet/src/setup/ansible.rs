@@ -10,7 +10,7 @@ use crate::guarded::Guards;
 use crate::messages::TaskOutcome;
 use crate::provider::{Fault, Machine};
 use planaria_recipe::pool::{SERVER, WORKER, is_in};
-use sha2::{Digest, Sha256};
+use planaria_store::hash::Hasher;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
@@ -31,7 +31,7 @@ pub(super) struct Playbook {
 
 impl Playbook {
     pub fn read(path: &Path) -> io::Result<Self> {
-        let mut hash = Sha256::new();
+        let mut hash = Hasher::new();
         hash.update(Content::read(path, None)?.hash);
         let folder = path.parent().unwrap_or(Path::new(""));
         for name in BESIDE {
@@ -41,7 +41,7 @@ impl Playbook {
                 hash.update(Content::read(&inside, None)?.hash);
             }
         }
-        Ok(Self { path: path.to_path_buf(), hash: hash.finalize().into() })
+        Ok(Self { path: path.to_path_buf(), hash: hash.finish() })
     }
 }
 

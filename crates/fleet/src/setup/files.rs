@@ -3,7 +3,7 @@
 //! Owns reading them, in a fixed order, and the archive that a folder travels as (`tar`'s). Never follows a link out of a folder: links go as links.
 
 use crate::archive::Exactly;
-use sha2::{Digest, Sha256};
+use planaria_store::hash::Hasher;
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
 use std::io::{self, Cursor, Read};
@@ -183,7 +183,7 @@ fn entry(path: PathBuf, name: Vec<u8>, meta: &Metadata, mode: Option<u32>) -> io
 }
 
 fn hash(entries: &[Entry]) -> io::Result<[u8; 32]> {
-    let mut hash = Sha256::new();
+    let mut hash = Hasher::new();
     let mut piece = vec![0; PIECE_BYTES];
     for entry in entries {
         let (kind, bytes): (u8, &[u8]) = match &entry.kind {
@@ -207,7 +207,7 @@ fn hash(entries: &[Entry]) -> io::Result<[u8; 32]> {
             hash.update(&piece[..read]);
         }
     }
-    Ok(hash.finalize().into())
+    Ok(hash.finish())
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use crate::made::Made;
 use crate::provider::Fault;
 use crate::redact::Secrets;
 use planaria_recipe::setup::{Action, FIELDS, Scalar, Step, Words};
-use sha2::{Digest, Sha256};
+use planaria_store::hash::{Hasher, hex, sha256};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
@@ -97,7 +97,7 @@ impl Prepared {
     /// What says that this step was done: a hash over its own content, wherever it stands among
     /// others. Nothing for what is done every time.
     pub(super) fn mark(&self, job: &Job<'_>) -> Option<String> {
-        let mut hash = Sha256::new();
+        let mut hash = Hasher::new();
         let mut add = |part: &[u8]| {
             // Lengths in front, so that no two steps read the same.
             hash.update((part.len() as u64).to_le_bytes());
@@ -138,9 +138,9 @@ impl Prepared {
         }
         for (name, value) in &self.env {
             add(name.as_bytes());
-            add(&Sha256::digest(value.as_bytes()));
+            add(&sha256(value.as_bytes()));
         }
-        Some(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+        Some(hex(&hash.finish()))
     }
 
     /// What it makes that can be looked for afterwards.

@@ -4,7 +4,7 @@
 //! out. Exit codes of their own say what is missing on the machine.
 
 use crate::shell::{path, quoted};
-use sha2::{Digest, Sha256};
+use planaria_store::hash::sha256;
 
 /// Exit code: what needs root cannot be had.
 pub(super) const NO_SUDO: i32 = 190;
@@ -88,7 +88,7 @@ get update && install
 /// Installs packages of Python into a virtual environment, made first where it is missing. One at a
 /// time: the lock lies in our folder, as others may write in the one around the environment.
 pub(super) fn pip(packages: &[String], venv: &str) -> String {
-    let hash: String = Sha256::digest(venv).iter().take(8).map(|b| format!("{b:02x}")).collect();
+    let hash: String = sha256(venv).iter().take(8).map(|b| format!("{b:02x}")).collect();
     let (venv, packages, locks) = (path(venv), words(packages), path(LOCKS));
     format!(
         r#"venv={venv} locks={locks}

@@ -17,9 +17,8 @@ pub use frozen::Frozen;
 use crate::{Kind, Network};
 use planaria_recipe::sections::{Format, Normalize};
 use planaria_recipe::train::Loss;
-use planaria_recipe::{Layer, Plan, Shape};
+use planaria_recipe::{Json, Layer, Plan, Shape};
 use safetensors::{Tensor, Tensors, Values};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt::Write;
@@ -64,6 +63,8 @@ pub struct Description {
     /// How many of the layers came from another saved network and were left as they were.
     #[serde(default)]
     pub frozen: usize,
+    /// On lines of their own.
+    #[serde(skip)]
     pub layers: Vec<Layer>,
 }
 
@@ -132,23 +133,13 @@ impl Description {
         let fields = serde_json::to_string(self)
             .and_then(|text| serde_json::from_str::<Map<String, Value>>(&text))
             .expect("a description has string keys only");
-        let layers = |text: &mut String| {
-            for layer in &self.layers {
-                let layer = serde_json::to_string(layer).expect("a layer has string keys only");
-                let _ = writeln!(text, "  - {layer}");
-            }
-        };
         // Keys in the order of the type, whatever the map's.
         for key in KEYS {
-            match *key {
-                "layers" => {
-                    text.push_str("layers:\n");
-                    layers(&mut text);
-                }
-                key => {
-                    let _ = writeln!(text, "{key}: {}", fields[key]);
-                }
-            }
+            let _ = writeln!(text, "{key}: {}", fields[*key]);
+        }
+        text.push_str("layers:\n");
+        for layer in &self.layers {
+            let _ = writeln!(text, "  - {}", layer.to_json());
         }
         text
     }
@@ -163,17 +154,18 @@ impl Description {
                 continue;
             }
             if let Some(layer) = line.trim_start().strip_prefix("- ") {
-                layers.push(json(layer).map_err(at)?);
+                layers.push(Layer::from_json(layer).map_err(|e| at(unreadable(layer, &e)))?);
                 continue;
             }
             let (key, value) =
                 line.split_once(": ").ok_or_else(|| at(format!("`{line}` has no `: `")))?;
-            fields.insert(key.to_owned(), json(value).map_err(at)?);
+            let value =
+                serde_json::from_str(value).map_err(|e| at(unreadable(value, &e.to_string())))?;
+            fields.insert(key.to_owned(), value);
         }
-        let layers = serde_json::to_string(&layers).and_then(|text| serde_json::from_str(&text));
-        fields.insert("layers".into(), layers.expect("layers were just read"));
         let description: Self =
             serde_json::from_value(Value::Object(fields)).map_err(|e| e.to_string())?;
+        let description = Self { layers, ..description };
         if description.version != VERSION {
             return Err(format!(
                 "it has version {}; this planaria reads version {VERSION}",
@@ -223,7 +215,6 @@ const KEYS: &[&str] = &[
     "label_smoothing",
     "table",
     "frozen",
-    "layers",
 ];
 
 /// The tensor of a linear model's weights in full, column by column.
@@ -251,8 +242,8 @@ pub fn read_wide(bytes: &[u8]) -> Result<Option<Vec<f64>>, String> {
     Tensors::decode(bytes)?.wide(WIDE)
 }
 
-fn json<T: DeserializeOwned>(text: &str) -> Result<T, String> {
-    serde_json::from_str(text).map_err(|e| format!("`{text}` cannot be read: {e}"))
+fn unreadable(text: &str, why: &str) -> String {
+    format!("`{text}` cannot be read: {why}")
 }
 
 #[cfg(test)]

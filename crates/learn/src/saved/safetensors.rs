@@ -4,9 +4,9 @@
 //! type, shape and place of every tensor, then the values. The header's metadata holds the hash of the
 //! values, by which a damaged file is told; files of others need not have one. Never touches files.
 
+use planaria_store::hash::{hex, sha256};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
 /// Longest header read, as in the reference implementation.
@@ -118,7 +118,7 @@ pub fn encode(tensors: &[Tensor<'_>], metadata: &[(&str, &str)]) -> Vec<u8> {
 }
 
 fn hash(values: &[u8]) -> String {
-    Sha256::digest(values).iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(&sha256(values))
 }
 
 impl<'a> Tensors<'a> {

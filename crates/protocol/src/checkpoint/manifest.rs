@@ -5,11 +5,11 @@
 //! a part.
 
 use super::part::{self, Part, PartInfo};
-use super::{FORMAT, MAGIC, Unreadable, damaged, hex};
+use super::{FORMAT, MAGIC, Unreadable, damaged};
 use crate::state::State;
 use crate::{durable, plain};
+use planaria_store::hash::{Hasher, hex, sha256};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use std::io::{self, ErrorKind, Read};
 use std::ops::Range;
@@ -63,10 +63,10 @@ pub struct Mark {
 /// A hash of all pieces' content, in their order: other data has another. Names do not count, as
 /// files may move.
 pub fn data_sha256(marks: &[Mark]) -> String {
-    let hash = marks.iter().fold(Sha256::new(), |hash, mark| {
+    let hash = marks.iter().fold(Hasher::new(), |hash, mark| {
         hash.chain_update((mark.content.len() as u64).to_le_bytes()).chain_update(&mark.content)
     });
-    hex(&hash.finalize())
+    hex(&hash.finish())
 }
 
 impl Manifest {
@@ -102,7 +102,7 @@ impl Manifest {
     fn to_text(&self) -> String {
         let text = serde_json::to_string_pretty(self).expect("a manifest has string keys only");
         let body = text.strip_suffix("\n}").expect("pretty JSON of a type with fields");
-        format!("{body}{SEAL}{}{END}", hex(&Sha256::digest(body)))
+        format!("{body}{SEAL}{}{END}", hex(&sha256(body)))
     }
 
     /// The parts that hold a range of the parameters, and the state where the range begins at 0;
@@ -163,7 +163,7 @@ fn sealed(bytes: &[u8]) -> Result<&str, String> {
     let at = text.len().checked_sub(SEAL.len() + HASH_DIGITS + END.len());
     let (body, seal) = at.and_then(|at| text.split_at_checked(at)).ok_or("is cut short")?;
     let hash = seal.strip_prefix(SEAL).and_then(|rest| rest.strip_suffix(END));
-    if hash != Some(&hex(&Sha256::digest(body))) {
+    if hash != Some(&hex(&sha256(body))) {
         return Err("does not match its SHA-256: bytes were changed or cut off".into());
     }
     Ok(text)

@@ -149,10 +149,6 @@ fn damaged(path: &Path) -> impl FnOnce(String) -> Unreadable {
     move |why| Unreadable::Damaged { path, why }
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
-}
-
 #[cfg(test)]
 mod fault_tests;
 #[cfg(test)]

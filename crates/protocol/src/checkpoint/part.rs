@@ -12,11 +12,11 @@
 //! All numbers are little-endian. Owns these bytes; they are written and read in blocks, so that no
 //! second copy of the weights is ever in memory. Never knows which parts belong together.
 
-use super::{FORMAT, MAGIC, Weights, hex};
+use super::{FORMAT, MAGIC, Weights};
 use crate::bytes::as_bytes;
 use crate::{durable, plain};
+use planaria_store::hash::{Hasher, hex};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Cursor, Read, Write};
@@ -106,11 +106,11 @@ pub fn bytes_max(parameters: u64, slots: u32, state: u64) -> u64 {
 pub fn write_part(folder: &Path, index: u32, view: &PartView<'_>) -> io::Result<PartInfo> {
     let (file, head) = (name(index), head(view)?);
     let (sha256, bytes) = durable::put_with(&folder.join(&file), |file| {
-        let mut out = Output { file, hash: Sha256::new(), bytes: 0 };
+        let mut out = Output { file, hash: Hasher::new(), bytes: 0 };
         pieces(&head, view).try_for_each(|piece| out.bytes(piece))?;
-        let trailer = out.hash.clone().finalize();
+        let trailer = out.hash.clone().finish();
         out.bytes(&trailer)?;
-        Ok((hex(&out.hash.finalize()), out.bytes))
+        Ok((hex(&out.hash.finish()), out.bytes))
     })?;
     Ok(PartInfo { file, sha256, bytes })
 }
@@ -121,11 +121,11 @@ pub fn stream_part<'v>(
     view: &PartView<'v>,
 ) -> io::Result<(PartInfo, impl Read + use<'v>)> {
     let (file, head) = (name(index), head(view)?);
-    let mut out = Output { file: &mut io::sink(), hash: Sha256::new(), bytes: 0 };
+    let mut out = Output { file: &mut io::sink(), hash: Hasher::new(), bytes: 0 };
     pieces(&head, view).try_for_each(|piece| out.bytes(piece))?;
-    let trailer: [u8; TRAILER_BYTES] = out.hash.clone().finalize().into();
+    let trailer: [u8; TRAILER_BYTES] = out.hash.clone().finish();
     out.bytes(&trailer)?;
-    let info = PartInfo { file, sha256: hex(&out.hash.finalize()), bytes: out.bytes };
+    let info = PartInfo { file, sha256: hex(&out.hash.finish()), bytes: out.bytes };
     let slots: Vec<&'v [f32]> = view.slots.to_vec();
     let values = [view.parameters].into_iter().chain(slots).chain([view.state]);
     let values: Vec<Cursor<&'v [u8]>> = values.map(|part| Cursor::new(as_bytes(part))).collect();
@@ -177,7 +177,7 @@ impl Read for Several<'_> {
 /// A file and the hash of what went into it.
 struct Output<'a, W> {
     file: &'a mut W,
-    hash: Sha256,
+    hash: Hasher,
     bytes: u64,
 }
 
@@ -216,7 +216,7 @@ pub(super) fn read(
     if length != part.info.bytes {
         return Err(format!("has {length} bytes instead of {}", part.info.bytes));
     }
-    let mut input = Input { file: &mut file, hash: Sha256::new(), block: Vec::new() };
+    let mut input = Input { file: &mut file, hash: Hasher::new(), block: Vec::new() };
     let prefix = input.bytes(PREFIX_BYTES).map_err(unreadable)?;
     if &prefix[..8] != MAGIC {
         return Err("is not a part of a planaria checkpoint".into());
@@ -255,9 +255,9 @@ pub(super) fn read(
     }
     let keep = if wanted.with_state { 0..header.state } else { 0..0 };
     input.values(header.state, keep, &mut into.state).map_err(unreadable)?;
-    let body = input.hash.clone().finalize();
+    let body = input.hash.clone().finish();
     let trailer = input.bytes(TRAILER_BYTES).map_err(unreadable)?;
-    if trailer != body.as_slice() || hex(&input.hash.finalize()) != part.info.sha256 {
+    if trailer != body.as_slice() || hex(&input.hash.finish()) != part.info.sha256 {
         return Err("does not match its SHA-256: bytes were changed".into());
     }
     Ok(())
@@ -273,7 +273,7 @@ fn buffer_bytes(header: &Header) -> Option<u64> {
 /// A file and the hash of what came out of it.
 struct Input<'a> {
     file: &'a mut File,
-    hash: Sha256,
+    hash: Hasher,
     block: Vec<u8>,
 }
 

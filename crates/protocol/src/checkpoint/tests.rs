@@ -3,8 +3,8 @@
 use super::manifest::FILE;
 use super::*;
 use crate::state::State;
+use planaria_store::hash::{hex, sha256};
 use proptest::prelude::*;
-use sha2::{Digest, Sha256};
 use std::fs;
 
 /// A checkpoint of some steps; `cuts` are where one part ends and the next begins.
@@ -159,7 +159,7 @@ proptest! {
         let part = part.concat();
         let info = PartInfo {
             file: "part-0".into(),
-            sha256: hex(&Sha256::digest(&part)),
+            sha256: hex(&sha256(&part)),
             bytes: part.len() as u64,
         };
         fs::write(dir.path().join("part-0"), part).unwrap();
@@ -215,7 +215,7 @@ fn the_manifest_is_json_with_a_seal() {
     let value: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!((&value["step"], &value["format"]), (&3.into(), &FORMAT.into()));
     let part = fs::read(folder.join("part-0")).unwrap();
-    assert_eq!(value["parts"][0]["sha256"], hex(&Sha256::digest(part)), "as sha256sum prints it");
+    assert_eq!(value["parts"][0]["sha256"], hex(&sha256(part)), "as sha256sum prints it");
     assert_eq!(value["sha256"].as_str().unwrap().len(), 64);
 }
 

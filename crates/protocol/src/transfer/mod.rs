@@ -18,11 +18,11 @@ pub mod rows;
 use crate::error::Error;
 use crate::link::{Incoming, Receiver, Sender};
 use crate::message::{Sha256, Trouble};
+use planaria_store::hash::Hasher;
 pub use planaria_store::transfer::PIECE_BYTES;
 use planaria_store::transfer::{self, WINDOW};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use sha2::Digest;
 use std::io;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -127,11 +127,11 @@ pub struct Seal(pub Sha256);
 
 impl Seal {
     fn of(self, first: u64, bytes: &[u8]) -> Sha256 {
-        let mut hash = sha2::Sha256::new();
+        let mut hash = Hasher::new();
         hash.update(self.0);
         hash.update(first.to_le_bytes());
         hash.update(bytes);
-        hash.finalize().into()
+        hash.finish()
     }
 }
 

@@ -5,8 +5,8 @@ use crate::credentials::Credentials;
 use crate::error::Error;
 use crate::link;
 use crate::message::{Agent, HeldOut, Join, Trouble};
+use planaria_store::hash::Hasher;
 use serde::{Deserialize, Serialize};
-use sha2::Digest;
 use std::ops::Range;
 
 /// Rows of the data.
@@ -41,12 +41,12 @@ impl Ask {
             Wanted::Batch { part: HeldOut::Validation, batch } => (2, batch),
             Wanted::Batch { part: HeldOut::Test, batch } => (3, batch),
         };
-        let mut hash = sha2::Sha256::new();
+        let mut hash = Hasher::new();
         hash.update((self.coding.len() as u64).to_le_bytes());
         hash.update(&self.coding);
         hash.update([kind]);
         hash.update(number.to_le_bytes());
-        Seal(hash.finalize().into())
+        Seal(hash.finish())
     }
 }
 

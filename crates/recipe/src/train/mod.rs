@@ -93,6 +93,8 @@ impl Default for Train {
     }
 }
 
+crate::json::json!(Loss);
+
 /// Losses. Networks end in plain outputs (logits); a last `softmax` (cross_entropy) or `sigmoid` (binary_cross_entropy) is folded into the loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

@@ -11,10 +11,10 @@ use planaria_learn::Scores;
 use planaria_learn::scores::ClassScores;
 use planaria_protocol::bytes::as_bytes;
 use planaria_protocol::event::Products;
+use planaria_protocol::hash::{self, Hasher, hex};
 use planaria_protocol::state::{State, finite};
 use planaria_recipe::train::Monitor;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 /// Largest resident memory of a process that this one started and has waited for.
 pub fn peak_memory_of_children() -> Option<u64> {
@@ -336,14 +336,14 @@ pub fn weight_values<'a>(is_linear: bool, parameters: &[f32], state: &'a [f32]) 
 
 /// Hex SHA-256 over the little-endian f32 parameters in plan order, then the state.
 pub fn weights_sha256(parameters: &[f32], state: &[f32]) -> String {
-    let mut hash = Sha256::new();
+    let mut hash = Hasher::new();
     [parameters, state].iter().for_each(|values| hash.update(as_bytes(values)));
-    hex(&hash.finalize())
+    hex(&hash.finish())
 }
 
 /// Hex SHA-256 of some bytes.
 pub fn sha256(bytes: &[u8]) -> String {
-    hex(&Sha256::digest(bytes))
+    hex(&hash::sha256(bytes))
 }
 
 /// Largest resident memory of this process, where the system tells.
@@ -359,10 +359,6 @@ fn curves(lines: &[Line]) -> Vec<Line> {
     let last = epochs.len().saturating_sub(1);
     let kept = epochs.iter().enumerate().filter(|(i, _)| (last - i).is_multiple_of(stride));
     kept.map(|(_, line)| (*line).clone()).collect()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use planaria_numerics::aggregate::BLOCK;
 use planaria_numerics::optimizer;
 use planaria_protocol::bytes::as_bytes;
 use planaria_protocol::checkpoint::{FORMAT, Manifest};
+use planaria_protocol::hash::sha256;
 use planaria_protocol::launch::{Facts, Launch, Size, Station};
 use planaria_protocol::message::{EVALUATION_BATCH, HeldOut, Push, ServerRange, Sha256};
 use planaria_protocol::state::State;
@@ -27,7 +28,6 @@ use planaria_worker::gradient::Task;
 use planaria_worker::gradient::compute::{FirstBlocks, Outlet, compute};
 use planaria_worker::gradient::evaluate::Evaluator;
 use planaria_worker::gradient::read_ahead::{Cut, Portion, fill};
-use sha2::Digest as _;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
@@ -411,10 +411,7 @@ pub fn hashes(parameters: &[f32], server_ranges: &[ServerRange]) -> Vec<Sha256> 
     let values = |server_range: &&ServerRange| {
         &parameters[place(server_range.blocks.start)..place(server_range.blocks.end)]
     };
-    server_ranges
-        .iter()
-        .map(|server_range| sha2::Sha256::digest(as_bytes(values(server_range))).into())
-        .collect()
+    server_ranges.iter().map(|server_range| sha256(as_bytes(values(server_range)))).collect()
 }
 
 /// Where what is computed is laid down.

@@ -1,8 +1,8 @@
 //! Files of this machine.
 
 use super::Kind;
+use crate::hash::Hasher;
 use crate::{Entry, Error, Found, Location, Object, Store, Written, durable};
-use sha2::{Digest, Sha256};
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -144,10 +144,10 @@ fn version(metadata: &Metadata) -> String {
 }
 
 fn copy(from: &mut dyn Read, to: &mut File) -> io::Result<Written> {
-    let (mut piece, mut hash, mut bytes) = (vec![0; PIECE_BYTES], Sha256::new(), 0);
+    let (mut piece, mut hash, mut bytes) = (vec![0; PIECE_BYTES], Hasher::new(), 0);
     loop {
         let length = match from.read(&mut piece) {
-            Ok(0) => return Ok(Written { bytes, sha256: hash.finalize().into() }),
+            Ok(0) => return Ok(Written { bytes, sha256: hash.finish() }),
             Ok(length) => length,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
             Err(e) => return Err(e),

@@ -3,6 +3,7 @@
 
 use planaria_learn::Network;
 use planaria_protocol::clock::Clock;
+use planaria_protocol::hash::sha256;
 use planaria_protocol::launch::{Facts, Launch, Size};
 use planaria_protocol::listen::{self, Listening};
 use planaria_protocol::message::{
@@ -11,7 +12,6 @@ use planaria_protocol::message::{
 use planaria_protocol::methods::sync;
 use planaria_protocol::{Credentials, Receiver, Secret, Sender, bytes};
 use planaria_recipe::Source;
-use sha2::{Digest, Sha256};
 use std::net::TcpListener;
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
@@ -169,7 +169,7 @@ impl Shop {
 
     /// The hash of those.
     pub fn hash(&self, step: u64) -> [u8; 32] {
-        Sha256::digest(bytes::as_bytes(&values(step, self.blocks.clone(), self.parameters))).into()
+        sha256(bytes::as_bytes(&values(step, self.blocks.clone(), self.parameters)))
     }
 }
 

@@ -20,7 +20,7 @@ use planaria_recipe::setup::{SecretSource, Step};
 use planaria_recipe::{JobSource, script};
 use planaria_runs::failure::{Failure, Result};
 use planaria_runs::figures::Metrics;
-use sha2::{Digest, Sha256};
+use planaria_store::hash::sha256;
 use std::path::{Path, PathBuf};
 
 /// A job that can begin.
@@ -285,7 +285,7 @@ fn data(job: &Job) -> std::result::Result<Vec<DataSet>, (String, Failure)> {
             return Ok(DataSet { field: set.field, here, place, step: None });
         }
         let name = here.file_name().map_or_else(|| "data".into(), |name| name.to_string_lossy());
-        let hash = Sha256::digest(here.as_os_str().as_encoded_bytes());
+        let hash = sha256(here.as_os_str().as_encoded_bytes());
         let name = planaria_runs::run_dir::plain_name(&name);
         let place = format!("{name}-{:02x}{:02x}{:02x}", hash[0], hash[1], hash[2]);
         let to = Some(format!("~/.cache/planaria/data/{place}"));

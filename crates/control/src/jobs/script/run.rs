@@ -47,8 +47,8 @@ use planaria_runs::number::counted;
 use planaria_runs::processes::Restarted;
 use planaria_runs::run_dir::RunDir;
 use planaria_runs::summary::Summary;
+use planaria_store::hash::{hex, sha256};
 use restarting::Restarting;
-use sha2::Digest as _;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -231,12 +231,12 @@ impl<'p> Running<'p> {
             self.progress.note(note);
         }
         let workers: usize = job.role_counts().iter().map(|(_, count)| count).sum();
-        let hash: [u8; 32] = sha2::Sha256::digest(recipe.as_bytes()).into();
+        let hash: [u8; 32] = sha256(recipe.as_bytes());
         self.record(What::Started(Started {
             run_id: self.folder.id(),
             recipe: job.name.clone(),
             version: env!("CARGO_PKG_VERSION").into(),
-            recipe_sha256: hash.iter().map(|byte| format!("{byte:02x}")).collect(),
+            recipe_sha256: hex(&hash),
             step: 0,
             epochs: 0,
             steps_per_epoch: 0,

@@ -97,7 +97,10 @@ impl<'a> Foreground<'a> {
             course.listen = Some(held);
         }
         let (pool, vouching) = match pooling.map(|pooling| pooling.reaching(port).pool()) {
-            Some((pool, authority)) => (Some(pool), Some(Vouching::new(authority))),
+            Some((pool, authority)) => {
+                pool.identify_servers_by(credentials.clone());
+                (Some(pool), Some(Vouching::new(authority)))
+            }
             None => (None, None),
         };
         Ok(Self {

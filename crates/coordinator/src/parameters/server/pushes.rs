@@ -9,7 +9,7 @@ use super::{Outlet, Peer, Server};
 use planaria_numerics::tree::Segment;
 use planaria_protocol::bytes;
 use planaria_protocol::message::{FromServer, Pull, Push, Trouble};
-use sha2::Digest;
+use planaria_store::hash::Hasher;
 use std::sync::atomic::Ordering;
 
 /// Some blocks of a step's gradient.
@@ -135,7 +135,7 @@ impl Server {
             self.followers.add(from);
             let known = *self.hash.lock().expect("no thread panics with the hash");
             let known = known.filter(|(of, _)| *of == step);
-            let mut hash = sha2::Sha256::new();
+            let mut hash = Hasher::new();
             let mut copied = Copied::default();
             for chunk in 0..store.chunks() {
                 let block;
@@ -157,7 +157,7 @@ impl Server {
                 }
             }
             if reached == Reach::There {
-                let sha256 = known.map_or_else(|| hash.finalize().into(), |(_, sha256)| sha256);
+                let sha256 = known.map_or_else(|| hash.finish(), |(_, sha256)| sha256);
                 *self.hash.lock().expect("no thread panics with the hash") = Some((step, sha256));
                 let pulled = FromServer::Pulled { worker: from.worker, step, sha256 };
                 outlet.coordinator(&pulled, &[]);

@@ -3,10 +3,10 @@
 //! Owns `.whole/HASH` beside the folder of outputs: links to contents, of one set and no other. A file
 //! is replaced by renaming, so a link keeps what it was.
 
-use super::super::hex;
 use super::loss::{Known, Seen, Verdict, decide, gone};
 use super::whole::{self, Laid, Look, Member, Moment, Set};
 use super::{Bundle, GROWN_TIMES, Hash, Held, Key, NEW, Outputs, WHOLE, What, about, make_way};
+use planaria_store::hash::hex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
@@ -147,7 +147,7 @@ impl Outputs {
         if hashes.iter().try_for_each(keep).is_err() {
             return;
         }
-        let names: BTreeSet<String> = hashes.iter().map(hex).collect();
+        let names: BTreeSet<String> = hashes.iter().map(|hash| hex(hash)).collect();
         for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
             if !entry.file_name().to_str().is_some_and(|name| names.contains(name)) {
                 let _ = fs::remove_file(entry.path());

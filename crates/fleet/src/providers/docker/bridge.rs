@@ -2,7 +2,7 @@
 //!
 //! Owns the remark on one whose hardware address changes with its containers. Never changes it.
 
-use sha2::{Digest, Sha256};
+use planaria_store::hash::sha256;
 use std::fs;
 use std::path::Path;
 
@@ -34,7 +34,7 @@ fn lasting(bridge: &str, address: &str) -> String {
     if first.is_some_and(|first| first & 0b11 == 0b10) {
         return address.to_owned();
     }
-    let hash = Sha256::digest(bridge.as_bytes());
+    let hash = sha256(bridge.as_bytes());
     format!("02:42:{:02x}:{:02x}:{:02x}:{:02x}", hash[0], hash[1], hash[2], hash[3])
 }
 

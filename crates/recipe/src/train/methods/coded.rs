@@ -24,6 +24,8 @@ pub struct Coded {
     pub scale: Option<u32>,
 }
 
+crate::json::json!(Option<Coded>);
+
 impl Coded {
     /// Rows of each block: what a worker stores.
     pub fn height(&self, examples: usize) -> usize {

@@ -9,7 +9,7 @@
 use super::Value;
 use super::block::{Block, Label, label_bytes, labels};
 use planaria_protocol::durable;
-use sha2::{Digest, Sha256};
+use planaria_protocol::hash::Hasher;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -107,7 +107,7 @@ impl Cache {
         let path = self.folder.join(name);
         let fresh = self.folder.join(format!("{name}.{}", std::process::id()));
         let written = durable::put_with(&fresh, |file| {
-            let mut hash = Sha256::new();
+            let mut hash = Hasher::new();
             hash.update(name);
             let mut put = |bytes: &[u8]| {
                 hash.update(bytes);
@@ -119,7 +119,7 @@ impl Cache {
             for bytes in body {
                 put(&bytes)?;
             }
-            file.write_all(&hash.finalize())
+            file.write_all(&hash.finish())
         });
         written.and_then(|()| fs::rename(&fresh, &path)).inspect_err(|_| {
             let _ = fs::remove_file(&fresh);
@@ -157,7 +157,7 @@ impl Cache {
 /// Head and body of a file that is whole.
 fn parse<'a>(name: &str, content: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
     let (whole, hash) = content.split_at_checked(content.len().checked_sub(HASH_BYTES)?)?;
-    if Sha256::new().chain_update(name).chain_update(whole).finalize().as_slice() != hash {
+    if Hasher::new().chain_update(name).chain_update(whole).finish().as_slice() != hash {
         return None;
     }
     let rest = whole.strip_prefix(MAGIC)?;

@@ -12,13 +12,13 @@ use crate::session::Inbox;
 use crate::session::method::Batch;
 use crate::session::shell::{AtOnce, Hands, Setting};
 use planaria_numerics::aggregate::BLOCK;
+use planaria_protocol::hash::sha256;
 use planaria_protocol::launch::Launch;
 use planaria_protocol::link::{self, Receiver, Sender};
 use planaria_protocol::message::{Agent, Push, ServerRange, Sha256, ToWorker, Trouble};
 use planaria_protocol::methods;
 use planaria_protocol::methods::sync::Command;
 use planaria_protocol::{Error, bytes};
-use sha2::Digest as _;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -238,7 +238,7 @@ impl Open {
             let place = |block: u32| (block as usize * BLOCK).min(parameters.len());
             let values =
                 &parameters[place(server_range.blocks.start)..place(server_range.blocks.end)];
-            sha2::Sha256::digest(bytes::as_bytes(values)).into()
+            sha256(bytes::as_bytes(values))
         };
         Input::Hashes { step, sha256: server_ranges.iter().map(hash).collect() }
     }

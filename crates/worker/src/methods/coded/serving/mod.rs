@@ -16,14 +16,14 @@ use crate::methods::Serving;
 use crate::session::shell::Log;
 use encode::Rows;
 use planaria_data::DataSet;
+use planaria_protocol::hash::{Hasher, hex};
 use planaria_protocol::launch::{Coding, Launch};
 use planaria_protocol::link::{Receiver, Sender};
 use planaria_protocol::message::{Agent, Join, Trouble};
 use planaria_protocol::transfer::rows::{Ask, Wanted};
 use planaria_protocol::transfer::{Fault, Line, PREPARING_EVERY};
-use planaria_recipe::Recipe;
 use planaria_recipe::shape::Shape;
-use sha2::{Digest, Sha256};
+use planaria_recipe::{Json as _, Recipe};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 /// The data once it is open, or why it is not.
@@ -130,12 +130,12 @@ pub fn check(recipe: &Recipe, input: Shape, data: &DataSet) -> Result<(), Troubl
 /// What workers of a coded recipe must know of its data; nothing for other recipes.
 pub fn coding(recipe: &Recipe, marks: &[(String, String)], data: &DataSet) -> Option<Coding> {
     recipe.train.code()?;
-    let mut hash = Sha256::new();
+    let mut hash = Hasher::new();
     let parts = [
-        serde_json::to_string(&recipe.data).unwrap_or_default(),
-        serde_json::to_string(&recipe.model).unwrap_or_default(),
-        serde_json::to_string(&recipe.train.coded).unwrap_or_default(),
-        serde_json::to_string(&recipe.train.loss).unwrap_or_default(),
+        recipe.data.to_json(),
+        recipe.model.to_json(),
+        recipe.train.coded.to_json(),
+        recipe.train.loss.to_json(),
         serde_json::to_string(marks).unwrap_or_default(),
         serde_json::to_string(&data.encoder.as_deref()).unwrap_or_default(),
         format!("{} {}", recipe.seed, data.train.len()),
@@ -144,6 +144,6 @@ pub fn coding(recipe: &Recipe, marks: &[(String, String)], data: &DataSet) -> Op
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part);
     }
-    let digest = hash.finalize().iter().map(|b| format!("{b:02x}")).collect();
+    let digest = hex(&hash.finish());
     Some(Coding { digest, class_names: data.class_names() })
 }
