@@ -7,7 +7,7 @@ use crate::channel::{Channel, StderrTail};
 use crate::made::Made;
 use crate::messages::questions::{Ask, Said};
 use crate::messages::{
-    AgentNews, FromHost, Hello, PIECE_BYTES, TaskOutcome, ToHost, VERSION, read_message,
+    AgentNews, FromHost, Hello, Next, PIECE_BYTES, TaskOutcome, ToHost, VERSION, read_message,
     write_message,
 };
 use crate::provider::Fault;
@@ -189,10 +189,10 @@ impl Remote {
     }
 
     /// Has the host become another process that needs no channel, with these orders; says on which
-    /// port that is called, where it is to control the run. From then on nothing ends it from here.
-    pub fn detach(&self, orders: Vec<u8>, controls: bool) -> Result<u16, Fault> {
+    /// port that is called, where others call it. From then on nothing ends it from here.
+    pub fn detach(&self, orders: Vec<u8>, next: Next) -> Result<u16, Fault> {
         let detached = self.detached.lock().expect("no thread panics with the answers");
-        self.send(ToHost::Detach { orders, controls })?;
+        self.send(ToHost::Detach { orders, next })?;
         let port = detached.recv_timeout(REACH_WITHIN).map_err(|_| self.gone())?;
         self.is_let_go.store(true, Ordering::SeqCst);
         // Its last message: after it, it only becomes the other process.

@@ -5,8 +5,8 @@
 
 use crate::agents::host;
 use crate::detached::ENDED;
-use crate::detached::mirror::{Question, Told, tell};
-use planaria_fleet::host::serve;
+use crate::detached::mirror::{HostState, Question, Told, tell};
+use planaria_fleet::host::{serve, succeeding};
 use planaria_fleet::messages::write_message;
 use planaria_runs::failure::{Context, Result};
 use planaria_runs::run_dir::lock::Holder;
@@ -21,10 +21,14 @@ pub fn run(folder: &Path) -> Result<()> {
     // And the controller's lock before the files: what is written before it is let go of is told.
     let holder = folder.parent().map(Holder::of).transpose()?;
     let is_live = ended.is_none() && holder.is_some_and(Holder::is_live);
-    let is_linked = folder.parent().is_some_and(serve::is_linked);
+    let state = |run| HostState {
+        is_linked: serve::is_linked(run),
+        may_succeed: succeeding::waits(run),
+    };
+    let host = folder.parent().map(state).unwrap_or_default();
     let mut stdout = std::io::stdout().lock();
     let mut tell_all = || {
-        write_message(&mut stdout, &Told::Run { is_live, ended: ended.clone(), is_linked })?;
+        write_message(&mut stdout, &Told::Run { is_live, ended: ended.clone(), host })?;
         let is_more = match is_brief {
             true => false,
             false => tell(folder, &known, is_live, |word| write_message(&mut stdout, &word))?,

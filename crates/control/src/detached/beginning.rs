@@ -13,15 +13,17 @@ use crate::stopping;
 use crate::talk::Progress;
 use planaria_fleet::files::copy;
 use planaria_fleet::host::calling::Calling;
+use planaria_fleet::host::succeeding::{SUCCESSORS_MAX, Succession};
 use planaria_fleet::local::Local;
 use planaria_fleet::log_end::last_line;
-use planaria_fleet::messages::ToHost;
+use planaria_fleet::messages::{Next, ToHost};
 use planaria_fleet::pool::{Pool, ReadyMachine};
-use planaria_fleet::provider::{LOOPBACK, Machine, Provider, Tag};
+use planaria_fleet::provider::{LOOPBACK, Provider, Tag};
 use planaria_fleet::sites::Sites;
 use planaria_protocol::Secret;
 use planaria_protocol::event::What;
 use planaria_protocol::journal;
+use planaria_protocol::launch::Trust;
 use planaria_protocol::message::Agent;
 use planaria_protocol::tls::Authority;
 use planaria_runs::clock::Stopwatch;
@@ -113,7 +115,8 @@ impl Kind for Raising {
     }
 }
 
-/// Makes the first machine's host the run's controller, and has the others call it.
+/// Makes the first machine's host the run's controller, and has the others call it. The first of those
+/// may succeed it.
 fn hand_over(
     job: &Job,
     provider: &dyn Provider,
@@ -121,31 +124,11 @@ fn hand_over(
     raised: &[ReadyMachine],
     threads: Option<u16>,
 ) -> Result<()> {
-    let secret = Secret::random().map_err(Failure::failed)?.to_hex();
-    let certificate = |agent, machine: Option<&str>| {
-        authority.issue(agent, machine, Duration::ZERO).map_err(Failure::failed)
-    };
     let [head, others @ ..] = raised else {
         return Err(Failure::user("the pool has no machines"));
     };
-    let mut addresses = head.remote.hello.addresses.clone();
-    if provider.is_here(&head.machine) || addresses.is_empty() {
-        addresses = vec![LOOPBACK.to_owned()];
-    }
-    let calling = |machine: &Machine, addresses: Vec<String>| {
-        let (machine, secret) = (machine.name.clone(), secret.clone());
-        let trust = Some(certificate(Agent::Host, Some(&machine))?);
-        Ok::<_, Failure>(Calling { machine, addresses, secret, trust })
-    };
-    let own = addresses.iter().cloned().chain([LOOPBACK.to_owned()]).collect();
-    let orders = Orders {
-        recipe: job.recipe_text.clone(),
-        threads,
-        machines: raised.iter().map(|one| one.machine.clone()).collect(),
-        secret: secret.clone(),
-        trust: certificate(Agent::Controller, None)?,
-        own: calling(&head.machine, own)?,
-    };
+    let secret = Secret::random().map_err(Failure::failed)?.to_hex();
+    let handing = Handing { job, provider, authority, raised, threads, secret };
     let home = Path::new(&head.remote.hello.folder).parent().unwrap_or(Path::new("/"));
     let detached = Detached {
         head: head.machine.clone(),
@@ -157,19 +140,28 @@ fn hand_over(
         copies: others.iter().map(copy_of).collect(),
     };
     detached.write(job.run.path())?;
-    let port = head.remote.detach(json(&orders), true).map_err(failure)?;
-    let targets: Vec<String> = addresses.iter().map(|host| format!("{host}:{port}")).collect();
+    let orders = handing.orders(head, None)?;
+    let port = head.remote.detach(json(&orders), Next::Controller).map_err(failure)?;
+    // Where each of those that may control the run is called, in the order in which they do.
+    let mut controllers = vec![handing.called(head, port)];
     // Those beyond are spare ones.
     let wanted = job.plan.recipe.pool.machine_count();
     for (number, other) in others.iter().enumerate() {
-        // Those that come later wait for it, and must hear meanwhile that the controller lives.
-        for later in others {
-            later.remote.say(ToHost::Alive);
+        let mut addresses = Vec::new();
+        for (rank, targets) in controllers.iter().enumerate() {
+            // Those that come later wait for it, and must hear meanwhile that the controller lives.
+            for later in others {
+                later.remote.say(ToHost::Alive);
+            }
+            let reached = other.remote.reach(targets.clone()).map_err(failure)?;
+            if rank == 0 && reached.is_none() {
+                break;
+            }
+            addresses.extend(reached);
         }
-        let reached = other.remote.reach(targets.clone()).map_err(failure)?;
-        let (name, head) = (&other.machine.name, &head.machine.name);
-        let Some(reached) = reached else {
-            let what = format!("{name} cannot reach {head}, on which the controller would be");
+        let (name, head_name) = (&other.machine.name, &head.machine.name);
+        if addresses.is_empty() {
+            let what = format!("{name} cannot reach {head_name}, on which the controller would be");
             if number + 1 >= wanted {
                 Progress::new(job.talk).note(&format!("{what}: it is no spare machine"));
                 continue;
@@ -180,11 +172,79 @@ fn hand_over(
             }
             let hint = "machines of a detached run must reach each other; train without `--detach`";
             return Err(Failure::user(what).hint(hint));
-        };
-        let calling = calling(&other.machine, vec![reached])?;
-        other.remote.detach(json(&calling), false).map_err(failure)?;
+        }
+        let rank = controllers.len() - 1;
+        let may_succeed = rank < SUCCESSORS_MAX;
+        let succession = may_succeed.then(|| handing.succession(other, rank)).transpose()?;
+        let calling = Calling { succession, ..handing.calling(other, addresses)? };
+        let next = if may_succeed { Next::Successor } else { Next::Host };
+        let port = other.remote.detach(json(&calling), next).map_err(failure)?;
+        if may_succeed {
+            controllers.push(handing.called(other, port));
+        }
     }
     Ok(())
+}
+
+/// What machines are told that a run is left to.
+struct Handing<'a> {
+    job: &'a Job,
+    provider: &'a dyn Provider,
+    authority: &'a Authority,
+    raised: &'a [ReadyMachine],
+    threads: Option<u16>,
+    /// What all hosts and the controller know, in hexadecimal.
+    secret: String,
+}
+
+impl Handing<'_> {
+    /// For the controller on a machine; `lost` is that of the controller before, where there was one.
+    fn orders(&self, on: &ReadyMachine, lost: Option<&ReadyMachine>) -> Result<Orders> {
+        let is_lost = |one: &ReadyMachine| lost.is_some_and(|lost| lost.number == one.number);
+        let mut machines: Vec<&ReadyMachine> = self.raised.iter().collect();
+        // The own one first: it need not be waited for; a lost one last: it may never come.
+        machines.sort_by_key(|one| (one.number != on.number, is_lost(one)));
+        let own = self.addresses(on).into_iter().chain([LOOPBACK.to_owned()]).collect();
+        Ok(Orders {
+            recipe: self.job.recipe_text.clone(),
+            threads: self.threads,
+            machines: machines.into_iter().map(|one| one.machine.clone()).collect(),
+            secret: self.secret.clone(),
+            trust: self.certificate(Agent::Controller, None)?,
+            own: self.calling(on, own)?,
+            succeeds: lost.map(|lost| lost.machine.name.clone()),
+        })
+    }
+
+    fn calling(&self, from: &ReadyMachine, addresses: Vec<String>) -> Result<Calling> {
+        let (machine, secret) = (from.machine.name.clone(), self.secret.clone());
+        let trust = Some(self.certificate(Agent::Host, Some(&machine))?);
+        Ok(Calling { machine, addresses, secret, trust, succession: None })
+    }
+
+    fn succession(&self, of: &ReadyMachine, rank: usize) -> Result<Succession> {
+        let orders = self.orders(of, self.raised.first())?;
+        let trust = orders.trust.clone();
+        let (machines, rank) = (self.raised.len(), rank as u32);
+        Ok(Succession { orders: json(&orders), trust, machines, rank })
+    }
+
+    fn certificate(&self, agent: Agent, machine: Option<&str>) -> Result<Trust> {
+        self.authority.issue(agent, machine, Duration::ZERO).map_err(Failure::failed)
+    }
+
+    /// Where others call a machine.
+    fn called(&self, machine: &ReadyMachine, port: u16) -> Vec<String> {
+        self.addresses(machine).iter().map(|host| format!("{host}:{port}")).collect()
+    }
+
+    fn addresses(&self, of: &ReadyMachine) -> Vec<String> {
+        let addresses = &of.remote.hello.addresses;
+        match self.provider.is_here(&of.machine) || addresses.is_empty() {
+            true => vec![LOOPBACK.to_owned()],
+            false => addresses.clone(),
+        }
+    }
 }
 
 /// Where a machine would have a copy of the run.

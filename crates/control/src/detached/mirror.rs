@@ -46,6 +46,15 @@ impl From<Known> for Question {
     }
 }
 
+/// What the host of a detached run does on its machine.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostState {
+    /// It has a link to the run's controller.
+    pub is_linked: bool,
+    /// It takes the controller's place should that be lost.
+    pub may_succeed: bool,
+}
+
 /// A message of the answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Told {
@@ -55,8 +64,8 @@ pub enum Told {
         is_live: bool,
         /// JSON of how it ended.
         ended: Option<String>,
-        /// Whether a host of this machine has a link to the run's controller.
-        is_linked: bool,
+        /// What the machine's host does.
+        host: HostState,
     },
     /// A piece of a file.
     Piece {
@@ -199,8 +208,8 @@ pub struct Heard {
     pub is_live: bool,
     /// JSON of how it ended.
     pub ended: Option<String>,
-    /// Whether a host of the machine that tells has a link to the run's controller.
-    pub is_linked: bool,
+    /// What the host of the machine that tells does.
+    pub host: HostState,
     /// Whether there is more to be asked for.
     pub is_more: bool,
 }
@@ -208,14 +217,14 @@ pub struct Heard {
 /// Takes in what was told, into the run's folder here.
 pub fn take(run: &Path, mut told: &[u8]) -> io::Result<Heard> {
     let unheard = || io::Error::new(ErrorKind::InvalidData, "what was told is cut off");
-    let Some(Told::Run { is_live, ended, is_linked }) = read_message(&mut told)? else {
+    let Some(Told::Run { is_live, ended, host }) = read_message(&mut told)? else {
         return Err(unheard());
     };
     let mut left = BYTES_MAX;
     loop {
         match read_message(&mut told)?.ok_or_else(unheard)? {
             Told::Run { .. } => return Err(unheard()),
-            Told::Over { is_more } => return Ok(Heard { is_live, ended, is_linked, is_more }),
+            Told::Over { is_more } => return Ok(Heard { is_live, ended, host, is_more }),
             Told::Link { name, target } => take_link(run, &name, &target)?,
             Told::Piece { name, at, bytes, length } => {
                 // The machine may have been taken over: it cannot fill this disk in one answer.

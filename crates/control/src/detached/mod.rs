@@ -8,11 +8,12 @@
 //! - [`beginning`]: machines raised, and left to themselves
 //! - [`mirror`]: copies of its files here; [`salvage`]: what is left of it after a loss of its
 //!   controller
-//! - [`watching`]: goes on after such a loss
+//! - [`succession`]: another machine goes on after such a loss; [`watching`]: this one does
 
 pub mod beginning;
 pub mod mirror;
 pub mod salvage;
+pub mod succession;
 pub mod watching;
 
 use crate::jobs::controller;
@@ -68,6 +69,8 @@ pub struct Orders {
     pub trust: Trust,
     /// For the host of the controller's own machine; its addresses are without port.
     pub own: Calling,
+    /// The machine of the controller before it, which was lost; nothing for the first.
+    pub succeeds: Option<String>,
 }
 
 /// How a controller's work ended, as it says itself.
@@ -123,6 +126,8 @@ pub struct Detached {
 pub enum Following {
     /// Its controller is at work.
     Lives,
+    /// Its controller is lost, and another machine is about to take its place.
+    Passing,
     /// It has ended, all of it is here, and its machines are given back.
     Ended,
     /// Its controller has ended without a word. What was left of it is here.
@@ -295,7 +300,9 @@ impl Away {
     pub fn follow(&mut self, talk: Talk) -> Result<Following> {
         let mut progress = Progress::new(talk);
         if !self.detached.is_fetched {
-            let heard = self.fetch()?;
+            let Some(heard) = self.fetch_from_controller(&mut progress)? else {
+                return Ok(Following::Passing);
+            };
             if heard.is_live {
                 return Ok(Following::Lives);
             }
@@ -322,9 +329,12 @@ impl Away {
 /// Fetches what is new of a run that is left to machines; says on stderr where that fails, as what
 /// is here is still true as far as it goes.
 pub fn refresh(folder: &Path, talk: Talk) {
-    let refreshed = Away::find(folder).and_then(|away| match away {
-        Some(mut away) => away.follow(talk).map(drop),
-        None => Ok(()),
+    let refreshed = Away::find(folder).and_then(|away| {
+        let Some(mut away) = away else { return Ok(()) };
+        if away.follow(talk)? == Following::Passing {
+            Progress::new(talk).note(&succession::passing(&away.detached.head.name, folder));
+        }
+        Ok(())
     });
     if let Err(failure) = refreshed {
         let (why, path) = (failure.message, folder.display());

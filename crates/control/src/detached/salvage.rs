@@ -104,7 +104,7 @@ fn lead_to(run: &Path, step: u64) -> io::Result<()> {
 }
 
 /// Writes down that the controller was lost with its machine, which it could not.
-fn record_loss(run: &Path, machine: &str) -> io::Result<()> {
+pub(super) fn record_loss(run: &Path, machine: &str) -> io::Result<()> {
     let path = run.join(journal::FILE);
     let last = journal::read(&path)?.pop();
     // Nothing is known of a run that had not begun.

@@ -5,11 +5,9 @@
 //! taking over by mistake costs work and no bits. Never takes over because this machine is the one that is
 //! cut off.
 
-use super::mirror::Question;
-use super::{Away, Detached, Following};
+use super::{Away, Detached, Following, succession};
 use crate::stopping;
 use crate::talk::{Progress, Talk};
-use planaria_fleet::pool::resources;
 use planaria_runs::clock::Stopwatch;
 use planaria_runs::failure::{Context, Failure, Result};
 use planaria_runs::run_dir::lock::{Holder, Lock};
@@ -44,6 +42,8 @@ enum Verdict {
     CutOff,
     /// Another machine has a link to it.
     Lives,
+    /// Another machine is about to take its place.
+    Passes,
     Lost,
 }
 
@@ -75,7 +75,7 @@ pub fn watch(folder: &Path, talk: Talk) -> Result<Watched> {
 
 fn follow(away: &mut Away, folder: &Path, talk: Talk) -> Result<Watched> {
     let mut progress = Progress::new(talk);
-    let head = away.detached.head.name.clone();
+    let head = &away.detached.head.name;
     progress.note(&format!("watching run {}; its controller is on {head}", folder.display()));
     let (mut answered, mut said) = (Stopwatch::steady(), None);
     loop {
@@ -92,12 +92,20 @@ fn follow(away: &mut Away, folder: &Path, talk: Talk) -> Result<Watched> {
                 answered = Stopwatch::steady();
                 None
             }
-            Err(_) => Some(judge(answered.elapsed(), &away.linked()?)),
+            Ok(Following::Passing) => Some(Verdict::Passes),
+            Err(_) => {
+                let others = away.others()?;
+                let linked: Vec<bool> = others.iter().map(|one| one.heard.host.is_linked).collect();
+                Some(judge(answered.elapsed(), &linked))
+            }
         };
         if verdict != said
             && let Some(verdict) = verdict
         {
-            progress.note(&words(verdict, &head));
+            progress.note(&match verdict {
+                Verdict::Passes => succession::passing(&away.detached.head.name, folder),
+                verdict => words(verdict, &away.detached.head.name),
+            });
         }
         said = verdict;
         if verdict == Some(Verdict::Lost) {
@@ -134,28 +142,12 @@ fn words(verdict: Verdict, head: &str) -> String {
                             so nothing is taken over"
                 .to_owned()
         }
-        Verdict::Lives => format!(
+        Verdict::Lives | Verdict::Passes => format!(
             "{head} does not answer this machine, but other machines reach it; the run goes on there"
         ),
         Verdict::Lost => {
             format!("{head} is lost; the run is taken over, from copies on other machines")
         }
-    }
-}
-
-impl Away {
-    /// Of the other machines that answer, whether each has a link to the run's controller.
-    fn linked(&self) -> Result<Vec<bool>> {
-        let held = resources::held(&self.folder);
-        let held = held.context(|| format!("cannot read in `{}`", self.folder.display()))?;
-        let brief = Question { is_brief: true, ..Question::default() };
-        let mut linked = Vec::new();
-        for (name, machine) in held {
-            let Some(there) = self.detached.copies.get(&name) else { continue };
-            let heard = self.hear(&machine, there, &brief, &self.folder);
-            linked.extend(heard.ok().map(|heard| heard.is_linked));
-        }
-        Ok(linked)
     }
 }
 

@@ -3,6 +3,7 @@
 //! Owns where the controller is and what is shown to it. It goes to the host over its first channel
 //! and lies in no file, argument or environment. Never decides for how long to try.
 
+use crate::host::succeeding::Succession;
 use planaria_protocol::launch::Trust;
 use planaria_protocol::message::{Agent, Join};
 use planaria_protocol::{Credentials, Error, Receiver, Secret, Sender, connect};
@@ -17,12 +18,15 @@ pub const GENERATION: u64 = 1;
 pub struct Calling {
     /// The machine, by the name that the controller knows.
     pub machine: String,
-    /// Where the controller may be reached, `address:port` each, the preferred first.
+    /// Where the controller may be reached, `address:port` each, the preferred first; then where those
+    /// may be that succeed it.
     pub addresses: Vec<String>,
     /// What both know, in hexadecimal.
     pub secret: String,
     /// The machine's certificate.
     pub trust: Option<Trust>,
+    /// What it must know to succeed the controller, where it may.
+    pub succession: Option<Succession>,
 }
 
 /// A controller that was reached.

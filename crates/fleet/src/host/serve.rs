@@ -11,7 +11,7 @@ use crate::host::tasks::{FilePiece, ShellCommand, Tasks};
 use crate::local::{Exit, Local};
 use crate::messages::questions::Ask;
 use crate::messages::{
-    AgentNews, FromHost, Hello, PIECE_BYTES, ToHost, read_message, write_message,
+    AgentNews, FromHost, Hello, Next, PIECE_BYTES, ToHost, read_message, write_message,
 };
 use planaria_protocol::clock::Clock;
 use planaria_protocol::message::Agent;
@@ -67,7 +67,8 @@ pub enum Leave {
 pub struct Detaching {
     /// For the standard input of that process.
     pub orders: Vec<u8>,
-    /// Where it is called, if it is the run's controller.
+    pub next: Next,
+    /// Where it is called, if others call it.
     pub listener: Option<TcpListener>,
 }
 
@@ -151,7 +152,7 @@ impl Host {
             match inbox.recv_timeout(LOOK_EVERY) {
                 Ok(ToHost::End) => return Leave::Told,
                 Err(RecvTimeoutError::Disconnected) => return Leave::Gone,
-                Ok(ToHost::Detach { orders, controls }) => return self.detach(orders, controls),
+                Ok(ToHost::Detach { orders, next }) => return self.detach(orders, next),
                 Ok(message) => {
                     heard = clock.now();
                     self.obey(message);
@@ -225,13 +226,14 @@ impl Host {
 
     /// Says that it becomes another process, and where that is called. Where it cannot be, the end
     /// of the channel is the answer.
-    fn detach(&self, orders: Vec<u8>, controls: bool) -> Leave {
-        let listener = controls.then(|| TcpListener::bind(("0.0.0.0", 0))).transpose();
+    fn detach(&self, orders: Vec<u8>, next: Next) -> Leave {
+        let is_called = next != Next::Host;
+        let listener = is_called.then(|| TcpListener::bind(("0.0.0.0", 0))).transpose();
         let port = |listener: &TcpListener| listener.local_addr().map(|address| address.port());
         let Ok(listener) = listener else { return Leave::Gone };
         let Ok(port) = listener.as_ref().map(port).transpose() else { return Leave::Gone };
         self.say(FromHost::Detaching { port: port.unwrap_or(0) });
-        Leave::Detach(Detaching { orders, listener })
+        Leave::Detach(Detaching { orders, next, listener })
     }
 
     /// Tells of agents that have ended, after all that they logged.

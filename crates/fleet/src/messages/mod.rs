@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
 
 /// Version of these messages; both ends must have the same, and are of one build anyway.
-pub const VERSION: u16 = 5;
+pub const VERSION: u16 = 6;
 /// Longest frame, in bytes. Files and logs go in pieces of [`PIECE_BYTES`].
 pub const FRAME_BYTES_MAX: usize = 64 << 20;
 /// A piece of a file or log.
@@ -86,13 +86,24 @@ pub enum ToHost {
     Detach {
         /// For that process' standard input.
         orders: Vec<u8>,
-        /// Whether it is the run's controller, and others call it: then the answer says where.
-        controls: bool,
+        next: Next,
     },
     /// The controller lives.
     Alive,
     /// End all agents, and then yourself.
     End,
+}
+
+/// What a host that lets go of its channel becomes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Next {
+    /// The run's controller. Others call it: the answer says where.
+    Controller,
+    /// A host that calls the controller, and becomes the controller should it be lost. Others call it
+    /// then: the answer says where.
+    Successor,
+    /// A host that calls the controller.
+    Host,
 }
 
 /// From a host to its controller.

@@ -25,9 +25,12 @@ pub enum Role {
         /// Calls its controller, as its orders say.
         #[arg(long)]
         dial: bool,
-        /// Is the run's controller, and is called on this place to listen.
-        #[arg(long, value_name = "WHERE", conflicts_with = "dial")]
-        control: Option<String>,
+        /// Is the run's controller.
+        #[arg(long, conflicts_with = "dial", requires = "at")]
+        control: bool,
+        /// The place to listen on which others call it: a controller, or a host that may succeed it.
+        #[arg(long, value_name = "WHERE")]
+        at: Option<String>,
     },
     /// Tells what is new in the folder of a detached run.
     Mirror { folder: PathBuf },

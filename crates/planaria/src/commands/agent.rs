@@ -38,9 +38,11 @@ pub fn run(role: &Role) -> Result<Option<Exit>> {
     }
     match role {
         Role::Data => return print(&data_there::answer()?).map(|()| None),
-        Role::Host { run, dial: true, .. } => return host::call(run, crate::BUILD).map(|()| None),
-        Role::Host { run, control: Some(place), .. } => {
+        Role::Host { run, control: true, at: Some(place), .. } => {
             return controller::run(run, place).map(|()| None);
+        }
+        Role::Host { run, dial: true, at, .. } => {
+            return host::call(run, at.as_deref(), crate::BUILD).map(|()| None);
         }
         Role::Host { run, .. } => return host::run(run, crate::BUILD).map(|()| None),
         Role::Task { .. } => return task::run(),

@@ -6,9 +6,11 @@
 //!
 //! # Layout
 //! - [`layers`]: layers in a few words
+//! - `resuming`: going on with a run
 //! - [`scaling`]: the same training with more and more workers
 
 pub mod layers;
+pub(crate) mod resuming;
 pub mod scaling;
 pub mod script;
 

@@ -199,12 +199,34 @@ fn a_run_survives_the_machine_of_its_controller() {
     nothing_is_left(&hosts, 3);
 }
 
-/// A command that watches goes on with it by itself.
+/// Another of its machines takes the controller's place, and no command is needed.
+#[test]
+fn a_run_goes_on_by_itself_where_its_controller_is_lost() {
+    let Some(hosts) = Hosts::up(3, &[]) else { return };
+    let (scene, expected, run) = copied(&hosts, "h1, h2, h3", 3);
+    hosts.on(1, "pkill -9 planaria; true");
+    let said = talk(&scene.run(&["status", &run]));
+    assert!(said.contains("another machine goes on with the run"), "{said}");
+    scene.wait_until(&run, "controlled by h2", |s| s["detached"] == "h2" || s["detached"].is_null());
+    let said = scene.said(&["logs", &run, "-f"]);
+    assert!(said.contains("goes on after step"), "{said}");
+    scene.wait_until(&run, "fetched", |s| s["state"] == "completed" && s["detached"].is_null());
+    assert_eq!(scene.weights(), expected);
+    let audit = scene.run(&["audit", &run, "--json"]);
+    assert!(audit.status.success(), "{}", talk(&audit));
+    let audit: Value = serde_json::from_slice(&audit.stdout).expect("an audit");
+    assert!(audit["machines_lost"].as_u64() > Some(0), "{audit:#}");
+    nothing_is_left(&hosts, 3);
+}
+
+/// Where no machine is left that could, a command that watches does.
 #[test]
 fn a_run_that_is_watched_goes_on_where_its_controller_is_lost() {
     let Some(hosts) = Hosts::up(2, &[]) else { return };
     let (scene, expected, run) = copied(&hosts, "h1, h2", 2);
-    hosts.on(1, "pkill -9 planaria; true");
+    for host in [2, 1] {
+        hosts.on(host, "pkill -9 planaria; true");
+    }
     let watched = scene.run(&["resume", &run, "--watch"]);
     let said = talk(&watched);
     assert!(watched.status.success(), "{said}");

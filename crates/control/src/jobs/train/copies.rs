@@ -67,11 +67,10 @@ impl Copies {
             let standing = pool.standing();
             let others: Vec<&ReadyMachine> =
                 standing.iter().filter(|one| one.machine.name != self.own).collect();
-            let known = self.there.as_ref().map(|there| there.machine.as_str());
-            let names: Vec<&str> = others.iter().map(|one| one.machine.name.as_str()).collect();
-            if let Some(at) = choose(&names, known) {
+            // The first, as that is the one that succeeds the controller first.
+            if let Some(first) = others.first() {
                 self.is_due = false;
-                self.begin(&others[at].machine.name, others[at].remote.clone());
+                self.begin(&first.machine.name, first.remote.clone());
             }
         }
         told
@@ -118,12 +117,6 @@ impl Copies {
             self.under_way = Some(told);
         }
     }
-}
-
-/// Which machine gets the copy: the one that has it, else the first.
-fn choose(names: &[&str], known: Option<&str>) -> Option<usize> {
-    let same = known.and_then(|known| names.iter().position(|name| *name == known));
-    same.or((!names.is_empty()).then_some(0))
 }
 
 fn copy(run: &Path, remote: &Remote, there: &mut There) -> Result<(), Fault> {
@@ -176,14 +169,6 @@ fn files(checkpoint: &Path) -> io::Result<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_machine_that_has_the_copy_keeps_it() {
-        assert_eq!(choose(&[], Some("h2")), None);
-        assert_eq!(choose(&["h2", "h3"], None), Some(0));
-        assert_eq!(choose(&["h2", "h3"], Some("h3")), Some(1));
-        assert_eq!(choose(&["h2", "h3"], Some("h4")), Some(0), "it is lost");
-    }
 
     #[test]
     fn the_manifest_is_copied_last() {

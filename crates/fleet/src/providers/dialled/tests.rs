@@ -55,7 +55,9 @@ fn scene() -> Scene {
     let trust = Some(issue(Agent::Host, Some("m1")));
     // The first leads nowhere, as an address of another network does.
     let addresses = vec!["127.0.0.1:1".into(), address];
-    let calling = Calling { machine: "m1".into(), addresses, secret: secret.to_hex(), trust };
+    let secret = secret.to_hex();
+    let calling =
+        Calling { machine: "m1".into(), addresses, secret, trust, succession: None };
     Scene { dialled: dialled.expect("it listens"), calling, tag: Tag::new("r-1").expect("a name") }
 }
 

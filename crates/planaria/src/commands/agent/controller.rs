@@ -1,22 +1,23 @@
-//! `planaria agent host RUN --control WHERE`: the controller of a detached run, on one of its
-//! machines.
+//! `planaria agent host RUN --control --at WHERE`: the controller of a detached run, on one of its
+//! machines; or the one that succeeds it there.
 //!
 //! Owns the run's folder there, takes the calls of the machines' hosts and trains with them as any
-//! command does with the machines of its pool. When the run is over it keeps the folder until it is
+//! command does with the machines of its pool, or resumes from the copies that its machine has. When the run is over it keeps the folder until it is
 //! fetched from where the run was started, and ends. Never gives a machine back.
 
 use crate::commands::{detach, train};
 use crate::library::Planaria;
+use crate::library::resuming::Resuming;
 use crate::screen;
 use crate::signals;
 use planaria_control::agents::host;
-use planaria_control::detached::{ENDED, Ended, Orders};
+use planaria_control::detached::{ENDED, Ended, Orders, succession};
 use planaria_control::jobs::Machines;
 use planaria_control::stopping;
 use planaria_fleet::home::FOLDER;
 use planaria_fleet::home::user_home;
 use planaria_fleet::host::calling::Calling;
-use planaria_fleet::local::{OWN, inherited};
+use planaria_fleet::local::OWN;
 use planaria_fleet::provider::is_name;
 use planaria_fleet::providers::dialled::Dialled;
 use planaria_protocol::clock::Clock;
@@ -46,8 +47,7 @@ pub fn run(run: &str, place: &str) -> Result<()> {
         return Err(Failure::user(format!("`{run}` cannot be the name of a run")));
     }
     let orders: Orders = host::orders()?;
-    let listener = inherited(place).ok_or_else(|| Failure::user("there is no place to listen"))?;
-    let listener = listener.context(|| "cannot listen".into())?;
+    let listener = host::passed(place)?;
     let home = user_home().join(FOLDER).join("runs").join(run);
     let made = DirBuilder::new().recursive(true).mode(0o700).create(&home);
     made.context(|| format!("cannot create `{}`", home.display()))?;
@@ -75,7 +75,7 @@ pub fn folder(home: &Path, run: &str) -> PathBuf {
 
 /// Trains to the end, however that comes.
 fn control(run: &str, home: &Path, orders: Orders, listener: TcpListener) -> Result<()> {
-    let Orders { recipe, threads, machines, secret, trust, mut own } = orders;
+    let Orders { recipe, threads, machines, secret, trust, mut own, succeeds } = orders;
     let port = listener.local_addr().context(|| "cannot listen".into())?.port();
     own.addresses.iter_mut().for_each(|address| *address = format!("{address}:{port}"));
     let secret = Secret::from_hex(&secret).map_err(Failure::failed)?;
@@ -84,11 +84,19 @@ fn control(run: &str, home: &Path, orders: Orders, listener: TcpListener) -> Res
     let dialled =
         Dialled::new(machines, listener, credentials, refused).map_err(Failure::failed)?;
     start_own(run, &own)?;
+    let machines = Machines { provider: Arc::new(dialled), own: own.machine.clone() };
+    if let Some(lost) = succeeds {
+        let run = succession::inherit(home, folder(home, run), &recipe, &lost)?;
+        let begin = Some(detach::settle as _);
+        let resuming = Resuming { threads, begin, machines: Some(machines), ..Resuming::default() };
+        let finished = resuming.run(run, screen::PLAIN, Stopwatch::start())?;
+        return train::conclude(finished, false, screen::PLAIN).map(drop);
+    }
     let file = home.join("recipe.yaml");
     run_dir::write(&file, recipe.as_bytes())?;
     let mut training = Planaria::from_recipe(file)
         .folder(folder(home, run))
-        .machines(Machines { provider: Arc::new(dialled), own: own.machine.clone() })
+        .machines(machines)
         .talking(screen::PLAIN, Stopwatch::start())
         .beginning(detach::settle);
     if let Some(threads) = threads {
