@@ -352,7 +352,7 @@ pub fn recall(folder: &Path, tell: &mut dyn FnMut(&str)) {
     let since = Stopwatch::start();
     let warning = |why: Failure| format!("warning: {}; not all of the run is here", why.message);
     let stop = |away: &mut Away| -> Result<()> {
-        if away.follow(Talk::QUIET)? == Following::Lives {
+        if away.lives(Talk::QUIET)? {
             away.ask(&["stop", "RUN"])?;
         }
         while away.follow(Talk::QUIET)? == Following::Lives && since.elapsed() < STOP_WITHIN {

@@ -5,7 +5,7 @@
 //! and put in its place where it is newer than what is here.
 
 use super::mirror::{self, METRICS};
-use super::{Away, give_back};
+use super::{Away, Following, give_back};
 use crate::talk::{Progress, Talk};
 use planaria_fleet::files::copy::{BEST, SLOTS};
 use planaria_fleet::pool::resources;
@@ -162,12 +162,13 @@ impl Away {
     }
 
     /// Takes the run from its machines: where its controller does not live, or cannot be reached.
-    pub(super) fn take_over(&mut self, talk: Talk) -> Result<()> {
+    pub fn take_over(&mut self, talk: Talk) -> Result<()> {
         let mut progress = Progress::new(talk);
         if self.detached.is_fetched {
             return Ok(());
         }
         match self.follow(talk) {
+            Ok(Following::Passing) => self.recover(&mut progress),
             Ok(_) => Ok(()),
             Err(failure) => {
                 let head = &self.detached.head.name;

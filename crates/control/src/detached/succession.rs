@@ -6,13 +6,13 @@
 //! copy holds is kept aside here: those steps are taken again, with the same bits.
 
 use super::mirror::{Heard, METRICS, Question};
-use super::{Away, salvage};
-use crate::talk::Progress;
+use super::{Away, Following, salvage};
+use crate::talk::{Progress, Talk};
 use planaria_fleet::files::copy;
 use planaria_fleet::pool::resources;
 use planaria_fleet::provider::Machine;
 use planaria_protocol::journal;
-use planaria_runs::failure::{Context, Result};
+use planaria_runs::failure::{Context, Failure, Result};
 use planaria_runs::run_dir::{self, LOGS, RunDir, run_id};
 use std::fs;
 use std::io;
@@ -57,6 +57,17 @@ pub fn passing(head: &str, run: &Path) -> String {
 }
 
 impl Away {
+    /// Whether the run is at work; a failure where another machine is about to take its controller's place.
+    pub fn lives(&mut self, talk: Talk) -> Result<bool> {
+        match self.follow(talk)? {
+            Following::Lives => Ok(true),
+            Following::Passing => {
+                Err(Failure::failed(passing(&self.detached.head.name, &self.folder)))
+            }
+            Following::Ended | Following::Lost => Ok(false),
+        }
+    }
+
     /// What those machines tell that answer, of those that others than the controller are on.
     pub(super) fn others(&self) -> Result<Vec<Other>> {
         let held = resources::held(&self.folder);

@@ -54,7 +54,12 @@ pub fn run(options: &cli::Logs, talk: Talk) -> Result<()> {
             return Ok(());
         }
         std::thread::park_timeout(if away.is_some() { FETCH_EVERY } else { LOOK_EVERY });
+        let controller = away.as_ref().map(|away| away.detached.head.name.clone());
         live = is_live(&folder, &mut away, talk)?;
+        if controller != away.as_ref().map(|away| away.detached.head.name.clone()) {
+            // Another machine has succeeded the controller, and has logs of its own.
+            logs.read.clear();
+        }
         lines = logs.read(!live)?;
     }
 }
@@ -62,7 +67,7 @@ pub fn run(options: &cli::Logs, talk: Talk) -> Result<()> {
 /// Whether a run lives; what is new of one that is left to machines is fetched.
 fn is_live(folder: &Path, away: &mut Option<Away>, talk: Talk) -> Result<bool> {
     match away {
-        Some(away) => Ok(away.follow(talk)? == Following::Lives),
+        Some(away) => Ok(matches!(away.follow(talk)?, Following::Lives | Following::Passing)),
         None => Ok(Holder::of(folder)?.is_live()),
     }
 }

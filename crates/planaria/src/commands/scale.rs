@@ -5,7 +5,7 @@ mod machines;
 use crate::cli;
 use crate::commands::print;
 use crate::commands::stop::not_running;
-use planaria_control::detached::{self, Away, Following};
+use planaria_control::detached::{self, Away};
 use planaria_control::jobs::{about::Command, permit};
 use planaria_control::live::console::Console;
 use planaria_control::live::control;
@@ -61,7 +61,7 @@ pub fn run(options: &cli::Scale, talk: Talk) -> Result<()> {
         Change::Machines(amount) => return machines::run(&folder, amount, options.json, talk),
     };
     if let Some(mut away) = Away::find(&folder)? {
-        if away.follow(talk)? != Following::Lives {
+        if !away.lives(talk)? {
             return Err(not_running(&detached::history(&folder)?));
         }
         return pass_on(&away, &options.change, options.json, talk);

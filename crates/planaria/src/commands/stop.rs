@@ -64,10 +64,15 @@ fn ended(history: &History) -> String {
 
 /// Stops a run that is left to machines.
 fn elsewhere(mut away: Away, options: &cli::Stop, talk: Talk) -> Result<()> {
-    if away.follow(talk)? == Following::Lives {
-        away.ask(&["stop", "RUN"])?;
-        let text = format!("run {} is saving and stops", options.run);
-        Progress::new(talk).note(&text);
+    match away.follow(talk)? {
+        Following::Lives => {
+            away.ask(&["stop", "RUN"])?;
+            let text = format!("run {} is saving and stops", options.run);
+            Progress::new(talk).note(&text);
+        }
+        // Before another machine goes on with it.
+        Following::Passing => return away.take_over(talk),
+        Following::Ended | Following::Lost => {}
     }
     while options.wait && away.follow(talk)? == Following::Lives {
         std::thread::park_timeout(PATIENCE / 10);

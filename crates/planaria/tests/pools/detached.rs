@@ -217,6 +217,8 @@ fn a_run_goes_on_by_itself_where_its_controller_is_lost() {
     let audit: Value = serde_json::from_slice(&audit.stdout).expect("an audit");
     assert!(audit["machines_lost"].as_u64() > Some(0), "{audit:#}");
     nothing_is_left(&hosts, 3);
+    let aside = std::fs::read_to_string(scene.place.only_run().join("lost-h1/events.jsonl"));
+    assert!(aside.expect("what h1 told last").contains("started"));
 }
 
 /// Where no machine is left that could, a command that watches does.

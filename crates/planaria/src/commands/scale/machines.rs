@@ -7,7 +7,7 @@
 use super::{Amount, WORKERS_MAX, insist, pass_on, scale, traits};
 use crate::commands::print;
 use crate::commands::stop::not_running;
-use planaria_control::detached::{self, Away, Following};
+use planaria_control::detached::{self, Away};
 use planaria_control::holdings;
 use planaria_control::live::scale::ask_machines;
 use planaria_control::talk::{Progress, Talk};
@@ -85,9 +85,9 @@ pub(super) fn run(folder: &Path, amount: Amount, json: bool, talk: Talk) -> Resu
 /// A run that is left to machines, where this one is: it must live.
 fn followed(folder: &Path, talk: Talk) -> Result<Option<Away>> {
     let Some(mut away) = Away::find(folder)? else { return Ok(None) };
-    match away.follow(talk)? {
-        Following::Lives => Ok(Some(away)),
-        _ => Err(not_running(&detached::history(folder)?)),
+    match away.lives(talk)? {
+        true => Ok(Some(away)),
+        false => Err(not_running(&detached::history(folder)?)),
     }
 }
 
