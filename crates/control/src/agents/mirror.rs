@@ -21,10 +21,8 @@ pub fn run(folder: &Path) -> Result<()> {
     // And the controller's lock before the files: what is written before it is let go of is told.
     let holder = folder.parent().map(Holder::of).transpose()?;
     let is_live = ended.is_none() && holder.is_some_and(Holder::is_live);
-    let state = |run| HostState {
-        is_linked: serve::is_linked(run),
-        may_succeed: succeeding::waits(run),
-    };
+    let state =
+        |run| HostState { is_linked: serve::is_linked(run), may_succeed: succeeding::waits(run) };
     let host = folder.parent().map(state).unwrap_or_default();
     let mut stdout = std::io::stdout().lock();
     let mut tell_all = || {

@@ -100,7 +100,8 @@ impl Away {
         let others = self.others()?;
         let controls = |other: &Other| other.heard.is_live || other.heard.ended.is_some();
         if let Some(successor) = others.iter().position(controls) {
-            let Other { name, machine, .. } = others.into_iter().nth(successor).expect("it is there");
+            let Other { name, machine, .. } =
+                others.into_iter().nth(successor).expect("it is there");
             self.turn_to(&name, machine, progress)?;
             return self.fetch().map(Some);
         }

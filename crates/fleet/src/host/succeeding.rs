@@ -82,7 +82,8 @@ impl Successor {
         let pid_file = run.join(PID_FILE);
         fs::write(&pid_file, std::process::id().to_string())?;
         let run = run.to_path_buf();
-        let successor = Self { succession, listener, callers, pid_file, run, _listening: listening };
+        let successor =
+            Self { succession, listener, callers, pid_file, run, _listening: listening };
         Ok(Some(successor))
     }
 
@@ -140,7 +141,8 @@ mod tests {
             issued: 0,
         };
         let wait = |machines, rank, callers, has_copy| {
-            let succession = Succession { orders: Vec::new(), trust: trust.clone(), machines, rank };
+            let succession =
+                Succession { orders: Vec::new(), trust: trust.clone(), machines, rank };
             patience(&succession, callers, has_copy)
         };
         // Of two machines the other one is the controller's.

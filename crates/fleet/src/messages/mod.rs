@@ -29,10 +29,15 @@ pub enum ToHost {
         process: u32,
         agent: Agent,
         /// For its standard input.
+        #[serde(with = "serde_bytes")]
         orders: Vec<u8>,
     },
     /// Write a line to an agent's standard input, after its orders.
-    Say { process: u32, line: Vec<u8> },
+    Say {
+        process: u32,
+        #[serde(with = "serde_bytes")]
+        line: Vec<u8>,
+    },
     /// End an agent at once.
     Kill { process: u32 },
     /// Ask an agent to end by itself.
@@ -50,6 +55,7 @@ pub enum ToHost {
         /// Where: absolute, `~/…`, or relative to the run's folder on that machine.
         path: String,
         mode: u32,
+        #[serde(with = "serde_bytes")]
         piece: Vec<u8>,
         /// Whether this is the first piece.
         is_first: bool,
@@ -85,6 +91,7 @@ pub enum ToHost {
     /// Let go of this channel and become another process, which needs none.
     Detach {
         /// For that process' standard input.
+        #[serde(with = "serde_bytes")]
         orders: Vec<u8>,
         next: Next,
     },
@@ -120,6 +127,7 @@ pub enum FromHost {
     /// What a command of the set-up wrote.
     Output {
         task: u64,
+        #[serde(with = "serde_bytes")]
         bytes: Vec<u8>,
     },
     /// A task has ended.
@@ -162,6 +170,7 @@ pub enum AgentNews {
     Log {
         agent: Agent,
         /// The bytes, as they came.
+        #[serde(with = "serde_bytes")]
         bytes: Vec<u8>,
     },
 }

@@ -32,6 +32,7 @@ pub enum Ask {
         name: String,
         /// Where the piece begins.
         at: u64,
+        #[serde(with = "serde_bytes")]
         bytes: Vec<u8>,
         /// Bytes of the whole file.
         length: u64,
@@ -102,7 +103,7 @@ pub enum Said {
         is_cut: bool,
     },
     /// The bytes, up to [`crate::messages::PIECE_BYTES`].
-    Piece(Vec<u8>),
+    Piece(#[serde(with = "serde_bytes")] Vec<u8>),
     /// The file is not what it was.
     Changed,
     Ports {
@@ -145,6 +146,7 @@ pub struct Piece {
     pub hash: Hash,
     /// Where it begins; pieces of one content come in order.
     pub at: u64,
+    #[serde(with = "serde_bytes")]
     pub bytes: Vec<u8>,
     /// Bytes of the whole content.
     pub length: u64,

@@ -207,7 +207,8 @@ fn a_run_goes_on_by_itself_where_its_controller_is_lost() {
     hosts.on(1, "pkill -9 planaria; true");
     let said = talk(&scene.run(&["status", &run]));
     assert!(said.contains("another machine goes on with the run"), "{said}");
-    scene.wait_until(&run, "controlled by h2", |s| s["detached"] == "h2" || s["detached"].is_null());
+    scene
+        .wait_until(&run, "controlled by h2", |s| s["detached"] == "h2" || s["detached"].is_null());
     let said = scene.said(&["logs", &run, "-f"]);
     assert!(said.contains("goes on after step"), "{said}");
     scene.wait_until(&run, "fetched", |s| s["state"] == "completed" && s["detached"].is_null());

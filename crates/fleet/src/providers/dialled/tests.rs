@@ -56,8 +56,7 @@ fn scene() -> Scene {
     // The first leads nowhere, as an address of another network does.
     let addresses = vec!["127.0.0.1:1".into(), address];
     let secret = secret.to_hex();
-    let calling =
-        Calling { machine: "m1".into(), addresses, secret, trust, succession: None };
+    let calling = Calling { machine: "m1".into(), addresses, secret, trust, succession: None };
     Scene { dialled: dialled.expect("it listens"), calling, tag: Tag::new("r-1").expect("a name") }
 }
 
