@@ -3,7 +3,7 @@
 //! Owns what is on the screen. Pure: what is to be said or drawn goes in, what is to be written comes
 //! out.
 
-use planaria_runs::paint::{cut, width};
+use planaria_text::paint::{cut, width};
 
 /// Lines on the screen, with their colours; the cursor stands behind the last.
 #[derive(Debug, Default)]

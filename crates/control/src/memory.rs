@@ -8,7 +8,7 @@ use planaria_protocol::launch::Size;
 use planaria_recipe::train::StoredRows;
 use planaria_recipe::{Plan, Recipe};
 use planaria_runs::failure::{Failure, Result};
-use planaria_runs::number::bytes;
+use planaria_text::number::bytes;
 
 pub use planaria_store::memory::{available_bytes, usable_bytes};
 

@@ -7,8 +7,8 @@ use planaria_control::talk::Room;
 use planaria_protocol::event::{Activity, Doing, Pulse, ServerPulse, WorkerPulse};
 use planaria_runs::failure::plain;
 use planaria_runs::frame::Frame;
-use planaria_runs::number::{bytes, clock, counted, grouped, loss};
-use planaria_runs::paint::{DOT, bare, cut, fit, paint, width};
+use planaria_text::number::{bytes, clock, counted, grouped, loss};
+use planaria_text::paint::{DOT, bare, cut, fit, paint, width};
 use std::collections::BTreeMap;
 
 /// Characters of the bar that shows how busy a worker is.

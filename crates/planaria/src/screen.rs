@@ -10,7 +10,7 @@ use planaria_control::talk::{Room, Screen, Style, Talk};
 use planaria_protocol::event::Pulse;
 use planaria_runs::clock;
 use planaria_runs::frame::Frame;
-use planaria_runs::paint::cut;
+use planaria_text::paint::cut;
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -9,23 +9,19 @@
 //!   line; [`machines`]: who was lost and who came; [`outcome`]: how it ended
 //! - [`audit`]: whether every example was read exactly once, from events; [`evidence`]: from a folder
 //! - [`traces`]: reports, TensorBoard, the HTML pages
-//! - [`story`]: a script's run, [`processes`]: those of it; [`figures`]: the numbers in what a script writes
-//! - [`number`]: numbers as people read them; [`paint`]: text with colours
+//! - [`story`]: a script's run, [`processes`]: those of it
 //! - [`clock`]: the only place that asks the time; [`failure`]: why a command ended badly
 
 pub mod audit;
 pub mod clock;
 pub mod evidence;
 pub mod failure;
-pub mod figures;
 pub mod frame;
 pub mod history;
 pub mod lineage;
 pub mod machines;
 pub mod notices;
-pub mod number;
 pub mod outcome;
-pub mod paint;
 pub mod processes;
 pub mod run_dir;
 pub mod sentence;

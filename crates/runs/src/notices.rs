@@ -3,9 +3,9 @@
 //! The words are [`sentence`]'s; this remembers who is gone, so that a return can be told, and which
 //! checkpoints are missing. Pure: the caller shows it.
 
-use crate::number::{counted, grouped};
 use crate::sentence::{is_worker, sentence};
 use planaria_protocol::event::{Event, What};
+use planaria_text::number::{counted, grouped};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A step that is later than this is worth a line.

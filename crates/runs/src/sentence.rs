@@ -3,11 +3,11 @@
 //! In words, step n is the n-th: once it is done, n are. (In events a step that is under way has its
 //! number, which counts from 0.) Pure text, and the only place that has words for an event.
 
-use crate::number::{counted, duration, grouped, loss};
-use crate::paint::fit;
 use crate::processes::Restarted;
 use planaria_protocol::event::{Event, Figures, Products, What};
 use planaria_protocol::message::Agent;
+use planaria_text::number::{counted, duration, grouped, loss};
+use planaria_text::paint::fit;
 
 /// Shares that are listed one by one.
 const SHARES_MAX: usize = 16;

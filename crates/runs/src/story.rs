@@ -4,13 +4,13 @@
 //! Owns how a script's run is told from others, and what its processes are called. Never writes, and
 //! never asks a live run anything.
 
-use crate::figures::{Latest, Point};
 use crate::processes::{Process, Restarted};
 use crate::run_dir;
 use crate::summary::Summary;
 use planaria_protocol::plain;
 use planaria_recipe::script::Framework;
 use planaria_recipe::{AnySource, Job, JobKind};
+use planaria_text::figures::{Latest, Point};
 use serde::Serialize;
 use serde_json::{Number, Value};
 use std::fs;

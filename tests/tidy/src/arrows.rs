@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 const ARROWS: &[(&str, &[&str])] = &[
     ("planaria-tidy", &[]),
     ("planaria-recipe", &[]),
+    ("planaria-text", &[]),
     ("planaria-numerics", &["planaria-recipe"]),
     ("planaria-learn", &["planaria-recipe", "planaria-numerics", "planaria-store"]),
     ("planaria-store", &[]),
@@ -51,12 +52,19 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     (
         "planaria-runs",
-        &["planaria-recipe", "planaria-numerics", "planaria-learn", "planaria-protocol"],
+        &[
+            "planaria-recipe",
+            "planaria-text",
+            "planaria-numerics",
+            "planaria-learn",
+            "planaria-protocol",
+        ],
     ),
     (
         "planaria-control",
         &[
             "planaria-recipe",
+            "planaria-text",
             "planaria-numerics",
             "planaria-learn",
             "planaria-store",
@@ -72,6 +80,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "planaria",
         &[
             "planaria-recipe",
+            "planaria-text",
             "planaria-numerics",
             "planaria-learn",
             "planaria-data",

@@ -146,9 +146,9 @@ const WINGS: &[Wing] = &[
             ("crates/control/src/agents/coordinator.rs", 1),
             ("crates/control/src/detached/beginning.rs", 1),
             ("crates/planaria/src/commands/evaluate.rs", 1),
-            ("crates/planaria/src/commands/resume.rs", 3),
             ("crates/planaria/src/commands/status.rs", 1),
             ("crates/planaria/src/library/mod.rs", 5),
+            ("crates/planaria/src/library/resuming.rs", 4),
         ],
         ..PLAIN
     },

@@ -3,7 +3,6 @@
 //! Owns where the controller is and what is shown to it. It goes to the host over its first channel
 //! and lies in no file, argument or environment. Never decides for how long to try.
 
-use crate::host::succeeding::Succession;
 use planaria_protocol::launch::Trust;
 use planaria_protocol::message::{Agent, Join};
 use planaria_protocol::{Credentials, Error, Receiver, Secret, Sender, connect};
@@ -27,6 +26,19 @@ pub struct Calling {
     pub trust: Option<Trust>,
     /// What it must know to succeed the controller, where it may.
     pub succession: Option<Succession>,
+}
+
+/// What a host is told that may succeed the controller.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Succession {
+    /// For the standard input of the controller that it becomes.
+    pub orders: Vec<u8>,
+    /// The controller's certificate.
+    pub trust: Trust,
+    /// Machines of the run.
+    pub machines: usize,
+    /// 0 for the first that succeeds.
+    pub rank: u32,
 }
 
 /// A controller that was reached.

@@ -6,14 +6,12 @@
 //! bits from the same checkpoint, so that costs work and nothing else, and a majority makes it rare.
 //! Never becomes the controller itself.
 
-use crate::host::calling::{Calling, GENERATION};
+use crate::host::calling::{Calling, GENERATION, Succession};
 use crate::host::serve::Detaching;
 use crate::messages::Next;
-use planaria_protocol::launch::Trust;
 use planaria_protocol::listen::{self, Listening};
 use planaria_protocol::message::Join;
 use planaria_protocol::{Credentials, Secret};
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -34,19 +32,6 @@ const ALONE: Duration = Duration::from_secs(120);
 /// Name of the file, in a run's folder on a machine, with the number of the host's process while it
 /// may succeed the controller.
 const PID_FILE: &str = "successor.pid";
-
-/// What a host is told that may succeed the controller.
-#[derive(Clone, Serialize, Deserialize)]
-pub struct Succession {
-    /// For the standard input of the controller that it becomes.
-    pub orders: Vec<u8>,
-    /// The controller's certificate.
-    pub trust: Trust,
-    /// Machines of the run.
-    pub machines: usize,
-    /// 0 for the first that succeeds.
-    pub rank: u32,
-}
 
 /// A host that may succeed the controller.
 pub struct Successor {
@@ -131,6 +116,7 @@ pub fn waits(run: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use planaria_protocol::launch::Trust;
 
     #[test]
     fn most_of_the_others_must_have_lost_the_controller_too() {

@@ -7,7 +7,7 @@ use crate::doctor::{here, text, trial};
 use planaria_control::talk::{Progress, Talk, patiently};
 use planaria_recipe::AnySource;
 use planaria_runs::failure::{Exit, Failure, Result, plain};
-use planaria_runs::number::counted;
+use planaria_text::number::counted;
 use serde_json::json;
 
 /// Looks and prints; exit code 1 where something that was asked for does not work, or is left.

@@ -8,8 +8,8 @@ use crate::commands::{print, runs_in};
 use planaria_control::holdings::{self, Account, Holding};
 use planaria_control::talk::{Progress, Talk};
 use planaria_runs::failure::{Failure, Result};
-use planaria_runs::number::counted;
 use planaria_runs::run_dir::{DEFAULT_RUNS, find};
+use planaria_text::number::counted;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 

@@ -27,8 +27,8 @@ use crate::screen;
 use planaria_control::program;
 use planaria_runs::clock::Stopwatch;
 use planaria_runs::failure::{Context, Exit, Failure, Result};
-use planaria_runs::number::counted;
 use planaria_runs::run_dir::DEFAULT_RUNS;
+use planaria_text::number::counted;
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 

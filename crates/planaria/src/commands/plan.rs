@@ -18,7 +18,7 @@ use planaria_data::Facts;
 use planaria_protocol::launch::Size;
 use planaria_recipe::{JobKind, Plan, Source};
 use planaria_runs::failure::Result;
-use planaria_runs::number::{bytes, grouped};
+use planaria_text::number::{bytes, grouped};
 use planaria_worker::features;
 use serde_json::{Value, json};
 use std::fmt::Write;

@@ -12,9 +12,9 @@ use planaria_control::talk::{Progress, Talk};
 use planaria_protocol::plain;
 use planaria_runs::clock::Stopwatch;
 use planaria_runs::failure::{Exit, Result};
-use planaria_runs::number::grouped;
 use planaria_runs::run_dir::{RunDir, find};
 use planaria_runs::traces::report::{Outcome, Report};
+use planaria_text::number::grouped;
 
 /// Goes on, prints, and says what to exit with.
 pub fn run(options: &cli::Resume, talk: Talk, process: Stopwatch) -> Result<Option<Exit>> {

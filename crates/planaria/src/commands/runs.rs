@@ -7,9 +7,9 @@ use planaria_control::talk::{Progress, Talk};
 use planaria_runs::clock;
 use planaria_runs::failure::{Result, plain};
 use planaria_runs::history::History;
-use planaria_runs::number::{grouped, loss, percent};
 use planaria_runs::run_dir;
 use planaria_runs::run_dir::DEFAULT_RUNS;
+use planaria_text::number::{grouped, loss, percent};
 use std::path::Path;
 
 /// Lists and prints.

@@ -10,9 +10,9 @@ use planaria_control::talk::{Progress, Talk};
 use planaria_recipe::JobKind;
 use planaria_runs::failure::{Failure, Result};
 use planaria_runs::history::{History, Standing};
-use planaria_runs::number::grouped;
 use planaria_runs::run_dir::find;
 use planaria_runs::run_dir::lock::Holder;
+use planaria_text::number::grouped;
 use std::time::Duration;
 
 /// How long a coordinator may take to answer.

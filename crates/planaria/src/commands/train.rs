@@ -9,9 +9,9 @@ use planaria_control::jobs::train::ending::Finished;
 use planaria_control::talk::{Progress, Talk};
 use planaria_runs::clock::Stopwatch;
 use planaria_runs::failure::{Exit, Result};
-use planaria_runs::number::{counted, duration, grouped, percent, short};
 use planaria_runs::summary::GivenUp;
 use planaria_runs::traces::report::{Outcome, Report};
+use planaria_text::number::{counted, duration, grouped, percent, short};
 use std::path::Path;
 
 /// Trains, prints, and says what to exit with.

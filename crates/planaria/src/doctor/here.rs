@@ -9,7 +9,7 @@ use planaria_control::memory;
 use planaria_fleet::finding::ask;
 use planaria_fleet::providers;
 use planaria_learn::engines;
-use planaria_runs::number::{bytes, counted};
+use planaria_text::number::{bytes, counted};
 use std::path::PathBuf;
 
 /// Free space below which runs will soon fail.

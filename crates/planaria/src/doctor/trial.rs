@@ -24,7 +24,7 @@ use planaria_recipe::setup::Step;
 use planaria_recipe::{JobSource, Recipe};
 use planaria_runs::clock;
 use planaria_runs::failure::{Context, Result};
-use planaria_runs::number::{bytes, counted};
+use planaria_text::number::{bytes, counted};
 use planaria_worker::features;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};

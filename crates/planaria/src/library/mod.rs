@@ -36,9 +36,9 @@ use planaria_recipe::train::{Optimizer, Schedule};
 use planaria_recipe::{Diagnostics, JobKind, Layer, Plan, Source, to_yaml};
 use planaria_runs::clock::{self, Stopwatch};
 use planaria_runs::failure::{Failure, Result};
-use planaria_runs::number::{counted, grouped};
 use planaria_runs::run_dir::RunDir;
 use planaria_runs::traces::report::Report;
+use planaria_text::number::{counted, grouped};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 

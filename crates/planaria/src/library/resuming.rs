@@ -19,8 +19,8 @@ use planaria_protocol::plain;
 use planaria_recipe::{JobKind, Plan, Source};
 use planaria_runs::clock::Stopwatch;
 use planaria_runs::failure::{Context, Failure, Result};
-use planaria_runs::number::grouped;
 use planaria_runs::run_dir::{RunDir, unreadable};
+use planaria_text::number::grouped;
 
 /// How a run is gone on with.
 #[derive(Default)]

@@ -8,10 +8,10 @@ use planaria_control::stopping;
 use planaria_control::talk::{Progress, Talk};
 use planaria_runs::clock;
 use planaria_runs::failure::{Failure, Result};
-use planaria_runs::number::counted;
 use planaria_runs::run_dir::{plain_name, write};
 use planaria_runs::traces::report::Outcome;
 use planaria_runs::traces::scaling::Study;
+use planaria_text::number::counted;
 use std::path::{Path, PathBuf};
 
 /// A study that was done, as far as it came.

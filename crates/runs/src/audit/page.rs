@@ -2,7 +2,7 @@
 
 use crate::audit::{Audit, GenerationAudit, Verdict};
 use crate::failure::plain;
-use crate::number::{counted, duration, grouped};
+use planaria_text::number::{counted, duration, grouped};
 use std::fmt::Write;
 
 /// Generations that are listed one by one.

@@ -2,7 +2,7 @@
 
 use super::{Checkpoint, EpochAudit};
 use crate::lineage::Lineage;
-use crate::number::{counted, grouped};
+use planaria_text::number::{counted, grouped};
 
 /// Sentences, each of something that is proven and by what.
 pub fn proven(

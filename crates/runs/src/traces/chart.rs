@@ -3,7 +3,7 @@
 //! Owns axes, ticks and scales. Colours come from the page's style sheet by class name. Never
 //! knows what is drawn.
 
-use crate::number::{grouped, short};
+use planaria_text::number::{grouped, short};
 use std::fmt::Write;
 
 const WIDTH: f64 = 360.0;

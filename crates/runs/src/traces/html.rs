@@ -3,7 +3,6 @@
 //! Owns the page, and what all pages share. `maud` escapes all text. Never computes a figure.
 
 use crate::audit::Verdict;
-use crate::number::{bytes, counted, duration, grouped, percent, short};
 use crate::run_dir::metrics::{Line, Span};
 use crate::summary::GivenUp;
 use crate::traces::chart::{Curve, STEPS, Scale, figure};
@@ -11,6 +10,7 @@ use crate::traces::report::Report;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use planaria_recipe::train::Monitor;
 use planaria_recipe::train::methods::has_shards;
+use planaria_text::number::{bytes, counted, duration, grouped, percent, short};
 
 /// Classes up to which the whole confusion matrix is shown.
 const MATRIX_CLASSES_MAX: usize = 40;

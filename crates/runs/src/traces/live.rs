@@ -5,13 +5,13 @@
 
 use crate::frame::Frame;
 use crate::notices::{Notice, Notices};
-use crate::number::{duration, grouped, loss, percent};
 use crate::run_dir::metrics::Line;
 use crate::summary::Summary;
 use crate::traces::html::{cards, charts, document};
 use maud::{Markup, PreEscaped, html};
 use planaria_protocol::event::{Activity, Doing, Event, Pulse, What, WorkerPulse};
 use planaria_protocol::message::Agent;
+use planaria_text::number::{duration, grouped, loss, percent};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Columns of the strip at most; each is one step or several.

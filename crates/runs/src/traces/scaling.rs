@@ -2,12 +2,12 @@
 //!
 //! Owns the documents' fields and how speed-up follows from times. Never trains.
 
-use crate::number::{counted, duration, grouped, percent, short};
 use crate::run_dir::metrics::Line;
 use crate::traces::chart::{Along, Curve, STEPS, Scale, figure};
 use crate::traces::html::{document, footer, moment, percent_tick};
 use crate::traces::report::Report;
 use maud::{PreEscaped, html};
+use planaria_text::number::{counted, duration, grouped, percent, short};
 use serde::{Deserialize, Serialize};
 
 /// Classes of the style sheet for curves, used in turn.

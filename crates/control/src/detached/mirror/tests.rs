@@ -5,7 +5,8 @@ use planaria_fleet::messages::write_message;
 
 fn told(run: &Path, known: &Known, is_live: bool) -> Vec<u8> {
     let mut bytes = Vec::new();
-    write_message(&mut bytes, &Told::Run { is_live, ended: None, is_linked: false }).unwrap();
+    write_message(&mut bytes, &Told::Run { is_live, ended: None, host: HostState::default() })
+        .unwrap();
     let is_more = tell(run, known, is_live, |word| write_message(&mut bytes, &word)).unwrap();
     write_message(&mut bytes, &Told::Over { is_more }).unwrap();
     bytes
@@ -83,8 +84,11 @@ fn nothing_is_written_outside_the_run() {
         link("checkpoints/last", "step-1"),
     ] {
         let mut bytes = Vec::new();
-        write_message(&mut bytes, &Told::Run { is_live: false, ended: None, is_linked: false })
-            .unwrap();
+        write_message(
+            &mut bytes,
+            &Told::Run { is_live: false, ended: None, host: HostState::default() },
+        )
+        .unwrap();
         write_message(&mut bytes, &word).unwrap();
         write_message(&mut bytes, &Told::Over { is_more: false }).unwrap();
         assert!(take(&run, &bytes).is_err(), "{word:?}");
@@ -99,8 +103,11 @@ fn nothing_is_written_outside_the_run() {
         long("logs/worker-0.log", u64::MAX, u64::MAX),
     ] {
         let mut bytes = Vec::new();
-        write_message(&mut bytes, &Told::Run { is_live: false, ended: None, is_linked: false })
-            .unwrap();
+        write_message(
+            &mut bytes,
+            &Told::Run { is_live: false, ended: None, host: HostState::default() },
+        )
+        .unwrap();
         write_message(&mut bytes, &word).unwrap();
         write_message(&mut bytes, &Told::Over { is_more: false }).unwrap();
         let refused = take(&run, &bytes).unwrap_err().to_string();

@@ -4,7 +4,7 @@
 use crate::jobs::script::layout::{MPIRUN, TORCHRUN};
 use crate::jobs::script::policy::Why;
 use planaria_fleet::ending::Ending;
-use planaria_runs::figures::without_rank;
+use planaria_text::figures::without_rank;
 
 /// Words of failures that come of another process being gone: where such a one fails tells nothing.
 const OF_OTHERS: [&str; 17] = [

@@ -333,7 +333,7 @@ impl Row {
             text.push(*c);
         }
         if style != Style::default() {
-            text.push_str(planaria_runs::paint::RESET);
+            text.push_str(planaria_text::paint::RESET);
         }
         text
     }

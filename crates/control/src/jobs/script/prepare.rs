@@ -19,8 +19,8 @@ use planaria_recipe::script::{Framework, Job};
 use planaria_recipe::setup::{SecretSource, Step};
 use planaria_recipe::{JobSource, script};
 use planaria_runs::failure::{Failure, Result};
-use planaria_runs::figures::Metrics;
 use planaria_store::hash::sha256;
+use planaria_text::figures::Metrics;
 use std::path::{Path, PathBuf};
 
 /// A job that can begin.

@@ -1,9 +1,9 @@
 //! What came of a job: `report.json`, and the lines that end it.
 
-use planaria_runs::figures::Latest;
-use planaria_runs::number::{counted, duration};
 use planaria_runs::outcome::Outcome;
 use planaria_runs::summary::GivenUp;
+use planaria_text::figures::Latest;
+use planaria_text::number::{counted, duration};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;

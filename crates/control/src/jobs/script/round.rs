@@ -8,7 +8,7 @@ use planaria_fleet::files::outputs::Levelled;
 use planaria_fleet::provider::{Fault, Remedy};
 use planaria_fleet::remote::Remote;
 use planaria_runs::clock::Stopwatch;
-use planaria_runs::number::{counted, duration};
+use planaria_text::number::{counted, duration};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::sync::{Arc, Mutex};
 

@@ -8,7 +8,7 @@
 use crate::jobs::script::lines::Lines;
 use crate::talk::{Room, Style};
 use planaria_runs::failure::plain;
-use planaria_runs::paint::{bare, cut, paint, width};
+use planaria_text::paint::{bare, cut, paint, width};
 
 /// Seconds between redraws.
 const REDRAW_SECONDS: f64 = 0.1;

@@ -5,7 +5,7 @@
 use planaria_recipe::pool::{Named, Pool};
 use planaria_recipe::setup::Step;
 use planaria_recipe::words::listed;
-use planaria_runs::number::counted;
+use planaria_text::number::counted;
 use serde_json::{Value, json};
 use std::fmt::Write;
 

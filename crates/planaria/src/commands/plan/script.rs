@@ -22,8 +22,8 @@ use planaria_fleet::setup::Setup;
 use planaria_recipe::JobSource;
 use planaria_recipe::script::Job;
 use planaria_runs::failure::{Failure, Result, plain};
-use planaria_runs::number::{bytes, counted};
 use planaria_runs::{processes, story};
+use planaria_text::number::{bytes, counted};
 use serde_json::{Value, json};
 use std::fmt::Write;
 

@@ -15,8 +15,8 @@ use planaria_fleet::pool::resources;
 use planaria_recipe::pool::{MACHINES_MAX, Pool};
 use planaria_runs::failure::{Context, Failure, Result};
 use planaria_runs::history::History;
-use planaria_runs::number::counted;
 use planaria_runs::run_dir::lock::Holder;
+use planaria_text::number::counted;
 use serde_json::json;
 use std::path::Path;
 

@@ -5,9 +5,9 @@ use planaria_control::jobs::about;
 use planaria_recipe::JobKind;
 use planaria_runs::failure::plain;
 use planaria_runs::history::{History, Standing};
-use planaria_runs::number::{bytes, counted, duration};
 use planaria_runs::processes::Restarted;
 use planaria_runs::story::{Story, named};
+use planaria_text::number::{bytes, counted, duration};
 use std::fmt::Write;
 
 /// Machines, restarts and last lines that are shown.

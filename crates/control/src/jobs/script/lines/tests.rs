@@ -1,7 +1,7 @@
 //! Lines from bytes: tables of what programs write, and properties over any bytes.
 
 use super::*;
-use planaria_runs::paint::bare;
+use planaria_text::paint::bare;
 use proptest::prelude::*;
 
 /// What bytes come to: the finished lines, then the open ones.

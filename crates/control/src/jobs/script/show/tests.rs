@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::drawing::Drawing;
-use planaria_runs::paint::columns;
+use planaria_text::paint::columns;
 
 const ROOM: Room = Room { columns: 60, rows: 24 };
 

@@ -12,7 +12,7 @@ use planaria_numerics::coding::{Error, Precision, Slot, ring};
 use planaria_recipe::Plan;
 use planaria_recipe::train::{Coded, LinearPrecision};
 use planaria_runs::failure::{Failure, Result};
-use planaria_runs::number::{bytes, grouped};
+use planaria_text::number::{bytes, grouped};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
