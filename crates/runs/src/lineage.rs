@@ -61,8 +61,18 @@ pub struct Fault {
     pub text: String,
     /// Steps that no range tells of, where that is what is wrong.
     pub untold: Option<Range<u64>>,
-    /// Whether events that are missing would explain it; nothing else can be right and look so.
-    pub may_be_missing: bool,
+    pub missing: Missing,
+}
+
+/// Whether events that are missing explain something that does not add up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Missing {
+    /// Whatever is missing, it is wrong.
+    No,
+    /// Where something else shows that events are missing.
+    Perhaps,
+    /// Nothing but that explains it.
+    Yes,
 }
 
 /// The steps that count, and what is wrong with them.
@@ -80,6 +90,8 @@ pub struct Lineage {
     pub is_headless: bool,
     /// The furthest step that events of the present generation tell of.
     reached: u64,
+    /// The same of those before it.
+    reached_before: u64,
     /// Whether the present session tells ranges; nothing where no event says how it began.
     told: Option<bool>,
 }
@@ -139,7 +151,7 @@ impl Lineage {
             let text = format!(
                 "generation {generation} went on after step {step}, in the middle of {tile}"
             );
-            self.faults.push(Fault { text, untold: None, may_be_missing: false });
+            self.faults.push(Fault { text, untold: None, missing: Missing::No });
         }
         // What was given up need not have been told.
         let is_past = |f: &Fault| f.untold.as_ref().is_none_or(|untold| untold.start < step);
@@ -150,6 +162,7 @@ impl Lineage {
             last.end = last.end.min(step);
         }
         let superseded = superseded.max(beyond);
+        self.reached_before = self.reached.min(step);
         self.reached = step;
         match self.cuts.last_mut() {
             // What was kept turned out not to be whole: the same generation went further back.
@@ -166,22 +179,31 @@ impl Lineage {
     fn lay(&mut self, tile: Tile) {
         if tile.end <= tile.first {
             let text = format!("{tile} are an empty range");
-            self.faults.push(Fault { text, untold: None, may_be_missing: false });
+            self.faults.push(Fault { text, untold: None, missing: Missing::No });
             return;
         }
         let end = self.end();
         if tile.first < end && !self.told_again(&tile) {
             // A later generation may have gone back, and the event that said so be missing.
-            let may_be_missing = self.tiles.last().is_some_and(|t| t.generation < tile.generation);
+            let is_later = self.tiles.last().is_some_and(|t| t.generation < tile.generation);
+            let missing = if is_later { Missing::Perhaps } else { Missing::No };
             let text = format!("{tile} overlap what was committed up to step {end}");
-            self.faults.push(Fault { text, untold: None, may_be_missing });
+            self.faults.push(Fault { text, untold: None, missing });
             // The rest of it may still fit what follows.
             self.tiles.retain(|t| t.end <= tile.first);
         } else if tile.first > end {
             let text =
                 format!("{} committed in no range, before {tile}", steps_were(end, tile.first));
             let untold = Some(end..tile.first);
-            self.faults.push(Fault { text, untold, may_be_missing: true });
+            // A generation that begins where no older one is known to have come goes on from what
+            // those saved, whose events are gone.
+            let is_begun_beyond = self.cuts.last().is_some_and(|cut| {
+                cut.generation == tile.generation
+                    && tile.first <= cut.step
+                    && self.reached_before < cut.step
+            });
+            let missing = if is_begun_beyond { Missing::Yes } else { Missing::Perhaps };
+            self.faults.push(Fault { text, untold, missing });
         }
         self.reach(tile.end);
         self.tiles.push(tile);

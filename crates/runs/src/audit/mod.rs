@@ -11,7 +11,7 @@ mod epochs;
 pub mod page;
 mod proven;
 
-use crate::lineage::{Cut, Fault, Lineage, steps_were};
+use crate::lineage::{Cut, Fault, Lineage, Missing, steps_were};
 use crate::machines::Machines;
 use crate::outcome::Outcome;
 use crate::summary::{Ended, Summary};
@@ -132,7 +132,11 @@ pub fn audit(
     let (lineage, setup) = (&summary.lineage, summary.started.as_ref());
     // Faults of a whole file are contradictions; in a damaged one, what is missing may explain them.
     let is_damaged = !damage.is_empty() || lineage.is_headless;
-    let is_missing = |fault: &&Fault| is_damaged && fault.may_be_missing;
+    let is_missing = |fault: &&Fault| match fault.missing {
+        Missing::No => false,
+        Missing::Perhaps => is_damaged,
+        Missing::Yes => true,
+    };
     let text = |fault: &Fault| fault.text.clone();
     let mut missing: Vec<String> = lineage.faults.iter().filter(is_missing).map(text).collect();
     let mut reasons: Vec<String> =
