@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_claims_anothers_address_leads_nowhere() {
+    fn a_machine_that_claims_the_address_of_another_leads_nowhere() {
         let authority = Authority::new("run", 1.8e9).unwrap();
         let credentials = |agent, machine| {
             let trust = authority.issue(agent, machine, Duration::ZERO).unwrap();
