@@ -88,9 +88,13 @@ says the rest.")]
     #[command(after_help = "\
 Examples:
   planaria resume runs/digits-20250131-120000
-  planaria resume digits-20250131-120000
+  planaria resume digits-20250131-120000 --workers 5
+  planaria resume --set train.epochs=40
 
-The run goes on from `checkpoints/last` and ends with the same weights as if it had never stopped.")]
+The run (the newest when left out) goes on from what was kept last and ends with the same weights as if
+it had never stopped, on as many processes as you like. --set changes where it is computed (`pool`,
+`setup`), what is kept (`output`) and when it ends (`train.epochs`, `train.early_stopping`), so that a
+run that has ended can be trained for longer; the run's recipe.yaml says so from then on.")]
     Resume(Resume),
     /// Score a trained network on some data.
     #[command(after_help = "\
@@ -323,7 +327,7 @@ pub struct Runs {
 /// Options of `status`.
 #[derive(Debug, Args)]
 pub struct Status {
-    /// The run's folder, or its name under `runs/`; the newest run when left out.
+    /// The run's folder, or its name under `runs/` or the beginning of one; the newest run when left out.
     pub run: Option<String>,
     /// Print everything as one JSON document.
     #[arg(long)]
@@ -333,8 +337,8 @@ pub struct Status {
 /// Options of `stop`.
 #[derive(Debug, Args)]
 pub struct Stop {
-    /// The run's folder, or its name under `runs/`.
-    pub run: String,
+    /// The run's folder, or its name under `runs/` or the beginning of one; the newest run when left out.
+    pub run: Option<String>,
     /// Wait until it has stopped.
     #[arg(long)]
     pub wait: bool,
@@ -343,12 +347,11 @@ pub struct Stop {
 /// Options of `scale`.
 #[derive(Debug, Args)]
 pub struct Scale {
-    /// The run's folder, or its name under `runs/`.
-    pub run: String,
-    /// How many workers to go on with, from 1 to 1024; or how many machines (`machines=4`), or by
-    /// how many more or fewer (`machines=+2`, `machines=-1`).
-    #[arg(value_name = "workers=N|machines=N")]
-    pub change: String,
+    /// The run (the newest when left out), and how many workers to go on with, from 1 to 1024
+    /// (`workers=4`); or how many machines (`machines=4`), or by how many more or fewer (`machines=+2`,
+    /// `machines=-1`).
+    #[arg(value_name = "[RUN] CHANGE", num_args = 1..=2, required = true)]
+    pub words: Vec<String>,
     /// Print what came of it as one JSON document.
     #[arg(long)]
     pub json: bool,
@@ -357,8 +360,8 @@ pub struct Scale {
 /// Options of `logs`.
 #[derive(Debug, Args)]
 pub struct Logs {
-    /// The run's folder, or its name under `runs/`.
-    pub run: String,
+    /// The run's folder, or its name under `runs/` or the beginning of one; the newest run when left out.
+    pub run: Option<String>,
     /// Only this process, such as `worker-2`, `server-0`, `coordinator` or `ps-0`.
     pub process: Option<String>,
     /// Go on printing until the run ends.
@@ -372,8 +375,8 @@ pub struct Logs {
 /// Options of `audit`.
 #[derive(Debug, Args)]
 pub struct Audit {
-    /// The run's folder, or its name under `runs/`.
-    pub run: String,
+    /// The run's folder, or its name under `runs/` or the beginning of one; the newest run when left out.
+    pub run: Option<String>,
     /// Print everything as one JSON document.
     #[arg(long)]
     pub json: bool,
@@ -382,8 +385,8 @@ pub struct Audit {
 /// Options of `chaos`.
 #[derive(Debug, Args)]
 pub struct Chaos {
-    /// The run's folder, or its name under `runs/`.
-    pub run: String,
+    /// The run's folder, or its name under `runs/` or the beginning of one; the newest run when left out.
+    pub run: Option<String>,
     /// Kill such processes; can be repeated. Workers, where no fault is named.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "WHO")]
     pub kill: Vec<Victims>,
@@ -461,8 +464,8 @@ pub struct Doctor {
 /// Options of `evaluate`.
 #[derive(Debug, Args)]
 pub struct Evaluate {
-    /// The run's folder, or its name under `runs/`.
-    pub run: String,
+    /// The run's folder, or its name under `runs/` or the beginning of one; the newest run when left out.
+    pub run: Option<String>,
     /// `digits`, or a file or folder of examples.
     #[arg(long, value_name = "PATH")]
     pub data: String,

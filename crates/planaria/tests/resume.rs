@@ -207,6 +207,64 @@ fn a_finished_run_says_so() {
 }
 
 #[test]
+fn a_finished_run_can_be_trained_for_longer() {
+    let place = Place::new();
+    let long = place.json(&["train", "tiny.yaml", "--json", "--set", "train.epochs=5"], 0);
+    fs::remove_dir_all(place.path().join("runs")).unwrap();
+    place.json(&["train", "tiny.yaml", "--json"], 0);
+    let run = place.only_run();
+    // The newest run, and any run by the beginning of its name.
+    let output = place.run(&["resume", "--set", "train.epochs=4"]);
+    assert_eq!(output.status.code(), Some(0), "{}", talk(&output));
+    assert!(talk(&output).contains("goes on after step 27"), "{}", talk(&output));
+    let resumed = place.json(&["resume", "tiny-", "--set", "train.epochs=5", "--json"], 0);
+    for field in ["weights_sha256", "steps", "epochs", "loss", "confusion", "best"] {
+        assert_eq!(resumed[field], long[field], "{field}");
+    }
+    let recipe = fs::read_to_string(run.join("recipe.yaml")).unwrap();
+    assert!(recipe.contains("epochs: 5"), "{recipe}");
+    place.json(&["audit", "tiny-", "--json"], 0);
+    no_step_twice(&run);
+
+    let refused = |set: &str, expect: &str| {
+        let before = fs::read(run.join("recipe.yaml")).unwrap();
+        let output = place.run(&["resume", "--set", set]);
+        assert_eq!(output.status.code(), Some(2), "{}", talk(&output));
+        assert!(talk(&output).contains(expect), "{}", talk(&output));
+        assert_eq!(fs::read(run.join("recipe.yaml")).unwrap(), before);
+    };
+    // Together with more epochs, because a run that has ended has nothing to do for a change.
+    refused(
+        "train={epochs: 9, batch: 60, optimizer: {sgd: {learning_rate: 0.05, momentum: 0.9}}}",
+        "another training: `train.batch` was 50 and is 60",
+    );
+    refused("train.epoch=9", "did you mean `epochs`");
+    let unchanged = place.run(&["resume", "--set", "train.epochs=2"]);
+    assert!(talk(&unchanged).contains("nothing is left to do"), "{}", talk(&unchanged));
+}
+
+#[test]
+fn the_beginning_of_a_name_must_be_one_runs() {
+    let place = Place::new();
+    for name in ["net-a", "net-b"] {
+        let folder = place.path().join("runs").join(name);
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("recipe.yaml"), "name: net\n").unwrap();
+    }
+    let check = |run: &str, expect: &[&str]| {
+        let output = place.run(&["audit", run]);
+        assert_eq!(output.status.code(), Some(2), "{}", talk(&output));
+        expect.iter().for_each(|e| assert!(talk(&output).contains(e), "{}", talk(&output)));
+    };
+    check("net", &["2 runs begin with `net`", "net-a", "net-b"]);
+    check("other", &["there is no run `other`", "runs here: net-"]);
+    let empty = Place::new();
+    let output = empty.run(&["stop"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(talk(&output).contains("there is no run in `runs`"), "{}", talk(&output));
+}
+
+#[test]
 fn one_process_per_run_and_only_its_own_recipe() {
     let place = Place::new();
     let child = start(&place, &["--set", "train.epochs=10000"]);

@@ -44,11 +44,13 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// Of what decides a run's values: two launches of one tag may go on with each other's.
+    /// Of what decides a run's values: two launches of one tag may go on with each other's. On how
+    /// many processes is no part of that.
     pub fn tag(&self) -> [u8; 32] {
         use planaria_store::hash::Hasher;
         let mut tag = Hasher::new();
-        for part in [serde_json::to_vec(&self.recipe), serde_json::to_vec(&self.facts)] {
+        let recipe = self.recipe.of_steps();
+        for part in [serde_json::to_vec(&recipe), serde_json::to_vec(&self.facts)] {
             let part = part.expect("a launch has string keys only");
             tag.update((part.len() as u64).to_le_bytes());
             tag.update(part);

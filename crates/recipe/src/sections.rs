@@ -35,6 +35,16 @@ pub struct Recipe {
     pub output: Output,
 }
 
+impl Recipe {
+    /// The parts that decide what a step computes. A run may go on with other machines, keep other
+    /// checkpoints and end at another epoch; two recipes that agree in this are one run's.
+    pub fn of_steps(&self) -> Self {
+        let train = Train { epochs: 0, early_stopping: None, ..self.train.clone() };
+        let (pool, setup, output) = (Pool::default(), Vec::new(), Output::default());
+        Self { pool, setup, output, train, ..self.clone() }
+    }
+}
+
 crate::json::json!(Data);
 
 /// The `data` section.

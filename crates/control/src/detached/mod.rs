@@ -201,7 +201,7 @@ pub fn take_over(folder: &Path, talk: Talk) -> Result<()> {
 
 /// A run that is left to machines, and the way to its controller's.
 pub struct Away {
-    folder: PathBuf,
+    pub folder: PathBuf,
     pub detached: Detached,
     provider: Arc<dyn Provider>,
     program: Program,

@@ -8,11 +8,11 @@ use planaria_control::talk::Talk;
 use planaria_runs::audit::{Verdict, page};
 use planaria_runs::evidence::audit_run;
 use planaria_runs::failure::{Exit, Result};
-use planaria_runs::run_dir::find;
+use planaria_runs::run_dir::find_or_newest;
 
 /// Audits, prints, and says what to exit with.
 pub fn run(options: &cli::Audit, talk: Talk) -> Result<Option<Exit>> {
-    let folder = find(&options.run)?;
+    let folder = find_or_newest(options.run.as_deref())?;
     permit(&folder, Command::Audit)?;
     detached::refresh(&folder, talk);
     let audit = audit_run(&folder)?;

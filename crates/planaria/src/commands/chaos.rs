@@ -17,7 +17,7 @@ use planaria_runs::clock::{self, Stopwatch};
 use planaria_runs::failure::{Exit, Failure, Result, plain};
 use planaria_runs::history::{History, Standing};
 use planaria_runs::run_dir::lock::Holder;
-use planaria_runs::run_dir::{find, run_id};
+use planaria_runs::run_dir::{find_or_newest, run_id};
 use planaria_text::number::{counted, duration, grouped};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -43,7 +43,7 @@ static ASKED: AtomicBool = AtomicBool::new(false);
 
 /// Breaks, prints, and says what to exit with.
 pub fn run(options: &cli::Chaos, talk: Talk) -> Result<Option<Exit>> {
-    let folder = find(&options.run)?;
+    let folder = find_or_newest(options.run.as_deref())?;
     permit(&folder, Command::Chaos)?;
     let settings = settings(options)?;
     check(&folder)?;

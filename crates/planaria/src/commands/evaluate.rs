@@ -15,7 +15,7 @@ use planaria_protocol::plain;
 use planaria_recipe::train::Optimizer;
 use planaria_runs::clock::Stopwatch;
 use planaria_runs::failure::{Context, Failure, Result};
-use planaria_runs::run_dir::{checkpoint_folder, find, run_id, unreadable};
+use planaria_runs::run_dir::{checkpoint_folder, find_or_newest, run_id, unreadable};
 use planaria_runs::traces::report::{Outcome, Report, positive, weight_values, weights_sha256};
 use planaria_text::number::{grouped, percent, short};
 use planaria_worker::features::TableModel;
@@ -25,7 +25,7 @@ use std::path::Path;
 
 /// Scores and prints.
 pub fn run(options: &cli::Evaluate, talk: Talk) -> Result<()> {
-    let folder = find(&options.run)?;
+    let folder = find_or_newest(options.run.as_deref())?;
     permit(&folder, Command::Evaluate)?;
     let description = describe(&folder)?;
     let threads = threads(options.threads, 0);

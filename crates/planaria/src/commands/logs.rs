@@ -14,7 +14,7 @@ use planaria_protocol::plain;
 use planaria_recipe::JobKind;
 use planaria_runs::failure::{Context, Failure, Result, plain};
 use planaria_runs::run_dir::lock::Holder;
-use planaria_runs::run_dir::{self, LOGS, find};
+use planaria_runs::run_dir::{self, LOGS, find_or_newest};
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ const READ_MAX: u64 = 64 << 20;
 
 /// Prints, and follows if asked to.
 pub fn run(options: &cli::Logs, talk: Talk) -> Result<()> {
-    let folder = find(&options.run)?;
+    let folder = find_or_newest(options.run.as_deref())?;
     if run_dir::kind(&folder) == JobKind::Script {
         return script::run(options, &folder);
     }

@@ -12,14 +12,14 @@ use planaria_control::talk::{Progress, Talk};
 use planaria_protocol::plain;
 use planaria_runs::clock::Stopwatch;
 use planaria_runs::failure::{Exit, Result};
-use planaria_runs::run_dir::{RunDir, find};
+use planaria_runs::run_dir::{RunDir, find_or_newest};
 use planaria_runs::traces::report::{Outcome, Report};
 use planaria_text::number::grouped;
 
 /// Goes on, prints, and says what to exit with.
 pub fn run(options: &cli::Resume, talk: Talk, process: Stopwatch) -> Result<Option<Exit>> {
     let talk = detach::talk(options.leaving.detached, talk);
-    let folder = find(&options.run)?;
+    let folder = find_or_newest(options.run.as_deref())?;
     permit(&folder, Command::Resume)?;
     if options.leaving.detach {
         return detach::here(talk, Some(&folder));
@@ -29,10 +29,20 @@ pub fn run(options: &cli::Resume, talk: Talk, process: Stopwatch) -> Result<Opti
         return Ok(None);
     }
     detached::take_over(&folder, talk)?;
-    let run = RunDir::open(&options.run)?;
+    let run = RunDir::open(folder)?;
     let mut progress = Progress::new(talk);
     leftovers::clear(run.path(), &mut |text| progress.note(text));
-    if let Some(report) = finished(&run) {
+    let resuming = Resuming {
+        workers: options.processes.workers,
+        servers: options.processes.servers,
+        threads: options.processes.threads,
+        sets: options.sets.clone(),
+        begin: options.leaving.detached.then_some(detach::settle as _),
+        machines: None,
+    };
+    if let Some(report) = finished(&run)
+        && !resuming.goes_further(&run)?
+    {
         progress.note(&format!(
             "run {} has {} after {} steps; nothing is left to do",
             run.path().display(),
@@ -41,13 +51,6 @@ pub fn run(options: &cli::Resume, talk: Talk, process: Stopwatch) -> Result<Opti
         ));
         return if options.json { print(&report.to_json()).map(|()| None) } else { Ok(None) };
     }
-    let resuming = Resuming {
-        workers: options.processes.workers,
-        servers: options.processes.servers,
-        threads: options.processes.threads,
-        begin: options.leaving.detached.then_some(detach::settle as _),
-        machines: None,
-    };
     train::conclude(resuming.run(run, talk, process)?, options.json, talk)
 }
 

@@ -17,7 +17,7 @@ use planaria_recipe::train::Traits;
 use planaria_runs::clock::Stopwatch;
 use planaria_runs::failure::{Failure, Result};
 use planaria_runs::history::History;
-use planaria_runs::run_dir::find;
+use planaria_runs::run_dir::find_or_newest;
 use planaria_runs::run_dir::lock::Holder;
 use planaria_text::number::counted;
 use serde_json::json;
@@ -49,8 +49,14 @@ enum Amount {
 
 /// Scales and says so.
 pub fn run(options: &cli::Scale, talk: Talk) -> Result<()> {
-    let change = parse(&options.change)?;
-    let folder = find(&options.run)?;
+    let (run, change) = match &options.words[..] {
+        [run, change] => (Some(run.as_str()), change),
+        [change] => (None, change),
+        _ => unreachable!("one word or two, as the command line says"),
+    };
+    let asked_for = change;
+    let change = parse(asked_for)?;
+    let folder = find_or_newest(run)?;
     let asked = match change {
         Change::Workers(workers) => Some(workers),
         Change::Machines(_) => None,
@@ -64,7 +70,7 @@ pub fn run(options: &cli::Scale, talk: Talk) -> Result<()> {
         if !away.lives(talk)? {
             return Err(not_running(&detached::history(&folder)?));
         }
-        return pass_on(&away, &options.change, options.json, talk);
+        return pass_on(&away, asked_for, options.json, talk);
     }
     let traits = traits(&folder);
     if let Some(most) = traits.and_then(|traits| traits.workers_max) {

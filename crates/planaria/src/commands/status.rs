@@ -15,11 +15,10 @@ use planaria_control::talk::{Progress, Room, Talk};
 use planaria_protocol::event::{MachineState, Pulse};
 use planaria_recipe::words::listed;
 use planaria_runs::clock;
-use planaria_runs::failure::{Failure, Result, plain};
+use planaria_runs::failure::{Result, plain};
 use planaria_runs::frame::Frame;
 use planaria_runs::history::{History, Standing};
-use planaria_runs::run_dir;
-use planaria_runs::run_dir::{DEFAULT_RUNS, find};
+use planaria_runs::run_dir::find_or_newest;
 use planaria_text::number::{counted, duration, grouped, loss, percent};
 use serde_json::json;
 use std::fmt::Write;
@@ -31,17 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Looks and prints.
 pub fn run(options: &cli::Status, talk: Talk) -> Result<()> {
-    let folder = match &options.run {
-        Some(run) => find(run)?,
-        None => {
-            let newest = run_dir::list(Path::new(DEFAULT_RUNS)).unwrap_or_default();
-            newest.into_iter().next().ok_or_else(|| {
-                Failure::user("there is no run in `runs`").hint(
-                    "`planaria train RECIPE` and `planaria run` make one; or name a run's folder",
-                )
-            })?
-        }
-    };
+    let folder = find_or_newest(options.run.as_deref())?;
     detached::refresh(&folder, talk);
     leftovers::look(&folder, &mut |text| Progress::new(talk).note(text));
     let mut history = detached::history(&folder)?;

@@ -10,7 +10,7 @@ use planaria_control::talk::{Progress, Talk};
 use planaria_recipe::JobKind;
 use planaria_runs::failure::{Failure, Result};
 use planaria_runs::history::{History, Standing};
-use planaria_runs::run_dir::find;
+use planaria_runs::run_dir::find_or_newest;
 use planaria_runs::run_dir::lock::Holder;
 use planaria_text::number::grouped;
 use std::time::Duration;
@@ -22,10 +22,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Stops and says so.
 pub fn run(options: &cli::Stop, talk: Talk) -> Result<()> {
-    let folder = find(&options.run)?;
+    let folder = find_or_newest(options.run.as_deref())?;
     let path = folder.display();
     if let Some(away) = Away::find(&folder)? {
-        return elsewhere(away, options, talk);
+        return elsewhere(away, options.wait, talk);
     }
     let holder = Holder::of(&folder)?;
     if !holder.is_live() {
@@ -63,18 +63,18 @@ fn ended(history: &History) -> String {
 }
 
 /// Stops a run that is left to machines.
-fn elsewhere(mut away: Away, options: &cli::Stop, talk: Talk) -> Result<()> {
+fn elsewhere(mut away: Away, wait: bool, talk: Talk) -> Result<()> {
     match away.follow(talk)? {
         Following::Lives => {
             away.ask(&["stop", "RUN"])?;
-            let text = format!("run {} is saving and stops", options.run);
+            let text = format!("run {} is saving and stops", away.folder.display());
             Progress::new(talk).note(&text);
         }
         // Before another machine goes on with it.
         Following::Passing => return away.take_over(talk),
         Following::Ended | Following::Lost => {}
     }
-    while options.wait && away.follow(talk)? == Following::Lives {
+    while wait && away.follow(talk)? == Following::Lives {
         std::thread::park_timeout(PATIENCE / 10);
     }
     Ok(())

@@ -77,6 +77,40 @@ fn a_foreground_that_is_killed_takes_everything_with_it() {
 }
 
 #[test]
+fn what_was_kept_serves_any_number_of_workers_but_only_as_many_servers() {
+    let place = place();
+    // Few checkpoints: of the best epochs.
+    let rare = ["--set", "output={checkpoint_epochs: 100}", "--set", "train.epochs=60"];
+    let expected = undisturbed(&place, &rare);
+    let kill = |live: &mut Live, step: u64| {
+        live.signal("KILL");
+        let said = talk(&live.end());
+        let status = place.json(&["status", "--json"], 0);
+        let kept = status["kept_step"].as_u64().expect("a kept step");
+        assert!(kept >= step, "{status:#}");
+        (kept, status["saved_step"].as_u64().unwrap_or(0), said)
+    };
+    let mut first = Live::train(&place, &rare);
+    first.reach(1, 30);
+    let (kept, ..) = kill(&mut first, 30);
+    // Two workers in place of three go on after the very step that `status` has named.
+    let mut second = resuming(&place, &first, "2", "2");
+    second.reach(2, kept + 20);
+    let (again, saved, said) = kill(&mut second, kept + 20);
+    assert!(said.contains(&format!("goes on after step {kept}: 2 workers")), "{said}");
+    assert!(!said.contains("taken again"), "{said}");
+    // What was cut for two servers is of no use to one, and that is said beforehand.
+    let output = place.run(&["resume", "--workers", "2", "--servers", "1", "--json"]);
+    let said = talk(&output);
+    let report: Value = serde_json::from_slice(&output.stdout).expect("a report");
+    let lost = again - saved;
+    let count = format!("goes on after step {saved}: {lost} steps after it were kept by 2 servers");
+    assert!(said.contains(&count), "{said}");
+    assert_eq!(figures(&report), figures(&expected));
+    assert_eq!(report["superseded_steps"], lost, "{said}");
+}
+
+#[test]
 fn a_second_interrupt_ends_at_once() {
     let place = place();
     let expected = undisturbed(&place, &[]);

@@ -31,6 +31,8 @@ pub const LOGS: &str = "logs";
 pub const RECIPE: &str = "recipe.yaml";
 /// How long names stay claimed.
 const CLAIMED_SECONDS: u64 = 3600;
+/// Runs that a hint names.
+const SHOWN_MAX: usize = 5;
 /// Runs that may start in the same second under the same name.
 const SAME_SECOND_MAX: u32 = 1000;
 
@@ -101,9 +103,9 @@ impl RunDir {
         Self::lock(path)
     }
 
-    /// Opens the run named by a path or by its id under `runs/`, for writing.
-    pub fn open(run: &str) -> Result<Self> {
-        Self::lock(find(run)?)
+    /// Opens the run in this folder, for writing.
+    pub fn open(folder: PathBuf) -> Result<Self> {
+        Self::lock(folder)
     }
 
     /// Refuses to go on where another folder is in this one's place, which may be another process'.
@@ -184,7 +186,7 @@ pub fn unreadable(error: Unreadable) -> Failure {
     }
 }
 
-/// The folder of the run named by a path or by its id under `runs/`.
+/// The folder of the run named by a path, by its id under `runs/`, or by the beginning of one.
 pub fn find(run: &str) -> Result<PathBuf> {
     let candidates = [PathBuf::from(run), Path::new(DEFAULT_RUNS).join(run)];
     let Some(path) = candidates.iter().find(|p| p.is_dir()) else {
@@ -192,7 +194,7 @@ pub fn find(run: &str) -> Result<PathBuf> {
             return Err(Failure::user(format!("`{run}` is a file, not the folder of a run"))
                 .hint(nearby(&candidates)));
         }
-        return Err(Failure::user(format!("there is no run `{run}`")).hint(nearby(&candidates)));
+        return begins_with(Path::new(DEFAULT_RUNS), run, &candidates);
     };
     if path.join("recipe.yaml").is_file() {
         return Ok(path.clone());
@@ -200,6 +202,36 @@ pub fn find(run: &str) -> Result<PathBuf> {
     Err(Failure::user(format!("`{}` is not a run: it has no `recipe.yaml`", path.display())).hint(
         "name a folder that `planaria train` or `run` made, such as `runs/digits-20250131-120000`",
     ))
+}
+
+/// The folder of the run that is named, or of the newest one under `runs/`.
+pub fn find_or_newest(run: Option<&str>) -> Result<PathBuf> {
+    if let Some(run) = run {
+        return find(run);
+    }
+    let newest = list(Path::new(DEFAULT_RUNS)).unwrap_or_default().into_iter().next();
+    newest.ok_or_else(|| {
+        Failure::user("there is no run in `runs`")
+            .hint("`planaria train RECIPE` and `planaria run` make one; or name a run's folder")
+    })
+}
+
+/// The one run in `runs` whose name begins so.
+fn begins_with(runs: &Path, start: &str, candidates: &[PathBuf]) -> Result<PathBuf> {
+    let named = |path: &PathBuf| path.strip_prefix(runs).unwrap_or(path).display().to_string();
+    let mut found = list(runs).unwrap_or_default();
+    found.retain(|path| !start.is_empty() && named(path).starts_with(start));
+    match &found[..] {
+        [only] => Ok(only.clone()),
+        [] => Err(Failure::user(format!("there is no run `{start}`")).hint(nearby(candidates))),
+        several => {
+            let count = several.len();
+            let shown: Vec<_> = several.iter().take(SHOWN_MAX).map(named).collect();
+            let more = if count > SHOWN_MAX { ", …" } else { "" };
+            Err(Failure::user(format!("{count} runs begin with `{start}`"))
+                .hint(format!("name one of {}{more} (the newest first)", shown.join(", "))))
+        }
+    }
 }
 
 /// The runs in `folder` and in the studies there, newest first.
@@ -247,7 +279,7 @@ pub fn run_id(path: &Path) -> String {
 fn nearby(candidates: &[PathBuf]) -> String {
     let runs = Path::new(DEFAULT_RUNS);
     let mut found = list(runs).unwrap_or_default();
-    found.truncate(5);
+    found.truncate(SHOWN_MAX);
     if found.is_empty() {
         let looked: Vec<_> = candidates.iter().map(|p| format!("`{}`", p.display())).collect();
         return format!("looked at {}", looked.join(" and "));

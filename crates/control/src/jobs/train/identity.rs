@@ -10,12 +10,10 @@ use planaria_recipe::{Recipe, Source};
 use planaria_runs::failure::{Failure, Result};
 use planaria_runs::traces::report::sha256;
 use serde_json::Value;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Differences that are named; more say nothing more.
 const DIFFERENCES_MAX: usize = 3;
-/// Sections of a recipe that say on which machines a run is, and nothing of what it computes.
-const WHERE: [&str; 2] = ["pool", "setup"];
 /// Longest value that is shown.
 const VALUE_CHARS_MAX: usize = 60;
 
@@ -138,22 +136,29 @@ fn changed_data<'a>(before: &'a [Mark], now: &'a [Mark]) -> Option<&'a str> {
     changed.map(|(_, now)| now).or_else(extra).map(|mark| mark.name.as_str())
 }
 
-/// Whether two recipes come to the same weights: on which machines is no part of that.
+/// Whether two recipes ask for the same steps: on which machines, and how many, is no part of that.
 fn asks_for_the_same(before: &str, now: &str) -> bool {
-    let work = |text: &str| {
-        let mut keys = keys(text)?;
-        WHERE.iter().for_each(|key| drop(keys.as_object_mut().and_then(|keys| keys.remove(*key))));
-        Some(keys)
-    };
-    work(before).is_some_and(|before| Some(before) == work(now))
+    steps(before).is_some_and(|before| Some(before) == steps(now))
+}
+
+/// What a recipe says of its steps; nothing where it cannot be read.
+fn steps(text: &str) -> Option<Recipe> {
+    let source = Source::parse("recipe.yaml", text.as_bytes(), &[]).ok()?;
+    Some(source.recipe().of_steps())
+}
+
+/// What settings would change of what a run computes; nothing where a run may go on with them.
+pub fn changed_steps(before: &Recipe, now: &Recipe) -> Option<String> {
+    let found = by_key(&before.of_steps(), &now.of_steps());
+    (!found.is_empty()).then(|| listed(found))
 }
 
 /// What differs between two recipes, by key; by line where one cannot be read or no key differs.
 fn differences(before: &str, now: &str) -> String {
-    let mut found = Vec::new();
-    if let (Some(before), Some(now)) = (keys(before), keys(now)) {
-        compare("", &before, &now, &mut found);
-    }
+    let mut found = match (steps(before), steps(now)) {
+        (Some(before), Some(now)) => by_key(&before, &now),
+        _ => Vec::new(),
+    };
     if found.is_empty() {
         let mut lines = (1..).zip(before.lines().zip(now.lines()));
         found.push(match lines.find(|(_, (a, b))| a != b) {
@@ -163,6 +168,17 @@ fn differences(before: &str, now: &str) -> String {
             None => "lines were added or taken away".into(),
         });
     }
+    listed(found)
+}
+
+fn by_key(before: &Recipe, now: &Recipe) -> Vec<String> {
+    let mut found = Vec::new();
+    compare("", &keys(before), &keys(now), &mut found);
+    found
+}
+
+/// The first of the differences.
+fn listed(mut found: Vec<String>) -> String {
     let more = found.len().saturating_sub(DIFFERENCES_MAX);
     found.truncate(DIFFERENCES_MAX);
     if more > 0 {
@@ -171,10 +187,10 @@ fn differences(before: &str, now: &str) -> String {
     found.join(", ")
 }
 
-fn keys(text: &str) -> Option<Value> {
-    let source = Source::parse(Path::new("recipe.yaml").to_str()?, text.as_bytes(), &[]).ok()?;
+fn keys(recipe: &Recipe) -> Value {
     // Through text, because single-precision numbers are shortest there.
-    serde_json::from_str(&serde_json::to_string(source.recipe()).ok()?).ok()
+    let text = serde_json::to_string(recipe).expect("a recipe has string keys only");
+    serde_json::from_str(&text).expect("it was just written")
 }
 
 fn compare(at: &str, before: &Value, now: &Value, found: &mut Vec<String>) {
@@ -282,10 +298,11 @@ mod tests {
             },
             "recipe.yaml` was changed after the run began: `train.batch` was 100 and is 50",
         );
-        // Where it is computed may change.
+        // Where it is computed may change, and for how long.
         let mut elsewhere = here.clone();
-        elsewhere.recipe =
-            RECIPE.replace("{name", "{pool: {machines: 2, workers: 3}, setup: [{run: x}], name");
+        elsewhere.recipe = RECIPE
+            .replace("{name", "{pool: {machines: 2, workers: 3}, setup: [{run: x}], name")
+            .replace("{batch", "{epochs: 99, early_stopping: {patience: 3}, batch");
         elsewhere.recipe_sha256 = sha256(elsewhere.recipe.as_bytes());
         elsewhere.check(&manifest).unwrap();
         let newer = Manifest { planaria: "99.0.0".into(), ..manifest.clone() };
