@@ -14,9 +14,9 @@ pub use planaria_store::memory::{available_bytes, usable_bytes};
 
 const FLOAT_BYTES: u64 = 4;
 
-/// About the most memory that training takes at once, without the data.
+/// About the most memory that training takes at once, without data that is kept in memory.
 ///
-/// For each parameter: itself, packed once more for the kernels, the gradient's sum, one gradient
+/// The batches that are read ahead. For each parameter: itself, packed once more for the kernels, the gradient's sum, one gradient
 /// for each shard, the optimizer's slots; while a checkpoint is written, parameters and slots twice
 /// more (a copy, and as bytes). For each thread: every layer's output for one shard, and the two
 /// largest once more for the gradients that go back through them.
@@ -28,6 +28,7 @@ pub fn estimate_bytes(plan: &Plan, threads: usize) -> u64 {
     let activations = activations(plan).saturating_mul(busy);
     let parameters = plan.parameters.saturating_add(plan.state).saturating_mul(copies);
     let network = parameters.saturating_add(activations).saturating_mul(FLOAT_BYTES);
+    let network = network.saturating_add(reading(plan));
     match train.traits().is_linear {
         // All rows in numbers of eight bytes, as far as they are kept; nothing else is of their size.
         true => (plan.examples as u64)
@@ -58,7 +59,8 @@ pub fn estimate_cluster_bytes(plan: &Plan, workers: usize, threads: usize) -> u6
     let copies = 3 * kept + 1 + brought + 3 * workers + train.shards as u64;
     let parameters = plan.parameters.saturating_add(plan.state).saturating_mul(copies);
     let busy = computing.saturating_mul(threads as u64).min(train.shards as u64);
-    parameters.saturating_add(activations(plan).saturating_mul(busy)).saturating_mul(FLOAT_BYTES)
+    let computed = parameters.saturating_add(activations(plan).saturating_mul(busy));
+    computed.saturating_mul(FLOAT_BYTES).saturating_add(reading(plan))
 }
 
 /// About the most memory that the processes on one machine of a pool take together, without the
@@ -85,7 +87,9 @@ pub fn estimate_machine_bytes(plan: &Plan, size: Size) -> u64 {
     let busy = u64::from(size.threads).clamp(1, shards.max(1));
     let worker = values.saturating_mul(worker_copies);
     let worker = worker.saturating_add(activations(plan).saturating_mul(busy));
-    worker.saturating_mul(there).saturating_add(served).saturating_mul(FLOAT_BYTES)
+    let computed = worker.saturating_mul(there).saturating_add(served);
+    let read = reading(plan).saturating_mul(there) / workers;
+    computed.saturating_mul(FLOAT_BYTES).saturating_add(read)
 }
 
 /// What to say of a plan that does not fit into a machine of its pool, and what to do about it.
@@ -136,6 +140,11 @@ pub fn shortage(
 fn stored_bytes(plan: &Plan, stored: StoredRows) -> u64 {
     let row = (plan.input.len() as u64 + 1).saturating_mul(stored.value_bytes);
     (stored.count as u64).saturating_mul(row)
+}
+
+/// Bytes of the batches that are read ahead; workers read only their shards of them.
+fn reading(plan: &Plan) -> u64 {
+    planaria_data::reading_bytes(plan.recipe.train.batch, plan.input.len())
 }
 
 /// Values that one thread computes for one shard.

@@ -71,6 +71,6 @@ pub use budget::Memory;
 pub use dataset::{DataSet, Facts, Mark, missing, open, open_if, open_part, open_within, peek};
 pub use error::{Error, Kind};
 pub use part::Part;
-pub use reader::{Reader, Schedule};
+pub use reader::{Reader, Schedule, reading_bytes};
 pub use source::{DataFile, Source, Target, Targets};
 pub use sources::Role;

@@ -17,6 +17,24 @@ const AHEAD_MAX: usize = 4;
 /// Most memory of waiting batches; one always may wait.
 const AHEAD_BYTES_MAX: usize = 256 << 20;
 
+/// Batches that are being filled or used.
+const IN_HAND: usize = 2;
+
+/// The most memory that batches of so many examples take, each of so many values.
+pub fn reading_bytes(batch: usize, values: usize) -> u64 {
+    let bytes = batch_bytes(batch, values);
+    (bytes as u64).saturating_mul((ahead(bytes) + IN_HAND) as u64)
+}
+
+fn batch_bytes(batch: usize, values: usize) -> usize {
+    batch.saturating_mul(values).saturating_mul(size_of::<f32>())
+}
+
+/// How many batches wait to be used.
+fn ahead(batch_bytes: usize) -> usize {
+    (AHEAD_BYTES_MAX / batch_bytes.max(1)).clamp(1, AHEAD_MAX)
+}
+
 /// Which batches are read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schedule {
@@ -42,10 +60,9 @@ impl Reader {
         if schedule.batch == 0 {
             return Err(Error::setting("a batch must hold at least one example"));
         }
-        let batch_bytes = schedule.batch.saturating_mul(loader.part().source().shape().len() * 4);
-        let ahead = (AHEAD_BYTES_MAX / batch_bytes.max(1)).clamp(1, AHEAD_MAX);
+        let ahead = ahead(batch_bytes(schedule.batch, loader.part().source().shape().len()));
         let (filled, ready) = sync_channel(ahead);
-        let (used, empty) = sync_channel(ahead + 2);
+        let (used, empty) = sync_channel(ahead + IN_HAND);
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let thread = std::thread::Builder::new()

@@ -57,6 +57,26 @@ fn without_json_stdout_is_empty_and_quiet_is_quiet() {
 }
 
 #[test]
+fn a_batch_beyond_the_data_takes_the_memory_of_the_data() {
+    let place = Place::new();
+    let batch = |batch: &str| {
+        let set = format!("train.batch={batch}");
+        let sets = ["--set", &set, "--set", "train.epochs=2", "--set", "output.dir=runs"];
+        let report = place.json(&[&["train", "tiny.yaml", "--json"], &sets[..]].concat(), 0);
+        report["weights_sha256"].clone()
+    };
+    let whole = batch("420");
+    // Terabytes, if memory went by it: also that of workers.
+    assert_eq!(batch("1000000000"), whole);
+    let more = ["--set", "train.batch=1000000000", "--set", "train.epochs=2", "--workers", "2"];
+    let output = place.run(&[&["train", "tiny.yaml", "--json"], &more[..]].concat());
+    let report: Value = serde_json::from_slice(&output.stdout).expect("a report");
+    assert_eq!(report["weights_sha256"], whole);
+    let said = talk(&output);
+    assert!(said.contains("note: `train.batch` is 1,000,000,000, but there are 420"), "{said}");
+}
+
+#[test]
 fn threads_do_not_change_the_weights() {
     let place = Place::new();
     let hash = |threads: &str| {

@@ -39,6 +39,9 @@ pub struct Plan {
     pub gradient_bytes: u64,
     /// Bytes of the parameters, which each worker reads at each step.
     pub parameter_bytes: u64,
+    /// What the recipe asks for as `train.batch`, where there are fewer examples: each step takes all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batch_asked: Option<usize>,
     /// Examples in each shard of a full batch.
     pub shards: Vec<usize>,
     /// Steps in one epoch; the last may be a smaller batch.
@@ -141,10 +144,23 @@ impl Plan {
             flops_step: (forward.saturating_mul(3) - first).saturating_mul(batch as u64),
             gradient_bytes: bytes,
             parameter_bytes: bytes,
+            batch_asked: Some(recipe.train.batch)
+                .filter(|asked| *asked > batch && !recipe.train.takes_all_examples()),
             shards: shard_sizes(batch, recipe.train.shards),
             steps_per_epoch: recipe.train.steps_per_epoch(facts.examples),
             layers: rows,
         }
+    }
+}
+
+impl Plan {
+    /// What to say where a batch is larger than all there is.
+    pub fn batch_note(&self) -> Option<String> {
+        let asked = grouped(self.batch_asked? as u64);
+        let examples = counted(self.examples, "training example");
+        Some(format!(
+            "`train.batch` is {asked}, but there are {examples}: each step takes all of them"
+        ))
     }
 }
 
@@ -156,9 +172,8 @@ pub fn shard_sizes(examples: usize, shards: usize) -> Vec<usize> {
 
 fn resolve(recipe: &Recipe, layers: &[Layer], examples: usize) -> Recipe {
     let mut recipe = recipe.clone();
-    if recipe.train.takes_all_examples() {
-        recipe.train.batch = recipe.train.batch.min(examples.max(1));
-    }
+    // Buffers are as long as a batch.
+    recipe.train.batch = recipe.train.batch.min(examples.max(1));
     recipe.model.preset = None;
     recipe.model.layers = Some(layers.iter().map(explicit).collect());
     recipe
@@ -225,6 +240,9 @@ impl fmt::Display for Plan {
             counted(self.steps_per_epoch, "step"),
             train.batch
         )?;
+        if let Some(note) = self.batch_note() {
+            writeln!(f, "            {note}")?;
+        }
         if !train.traits().has_shards {
             // The work is cut otherwise; what knows the method tells how.
             return Ok(());

@@ -50,6 +50,20 @@ fn work_is_counted_as_documented() {
 }
 
 #[test]
+fn a_batch_is_no_larger_than_the_data() {
+    let text = "name: a\ndata: {train: digits}\nmodel: {preset: mlp}\ntrain: {batch: 100000000}\n";
+    let source = Source::parse("r.yaml", text.as_bytes(), &[]).unwrap_or_else(|d| panic!("{d}"));
+    let facts = DataFacts { input: image(28, 1), classes: Some(10), examples: 900 };
+    let plan = source.plan(&facts).unwrap_or_else(|d| panic!("{d}"));
+    assert_eq!((plan.recipe.train.batch, plan.batch_asked), (900, Some(100_000_000)));
+    let note =
+        "`train.batch` is 100,000,000, but there are 900 training examples: each step takes all";
+    assert!(plan.to_string().contains(note), "{plan}");
+    let fits = source.plan(&DataFacts { examples: 100_000_000, ..facts });
+    assert_eq!(fits.unwrap_or_else(|d| panic!("{d}")).batch_note(), None);
+}
+
+#[test]
 fn batch_normalisation_keeps_state_and_depthwise_counts_its_groups() {
     let layers = "{layers: [{Conv2D: {filters: 6, kernel_size: [3, 1], groups: 3, padding: same}}, BatchNormalization, GlobalAveragePooling2D]}";
     let plan = plan(layers, image(8, 3), 6);

@@ -357,7 +357,9 @@ impl Planaria {
             grouped(data.train.len()),
             grouped(plan.parameters)
         );
-        Progress::new(self.talk).note(&text);
+        let mut progress = Progress::new(self.talk);
+        progress.note(&text);
+        plan.batch_note().iter().for_each(|note| progress.note(&format!("note: {note}")));
         let (talk, process, machines) = (self.talk, self.process, self.machines);
         Ok((Job { plan, data, run, recipe_text, threads, talk, process, program, machines }, size))
     }

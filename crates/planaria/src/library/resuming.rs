@@ -57,10 +57,9 @@ impl Resuming {
             plain::read_text(&path).context(|| format!("cannot read `{}`", path.display()))?;
         let mut survey = Survey::default();
         let name = path.display().to_string();
-        let planned =
-            Source::parse_and_plan(&name, recipe_text.as_bytes(), &self.sets, |recipe| {
-                survey.open(recipe, talk)
-            });
+        let planned = Source::parse_and_plan(&name, recipe_text.as_bytes(), &self.sets, |recipe| {
+            survey.open(recipe, talk)
+        });
         let mut plan = match planned {
             Ok((_, plan)) => plan,
             Err(mistakes) => return Err(survey.failure(&mistakes)),
