@@ -4,6 +4,7 @@
 //! to save does, and sets the flag.
 
 use planaria_recipe::JobKind;
+use planaria_runs::run_dir::quit;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -23,6 +24,7 @@ pub struct Run {
 
 /// From here on there is a run to save or to end.
 pub fn begin(folder: &Path, kind: JobKind) {
+    quit::forget(folder);
     let run = Run { folder: folder.to_path_buf(), kind };
     *RUN.lock().unwrap_or_else(PoisonError::into_inner) = Some(run);
 }

@@ -130,12 +130,12 @@ fn faults_name_file_line_column_value_and_remedy() {
     check(
         "a,y\n1,0\nbig,1\n",
         y(),
-        "t.txt: line 3, column 1 (`a`) holds `big`, which is no number",
+        "t.txt: line 3, column 1 (`a`) holds `big`, which is not a finite number",
     );
     check(
         "a,y\n1,0\ninf,1\n",
         y(),
-        "holds `inf`, which is no number; name the column in `data.tab",
+        "holds `inf`, which is not a finite number; name the column in `data.tab",
     );
     check("a,y\n1,0\n1,\n", y(), "line 3, column 2 (`y`) holds ``, but a label is needed");
     check("a,y\n1,0\n1,2,3\n", y(), "line 3 has 3 fields, but the header has 2");
@@ -167,7 +167,11 @@ fn faults_name_file_line_column_value_and_remedy() {
         "`data.table.positive` is `3`, but the training rows have the labels `0`, `1`",
     );
     let number = Table { target: LabelKind::Number, ..y() };
-    check("a,y\n1,x\n", number, "line 2, column 2 (`y`) holds `x`, which is no number; leave out");
+    check(
+        "a,y\n1,x\n",
+        number,
+        "line 2, column 2 (`y`) holds `x`, which is not a finite number; leave out",
+    );
     let packed = gzip("a,y\n1,0\n".repeat(9).as_bytes());
     let error = whole(&packed[..packed.len() - 6], Format::Csv, y()).unwrap_err();
     assert!(error.contains("the packed data is damaged or cut short"), "{error}");
@@ -190,7 +194,7 @@ fn libsvm_rows_are_sparse() {
     check("1 2:2 2:3\n", "`2:3`: index 2 after 2; sort them");
     check("1 2\n", "`2` is no `index:value`");
     check("1 1:x\n", "feature 1 is `x`, which is no finite number");
-    check("a 1:1\n", "the label `a` is no number");
+    check("a 1:1\n", "the label `a` is not a finite number");
     check("1 9999999999:1\n", "`9999999999` is no index");
     check("1\n0\n", "its training rows hold no feature");
     check("#\n", "it has no rows");

@@ -73,7 +73,9 @@ impl From<ExitStatus> for Ending {
 impl std::fmt::Display for Ending {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match *self {
-            Self::Code(ANOTHER) => write!(f, "exit code {ANOTHER} (start another)"),
+            Self::Code(ANOTHER) => {
+                write!(f, "exit code {ANOTHER}: it asked for another in its place")
+            }
             Self::Code(code) => write!(f, "exit code {code}"),
             Self::Signal(SIGKILL) => {
                 write!(f, "killed by signal 9 (out of memory, or kill -9)")

@@ -254,6 +254,8 @@ pub struct Fault {
     pub remedy: Remedy,
     /// Whether it came before anything was begun on the machine, which then need not be given back.
     pub is_untouched: bool,
+    /// Whether the provider's other machines are this same computer, where it would only come again.
+    pub is_everywhere: bool,
 }
 
 /// What helps against a fault.
@@ -271,7 +273,8 @@ impl Fault {
     /// A fault that another attempt may get over.
     pub fn retry(machine: impl Into<String>, what: impl Into<String>) -> Self {
         let (machine, what) = (machine.into(), what.into());
-        Self { machine, what, hint: None, remedy: Remedy::Retry, is_untouched: false }
+        let (remedy, is_untouched, is_everywhere) = (Remedy::Retry, false, false);
+        Self { machine, what, hint: None, remedy, is_untouched, is_everywhere }
     }
 
     /// A fault of this machine, with what to do about it.

@@ -219,6 +219,12 @@ impl Controller {
                     self.tell(now, Input::Ready { agent, pid: *pid }, out);
                 }
             }
+            What::Lost { agent: name, reason, .. } => {
+                if let Some(agent @ Agent::Server(_)) = Agent::named(name) {
+                    let message = format!("{name} was lost: {reason}");
+                    self.tell(now, RunInput::ServerLost(Loss { agent, message }), out);
+                }
+            }
             What::Started(started) => self.step = Some(started.step),
             What::Recovered { step, .. } => self.step = Some(*step),
             What::Steps(figures) => self.reached(now, figures.step, out),

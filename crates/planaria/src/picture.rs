@@ -55,8 +55,9 @@ pub fn headline(frame: &Frame, pulse: &Pulse, columns: usize) -> String {
     let mut add = |rank, text: Option<String>| parts.extend(text.map(|text| (rank, text)));
     add(3, many.then(|| plain(&frame.name)));
     add(7, (!training).then(|| plain(&pulse.phase)));
-    add(4, Some(format!("epoch {}/{}", pulse.epoch.min(frame.epochs), frame.epochs)));
-    add(1, Some(format!("step {}/{}", pulse.step, frame.steps)));
+    // How many there are is unknown where the events that said so are gone.
+    add(4, (frame.epochs > 0).then(|| epochs(pulse, frame)));
+    add(1, Some(steps(pulse, frame)));
     add(6, pulse.loss.map(|v| format!("loss {}", loss(v))));
     add(5, pulse.accuracy.map(|accuracy| format!("acc {:.1}%", 100.0 * accuracy)));
     let speed = pulse.examples_per_second.filter(|_| training);
@@ -64,6 +65,17 @@ pub fn headline(frame: &Frame, pulse: &Pulse, columns: usize) -> String {
     let left = pulse.seconds_left.filter(|_| training);
     add(2, left.map(|s| format!("{} left", clock(s))));
     fit(parts, columns)
+}
+
+fn epochs(pulse: &Pulse, frame: &Frame) -> String {
+    format!("epoch {}/{}", pulse.epoch.min(frame.epochs), frame.epochs)
+}
+
+fn steps(pulse: &Pulse, frame: &Frame) -> String {
+    match frame.steps {
+        0 => format!("step {}", pulse.step),
+        steps => format!("step {}/{steps}", pulse.step),
+    }
 }
 
 /// How many workers and servers have a row of their own; what is left of either takes one more.

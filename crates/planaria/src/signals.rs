@@ -12,12 +12,14 @@ use planaria_control::stopping::{self, Run};
 use planaria_control::talk::Talk;
 use planaria_runs::clock::Stopwatch;
 use planaria_runs::failure::Exit;
+use planaria_runs::run_dir;
 use planaria_runs::run_dir::lock;
+use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-/// How long a terminal may take to take a line.
+/// How long a terminal may take to take a line, and a disk to take a note.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 /// When the first signal came.
@@ -55,6 +57,7 @@ fn act(talk: Talk) {
         (Some(Run { folder, kind }), true) => {
             // Where there is one, it holds a secret that is of no more use.
             control::forget(&folder);
+            leave_word(folder.clone());
             quit(&format!("{}\n", about(kind).quit(&folder.display().to_string())));
         }
     }
@@ -69,12 +72,20 @@ fn quit(text: &str) {
     });
 }
 
-/// Says something, but does not wait for a terminal that takes nothing (Ctrl-S, a stalled pipe): the
-/// next signal must be heard.
-fn soon(talk: impl FnOnce() + Send + 'static) {
+/// Notes in the run's folder that it was ended so, but does not wait for a disk that takes nothing.
+fn leave_word(folder: PathBuf) {
+    soon(move || {
+        // It then looks like one that was killed.
+        let _ = run_dir::quit::write(&folder);
+    });
+}
+
+/// Does something, but does not wait for a terminal that takes nothing (Ctrl-S, a stalled pipe), or
+/// such a disk: the next signal must be heard.
+fn soon(work: impl FnOnce() + Send + 'static) {
     let (done, waiting) = channel();
     let said = std::thread::Builder::new().name("talk".into()).spawn(move || {
-        talk();
+        work();
         // The receiver is gone when it took too long.
         let _ = done.send(());
     });

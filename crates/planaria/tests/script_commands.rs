@@ -125,7 +125,8 @@ fn a_run_that_is_over_is_told_of() {
     for (arguments, expect) in [
         (&["scale", &run, "workers=3"][..], "recipe.yaml --workers 3"),
         (&["audit", &run], "planaria logs"),
-        (&["chaos", &run], "kill one of its processes yourself"),
+        (&["scale", &run, "workers=3"], "hint: it has ended; "),
+        (&["chaos", &run], "hint: it has ended, and has no processes"),
         (&["evaluate", &run, "--data", "digits"], "/outputs"),
     ] {
         holds(&said(&place, arguments, 2), &["is a script's: ", expect]);
@@ -136,6 +137,18 @@ fn a_run_that_is_over_is_told_of() {
     // As it says.
     let recipe = format!("runs/{run}/recipe.yaml");
     assert_eq!(document(&place, &["run", &recipe, "--json"])["outcome"], "completed");
+}
+
+#[test]
+fn figures_that_only_another_process_tells_are_in_the_report_too() {
+    let Some(place) = place("other") else { return };
+    let second = "import sys\nif sys.argv[1] == '1':\n    print('step=3 loss=0.25')\n";
+    std::fs::write(place.path().join("second.py"), second).expect("a script");
+    let report =
+        document(&place, &["run", "work.yaml", "--json", "--set", "script.file=second.py"]);
+    assert_eq!((&report["figures"]["step"], &report["figures"]["loss"]), (&3.into(), &0.25.into()));
+    let status = place.json(&["status", "--json"], 0);
+    assert_eq!(status["script"]["figures"], report["figures"]);
 }
 
 #[test]

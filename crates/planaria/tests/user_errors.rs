@@ -87,6 +87,8 @@ fn a_network_is_not_asked_what_it_cannot_answer() {
     *flipped.last_mut().unwrap() ^= 1;
     fs::write(&model, flipped).unwrap();
     refused(&place, &["evaluate", run, "--data", "digits"], "changed or damaged");
+    refused(&place, &["evaluate", run, "--data", "digits"], "hint: the run's checkpoints may be");
+    place.json(&["evaluate", run, "--data", "digits", "--checkpoint", "last", "--json"], 0);
     fs::write(&model, whole).unwrap();
 
     // One CIFAR-10 record: 32×32×3, label 3.
@@ -123,6 +125,34 @@ fn help_version_schema_and_plan_print_data() {
     assert!(plan["memory_bytes"].as_u64() > Some(100_000));
     assert_eq!((&plan["data"]["train"], &plan["data"]["test"]), (&420.into(), &120.into()));
     assert!(!place.path().join("runs").exists());
+}
+
+#[test]
+fn what_cannot_be_printed_is_no_failure_of_a_run() {
+    let place = Place::new();
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let output = place.command(&["schema"]).stdout(full).stderr(Stdio::piped()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = talk(&output);
+    assert!(said.contains("cannot write to stdout: ") && !said.contains("resume"), "{said}");
+}
+
+#[test]
+fn a_run_whose_events_were_deleted_tells_what_is_left() {
+    let place = Place::new();
+    let report = place.json(&["train", "tiny.yaml", "--json"], 0);
+    let run = place.only_run();
+    fs::remove_file(run.join("events.jsonl")).unwrap();
+    let status = place.json(&["status", "--json"], 0);
+    assert_eq!((&status["state"], &status["events_missing"]), (&"completed".into(), &true.into()));
+    assert_eq!((&status["saved_step"], &status["step"]), (&report["steps"], &report["steps"]));
+    assert_eq!(status["accuracy"], report["accuracy"]);
+    let said = String::from_utf8(place.run(&["runs"]).stdout).unwrap();
+    assert!(said.contains("completed (events missing)"), "{said}");
+    let audit = place.run(&["audit", run.to_str().unwrap()]);
+    assert_eq!(audit.status.code(), Some(3));
+    let audit = String::from_utf8(audit.stdout).unwrap();
+    assert!(audit.contains("\nsteps ") && !audit.contains("/0"), "{audit}");
 }
 
 #[test]

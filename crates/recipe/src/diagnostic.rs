@@ -106,6 +106,8 @@ pub struct Diagnostics {
     pub list: Vec<Diagnostic>,
     /// How many there are.
     pub count: usize,
+    /// How many of them are in `--set` arguments, and not in the file.
+    pub in_sets: usize,
 }
 
 impl Diagnostics {
@@ -113,6 +115,7 @@ impl Diagnostics {
     pub fn extend(&mut self, other: Diagnostics) {
         self.list.extend(other.list);
         self.count += other.count;
+        self.in_sets += other.in_sets;
     }
 }
 
@@ -124,9 +127,12 @@ impl fmt::Display for Diagnostics {
         if self.count > PRINTED_MAX {
             writeln!(f, "… and {} more\n", self.count - PRINTED_MAX)?;
         }
-        match self.count {
-            1 => write!(f, "1 mistake in {}", self.file),
-            n => write!(f, "{n} mistakes in {}", self.file),
+        let mistakes = |n| if n == 1 { "1 mistake".to_owned() } else { format!("{n} mistakes") };
+        let in_file = self.count.saturating_sub(self.in_sets);
+        match (in_file, self.in_sets) {
+            (n, 0) => write!(f, "{} in {}", mistakes(n), self.file),
+            (0, n) => write!(f, "{} in `--set`", mistakes(n)),
+            (n, m) => write!(f, "{} in {}, {} in `--set`", mistakes(n), self.file, mistakes(m)),
         }
     }
 }
@@ -151,8 +157,9 @@ impl Texts {
         mistakes.sort_by_key(|m| m.span);
         mistakes.dedup();
         let count = mistakes.len();
+        let in_sets = mistakes.iter().filter(|mistake| mistake.span.text > 0).count();
         let list = mistakes.into_iter().take(RENDERED_MAX).map(|m| self.render_one(m)).collect();
-        Diagnostics { file: self.file.clone(), list, count }
+        Diagnostics { file: self.file.clone(), list, count, in_sets }
     }
 
     fn render_one(&self, mistake: Mistake) -> Diagnostic {

@@ -314,7 +314,8 @@ fn shard_text(shards: &[usize]) -> String {
     let low = shards.iter().min().copied().unwrap_or(0);
     let high = shards.iter().max().copied().unwrap_or(0);
     let each = if low == high { format!("{low}") } else { format!("{low} or {high}") };
-    format!("{} with {each} examples each", shards.len())
+    let examples = if high == 1 { "example" } else { "examples" };
+    format!("{} with {each} {examples} each", shards.len())
 }
 
 /// `1 epoch`, `1,200 steps`.

@@ -44,6 +44,18 @@ fn check_layers(layers: &str, expect: &str) {
 }
 
 #[test]
+fn mistakes_are_counted_where_they_were_written() {
+    let file = "name: a\ndata: {train: digits}\nmodel: {preset: mlp}\ntrain: {}\n";
+    let last = |text: &str, sets: &[&str]| {
+        let said = mistakes(text, sets).expect("there are some").to_string();
+        said.lines().last().unwrap_or_default().to_owned()
+    };
+    assert_eq!(last(file, &["train.epochs=0"]), "1 mistake in `--set`");
+    let both = last(&format!("{file}sed: 1\n"), &["train.epochs=0", "train.batch=x"]);
+    assert_eq!(both, "1 mistake in r.yaml, 2 mistakes in `--set`");
+}
+
+#[test]
 fn rendered_text_shows_the_place_and_the_hint() {
     let text = "name: mnist\ndata:\n  train: digits\nmodel:\n  preset: mlp\ntrain:\n  optimiser: sgd\n  epochs: ten\n";
     let expect = "\

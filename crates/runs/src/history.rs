@@ -1,11 +1,17 @@
 //! What became of a run so far: its [`Summary`], and its lock for whether it lives.
 //!
 //! Owns the words for a run's state. Never writes, and never asks a live run anything.
+//!
+//! # Layout
+//! - `remains`: what is known of a run whose events were deleted
+
+mod remains;
 
 use crate::failure::{Context, Result};
 use crate::machines::Machines;
 use crate::outcome::Outcome;
 use crate::run_dir::lock::Holder;
+use crate::run_dir::quit;
 use crate::run_dir::run_id;
 use crate::story::Story;
 use crate::summary::{PoolMachine, Scored, Summary};
@@ -118,6 +124,12 @@ pub struct History {
     pub pool_lost: u64,
     /// Why the newest checkpoint could not be written, where that is so.
     pub not_saved: Option<String>,
+    /// Whether a second Ctrl-C or signal ended it at once.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub was_quit: bool,
+    /// Whether its events were deleted, so that this is what its report and its checkpoints tell.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub events_missing: bool,
     /// Of a script's run: all that others do not have.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub script: Option<Story>,
@@ -132,10 +144,15 @@ impl History {
             journal::read(&path).context(|| format!("cannot read `{}`", path.display()))?;
         let summary = Summary::of(&events);
         let story = Story::read(folder, &summary);
+        let is_headless = summary.started.is_none();
         let mut history = Self { detached, ..Self::of_summary(folder, holder, &events, summary) };
         if let Some(story) = story {
             history.is_of(story);
         }
+        if is_headless {
+            remains::fill(&mut history);
+        }
+        history.was_quit = history.state == Standing::Killed && quit::is_there(folder);
         Ok(history)
     }
 
@@ -202,6 +219,8 @@ impl History {
             pool: summary.pool,
             pool_lost: summary.machines_lost,
             not_saved: summary.not_saved,
+            was_quit: false,
+            events_missing: false,
             script: None,
         }
     }
@@ -318,6 +337,18 @@ mod tests {
         assert_eq!((history.step, history.generation), (10, 2));
         assert_eq!((history.machines.machines_lost, history.paused), (1, Some((1, 2))));
         assert_eq!(history.not_saved.as_deref(), Some("no space"));
+    }
+
+    #[test]
+    fn one_that_was_quit_is_told_from_one_that_was_killed() {
+        let dir = tempfile::tempdir().unwrap();
+        let busy = Holder::Process { pid: 7, listens: true };
+        let was_quit = |holder| History::read(dir.path(), holder, None).unwrap().was_quit;
+        assert!(!was_quit(Holder::Free));
+        quit::write(dir.path()).unwrap();
+        assert_eq!((was_quit(Holder::Free), was_quit(busy)), (true, false));
+        quit::forget(dir.path());
+        assert!(!was_quit(Holder::Free), "another session has begun");
     }
 
     #[test]

@@ -101,6 +101,7 @@ pub fn sentence(event: &Event) -> Option<String> {
         What::Saved { step, folder, reason, .. } => {
             format!("step {} is saved in {folder}: {reason}", grouped(*step))
         }
+        What::Scored { part, examples: 1, .. } => format!("1 {part} example is scored"),
         What::Scored { part, examples, .. } => {
             format!("{} {part} examples are scored", grouped(*examples))
         }
@@ -108,9 +109,9 @@ pub fn sentence(event: &Event) -> Option<String> {
             Restarted { process: agent.clone(), reason: reason.clone() }.text()
         }
         What::Worked(done) => format!(
-            "workers multiplied {} rows, of them {} in place of others, in {}; {} of these were \
+            "workers multiplied {}, of them {} in place of others, in {}; {} of these were \
              for decoding{}",
-            grouped(done.rows),
+            counted(done.rows, "row"),
             grouped(done.extra_rows),
             duration(done.busy_seconds),
             duration(done.decode_seconds),
@@ -128,8 +129,8 @@ fn moved(done: &Products) -> String {
     match done.moved_rows {
         0 => String::new(),
         moved => format!(
-            "; {} rows changed hands, {} of them without need",
-            grouped(moved),
+            "; {} changed hands, {} of them without need",
+            counted(moved, "row"),
             grouped(done.wasted_rows)
         ),
     }

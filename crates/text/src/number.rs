@@ -18,6 +18,14 @@ pub fn counted(n: u64, what: &str) -> String {
     format!("{} {what}{}", grouped(n), if n == 1 { "" } else { "s" })
 }
 
+/// `12/1,200`; `12` where it is not known how many there will be.
+pub fn out_of(done: u64, all: u64) -> String {
+    match all {
+        0 => grouped(done),
+        all => format!("{}/{}", grouped(done), grouped(all)),
+    }
+}
+
 /// `0:42`, `1:02:03`.
 pub fn clock(seconds: f64) -> String {
     let s = seconds.clamp(0.0, 1e9).round() as u64;
@@ -87,6 +95,7 @@ mod tests {
         assert_eq!([0.4, 42.0, 3723.0].map(clock), ["0:00", "0:42", "1:02:03"]);
         assert_eq!([0.01234, 5.04, 245.0].map(duration), ["0.012 s", "5.0 s", "4:05 min"]);
         assert_eq!([999, 1500, 2_340_000_000].map(bytes), ["999 B", "1.5 kB", "2.3 GB"]);
+        assert_eq!([out_of(12, 1200), out_of(512, 0)], ["12/1,200", "512"]);
         assert_eq!([0.12341, 5e30].map(loss), ["0.1234", "5.00e30"]);
         assert_eq!(
             [0.0, 0.07, 1.0, 123.456, 0.00001, 12345.6, 2.312585, 1e21, 1.5e30].map(short),

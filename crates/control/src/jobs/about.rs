@@ -6,11 +6,16 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Command {
     Audit,
-    Chaos,
+    Chaos {
+        is_live: bool,
+    },
     Evaluate,
     Resume,
-    /// To so many workers, where workers were asked for.
-    Scale(Option<u32>),
+    Scale {
+        /// Where workers were asked for, how many.
+        workers: Option<u32>,
+        is_live: bool,
+    },
 }
 
 /// Why a job cannot take a command, and what to do instead.

@@ -187,7 +187,8 @@ fn prepare(
                 guards: &guards,
             };
             let mut hands = remote;
-            setup.apply(&job, &mut hands, &mut log).map(drop)
+            let applied = setup.apply(&job, &mut hands, &mut log).map(drop);
+            applied.map_err(|fault| Fault { is_everywhere: provider.is_here(machine), ..fault })
         })
     })
 }

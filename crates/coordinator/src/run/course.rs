@@ -223,7 +223,11 @@ impl Course {
             && state.batch < self.setup.steps_per_epoch
             && !self.stopping
         {
-            self.due = Some((false, format!("every {every} steps")));
+            let reason = match every {
+                1 => "every step".to_owned(),
+                every => format!("every {every} steps"),
+            };
+            self.due = Some((false, reason));
         }
         if !state.step.is_multiple_of(self.setup.line_every()) {
             return None;

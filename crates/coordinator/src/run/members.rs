@@ -4,6 +4,7 @@
 
 use planaria_protocol::event::{Doing, ServerPulse};
 use planaria_protocol::message::Kept;
+use planaria_recipe::words::counted;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -162,10 +163,10 @@ impl Members {
     pub fn waiting_for(&self, wanted: u32) -> String {
         let servers = self.servers.iter().filter(|s| s.standing != Standing::Ready).count();
         if servers > 0 {
-            return format!("waiting for {servers} of {} servers", self.servers.len());
+            return waiting(servers, self.servers.len(), "server");
         }
         let ready = self.workers.range(..wanted).filter(|(_, w)| w.standing == Standing::Ready);
-        format!("waiting for {} of {wanted} workers", wanted as usize - ready.count())
+        waiting(wanted as usize - ready.count(), wanted as usize, "worker")
     }
 
     /// Every server for display.
@@ -192,4 +193,8 @@ impl Members {
 pub(crate) fn blend(old: &mut Option<f64>, new: f64) {
     let value = old.get_or_insert(new);
     *value += NEWEST * (new - *value);
+}
+/// `waiting for 1 of 3 workers`.
+fn waiting(missing: usize, all: usize, what: &str) -> String {
+    format!("waiting for {missing} of {}", counted(all, what))
 }

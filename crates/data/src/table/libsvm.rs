@@ -35,7 +35,7 @@ pub(super) fn read(path: &Path, target: LabelKind, memory: &Memory) -> Result<Ta
         let mut words = content.split_ascii_whitespace();
         let Some(label) = words.next() else { continue };
         if number(label).is_none() {
-            let message = format!("the label {} is no number", shown(label));
+            let message = format!("the label {} is not a finite number", shown(label));
             return Err(at(format!("{message}; a line is `label index:value …`")));
         }
         let label = labels.value(label).map_err(|m| at(format!("column 1 {m}")))?;

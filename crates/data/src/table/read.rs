@@ -260,7 +260,7 @@ fn is_missing(missing: &[String], text: &str) -> bool {
 
 fn no_number(text: &str) -> String {
     format!(
-        "holds {}, which is no number; name the column in `data.table.one_hot` if its values are \
+        "holds {}, which is not a finite number; name the column in `data.table.one_hot` if its values are \
          names, in `drop` if it is not needed, or the text in `missing_texts`",
         shown(text)
     )
@@ -289,7 +289,7 @@ impl LabelColumn {
             Self::Numbers => {
                 let value = number(text).ok_or_else(|| {
                     format!(
-                        "holds {}, which is no number; leave out `data.table.target` if labels \
+                        "holds {}, which is not a finite number; leave out `data.table.target` if labels \
                          are classes",
                         shown(text)
                     )

@@ -7,6 +7,7 @@
 
 use super::{Bundle, Entry, What, hash_file, leads_inside, size};
 use ignore::{DirEntry, WalkBuilder};
+use planaria_recipe::words::counted;
 use std::collections::BTreeMap;
 use std::fs::{self, Metadata};
 use std::os::unix::fs::PermissionsExt;
@@ -165,8 +166,9 @@ impl Listing {
             words.collect::<Vec<_>>().join(", ")
         };
         let mut said = format!(
-            "`{}` holds {files} files, {}, and all of it goes to every machine",
+            "`{}` holds {}, {}, and all of it goes to every machine",
             self.root.display(),
+            counted(files, "file"),
             size(bytes)
         );
         if bytes >= LARGE_BYTES {
@@ -178,7 +180,7 @@ impl Listing {
         }
         if files >= LARGE_FILES {
             let counts = self.by_folder(|_| 1);
-            said += &format!("; the most are in {}", list(counts, |n| format!("{n} files")));
+            said += &format!("; the most are in {}", list(counts, |n| counted(n as usize, "file")));
         }
         said += "; name what the script does not need in `.gitignore` or `.planariaignore`";
         Some(said)

@@ -285,7 +285,7 @@ impl Host {
         }
         for agent in self.pass_logs() {
             let left = self.logs.left(agent);
-            let bytes = format!("\nplanaria: {left} bytes that it wrote last were not passed on\n");
+            let bytes = format!("\nplanaria: not passed on of what it wrote last: {left} bytes\n");
             self.tell(AgentNews::Log { agent, bytes: bytes.into_bytes() });
         }
     }

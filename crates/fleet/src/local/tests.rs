@@ -85,7 +85,7 @@ fn a_child_that_ends_well_or_asks_for_another_says_so() {
     start(&mut fleet, Agent::Server(0));
     let exit = one_exit(&mut fleet);
     assert_eq!((exit.ending, exit.is_well()), (Ending::Code(ANOTHER), false));
-    assert_eq!(exit.how(), "exit code 75 (start another)");
+    assert_eq!(exit.how(), "exit code 75: it asked for another in its place");
     start(&mut fleet, Agent::Worker(0));
     assert!(one_exit(&mut fleet).is_well());
 }

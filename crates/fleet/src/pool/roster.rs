@@ -10,6 +10,7 @@ mod streak;
 use crate::backoff::Backoff;
 use crate::provider::{Fault, Machine, Remedy};
 use planaria_protocol::message::Agent;
+use planaria_recipe::words::counted;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use streak::Streak;
@@ -413,12 +414,14 @@ impl Roster {
         }
         let none = || Fault::fix("the pool", "it has no machines", "add some to `pool`");
         let mut fault = self.first_fault.clone().unwrap_or_else(none);
-        if let Some(streak) = self.streak.as_ref().filter(|streak| streak.is_over(self.wanted)) {
+        let is_over = |streak: &&Streak| streak.is_over(self.wanted) && !fault.is_everywhere;
+        if let Some(streak) = self.streak.as_ref().filter(is_over) {
             fault.what += &format!("; {}", streak.words());
         }
         if let Some(room) = room.filter(|_| machines > 0) {
             fault.what += &format!(
-                "; the machines that are left have room for {room} workers, and `workers.min` is {need}"
+                "; the machines that are left have room for {}, and `workers.min` is {need}",
+                counted(room as usize, "worker")
             );
         }
         Some(fault)

@@ -72,6 +72,8 @@ pub enum RunInput {
     Heard,
     /// A step was committed.
     Progress,
+    /// The coordinator lost a server, and is about to ask for another coordinator.
+    ServerLost(Loss),
     /// The coordinator waits for these to join.
     Absent(Vec<Agent>),
     /// The coordinator wants so many workers.
@@ -101,7 +103,7 @@ pub struct Training {
     after: Option<Loss>,
     /// The coordinator that has ended, as long as its last messages may be on their way.
     parting: Option<Parting>,
-    /// The server that was lost since the coordinator began.
+    /// The server that was lost since the coordinator began, as its end or the coordinator told.
     lost_server: Option<Loss>,
     /// Processes that the coordinator waits for to join, and for how long that was seen.
     absent: BTreeMap<Agent, Duration>,
@@ -218,6 +220,8 @@ impl Policy for Training {
                     self.lost_server = Some(Loss { agent, message: how.clone() });
                 }
                 self.again(now, &lost, &how, places);
+                // The coordinator that asked for another because of it may have ended first.
+                self.part(now, places);
             }
         }
     }
@@ -271,6 +275,13 @@ impl Policy for Training {
             RunInput::Progress => {
                 (self.coordinators, self.failures, self.has_progressed) = (0, 0, true);
                 self.starved.clear();
+            }
+            RunInput::ServerLost(loss) => {
+                // How the process ended says more than that its link did.
+                let is_known = |known: &Loss| known.agent == loss.agent;
+                if !self.lost_server.as_ref().is_some_and(is_known) {
+                    self.lost_server = Some(loss);
+                }
             }
             RunInput::Absent(agents) => {
                 let known = std::mem::take(&mut self.absent);
@@ -382,7 +393,12 @@ impl Training {
         if self.is_linked || !places.is_up() {
             return;
         }
-        let Some(Parting { ending, how, was_killed, .. }) = self.parting.take() else { return };
+        // It asks for another because of a server, whose end may not be known yet.
+        let is_unexplained = |parting: &mut Parting| {
+            parting.ending.asks_for_another() && self.lost_server.is_none() && now < parting.until
+        };
+        let parting = self.parting.take_if(|parting| !is_unexplained(parting));
+        let Some(Parting { ending, how, was_killed, .. }) = parting else { return };
         if !self.was_linked && ending.is_deliberate() {
             let message = format!("the coordinator did not start: {ending}");
             return places.give_up(Loss { agent: Agent::Coordinator, message });

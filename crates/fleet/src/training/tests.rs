@@ -174,3 +174,16 @@ fn a_run_is_over_when_the_coordinator_has_taken_its_leave() {
     let exit = Exit { agent: Agent::Coordinator, pid: COORDINATOR, ending: Ending::Code(0) };
     assert!(run.on(Happening::Exited(exit)).contains(&Effect::End(Ok(()))));
 }
+
+#[test]
+fn a_coordinator_that_tells_of_a_lost_server_first_is_not_what_was_lost() {
+    let mut run = Run::begun();
+    let (agent, reason) = ("server-0".to_owned(), "its link was cut".to_owned());
+    run.on(Happening::Event(&event(1, What::Lost { agent, pid: 101, reason })));
+    let ending = Ending::Code(crate::ending::ANOTHER);
+    run.on(Happening::LinkGone);
+    run.on(Happening::Exited(Exit { agent: Agent::Coordinator, pid: COORDINATOR, ending }));
+    let after = run.controller.supervisor.policy.after().cloned();
+    let message = "server-0 was lost: its link was cut".to_owned();
+    assert_eq!(after, Some(Loss { agent: Agent::Server(0), message }));
+}

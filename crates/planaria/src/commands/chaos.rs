@@ -44,7 +44,7 @@ static ASKED: AtomicBool = AtomicBool::new(false);
 /// Breaks, prints, and says what to exit with.
 pub fn run(options: &cli::Chaos, talk: Talk) -> Result<Option<Exit>> {
     let folder = find_or_newest(options.run.as_deref())?;
-    permit(&folder, Command::Chaos)?;
+    permit(&folder, Command::Chaos { is_live: detached::holder(&folder)?.is_live() })?;
     let settings = settings(options)?;
     check(&folder)?;
     // Without a handler Ctrl-C ends the command at once, and a stopped process stays stopped.
@@ -405,8 +405,8 @@ impl Storm {
             if deeds.is_empty() { String::new() } else { format!(" ({})", deeds.join(", ")) };
         let reason = history.reason.as_ref().map_or_else(String::new, |why| format!(": {why}"));
         format!(
-            "{}{list} in {}; {} committed meanwhile; the run is {} at step {}{}\n",
-            counted(all, "deed"),
+            "{} injected{list} in {}; {} committed meanwhile; the run is {} at step {}{}\n",
+            counted(all, "fault"),
             duration(self.watch.seconds()),
             counted(steps, "step"),
             history.state.text(),

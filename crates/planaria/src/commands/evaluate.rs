@@ -10,7 +10,7 @@ use planaria_control::talk::{Progress, Talk, patiently};
 use planaria_data::{Part, Role, Target, open_part, table};
 use planaria_learn::linear::Weights as LinearWeights;
 use planaria_learn::saved::{Description, read_tensors, read_wide};
-use planaria_learn::{Scores, Settings, Trainer, engines};
+use planaria_learn::{Network, Scores, Settings, Trainer, engines};
 use planaria_protocol::plain;
 use planaria_recipe::train::Optimizer;
 use planaria_runs::clock::Stopwatch;
@@ -22,6 +22,10 @@ use planaria_worker::features::TableModel;
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::Path;
+
+/// What may be whole where the model's file is not.
+const OTHERS: &str =
+    "the run's checkpoints may be whole: add `--checkpoint last` or `--checkpoint best`";
 
 /// Scores and prints.
 pub fn run(options: &cli::Evaluate, talk: Talk) -> Result<()> {
@@ -114,33 +118,9 @@ fn load(
     threads: usize,
 ) -> Result<(Box<dyn Trainer>, String)> {
     let network = description.network().map_err(Failure::user)?;
-    let path = folder.join("model.safetensors");
-    let unfit = |why: String| Failure::user(format!("`{}`: {why}", path.display()));
-    let bytes = plain::read(&path).context(|| format!("cannot read `{}`", path.display()))?;
-    let (mut parameters, mut state) = read_tensors(&bytes, &network).map_err(unfit)?;
-    // What was left as it was is no part of what was trained.
-    let (below, kept) = description.frozen_counts().map_err(Failure::user)?;
-    let own = match which {
-        Which::Model => {
-            let linear = read_wide(&bytes).map_err(unfit)?;
-            // A linear model's values are the bits of the same weights.
-            let values = linear.map(|values| LinearWeights { values, slots: vec![] });
-            let values = values.map_or_else(|| state[kept..].to_vec(), |w| w.weight_state());
-            weights_sha256(&parameters[below..], &values)
-        }
-        Which::Last | Which::Best => {
-            let named = checkpoint_folder(folder, 1).named(which.name());
-            let weights = named.map_err(unreadable)?.weights;
-            parameters.truncate(below);
-            parameters.extend_from_slice(&weights.parameters);
-            let is_linear = network.state_count() == kept && !weights.state.is_empty();
-            if !is_linear {
-                state.truncate(kept);
-                state.extend_from_slice(&weights.state);
-            }
-            let values = weight_values(is_linear, &weights.parameters, &weights.state);
-            weights_sha256(&weights.parameters, values)
-        }
+    let Loaded { parameters, state, sha256 } = match which {
+        Which::Model => of_model(folder, description, &network)?,
+        Which::Last | Which::Best => of_checkpoint(folder, description, &network, which)?,
     };
     if let Some(value) = parameters.iter().chain(&state).find(|v| !v.is_finite()) {
         let message = format!("the weights of `{}` hold {value}", run_id(folder));
@@ -164,7 +144,66 @@ fn load(
     trainer
         .restore(&weights)
         .map_err(|e| Failure::user(format!("the weights do not fit `model.yaml`: {e}")))?;
-    Ok((trainer, own))
+    Ok((trainer, sha256))
+}
+
+/// A network's weights, and the hash that reports tell them by.
+struct Loaded {
+    parameters: Vec<f32>,
+    state: Vec<f32>,
+    sha256: String,
+}
+
+fn of_model(folder: &Path, description: &Description, network: &Network) -> Result<Loaded> {
+    let (bytes, parameters, state) = model_file(folder, network).map_err(|failure| {
+        // Layers that were left as they were are in no checkpoint.
+        match description.frozen_counts() {
+            Ok((0, 0)) => failure.hint(OTHERS),
+            _ => failure,
+        }
+    })?;
+    // What was left as it was is no part of what was trained.
+    let (below, kept) = description.frozen_counts().map_err(Failure::user)?;
+    let linear = read_wide(&bytes).map_err(Failure::user)?;
+    // A linear model's values are the bits of the same weights.
+    let values = linear.map(|values| LinearWeights { values, slots: vec![] });
+    let values = values.map_or_else(|| state[kept..].to_vec(), |w| w.weight_state());
+    let sha256 = weights_sha256(&parameters[below..], &values);
+    Ok(Loaded { parameters, state, sha256 })
+}
+
+/// A checkpoint has what was trained; only layers that were left as they were come from the model.
+fn of_checkpoint(
+    folder: &Path,
+    description: &Description,
+    network: &Network,
+    which: Which,
+) -> Result<Loaded> {
+    let (below, kept) = description.frozen_counts().map_err(Failure::user)?;
+    let (mut parameters, mut state) = match (below, kept) {
+        (0, 0) => (Vec::new(), vec![0.0; network.state_count()]),
+        _ => model_file(folder, network).map(|(_, parameters, state)| (parameters, state))?,
+    };
+    let named = checkpoint_folder(folder, 1).named(which.name());
+    let weights = named.map_err(unreadable)?.weights;
+    parameters.truncate(below);
+    parameters.extend_from_slice(&weights.parameters);
+    let is_linear = network.state_count() == kept && !weights.state.is_empty();
+    if !is_linear {
+        state.truncate(kept);
+        state.extend_from_slice(&weights.state);
+    }
+    let values = weight_values(is_linear, &weights.parameters, &weights.state);
+    Ok(Loaded { sha256: weights_sha256(&weights.parameters, values), parameters, state })
+}
+
+/// The bytes of `model.safetensors`, and the parameters and the state in them.
+fn model_file(folder: &Path, network: &Network) -> Result<(Vec<u8>, Vec<f32>, Vec<f32>)> {
+    let path = folder.join("model.safetensors");
+    let bytes = plain::read(&path).context(|| format!("cannot read `{}`", path.display()))?;
+    let (parameters, state) = read_tensors(&bytes, network)
+        .map_err(|why| Failure::user(format!("`{}`: {why}", path.display())))?;
+    Ok((bytes, parameters, state))
 }
 
 /// Whether the network can be asked about these examples.

@@ -26,7 +26,7 @@ use crate::cli::{Cli, Command};
 use crate::screen;
 use planaria_control::program;
 use planaria_runs::clock::Stopwatch;
-use planaria_runs::failure::{Context, Exit, Failure, Result};
+use planaria_runs::failure::{Exit, Failure, Result};
 use planaria_runs::run_dir::DEFAULT_RUNS;
 use planaria_text::number::counted;
 use std::io::{ErrorKind, Write};
@@ -67,7 +67,10 @@ pub(crate) fn print_on(text: &str) -> Result<bool> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(false),
-        written => written.context(|| "cannot write to stdout".into()).map(|()| true),
+        // Whatever reads it is full or broken, and no run: there is nothing to resume.
+        written => written
+            .map(|()| true)
+            .map_err(|e| Failure::failed(format!("cannot write to stdout: {e}"))),
     }
 }
 

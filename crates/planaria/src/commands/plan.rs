@@ -1,7 +1,7 @@
 //! `planaria plan`: what a recipe would do, without doing it.
 //!
-//! Looks at headers and labels of the data only, here and on hosts that are there already. Never
-//! writes a file here.
+//! Looks at headers and labels of the data only, here and on hosts that are there already; a method
+//! that may refuse examples looks at them too. Never writes a file here.
 
 mod hosts;
 mod machines;
@@ -43,6 +43,9 @@ fn train(options: &cli::Plan) -> Result<()> {
     let (threads, size) = (training_threads(None, &plan), cluster_size(None, &plan));
     let memory_bytes = memory_bytes(&plan, threads, size);
     let short = short_of_memory(&plan, memory_bytes, size);
+    if short.is_none() {
+        methods::check_examples(&plan)?;
+    }
     let costs = methods::costs(&plan)?;
     if !options.json {
         let costs = costs.map(|costs| costs.text).unwrap_or_default();

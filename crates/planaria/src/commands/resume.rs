@@ -14,7 +14,7 @@ use planaria_runs::clock::Stopwatch;
 use planaria_runs::failure::{Exit, Result};
 use planaria_runs::run_dir::{RunDir, find_or_newest};
 use planaria_runs::traces::report::{Outcome, Report};
-use planaria_text::number::grouped;
+use planaria_text::number::counted;
 
 /// Goes on, prints, and says what to exit with.
 pub fn run(options: &cli::Resume, talk: Talk, process: Stopwatch) -> Result<Option<Exit>> {
@@ -44,10 +44,10 @@ pub fn run(options: &cli::Resume, talk: Talk, process: Stopwatch) -> Result<Opti
         && !resuming.goes_further(&run)?
     {
         progress.note(&format!(
-            "run {} has {} after {} steps; nothing is left to do",
+            "run {} has {} after {}; nothing is left to do",
             run.path().display(),
             report.outcome.text(),
-            grouped(report.steps)
+            counted(report.steps, "step")
         ));
         return if options.json { print(&report.to_json()).map(|()| None) } else { Ok(None) };
     }

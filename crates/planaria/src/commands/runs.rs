@@ -6,10 +6,10 @@ use planaria_control::detached;
 use planaria_control::talk::{Progress, Talk};
 use planaria_runs::clock;
 use planaria_runs::failure::{Result, plain};
-use planaria_runs::history::History;
+use planaria_runs::history::{History, Standing};
 use planaria_runs::run_dir;
 use planaria_runs::run_dir::DEFAULT_RUNS;
-use planaria_text::number::{grouped, loss, percent};
+use planaria_text::number::{loss, out_of, percent};
 use std::path::Path;
 
 /// Lists and prints.
@@ -78,18 +78,14 @@ fn table(names: &[String], runs: &[History], now: f64) -> String {
 
 fn row(name: &str, run: &History, now: f64) -> [String; 9] {
     let steps = match run.steps {
+        0 if run.step == 0 => String::new(),
         // How many there will be is for a script alone to know.
-        0 if run.step > 0 => grouped(run.step),
-        0 => String::new(),
-        steps => format!("{}/{}", grouped(run.step), grouped(steps)),
+        steps => out_of(run.step, steps),
     };
     [
         plain(name),
         plain(&run.recipe),
-        match &run.detached {
-            Some(machine) => format!("{} (detached on {})", run.state.text(), plain(machine)),
-            None => run.state.text().into(),
-        },
+        state(run),
         steps,
         run.accuracy.map_or_else(String::new, percent),
         run.f1.map_or_else(String::new, percent),
@@ -99,10 +95,34 @@ fn row(name: &str, run: &History, now: f64) -> [String; 9] {
     ]
 }
 
+fn state(run: &History) -> String {
+    match &run.detached {
+        Some(machine) => format!("{} (detached on {})", run.state.text(), plain(machine)),
+        None if run.was_quit => "stopped at once".into(),
+        None if run.events_missing => match run.state {
+            // Nothing says that it was.
+            Standing::Killed => "events missing".into(),
+            state => format!("{} (events missing)", state.text()),
+        },
+        None => run.state.text().into(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use planaria_runs::run_dir::lock::Holder;
+
+    #[test]
+    fn missing_events_are_told() {
+        let mut run = History::of(Path::new("/r/net-1"), Holder::Free, &[]);
+        run.events_missing = true;
+        assert_eq!(state(&run), "events missing");
+        run.state = Standing::Completed;
+        assert_eq!(state(&run), "completed (events missing)");
+        run.was_quit = true;
+        assert_eq!(state(&run), "stopped at once");
+    }
 
     #[test]
     fn columns_are_lined_up() {

@@ -57,11 +57,12 @@ pub fn run(options: &cli::Scale, talk: Talk) -> Result<()> {
     let asked_for = change;
     let change = parse(asked_for)?;
     let folder = find_or_newest(run)?;
-    let asked = match change {
+    let workers = match change {
         Change::Workers(workers) => Some(workers),
         Change::Machines(_) => None,
     };
-    permit(&folder, Command::Scale(asked))?;
+    let is_live = detached::holder(&folder)?.is_live();
+    permit(&folder, Command::Scale { workers, is_live })?;
     let workers = match change {
         Change::Workers(workers) => workers,
         Change::Machines(amount) => return machines::run(&folder, amount, options.json, talk),
@@ -113,7 +114,10 @@ fn within(most: usize, workers: u32) -> Result<()> {
     if workers as usize <= most {
         return Ok(());
     }
-    let message = format!("at most {most} workers can take part in the run, not {workers}");
+    let message = format!(
+        "at most {} can take part in the run, not {workers}",
+        counted(most as u64, "worker")
+    );
     let hint = format!("ask for {most} or fewer; the run's method fixed it when it began");
     Err(Failure::user(message).hint(hint))
 }

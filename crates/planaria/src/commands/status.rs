@@ -19,7 +19,7 @@ use planaria_runs::failure::{Result, plain};
 use planaria_runs::frame::Frame;
 use planaria_runs::history::{History, Standing};
 use planaria_runs::run_dir::find_or_newest;
-use planaria_text::number::{counted, duration, grouped, loss, percent};
+use planaria_text::number::{counted, duration, grouped, loss, out_of, percent};
 use serde_json::json;
 use std::fmt::Write;
 use std::path::Path;
@@ -74,6 +74,10 @@ fn kept_step(run: &History) -> Option<u64> {
     (step > run.saved_step.unwrap_or(0)).then_some(step)
 }
 
+/// Said of a run whose events were deleted.
+const EVENTS_MISSING: &str =
+    "`events.jsonl` is missing: the rest is from `report.json` and `checkpoints`";
+
 fn text(
     run: &History,
     kept: Option<u64>,
@@ -91,12 +95,13 @@ fn text(
     if let Some(reason) = &run.reason {
         add("reason", plain(reason).replace('\n', " "));
     }
+    if run.events_missing {
+        add("events", EVENTS_MISSING.into());
+    }
     if run.steps > 0 {
-        let (examples, parameters) = (grouped(run.examples), grouped(run.parameters));
-        add(
-            "recipe",
-            format!("{}: {examples} examples, {parameters} parameters", plain(&run.recipe)),
-        );
+        let examples = counted(run.examples, "example");
+        let parameters = counted(run.parameters, "parameter");
+        add("recipe", format!("{}: {examples}, {parameters}", plain(&run.recipe)));
         add("processes", processes(run));
     }
     if let Some(machines) = machines(run) {
@@ -120,18 +125,8 @@ fn text(
             return format!("{text}\n{picture}\n");
         }
         None => {
-            if run.steps > 0 {
-                add(
-                    "done",
-                    format!(
-                        "epoch {}/{}, step {}/{} in {}",
-                        run.epochs_done,
-                        run.epochs,
-                        grouped(run.step),
-                        grouped(run.steps),
-                        duration(run.seconds)
-                    ),
-                );
+            if let Some(done) = done(run) {
+                add("done", done);
             }
             if let Some(part) = run.scored_on {
                 let accuracy = run.accuracy.map(|v| format!("accuracy {}, ", percent(v)));
@@ -147,6 +142,13 @@ fn text(
         }
     }
     text
+}
+
+/// How far it has come, with the totals where they are known.
+fn done(run: &History) -> Option<String> {
+    let (epochs, steps) = (out_of(run.epochs_done, run.epochs), out_of(run.step, run.steps));
+    let is_known = run.steps > 0 || run.events_missing;
+    is_known.then(|| format!("epoch {epochs}, step {steps} in {}", duration(run.seconds)))
 }
 
 fn started(run: &History, now: f64) -> Option<String> {
@@ -175,6 +177,12 @@ fn state(run: &History) -> String {
                 (None, Some(machine)) => format!("{doing}, detached on {}", plain(machine)),
                 (None, None) => doing,
             }
+        }
+        (Standing::Killed, _) if run.was_quit => {
+            "stopped at once by a second Ctrl-C or signal, without saving".into()
+        }
+        (Standing::Killed, _) if run.events_missing => {
+            "not running; how it ended is not known: its events are missing".into()
         }
         (Standing::Killed, _) => "killed: its process is gone and has not said how it ended".into(),
         (state, _) => state.text().into(),
@@ -332,6 +340,35 @@ mod tests {
              saved      step 10\n\
              next       mend the cause, then planaria resume runs/net-1 goes on after step 10\n"
         );
+    }
+
+    #[test]
+    fn missing_events_are_told_and_what_there_is() {
+        let mut gone = run(Standing::Completed);
+        (gone.events_missing, gone.steps, gone.epochs) = (true, 0, 0);
+        let said = text(&gone, None, None, 80, 1e9 + 60.0);
+        for line in [
+            "state      completed",
+            "events     `events.jsonl` is missing: the rest is from `report.json` and `checkpoints`",
+            "done       epoch 1, step 12 in 4.5 s",
+            "saved      step 10",
+        ] {
+            assert!(said.contains(&format!("{line}\n")), "{said}");
+        }
+        gone.state = Standing::Killed;
+        let said = text(&gone, None, None, 80, 1e9 + 60.0);
+        assert!(said.contains("state      not running; how it ended is not known"), "{said}");
+        assert!(said.contains("goes on after step 10\n"), "{said}");
+    }
+
+    #[test]
+    fn a_run_that_was_quit_is_not_called_killed() {
+        let mut quit = run(Standing::Killed);
+        quit.was_quit = true;
+        let said = text(&quit, None, None, 80, 1e9);
+        assert!(said.contains("state      stopped at once by a second Ctrl-C"), "{said}");
+        assert!(said.contains("resume runs/net-1 goes on after step 10\n"), "{said}");
+        assert!(!said.contains("killed"), "{said}");
     }
 
     #[test]

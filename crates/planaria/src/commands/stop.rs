@@ -86,6 +86,7 @@ pub(crate) fn not_running(history: &History) -> Failure {
     let how = match history.state {
         // Its lock was let go of just now.
         Standing::Running => "it has just ended".into(),
+        Standing::Killed if history.was_quit => "a second Ctrl-C or signal ended it at once".into(),
         Standing::Killed => "its process is gone".into(),
         state if history.script.is_some() => format!("it {}", past(state)),
         state => format!("it {} after step {}", past(state), grouped(history.step)),

@@ -38,7 +38,7 @@ use planaria_runs::clock::{self, Stopwatch};
 use planaria_runs::failure::{Failure, Result};
 use planaria_runs::run_dir::RunDir;
 use planaria_runs::traces::report::Report;
-use planaria_text::number::{counted, grouped};
+use planaria_text::number::counted;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -351,11 +351,11 @@ impl Planaria {
             begin(run.path())?;
         }
         let text = format!(
-            "run {}: {}, {} examples, {} parameters",
+            "run {}: {}, {}, {}",
             run.path().display(),
             processes(&plan, size, threads),
-            grouped(data.train.len()),
-            grouped(plan.parameters)
+            counted(data.train.len(), "example"),
+            counted(plan.parameters, "parameter")
         );
         let mut progress = Progress::new(self.talk);
         progress.note(&text);

@@ -64,6 +64,13 @@ digits · epoch 3/8 · step 241/768 · loss 0.0413 · acc 98.7% · 19,138 ex/s �
 }
 
 #[test]
+fn totals_that_are_not_known_are_left_out() {
+    let unknown = Frame { name: "digits".into(), epochs: 0, steps: 0 };
+    let line = headline(&unknown, &pulse(3, 1), 100);
+    assert_eq!(line, "digits · step 241 · loss 0.0413 · acc 98.7% · 19,138 ex/s · 0:03 left");
+}
+
+#[test]
 fn machines_have_a_column_where_there_are_any() {
     let mut pulse = pulse(3, 1);
     pulse.workers[0].machine = Some("lab-1".into());

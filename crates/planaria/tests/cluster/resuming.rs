@@ -136,6 +136,9 @@ fn a_second_interrupt_ends_at_once() {
     assert_eq!(output.status.code(), Some(131), "{}", talk(&output));
     assert!(talk(&output).contains("quit without saving"), "{}", talk(&output));
     assert!(!live.run.join("control.json").exists());
+    let status = || place.json(&["status", &live.run.display().to_string(), "--json"], 0);
+    assert_eq!(status()["was_quit"], true, "it was not killed");
     let report = resume(&place, &live.run, "2", "1");
     assert_eq!(figures(&report), figures(&expected));
+    assert_eq!(status()["was_quit"], Value::Null);
 }

@@ -121,7 +121,10 @@ fn only_those_that_were_meant_are_killed() {
     // However short the time, one deed is done.
     let output = stage.chaos(&["--target", "coordinator", "--for", "1ms"]);
     let text = String::from_utf8(output.stdout.clone()).unwrap();
-    assert!(text.contains("  killed coordinator (process ") && text.contains("1 deed"), "{text}");
+    assert!(
+        text.contains("  killed coordinator (process ") && text.contains("1 fault injected"),
+        "{text}"
+    );
     assert_eq!(stage.living(), [false, false, false, true, false, true, true]);
 }
 

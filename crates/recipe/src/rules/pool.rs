@@ -5,6 +5,7 @@ use crate::node::{Kind, Node};
 use crate::pool::providers::Place;
 use crate::pool::{MACHINES_MAX, Pool, Provider, Supply};
 use crate::text;
+use crate::words::counted;
 
 pub(super) fn check(pool: &Pool, tree: &Node, found: &mut Vec<Finding>) {
     processes(pool, found);
@@ -105,8 +106,11 @@ fn room(pool: &Pool, tree: &Node, found: &mut Vec<Finding>) {
         found.push(Finding::new("pool.more", message).hint(hint));
     }
     if written(tree, "slots").is_some() && machines * slots < workers {
-        let message =
-            format!("{workers} workers do not fit on {machines} machines with {slots} slots each");
+        let message = format!(
+            "{workers} workers do not fit on {} with {} each",
+            counted(machines, "machine"),
+            counted(slots, "slot")
+        );
         let hint = format!(
             "set `slots: {}`, or `workers: {}`",
             workers.div_ceil(machines.max(1)),

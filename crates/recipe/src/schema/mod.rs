@@ -1,6 +1,7 @@
 //! The JSON Schema of recipes, as the types give it.
 //!
-//! Owns what editors are told on top of the types: shorthands and readable defaults. The files in
+//! Owns what editors are told on top of the types: shorthands, readable defaults, and which keys of
+//! `pool` go with which provider (the checker's rules know that by themselves). The files in
 //! `types/` are made from the types by `tests`, which also finds them out of date: a program
 //! that reads them is built sooner than one that makes them.
 
@@ -64,6 +65,7 @@ fn readable(mut schema: Value) -> Value {
     let plain = schema.clone();
     if let Some(defs) = schema["$defs"].as_object_mut() {
         defs.values_mut().for_each(|def| add_shorthand(def, &plain));
+        defs.values_mut().for_each(add_providers);
     }
     shorten_defaults(&mut schema, false);
     schema
@@ -88,6 +90,27 @@ pub(crate) fn keys_of_providers() -> Vec<(String, Vec<String>)> {
 
 fn text(value: &Value) -> Option<String> {
     value.as_str().map(str::to_owned)
+}
+
+/// Keys of `pool` that belong to other providers than the one it names must be empty.
+fn add_providers(def: &mut Value) {
+    let provider = def["properties"]["provider"].clone();
+    if !provider.is_object() {
+        return;
+    }
+    let all = keys_of_providers();
+    let case = |(name, own): &(String, Vec<String>)| {
+        let others = all.iter().flat_map(|(_, keys)| keys).filter(|key| !own.contains(key));
+        let empty: Map<String, Value> =
+            others.map(|key| (key.clone(), json!({ "type": "null" }))).collect();
+        let mut is_named = json!({ "properties": { "provider": { "const": name } } });
+        // The default is meant where none is named.
+        if provider["default"] != *name {
+            is_named["required"] = json!(["provider"]);
+        }
+        json!({ "if": is_named, "then": { "properties": empty } })
+    };
+    def["allOf"] = all.iter().map(case).collect();
 }
 
 /// A name alone, or a name without a value, stands for every default.

@@ -38,3 +38,25 @@ fn is_or_becomes(path: &str, made: &Value) {
     let how = "UPDATE_SCHEMA=1 cargo test -p planaria-recipe";
     assert!(committed == made, "{path} is old; run `{how}`");
 }
+
+#[test]
+fn keys_of_other_providers_are_refused_where_editors_look() {
+    let schema = super::schema();
+    for def in ["Pool", "Supply"] {
+        let cases = schema["$defs"][def]["allOf"].as_array().expect("a case for each provider");
+        let keys = |name: &str| {
+            let is_of = |case: &&Value| case["if"]["properties"]["provider"]["const"] == name;
+            let case = cases.iter().find(is_of).expect("a case for the provider");
+            let refused = case["then"]["properties"].as_object().expect("keys");
+            let mut refused: Vec<String> = refused.keys().cloned().collect();
+            refused.sort();
+            (case["if"]["required"] == json!(["provider"]), refused)
+        };
+        assert_eq!(
+            keys("local"),
+            (false, ["docker", "hosts", "image", "ssh"].map(Into::into).into())
+        );
+        assert_eq!(keys("ssh"), (true, ["docker", "image"].map(Into::into).into()));
+        assert_eq!(keys("docker"), (true, ["hosts", "ssh"].map(Into::into).into()));
+    }
+}

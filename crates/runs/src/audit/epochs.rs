@@ -5,6 +5,7 @@ use crate::lineage::Tile;
 use crate::summary::Summary;
 use planaria_numerics::digest::Digest;
 use planaria_protocol::event::Started;
+use planaria_text::number::counted;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -71,10 +72,8 @@ fn wrong_count(setup: &Started, epoch: u64, sum: &Sum, lacks: bool) -> Option<St
     let number = epoch + 1;
     // Which of an epoch's steps is shorter than the others is known for the first ones only.
     if read.count != expected && !(lacks && read.count < expected) {
-        let count = read.count;
-        return Some(format!(
-            "epoch {number} read {count} examples in {steps} steps instead of {expected}"
-        ));
+        let (count, steps) = (counted(read.count, "example"), counted(steps, "step"));
+        return Some(format!("epoch {number} read {count} in {steps} instead of {expected}"));
     }
     (whole && read != setup.digest)
         .then(|| format!("epoch {number} read {} examples, but not each exactly once", read.count))

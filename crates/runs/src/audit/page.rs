@@ -2,7 +2,7 @@
 
 use crate::audit::{Audit, GenerationAudit, Verdict};
 use crate::failure::plain;
-use planaria_text::number::{counted, duration, grouped};
+use planaria_text::number::{counted, duration, grouped, out_of};
 use std::fmt::Write;
 
 /// Generations that are listed one by one.
@@ -39,9 +39,8 @@ pub fn text(audit: &Audit, run: &str) -> String {
     add(
         "steps",
         format!(
-            "{}/{}{}; {} read",
-            grouped(audit.steps),
-            grouped(audit.steps_planned),
+            "{}{}; {} read",
+            out_of(audit.steps, audit.steps_planned),
             if audit.exactly_once { ", each committed once" } else { "" },
             counted(examples, "example")
         ),

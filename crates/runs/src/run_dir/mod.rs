@@ -5,10 +5,11 @@
 //!
 //! # Layout
 //! - [`lock`]: which process works on a run
-//! - [`metrics`]: `metrics.jsonl`, the figures along the way
+//! - [`metrics`]: `metrics.jsonl`, the figures along the way; [`quit`]: that it was ended at once
 
 pub mod lock;
 pub mod metrics;
+pub mod quit;
 
 use crate::clock;
 use crate::failure::{Context, Failure, Result};

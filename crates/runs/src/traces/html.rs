@@ -108,7 +108,7 @@ fn figures(report: &Report) -> Vec<(String, String)> {
     );
     add(Some(duration(report.seconds_training)), "training time".into());
     let plural = if report.epochs == 1 { "epoch" } else { "epochs" };
-    add(Some(report.epochs.to_string()), format!("{plural}, {} steps", grouped(report.steps)));
+    add(Some(report.epochs.to_string()), format!("{plural}, {}", counted(report.steps, "step")));
     add(Some(grouped(report.parameters as u64)), "parameters".into());
     figures
 }
@@ -285,12 +285,13 @@ fn details(report: &Report) -> Markup {
             "method",
             match has_shards(&report.method) {
                 true => {
-                    format!("{}, {} shards of batch {}", report.method, report.shards, report.batch)
+                    let shards = counted(report.shards as u64, "shard");
+                    format!("{}, {shards} of batch {}", report.method, report.batch)
                 }
                 false => format!("{}, batch {}", report.method, grouped(report.batch as u64)),
             },
         ),
-        ("engine", format!("{}, {} threads", report.engine, report.threads)),
+        ("engine", format!("{}, {}", report.engine, counted(report.threads as u64, "thread"))),
         ("seed", report.seed.to_string()),
         ("examples seen", grouped(report.examples)),
         (
@@ -304,7 +305,8 @@ fn details(report: &Report) -> Markup {
     add(
         "processes",
         (report.workers > 0)
-            .then(|| format!("{} workers, {} servers", report.workers, report.servers)),
+            .then(|| (report.workers.into(), report.servers.into()))
+            .map(|(w, s)| format!("{}, {}", counted(w, "worker"), counted(s, "server"))),
     );
     add(
         "survived",

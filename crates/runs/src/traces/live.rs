@@ -11,7 +11,7 @@ use crate::traces::html::{cards, charts, document};
 use maud::{Markup, PreEscaped, html};
 use planaria_protocol::event::{Activity, Doing, Event, Pulse, What, WorkerPulse};
 use planaria_protocol::message::Agent;
-use planaria_text::number::{duration, grouped, loss, percent};
+use planaria_text::number::{duration, grouped, loss, out_of, percent};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Columns of the strip at most; each is one step or several.
@@ -226,7 +226,7 @@ impl Live {
         let wanted = self.workers.values().filter(|w| !w.is_released).count();
         let is_waiting = self.summary.ended.is_some() || self.summary.paused.is_some();
         let figures = [
-            Some((format!("{}/{}", grouped(pulse.step), grouped(frame.steps)), "steps")),
+            Some((out_of(pulse.step, frame.steps), "steps")),
             Some((format!("{} of {wanted}", ready.count()), "machines ready")),
             Some((grouped(lost), "times a machine was lost")),
             accuracy.map(|v| (percent(v), "accuracy while training")),

@@ -32,12 +32,18 @@ impl About for Script {
                 "which examples it read, only the script knows",
                 format!("`planaria logs {path}` prints all that it wrote"),
             ),
-            Command::Chaos => (
+            Command::Chaos { is_live } => (
                 "only runs of `planaria train` are broken on purpose",
-                format!(
-                    "kill one of its processes yourself; `planaria status {path}` tells where they \
-                     are"
-                ),
+                match is_live {
+                    true => format!(
+                        "kill one of its processes yourself; `planaria status {path}` tells where \
+                         they are"
+                    ),
+                    false => format!(
+                        "it has ended, and has no processes; `{again}` runs it once more, and they \
+                         can then be killed by hand"
+                    ),
+                },
             ),
             Command::Evaluate => (
                 "its model is in a form that only the script knows",
@@ -47,15 +53,42 @@ impl About for Script {
                 "where it could go on, only the script knows",
                 format!("`{again}` runs it once more"),
             ),
-            Command::Scale(workers) => {
+            Command::Scale { workers, is_live } => {
                 let option = workers.map_or_else(String::new, |n| format!(" --workers {n}"));
-                let stop = format!("stop it by `planaria stop {path} --wait`");
                 (
                     "its processes are told how many they are when they begin",
-                    format!("{stop}, then `{again}{option}`"),
+                    match is_live {
+                        true => format!(
+                            "stop it by `planaria stop {path} --wait`, then `{again}{option}`"
+                        ),
+                        false => format!("it has ended; `{again}{option}` runs it once more"),
+                    },
                 )
             }
         };
         Some(Refusal { why, instead })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_has_ended_is_neither_stopped_nor_has_processes_to_kill() {
+        let hint = |command| Script.refuses(command, "runs/x").expect("not for scripts").instead;
+        for (is_live, scale, chaos) in [
+            (true, "stop it by `planaria stop runs/x --wait`, then", "kill one of its processes"),
+            (
+                false,
+                "it has ended; `planaria run runs/x/recipe.yaml --workers 4` runs",
+                "it has ended",
+            ),
+        ] {
+            let said = hint(Command::Scale { workers: Some(4), is_live });
+            assert!(said.starts_with(scale), "{said}");
+            let said = hint(Command::Chaos { is_live });
+            assert!(said.starts_with(chaos), "{said}");
+        }
     }
 }

@@ -36,7 +36,7 @@ pub struct Report {
     pub seconds_to_start: Option<f64>,
     /// Seconds that processes ran, the last round's.
     pub seconds_running: Option<f64>,
-    /// The newest figures of the first process.
+    /// The newest figures of the first process, or, where it tells none, of any.
     pub figures: Value,
     /// Lines of `metrics.jsonl`.
     pub points: u64,

@@ -31,7 +31,9 @@ pub struct Transcript<'s> {
     /// The name of each process, by its number in the round.
     names: Vec<String>,
     show: Show,
+    /// The newest figures of the first process, and of all.
     latest: Latest,
+    latest_of_all: Latest,
     points: u64,
 }
 
@@ -65,6 +67,7 @@ impl<'s> Transcript<'s> {
             names: Vec::new(),
             show: Show::new(talk.style, false, Vec::new()),
             latest: Latest::default(),
+            latest_of_all: Latest::default(),
             points: 0,
         })
     }
@@ -139,9 +142,9 @@ impl<'s> Transcript<'s> {
         self.writers.get(slug).map_or_else(Vec::new, |writer| writer.last.iter().cloned().collect())
     }
 
-    /// The newest figures of the first process.
+    /// The newest figures of the first process, or, where it tells none, of any.
     pub fn latest(&self) -> &Latest {
-        &self.latest
+        if self.latest == Latest::default() { &self.latest_of_all } else { &self.latest }
     }
 
     /// How far the first process has come by its own figures, where it tells epochs or steps.
@@ -182,6 +185,7 @@ impl<'s> Transcript<'s> {
                 let _ = metrics.write_all(point.text().as_bytes());
             }
             self.points += 1;
+            self.latest_of_all.note(&point);
             // torchrun says itself which of its workers is the first.
             if id == 0 || name.starts_with(TORCHRUN) {
                 self.latest.note(&point);

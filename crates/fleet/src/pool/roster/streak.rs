@@ -20,6 +20,8 @@ pub struct Streak {
     supply: usize,
     reason: String,
     is_retried: bool,
+    /// Whether others would be the same computer under other names.
+    is_everywhere: bool,
     /// Whether they had become ready before.
     were_ready: bool,
     count: u32,
@@ -39,6 +41,7 @@ impl Streak {
             supply: machine.supply,
             reason: reason(&fault.what, &machine.name),
             is_retried: fault.remedy == Remedy::Retry,
+            is_everywhere: fault.is_everywhere,
             were_ready: was_ready,
             count: 1,
             last: now,
@@ -65,7 +68,7 @@ impl Streak {
 
     /// Whether no more machines are to be made of its supply.
     pub fn is_over(&self, wanted: usize) -> bool {
-        self.beyond(wanted) >= self.more()
+        self.is_everywhere || self.beyond(wanted) >= self.more()
     }
 
     /// How many have failed beyond those that are wanted at a time.
@@ -75,6 +78,9 @@ impl Streak {
 
     /// What is said of it.
     pub fn words(&self) -> String {
+        if self.is_everywhere {
+            return "others would be this same computer, and none is tried".into();
+        }
         format!("{} machines in a row went the same way, and no more are made", self.count)
     }
 

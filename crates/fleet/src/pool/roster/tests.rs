@@ -313,6 +313,18 @@ fn machines_that_fail_for_the_same_reason_are_not_made_for_ever() {
 }
 
 #[test]
+fn a_step_that_fails_on_this_computer_is_not_tried_under_another_name() {
+    let mut roster = Roster::new(1, 1, None);
+    assert_eq!(raised(&roster.step(Duration::ZERO, Input::Look, &endless)), [0]);
+    let why = Fault::replace("m0", "step 1 `exit 7` failed with exit code 7", "see its log");
+    let fault = Fault { is_everywhere: true, ..why };
+    let actions = roster.step(seconds(1), Input::Failed { number: 0, fault }, &endless);
+    assert!(raised(&actions).is_empty(), "{actions:?}");
+    let ended = failed(&actions).expect("no machine is left");
+    assert_eq!(ended.what, "step 1 `exit 7` failed with exit code 7");
+}
+
+#[test]
 fn servers_do_not_wait_for_a_machine_that_does_not_answer() {
     let begun = |workers_min| {
         let mut roster = Roster::new(3, 3, None).needing(workers_min);

@@ -93,7 +93,7 @@ fn unreachable(machine: &str, socket: &Path, why: &std::io::Error) -> Fault {
             Remedy::Retry,
         ),
     };
-    Fault { machine: machine.to_owned(), what, hint: Some(hint), remedy, is_untouched: false }
+    Fault { remedy, ..Fault::replace(machine, what, hint) }
 }
 
 fn is_installed() -> bool {

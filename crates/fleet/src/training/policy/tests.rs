@@ -282,13 +282,29 @@ fn a_lost_server_brings_a_new_coordinator_in_either_order() {
         assert_eq!((world.times(Server(0)), world.times(Worker(0))), (1, 1));
         let (generation, after) = world.coordinators[1].clone();
         assert_eq!(generation, 2);
-        if server_first {
-            let lost = format!(
-                "server-1 (process {pid}) was lost: killed by signal 9 (out of memory, or kill -9)"
-            );
-            assert_eq!(after, Some(lost));
-        }
+        let lost = format!(
+            "server-1 (process {pid}) was lost: killed by signal 9 (out of memory, or kill -9)"
+        );
+        assert_eq!(after, Some(lost), "the server is named, not the coordinator");
     }
+}
+
+#[test]
+fn a_server_whose_link_alone_was_lost_is_named() {
+    let mut world = World::new(2, 1);
+    world.all_ready();
+    world.wait(1.0);
+    let loss = Loss { agent: Server(1), message: "server-1 was lost: its link was cut".into() };
+    world.tell(RunInput::ServerLost(loss.clone()));
+    world.end(Coordinator, Ending::Code(ANOTHER));
+    world.wait(0.1);
+    assert_eq!((world.coordinators.len(), world.supervisor.policy.after()), (2, Some(&loss)));
+    // What this one lost says nothing of the next, which does not wait for long to be explained.
+    world.tell(RunInput::Linked);
+    world.end(Coordinator, Ending::Code(ANOTHER));
+    world.wait(2.0);
+    assert_eq!(world.coordinators.len(), 3);
+    assert_eq!(world.supervisor.policy.after().map(|loss| loss.agent), Some(Coordinator));
 }
 
 #[test]

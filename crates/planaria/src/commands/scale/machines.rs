@@ -99,7 +99,8 @@ fn within_held(folder: &Path, machines: u32) -> Result<()> {
         return Ok(());
     }
     let path = folder.display();
-    let message = format!("run `{path}` is left to {held} machines, and cannot get {machines}");
+    let held = counted(held as u64, "machine");
+    let message = format!("run `{path}` is left to {held}, and cannot get {machines}");
     let hint = "stop it by `planaria stop`, then `planaria resume` it, which can have others; hosts \
                 that `pool.hosts` lists beyond `machines` are spare ones";
     Err(Failure::user(message).hint(hint))
@@ -119,7 +120,11 @@ fn target(history: &History, pool: &Pool, amount: Amount) -> Result<Target> {
     };
     let most = pool.machines_max() as u32;
     if machines == 0 || machines > most {
-        let message = format!("run `{path}` can have 1 to {most} machines, but not {machines}");
+        let room = match most {
+            1 => "1 machine".to_owned(),
+            most => format!("1 to {most} machines"),
+        };
+        let message = format!("run `{path}` can have {room}, but not {machines}");
         let failure = Failure::user(message);
         return Err(match most < MACHINES_MAX as u32 {
             true => failure.hint(format!("its recipe lists {most}; it has {before} now")),

@@ -28,6 +28,9 @@ pub(super) fn text(run: &History, story: &Story, columns: usize, now: f64) -> St
     if let Some(reason) = &run.reason {
         add("reason", reason.clone());
     }
+    if run.events_missing {
+        add("events", super::EVENTS_MISSING.into());
+    }
     let framework = story.framework.map_or_else(String::new, |name| format!(" ({name})"));
     add("script", format!("{}{framework}, recipe {}", story.file, run.recipe));
     for (i, line) in processes(run, story).into_iter().enumerate() {
@@ -63,6 +66,7 @@ fn processes(run: &History, story: &Story) -> Vec<String> {
     let count = many(story.processes.len());
     let mut lines = match &machines[..] {
         [] if run.state == Standing::Running => vec!["none yet: machines are made ready".into()],
+        [] if run.events_missing => vec!["not known: its events are missing".into()],
         [] => vec!["none was started".into()],
         [(_, processes)] if story.is_here => {
             vec![format!("{count} on this machine: {}", named(processes))]

@@ -106,7 +106,10 @@ impl Docker {
     fn limits(&self) -> Vec<String> {
         let cpus = self.cpus.map(|cpus| format!("{cpus} processors"));
         let memory = self.memory_mib.map(|mib| format!("{mib} MiB of memory"));
-        let pids = self.pids.map(|pids| format!("{pids} processes"));
+        let pids = self.pids.map(|pids| match pids {
+            1 => "1 process".to_owned(),
+            pids => format!("{pids} processes"),
+        });
         [cpus, memory, pids].into_iter().flatten().collect()
     }
 

@@ -59,7 +59,10 @@ impl super::Settings for Settings {
         let hosts = self.hosts.len();
         if let Some(machines) = at.machines.filter(|asked| hosts > 0 && *asked > hosts) {
             let key = at.key("machines");
-            let message = format!("`{key}` is {machines}, but there are {hosts} hosts");
+            let message = match hosts {
+                1 => format!("`{key}` is {machines}, but there is 1 host"),
+                _ => format!("`{key}` is {machines}, but there are {hosts} hosts"),
+            };
             let hint = format!("set it to {hosts} or less, or add hosts; leave it out to use all");
             at.add("machines", message, hint);
         }

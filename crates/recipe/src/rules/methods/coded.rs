@@ -7,6 +7,7 @@ use crate::diagnostic::{Finding, quoted};
 use crate::model::{Activation, Layer};
 use crate::sections::{Augment, Recipe};
 use crate::train::{Coded, LinearPrecision, Loss};
+use crate::words::counted;
 
 /// Every rule that the recipe breaks.
 pub(super) fn check(recipe: &Recipe, found: &mut Vec<Finding>) {
@@ -41,13 +42,15 @@ fn sizes(recipe: &Recipe, code: &Coded, found: &mut Vec<Finding>) {
         return;
     }
     if workers > machines {
-        let message = format!("`pool` has {workers} workers, but the code has {machines} machines");
+        let code = counted(machines, "machine");
+        let message = format!("`pool` has {workers} workers, but the code has {code}");
         let hint = format!("set `workers: {machines}`, or raise `train.coded.machines`");
         found.push(Finding::new("pool.workers", message).hint(hint));
     }
     if workers < threshold {
         let message = format!(
-            "`pool` has {workers} workers, but with fewer than {threshold} a coded run waits"
+            "`pool` has {}, but with fewer than {threshold} a coded run waits",
+            counted(workers, "worker")
         );
         let hint = format!("set `workers: {threshold}` or more, or lower `train.coded.threshold`");
         found.push(Finding::new("pool.workers", message).hint(hint));

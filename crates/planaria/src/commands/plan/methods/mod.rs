@@ -3,10 +3,13 @@
 mod coded;
 mod sync;
 
+use planaria_control::size::threads;
+use planaria_control::survey::data_failure;
 use planaria_protocol::launch::Size;
 use planaria_recipe::Plan;
-use planaria_recipe::train::Method;
-use planaria_runs::failure::Result;
+use planaria_recipe::train::{LinearPrecision, Method};
+use planaria_runs::failure::{Failure, Result};
+use planaria_worker::{features, methods};
 use serde_json::Value;
 
 /// Costs that only runs of a method have.
@@ -23,6 +26,17 @@ pub fn costs(plan: &Plan) -> Result<Option<Costs>> {
         Method::Sync => Ok(None),
         Method::Coded => coded::costs(plan),
     }
+}
+
+/// Refuses the examples that training would refuse, with its words. Exact arithmetic cannot hold
+/// every number: all examples are read for that, and for nothing else.
+pub fn check_examples(plan: &Plan) -> Result<()> {
+    let precision = plan.recipe.train.code().map(|code| code.precision);
+    if precision != Some(LinearPrecision::Exact) {
+        return Ok(());
+    }
+    let data = features::open(&plan.recipe, threads(None, 0)).map_err(data_failure)?;
+    methods::check(&plan.recipe, plan.input, &data).map_err(Failure::from)
 }
 
 /// Shards of each worker at the start; none where the method has no shards.
