@@ -76,6 +76,17 @@ pub fn short(value: f64) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').into() } else { text }
 }
 
+/// An amount in whatever units a user counts in: `31,204`, `-1,250`, `3.142`.
+pub fn amount(value: f64) -> String {
+    match value.abs() {
+        size if (1000.0..1e15).contains(&size) => {
+            let sign = if value < 0.0 { "-" } else { "" };
+            format!("{sign}{}", grouped(size.round() as u64))
+        }
+        _ => short(value),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -88,6 +99,8 @@ mod tests {
         assert_eq!([0.01234, 5.04, 245.0].map(duration), ["0.012 s", "5.0 s", "4:05 min"]);
         assert_eq!([999, 1500, 2_340_000_000].map(bytes), ["999 B", "1.5 kB", "2.3 GB"]);
         assert_eq!([0.12341, 5e30].map(loss), ["0.1234", "5.00e30"]);
+        let amounts = [0.0, 3.14159, 999.96, 31_204.4, -1250.0, 1e20].map(amount);
+        assert_eq!(amounts, ["0", "3.142", "1000", "31,204", "-1,250", "1e20"]);
         assert_eq!(
             [0.0, 0.07, 1.0, 123.456, 0.00001, 12345.6, 2.312585, 1e21, 1.5e30].map(short),
             ["0", "0.07", "1", "123.5", "1e-5", "12346", "2.313", "1e21", "1.5e30"]

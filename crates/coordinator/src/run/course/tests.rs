@@ -65,10 +65,9 @@ fn drive(course: &mut Course, figures: &[f64], stop: Stop) -> (String, Vec<State
                     course.stop();
                     continue;
                 }
-                let figure = course
-                    .setup()
-                    .has_validation
-                    .then(|| (Some(0.5), figures.get(epoch as usize).copied()));
+                let accuracy = figures.get(epoch as usize).copied();
+                let figure = Validation { loss: Some(0.5), accuracy, errors: None };
+                let figure = course.setup().has_validation.then_some(figure);
                 let now = course.state().seconds_total + 1.0;
                 events.push(course.validated(now, figure));
             }
