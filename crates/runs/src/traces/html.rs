@@ -24,6 +24,7 @@ pub fn page(report: &Report, lines: &[Line], recipe: &str) -> String {
         (cards(&figures(report)))
         (regression::advice(report))
         (charts(lines))
+        (regression::units(report))
         (regression::predictions(report))
         (confusion(report))
         (classes(report))

@@ -8,11 +8,12 @@ use crate::traces::chart::nice_ticks;
 use crate::traces::report::Report;
 use maud::{Markup, PreEscaped, html};
 use planaria_learn::scores::numbers::Pair;
+use planaria_numerics::regression::TargetScale;
 use planaria_text::number::{amount, grouped};
 use std::fmt::Write;
 
 /// The picture is a square of this size, with room for labels on the left and below.
-const SIZE: f64 = 300.0;
+const SIZE: f64 = 400.0;
 const LEFT: f64 = 62.0;
 const BOTTOM: f64 = 36.0;
 const EDGE: f64 = 10.0;
@@ -25,36 +26,40 @@ pub(super) fn advice(report: &Report) -> Markup {
     html! { @if let Some(advice) = advice { p.note { "The result is " (advice) "." } } }
 }
 
+/// What losses are of, where these are in no units of the user's.
+pub(super) fn units(report: &Report) -> Markup {
+    html! {
+        @if let Some(TargetScale { mean, std }) = report.target_scale {
+            p.note {
+                "Losses are of the standardised label: (label \u{2212} " (amount(mean)) ") / "
+                (amount(std)) ". All else is in the label's own units."
+            }
+        }
+    }
+}
+
 /// Predicted numbers against the true ones.
 pub(super) fn predictions(report: &Report) -> Markup {
     let Some(axis) = Axis::of(&report.predictions) else { return html! {} };
     html! {
         h2 { "Predicted against true" }
-        div.charts {
-            figure {
-                figcaption { span { "Predicted against true" } span.key.ideal { "as it should be" } }
-                (PreEscaped(picture(&report.predictions, &axis)))
-            }
+        figure.square {
+            figcaption { span { (examples(report)) } span.key.ideal { "right" } }
+            (PreEscaped(picture(&report.predictions, &axis)))
         }
-        p.note { (note(report)) }
     }
 }
 
-fn note(report: &Report) -> String {
+/// Whose predictions are shown.
+fn examples(report: &Report) -> String {
     let part = report.evaluated_on.as_deref().unwrap_or("scored");
     let shown = report.predictions.len() as u64;
-    let examples = match shown < report.evaluated_examples {
-        true => format!("{} of {}", grouped(shown), grouped(report.evaluated_examples)),
-        false => grouped(shown),
-    };
-    let scale = report.target_scale.map_or_else(String::new, |scale| {
-        format!(
-            " Losses are of the standardised label: (label \u{2212} {}) / {}.",
-            amount(scale.mean),
-            amount(scale.std)
-        )
-    });
-    format!("{examples} {part} examples; on the dashed line a prediction is right.{scale}")
+    match shown < report.evaluated_examples {
+        true => {
+            format!("{} of {} {part} examples", grouped(shown), grouped(report.evaluated_examples))
+        }
+        false => format!("{} {part} examples", grouped(shown)),
+    }
 }
 
 /// Both axes: they show the same numbers, so that what is right lies on the diagonal.
@@ -144,7 +149,6 @@ mod tests {
     use super::*;
     use crate::traces::html::page;
     use crate::traces::report::tests::sample;
-    use planaria_numerics::regression::TargetScale;
 
     fn report(pairs: &[(f32, f32)], r2: f64) -> Report {
         let mut report = sample();
@@ -161,7 +165,7 @@ mod tests {
         let html = page(&report, &[], "");
         assert!(html.contains("<title>true 50,000, predicted 60,000</title>"), "{html}");
         assert!(html.contains("2 of 2,000 test examples"), "{html}");
-        assert!(html.contains("(label \u{2212} 210,000) / 80,000"), "{html}");
+        assert!(html.contains("label \u{2212} 210,000) / 80,000"), "{html}");
         assert!(html.contains("<b>31,204</b><span>test RMSE</span>"), "{html}");
         assert!(!html.contains("no better than"), "{html}");
     }
