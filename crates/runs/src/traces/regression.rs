@@ -32,7 +32,7 @@ pub(super) fn units(report: &Report) -> Markup {
         @if let Some(TargetScale { mean, std }) = report.target_scale {
             p.note {
                 "Losses are of the standardised label: (label \u{2212} " (amount(mean)) ") / "
-                (amount(std)) ". All else is in the label's own units."
+                (amount(std)) ". Errors are in the label's own units."
             }
         }
     }
@@ -44,7 +44,7 @@ pub(super) fn predictions(report: &Report) -> Markup {
     html! {
         h2 { "Predicted against true" }
         figure.square {
-            figcaption { span { (examples(report)) } span.key.ideal { "right" } }
+            figcaption { span { (examples(report)) } span.key.ideal { "exact" } }
             (PreEscaped(picture(&report.predictions, &axis)))
         }
     }

@@ -1,6 +1,6 @@
 //! What a run in one process makes of a recipe, and what of it can be compared.
 
-use planaria_coordinator::run::course::{Course, Done, Next};
+use planaria_coordinator::run::course::{Course, Done, Next, Validation};
 use planaria_learn::{Scores, Weights};
 use planaria_protocol::event::{Figures, What};
 use planaria_protocol::message::HeldOut;

@@ -15,6 +15,7 @@ fn setup(epochs: u64, checkpoint_steps: u64, patience: Option<u64>) -> Setup {
         checkpoint_steps,
         rule: Rule { monitor: Monitor::Accuracy, patience, min_delta: 0.0 },
         examples: (0..2 * BATCHES).collect(),
+        remedy: Default::default(),
         train: Train::default(),
     }
 }
