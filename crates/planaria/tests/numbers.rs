@@ -102,7 +102,7 @@ fn a_coded_run_tells_the_same_units() {
 fn a_result_that_says_no_more_than_the_mean_says_so() {
     let place = place();
     // Prices that have nothing to do with the houses.
-    let rows = (0..900).map(|i| format!("{},1,north,{}\n", i * 37 % 200, i * i * 7919 % 60_007));
+    let rows = (0..900u64).map(|i| format!("{},1,north,{}\n", i * 37 % 200, i * i * 7919 % 60_007));
     let text = format!("area,rooms,district,price\n{}", rows.collect::<String>());
     fs::write(place.path().join("houses.csv"), text).unwrap();
     let still = "train.optimizer={sgd: {learning_rate: 1.0e-9}}";
