@@ -9,9 +9,11 @@ use planaria_data::{DataSet, Error, Facts, Kind};
 use planaria_fleet::provider::Fault;
 use planaria_fleet::setup::Setup;
 use planaria_recipe::setup::Step;
+use planaria_recipe::table::Column;
 use planaria_recipe::{DataFacts, Diagnostics, Finding, Recipe, Root, Sound, Source, planned};
 use planaria_runs::failure::{Failure, Result};
 use planaria_store::Location;
+use planaria_text::number::grouped;
 use planaria_worker::features;
 use std::path::Path;
 
@@ -22,6 +24,20 @@ pub fn data_facts(facts: &Facts) -> DataFacts {
         classes: facts.classes(),
         examples: usize::try_from(facts.train).unwrap_or(usize::MAX),
     }
+}
+
+/// What to say of labels that are classes but look like numbers to predict.
+pub fn label_remark(recipe: &Recipe, facts: &Facts) -> Option<String> {
+    let count = grouped(facts.numeric_classes? as u64);
+    let label = recipe.data.table.as_ref().and_then(|table| table.label.as_ref());
+    let label = match label {
+        Some(Column::Name(name)) => format!("label `{name}`"),
+        _ => "the label".into(),
+    };
+    Some(format!(
+        "{label} has {count} different numbers, each a class of its own: to predict a number write \
+         `table: {{target: number}}`"
+    ))
 }
 
 /// An error of the data as the command's failure.
@@ -36,6 +52,8 @@ pub fn data_failure(error: Error) -> Failure {
 #[derive(Debug, Default)]
 pub struct Survey {
     pub data: Option<DataSet>,
+    /// What to say of the labels.
+    pub remark: Option<String>,
     broken: Option<Failure>,
 }
 
@@ -69,13 +87,19 @@ impl Survey {
             self.broken = refused;
             return Err(Vec::new());
         };
+        self.remark = label_remark(recipe, &data.facts);
         Ok(data_facts(&self.data.insert(data).facts))
     }
 
     /// The failure to report: one of the machine comes before mistakes in the recipe.
     pub fn failure(self, diagnostics: &Diagnostics) -> Failure {
-        self.broken.unwrap_or_else(|| diagnostics.into())
+        self.broken.unwrap_or_else(|| mistaken(diagnostics, self.remark))
     }
+}
+
+/// Mistakes in a recipe; what was seen of the labels may be the cause.
+pub fn mistaken(diagnostics: &Diagnostics, remark: Option<String>) -> Failure {
+    Failure { hint: remark, ..Failure::from(diagnostics) }
 }
 
 /// Why data of which this is known cannot be learned from on this machine, for want of memory. What

@@ -24,6 +24,7 @@ fn cluster(clip: bool) -> SyncRun {
         checkpoint_steps: 0,
         rule: Rule { monitor: Monitor::Loss, patience: None, min_delta: 0.0 },
         examples: (0..8).collect(),
+        remedy: Default::default(),
         train: Train::default(),
     };
     let config = Config {

@@ -31,6 +31,7 @@ fn setup() -> Setup {
         checkpoint_steps: 1,
         rule: Rule { monitor: Monitor::Loss, patience: None, min_delta: 0.0 },
         examples: Default::default(),
+        remedy: Default::default(),
         train: Train::default(),
     }
 }

@@ -36,6 +36,7 @@ impl Run {
             checkpoint_steps: 0,
             rule: Rule { monitor: Monitor::Loss, patience: None, min_delta: 0.0 },
             examples: Default::default(),
+            remedy: Default::default(),
             train: Train::default(),
         };
         let config = Config {

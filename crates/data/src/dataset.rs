@@ -8,6 +8,7 @@ use crate::part::{Cut, Part};
 use crate::source::{DataFile, Source, Target};
 use crate::sources::{Found, Role, Summary, absent, digits, find};
 use crate::table;
+use planaria_numerics::regression::TargetScale;
 use planaria_recipe::sections::{self, Data, Format};
 use std::path::Path;
 use std::sync::Arc;
@@ -56,6 +57,11 @@ impl DataSet {
             Some(names) => names.to_vec(),
             None => (0..self.facts.classes().unwrap_or(0)).map(|n| n.to_string()).collect(),
         }
+    }
+
+    /// How a table's numbers to predict are scaled to be learned; nothing for classes.
+    pub fn target_scale(&self) -> Option<TargetScale> {
+        self.encoder.as_ref().and_then(|encoder| encoder.target_scale())
     }
 
     /// Names of an example's values: a table's features, or numbers from 0.
@@ -213,6 +219,7 @@ impl Layout {
             validation: cut.validation,
             test: cut.test,
             files: train.files,
+            numeric_classes: None,
         };
         for (found, role) in [&self.validation, &self.test].into_iter().flatten() {
             let own = look(found).map_err(|e| e.at(key(*role)))?;

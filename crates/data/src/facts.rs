@@ -18,6 +18,9 @@ pub struct Facts {
     pub test: u64,
     /// The files that are read.
     pub files: Vec<DataFile>,
+    /// How many different numbers the labels are, where they count as classes although they look like
+    /// numbers to predict.
+    pub numeric_classes: Option<usize>,
 }
 
 /// What tells whether data is the same as before.

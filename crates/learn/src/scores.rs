@@ -3,8 +3,18 @@
 //!
 //! Counts exactly. Sums are made over each batch from zero and then added up in the order of the
 //! batches, so that batches may be counted apart, by any worker, and added. Never runs a network.
+//!
+//! # Layout
+//! - [`Scores`] (here): what is counted, and what follows from it
+//! - [`numbers`]: how numbers are counted: their units, their spread, and a sample of predictions
+//! - `bits`: sums as JSON holds them
+
+mod bits;
+pub mod numbers;
 
 use crate::loss::Targets;
+use numbers::{Counting, Pair, Spread};
+use planaria_numerics::regression::Errors;
 use serde::{Deserialize, Serialize};
 
 /// Counts over some examples.
@@ -21,6 +31,15 @@ pub struct Scores {
     #[serde(with = "bits")]
     absolute_sum: f64,
     values: u64,
+    /// The true numbers, where there is one for each example.
+    #[serde(default, skip_serializing_if = "Spread::is_empty")]
+    truth: Spread,
+    /// Some examples' true numbers and predictions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pairs: Vec<Pair>,
+    /// How the next numbers are counted; nothing that was counted.
+    #[serde(skip)]
+    counting: Counting,
 }
 
 /// One class's figures; a share with nothing to divide by is 0, as in scikit-learn.
@@ -51,7 +70,8 @@ impl Scores {
     }
 
     pub fn to_value(&self) -> serde_json::Value {
-        serde_json::to_value(self).expect("scores have string keys only")
+        // Through text, because single-precision numbers are shortest there.
+        serde_json::from_slice(&self.to_json()).expect("it was just written")
     }
 
     pub fn from_json(text: &[u8]) -> Result<Self, serde_json::Error> {
@@ -68,7 +88,16 @@ impl Scores {
             squared_sum: 0.0,
             absolute_sum: 0.0,
             values: 0,
+            truth: Spread::default(),
+            pairs: Vec::new(),
+            counting: Counting::default(),
         }
+    }
+
+    /// The same, where numbers are counted so.
+    #[must_use]
+    pub fn counting(self, counting: Counting) -> Self {
+        Self { counting, ..self }
     }
 
     /// Counts a batch: its examples' outputs, targets and the sum of their losses.
@@ -89,16 +118,22 @@ impl Scores {
         }
     }
 
-    fn count_errors(&mut self, outputs: &[f32], values: impl Iterator<Item = f32>) {
+    fn count_errors(&mut self, outputs: &[f32], values: impl Iterator<Item = f32> + Clone) {
         let (mut squared, mut absolute) = (0.0, 0.0);
-        for (output, value) in outputs.iter().zip(values) {
-            let error = f64::from(*output) - f64::from(value);
+        let scale = self.counting.scale;
+        for (output, value) in outputs.iter().zip(values.clone()) {
+            let error = scale.std * (f64::from(*output) - f64::from(value));
             squared += error * error;
             absolute += error.abs();
             self.values += 1;
         }
         self.squared_sum += squared;
         self.absolute_sum += absolute;
+        if self.outputs == 1 {
+            let restored = |value: f32| scale.restored(f64::from(value));
+            self.truth.add(&Spread::of(values.clone().map(restored)));
+            self.pairs.extend(self.counting.pairs(outputs, values));
+        }
     }
 
     /// Whether both are of the same outputs and classes, so that they can be added.
@@ -118,6 +153,8 @@ impl Scores {
         self.squared_sum += other.squared_sum;
         self.absolute_sum += other.absolute_sum;
         self.values += other.values;
+        self.truth.add(&other.truth);
+        self.pairs.extend(&other.pairs);
     }
 
     /// Examples counted.
@@ -144,6 +181,20 @@ impl Scores {
     /// Mean absolute error of regression.
     pub fn mae(&self) -> Option<f64> {
         finite(self.absolute_sum / self.values as f64)
+    }
+
+    /// How far predictions are off, in the label's units; nothing for classes.
+    pub fn errors(&self) -> Option<Errors> {
+        if !self.confusion.is_empty() {
+            return None;
+        }
+        let r2 = self.truth.squares().and_then(|squares| finite(1.0 - self.squared_sum / squares));
+        Some(Errors { rmse: self.mse()?.sqrt(), mae: self.mae()?, r2 })
+    }
+
+    /// Some examples' true numbers and predictions, in the label's units.
+    pub fn pairs(&self) -> &[Pair] {
+        &self.pairs
     }
 
     /// Rows are true classes, columns predicted ones.
@@ -211,21 +262,6 @@ fn predicted(row: &[f32]) -> usize {
 /// The value, unless it is infinite or not a number.
 fn finite(value: f64) -> Option<f64> {
     value.is_finite().then_some(value)
-}
-
-/// A sum as the hexadecimal digits of its bits: JSON holds neither NaN nor infinity, and a loss
-/// that is not finite must be seen as such.
-mod bits {
-    use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
-
-    pub fn serialize<S: Serializer>(value: &f64, to: S) -> Result<S::Ok, S::Error> {
-        format!("{:016x}", value.to_bits()).serialize(to)
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
-        let digits = String::deserialize(from)?;
-        u64::from_str_radix(&digits, 16).map(f64::from_bits).map_err(D::Error::custom)
-    }
 }
 
 fn share(part: u64, whole: u64) -> f64 {

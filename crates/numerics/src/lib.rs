@@ -12,6 +12,7 @@
 //! - [`digest`]: an order-free digest of example ids, for exactly-once accounting
 //! - [`exact_sum`]: a sum of floats that does not depend on the order of its terms
 //! - [`optimizer`]: how parameters follow gradients
+//! - [`regression`]: how numbers to predict are scaled, and how far predictions are off
 //! - [`schedule`]: the learning rate of each step
 //! - `widest`: the same loops compiled for wider vectors
 
@@ -25,5 +26,6 @@ pub mod digest;
 pub mod exact_sum;
 pub mod optimizer;
 pub mod random;
+pub mod regression;
 pub mod schedule;
 pub mod tree;

@@ -128,7 +128,7 @@ fn a_loss_that_is_not_finite_fails_with_a_hint() {
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["outcome"], "failed");
     let said = talk(&output);
-    assert!(said.contains("hint: lower the learning rate"), "{said}");
+    assert!(said.contains("hint: lower `learning_rate` (it was 1000)"), "{said}");
     assert!(!said.contains("panicked"), "{said}");
 }
 

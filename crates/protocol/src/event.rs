@@ -14,6 +14,7 @@ use crate::state::State;
 use crate::terms::{HeldOut, Outcome, Share, Trouble};
 pub use machine::MachineState;
 use planaria_numerics::digest::Digest;
+use planaria_numerics::regression::Errors;
 use serde::{Deserialize, Serialize};
 
 /// Something that happened.
@@ -185,6 +186,9 @@ pub enum What {
         validation_loss: Option<f64>,
         /// Accuracy on the validation part.
         validation_accuracy: Option<f64>,
+        /// Errors on the validation part, of numbers to predict.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        validation_errors: Option<Errors>,
         /// The examples that were read in it.
         read: Digest,
         /// Whether these were all examples, each once.
@@ -208,6 +212,9 @@ pub enum What {
         examples: u64,
         loss: Option<f64>,
         accuracy: Option<f64>,
+        /// Of numbers to predict.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        errors: Option<Errors>,
         /// All scores, as `planaria_learn::Scores` writes them.
         #[serde(default)]
         scores: serde_json::Value,
@@ -510,6 +517,7 @@ mod tests {
                 figures,
                 validation_loss: Some(0.5),
                 validation_accuracy: None,
+                validation_errors: Some(Errors { rmse: 2.5, mae: 1.5, r2: Some(0.1 + 0.2) }),
                 read,
                 exact: true,
             },
@@ -519,6 +527,7 @@ mod tests {
                 examples: 3,
                 loss: None,
                 accuracy: Some(0.5),
+                errors: None,
                 scores: serde_json::Value::Null,
             },
             What::Worked(Products { rows: 3, ..Products::default() }),

@@ -10,6 +10,7 @@ use crate::standing::Standing;
 use crate::terms::Loss;
 pub use crate::trust::Trust;
 use planaria_numerics::digest::Digest;
+use planaria_numerics::regression::TargetScale;
 use planaria_recipe::Recipe;
 use planaria_recipe::shape::Shape;
 use serde::{Deserialize, Serialize};
@@ -166,12 +167,15 @@ pub struct Facts {
 }
 
 /// What the workers of a coded run, which never see its data, have to know of it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Coding {
     /// Tells the coding (data, how it is read, and the code) from others.
     pub digest: String,
     /// Names of the classes in the order of their numbers; none where targets are numbers.
     pub class_names: Vec<String>,
+    /// How numbers to predict were scaled to be learned.
+    #[serde(default)]
+    pub target: TargetScale,
 }
 
 /// How many processes, and what each has.

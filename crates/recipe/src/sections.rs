@@ -3,7 +3,7 @@
 use crate::model::Model;
 use crate::pool::Pool;
 use crate::setup::Step;
-use crate::table::Table;
+use crate::table::{LabelKind, Standardize, Table};
 use crate::train::Train;
 use serde::{Deserialize, Serialize};
 
@@ -42,6 +42,38 @@ impl Recipe {
         let train = Train { epochs: 0, early_stopping: None, ..self.train.clone() };
         let (pool, setup, output) = (Pool::default(), Vec::new(), Output::default());
         Self { pool, setup, output, train, ..self.clone() }
+    }
+
+    /// What to try where numbers have left their range: the loss is NaN or infinity.
+    pub fn remedy(&self) -> Remedy {
+        let table = self.data.table.as_ref();
+        let labels = table.is_some_and(|t| t.target == LabelKind::Number && !t.standardize_target);
+        let columns = table.is_some_and(|t| t.standardize == Standardize::All(false));
+        Remedy { labels, columns }
+    }
+}
+
+/// What to try where numbers have left their range.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Remedy {
+    /// Labels could be standardised.
+    labels: bool,
+    /// A table's columns could be.
+    columns: bool,
+}
+
+impl Remedy {
+    /// As a hint; the learning rate was so much.
+    pub fn at(self, learning_rate: f32) -> String {
+        let Self { labels, columns } = self;
+        let mut hint = format!(
+            "lower `learning_rate` (it was {learning_rate}), add `warmup_steps` or set `clip_norm`"
+        );
+        let unscaled = [(labels, "standardize_target"), (columns, "standardize")];
+        for (_, key) in unscaled.iter().filter(|(is_unscaled, _)| *is_unscaled) {
+            hint += &format!("; `data.table.{key}` is false, and true keeps numbers small");
+        }
+        hint
     }
 }
 

@@ -16,6 +16,9 @@ pub struct Table {
     pub label: Option<Column>,
     /// What labels are: classes, or numbers to predict.
     pub target: LabelKind,
+    /// Whether numbers to predict become (number − mean) / std of the training rows while they are
+    /// learned; predictions and errors are told in the label's units all the same.
+    pub standardize_target: bool,
     /// The label that counts as positive, all others as negative; without it each label is a class.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub positive: Option<Word>,
@@ -45,6 +48,7 @@ impl Default for Table {
         Self {
             label: None,
             target: LabelKind::default(),
+            standardize_target: true,
             positive: None,
             header: true,
             skip_rows: 0,

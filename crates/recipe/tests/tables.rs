@@ -88,6 +88,11 @@ fn mistakes() {
          the two",
     );
     check(
+        "{label: y, standardize_target: false}",
+        "`data.table.standardize_target` is for numbers to predict, but labels are classes // leave \
+         it out, or write `target: number`",
+    );
+    check(
         "{label: y, one_hots: [a]}",
         "unknown key `one_hots` in `data.table` // did you mean `one_hot`?",
     );

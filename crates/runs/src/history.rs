@@ -15,6 +15,7 @@ use crate::run_dir::quit;
 use crate::run_dir::run_id;
 use crate::story::Story;
 use crate::summary::{PoolMachine, Scored, Summary};
+use planaria_numerics::regression::Errors;
 use planaria_protocol::event::{Event, Started};
 use planaria_protocol::journal;
 use serde::Serialize;
@@ -91,6 +92,9 @@ pub struct History {
     pub loss: Option<f64>,
     /// The newest accuracy, of classification.
     pub accuracy: Option<f64>,
+    /// The newest errors, of numbers to predict.
+    #[serde(flatten)]
+    pub errors: Option<Errors>,
     /// F1 of the positive class, of two, where these two are of final weights.
     pub f1: Option<f64>,
     /// What these are of.
@@ -203,6 +207,7 @@ impl History {
             steps: summary.frame().steps,
             loss: summary.loss,
             accuracy: summary.accuracy,
+            errors: summary.errors,
             f1: summary.f1(),
             scored_on: summary.scored_on,
             examples_per_second: summary.examples_per_second,
@@ -358,6 +363,7 @@ mod tests {
             examples: 10,
             loss: Some(0.1),
             accuracy: Some(0.9),
+            errors: None,
             scores: serde_json::Value::Null,
         };
         let events = [event(1, started(0)), event(1, steps(5)), event(1, scored)];

@@ -3,6 +3,7 @@
 //! In words, step n is the n-th: once it is done, n are. (In events a step that is under way has its
 //! number, which counts from 0.) Pure text, and the only place that has words for an event.
 
+use crate::outcome::errors_brief;
 use crate::processes::Restarted;
 use planaria_protocol::event::{Event, Figures, Products, What};
 use planaria_protocol::message::Agent;
@@ -139,7 +140,9 @@ fn moved(done: &Products) -> String {
 /// The figures of an epoch that is done, in fewer than so many columns; of how many epochs, where
 /// that is known. Nothing for other events.
 pub fn epoch(event: &Event, epochs: Option<u64>, columns: usize) -> Option<String> {
-    let What::Epoch { figures, validation_loss, validation_accuracy, .. } = &event.what else {
+    let What::Epoch { figures, validation_loss, validation_accuracy, validation_errors, .. } =
+        &event.what
+    else {
         return None;
     };
     let Figures { epoch, loss: trained, accuracy, examples_per_second, .. } = figures;
@@ -150,6 +153,7 @@ pub fn epoch(event: &Event, epochs: Option<u64>, columns: usize) -> Option<Strin
     add(2, accuracy.map(|v| format!("acc {:.1}%", 100.0 * v)));
     add(4, validation_loss.map(|v| format!("val loss {}", loss(v))));
     add(5, validation_accuracy.map(|v| format!("val acc {:.2}%", 100.0 * v)));
+    add(5, validation_errors.map(|errors| format!("val {}", errors_brief(&errors))));
     add(1, examples_per_second.map(|v| format!("{} ex/s", grouped(v.round() as u64))));
     add(0, Some(duration(figures.training_seconds)));
     Some(fit(parts, columns))

@@ -11,6 +11,7 @@ use crate::processes::Processes;
 use crate::run_dir::metrics::Line;
 use planaria_learn::Scores;
 use planaria_numerics::digest::Digest;
+use planaria_numerics::regression::Errors;
 use planaria_protocol::event::{Event, Figures, MachineState, Started, What};
 use planaria_protocol::message::{HeldOut, Trouble};
 use planaria_protocol::state::State;
@@ -50,6 +51,8 @@ pub struct Summary {
     /// The newest loss and accuracy, and what they are of.
     pub loss: Option<f64>,
     pub accuracy: Option<f64>,
+    /// Of numbers to predict, on a held-out part.
+    pub errors: Option<Errors>,
     pub scored_on: Option<Scored>,
     /// The newest training speed.
     pub examples_per_second: Option<f64>,
@@ -196,17 +199,25 @@ impl Summary {
                 (self.saved_step, self.not_saved) = (Some(*step), None);
             }
             What::Steps(figures) => self.trained(figures),
-            What::Epoch { figures, validation_loss, validation_accuracy, read, exact } => {
+            What::Epoch {
+                figures,
+                validation_loss,
+                validation_accuracy,
+                validation_errors,
+                read,
+                exact,
+            } => {
                 self.trained(figures);
                 self.read.insert(figures.epoch.saturating_sub(1), (*read, *exact));
                 self.epochs_done = figures.epoch;
                 if validation_loss.is_some() {
                     (self.loss, self.accuracy) = (*validation_loss, *validation_accuracy);
+                    self.errors = *validation_errors;
                     (self.scored_on, self.scores) = (Some(Scored::On(HeldOut::Validation)), None);
                 }
             }
-            What::Scored { part, loss, accuracy, scores, .. } => {
-                (self.loss, self.accuracy) = (*loss, *accuracy);
+            What::Scored { part, loss, accuracy, errors, scores, .. } => {
+                (self.loss, self.accuracy, self.errors) = (*loss, *accuracy, *errors);
                 let scores = serde_json::from_value(scores.clone()).ok();
                 self.scores = scores.map(|scores| (*part, scores));
                 self.scored_on = Some(Scored::On(*part));

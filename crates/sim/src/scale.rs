@@ -53,6 +53,7 @@ pub fn measure(workers: u32, steps: u64, clock: impl Fn() -> Duration) -> Cost {
         checkpoint_steps: 0,
         rule: Rule { monitor: Monitor::Loss, patience: None, min_delta: 0.0 },
         examples: (0..steps * u64::from(workers)).collect(),
+        remedy: Default::default(),
         train: Train::default(),
     };
     let config = Config {

@@ -84,6 +84,17 @@ pub fn short(value: f64) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').into() } else { text }
 }
 
+/// An amount in whatever units a user counts in: `31,204`, `-1,250`, `3.142`.
+pub fn amount(value: f64) -> String {
+    match value.abs() {
+        size if (1000.0..1e15).contains(&size) => {
+            let sign = if value < 0.0 { "-" } else { "" };
+            format!("{sign}{}", grouped(size.round() as u64))
+        }
+        _ => short(value),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,6 +108,8 @@ mod tests {
         assert_eq!([999, 1500, 2_340_000_000].map(bytes), ["999 B", "1.5 kB", "2.3 GB"]);
         assert_eq!([out_of(12, 1200), out_of(512, 0)], ["12/1,200", "512"]);
         assert_eq!([0.12341, 5e30].map(loss), ["0.1234", "5.00e30"]);
+        let amounts = [0.0, 2.56789, 999.96, 31_204.4, -1250.0, 1e20].map(amount);
+        assert_eq!(amounts, ["0", "2.568", "1000", "31,204", "-1,250", "1e20"]);
         assert_eq!(
             [0.0, 0.07, 1.0, 123.456, 0.00001, 12345.6, 2.312585, 1e21, 1.5e30].map(short),
             ["0", "0.07", "1", "123.5", "1e-5", "12346", "2.313", "1e21", "1.5e30"]

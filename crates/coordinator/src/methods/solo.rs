@@ -168,6 +168,7 @@ mod tests {
             checkpoint_steps: 0,
             rule: Rule { monitor: Monitor::Loss, patience: None, min_delta: 0.0 },
             examples: Digest::default(),
+            remedy: Default::default(),
             train: Train::default(),
         };
         let config = Config {

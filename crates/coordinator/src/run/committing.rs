@@ -98,9 +98,7 @@ impl<M: Method> Run<M> {
         Err(Trouble {
             // Steps count from 1 for people.
             message: format!("training failed at step {}: {what} is {value}", step + 1),
-            hint: Some(format!(
-                "lower the learning rate (it was {rate}), add `warmup_steps` or set `clip_norm`"
-            )),
+            hint: Some(self.course.setup().remedy.at(rate)),
             fix_input: false,
             of_machine: false,
             agent: None,

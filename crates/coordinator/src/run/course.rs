@@ -6,13 +6,16 @@
 
 use super::record::Record;
 use super::watch::{Rule, observe};
+use planaria_learn::Scores;
 use planaria_numerics::digest::Digest;
+use planaria_numerics::regression::Errors;
 use planaria_numerics::schedule;
 use planaria_protocol::event::{Activity, Figures, Pulse, What};
 use planaria_protocol::launch::Facts;
 use planaria_protocol::message::Steps;
 use planaria_protocol::state::{State, Tally};
 use planaria_recipe::Recipe;
+use planaria_recipe::sections::Remedy;
 use planaria_recipe::train::{Monitor, Train};
 
 /// Lines of metrics by steps in a whole run, about.
@@ -37,6 +40,8 @@ pub struct Setup {
     pub rule: Rule,
     /// Digest of the whole training part, which each epoch's must equal.
     pub examples: Digest,
+    /// What to try where numbers leave their range.
+    pub remedy: Remedy,
     /// The recipe's section, for the learning rate.
     pub train: Train,
 }
@@ -57,6 +62,7 @@ impl Setup {
             checkpoint_steps: recipe.output.checkpoint_steps,
             rule: Rule::new(recipe.train.early_stopping.as_ref(), classification),
             examples: facts.digest,
+            remedy: recipe.remedy(),
             train: recipe.train.clone(),
         }
     }
@@ -125,8 +131,22 @@ pub struct Done {
     pub read: Digest,
 }
 
-/// Loss and accuracy on the validation part.
-pub type Validation = (Option<f64>, Option<f64>);
+/// Figures on the validation part.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Validation {
+    pub loss: Option<f64>,
+    /// Of classes.
+    pub accuracy: Option<f64>,
+    /// Of numbers to predict.
+    pub errors: Option<Errors>,
+}
+
+impl Validation {
+    /// The figures of some scores.
+    pub fn of(scores: &Scores) -> Self {
+        Self { loss: scores.loss(), accuracy: scores.accuracy(), errors: scores.errors() }
+    }
+}
 
 /// A run under way.
 #[derive(Debug, Clone)]
@@ -244,8 +264,8 @@ impl Course {
         let tally = std::mem::take(&mut self.state.this_epoch);
         let figures = self.figures(&tally);
         let figure = match (validation, self.setup.rule.monitor) {
-            (Some((loss, _)), Monitor::Loss) => loss,
-            (Some((_, accuracy)), Monitor::Accuracy) => accuracy,
+            (Some(held_out), Monitor::Loss) => held_out.loss,
+            (Some(held_out), Monitor::Accuracy) => held_out.accuracy,
             (None, Monitor::Loss) => tally.loss(),
             (None, Monitor::Accuracy) => tally.accuracy(),
         };
@@ -269,8 +289,15 @@ impl Course {
         if is_due {
             self.due = Some((verdict.is_best, format!("epoch {epoch} is done")));
         }
-        let (validation_loss, validation_accuracy) = validation.unwrap_or_default();
-        What::Epoch { figures, validation_loss, validation_accuracy, read, exact }
+        let Validation { loss, accuracy, errors } = validation.unwrap_or_default();
+        What::Epoch {
+            figures,
+            validation_loss: loss,
+            validation_accuracy: accuracy,
+            validation_errors: errors,
+            read,
+            exact,
+        }
     }
 
     /// The checkpoint that [`Course::next`] asked for is taken care of.

@@ -28,6 +28,7 @@ impl<M: Method> Run<M> {
                 examples: scores.examples(),
                 loss: scores.loss(),
                 accuracy: scores.accuracy(),
+                errors: scores.errors(),
                 scores: scores.to_value(),
             };
             self.record(scored, "the last weights are scored");

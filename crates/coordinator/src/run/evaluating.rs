@@ -1,6 +1,6 @@
 //! Held-out parts, scored by all workers.
 
-use super::course::End;
+use super::course::{End, Validation};
 use super::method::{Batches, Method};
 use super::scoring::Scoring;
 use super::{Phase, Run, Scored};
@@ -11,11 +11,11 @@ use std::time::Duration;
 const PATIENT_TIMES: u32 = 3;
 
 /// The last weights have no loss: whatever they are, they are not what was to be learned.
-fn overflowed(part: HeldOut, step: u64) -> Trouble {
+fn overflowed(part: HeldOut, step: u64, remedy: &str) -> Trouble {
     Trouble::new(format!(
         "training failed: after step {step} the loss on the {part} part is not a finite number"
     ))
-    .hint("lower the learning rate or set `clip_norm`; earlier checkpoints may still be good")
+    .hint(format!("{remedy}; earlier checkpoints may still be good"))
 }
 
 impl<M: Method> Run<M> {
@@ -86,9 +86,11 @@ impl<M: Method> Run<M> {
         self.longest_batch = scoring.longest;
         let Some(scores) = taken else { return Ok(()) };
         let end = end.take();
-        let figures = (scores.loss(), scores.accuracy());
-        if end.is_some() && figures.0.is_none() && scores.examples() > 0 {
-            return Err(overflowed(scored.part, own));
+        let figures = Validation::of(&scores);
+        if end.is_some() && figures.loss.is_none() && scores.examples() > 0 {
+            let rate = self.course.learning_rate(own.saturating_sub(1));
+            let remedy = self.course.setup().remedy.at(rate);
+            return Err(overflowed(scored.part, own, &remedy));
         }
         self.scores = Some((scored.part, scores));
         (self.phase, self.stepped) = (Phase::Training, now);

@@ -14,6 +14,7 @@ use super::row::Row;
 use super::text::{shown, sort};
 use super::{Body, Rows, Table};
 use crate::error::Error;
+use planaria_numerics::regression::TargetScale;
 use planaria_recipe::table::{self as recipe, BinEncoding, Missing};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -130,8 +131,19 @@ impl Encoder {
     pub fn classes(&self) -> Option<&[String]> {
         match &self.target {
             Target::Classes { names, .. } => Some(names),
-            Target::Numbers => None,
+            Target::Numbers | Target::Standard(_) => None,
         }
+    }
+
+    /// How numbers to predict are scaled to be learned; nothing where labels are classes.
+    pub fn target_scale(&self) -> Option<TargetScale> {
+        self.target.scale()
+    }
+
+    /// How many classes there are, where they look like numbers to predict; so many rows were learned
+    /// from.
+    pub(super) fn numeric_classes(&self, rows: u64) -> Option<usize> {
+        self.target.numeric_classes(rows)
     }
 
     /// Encodes rows in the layout that takes less room.

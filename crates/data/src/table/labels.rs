@@ -7,10 +7,15 @@ use super::row::Row;
 use super::text::{number, shown, sort};
 use super::{Rows, Table as Stored};
 use crate::error::Error;
+use planaria_numerics::regression::TargetScale;
 use planaria_recipe::table::{Table, Word};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
+/// Classes that are numbers are more likely to be something to predict where there are more of them
+/// than this, and more than one for this many rows.
+const NUMERIC_CLASSES: usize = 100;
+const ROWS_OF_NUMERIC_CLASS: u64 = 10;
 /// Classes that a message lists.
 const LISTED_MAX: usize = 12;
 
@@ -54,16 +59,19 @@ impl Labels {
 pub(super) enum Target {
     /// Classes by number; where one is positive it is the second of two, and all labels but it are
     /// the first.
-    Classes {
-        names: Vec<String>,
-        positive: bool,
-    },
+    Classes { names: Vec<String>, positive: bool },
+    /// As they are.
     Numbers,
+    /// Numbers that are learned as (number − mean) / std.
+    Standard(TargetScale),
 }
 
 impl Target {
     pub fn learn(rows: &Rows, section: &Table) -> Result<Self, Error> {
         let words = match &rows.table.labels {
+            LabelColumn::Numbers if section.standardize_target => {
+                return Ok(Self::Standard(scale(rows)?));
+            }
             LabelColumn::Numbers => return Ok(Self::Numbers),
             LabelColumn::Classes(words) => words,
         };
@@ -99,16 +107,36 @@ impl Target {
         Ok(Self::Classes { names: vec![other, positive], positive: true })
     }
 
+    /// How numbers are scaled to be learned; nothing for classes.
+    pub fn scale(&self) -> Option<TargetScale> {
+        match self {
+            Self::Classes { .. } => None,
+            Self::Numbers => Some(TargetScale::default()),
+            Self::Standard(scale) => Some(*scale),
+        }
+    }
+
+    /// How many classes there are, where all have numbers for names and are so many that they look
+    /// like numbers to predict. Years, codes and counts are fewer, or have many rows each.
+    pub fn numeric_classes(&self, rows: u64) -> Option<usize> {
+        let Self::Classes { names, .. } = self else { return None };
+        let count = names.len();
+        let are_many = count > NUMERIC_CLASSES && count as u64 > rows / ROWS_OF_NUMERIC_CLASS;
+        (are_many && names.iter().all(|name| number(name).is_some())).then_some(count)
+    }
+
     /// The labels of a table's rows.
     pub fn coder<'a>(&'a self, table: &'a Stored) -> Result<Coder<'a>, Error> {
         let wrong = |message: &str| Err(Error::corrupt(&table.path, message));
         match (self, &table.labels) {
-            (Self::Numbers, LabelColumn::Numbers) => Ok(Coder::Numbers),
+            (Self::Numbers | Self::Standard(_), LabelColumn::Numbers) => Ok(Coder::Numbers),
             (Self::Classes { names, positive }, LabelColumn::Classes(words)) => {
                 let classes = classes(words, names, *positive);
                 Ok(Coder::Classes { table, words, names, classes })
             }
-            (Self::Numbers, _) => wrong("its labels are classes, but numbers were learned"),
+            (Self::Numbers | Self::Standard(_), _) => {
+                wrong("its labels are classes, but numbers were learned")
+            }
             (Self::Classes { .. }, _) => wrong("its labels are numbers, but classes were learned"),
         }
     }
@@ -128,6 +156,34 @@ impl Target {
         })?;
         Ok(labels)
     }
+}
+
+/// Mean and standard deviation of the rows' labels; labels that are all the same become 0.
+fn scale(rows: &Rows) -> Result<TargetScale, Error> {
+    let each = |take: &mut dyn FnMut(f64)| {
+        rows.table.each(&rows.ids, |_, row| {
+            take(row.label_number());
+            Ok(())
+        })
+    };
+    let count = rows.ids.len() as f64;
+    let (mut sum, mut low, mut high) = (0.0, f64::INFINITY, f64::NEG_INFINITY);
+    each(&mut |label| {
+        sum += label;
+        (low, high) = (label.min(low), label.max(high));
+    })?;
+    if low == high {
+        return Ok(TargetScale { mean: low, std: 1.0 });
+    }
+    let (mean, mut square) = (sum / count, 0.0);
+    each(&mut |label| square += (label - mean) * (label - mean))?;
+    let std = (square / count).sqrt();
+    if mean.is_finite() && std.is_normal() {
+        return Ok(TargetScale { mean, std });
+    }
+    let message = "its labels are numbers too large or too close to each other to standardise; \
+                   write `data.table.standardize_target: false`";
+    Err(Error::corrupt(&rows.table.path, message))
 }
 
 /// What was learned of labels beside those of one table.
@@ -170,6 +226,11 @@ fn unknown(table: &Stored, id: u64, word: &str, names: &[String]) -> Error {
         shown(word),
         list(names)
     );
+    let hint = match names.len() > NUMERIC_CLASSES && names.iter().all(|n| number(n).is_some()) {
+        true => "; write `data.table.target: number` if labels are numbers to predict",
+        false => "",
+    };
+    let message = message + hint;
     Error::corrupt(&table.path, message)
 }
 

@@ -105,6 +105,7 @@ fn facts(set: &TableSet, encoder: &Encoder) -> Facts {
         validation: count(&set.validation),
         test: count(&set.test),
         files,
+        numeric_classes: encoder.numeric_classes(set.train.len()),
     }
 }
 
@@ -126,13 +127,14 @@ impl Vectors {
         let path = &table.file().path;
         let (mut inputs, mut targets) = (Spool::new(path, memory), Spool::new(path, memory));
         let labels = encoder.label_coder(table)?;
+        let scale = encoder.target_scale().unwrap_or_default();
         let mut bytes = Vec::new();
         encoder.each_dense::<f32>(rows, |id, row, features| {
             float_bytes(features, &mut bytes);
             inputs.push(&bytes)?;
             targets.push(&match target {
                 Target::Class { .. } => labels.class(id, row)?.to_le_bytes(),
-                Target::Values { .. } => (row.label_number() as f32).to_le_bytes(),
+                Target::Values { .. } => (scale.scaled(row.label_number()) as f32).to_le_bytes(),
             })
         })?;
         Ok(Self {

@@ -11,13 +11,15 @@ use planaria_data::{Part, Role, Target, open_part, table};
 use planaria_learn::linear::Weights as LinearWeights;
 use planaria_learn::saved::{Description, read_tensors, read_wide};
 use planaria_learn::{Network, Scores, Settings, Trainer, engines};
+use planaria_numerics::regression::TargetScale;
 use planaria_protocol::plain;
 use planaria_recipe::train::Optimizer;
 use planaria_runs::clock::Stopwatch;
 use planaria_runs::failure::{Context, Failure, Result};
+use planaria_runs::outcome::against_the_mean;
 use planaria_runs::run_dir::{checkpoint_folder, find_or_newest, run_id, unreadable};
 use planaria_runs::traces::report::{Outcome, Report, positive, weight_values, weights_sha256};
-use planaria_text::number::{grouped, percent, short};
+use planaria_text::number::{amount, grouped, percent, short};
 use planaria_worker::features::TableModel;
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -34,16 +36,19 @@ pub fn run(options: &cli::Evaluate, talk: Talk) -> Result<()> {
     let description = describe(&folder)?;
     let threads = threads(options.threads, 0);
     let (mut trainer, sha256) = load(&folder, &description, options.checkpoint, threads)?;
-    let part = examples(options, &description, talk)?;
+    let table = table_model(&description)?;
+    let part = examples(options, &description, table.as_ref(), talk)?;
     let outputs = trainer.network().output().len();
     fits(&description, &part, &options.data, outputs)?;
     let clock = Stopwatch::start();
     let classes = description.classes.len();
-    let scores = evaluate(trainer.as_mut(), &part, &description.normalize, classes)?
+    let scale = table.and_then(|table| table.encoder.target_scale()).unwrap_or_default();
+    let scores = evaluate(trainer.as_mut(), &part, &description.normalize, classes, scale)?
         .ok_or_else(|| Failure::failed("interrupted"))?;
     let seconds = clock.seconds();
     if !options.json {
-        return print(&text(&scores, &description.classes));
+        let is_scaled = scale != TargetScale::default();
+        return print(&text(&scores, &description.classes, is_scaled));
     }
     let mut document = figures(&scores, &description.classes);
     document["run_id"] = json!(run_id(&folder));
@@ -81,14 +86,23 @@ fn no_model(folder: &Path) -> String {
     }
 }
 
+/// What turns rows into examples, where the model was trained on a table.
+fn table_model(description: &Description) -> Result<Option<TableModel>> {
+    let table = description.table.as_ref().map(TableModel::from_value).transpose();
+    table.map_err(|why| Failure::user(format!("`model.yaml`: {why}")))
+}
+
 /// The examples to score: the test files of a folder, else those for training.
-fn examples(options: &cli::Evaluate, description: &Description, talk: Talk) -> Result<Part> {
-    if let Some(table) = &description.table {
-        let TableModel { section, encoder } = TableModel::from_value(table)
-            .map_err(|why| Failure::user(format!("`model.yaml`: {why}")))?;
+fn examples(
+    options: &cli::Evaluate,
+    description: &Description,
+    table: Option<&TableModel>,
+    talk: Talk,
+) -> Result<Part> {
+    if let Some(TableModel { section, encoder }) = table {
         let path = Path::new(&options.data);
         let text = format!("reading {}", options.data);
-        let open = || table::open_encoded(path, description.format, &section, &encoder);
+        let open = || table::open_encoded(path, description.format, section, encoder);
         return patiently(talk, &text, open).map_err(data_failure);
     }
     let open = |role| open_part(&options.data, description.format, role, description.seed);
@@ -237,6 +251,7 @@ fn fits(description: &Description, part: &Part, name: &str, outputs: usize) -> R
 fn figures(scores: &Scores, classes: &[String]) -> Value {
     let means = scores.macro_average();
     let regression = classes.is_empty();
+    let errors = scores.errors().filter(|_| regression);
     json!({
         "examples": scores.examples(),
         "loss": scores.loss(),
@@ -245,25 +260,33 @@ fn figures(scores: &Scores, classes: &[String]) -> Value {
         "recall": means.map(|m| m.recall),
         "f1": means.map(|m| m.f1),
         "mse": scores.mse().filter(|_| regression),
+        "rmse": errors.map(|errors| errors.rmse),
         "mae": scores.mae().filter(|_| regression),
+        "r2": errors.and_then(|errors| errors.r2),
         "positive": positive(scores, classes),
         "per_class": scores.per_class(classes),
         "confusion": scores.confusion(),
     })
 }
 
-fn text(scores: &Scores, classes: &[String]) -> String {
+/// `is_scaled` says that losses are of standardised labels.
+fn text(scores: &Scores, classes: &[String], is_scaled: bool) -> String {
     let mut text = format!("examples   {}\n", grouped(scores.examples()));
     let mut add = |label: &str, value: Option<String>| {
         if let Some(value) = value {
             let _ = writeln!(text, "{label:<11}{value}");
         }
     };
-    add("loss", scores.loss().map(short));
+    let units = if is_scaled { " (of the standardised label)" } else { "" };
+    add("loss", scores.loss().map(|loss| format!("{}{units}", short(loss))));
     add("accuracy", scores.accuracy().map(percent));
     if classes.is_empty() {
-        add("mse", scores.mse().map(short));
-        add("mae", scores.mae().map(short));
+        add("rmse", scores.errors().map(|errors| amount(errors.rmse)));
+        add("mae", scores.mae().map(amount));
+        add("r2", scores.errors().and_then(|errors| errors.r2).map(short));
+        if let Some(advice) = scores.errors().and_then(|errors| against_the_mean(&errors)) {
+            let _ = writeln!(text, "{advice}");
+        }
         return text;
     }
     let means = scores.macro_average();
@@ -299,6 +322,7 @@ fn text(scores: &Scores, classes: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use planaria_learn::scores::numbers::Counting;
 
     #[test]
     fn it_is_said_whose_precision_and_recall_are_told() {
@@ -307,12 +331,32 @@ mod tests {
         // Right, missed and right: the positive class is the second.
         let outputs = [2.0, 0.0, 2.0, 0.0, 0.0, 2.0];
         scores.count(&outputs, planaria_learn::Targets::Classes(&[0, 1, 1]), 1.0);
-        let text = text(&scores, &two);
+        let text = text(&scores, &two, false);
         for line in [
             "precision  100.00% of `leaves` (mean over classes 75.00%)\n",
             "recall     50.00% of `leaves` (mean over classes 75.00%)\n",
         ] {
             assert!(text.contains(line), "{text}");
         }
+    }
+
+    #[test]
+    fn numbers_are_told_in_their_own_units() {
+        let scale = TargetScale { mean: 200_000.0, std: 50_000.0 };
+        let mut scores = Scores::new(1, 0).counting(Counting::new(scale, 0, 2));
+        scores.count(&[0.0, 0.0], planaria_learn::Targets::Values(&[-1.0, 1.0]), 2.0);
+        assert_eq!(
+            text(&scores, &[], true).lines().take(5).collect::<Vec<_>>(),
+            [
+                "examples   2",
+                "loss       1 (of the standardised label)",
+                "rmse       50,000",
+                "mae        50,000",
+                "r2         0",
+            ]
+        );
+        assert!(text(&scores, &[], true).contains("no better than always predicting the mean"));
+        let figures = figures(&scores, &[]);
+        assert_eq!((figures["rmse"].as_f64(), figures["r2"].as_f64()), (Some(50_000.0), Some(0.0)));
     }
 }

@@ -13,7 +13,7 @@ use crate::commands::print;
 use crate::library::processes;
 use planaria_control::memory;
 use planaria_control::size::{cluster_size, memory_bytes, training_threads};
-use planaria_control::survey::{check_output, data_facts, finding};
+use planaria_control::survey::{check_output, data_facts, finding, label_remark, mistaken};
 use planaria_data::Facts;
 use planaria_protocol::launch::Size;
 use planaria_recipe::{JobKind, Plan, Source};
@@ -32,12 +32,14 @@ pub fn run(options: &cli::Plan) -> Result<()> {
 }
 
 fn train(options: &cli::Plan) -> Result<()> {
-    let (mut broken, mut facts) = (None, None);
+    let (mut broken, mut facts, mut remark) = (None, None, None);
     let planned = Source::load_and_plan(&options.recipe.recipe, &options.recipe.sets, |recipe| {
         let seen = finding(features::peek(recipe), recipe, &mut broken)?;
+        remark = label_remark(recipe, &seen);
         Ok(data_facts(facts.insert(seen)))
     });
-    let (source, plan) = planned.map_err(|mistakes| broken.unwrap_or_else(|| mistakes.into()))?;
+    let (source, plan) = planned
+        .map_err(|mistakes| broken.unwrap_or_else(|| mistaken(&mistakes, remark.clone())))?;
     let facts = facts.expect("a plan is made from the data's facts");
     check_output(&source)?;
     let (threads, size) = (training_threads(None, &plan), cluster_size(None, &plan));
@@ -52,11 +54,12 @@ fn train(options: &cli::Plan) -> Result<()> {
         let processes = format!("processes   {}\n", processes(&plan, size, threads));
         let shares = size.map(|size| methods::shares(&plan, size)).unwrap_or_default();
         let memory = format!("memory      about {} for training\n", bytes(memory_bytes));
+        let remark = remark.map(|remark| format!("warning     {remark}\n")).unwrap_or_default();
         let memory = memory + &short.map_or_else(String::new, |short| format!("{short}\n"));
         let machines = machines::text(&plan.recipe.pool, &plan.recipe.setup);
         let there = hosts::text(&hosts::look(&plan.recipe, &facts));
         return print(&format!(
-            "{plan}{costs}{processes}{shares}{machines}{memory}{}{there}",
+            "{plan}{costs}{processes}{shares}{machines}{memory}{}{remark}{there}",
             data_text(&facts)
         ));
     }
@@ -67,6 +70,7 @@ fn train(options: &cli::Plan) -> Result<()> {
     document["memory_short"] = json!(short);
     document["processes"] = processes_json(&plan, size, threads);
     document["data"] = data_json(&facts);
+    document["data"]["warning"] = json!(remark);
     if let Some(costs) = costs {
         let (key, costs) = costs.document;
         document[key] = costs;

@@ -9,7 +9,7 @@ use planaria_runs::failure::{Result, plain};
 use planaria_runs::history::{History, Standing};
 use planaria_runs::run_dir;
 use planaria_runs::run_dir::DEFAULT_RUNS;
-use planaria_text::number::{loss, out_of, percent};
+use planaria_text::number::{amount, loss, out_of, percent, short};
 use std::path::Path;
 
 /// Lists and prints.
@@ -41,10 +41,12 @@ pub fn run(options: &cli::Runs, talk: Talk) -> Result<()> {
     print(&table(&names, &runs, clock::unix_seconds()))
 }
 
+/// Columns.
+const COLUMNS: usize = 11;
 /// Columns of numbers, which end below each other.
-const NUMBERS: std::ops::RangeInclusive<usize> = 3..=7;
-/// The column that is there where a run has a figure for it.
-const F1: usize = 5;
+const NUMBERS: std::ops::RangeInclusive<usize> = 3..=9;
+/// Columns that are there where a run has a figure for them: F1, and errors of numbers to predict.
+const SOMETIMES: [usize; 3] = [5, 6, 7];
 
 fn table(names: &[String], runs: &[History], now: f64) -> String {
     let head = [
@@ -54,6 +56,8 @@ fn table(names: &[String], runs: &[History], now: f64) -> String {
         "steps",
         "accuracy",
         "positive F1",
+        "RMSE",
+        "R²",
         "loss",
         "workers",
         "started",
@@ -61,11 +65,13 @@ fn table(names: &[String], runs: &[History], now: f64) -> String {
     let mut rows = vec![head.map(String::from)];
     rows.extend(names.iter().zip(runs).map(|(name, run)| row(name, run, now)));
     let width = |i: usize| rows.iter().map(|row| row[i].chars().count()).max().unwrap_or(0);
-    let widths: [usize; 9] = std::array::from_fn(width);
-    let has_f1 = runs.iter().any(|run| run.f1.is_some());
+    let widths: [usize; COLUMNS] = std::array::from_fn(width);
+    let has_figure = |i: &usize| rows[1..].iter().any(|row| !row[*i].is_empty());
+    let is_shown: [bool; COLUMNS] =
+        std::array::from_fn(|i| !SOMETIMES.contains(&i) || has_figure(&i));
     let mut text = String::new();
     for row in &rows {
-        let cells = row.iter().zip(widths).enumerate().filter(|(i, _)| has_f1 || *i != F1);
+        let cells = row.iter().zip(widths).enumerate().filter(|(i, _)| is_shown[*i]);
         let cells = cells.map(|(i, (cell, width))| match NUMBERS.contains(&i) {
             true => format!("{cell:>width$}"),
             false => format!("{cell:<width$}"),
@@ -76,7 +82,7 @@ fn table(names: &[String], runs: &[History], now: f64) -> String {
     text
 }
 
-fn row(name: &str, run: &History, now: f64) -> [String; 9] {
+fn row(name: &str, run: &History, now: f64) -> [String; COLUMNS] {
     let steps = match run.steps {
         0 if run.step == 0 => String::new(),
         // How many there will be is for a script alone to know.
@@ -89,6 +95,8 @@ fn row(name: &str, run: &History, now: f64) -> [String; 9] {
         steps,
         run.accuracy.map_or_else(String::new, percent),
         run.f1.map_or_else(String::new, percent),
+        run.errors.map_or_else(String::new, |errors| amount(errors.rmse)),
+        run.errors.and_then(|errors| errors.r2).map_or_else(String::new, short),
         run.loss.map_or_else(String::new, loss),
         if run.workers == 0 { String::new() } else { run.workers.to_string() },
         run.started.map_or_else(String::new, |started| ago(now - started)),
@@ -111,6 +119,7 @@ fn state(run: &History) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use planaria_numerics::regression::Errors;
     use planaria_runs::run_dir::lock::Holder;
 
     #[test]
@@ -137,6 +146,12 @@ mod tests {
         let text = table(&names, &[binary, empty.clone()], 1090.0);
         assert!(text.contains("accuracy  positive F1    loss"), "{text}");
         assert!(text.contains("98.77%       47.40%  0.0500"), "{text}");
+        let mut number = run.clone();
+        (number.accuracy, number.errors) =
+            (None, Some(Errors { rmse: 31_204.4, mae: 20_000.0, r2: Some(0.81) }));
+        let text = table(&names, &[number, empty.clone()], 1090.0);
+        assert!(text.contains("accuracy    RMSE    R²    loss"), "{text}");
+        assert!(text.contains("          31,204  0.81  0.0500"), "{text}");
         let text = table(&names, &[run, empty], 1090.0);
         assert_eq!(
             text,

@@ -18,6 +18,7 @@ use planaria_runs::clock;
 use planaria_runs::failure::{Result, plain};
 use planaria_runs::frame::Frame;
 use planaria_runs::history::{History, Standing};
+use planaria_runs::outcome::errors_text;
 use planaria_runs::run_dir::find_or_newest;
 use planaria_text::number::{counted, duration, grouped, loss, out_of, percent};
 use serde_json::json;
@@ -130,10 +131,12 @@ fn text(
             }
             if let Some(part) = run.scored_on {
                 let accuracy = run.accuracy.map(|v| format!("accuracy {}, ", percent(v)));
+                let errors = run.errors.map(|errors| errors_text(&errors) + ", ");
+                let errors = errors.unwrap_or_default();
                 let f1 = run.f1.map(|v| format!("F1 of the positive class {}, ", percent(v)));
                 let f1 = f1.unwrap_or_default();
                 let loss = run.loss.map_or_else(String::new, |v| format!("loss {}", loss(v)));
-                add(&part.to_string(), accuracy.unwrap_or_default() + &f1 + &loss);
+                add(&part.to_string(), accuracy.unwrap_or_default() + &errors + &f1 + &loss);
             }
             if let Some(step) = run.saved_step {
                 add("saved", format!("step {}", grouped(step)));

@@ -9,6 +9,7 @@ use planaria_control::jobs::train::ending::Finished;
 use planaria_control::talk::{Progress, Talk};
 use planaria_runs::clock::Stopwatch;
 use planaria_runs::failure::{Exit, Result};
+use planaria_runs::outcome::{against_the_mean, errors_brief, errors_text};
 use planaria_runs::summary::GivenUp;
 use planaria_runs::traces::report::{Outcome, Report};
 use planaria_text::number::{counted, duration, grouped, percent, short};
@@ -85,9 +86,11 @@ fn summary(report: &Report, path: &Path) -> String {
         };
         return format!("interrupted {when}; go on with: planaria resume {path}");
     }
+    let errors = report.errors().map(|errors| format!("{}; ", errors_brief(&errors)));
     let mut text = format!(
-        "{}: {}, {} in {}",
+        "{}: {}{}, {} in {}",
         report.outcome.text(),
+        errors.unwrap_or_default(),
         counted(report.epochs, "epoch"),
         counted(report.steps, "step"),
         duration(report.seconds_training)
@@ -105,12 +108,20 @@ fn summary(report: &Report, path: &Path) -> String {
     if let Some(part) = &report.evaluated_on {
         let figures = [
             report.accuracy.map(|v| format!("accuracy {}", percent(v))),
-            report.loss.map(|v| format!("loss {}", short(v))),
+            report.errors().map(|errors| errors_text(&errors)),
+            report.loss.map(|v| format!("loss {}{}", short(v), loss_units(report))),
             report.positive.as_ref().map(|p| format!("F1 of `{}` {}", p.class, percent(p.f1))),
-            report.mae.map(|v| format!("mean absolute error {}", short(v))),
         ];
         let figures: Vec<String> = figures.into_iter().flatten().collect();
         text += &format!("\n{part}: {}", figures.join(", "));
+        if let Some(advice) = report.errors().and_then(|errors| against_the_mean(&errors)) {
+            text += &format!("\n{advice}");
+        }
     }
     text + &format!("\n{path}/report.html")
+}
+
+/// Losses of standardised labels are in no units of the user's.
+fn loss_units(report: &Report) -> &'static str {
+    if report.target_scale.is_some() { " (of the standardised label)" } else { "" }
 }

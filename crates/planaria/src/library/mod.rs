@@ -325,6 +325,9 @@ impl Planaria {
             Ok(planned) => planned,
             Err(mistakes) => return Err(survey.failure(&mistakes)),
         };
+        if let Some(remark) = &survey.remark {
+            Progress::new(self.talk).note(&format!("warning: {remark}"));
+        }
         let data = survey.data.expect("a plan is made from opened data");
         check_output(&source)?;
         if plan.recipe.pool.has_machines() && self.machines.is_none() {

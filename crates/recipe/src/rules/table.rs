@@ -55,6 +55,12 @@ fn common(table: &Table, found: &mut Vec<Finding>) {
         let hint = "leave out one of the two";
         found.push(Finding::new("data.table.positive", message).hint(hint));
     }
+    if !table.standardize_target && table.target == LabelKind::Class {
+        let message =
+            "`data.table.standardize_target` is for numbers to predict, but labels are classes";
+        let hint = "leave it out, or write `target: number`";
+        found.push(Finding::new("data.table.standardize_target", message).hint(hint));
+    }
     if let Missing::Value(value) = table.missing
         && !value.is_finite()
     {

@@ -132,6 +132,7 @@ impl Writer {
             figures,
             validation_loss: None,
             validation_accuracy: None,
+            validation_errors: None,
             read,
             exact: true,
         });

@@ -5,7 +5,7 @@
 
 use crate::failure::{Context, Result};
 use planaria_protocol::durable;
-use planaria_protocol::event::{Event, What};
+use planaria_protocol::event::{Event, Figures, What};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -48,19 +48,43 @@ pub struct Line {
     /// Accuracy on the validation part.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validation_accuracy: Option<f64>,
+    /// Root of the mean squared error on the validation part, in the label's units.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validation_rmse: Option<f64>,
+    /// Mean absolute error on the validation part, likewise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validation_mae: Option<f64>,
+    /// Share of the labels' variance that predictions explain, on the validation part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validation_r2: Option<f64>,
 }
 
 impl Line {
     /// The figures of an event; nothing where it has none.
     pub fn of(event: &Event) -> Option<Self> {
-        let (span, figures, validation_loss, validation_accuracy) = match &event.what {
-            What::Steps(figures) => (Span::Steps, figures, None, None),
-            What::Epoch { figures, validation_loss, validation_accuracy, .. } => {
-                (Span::Epoch, figures, *validation_loss, *validation_accuracy)
-            }
-            _ => return None,
-        };
-        Some(Self {
+        match &event.what {
+            What::Steps(figures) => Some(Self::with(event, Span::Steps, figures)),
+            What::Epoch {
+                figures,
+                validation_loss,
+                validation_accuracy,
+                validation_errors,
+                ..
+            } => Some(Self {
+                validation_loss: *validation_loss,
+                validation_accuracy: *validation_accuracy,
+                validation_rmse: validation_errors.map(|errors| errors.rmse),
+                validation_mae: validation_errors.map(|errors| errors.mae),
+                validation_r2: validation_errors.and_then(|errors| errors.r2),
+                ..Self::with(event, Span::Epoch, figures)
+            }),
+            _ => None,
+        }
+    }
+
+    /// Figures of training alone.
+    fn with(event: &Event, span: Span, figures: &Figures) -> Self {
+        Self {
             span,
             step: figures.step,
             epoch: figures.epoch,
@@ -70,9 +94,12 @@ impl Line {
             examples_per_second: figures.examples_per_second,
             seconds: event.seconds,
             unix_seconds: event.unix_seconds,
-            validation_loss,
-            validation_accuracy,
-        })
+            validation_loss: None,
+            validation_accuracy: None,
+            validation_rmse: None,
+            validation_mae: None,
+            validation_r2: None,
+        }
     }
 }
 
@@ -183,6 +210,9 @@ pub mod tests {
             unix_seconds: 1e9 + step as f64,
             validation_loss: (span == Span::Epoch).then_some(0.3),
             validation_accuracy: (span == Span::Epoch).then_some(0.9),
+            validation_rmse: None,
+            validation_mae: None,
+            validation_r2: None,
         }
     }
 

@@ -246,7 +246,7 @@ impl Axis {
 
 /// Round numbers from `low` to `high`, about `count` of them (Heckbert, "Nice numbers for graph
 /// labels", Graphics Gems 1990).
-fn nice_ticks(low: f64, high: f64, count: usize) -> Vec<f64> {
+pub(super) fn nice_ticks(low: f64, high: f64, count: usize) -> Vec<f64> {
     let rough = (high - low) / count as f64;
     if !(rough.is_finite() && rough > 0.0) {
         return vec![low];

@@ -6,11 +6,12 @@ use crate::audit::Verdict;
 use crate::run_dir::metrics::{Line, Span};
 use crate::summary::GivenUp;
 use crate::traces::chart::{Curve, STEPS, Scale, figure};
+use crate::traces::regression;
 use crate::traces::report::Report;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use planaria_recipe::train::Monitor;
 use planaria_recipe::train::methods::has_shards;
-use planaria_text::number::{bytes, counted, duration, grouped, percent, short};
+use planaria_text::number::{amount, bytes, counted, duration, grouped, percent, short};
 
 /// Classes up to which the whole confusion matrix is shown.
 const MATRIX_CLASSES_MAX: usize = 40;
@@ -21,7 +22,10 @@ pub fn page(report: &Report, lines: &[Line], recipe: &str) -> String {
     let body = html! {
         (heading(report))
         (cards(&figures(report)))
+        (regression::advice(report))
         (charts(lines))
+        (regression::units(report))
+        (regression::predictions(report))
         (confusion(report))
         (classes(report))
         (details(report))
@@ -99,9 +103,11 @@ fn figures(report: &Report) -> Vec<(String, String)> {
         }
         None => add(report.f1.map(percent), format!("{part} F1, mean over classes")),
     }
-    add(report.mse.map(short), format!("{part} mean squared error"));
-    add(report.mae.map(short), format!("{part} mean absolute error"));
-    add(report.loss.map(short), format!("{part} loss"));
+    add(report.rmse.map(amount), format!("{part} RMSE"));
+    add(report.mae.map(amount), format!("{part} MAE"));
+    add(report.r2.map(short), format!("{part} R²"));
+    let units = if report.target_scale.is_some() { ", of the standardised label" } else { "" };
+    add(report.loss.map(short), format!("{part} loss{units}"));
     add(
         report.examples_per_second.map(|s| grouped(s.round() as u64)),
         "examples per second".into(),
@@ -148,6 +154,7 @@ pub(super) fn charts(lines: &[Line]) -> Markup {
             Scale::Linear,
             percent_tick,
         ),
+        figure("RMSE", STEPS, &[validation(|l| l.validation_rmse)], Scale::Logarithmic, amount),
         figure(
             "Examples per second",
             STEPS,

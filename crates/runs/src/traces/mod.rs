@@ -4,7 +4,7 @@
 //! never decides when to write.
 //!
 //! # Layout
-//! - [`report`]: `report.json`; [`html`], [`chart`]: the same as a page
+//! - [`report`]: `report.json`; [`html`], [`chart`], `regression`: the same as a page
 //! - [`live`]: `live.html`, a run on many machines while it trains
 //! - [`scaling`]: `scaling.json` and `scaling.html`, of several runs
 //! - [`tensorboard`]: event files
@@ -12,6 +12,7 @@
 pub mod chart;
 pub mod html;
 pub mod live;
+mod regression;
 pub mod report;
 pub mod scaling;
 pub mod tensorboard;

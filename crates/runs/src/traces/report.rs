@@ -9,6 +9,8 @@ use crate::run_dir::metrics::{Line, Span};
 use crate::summary::GivenUp;
 use planaria_learn::Scores;
 use planaria_learn::scores::ClassScores;
+use planaria_learn::scores::numbers::Pair;
+use planaria_numerics::regression::{Errors, TargetScale};
 use planaria_protocol::bytes::as_bytes;
 use planaria_protocol::event::Products;
 use planaria_protocol::hash::{self, Hasher, hex};
@@ -132,12 +134,25 @@ pub struct Report {
     pub recall: Option<f64>,
     /// Mean over classes.
     pub f1: Option<f64>,
-    /// Mean squared error of regression.
+    /// Mean squared error of regression, in the label's units, as are those that follow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mse: Option<f64>,
+    /// Root of the mean squared error.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rmse: Option<f64>,
     /// Mean absolute error of regression.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mae: Option<f64>,
+    /// Share of the labels' variance that predictions explain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub r2: Option<f64>,
+    /// Some of the true numbers, each with its prediction.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub predictions: Vec<Pair>,
+    /// Mean and standard deviation of the training labels, where these were standardised: losses
+    /// are of (label − mean) / std.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target_scale: Option<TargetScale>,
     /// Figures of the positive class, the second of two.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub positive: Option<ClassScores>,
@@ -196,6 +211,8 @@ pub struct Facts {
     pub bits_promised: bool,
     /// Names of the classes.
     pub classes: Vec<String>,
+    /// How numbers to predict were scaled to be learned.
+    pub target_scale: Option<TargetScale>,
     /// What the best epoch is chosen by.
     pub monitor: Monitor,
     /// Machines that were given up.
@@ -232,6 +249,7 @@ impl Report {
         let scores = ending.scores.map(|(_, scores)| scores);
         let means = scores.and_then(Scores::macro_average);
         let classification = !facts.classes.is_empty();
+        let errors = scores.filter(|_| !classification).and_then(Scores::errors);
         Self {
             run_id: facts.run_id.clone(),
             recipe: facts.recipe.clone(),
@@ -279,7 +297,11 @@ impl Report {
             recall: means.map(|m| m.recall),
             f1: means.map(|m| m.f1),
             mse: scores.filter(|_| !classification).and_then(Scores::mse),
-            mae: scores.filter(|_| !classification).and_then(Scores::mae),
+            rmse: errors.map(|errors| errors.rmse),
+            mae: errors.map(|errors| errors.mae),
+            r2: errors.and_then(|errors| errors.r2),
+            predictions: scores.map_or_else(Vec::new, |s| s.pairs().to_vec()),
+            target_scale: facts.target_scale.filter(|scale| *scale != TargetScale::default()),
             positive: scores.and_then(|s| positive(s, &facts.classes)),
             per_class: scores.map_or_else(Vec::new, |s| s.per_class(&facts.classes)),
             confusion: scores.map_or_else(Vec::new, |s| s.confusion().to_vec()),
@@ -292,6 +314,11 @@ impl Report {
             weights_sha256: ending.weights_sha256,
             curves: curves(lines),
         }
+    }
+
+    /// How far predictions are off, of numbers to predict.
+    pub fn errors(&self) -> Option<Errors> {
+        Some(Errors { rmse: self.rmse?, mae: self.mae?, r2: self.r2 })
     }
 
     /// The document as text.
@@ -386,6 +413,7 @@ pub mod tests {
             method: "sync".into(),
             bits_promised: true,
             classes: vec!["cat & dog".into(), "1".into()],
+            target_scale: None,
             monitor: Monitor::Accuracy,
             given_up: Vec::new(),
             audit: crate::audit::audit(&Default::default(), &[], None, None),

@@ -88,6 +88,9 @@ fn line_event(line: &Line) -> Vec<u8> {
             ("epoch_accuracy/train", line.accuracy),
             ("loss/validation", line.validation_loss),
             ("accuracy/validation", line.validation_accuracy),
+            ("rmse/validation", line.validation_rmse),
+            ("mae/validation", line.validation_mae),
+            ("r2/validation", line.validation_r2),
         ]),
     }
     let mut summary = Vec::new();

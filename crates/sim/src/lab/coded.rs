@@ -65,6 +65,7 @@ pub fn facts() -> Facts {
         coding: Some(Coding {
             digest: "simulated".into(),
             class_names: vec!["no".into(), "yes".into()],
+            target: Default::default(),
         }),
     }
 }

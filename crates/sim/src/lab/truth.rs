@@ -1,6 +1,6 @@
 //! What a run in one process makes of a recipe, and what of it can be compared.
 
-use planaria_coordinator::run::course::{Course, Done, Next};
+use planaria_coordinator::run::course::{Course, Done, Next, Validation};
 use planaria_learn::{Scores, Weights};
 use planaria_protocol::event::{Figures, What};
 use planaria_protocol::message::HeldOut;
@@ -58,7 +58,7 @@ pub fn follow(mut course: Course, run: &mut impl PlainRun) -> Truth {
             }
             Next::Validate => {
                 let scores = run.score(HeldOut::Validation, course.state().step);
-                let figures = scores.as_ref().map(|s| (s.loss(), s.accuracy()));
+                let figures = scores.as_ref().map(Validation::of);
                 truth.scores = scores.map(|scores| (HeldOut::Validation, scores));
                 truth.figures.push(timeless_what(course.validated(0.0, figures)));
             }
@@ -103,10 +103,21 @@ pub fn timeless_what(what: What) -> What {
         |figures: Figures| Figures { examples_per_second: None, training_seconds: 0.0, ..figures };
     match what {
         What::Steps(figures) => What::Steps(still(figures)),
-        What::Epoch { figures, validation_loss, validation_accuracy, read, exact } => {
-            let figures = still(figures);
-            What::Epoch { figures, validation_loss, validation_accuracy, read, exact }
-        }
+        What::Epoch {
+            figures,
+            validation_loss,
+            validation_accuracy,
+            validation_errors,
+            read,
+            exact,
+        } => What::Epoch {
+            figures: still(figures),
+            validation_loss,
+            validation_accuracy,
+            validation_errors,
+            read,
+            exact,
+        },
         other => other,
     }
 }

@@ -158,7 +158,8 @@ impl Results<'_> {
         let plain = Stepping::new(&Optimizer::Sgd(Sgd::default()), 0.0, None);
         let weights = Weights::restore(&model, &plain, self.weight_values())
             .map_err(|e| Failure::failed(format!("the weights do not fit the model: {e}")))?;
-        let text = linear::weights_csv(&model, &weights.values, &names, &self.facts.classes);
+        let scale = self.facts.target_scale.unwrap_or_default();
+        let text = linear::weights_csv(&model, &weights.values, &names, &self.facts.classes, scale);
         run.write("weights.csv", text.as_bytes())?;
         Ok(Some(weights.values))
     }
@@ -204,6 +205,7 @@ pub fn facts(job: &Job, means: Means) -> Result<Facts> {
         method: recipe.train.traits().name.into(),
         bits_promised: recipe.train.traits().bits_differ.is_none(),
         classes: (0..classes).map(|n| n.to_string()).collect(),
+        target_scale: job.data.target_scale(),
         monitor: Rule::new(recipe.train.early_stopping.as_ref(), classes > 0).monitor,
         given_up: summary.given_up(),
         audit: audit::audit(&summary, &damage, None, None),

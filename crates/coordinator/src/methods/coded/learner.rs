@@ -11,6 +11,7 @@ use planaria_numerics::coding::exact::DataScale;
 use planaria_protocol::message::Trouble;
 use planaria_protocol::methods::coded::Travel;
 use planaria_recipe::Recipe;
+use planaria_recipe::sections::Remedy;
 use planaria_recipe::shape::Shape;
 
 /// Weights, their optimizer, and the way from sums to a step.
@@ -22,6 +23,8 @@ pub struct Learner {
     scale: DataScale,
     /// Names of the data's columns, where they are known.
     columns: Vec<String>,
+    /// What to try where numbers leave their range.
+    remedy: Remedy,
 }
 
 impl Learner {
@@ -34,7 +37,8 @@ impl Learner {
         let stepping = Stepping::of(recipe);
         let weights = Weights::start(&model, &stepping);
         let scale = DataScale(recipe.train.code().and_then(|code| code.scale).unwrap_or(1));
-        Ok(Self { model, stepping, weights, scale, columns: Vec::new() })
+        let (columns, remedy) = (Vec::new(), recipe.remedy());
+        Ok(Self { model, stepping, weights, scale, columns, remedy })
     }
 
     /// With the names of the data's columns.
@@ -105,9 +109,7 @@ impl Learner {
         let Self { model, stepping, weights, .. } = self;
         weights.step(model, stepping, step, rate, rows, &total).map_err(|error| Trouble {
             message: format!("training failed at step {}: {error}", step + 1),
-            hint: Some(format!(
-                "lower the learning rate (it was {rate}), add `warmup_steps` or set `clip_norm`"
-            )),
+            hint: Some(self.remedy.at(rate)),
             fix_input: false,
             of_machine: false,
             agent: None,

@@ -15,6 +15,7 @@ fn setup(epochs: u64, checkpoint_steps: u64, patience: Option<u64>) -> Setup {
         checkpoint_steps,
         rule: Rule { monitor: Monitor::Accuracy, patience, min_delta: 0.0 },
         examples: (0..2 * BATCHES).collect(),
+        remedy: Default::default(),
         train: Train::default(),
     }
 }
@@ -65,10 +66,9 @@ fn drive(course: &mut Course, figures: &[f64], stop: Stop) -> (String, Vec<State
                     course.stop();
                     continue;
                 }
-                let figure = course
-                    .setup()
-                    .has_validation
-                    .then(|| (Some(0.5), figures.get(epoch as usize).copied()));
+                let accuracy = figures.get(epoch as usize).copied();
+                let figure = Validation { loss: Some(0.5), accuracy, errors: None };
+                let figure = course.setup().has_validation.then_some(figure);
                 let now = course.state().seconds_total + 1.0;
                 events.push(course.validated(now, figure));
             }

@@ -12,11 +12,13 @@ use crate::data::targets;
 use planaria_data::order::batch_range;
 use planaria_learn::Scores;
 use planaria_learn::linear::{Batches, Model, plain};
+use planaria_learn::scores::numbers::Counting;
 use planaria_numerics::coding::blocks::Blocks;
 use planaria_numerics::coding::exact::DataScale;
 use planaria_numerics::coding::generator::Generator;
 use planaria_numerics::coding::group::{Decoder, decoder_within};
 use planaria_numerics::coding::{Precision, Slot, product};
+use planaria_numerics::regression::TargetScale;
 use planaria_protocol::launch::Launch;
 use planaria_protocol::message::{EVALUATION_BATCH, HeldOut, Trouble};
 use planaria_protocol::methods::coded::Tallied;
@@ -41,6 +43,8 @@ pub struct Rows<E: Value> {
     held_out: [u64; 2],
     held: BTreeMap<(HeldOut, u64), Held>,
     classes: usize,
+    /// How numbers to predict were scaled.
+    target: TargetScale,
     source: Source,
     cache: Option<Cache>,
     block: Option<(Slot, Block<E>)>,
@@ -77,6 +81,7 @@ impl<E: Value> Rows<E> {
             held_out: [facts.validation, facts.test],
             held: BTreeMap::new(),
             classes: facts.classes as usize,
+            target: coding.target,
             source,
             cache: Cache::of(&coding.digest),
             block: None,
@@ -222,7 +227,9 @@ impl<E: Value> Rows<E> {
         let held = fresh.as_ref().or_else(|| self.held.get(&(part, batch)));
         let held = held.ok_or_else(|| Trouble::new("there is no such batch"))?;
         let outputs = plain::outputs(&self.model, weights, &held.inputs);
-        let mut scores = Scores::new(self.model.columns(), self.classes);
+        let first = batch * EVALUATION_BATCH as u64;
+        let counting = Counting::new(self.target, first, self.held_out_len(part));
+        let mut scores = Scores::new(self.model.columns(), self.classes).counting(counting);
         self.model.count(&outputs, targets(&held.targets), &mut scores);
         if let Some(held) = fresh {
             self.keep_batch(part, batch, held);
@@ -231,17 +238,20 @@ impl<E: Value> Rows<E> {
     }
 
     fn fetch_batch(&self, part: HeldOut, batch: u64, watch: Watch<'_>) -> Result<Held, Missed> {
-        let count = match part {
-            HeldOut::Validation => self.held_out[0],
-            HeldOut::Test => self.held_out[1],
-        };
-        let places = batch_range(count, EVALUATION_BATCH, batch);
+        let places = batch_range(self.held_out_len(part), EVALUATION_BATCH, batch);
         let rows = usize::try_from(places.end.saturating_sub(places.start)).unwrap_or_default();
         let features = self.model.features;
         let mut words = Download::new(rows, features + 1, 4, block::words);
         self.source.fetch(Wanted::Batch { part, batch }, &mut words, watch)?;
         let held = words.finish().and_then(|(words, head)| Held::of(&words, features, &head));
         Ok(held.ok_or_else(|| Trouble::new("the source sent an invalid batch"))?)
+    }
+
+    fn held_out_len(&self, part: HeldOut) -> u64 {
+        match part {
+            HeldOut::Validation => self.held_out[0],
+            HeldOut::Test => self.held_out[1],
+        }
     }
 
     fn keep_batch(&mut self, part: HeldOut, batch: u64, held: Held) {

@@ -6,13 +6,15 @@ use super::Step;
 use super::linear::Linear;
 use crate::data::{classes, data_trouble, targets};
 use crate::session::Batch;
-use planaria_data::{Batch as Examples, DataSet, Loader, Reader, Schedule};
+use planaria_data::{Batch as Examples, DataSet, Loader, Part, Reader, Schedule};
+use planaria_learn::scores::numbers::Counting;
 use planaria_learn::{Network, Scores, Settings, StepResult, Trainer, Weights, engines};
 use planaria_numerics::digest::Digest;
 use planaria_numerics::schedule::{self, Progress};
 use planaria_protocol::checkpoint::{PartInfo, PartView, write_part};
 use planaria_protocol::message::{EVALUATION_BATCH, HeldOut, Trouble};
 use planaria_protocol::methods::solo::Report;
+use planaria_recipe::sections::Remedy;
 use planaria_recipe::{Plan, Recipe};
 use std::borrow::Cow;
 use std::path::Path;
@@ -86,7 +88,7 @@ impl Learner {
                     Some(reader) => reader,
                     none => none.insert(training(&self.recipe, &self.data, step)?),
                 };
-                step_network(trainer.as_mut(), reader, step, rate)?
+                step_network(trainer.as_mut(), reader, step, rate, self.recipe.remedy())?
             }
         };
         let StepResult { loss_sum, correct, gradient_norm, .. } = result;
@@ -112,14 +114,26 @@ impl Learner {
             Some(read) => read.map_err(data_trouble)?,
             None => return Err(Trouble::new("there is no such held-out batch")),
         };
+        let counting = self.counting(batch);
         let scores = match &mut self.model {
-            Model::Network(trainer) => score(trainer.as_mut(), &read, self.classes),
-            Model::Linear(linear) => linear.score(&read, self.classes),
+            Model::Network(trainer) => score(trainer.as_mut(), &read, self.classes, counting),
+            Model::Linear(linear) => linear.score(&read, self.classes, counting),
         };
         reader.recycle(read);
         let next = Batch { batch: next.batch + 1, ..next };
         self.held_out = Some(Ahead { next, reader });
         Ok(scores)
+    }
+
+    /// How numbers of a held-out batch are counted.
+    fn counting(&self, batch: Batch) -> Counting {
+        let part = match batch.part {
+            HeldOut::Validation => &self.data.validation,
+            HeldOut::Test => &self.data.test,
+        };
+        let scale = self.data.target_scale().unwrap_or_default();
+        let first = batch.batch * EVALUATION_BATCH as u64;
+        Counting::new(scale, first, part.as_ref().map_or(0, Part::len))
     }
 
     /// Writes the weights, which are those after `step` steps, as a checkpoint's only part.
@@ -195,6 +209,7 @@ fn step_network(
     reader: &mut Reader,
     step: Step,
     rate: f32,
+    remedy: Remedy,
 ) -> Result<(StepResult, Digest), Trouble> {
     let batch = match reader.next() {
         Some(batch) => batch.map_err(data_trouble)?,
@@ -203,27 +218,31 @@ fn step_network(
     debug_assert_eq!((batch.epoch, batch.step), (step.epoch, step.batch));
     let targets = targets(&batch.targets);
     let examples = planaria_learn::Examples { inputs: &batch.inputs, targets };
-    let result = trainer.step(step.step, rate, examples).map_err(|e| failed(step, rate, e))?;
+    let result =
+        trainer.step(step.step, rate, examples).map_err(|e| failed(step, remedy.at(rate), e))?;
     let read = batch.digest();
     reader.recycle(batch);
     Ok((result, read))
 }
 
 /// Why a step could not be computed, for people: they count steps from 1.
-fn failed(step: Step, rate: f32, error: planaria_learn::Error) -> Trouble {
+fn failed(step: Step, hint: String, error: planaria_learn::Error) -> Trouble {
     let what = match error {
         planaria_learn::Error::NotFinite { what, value, .. } => format!("{what} is {value}"),
         other => other.to_string(),
     };
-    let hint =
-        format!("lower the learning rate (it was {rate}), add `warmup_steps` or set `clip_norm`");
     Trouble::new(format!("training failed at step {}: {what}", step.step + 1)).hint(hint)
 }
 
 /// Scores of one batch of examples.
-pub fn score(trainer: &mut dyn Trainer, batch: &Examples, classes: usize) -> Scores {
+pub fn score(
+    trainer: &mut dyn Trainer,
+    batch: &Examples,
+    classes: usize,
+    counting: Counting,
+) -> Scores {
     let width = trainer.network().output().len();
-    let mut scores = Scores::new(width, classes);
+    let mut scores = Scores::new(width, classes).counting(counting);
     let (mut outputs, mut scratch) = (vec![0.0; batch.len() * width], vec![0.0; width]);
     trainer.predict(&batch.inputs, &mut outputs);
     let targets = targets(&batch.targets);

@@ -8,13 +8,14 @@
 use crate::data::{data_trouble, targets};
 use planaria_data::{Batch, DataSet, Loader, Part};
 use planaria_learn::linear::{Batches, Model, Plain, Stepping, Weights, plain};
+use planaria_learn::scores::numbers::Counting;
 use planaria_learn::{Scores, StepResult};
 use planaria_numerics::coding::exact::DataScale;
 use planaria_numerics::coding::quality;
 use planaria_numerics::digest::Digest;
 use planaria_protocol::message::{EVALUATION_BATCH, Trouble};
 use planaria_recipe::Plan;
-use planaria_recipe::sections::Normalize;
+use planaria_recipe::sections::{Normalize, Remedy};
 use planaria_recipe::train::LinearPrecision;
 use std::ops::Range;
 
@@ -31,6 +32,8 @@ pub struct Linear {
     names: Vec<String>,
     precision: LinearPrecision,
     scale: DataScale,
+    /// What to try where numbers leave their range.
+    remedy: Remedy,
 }
 
 impl Linear {
@@ -70,6 +73,7 @@ impl Linear {
             normalize,
             names,
             scale,
+            remedy: recipe.remedy(),
         })
     }
 
@@ -110,8 +114,7 @@ impl Linear {
         let (model, stepping) = (&self.model, &self.stepping);
         let stepped = self.weights.step(model, stepping, step, rate, outcome.rows, &summed.sums);
         let gradient_norm = stepped.map_err(|e| {
-            Trouble::new(format!("training failed: {e}"))
-                .hint(format!("lower the learning rate (it was {rate}) or set `clip_norm`"))
+            Trouble::new(format!("training failed: {e}")).hint(self.remedy.at(rate))
         })?;
         let result = StepResult {
             loss_sum: outcome.loss_sum.value(),
@@ -125,8 +128,8 @@ impl Linear {
     }
 
     /// Scores of one batch.
-    pub fn score(&self, batch: &Batch, classes: usize) -> Scores {
-        let mut scores = Scores::new(self.model.columns(), classes);
+    pub fn score(&self, batch: &Batch, classes: usize, counting: Counting) -> Scores {
+        let mut scores = Scores::new(self.model.columns(), classes).counting(counting);
         let outputs = plain::outputs(&self.model, &self.weights.values, &batch.inputs);
         self.model.count(&outputs, targets(&batch.targets), &mut scores);
         scores

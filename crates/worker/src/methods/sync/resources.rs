@@ -50,6 +50,7 @@ impl Resources {
         let recipe = &launch.recipe;
         let data = features::open(recipe, launch.size.threads as usize).map_err(data_trouble)?;
         same_data(launch, &data)?;
+        let evaluator = Evaluator::of(data.target_scale().unwrap_or_default());
         let network = Network::of(recipe, launch.facts.input).map_err(Trouble::new)?;
         let settings = Settings::of(recipe, launch.size.threads as usize);
         let engine = engines::engine(network, settings).map_err(Trouble::wrong_input)?;
@@ -66,7 +67,7 @@ impl Resources {
             ahead,
             validation: held_out(data.validation)?,
             test: held_out(data.test)?,
-            evaluator: Evaluator::default(),
+            evaluator,
             first: FirstBlocks::default(),
             predicts: None,
             shards: recipe.train.shards,

@@ -56,7 +56,8 @@ impl Session {
                 examples: scores.examples(),
                 loss: scores.loss(),
                 accuracy: scores.accuracy(),
-                scores: serde_json::to_value(scores).unwrap_or_default(),
+                errors: scores.errors(),
+                scores: scores.to_value(),
             })?;
         }
         let over = matches!(report.outcome, Outcome::Completed | Outcome::StoppedEarly);

@@ -145,5 +145,6 @@ pub fn coding(recipe: &Recipe, marks: &[(String, String)], data: &DataSet) -> Op
         hash.update(part);
     }
     let digest = hex(&hash.finish());
-    Some(Coding { digest, class_names: data.class_names() })
+    let target = data.target_scale().unwrap_or_default();
+    Some(Coding { digest, class_names: data.class_names(), target })
 }
