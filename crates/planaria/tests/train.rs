@@ -40,7 +40,9 @@ fn a_run_leaves_everything_and_prints_one_document() {
     assert_eq!(epochs.len(), 3);
     assert!(epochs.iter().all(|l| l["validation_accuracy"].is_f64()));
     assert_eq!(lines.iter().filter(|l| l["span"] == "steps").count(), 27);
-    assert_eq!(fs::read_dir(run.join("tensorboard")).unwrap().count(), 1);
+    for folder in ["tensorboard/train", "tensorboard/validation"] {
+        assert_eq!(fs::read_dir(run.join(folder)).unwrap().count(), 1, "{folder}");
+    }
 }
 
 #[test]

@@ -47,7 +47,8 @@ pub fn run(job: Job, size: Size, found: Option<Found<Checkpoint>>) -> Result<Fin
     // after all, an event says so, and the recorder goes back.
     let left = kept::record(job.run.path()).map(|record| record.state);
     let from = left.filter(|left| left.step >= state.step).unwrap_or_else(|| state.clone());
-    let mut recorder = Recorder::open(&job.run, from.step, from.epoch, Progress::new(job.talk))?;
+    let (recipe, progress) = (&job.plan.recipe, Progress::new(job.talk));
+    let mut recorder = Recorder::open(&job.run, recipe, (from.step, from.epoch), progress)?;
     let kept = kept::prepare(job.run.path());
     if let Err(why) = &kept {
         let folder = job.run.file(kept::FOLDER);
