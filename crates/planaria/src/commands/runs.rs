@@ -54,9 +54,10 @@ const HEAD: [&str; COLUMNS] =
     ["run", "recipe", "state", "steps", "accuracy", "positive F1", "loss", "workers", "started"];
 /// The column that is there where a run has a figure for it.
 const F1: usize = 5;
-/// Columns that are shortened where a terminal is narrow, in this order, and what is left of each.
+/// Columns that are shortened where a terminal is narrow, in this order, and what is left of each at
+/// least.
 const SHORTENED: [(usize, usize); 3] = [(1, 10), (0, 26), (2, 12)];
-/// Columns that are left out where that does not suffice, in this order.
+/// Columns that are left out where that would not suffice, in this order.
 const LEFT_OUT: [usize; 7] = [1, 7, F1, 8, 6, 3, 4];
 /// What is between columns.
 const GAP: &str = "  ";
@@ -69,19 +70,23 @@ fn table(names: &[String], runs: &[History], now: f64, room: usize) -> String {
     if runs.iter().all(|run| run.f1.is_none()) {
         shown.retain(|column| *column != F1);
     }
-    for (column, least) in SHORTENED {
-        let all = widths(&rows);
-        let excess = (across(&all, &shown) + 1).saturating_sub(room);
-        let most = all[column].saturating_sub(excess).max(least);
-        rows.iter_mut().for_each(|row| row[column] = shortened(&row[column], most));
-    }
-    let widths = widths(&rows);
+    // The last column of a terminal stays free: some wrap when it is written.
+    let full = widths(&rows);
+    let least: [usize; COLUMNS] = std::array::from_fn(|column| {
+        let shortest = SHORTENED.iter().find(|(shortened, _)| *shortened == column);
+        shortest.map_or(full[column], |(_, least)| full[column].min(*least))
+    });
     for column in LEFT_OUT {
-        // The last column of a terminal stays free: some wrap when it is written.
-        if across(&widths, &shown) >= room {
+        if across(&least, &shown) >= room {
             shown.retain(|kept| *kept != column);
         }
     }
+    for (column, _) in SHORTENED.iter().filter(|(column, _)| shown.contains(column)) {
+        let excess = (across(&widths(&rows), &shown) + 1).saturating_sub(room);
+        let most = full[*column].saturating_sub(excess).max(least[*column]);
+        rows.iter_mut().for_each(|row| row[*column] = shortened(&row[*column], most));
+    }
+    let widths = widths(&rows);
     let line = |row| cut(&line(row, &widths, &shown), room.saturating_sub(1)) + "\n";
     rows.iter().map(line).collect()
 }
@@ -176,9 +181,14 @@ mod tests {
             "run                         recipe      state           steps  accuracy    loss  workers  started\n\
              credit-defaul…60131-120000  credi…yers  killed  1,200/120,000    98.77%  0.0500       12  1 min ago\n"
         );
+        let narrow = lines(95);
+        assert!(
+            !narrow.contains("recipe") && narrow.contains("-20260131-120000  killed"),
+            "{narrow}"
+        );
         let narrow = lines(70);
-        assert!(!narrow.contains("recipe") && narrow.contains("0131-120000  killed"), "{narrow}");
-        assert!(lines(40).contains("credit-defaul…60131-120000  killed"));
+        assert!(!narrow.contains("workers") && narrow.contains("131-120000  killed"), "{narrow}");
+        assert!(lines(40).ends_with("31-120000  killed\n"), "{}", lines(40));
         assert!(lines(12).starts_with("run"));
     }
 }

@@ -137,10 +137,9 @@ impl EventFile {
     fn remove(&mut self) -> Result<()> {
         self.file = None;
         let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
-        let old = entries.filter(|e| e.file_name().to_string_lossy().contains("tfevents"));
-        let removed = old.map(|entry| fs::remove_file(entry.path())).collect();
-        let folder = self.folder.display();
-        std::io::Result::context(removed, || format!("cannot empty `{folder}`"))
+        let mut old = entries.filter(|e| e.file_name().to_string_lossy().contains("tfevents"));
+        let removed = old.try_for_each(|entry| fs::remove_file(entry.path()));
+        removed.context(|| format!("cannot empty `{}`", self.folder.display()))
     }
 }
 
