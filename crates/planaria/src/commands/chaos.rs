@@ -406,7 +406,7 @@ impl Storm {
         let reason = history.reason.as_ref().map_or_else(String::new, |why| format!(": {why}"));
         format!(
             "{}{list} in {}; {} committed meanwhile; the run is {} at step {}{}\n",
-            counted(all, "deed"),
+            counted(all, "fault"),
             duration(self.watch.seconds()),
             counted(steps, "step"),
             history.state.text(),

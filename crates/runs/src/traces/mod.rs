@@ -4,14 +4,18 @@
 //! never decides when to write.
 //!
 //! # Layout
-//! - [`report`]: `report.json`; [`html`], [`chart`]: the same as a page
+//! - [`report`]: `report.json`; [`html`], [`chart`], [`confusion`]: the same as a page
 //! - [`live`]: `live.html`, a run on many machines while it trains
+//! - [`timeline`]: what happened at which step; [`strip`]: who was there
 //! - [`scaling`]: `scaling.json` and `scaling.html`, of several runs
 //! - [`tensorboard`]: event files
 
 pub mod chart;
+pub mod confusion;
 pub mod html;
 pub mod live;
 pub mod report;
 pub mod scaling;
+pub mod strip;
 pub mod tensorboard;
+pub mod timeline;
