@@ -239,8 +239,8 @@ def credit(bench):
     seeds = [1] if bench.quick else [1, 2, 3]
     broken = [example(bench, "exact", epochs, seed) for seed in seeds]
     return {"accuracy": quality["accuracy"], "f1": quality["positive"]["f1"],
-            "lost": quality["machines_lost"], "steps": quality["steps"],
-            "exact_seeds": seeds, "exact_lost": [run["machines_lost"] for run in broken],
+            "lost": quality["processes_lost"], "steps": quality["steps"],
+            "exact_seeds": seeds, "exact_lost": [run["processes_lost"] for run in broken],
             "exact_same": [run["weights_sha256"] == peace["weights_sha256"] for run in broken]}
 
 

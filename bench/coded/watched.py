@@ -149,7 +149,7 @@ class Watched:
             "recomputed": report["recomputed_shards"],
             # What workers of a coded run say they have multiplied and sent.
             "products": report.get("products"),
-            "killed": self.killed, "lost": report["machines_lost"],
+            "killed": self.killed, "lost": report["processes_lost"],
             "memory_bytes": max(filter(None, self.memory.values()), default=None),
             "accuracy": report["accuracy"], "confusion": report.get("confusion"),
             "f1": (report.get("positive") or {}).get("f1"),

@@ -206,6 +206,20 @@ A recipe with a `script` is checked as `planaria run` does, and nothing is creat
 Example:
   planaria schema > recipe.schema.json")]
     Schema,
+    /// Print what a shell completes the words of this command line by.
+    #[command(after_help = "\
+Examples:
+  planaria completions bash > ~/.local/share/bash-completion/completions/planaria
+  planaria completions zsh > ~/.zfunc/_planaria
+  planaria completions fish > ~/.config/fish/completions/planaria.fish")]
+    Completions(Completions),
+    /// Print a manual page, of the program or of one command.
+    #[command(after_help = "\
+Examples:
+  planaria man | man -l -
+  planaria man train | man -l -
+  planaria man > ~/.local/share/man/man1/planaria.1")]
+    Man(Man),
     /// A process of a run; started by `train` and `resume`.
     #[command(hide = true, subcommand)]
     Agent(Role),
@@ -500,6 +514,28 @@ impl Which {
             Self::Best => "best",
         }
     }
+}
+
+/// Options of `completions`.
+#[derive(Debug, Args)]
+pub struct Completions {
+    /// The shell.
+    pub shell: Shell,
+}
+
+/// A shell that completes words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Shell {
+    Bash,
+    Zsh,
+    Fish,
+}
+
+/// Options of `man`.
+#[derive(Debug, Args)]
+pub struct Man {
+    /// The page of this command.
+    pub command: Option<String>,
 }
 
 /// Options of `plan`.

@@ -2,7 +2,9 @@
 
 use planaria::cli::Cli;
 use planaria::clock::Stopwatch;
+use planaria::screen;
 use planaria_fleet::ending::PANICKED;
+use std::io::Write;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -13,7 +15,7 @@ fn main() -> ExitCode {
         Ok(Some(exit)) => ExitCode::from(exit.code()),
         Err(failure) => {
             // With stderr closed it cannot be told.
-            let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{failure}\n"));
+            let _ = std::io::stderr().write_all(screen::failed(&failure).as_bytes());
             ExitCode::from(failure.exit.code())
         }
     }

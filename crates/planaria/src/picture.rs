@@ -54,12 +54,13 @@ pub fn headline(frame: &Frame, pulse: &Pulse, columns: usize) -> String {
     let mut parts: Vec<(u8, String)> = Vec::new();
     let mut add = |rank, text: Option<String>| parts.extend(text.map(|text| (rank, text)));
     add(3, many.then(|| plain(&frame.name)));
-    add(7, (!training).then(|| plain(&pulse.phase)));
+    add(8, (!training).then(|| plain(&pulse.phase)));
     // How many there are is unknown where the events that said so are gone.
-    add(4, (frame.epochs > 0).then(|| epochs(pulse, frame)));
+    add(5, (frame.epochs > 0).then(|| epochs(pulse, frame)));
     add(1, Some(steps(pulse, frame)));
-    add(6, pulse.loss.map(|v| format!("loss {}", loss(v))));
-    add(5, pulse.accuracy.map(|accuracy| format!("acc {:.1}%", 100.0 * accuracy)));
+    add(7, pulse.loss.map(|v| format!("loss {}", loss(v))));
+    add(4, frame.validation_loss.map(|v| format!("val loss {}", loss(v))));
+    add(6, pulse.accuracy.map(|accuracy| format!("acc {:.1}%", 100.0 * accuracy)));
     let speed = pulse.examples_per_second.filter(|_| training);
     add(0, speed.map(|s| format!("{} ex/s", grouped(s.round() as u64))));
     let left = pulse.seconds_left.filter(|_| training);

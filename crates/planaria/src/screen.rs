@@ -9,8 +9,9 @@ use planaria_control::drawing::Drawing;
 use planaria_control::talk::{Room, Screen, Style, Talk};
 use planaria_protocol::event::Pulse;
 use planaria_runs::clock;
+use planaria_runs::failure::Failure;
 use planaria_runs::frame::Frame;
-use planaria_text::paint::cut;
+use planaria_text::paint::{cut, labelled};
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -66,10 +67,9 @@ impl Screen for Terminal {
 
 /// How a command talks on this stderr.
 pub fn talk(quiet: bool) -> Talk {
-    let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     let style = match quiet {
         true => Style::Quiet,
-        false if dumb || !std::io::stderr().is_terminal() => Style::Plain,
+        false if is_dumb() || !std::io::stderr().is_terminal() => Style::Plain,
         false => Style::Live,
     };
     Talk { style, screen: &Terminal }
@@ -102,7 +102,8 @@ pub fn say(text: &str) {
         let lines = text.lines().map(|line| format!("{time} {line}\n"));
         return write(&lines.collect::<String>());
     }
-    write(&lock().said(text, room_of_stderr().columns));
+    let text = if colours() { labelled(text) } else { text.to_owned() };
+    write(&lock().said(&text, room_of_stderr().columns));
 }
 
 /// Draws these lines of a picture in place of those that were drawn before.
@@ -137,7 +138,18 @@ fn write(text: &str) {
     }
 }
 
-/// Whether colours are wanted (see no-color.org).
+/// What a command ends with, for stderr: its labels have colours where that is a terminal.
+pub fn failed(failure: &Failure) -> String {
+    let text = format!("{failure}\n");
+    if colours() { labelled(&text) } else { text }
+}
+
+/// Whether colours are wanted on stderr, and can be shown (see no-color.org).
 pub fn colours() -> bool {
-    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+    let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    wanted && !is_dumb() && std::io::stderr().is_terminal()
+}
+
+fn is_dumb() -> bool {
+    std::env::var_os("TERM").is_some_and(|term| term == "dumb")
 }

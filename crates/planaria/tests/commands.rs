@@ -141,7 +141,7 @@ fn a_lost_worker_is_named_with_how_it_ended() {
     }
     let status = place.json(&["status", &run, "--json"], 0);
     assert_eq!(status["state"], "running", "{status}");
-    assert_eq!(status["machines_lost"], 1, "{status}");
+    assert_eq!((&status["processes_lost"], &status["machines_lost"]), (&1.into(), &0.into()));
     assert_eq!(place.run(&["stop", &run, "--wait"]).status.code(), Some(0));
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{}", talk(&output));

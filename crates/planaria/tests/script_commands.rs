@@ -354,7 +354,7 @@ fn a_run_that_failed_says_whose_fault_it_was() {
             "state      failed\n",
             "reason     worker 0 failed with exit code 7",
             "           about to fail\n",
-            " worker-0 prints all that it wrote; mend the cause, then planaria run",
+            " worker-0 prints all that it wrote; once that is put right, planaria run",
         ],
     );
 }

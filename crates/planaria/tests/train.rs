@@ -40,7 +40,9 @@ fn a_run_leaves_everything_and_prints_one_document() {
     assert_eq!(epochs.len(), 3);
     assert!(epochs.iter().all(|l| l["validation_accuracy"].is_f64()));
     assert_eq!(lines.iter().filter(|l| l["span"] == "steps").count(), 27);
-    assert_eq!(fs::read_dir(run.join("tensorboard")).unwrap().count(), 1);
+    for folder in ["tensorboard/train", "tensorboard/validation"] {
+        assert_eq!(fs::read_dir(run.join(folder)).unwrap().count(), 1, "{folder}");
+    }
 }
 
 #[test]
@@ -119,17 +121,25 @@ fn early_stopping_ends_a_run() {
 }
 
 #[test]
-fn a_loss_that_is_not_finite_fails_with_a_hint() {
+fn a_loss_that_is_not_finite_fails_with_a_hint_wherever_it_is_told() {
     let place = Place::new();
     // Each step multiplies the weights by about -1,000,000.
     let rate = "train.optimizer={sgd: {learning_rate: 1000, weight_decay: 1000}}";
-    let output = place.run(&["train", "tiny.yaml", "--json", "--set", rate]);
+    let mut command = place.command(&["train", "tiny.yaml", "--json", "--set", rate]);
+    let output = command.env("TERM", "xterm-256color").env_remove("NO_COLOR").output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", talk(&output));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["outcome"], "failed");
     let said = talk(&output);
-    assert!(said.contains("hint: lower `learning_rate` (it was 1000)"), "{said}");
     assert!(!said.contains("panicked"), "{said}");
+    assert!(!said.contains('\x1b'), "no terminal, no colours: {said:?}");
+    let hint = said.split("\nhint: ").nth(1).expect("a hint").trim_end();
+    assert!(hint.starts_with("lower `learning_rate` (it was 1000)"), "{said}");
+    assert_eq!(report["hint"], hint);
+    let page = fs::read_to_string(place.only_run().join("report.html")).unwrap();
+    assert!(page.contains("<b>Hint: </b>lower `learning_rate`"), "{page}");
+    let status = String::from_utf8(place.run(&["status"]).stdout).unwrap();
+    assert!(status.contains(&format!("next       {hint}; then ")), "{status}");
 }
 
 #[test]

@@ -82,6 +82,12 @@ impl Failure {
         Self::new(Exit::Failed, message.to_string(), None)
     }
 
+    /// The same as events tell it.
+    pub fn trouble(&self) -> Trouble {
+        let (hint, fix_input) = (self.hint.clone(), self.exit == Exit::User);
+        Trouble { hint, fix_input, ..Trouble::new(&self.message) }
+    }
+
     /// Adds what to do about it.
     #[must_use]
     pub fn hint(mut self, hint: impl Display) -> Self {

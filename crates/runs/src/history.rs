@@ -70,6 +70,9 @@ pub struct History {
     pub state: Standing,
     /// Why, where the state does not say it all.
     pub reason: Option<String>,
+    /// What to do about a failure, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
     /// The process at work on it.
     pub pid: Option<u32>,
     /// The machine of its controller, where that is not this one.
@@ -99,6 +102,8 @@ pub struct History {
     pub f1: Option<f64>,
     /// What these are of.
     pub scored_on: Option<Scored>,
+    /// Of the newest epoch that was validated.
+    pub validation_loss: Option<f64>,
     /// The newest training speed.
     pub examples_per_second: Option<f64>,
     /// Steps done at the newest checkpoint.
@@ -123,9 +128,6 @@ pub struct History {
     /// The machines of its pool, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub pool: BTreeMap<String, PoolMachine>,
-    /// Machines of its pool that were lost after they had been ready.
-    #[serde(skip)]
-    pub pool_lost: u64,
     /// Why the newest checkpoint could not be written, where that is so.
     pub not_saved: Option<String>,
     /// Whether a second Ctrl-C or signal ended it at once.
@@ -172,7 +174,8 @@ impl History {
             self.workers = story.processes.len() as u32;
         }
         // Its processes are not ours to count as machines.
-        self.machines = Machines { machines_lost: self.pool_lost, ..Machines::default() };
+        let Machines { machines_lost, machines_joined, .. } = self.machines;
+        self.machines = Machines { machines_lost, machines_joined, ..Machines::default() };
         self.script = Some(story);
     }
 
@@ -196,6 +199,7 @@ impl History {
             recipe: started.map_or_else(|| run_id(folder), |started| started.recipe.clone()),
             state,
             reason: summary.ended.as_ref().and_then(|ended| ended.reason.clone()),
+            hint: summary.ended.as_ref().and_then(|ended| ended.trouble.as_ref()?.hint.clone()),
             pid: holder.pid(),
             detached: None,
             started: events.first().map(|e| e.unix_seconds),
@@ -210,6 +214,7 @@ impl History {
             errors: summary.errors,
             f1: summary.f1(),
             scored_on: summary.scored_on,
+            validation_loss: summary.validation_loss,
             examples_per_second: summary.examples_per_second,
             saved_step: summary.saved_step,
             examples: of(|started| started.examples),
@@ -222,7 +227,6 @@ impl History {
             machines: summary.machines(),
             machines_wanted: summary.machines_wanted,
             pool: summary.pool,
-            pool_lost: summary.machines_lost,
             not_saved: summary.not_saved,
             was_quit: false,
             events_missing: false,
@@ -340,7 +344,7 @@ mod tests {
         ];
         let history = History::of(Path::new("/r/net-1"), Holder::Free, &events);
         assert_eq!((history.step, history.generation), (10, 2));
-        assert_eq!((history.machines.machines_lost, history.paused), (1, Some((1, 2))));
+        assert_eq!((history.machines.processes_lost, history.paused), (1, Some((1, 2))));
         assert_eq!(history.not_saved.as_deref(), Some("no space"));
     }
 

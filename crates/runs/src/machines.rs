@@ -1,7 +1,8 @@
 //! Who was lost, who joined, and what that cost. Pure counting over events.
 
-use planaria_protocol::event::{Event, Products, What};
+use planaria_protocol::event::{Event, MachineState, Products, What};
 use planaria_protocol::message::Agent;
+use planaria_text::number::{counted, counted_as, grouped};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,8 +10,12 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Machines {
     /// Processes that were lost and did not come back: workers, servers and coordinators.
-    pub machines_lost: u64,
+    pub processes_lost: u64,
     /// Processes that joined after their session's first step, and were not there before.
+    pub processes_joined: u64,
+    /// Machines of the pool that were lost after they had been ready.
+    pub machines_lost: u64,
+    /// Machines of the pool that became ready after their session's first step, or once more.
     pub machines_joined: u64,
     /// Times that a process lost its link, and joined again.
     pub links_cut: u64,
@@ -29,6 +34,20 @@ pub struct Machines {
     /// What workers of a coded run have multiplied and sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub products: Option<Products>,
+}
+
+impl Machines {
+    /// What was lost and what came, in words: `1 process lost, 1 joined`; machines too, where any
+    /// were.
+    pub fn moves(&self) -> String {
+        let processes = counted_as(self.processes_lost, "process", "processes");
+        let mut text = format!("{processes} lost, {} joined", grouped(self.processes_joined));
+        if self.machines_lost + self.machines_joined > 0 {
+            let (lost, joined) = (counted(self.machines_lost, "machine"), self.machines_joined);
+            text += &format!("; {lost} lost, {} joined", grouped(joined));
+        }
+        text
+    }
 }
 
 /// A process of a session.
@@ -50,6 +69,8 @@ pub struct Count {
     processes: BTreeMap<(String, u32), Process>,
     /// Names of which one was lost in the session.
     lost: BTreeSet<String>,
+    /// Machines that have been ready in the session, and whether they are.
+    pool: BTreeMap<String, bool>,
     /// Whether the session has taken a step.
     begun: bool,
 }
@@ -65,8 +86,9 @@ impl Count {
     /// Those of a session who were lost and have not come back are lost for good.
     fn settle(&mut self) {
         let processes = std::mem::take(&mut self.processes);
-        self.machines.machines_lost += processes.values().filter(|p| p.lost).count() as u64;
+        self.machines.processes_lost += processes.values().filter(|p| p.lost).count() as u64;
         self.lost.clear();
+        self.pool.clear();
         self.begun = false;
     }
 
@@ -76,7 +98,7 @@ impl Count {
             None => {
                 // Also a process that takes the place of one that was lost before the first step.
                 let late = self.begun || self.lost.contains(agent);
-                self.machines.machines_joined += u64::from(late);
+                self.machines.processes_joined += u64::from(late);
                 let new = Process { generation, ..Process::default() };
                 self.processes.insert(process, new);
             }
@@ -92,12 +114,29 @@ impl Count {
     fn lost(&mut self, agent: &str, pid: u32) {
         if pid == 0 {
             // It is not known which: it is one of its own.
-            self.machines.machines_lost += 1;
+            self.machines.processes_lost += 1;
         } else {
             let process = self.processes.entry((agent.to_owned(), pid)).or_default();
             process.lost = !std::mem::take(&mut process.owed);
         }
         self.lost.insert(agent.to_owned());
+    }
+
+    fn machine(&mut self, machine: &str, state: MachineState) {
+        let is_ready = state == MachineState::Ready;
+        match self.pool.get_mut(machine) {
+            None if is_ready => {
+                self.machines.machines_joined += u64::from(self.begun);
+                self.pool.insert(machine.to_owned(), true);
+            }
+            Some(was_ready) => {
+                let machines = &mut self.machines;
+                machines.machines_joined += u64::from(is_ready && !*was_ready);
+                machines.machines_lost += u64::from(state == MachineState::Lost && *was_ready);
+                *was_ready = is_ready || (*was_ready && state != MachineState::Lost);
+            }
+            None => {}
+        }
     }
 
     /// The next event.
@@ -108,13 +147,14 @@ impl Count {
             What::Committed { .. } | What::Steps(_) | What::Epoch { .. } | What::Saved { .. } => {
                 self.begun = true;
             }
+            What::Machine { machine, state, .. } => self.machine(machine, *state),
             What::Joined { agent, pid, .. } => self.joined(agent, *pid, event.generation),
             // Its successor says so.
             What::Lost { agent, .. } if Agent::named(agent) == Some(Agent::Coordinator) => {}
             What::Lost { agent, pid, .. } => self.lost(agent, *pid),
             What::Recovered { lost, .. } => {
                 let lost = lost.as_deref().and_then(Agent::named);
-                machines.machines_lost += u64::from(lost == Some(Agent::Coordinator));
+                machines.processes_lost += u64::from(lost == Some(Agent::Coordinator));
                 self.begun = true;
             }
             What::Suspected { .. } => machines.suspicions += 1,
@@ -174,7 +214,7 @@ mod tests {
     }
 
     fn moved(machines: &Machines) -> (u64, u64, u64) {
-        (machines.machines_lost, machines.machines_joined, machines.links_cut)
+        (machines.processes_lost, machines.processes_joined, machines.links_cut)
     }
 
     #[test]
@@ -246,5 +286,32 @@ mod tests {
             committed(),
         ]);
         assert_eq!(moved(&machines), (1, 1, 0));
+    }
+
+    #[test]
+    fn a_killed_process_is_no_lost_machine() {
+        let machine =
+            |name: &str, state| What::Machine { machine: name.into(), state, reason: None };
+        let moves = |more: Vec<What>| {
+            let begin = vec![
+                machine("lab-1", MachineState::Raising),
+                machine("lab-1", MachineState::Ready),
+                joined("worker-0", 10),
+                committed(),
+            ];
+            count([begin, more].concat()).moves()
+        };
+        assert_eq!(moves(vec![]), "0 processes lost, 0 joined");
+        let killed = || vec![lost("worker-0", 10), joined("worker-0", 12)];
+        assert_eq!(moves(killed()), "1 process lost, 1 joined");
+        let mut with_machine = killed();
+        with_machine.insert(1, machine("lab-1", MachineState::Lost));
+        with_machine.insert(2, machine("lab-1", MachineState::Failed));
+        with_machine.insert(3, machine("lab-2", MachineState::Ready));
+        let expect = "1 process lost, 1 joined; 1 machine lost, 1 joined";
+        assert_eq!(moves(with_machine), expect);
+        let back =
+            vec![machine("lab-1", MachineState::Lost), machine("lab-1", MachineState::Ready)];
+        assert_eq!(moves(back), "0 processes lost, 0 joined; 1 machine lost, 1 joined");
     }
 }

@@ -137,17 +137,22 @@ fn moved(done: &Products) -> String {
     }
 }
 
-/// The figures of an epoch that is done, in fewer than so many columns; of how many epochs, where
-/// that is known. Nothing for other events.
-pub fn epoch(event: &Event, epochs: Option<u64>, columns: usize) -> Option<String> {
+/// The figures of an epoch that is done, in fewer than so many columns; `within` is the first epoch
+/// that the line is about, and how many there are in all, where that is known. Nothing for other
+/// events.
+pub fn epoch(event: &Event, within: Option<(u64, u64)>, columns: usize) -> Option<String> {
     let What::Epoch { figures, validation_loss, validation_accuracy, validation_errors, .. } =
         &event.what
     else {
         return None;
     };
     let Figures { epoch, loss: trained, accuracy, examples_per_second, .. } = figures;
-    let of = epochs.map_or_else(String::new, |epochs| format!("/{epochs}"));
-    let mut parts = vec![(6, format!("epoch {epoch}{of}"))];
+    let name = match within {
+        Some((first, epochs)) if first < *epoch => format!("epochs {first}–{epoch}/{epochs}"),
+        Some((_, epochs)) => format!("epoch {epoch}/{epochs}"),
+        None => format!("epoch {epoch}"),
+    };
+    let mut parts = vec![(6, name)];
     let mut add = |rank, text: Option<String>| parts.extend(text.map(|text| (rank, text)));
     add(3, trained.map(|v| format!("loss {}", loss(v))));
     add(2, accuracy.map(|v| format!("acc {:.1}%", 100.0 * v)));

@@ -54,6 +54,8 @@ pub struct Summary {
     /// Of numbers to predict, on a held-out part.
     pub errors: Option<Errors>,
     pub scored_on: Option<Scored>,
+    /// Of the newest epoch that was validated.
+    pub validation_loss: Option<f64>,
     /// The newest training speed.
     pub examples_per_second: Option<f64>,
     /// Steps done at the newest checkpoint.
@@ -86,8 +88,6 @@ pub struct Summary {
     pub read: BTreeMap<u64, (Digest, bool)>,
     /// Of a script's run.
     pub processes: Processes,
-    /// Machines that were lost after they had been ready.
-    pub machines_lost: u64,
     count: Count,
 }
 
@@ -130,9 +130,10 @@ impl Summary {
         summary
     }
 
-    /// What of it does not change while it is shown.
+    /// What is shown of it beside its pulse.
     pub fn frame(&self) -> Frame {
-        self.started.as_ref().map(Frame::of).unwrap_or_default()
+        let frame = self.started.as_ref().map(Frame::of).unwrap_or_default();
+        Frame { validation_loss: self.validation_loss, ..frame }
     }
 
     /// Who was lost, who joined, and what that cost.
@@ -190,7 +191,6 @@ impl Summary {
             What::Machine { machine, state, reason } => {
                 let (state, reason) = (*state, reason.clone());
                 let before = self.pool.get(machine).is_some_and(|one| one.was_ready);
-                self.machines_lost += u64::from(before && state == MachineState::Lost);
                 let was_ready = before || state == MachineState::Ready;
                 self.pool.insert(machine.clone(), PoolMachine { state, reason, was_ready });
             }
@@ -210,6 +210,7 @@ impl Summary {
                 self.trained(figures);
                 self.read.insert(figures.epoch.saturating_sub(1), (*read, *exact));
                 self.epochs_done = figures.epoch;
+                self.validation_loss = *validation_loss;
                 if validation_loss.is_some() {
                     (self.loss, self.accuracy) = (*validation_loss, *validation_accuracy);
                     self.errors = *validation_errors;

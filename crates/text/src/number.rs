@@ -26,6 +26,11 @@ pub fn out_of(done: u64, all: u64) -> String {
     }
 }
 
+/// `1 process`, `4 processes`.
+pub fn counted_as(n: u64, one: &str, many: &str) -> String {
+    format!("{} {}", grouped(n), if n == 1 { one } else { many })
+}
+
 /// `0:42`, `1:02:03`.
 pub fn clock(seconds: f64) -> String {
     let s = seconds.clamp(0.0, 1e9).round() as u64;
@@ -103,6 +108,7 @@ mod tests {
     fn numbers_read_well() {
         assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
         assert_eq!([1, 2000].map(|n| counted(n, "step")), ["1 step", "2,000 steps"]);
+        assert_eq!([1, 2].map(|n| counted_as(n, "box", "boxes")), ["1 box", "2 boxes"]);
         assert_eq!([0.4, 42.0, 3723.0].map(clock), ["0:00", "0:42", "1:02:03"]);
         assert_eq!([0.01234, 5.04, 245.0].map(duration), ["0.012 s", "5.0 s", "4:05 min"]);
         assert_eq!([999, 1500, 2_340_000_000].map(bytes), ["999 B", "1.5 kB", "2.3 GB"]);

@@ -9,6 +9,26 @@ pub const RESET: &str = "\x1b[0m";
 /// What is between the parts of a line.
 pub const DOT: &str = " · ";
 
+/// What lines that say how things stand begin with, and its colour.
+const LABELS: [(&str, &str); 3] = [("error:", "1;31"), ("warning:", "33"), ("hint:", "36")];
+
+/// Text whose lines have a colour on what they begin with, where that is `error:`, `warning:` or
+/// `hint:`.
+pub fn labelled(text: &str) -> String {
+    let lines = text.split_inclusive('\n').map(|line| {
+        let start = line.len() - line.trim_start_matches(' ').len();
+        let (blanks, rest) = line.split_at(start);
+        let label = LABELS.iter().find(|(label, _)| rest.starts_with(label));
+        match label {
+            Some((label, code)) => {
+                format!("{blanks}{}{}", paint(code, label), &rest[label.len()..])
+            }
+            None => line.to_owned(),
+        }
+    });
+    lines.collect()
+}
+
 /// Text in a colour, given by its number (`36`).
 pub fn paint(code: &str, text: &str) -> String {
     format!("\x1b[{code}m{text}{RESET}")
@@ -47,6 +67,26 @@ pub fn cut(text: &str, columns: usize) -> String {
         }
     }
     cut
+}
+
+/// Text without colours in at most so many columns: what does not fit is left out in the middle.
+pub fn shortened(text: &str, columns: usize) -> String {
+    let all: Vec<char> = text.chars().collect();
+    let wide = |chars: &[char]| chars.iter().map(|c| self::columns(*c)).sum::<usize>();
+    if wide(&all) <= columns {
+        return text.to_owned();
+    }
+    let room = columns.saturating_sub(1);
+    let (mut head, mut tail) = (all.len(), all.len());
+    while head > 0 && wide(&all[..head]) > room.div_ceil(2) {
+        head -= 1;
+    }
+    while tail > head && wide(&all[tail - 1..]) <= room - wide(&all[..head]) {
+        tail -= 1;
+    }
+    let ellipsis = if columns == 0 { "" } else { "…" };
+    let [head, tail] = [&all[..head], &all[tail..]].map(|part| part.iter().collect::<String>());
+    format!("{head}{ellipsis}{tail}")
 }
 
 /// Parts in one line of fewer than `columns` characters; those of the lowest rank go first.
@@ -114,6 +154,27 @@ fn pieces(text: &str) -> impl Iterator<Item = Piece<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_text_loses_its_middle() {
+        for (columns, expect) in
+            [(9, "abcdefghi"), (8, "abcd…ghi"), (5, "ab…hi"), (2, "a…"), (1, "…"), (0, "")]
+        {
+            assert_eq!(shortened("abcdefghi", columns), expect, "{columns}");
+        }
+        assert_eq!(shortened("漢字漢字", 6), "漢…字");
+    }
+
+    #[test]
+    fn only_what_begins_a_line_is_a_label() {
+        let text = "error: no error: here\n  --> a.yaml:1:2\n\nhint: mend it\nwarning:";
+        assert_eq!(
+            labelled(text),
+            "\x1b[1;31merror:\x1b[0m no error: here\n  --> a.yaml:1:2\n\n\
+             \x1b[36mhint:\x1b[0m mend it\n\x1b[33mwarning:\x1b[0m"
+        );
+        assert_eq!(bare(&labelled(text)), text);
+    }
 
     #[test]
     fn colours_take_no_columns() {

@@ -131,7 +131,7 @@ fn is_told(name: &str, is_live: bool) -> bool {
         [folder, log] if folder == LOGS => log.ends_with(".log"),
         ["report.json" | "report.html"] => !is_live,
         [file] => !is_live && file.starts_with("model."),
-        ["tensorboard", _] => !is_live,
+        ["tensorboard", _] | ["tensorboard", "train" | "validation", _] => !is_live,
         [folder, ..] if folder == CHECKPOINTS => !is_live,
         _ => false,
     }

@@ -5,6 +5,7 @@
 pub mod agent;
 pub mod audit;
 pub mod chaos;
+pub mod completions;
 pub mod detach;
 pub mod doctor;
 pub mod down;
@@ -53,6 +54,8 @@ pub fn run(cli: Cli, process: Stopwatch) -> Result<Option<Exit>> {
         Command::Doctor(options) => doctor::run(&options, talk),
         Command::Plan(options) => plan::run(&options).map(|()| None),
         Command::Schema => schema::run().map(|()| None),
+        Command::Completions(options) => completions::completions(&options).map(|()| None),
+        Command::Man(options) => completions::man(&options).map(|()| None),
         Command::Agent(role) => agent::run(&role),
     }
 }

@@ -119,7 +119,12 @@ fn text(
     }
     match pulse {
         Some(pulse) => {
-            let frame = Frame { name: run.recipe.clone(), epochs: run.epochs, steps: run.steps };
+            let frame = Frame {
+                name: run.recipe.clone(),
+                epochs: run.epochs,
+                steps: run.steps,
+                validation_loss: run.validation_loss,
+            };
             let room = Room { columns, rows: usize::MAX };
             add("next", next(run, kept, &path));
             let picture = picture::lines(&frame, pulse, room).join("\n");
@@ -228,9 +233,9 @@ fn machines(run: &History) -> Option<String> {
 /// What was lost so far, and what became of it.
 fn survived(run: &History) -> Option<String> {
     let machines = &run.machines;
-    let (lost, joined) = (machines.machines_lost, machines.machines_joined);
+    let moved = machines.processes_lost + machines.processes_joined + machines.machines_lost;
     let late = machines.suspicions;
-    if lost + joined + late == 0 {
+    if moved + machines.machines_joined + late == 0 {
         return None;
     }
     let late = match late {
@@ -238,10 +243,7 @@ fn survived(run: &History) -> Option<String> {
         n => format!(", late {}", counted(n, "time")),
     };
     let shards = counted(machines.recomputed_shards, "shard");
-    Some(format!(
-        "{} lost, {joined} joined{late}; {shards} given to others",
-        counted(lost, "machine")
-    ))
+    Some(format!("{}{late}; {shards} given to others", machines.moves()))
 }
 
 /// What can be done about it.
@@ -261,12 +263,18 @@ fn next(run: &History, kept: Option<u64>, path: &str) -> String {
         (Standing::Killed, None) => {
             format!("planaria resume {path} starts it from step 0: nothing was saved yet")
         }
-        (Standing::Failed, Some(step)) => format!(
-            "mend the cause, then planaria resume {path} goes on after step {}",
-            grouped(step)
-        ),
-        (Standing::Failed, None) => "mend the cause and train again: nothing was saved".into(),
+        (Standing::Failed, Some(step)) => {
+            format!("{}planaria resume {path} goes on after step {}", mend(run), grouped(step))
+        }
+        (Standing::Failed, None) => format!("{}train again: nothing was saved", mend(run)),
     }
+}
+
+/// What is to be done about a failure before anything else.
+fn mend(run: &History) -> String {
+    let hint = run.hint.as_deref().map(|hint| plain(hint).replace('\n', " "));
+    let hint = hint.unwrap_or_else(|| "put right what the reason tells".into());
+    format!("{hint}; then ")
 }
 
 #[cfg(test)]
@@ -299,7 +307,7 @@ mod tests {
             (Standing::StoppedEarly, "runs/net-1/report.html"),
             (Standing::Interrupted, "planaria resume runs/net-1 goes on and ends with the same"),
             (Standing::Killed, "planaria resume runs/net-1 goes on after step 10"),
-            (Standing::Failed, "mend the cause, then planaria resume runs/net-1 goes on after"),
+            (Standing::Failed, "put right what the reason tells; then planaria resume runs/net-1"),
         ] {
             let text = text(&run(state), None, None, 80, 1e9 + 60.0);
             assert!(text.contains(&format!("\nnext       {expect}")), "{text}");
@@ -330,6 +338,7 @@ mod tests {
     fn a_dead_run_is_told_from_its_events() {
         let mut failed = run(Standing::Failed);
         failed.reason = Some("the loss is \x1b[31mNaN".into());
+        failed.hint = Some("lower the learning rate".into());
         assert_eq!(
             text(&failed, None, None, 80, 1e9 + 60.0),
             "run        runs/net-1\n\
@@ -341,7 +350,7 @@ mod tests {
              done       epoch 1/3, step 12/30 in 4.5 s\n\
              validation accuracy 90.00%, loss 0.5000\n\
              saved      step 10\n\
-             next       mend the cause, then planaria resume runs/net-1 goes on after step 10\n"
+             next       lower the learning rate; then planaria resume runs/net-1 goes on after step 10\n"
         );
     }
 
@@ -378,12 +387,12 @@ mod tests {
     fn losses_are_told() {
         let mut live = run(Standing::Running);
         (live.workers, live.servers, live.paused) = (2, 1, Some((1, 2)));
-        (live.machines.machines_lost, live.machines.machines_joined) = (3, 2);
+        (live.machines.processes_lost, live.machines.processes_joined) = (3, 2);
         live.machines.recomputed_shards = 12;
         let text = text(&live, None, None, 80, 1e9 + 60.0);
         for line in [
             "state      paused, have 1, need 2: waiting for the pool, process 7",
-            "survived   3 machines lost, 2 joined; 12 shards given to others",
+            "survived   3 processes lost, 2 joined; 12 shards given to others",
             "started    2001-09-09 01:46:40 UTC, 1 min ago, generation 2",
         ] {
             assert!(text.contains(&format!("{line}\n")), "{text}");

@@ -3,7 +3,7 @@
 use super::*;
 
 fn frame() -> Frame {
-    Frame { name: "digits".into(), epochs: 8, steps: 768 }
+    Frame { name: "digits".into(), epochs: 8, steps: 768, validation_loss: None }
 }
 
 fn pulse(workers: u32, servers: u32) -> Pulse {
@@ -65,7 +65,7 @@ digits · epoch 3/8 · step 241/768 · loss 0.0413 · acc 98.7% · 19,138 ex/s �
 
 #[test]
 fn totals_that_are_not_known_are_left_out() {
-    let unknown = Frame { name: "digits".into(), epochs: 0, steps: 0 };
+    let unknown = Frame { name: "digits".into(), epochs: 0, steps: 0, validation_loss: None };
     let line = headline(&unknown, &pulse(3, 1), 100);
     assert_eq!(line, "digits · step 241 · loss 0.0413 · acc 98.7% · 19,138 ex/s · 0:03 left");
 }
@@ -205,6 +205,20 @@ fn one_process_has_one_line() {
     ] {
         assert_eq!(lines(&frame(), &one, Room { columns, rows: 24 }), [expect]);
     }
+}
+
+#[test]
+fn the_loss_of_the_last_validation_stands_beside_that_of_training() {
+    let frame = Frame { validation_loss: Some(0.05), ..frame() };
+    let line = |columns| headline(&frame, &pulse(0, 0), columns);
+    let full = "epoch 3/8 · step 241/768 · loss 0.0413 · val loss 0.0500 · acc 98.7% · \
+                19,138 ex/s · 0:03 left";
+    assert_eq!(line(200), full);
+    assert_eq!(
+        line(90),
+        "epoch 3/8 · step 241/768 · loss 0.0413 · val loss 0.0500 · acc 98.7% · 0:03 left"
+    );
+    assert_eq!(line(40), "epoch 3/8 · loss 0.0413 · acc 98.7%");
 }
 
 #[test]

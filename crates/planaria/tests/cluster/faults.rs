@@ -68,7 +68,7 @@ fn a_network_that_loses_a_fifth_of_all_packets_costs_time_alone() {
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["weights_sha256"], expected["weights_sha256"]);
     // No silence was so long that somebody who lives was taken for dead.
-    assert_eq!(report["machines_lost"], 0, "{}", talk(&output));
+    assert_eq!(report["processes_lost"], 0, "{}", talk(&output));
 }
 
 #[test]

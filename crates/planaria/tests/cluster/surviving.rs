@@ -65,7 +65,7 @@ fn a_killed_process_is_replaced() {
     }
     let report = unharmed(&place, &mut live, &expected);
     assert_eq!(report["superseded_steps"], 0, "{}", report["superseded_steps"]);
-    assert!(report["machines_lost"].as_u64() >= Some(4), "{}", report["machines_lost"]);
+    assert!(report["processes_lost"].as_u64() >= Some(4), "{}", report["processes_lost"]);
     assert!(report["generation"].as_u64() >= Some(4), "{}", report["generation"]);
     let recovered: Vec<_> =
         events(&live.run).into_iter().filter(|e| e["event"] == "recovered").collect();
@@ -131,8 +131,8 @@ fn a_run_grows_and_shrinks() {
         (live.processes().iter().filter(|p| p.role == "worker").count() == 2).then_some(())
     });
     let report = unharmed(&place, &mut live, &expected);
-    assert_eq!(report["machines_lost"], 0, "{}", report["machines_lost"]);
-    assert_eq!(report["machines_joined"], 3, "{}", report["machines_joined"]);
+    assert_eq!(report["processes_lost"], 0, "{}", report["processes_lost"]);
+    assert_eq!(report["processes_joined"], 3, "{}", report["processes_joined"]);
 }
 
 #[test]

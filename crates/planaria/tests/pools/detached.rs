@@ -193,7 +193,7 @@ fn a_run_survives_the_machine_of_its_controller() {
     assert_eq!(scene.weights(), expected);
     let audit = scene.run(&["audit", &run, "--json"]);
     let audit: Value = serde_json::from_slice(&audit.stdout).expect("an audit");
-    assert!(audit["machines_lost"].as_u64() > Some(0), "{audit:#}");
+    assert!(audit["processes_lost"].as_u64() > Some(0), "{audit:#}");
     hosts.tell("start", 1);
     scene.run(&["down", &run]);
     nothing_is_left(&hosts, 3);
@@ -216,7 +216,7 @@ fn a_run_goes_on_by_itself_where_its_controller_is_lost() {
     let audit = scene.run(&["audit", &run, "--json"]);
     assert!(audit.status.success(), "{}", talk(&audit));
     let audit: Value = serde_json::from_slice(&audit.stdout).expect("an audit");
-    assert!(audit["machines_lost"].as_u64() > Some(0), "{audit:#}");
+    assert!(audit["processes_lost"].as_u64() > Some(0), "{audit:#}");
     nothing_is_left(&hosts, 3);
     let aside = std::fs::read_to_string(scene.place.only_run().join("lost-h1/events.jsonl"));
     assert!(aside.expect("what h1 told last").contains("started"));

@@ -68,7 +68,7 @@ fn ends(mut command: Command, what: &str) -> String {
 fn a_run_is_proved_and_tampering_is_found() {
     let place = Place::new();
     let report = place.json(&["train", "tiny.yaml", "--json"], 0);
-    assert_eq!((&report["exactly_once"], &report["machines_lost"]), (&true.into(), &0.into()));
+    assert_eq!((&report["exactly_once"], &report["processes_lost"]), (&true.into(), &0.into()));
     let run = place.only_run();
     let name = run.to_str().unwrap();
     let page = fs::read_to_string(run.join("report.html")).unwrap();

@@ -118,7 +118,7 @@ fn only_those_that_were_meant_are_killed() {
     let last = told.last().unwrap();
     assert_eq!((&last["deeds"]["kill"], &last["state"]), (&3.into(), &"running".into()));
 
-    // However short the time, one deed is done.
+    // However short the time, one fault is injected.
     let output = stage.chaos(&["--target", "coordinator", "--for", "1ms"]);
     let text = String::from_utf8(output.stdout.clone()).unwrap();
     assert!(

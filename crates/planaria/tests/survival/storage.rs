@@ -235,5 +235,5 @@ fn what_is_deleted_is_made_again() {
     live.wait("events", |live| live.run.join("events.jsonl").exists());
     live.saves(2);
     let run = live.stop_and_audit();
-    assert!(run.join("tensorboard").read_dir().unwrap().count() == 1);
+    assert!(run.join("tensorboard/train").read_dir().unwrap().count() == 1);
 }

@@ -50,15 +50,12 @@ pub fn text(audit: &Audit, run: &str) -> String {
     }
     add("taken again", counted(audit.superseded_steps, "step"));
     let machines = &audit.machines;
-    let mut people = vec![
-        format!("{} lost", grouped(machines.machines_lost)),
-        format!("{} joined", grouped(machines.machines_joined)),
-        format!("{} late", counted(machines.suspicions, "time")),
-    ];
+    let mut survived =
+        vec![machines.moves(), format!("late {}", counted(machines.suspicions, "time"))];
     if machines.pauses > 0 {
-        people.push(format!("paused {}", counted(machines.pauses, "time")));
+        survived.push(format!("paused {}", counted(machines.pauses, "time")));
     }
-    add("machines", people.join(", "));
+    add("survived", survived.join(", "));
     if machines.recomputed_shards > 0 || machines.stalled_seconds > 0.0 {
         let shards = counted(machines.recomputed_shards, "shard");
         add(

@@ -465,7 +465,7 @@ fn the_page_reads_well() {
          generation    1 after step 0: started\n\
          generation    2 after step 4: server-0 was lost\n\
          taken again   0 steps\n\
-         machines      0 lost, 0 joined, 0 times late\n\
+         survived      0 processes lost, 0 joined, late 0 times\n\
          checkpoint    step 6; the report's weights are its weights\n"
     );
 }

@@ -3,38 +3,45 @@
 //! Owns the page, and what all pages share. `maud` escapes all text. Never computes a figure.
 
 use crate::audit::Verdict;
+use crate::machines::Machines;
 use crate::run_dir::metrics::{Line, Span};
 use crate::summary::GivenUp;
-use crate::traces::chart::{Curve, STEPS, Scale, figure};
+use crate::traces::chart::{self, Curve, Figure, STEPS, Scale};
+use crate::traces::confusion;
 use crate::traces::regression;
-use crate::traces::report::Report;
+use crate::traces::report::{BestEpoch, Report};
+use crate::traces::timeline::{Kind, Mark, Timeline};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use planaria_recipe::train::Monitor;
 use planaria_recipe::train::methods::has_shards;
 use planaria_text::number::{amount, bytes, counted, duration, grouped, percent, short};
 
-/// Classes up to which the whole confusion matrix is shown.
-const MATRIX_CLASSES_MAX: usize = 40;
-/// Confusions listed.
-const CONFUSIONS_MAX: usize = 8;
-
-pub fn page(report: &Report, lines: &[Line], recipe: &str) -> String {
+/// The page of a run whose events make this timeline.
+pub fn page(report: &Report, lines: &[Line], timeline: &Timeline, recipe: &str) -> String {
+    let mut marks = timeline.marks.clone();
+    marks.extend(best(report));
+    let strip = timeline.strip();
+    let head = html! { @if strip.is_some() { style { (PreEscaped(STRIP_CSS)) } } };
     let body = html! {
         (heading(report))
         (cards(&figures(report)))
         (regression::advice(report))
-        (charts(lines))
+        (charts(lines, &marks))
         (regression::units(report))
+        @if let Some(strip) = &strip { (strip) }
         (regression::predictions(report))
-        (confusion(report))
+        (confusion::section(report))
         (classes(report))
         (details(report))
         h2 { "Recipe" }
         div.wide { pre { (recipe.trim_end()) } }
         (footer(&report.planaria_version))
     };
-    document(&report.run_id, html! {}, body)
+    document(&report.run_id, head, body)
 }
+
+/// Of the strip of who was there.
+pub(super) const STRIP_CSS: &str = include_str!("live.css");
 
 /// A page that needs nothing else; `head` is added to what every page has there.
 pub(super) fn document(name: &str, head: Markup, body: Markup) -> String {
@@ -87,7 +94,29 @@ fn heading(report: &Report) -> Markup {
         }
         p.sub { (report.run_id) " · " (moment(&report.started)) }
         @if let Some(reason) = &report.reason { p.sub { (reason) } }
+        (hint(report.hint.as_deref()))
     }
+}
+
+/// What to do about a failure.
+pub(super) fn hint(hint: Option<&str>) -> Markup {
+    html! { @if let Some(hint) = hint { p.hint { b { "Hint: " } (hint) } } }
+}
+
+/// The best epoch, as a mark on the curves.
+fn best(report: &Report) -> Option<Mark> {
+    let best = report.best.as_ref()?;
+    let text = format!("best epoch: {}", best_text(best));
+    Some(Mark { step: best.step, kind: Kind::Best, text })
+}
+
+/// `7 (accuracy 0.98)`.
+fn best_text(best: &BestEpoch) -> String {
+    let monitor = match best.monitor {
+        Monitor::Loss => "loss",
+        Monitor::Accuracy => "accuracy",
+    };
+    format!("{} ({monitor} {})", best.epoch, short(best.value))
 }
 
 fn figures(report: &Report) -> Vec<(String, String)> {
@@ -119,8 +148,8 @@ fn figures(report: &Report) -> Vec<(String, String)> {
     figures
 }
 
-/// Curves of what was measured while the run trained.
-pub(super) fn charts(lines: &[Line]) -> Markup {
+/// Curves of what was measured while the run trained, and what happened meanwhile.
+pub(super) fn charts(lines: &[Line], marks: &[Mark]) -> Markup {
     let points = |span: Span, of: fn(&Line) -> Option<f64>| -> Vec<(f64, f64)> {
         let of_span = lines.iter().filter(|l| l.span == span);
         of_span.filter_map(|l| Some((l.step as f64, of(l)?))).collect()
@@ -139,121 +168,67 @@ pub(super) fn charts(lines: &[Line]) -> Markup {
         noisy: false,
         points: points(Span::Epoch, of),
     };
-    let figures = [
+    let across: Vec<chart::Mark> = marks
+        .iter()
+        .map(|mark| chart::Mark {
+            place: mark.step as f64,
+            class: mark.kind.class(),
+            text: mark.text.clone(),
+        })
+        .collect();
+    let figure = |title, curves: &[Curve], scale, tick| {
+        Figure { title, along: STEPS, curves, marks: &across, scale, tick }.draw()
+    };
+    let speed = |value: f64| grouped(value.max(0.0).round() as u64);
+    let figures: Vec<Markup> = [
         figure(
             "Loss",
-            STEPS,
             &[train(true, |l| l.loss), validation(|l| l.validation_loss)],
             Scale::Logarithmic,
             short,
         ),
         figure(
             "Accuracy",
-            STEPS,
             &[train(true, |l| l.accuracy), validation(|l| l.validation_accuracy)],
             Scale::Linear,
             percent_tick,
         ),
-        figure("RMSE", STEPS, &[validation(|l| l.validation_rmse)], Scale::Logarithmic, amount),
+        figure("RMSE", &[validation(|l| l.validation_rmse)], Scale::Logarithmic, amount),
         figure(
             "Examples per second",
-            STEPS,
             &[train(true, |l| l.examples_per_second)],
             Scale::FromZero,
-            |v| grouped(v.max(0.0).round() as u64),
+            speed,
         ),
         figure(
             "Learning rate",
-            STEPS,
             &[train(false, |l| Some(f64::from(l.learning_rate)))],
             Scale::FromZero,
             short,
         ),
     ]
-    .concat();
+    .into_iter()
+    .flatten()
+    .collect();
     html! {
         @if !figures.is_empty() {
             h2 { "Curves" }
-            div.charts { (PreEscaped(figures)) }
-            p.note {
-                "By step. Training figures were taken while the weights were changing; \
-                 validation follows each epoch."
-            }
-        }
-    }
-}
-
-fn confusion(report: &Report) -> Markup {
-    if report.confusion.is_empty() {
-        return html! {};
-    }
-    html! {
-        h2 { "Confusion matrix" }
-        @if report.confusion.len() <= MATRIX_CLASSES_MAX {
-            div.wide {
-                table.heat {
-                    thead {
-                        tr { th {} @for class in &report.per_class { th scope="col" { (class.class) } } }
-                    }
-                    tbody {
-                        @for (truth, row) in report.confusion.iter().enumerate() {
-                            (matrix_row(report, truth, row))
+            div.charts { @for figure in &figures { (figure) } }
+            @if !marks.is_empty() {
+                p.note {
+                    @for kind in [Kind::Best, Kind::Lost, Kind::Resumed] {
+                        @if marks.iter().any(|mark| mark.kind == kind) {
+                            span class={ "key mark " (kind.class()) } { (kind.text()) } " "
                         }
                     }
                 }
             }
-        }
-        p.note {
-            (grouped(report.evaluated_examples)) " " (report.evaluated_on.as_deref().unwrap_or(""))
-            " examples; rows are true classes, columns predicted ones." (confusions(report))
-        }
-    }
-}
-
-fn matrix_row(report: &Report, truth: usize, row: &[u64]) -> Markup {
-    let support: u64 = row.iter().sum::<u64>().max(1);
-    let name = |class: usize| &report.per_class[class].class;
-    let cell = |predicted: usize, count: u64| {
-        let share = count as f64 / support as f64;
-        // Mistakes are rare in a good network: a few per cent must already be seen.
-        let (colour, strength) = match truth == predicted {
-            true => ("good", 0.12 + 0.5 * share),
-            false => ("bad", (0.1 + 4.0 * share).min(0.75)),
-        };
-        let style = format!("background:rgb(var(--{colour})/{strength:.2})");
-        let (truth, predicted) = (name(truth), name(predicted));
-        let title =
-            format!("{truth} taken for {predicted}: {} ({})", grouped(count), percent(share));
-        html! { td style=(style) title=(title) { (count) } }
-    };
-    html! {
-        tr {
-            th scope="row" { (name(truth)) }
-            @for (predicted, count) in row.iter().enumerate() {
-                @if *count == 0 { td.zero { "0" } } @else { (cell(predicted, *count)) }
+            p.note {
+                "By step. Training figures were taken while the weights were changing; \
+                 validation follows each epoch. Point at a curve, or at a mark, to read it."
             }
         }
     }
-}
-
-/// The commonest mistakes as a sentence.
-fn confusions(report: &Report) -> String {
-    let mut pairs: Vec<(u64, usize, usize)> = Vec::new();
-    for (truth, row) in report.confusion.iter().enumerate() {
-        let wrong = row.iter().enumerate().filter(|(p, n)| *p != truth && **n > 0);
-        pairs.extend(wrong.map(|(predicted, n)| (*n, truth, predicted)));
-    }
-    pairs.sort_by_key(|(n, truth, predicted)| (std::cmp::Reverse(*n), *truth, *predicted));
-    pairs.truncate(CONFUSIONS_MAX);
-    if pairs.is_empty() {
-        return " No mistakes.".into();
-    }
-    let name = |class: usize| &report.per_class[class].class;
-    let list: Vec<String> = pairs
-        .iter()
-        .map(|(n, truth, predicted)| format!("{} for {} ({n})", name(*truth), name(*predicted)))
-        .collect();
-    format!(" Most often mistaken: {}.", list.join(", "))
 }
 
 fn classes(report: &Report) -> Markup {
@@ -292,8 +267,8 @@ fn details(report: &Report) -> Markup {
             "method",
             match has_shards(&report.method) {
                 true => {
-                    let shards = counted(report.shards as u64, "shard");
-                    format!("{}, {shards} of batch {}", report.method, report.batch)
+                    let (shards, batch) = (counted(report.shards as u64, "shard"), report.batch);
+                    format!("{}, {shards} of batch {}", report.method, grouped(batch as u64))
                 }
                 false => format!("{}, batch {}", report.method, grouped(report.batch as u64)),
             },
@@ -311,13 +286,14 @@ fn details(report: &Report) -> Markup {
     let mut add = |label, value: Option<String>| rows.extend(value.map(|value| (label, value)));
     add(
         "processes",
-        (report.workers > 0)
-            .then(|| (report.workers.into(), report.servers.into()))
-            .map(|(w, s)| format!("{}, {}", counted(w, "worker"), counted(s, "server"))),
+        (report.workers > 0).then(|| {
+            let workers = counted(report.workers.into(), "worker");
+            format!("{workers}, {}", counted(report.servers.into(), "server"))
+        }),
     );
     add(
         "survived",
-        (report.machines_lost > 0 || report.superseded_steps > 0).then(|| survived(report)),
+        (report.processes_lost > 0 || report.superseded_steps > 0).then(|| survived(report)),
     );
     for GivenUp { machine, reason } in &report.machines_given_up {
         let reason = reason.lines().next().unwrap_or_default();
@@ -335,17 +311,8 @@ fn details(report: &Report) -> Markup {
     add("first step after", report.seconds_to_first_step.map(duration));
     add("steps per second", report.steps_per_second.map(short));
     add("peak memory", report.peak_memory_bytes.map(bytes));
-    add(
-        "best epoch",
-        report.best.as_ref().map(|best| {
-            let monitor = match best.monitor {
-                Monitor::Loss => "loss",
-                Monitor::Accuracy => "accuracy",
-            };
-            format!("{} ({monitor} {})", best.epoch, short(best.value))
-        }),
-    );
-    add("resumed", (report.resumes > 0).then(|| format!("{}×", report.resumes)));
+    add("best epoch", report.best.as_ref().map(best_text));
+    add("resumed", (report.resumes > 0).then(|| counted(report.resumes, "time")));
     add("weights SHA-256", report.weights_sha256.clone());
     html! {
         h2 { "Run" }
@@ -355,7 +322,6 @@ fn details(report: &Report) -> Markup {
     }
 }
 
-/// What was lost, and what became of it.
 /// What the audit says, as `audit` does.
 fn by_audit(report: &Report) -> &'static str {
     match (report.exactly_once, report.verdict) {
@@ -366,11 +332,18 @@ fn by_audit(report: &Report) -> &'static str {
     }
 }
 
+/// What was lost, and what became of it.
 fn survived(report: &Report) -> String {
+    let machines = Machines {
+        processes_lost: report.processes_lost,
+        processes_joined: report.processes_joined,
+        machines_lost: report.machines_lost,
+        machines_joined: report.machines_joined,
+        ..Machines::default()
+    };
     format!(
-        "{} lost, {} joined, {} computed again, {} taken again",
-        counted(report.machines_lost, "machine"),
-        grouped(report.machines_joined),
+        "{}; {} computed again, {} taken again",
+        machines.moves(),
         counted(report.recomputed_shards, "shard"),
         counted(report.superseded_steps, "step")
     )
@@ -385,7 +358,7 @@ mod tests {
     fn the_page_stands_alone_and_escapes_what_users_wrote() {
         let report = crate::traces::report::tests::sample();
         let lines = [line(Span::Steps, 5, 1), line(Span::Steps, 10, 1), line(Span::Epoch, 10, 1)];
-        let html = page(&report, &lines, "name: <script>alert('x')</script>");
+        let html = page(&report, &lines, &Timeline::default(), "name: <script>alert('x')</script>");
         assert!(html.contains("viewport") && html.contains("prefers-color-scheme:dark"));
         assert!(html.contains("net &lt;b&gt;") && html.contains("cat &amp; dog"));
         assert!(!html.contains("<script") && !html.contains("http"), "nothing from elsewhere");
@@ -407,7 +380,7 @@ mod tests {
         ] {
             (report.exactly_once, report.verdict) = (exactly_once, verdict);
             let row = format!("<dt>exactly once, by audit</dt><dd>{expect}</dd>");
-            assert!(page(&report, &[], "").contains(&row), "{verdict:?}");
+            assert!(page(&report, &[], &Timeline::default(), "").contains(&row), "{verdict:?}");
         }
     }
 
@@ -417,7 +390,38 @@ mod tests {
         report.per_class.clear();
         report.confusion.clear();
         report.accuracy = None;
-        let html = page(&report, &[], "");
+        let html = page(&report, &[], &Timeline::default(), "");
         assert!(!html.contains("Curves") && !html.contains("Confusion"));
+    }
+
+    #[test]
+    fn marks_hints_and_what_was_lost_are_on_the_page() {
+        let mut report = crate::traces::report::tests::sample();
+        report.outcome = crate::outcome::Outcome::Failed;
+        report.reason = Some("training failed at step 7: the loss is NaN".into());
+        report.hint = Some("lower the <learning rate>".into());
+        (report.workers, report.servers, report.threads) = (1, 2, 1);
+        (report.processes_lost, report.processes_joined, report.resumes) = (1, 1, 1);
+        let (monitor, value) = (Monitor::Accuracy, 0.98);
+        report.best = Some(BestEpoch { monitor, value, epoch: 2, step: 10 });
+        let mark = |step, kind, text: &str| Mark { step, kind, text: text.into() };
+        let mut timeline = Timeline::default();
+        timeline.marks =
+            vec![mark(5, Kind::Lost, "worker-0 was lost"), mark(7, Kind::Resumed, "resumed")];
+        let lines = [line(Span::Steps, 5, 1), line(Span::Steps, 10, 1), line(Span::Epoch, 10, 1)];
+        let html = page(&report, &lines, &timeline, "");
+        for expect in [
+            "<p class=\"hint\"><b>Hint: </b>lower the &lt;learning rate&gt;</p>",
+            "<title>best epoch: 2 (accuracy 0.98)</title>",
+            "<title>worker-0 was lost</title>",
+            "class=\"key mark lost\">a process or machine was lost<",
+            "<dt>resumed</dt><dd>1 time</dd>",
+            "<dt>processes</dt><dd>1 worker, 2 servers</dd>",
+            "<dd>1 process lost, 1 joined; 0 shards computed again, 0 steps taken again</dd>",
+            "cpu-portable, 1 thread<",
+        ] {
+            assert!(html.contains(expect), "`{expect}` is missing in {html}");
+        }
+        assert!(!html.contains("1 machine"), "a process is no machine: {html}");
     }
 }

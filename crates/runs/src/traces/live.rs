@@ -7,64 +7,30 @@ use crate::frame::Frame;
 use crate::notices::{Notice, Notices};
 use crate::run_dir::metrics::Line;
 use crate::summary::Summary;
-use crate::traces::html::{cards, charts, document};
+use crate::traces::html::{STRIP_CSS, cards, charts, document, hint};
+use crate::traces::strip::{self, Presence, ROWS_MAX, Row};
+use crate::traces::timeline::Timeline;
 use maud::{Markup, PreEscaped, html};
 use planaria_protocol::event::{Activity, Doing, Event, Pulse, What, WorkerPulse};
 use planaria_protocol::message::Agent;
 use planaria_text::number::{duration, grouped, loss, out_of, percent};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Columns of the strip at most; each is one step or several.
-const COLUMNS_MAX: u64 = 150;
-/// Workers that have a row.
-const ROWS_MAX: usize = 64;
 /// Lines of what happened last.
 const NEWS_MAX: usize = 10;
-/// Width and height of a cell of the strip.
-const CELL: (f64, f64) = (6.0, 14.0);
-
-/// How a worker was there; of several in one column the last of these shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Presence {
-    Ready,
-    Fetching,
-    Late,
-    Lost,
-}
-
-impl Presence {
-    /// Of a worker that does this; one that is started again was there before.
-    fn of(doing: Doing, was_there: bool) -> Option<Self> {
-        match doing {
-            Doing::Starting => was_there.then_some(Self::Lost),
-            Doing::Late => Some(Self::Late),
-            Doing::Computing
-            | Doing::Evaluating
-            | Doing::Standby
-            | Doing::Ready
-            | Doing::Serving
-            | Doing::Leaving => Some(Self::Ready),
-            Doing::GettingReady | Doing::Entering | Doing::FetchingRows | Doing::CutOff => {
-                Some(Self::Fetching)
-            }
-        }
-    }
-
-    fn text(self) -> &'static str {
-        match self {
-            Self::Ready => "ready",
-            Self::Fetching => "fetching",
-            Self::Late => "not waited for",
-            Self::Lost => "lost",
-        }
-    }
-
-    fn class(self) -> &'static str {
-        match self {
-            Self::Ready => "ready",
-            Self::Fetching => "fetching",
-            Self::Late => "late",
-            Self::Lost => "lost",
+/// How a worker that does this is there; one that is started again was there before.
+fn presence(doing: Doing, was_there: bool) -> Option<Presence> {
+    match doing {
+        Doing::Starting => was_there.then_some(Presence::Lost),
+        Doing::Late => Some(Presence::Late),
+        Doing::Computing
+        | Doing::Evaluating
+        | Doing::Standby
+        | Doing::Ready
+        | Doing::Serving
+        | Doing::Leaving => Some(Presence::Ready),
+        Doing::GettingReady | Doing::Entering | Doing::FetchingRows | Doing::CutOff => {
+            Some(Presence::Fetching)
         }
     }
 }
@@ -79,8 +45,8 @@ struct Seen {
     /// Rows of processes before the one that is there.
     rows_before: u64,
     lost: u64,
-    /// By column of the strip.
-    strip: BTreeMap<u64, Presence>,
+    /// Of the strip.
+    row: Row,
 }
 
 impl Seen {
@@ -92,12 +58,7 @@ impl Seen {
         if self.is_released {
             return None;
         }
-        Presence::of(self.pulse.state, self.was_there)
-    }
-
-    fn mark(&mut self, column: u64, presence: Presence) {
-        let cell = self.strip.entry(column).or_insert(presence);
-        *cell = presence.max(*cell);
+        presence(self.pulse.state, self.was_there)
     }
 }
 
@@ -112,11 +73,13 @@ pub struct Live {
     paused: BTreeSet<u64>,
     news: VecDeque<(f64, String)>,
     notices: Notices,
+    timeline: Timeline,
 }
 
 impl Live {
     pub fn take(&mut self, event: &Event) {
         self.summary.take(event);
+        self.timeline.take(event);
         // Who joins, and what each computes, has a place of its own.
         let is_shown = matches!(event.what, What::Joined { .. } | What::Dealt { .. });
         match self.notices.of(event) {
@@ -133,7 +96,7 @@ impl Live {
             let column = self.column(self.pulse.step);
             if let Some(worker) = self.workers.get_mut(&number) {
                 worker.lost += 1;
-                worker.mark(column, Presence::Lost);
+                worker.row.mark(column, Presence::Lost);
             }
         }
     }
@@ -154,7 +117,7 @@ impl Live {
             let presence = seen.presence();
             seen.was_there |= presence == Some(Presence::Ready);
             for column in columns.clone() {
-                presence.into_iter().for_each(|presence| seen.mark(column, presence));
+                presence.into_iter().for_each(|presence| seen.row.mark(column, presence));
             }
         }
         for (number, seen) in &mut self.workers {
@@ -169,12 +132,7 @@ impl Live {
 
     /// The column of the strip that a step is in.
     fn column(&self, step: u64) -> u64 {
-        let steps = self.frame.steps.max(1);
-        step.min(steps - 1) * self.columns() / steps
-    }
-
-    fn columns(&self) -> u64 {
-        self.frame.steps.clamp(1, COLUMNS_MAX)
+        strip::column(step, self.frame.steps)
     }
 
     fn tell(&mut self, seconds: f64, text: String) {
@@ -185,23 +143,26 @@ impl Live {
     /// The page; `lines` are the run's metrics.
     pub fn page(&self, run_id: &str, lines: &[Line]) -> String {
         let head = html! {
-            style { (PreEscaped(include_str!("live.css"))) }
+            style { (PreEscaped(STRIP_CSS)) }
             @if self.summary.ended.is_none() { meta http-equiv="refresh" content="1"; }
         };
         let body = html! {
             (self.heading(run_id))
             (cards(&self.figures(lines.last())))
-            (self.machines())
-            (self.strip())
+            @if !self.workers.is_empty() {
+                (self.machines())
+                (self.strip())
+            }
             (self.happened())
-            (charts(lines))
+            (charts(lines, &self.timeline.marks))
         };
         document(run_id, head, body)
     }
 
     fn heading(&self, run_id: &str) -> Markup {
         let phase = self.pulse.phase.as_str();
-        let (class, text) = match &self.summary.ended {
+        let ended = self.summary.ended.as_ref();
+        let (class, text) = match ended {
             Some(ended) => (ended.outcome.name(), ended.outcome.text()),
             None if self.summary.paused.is_some() => ("failed", phase),
             None if self.pulse.activity == Activity::Training => ("completed", "training"),
@@ -213,6 +174,10 @@ impl Live {
                 (run_id)
                 @if self.summary.ended.is_some() { " · " a href="report.html" { "report" } }
             }
+            @if let Some(reason) = ended.and_then(|ended| ended.reason.as_deref()) {
+                p.sub { (reason) }
+            }
+            (hint(ended.and_then(|ended| ended.trouble.as_ref()?.hint.as_deref())))
         }
     }
 
@@ -227,8 +192,8 @@ impl Live {
         let is_waiting = self.summary.ended.is_some() || self.summary.paused.is_some();
         let figures = [
             Some((out_of(pulse.step, frame.steps), "steps")),
-            Some((format!("{} of {wanted}", ready.count()), "machines ready")),
-            Some((grouped(lost), "times a machine was lost")),
+            Some((format!("{} of {wanted}", ready.count()), "workers ready")),
+            Some((grouped(lost), "times a worker was lost")),
             accuracy.map(|v| (percent(v), "accuracy while training")),
             self.summary.f1().map(|v| (percent(v), "F1 of the positive class, final weights")),
             mean.map(|v| (loss(v), "loss while training")),
@@ -240,7 +205,7 @@ impl Live {
     fn machines(&self) -> Markup {
         let counts_rows = self.workers.values().any(|w| w.pulse.rows.is_some());
         html! {
-            h2 { "Machines" }
+            h2 { "Workers" }
             div.wide {
                 table {
                     thead {
@@ -265,43 +230,8 @@ impl Live {
     }
 
     fn strip(&self) -> Markup {
-        let (columns, rows) = (self.columns(), self.workers.len());
-        let (left, top) = (66.0, 10.0);
-        let width = 960.0_f64;
-        let cell = ((width - left) / columns as f64).min(3.0 * CELL.0);
-        let height = top + rows as f64 * (CELL.1 + 2.0) + 16.0;
-        let end = left + columns as f64 * cell;
-        let below = tenth(height - 3.0);
-        html! {
-            h2 { "Who was there at each step" }
-            figure {
-                svg.strip role="img" viewBox={ "0 0 " (width) " " (height) }
-                    aria-label="who was there at each step" {
-                    @for column in &self.paused {
-                        rect.paused x=(tenth(left + *column as f64 * cell)) y="0"
-                            width=(tenth(cell)) height="6" {}
-                    }
-                    @for (row, (number, worker)) in self.workers.iter().enumerate() {
-                        @let y = top + row as f64 * (CELL.1 + 2.0);
-                        text x="0" y=(tenth(y + 11.0)) { "worker-" (number) }
-                        @for (first, count, presence) in runs(&worker.strip) {
-                            rect class=(presence.class()) x=(tenth(left + first as f64 * cell))
-                                y=(tenth(y)) width=(tenth(count as f64 * cell)) height=(CELL.1) {}
-                        }
-                    }
-                    text x=(left) y=(below) { "step 1" }
-                    text x=(tenth(end)) y=(below) text-anchor="end" { (grouped(self.frame.steps)) }
-                }
-            }
-            p.note {
-                @for presence in [Presence::Ready, Presence::Fetching, Presence::Late, Presence::Lost] {
-                    span class={ "state " (presence.class()) } { (presence.text()) } " "
-                }
-                @if !self.paused.is_empty() {
-                    span class="state paused" { "paused: too few machines" }
-                }
-            }
-        }
+        let rows = self.workers.iter().map(|(number, worker)| (*number, &worker.row));
+        strip::drawing(self.frame.steps, rows, &self.paused)
     }
 
     fn happened(&self) -> Markup {
@@ -345,25 +275,6 @@ fn machine_row(number: u32, worker: &Seen, counts_rows: bool) -> Markup {
             td { (worker.lost) "×" }
         }
     }
-}
-
-/// A length of a drawing.
-fn tenth(length: f64) -> String {
-    format!("{length:.1}")
-}
-
-/// Neighbouring columns of the same kind: the first, how many, and which.
-fn runs(strip: &BTreeMap<u64, Presence>) -> Vec<(u64, u64, Presence)> {
-    let mut runs: Vec<(u64, u64, Presence)> = Vec::new();
-    for (column, presence) in strip {
-        match runs.last_mut() {
-            Some((first, count, last)) if *last == *presence && *first + *count == *column => {
-                *count += 1;
-            }
-            _ => runs.push((*column, 1, *presence)),
-        }
-    }
-    runs
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use crate::audit::{Audit, Verdict};
 pub use crate::outcome::{Outcome, positive};
 use crate::run_dir::metrics::{Line, Span};
 use crate::summary::GivenUp;
+use crate::traces::timeline::Timeline;
 use planaria_learn::Scores;
 use planaria_learn::scores::ClassScores;
 use planaria_learn::scores::numbers::Pair;
@@ -46,6 +47,9 @@ pub struct Report {
     pub outcome: Outcome,
     /// Why, where the outcome does not say it all.
     pub reason: Option<String>,
+    /// What to do about a failure, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
     /// How shards work together.
     pub method: String,
     /// Whether the same recipe gives the same bits on any machine.
@@ -79,8 +83,14 @@ pub struct Report {
     pub verdict: Option<Verdict>,
     /// Processes that were lost: workers, servers and coordinators.
     #[serde(default)]
-    pub machines_lost: u64,
+    pub processes_lost: u64,
     /// Processes that joined after their session's first step.
+    #[serde(default)]
+    pub processes_joined: u64,
+    /// Machines of the pool that were lost after they had been ready.
+    #[serde(default)]
+    pub machines_lost: u64,
+    /// Machines of the pool that became ready after their session's first step, or once more.
     #[serde(default)]
     pub machines_joined: u64,
     /// Machines of the last session that were given up, and why.
@@ -219,6 +229,8 @@ pub struct Facts {
     pub given_up: Vec<GivenUp>,
     /// What the run's events add up to.
     pub audit: Audit,
+    /// What they tell of each step.
+    pub timeline: Timeline,
 }
 
 impl Facts {
@@ -235,6 +247,8 @@ impl Facts {
 pub struct Ending<'a> {
     pub outcome: Outcome,
     pub reason: Option<String>,
+    /// What to do about a failure.
+    pub hint: Option<String>,
     /// Part and scores of the final weights.
     pub scores: Option<(&'a str, &'a Scores)>,
     /// Hash of the final weights, if there are any.
@@ -257,6 +271,7 @@ impl Report {
             started: facts.started.clone(),
             outcome: ending.outcome,
             reason: ending.reason,
+            hint: ending.hint,
             method: facts.method.clone(),
             bits_promised: facts.bits_promised,
             seed: facts.seed,
@@ -272,6 +287,8 @@ impl Report {
             // Events that the disk did not take prove nothing.
             exactly_once: facts.audit.exactly_once && facts.audit.steps >= state.step,
             verdict: Some(facts.audit.verdict),
+            processes_lost: facts.audit.machines.processes_lost,
+            processes_joined: facts.audit.machines.processes_joined,
             machines_lost: facts.audit.machines.machines_lost,
             machines_joined: facts.audit.machines.machines_joined,
             machines_given_up: facts.given_up.clone(),
@@ -341,7 +358,7 @@ impl Report {
 /// computed once more while a step is late counts in both, so this is never too good.
 pub fn efficiency(audit: &Audit, state: &State, workers: u32) -> Option<f64> {
     let machines = &audit.machines;
-    let undisturbed = machines.machines_lost + machines.suspicions + audit.superseded_steps == 0;
+    let undisturbed = machines.processes_lost + machines.suspicions + audit.superseded_steps == 0;
     if workers == 0 || undisturbed || state.step == 0 {
         return None;
     }
@@ -417,6 +434,7 @@ pub mod tests {
             monitor: Monitor::Accuracy,
             given_up: Vec::new(),
             audit: crate::audit::audit(&Default::default(), &[], None, None),
+            timeline: Timeline::default(),
         };
         let mut state =
             State { step: 20, epoch: 2, examples: 640, exact_epochs: 2, ..State::default() };
@@ -426,6 +444,7 @@ pub mod tests {
         let ending = Ending {
             outcome: Outcome::Completed,
             reason: None,
+            hint: None,
             scores: Some(("test", &scores)),
             weights_sha256: Some(weights_sha256(&[1.0], &[])),
             peak_memory_bytes: peak_memory_bytes(),
@@ -442,8 +461,8 @@ pub mod tests {
         for field in "run_id outcome method bits_promised steps epochs examples seconds_total \
                       seconds_training examples_per_second steps_per_second loss accuracy \
                       precision recall f1 per_class confusion weights_sha256 seed engine threads \
-                      samples_exactly_once generation workers servers exactly_once machines_lost \
-                      machines_joined machines_given_up recomputed_shards superseded_steps"
+                      samples_exactly_once generation workers servers exactly_once processes_lost \
+                      processes_joined machines_lost machines_joined machines_given_up recomputed_shards superseded_steps"
             .split_whitespace()
         {
             assert!(!value[field].is_null(), "{field} is missing");
@@ -460,7 +479,7 @@ pub mod tests {
         let mut state = State { step: 100, ..State::default() };
         state.seconds_training = 50.0;
         assert_eq!(efficiency(&audit, &state, 2), None, "nothing was lost");
-        audit.machines.machines_lost = 1;
+        audit.machines.processes_lost = 1;
         assert_eq!(efficiency(&audit, &state, 0), None, "one process");
         assert_eq!(efficiency(&audit, &state, 2), Some(1.0));
         (audit.machines.stalled_seconds, audit.machines.recomputed_seconds) = (4.0, 2.0);

@@ -3,10 +3,10 @@
 //! Owns the documents' fields and how speed-up follows from times. Never trains.
 
 use crate::run_dir::metrics::Line;
-use crate::traces::chart::{Along, Curve, STEPS, Scale, figure};
+use crate::traces::chart::{Along, Curve, Figure, STEPS, Scale};
 use crate::traces::html::{document, footer, moment, percent_tick};
 use crate::traces::report::Report;
-use maud::{PreEscaped, html};
+use maud::{Markup, html};
 use planaria_text::number::{counted, duration, grouped, percent, short};
 use serde::{Deserialize, Serialize};
 
@@ -141,8 +141,10 @@ impl Study {
         let most = self.runs.iter().map(|run| run.threads).max().unwrap_or(0);
         if most > self.cores {
             remarks.push(format!(
-                "This machine has {} cores: {most} threads cannot be faster than {}.",
-                self.cores, self.cores
+                "This machine has {}: {} cannot be faster than {}.",
+                counted(self.cores as u64, "core"),
+                counted(most as u64, "thread"),
+                self.cores
             ));
         }
         if self.runs.len() > 1 {
@@ -177,7 +179,7 @@ impl Study {
             }
             @for remark in self.remarks() { p.note { (remark) } }
             h2 { "Curves" }
-            div.charts { (PreEscaped(self.figures())) }
+            div.charts { (self.figures()) }
             p.note {
                 "Speed-up is by time of taking steps, against the first run. \
                  Accuracy is of the validation part after each epoch, else of training; against steps \
@@ -188,8 +190,8 @@ impl Study {
         document(&format!("{} scaling", self.recipe), html! {}, body)
     }
 
-    fn figures(&self) -> String {
-        let Some(first) = self.runs.first() else { return String::new() };
+    fn figures(&self) -> Markup {
+        let Some(first) = self.runs.first() else { return html! {} };
         let curve = |name: &str, class: &str, points: Vec<(f64, f64)>| Curve {
             name: name.into(),
             class: class.into(),
@@ -219,7 +221,10 @@ impl Study {
                 })
                 .collect()
         };
-        [
+        let figure = |title, along, curves: &[Curve], scale, tick| {
+            Figure { title, along, curves, marks: &[], scale, tick }.draw()
+        };
+        let figures = [
             figure(
                 "Speed-up",
                 WORKERS,
@@ -254,8 +259,8 @@ impl Study {
                 Scale::Linear,
                 percent_tick,
             ),
-        ]
-        .concat()
+        ];
+        html! { @for figure in figures.iter().flatten() { (figure) } }
     }
 }
 

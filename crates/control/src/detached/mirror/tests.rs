@@ -27,6 +27,7 @@ fn a_run_is_told_as_it_grows_and_whole_when_it_has_ended() {
     put(there, "control.json", b"secret");
     put(there, "resources.jsonl", b"theirs");
     put(there, "report.json", b"{}");
+    put(there, "tensorboard/train/events.out.tfevents.1.planaria", b"t");
     take(here, &told(there, &known(here, true), true)).unwrap();
     assert_eq!(fs::read(here.join("events.jsonl")).unwrap(), b"one\n");
     assert!(!here.join("report.json").exists() && !here.join("control.json").exists());
@@ -40,6 +41,8 @@ fn a_run_is_told_as_it_grows_and_whole_when_it_has_ended() {
         assert_eq!(fs::read(here.join("checkpoints/last/part-0.bin")).unwrap(), [7; 3_000_000]);
         assert!(here.join("checkpoints/last/empty").exists());
         assert_eq!(fs::read(here.join("report.json")).unwrap(), b"{}");
+        let curves = here.join("tensorboard/train/events.out.tfevents.1.planaria");
+        assert_eq!(fs::read(curves).unwrap(), b"t");
         assert!(!here.join("resources.jsonl").exists());
     }
     assert_eq!(

@@ -47,7 +47,8 @@ pub fn run(job: Job, size: Size, found: Option<Found<Checkpoint>>) -> Result<Fin
     // after all, an event says so, and the recorder goes back.
     let left = kept::record(job.run.path()).map(|record| record.state);
     let from = left.filter(|left| left.step >= state.step).unwrap_or_else(|| state.clone());
-    let mut recorder = Recorder::open(&job.run, from.step, from.epoch, Progress::new(job.talk))?;
+    let (recipe, progress) = (&job.plan.recipe, Progress::new(job.talk));
+    let mut recorder = Recorder::open(&job.run, recipe, (from.step, from.epoch), progress)?;
     let kept = kept::prepare(job.run.path());
     if let Err(why) = &kept {
         let folder = job.run.file(kept::FOLDER);
@@ -140,7 +141,9 @@ impl EndedRun {
 
     /// Writes the last files from what the events and the last checkpoint hold.
     fn finish(self, size: Size, trained: Result<()>) -> Result<Finished> {
-        let Ended { outcome, reason, failure } = self.outcome(trained);
+        let ended = self.outcome(trained);
+        let hint = ended.hint();
+        let Ended { outcome, reason, failure } = ended;
         let Self { job, recorder, summary, mut state, generations, unreported, .. } = self;
         let generation = generations.1;
         let weights = match job.run.checkpoint_folder(job.plan.recipe.output.keep).named("last") {
@@ -160,7 +163,7 @@ impl EndedRun {
             Err(unreadable) => return Err(Failure::failed(unreadable)),
         };
         if summary.ended.is_none() {
-            conclude(&job, generation, &state, unreported, reason.clone());
+            conclude(&job, generation, &state, unreported, failure.as_ref());
         }
         let means = Means {
             engine: summary.engine,
@@ -177,6 +180,7 @@ impl EndedRun {
             lines: recorder.lines(),
             outcome,
             reason,
+            hint,
             scores: summary.scores.as_ref(),
             parameters: &weights.parameters,
             values: &weights.state,
@@ -241,14 +245,14 @@ fn conclude(
     generation: u64,
     state: &State,
     unreported: Vec<What>,
-    reason: Option<String>,
+    failure: Option<&Failure>,
 ) {
     let ended = What::Ended {
         outcome: Outcome::Failed,
-        reason,
+        reason: failure.map(|failure| failure.message.clone()),
         step: state.step,
         weights_sha256: None,
-        trouble: None,
+        trouble: failure.map(Failure::trouble),
         state: Some(Box::new(state.clone())),
     };
     let seconds = state.seconds_total.max(job.process.seconds());

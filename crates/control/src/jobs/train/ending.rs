@@ -24,6 +24,7 @@ use planaria_runs::traces::html;
 use planaria_runs::traces::report::{
     Ending, Facts, Outcome, Report, weight_values, weights_sha256,
 };
+use planaria_runs::traces::timeline::Timeline;
 use planaria_worker::data::classes;
 use planaria_worker::features::{Saved, TableModel};
 
@@ -67,6 +68,8 @@ pub struct Results<'a> {
     pub outcome: Outcome,
     /// Why, where the outcome does not say it all.
     pub reason: Option<String>,
+    /// What to do about a failure.
+    pub hint: Option<String>,
     /// Scores of the final weights.
     pub scores: Option<&'a (HeldOut, Scores)>,
     /// The flat parameters.
@@ -84,6 +87,7 @@ impl Results<'_> {
         let ending = Ending {
             outcome: self.outcome,
             reason: self.reason.clone(),
+            hint: self.hint.clone(),
             scores: self.scores.map(|(part, scores)| (part_name(*part), scores)),
             weights_sha256: has_weights
                 .then(|| weights_sha256(self.parameters, self.weight_values())),
@@ -103,7 +107,7 @@ impl Results<'_> {
         let path = run.file("metrics.jsonl");
         metrics::write(&path, self.lines)
             .context(|| format!("cannot write `{}`", path.display()))?;
-        let page = html::page(report, self.lines, &self.job.recipe_text);
+        let page = html::page(report, self.lines, &self.facts.timeline, &self.job.recipe_text);
         run.write("report.html", page.as_bytes())?;
         run.write("report.json", report.to_json().as_bytes())
     }
@@ -209,6 +213,7 @@ pub fn facts(job: &Job, means: Means) -> Result<Facts> {
         monitor: Rule::new(recipe.train.early_stopping.as_ref(), classes > 0).monitor,
         given_up: summary.given_up(),
         audit: audit::audit(&summary, &damage, None, None),
+        timeline: Timeline::of(&events),
     };
     facts.name_classes(job.data.class_names());
     Ok(facts)
@@ -227,6 +232,11 @@ impl Ended {
     pub fn failed(failure: Failure) -> Self {
         let reason = Some(failure.message.clone());
         Self { outcome: Outcome::Failed, reason, failure: Some(failure) }
+    }
+
+    /// What to do about a failure, as the command says it.
+    pub fn hint(&self) -> Option<String> {
+        self.failure.as_ref()?.hint.clone()
     }
 }
 

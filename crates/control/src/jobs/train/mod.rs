@@ -30,6 +30,7 @@ pub mod launch;
 mod linear;
 pub mod machines;
 pub mod origin;
+mod pace;
 mod page;
 pub mod recorder;
 pub mod vouching;

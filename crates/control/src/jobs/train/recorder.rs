@@ -4,10 +4,12 @@
 //! comes through here. A disk that takes nothing is warned about, once for each cause, and tried
 //! again: it does not end a run that trains. Never decides anything, and never computes a figure.
 
+use crate::jobs::train::pace::{Epochs, Pace};
 use crate::stopping;
 use crate::talk::Progress;
 use planaria_protocol::event::{Event, Pulse, What};
 use planaria_protocol::journal;
+use planaria_recipe::Recipe;
 use planaria_runs::clock;
 use planaria_runs::failure::{Context, Result};
 use planaria_runs::frame::Frame;
@@ -16,7 +18,7 @@ use planaria_runs::run_dir::RunDir;
 use planaria_runs::run_dir::metrics::{Line, Metrics};
 use planaria_runs::sentence::epoch;
 use planaria_runs::summary::Summary;
-use planaria_runs::traces::tensorboard::EventFile;
+use planaria_runs::traces::tensorboard::{EventFiles, Hparams};
 use std::collections::BTreeSet;
 
 /// Warnings that are remembered, so that each is said once.
@@ -26,27 +28,37 @@ const WARNINGS_MAX: usize = 64;
 #[derive(Debug)]
 pub struct Recorder {
     metrics: Metrics,
-    events: EventFile,
+    events: EventFiles,
     progress: Progress,
     /// What the events of this session add up to.
     summary: Summary,
     /// Known once the run has started.
     frame: Frame,
     notices: Notices,
+    pace: Pace,
     /// What was warned about.
     warned: BTreeSet<String>,
 }
 
 impl Recorder {
-    /// Opens the traces of a run after `step` steps and `epochs` whole epochs.
-    pub fn open(run: &RunDir, step: u64, epochs: u64, progress: Progress) -> Result<Self> {
+    /// Opens the traces of a run of `recipe` after `step` steps and `epochs` whole epochs.
+    pub fn open(
+        run: &RunDir,
+        recipe: &Recipe,
+        (step, epochs): (u64, u64),
+        progress: Progress,
+    ) -> Result<Self> {
         let path = run.file(journal::FILE);
         let history =
             journal::read(&path).context(|| format!("cannot read `{}`", path.display()))?;
         let metrics =
             Metrics::begin(&run.file("metrics.jsonl"), Summary::of(&history).lines, step, epochs)?;
-        let events =
-            EventFile::create(&run.file("tensorboard"), clock::unix_seconds(), metrics.lines())?;
+        let events = EventFiles::create(
+            &run.file("tensorboard"),
+            clock::unix_seconds(),
+            Hparams::of(&run.id(), recipe),
+            metrics.lines(),
+        )?;
         Ok(Self {
             metrics,
             events,
@@ -54,6 +66,7 @@ impl Recorder {
             summary: Summary::default(),
             frame: Frame::default(),
             notices: Notices::default(),
+            pace: Pace::default(),
             warned: BTreeSet::new(),
         })
     }
@@ -64,13 +77,18 @@ impl Recorder {
         let notice = self.notices.of(event);
         // A signal is answered where it arrives.
         let is_answered = matches!(event.what, What::Stopping { .. }) && stopping::asked();
+        let done = self.pace.take(event, self.frame.epochs);
+        self.tell_epochs(done);
         match notice.filter(|_| !is_answered) {
-            Some(Notice::Note(text)) => self.progress.note(&text),
-            Some(Notice::Plain(text)) => self.progress.note_if_plain(&text),
+            Some(Notice::Note(text)) => self.note(&text),
+            Some(Notice::Plain(text)) => {
+                self.tell_waiting();
+                self.progress.note_if_plain(&text);
+            }
             None => {}
         }
-        if let Some(text) = epoch(event, Some(self.frame.epochs), self.progress.columns()) {
-            self.progress.note(&text);
+        if matches!(event.what, What::Scored { .. } | What::Ended { .. }) {
+            self.tell_waiting();
         }
         if let Some(line) = Line::of(event) {
             self.push(line);
@@ -78,6 +96,8 @@ impl Recorder {
         if let What::Recovered { step, .. } = &event.what {
             self.rewind(*step);
         }
+        let ended = self.events.end(event, self.summary.step);
+        self.warn_of(ended);
     }
 
     /// What the events of this session add up to.
@@ -92,13 +112,14 @@ impl Recorder {
 
     /// Something worth a line that stays.
     pub fn note(&mut self, text: &str) {
+        self.tell_waiting();
         self.progress.note(text);
     }
 
     /// Something to mend that does not stop the run; said once.
     pub fn warn(&mut self, text: &str) {
         if self.warned.len() < WARNINGS_MAX && self.warned.insert(text.to_owned()) {
-            self.progress.note(&format!("warning: {text}; it is tried again"));
+            self.note(&format!("warning: {text}; it is tried again"));
         }
     }
 
@@ -111,6 +132,21 @@ impl Recorder {
     /// All lines of the run.
     pub fn lines(&self) -> &[Line] {
         self.metrics.lines()
+    }
+
+    /// Epochs that had no line yet come before what is said next.
+    fn tell_waiting(&mut self) {
+        let waiting = self.pace.rest();
+        self.tell_epochs(waiting);
+    }
+
+    fn tell_epochs(&mut self, done: Option<Epochs>) {
+        let (epochs, columns) = (self.frame.epochs, self.progress.columns());
+        if let Some(Epochs { first, last }) = done
+            && let Some(text) = epoch(&last, Some((first, epochs)), columns)
+        {
+            self.progress.note(&text);
+        }
     }
 
     fn push(&mut self, line: Line) {

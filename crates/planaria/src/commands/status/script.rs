@@ -126,9 +126,9 @@ fn next(run: &History, story: &Story, path: &str) -> String {
             "planaria down {path} gives back what it may still hold; {again} runs it once more"
         ),
         (Standing::Failed, Some(process)) => format!(
-            "planaria logs {path} {process} prints all that it wrote; mend the cause, then {again}"
+            "planaria logs {path} {process} prints all that it wrote; once that is put right, {again}"
         ),
-        (Standing::Failed, None) => format!("mend the cause, then {again}"),
+        (Standing::Failed, None) => format!("once what the reason tells is put right, {again}"),
     }
 }
 
@@ -201,8 +201,8 @@ mod tests {
             "processes  1 process on this machine: worker 0\n",
             "took       1.5 s\n",
             "last lines a·[2J\n           b\n",
-            "next       planaria logs runs/x-1 worker-0 prints all that it wrote; mend the cause, \
-             then planaria run runs/x-1/recipe.yaml\n",
+            "next       planaria logs runs/x-1 worker-0 prints all that it wrote; once that is \
+             put right, planaria run runs/x-1/recipe.yaml\n",
         ] {
             assert!(text.contains(line), "{text}");
         }
@@ -216,7 +216,10 @@ mod tests {
             (Standing::Completed, "planaria logs runs/x-1 prints all that it wrote"),
             (Standing::Interrupted, "planaria run runs/x-1/recipe.yaml runs it once more"),
             (Standing::Killed, "planaria down runs/x-1 gives back"),
-            (Standing::Failed, "mend the cause, then planaria run runs/x-1/recipe.yaml"),
+            (
+                Standing::Failed,
+                "once what the reason tells is put right, planaria run runs/x-1/recipe.yaml",
+            ),
         ] {
             let mut run = run("script: {file: a.py}", Holder::Free, vec![]);
             run.state = state;

@@ -306,7 +306,7 @@ impl Running<'_> {
             roles,
             machines,
             restarts: self.supervisor.policy.restarts(),
-            machines_lost: self.summary.machines_lost,
+            machines_lost: self.summary.machines().machines_lost,
             machines_given_up: self.summary.given_up(),
             seconds: self.since_command.seconds(),
             seconds_to_start: self.first_start,

@@ -9,7 +9,7 @@ use crate::jobs::train::unwritten;
 use planaria_learn::Scores;
 use planaria_protocol::event::What;
 use planaria_protocol::message::HeldOut;
-use planaria_runs::failure::{Context, Result};
+use planaria_runs::failure::{Context, Failure, Result};
 use planaria_runs::traces::report::{Outcome, Report, peak_memory_bytes};
 
 impl Session {
@@ -17,7 +17,9 @@ impl Session {
     pub(super) fn finish(mut self, ended: Result<Ended>) -> Result<Finished> {
         // Nothing is written of it into a folder that may be another session's.
         self.job.run.check()?;
-        let Ended { outcome, reason, failure } = ended.unwrap_or_else(Ended::failed);
+        let ended = ended.unwrap_or_else(Ended::failed);
+        let hint = ended.hint();
+        let Ended { outcome, reason, failure } = ended;
         let scored = self.last_scores.take();
         let means = Means {
             engine: self.learner().engine(),
@@ -36,6 +38,7 @@ impl Session {
             lines: self.recorder.lines(),
             outcome,
             reason,
+            hint,
             scores: scored.as_ref(),
             parameters: &snapshot.parameters,
             values: &values,
@@ -44,12 +47,18 @@ impl Session {
         let report = results.report();
         let written = results.write(&report);
         drop((snapshot, values));
-        let written = written.and_then(|()| self.conclude(&report, scored.as_ref()));
+        let written =
+            written.and_then(|()| self.conclude(&report, scored.as_ref(), failure.as_ref()));
         Finished::new(&self.job, report, written, failure)
     }
 
     /// The last events of a session.
-    fn conclude(&mut self, report: &Report, scored: Option<&(HeldOut, Scores)>) -> Result<()> {
+    fn conclude(
+        &mut self,
+        report: &Report,
+        scored: Option<&(HeldOut, Scores)>,
+        failure: Option<&Failure>,
+    ) -> Result<()> {
         if let Some((part, scores)) = scored {
             self.emit(What::Scored {
                 part: *part,
@@ -66,7 +75,7 @@ impl Session {
             reason: report.reason.clone(),
             step: report.steps,
             weights_sha256: report.weights_sha256.clone().filter(|_| over),
-            trouble: None,
+            trouble: failure.map(Failure::trouble),
             state: Some(Box::new(self.state())),
         })?;
         self.files.journal.sync().context(unwritten)

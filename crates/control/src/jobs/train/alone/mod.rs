@@ -98,7 +98,8 @@ impl Session {
                 (State { resumes, ..manifest.state }, manifest.generation)
             }
         };
-        let recorder = Recorder::open(&job.run, state.step, state.epoch, Progress::new(job.talk))?;
+        let progress = Progress::new(job.talk);
+        let recorder = Recorder::open(&job.run, recipe, (state.step, state.epoch), progress)?;
         let journal = open_journal(&job.run, generation)?;
         let facts = facts(plan, &job.data, &network(plan)?);
         let session = start::Session {
