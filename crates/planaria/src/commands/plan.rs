@@ -12,7 +12,7 @@ use crate::cli;
 use crate::commands::print;
 use crate::library::processes;
 use planaria_control::memory;
-use planaria_control::size::{cluster_size, memory_bytes, training_threads};
+use planaria_control::size::{cluster_size, idle_workers, memory_bytes, training_threads};
 use planaria_control::survey::{check_output, data_facts, finding};
 use planaria_data::Facts;
 use planaria_protocol::launch::Size;
@@ -39,21 +39,23 @@ fn train(options: &cli::Plan) -> Result<()> {
     });
     let (source, plan) = planned.map_err(|mistakes| broken.unwrap_or_else(|| mistakes.into()))?;
     let facts = facts.expect("a plan is made from the data's facts");
-    check_output(&source)?;
+    check_output(&source, &source.recipe().output.dir)?;
     let (threads, size) = (training_threads(None, &plan), cluster_size(None, &plan));
+    let idle = idle_workers(&plan, size);
     let memory_bytes = memory_bytes(&plan, threads, size);
     let short = short_of_memory(&plan, memory_bytes, size);
     let costs = methods::costs(&plan)?;
     if !options.json {
         let costs = costs.map(|costs| costs.text).unwrap_or_default();
         let processes = format!("processes   {}\n", processes(&plan, size, threads));
+        let idle = idle.map_or_else(String::new, |(_, text)| format!("warning     {text}\n"));
         let shares = size.map(|size| methods::shares(&plan, size)).unwrap_or_default();
         let memory = format!("memory      about {} for training\n", bytes(memory_bytes));
         let memory = memory + &short.map_or_else(String::new, |short| format!("{short}\n"));
         let machines = machines::text(&plan.recipe.pool, &plan.recipe.setup);
         let there = hosts::text(&hosts::look(&plan.recipe, &facts));
         return print(&format!(
-            "{plan}{costs}{processes}{shares}{machines}{memory}{}{there}",
+            "{plan}{costs}{processes}{shares}{idle}{machines}{memory}{}{there}",
             data_text(&facts)
         ));
     }
@@ -63,6 +65,7 @@ fn train(options: &cli::Plan) -> Result<()> {
     document["memory_bytes"] = json!(memory_bytes);
     document["memory_short"] = json!(short);
     document["processes"] = processes_json(&plan, size, threads);
+    document["workers_idle"] = json!(idle.map_or(0, |(workers, _)| workers));
     document["data"] = data_json(&facts);
     if let Some(costs) = costs {
         let (key, costs) = costs.document;

@@ -24,9 +24,9 @@ use planaria_control::jobs::train::ending::Finished;
 use planaria_control::jobs::train::kept;
 use planaria_control::jobs::train::{Job, remove_unbegun};
 use planaria_control::live::control;
-use planaria_control::size::{cluster_size, memory_bytes, training_threads};
+use planaria_control::size::{cluster_size, idle_workers, memory_bytes, training_threads};
 use planaria_control::stopping;
-use planaria_control::survey::{Survey, check_output, check_setup};
+use planaria_control::survey::{Survey, anchor, check_output, check_setup};
 use planaria_control::talk::{Progress, Talk};
 use planaria_control::{memory, program};
 use planaria_protocol::checkpoint::{Checkpoint, Found};
@@ -315,7 +315,10 @@ impl Planaria {
     /// Checks everything, and makes the run's folder.
     fn job(self) -> Result<(Job, Option<Size>)> {
         let mut survey = Survey::default();
-        let open = |recipe: &_| survey.open_fitting(recipe, self.talk);
+        let open = |recipe: &mut _| {
+            anchor(recipe);
+            survey.open_fitting(recipe, self.talk)
+        };
         let sets = self.all_sets();
         let planned = match &self.base {
             Base::File(path) => Source::load_and_plan(path, &sets, open),
@@ -326,7 +329,7 @@ impl Planaria {
             Err(mistakes) => return Err(survey.failure(&mistakes)),
         };
         let data = survey.data.expect("a plan is made from opened data");
-        check_output(&source)?;
+        check_output(&source, &source.recipe().output.dir)?;
         if plan.recipe.pool.has_machines() && self.machines.is_none() {
             check_setup(&source, &plan.recipe.setup)?;
         }
@@ -357,7 +360,11 @@ impl Planaria {
             grouped(data.train.len()),
             grouped(plan.parameters)
         );
-        Progress::new(self.talk).note(&text);
+        let mut progress = Progress::new(self.talk);
+        progress.note(&text);
+        if let Some((_, text)) = idle_workers(&plan, size) {
+            progress.note(&format!("warning: {text}"));
+        }
         let (talk, process, machines) = (self.talk, self.process, self.machines);
         Ok((Job { plan, data, run, recipe_text, threads, talk, process, program, machines }, size))
     }
