@@ -32,8 +32,11 @@ enum Manner {
     Absent,
 }
 
-/// A server of [`HELLO`] in one manner, and what it was asked: path, and the byte to begin with.
-fn serve(manner: Manner) -> (String, Arc<Mutex<Vec<(String, u64)>>>) {
+/// What a server was asked: paths, and the byte to begin with.
+type Asked = Arc<Mutex<Vec<(String, u64)>>>;
+
+/// A server of [`HELLO`] in one manner, and what it was asked.
+fn serve(manner: Manner) -> (String, Asked) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/set", listener.local_addr().unwrap());
     let asked = Arc::new(Mutex::new(Vec::new()));
