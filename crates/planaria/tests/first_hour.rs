@@ -205,9 +205,34 @@ fn a_recipe_for_a_table_of_ones_own_says_what_it_guessed() {
     assert!(printed.contains("label: colour") && printed.contains("{units: 3}"), "{printed}");
     let mistyped = place.run(&["init", "houses.csv", "--label", "colur", "-o", "-"]);
     assert!(talk(&mistyped).contains("did you mean `colour`?"), "{}", talk(&mistyped));
+    let unknown = place.run(&["init", "houses.csv", "--label", "99", "-o", "-"]);
+    assert!(talk(&unknown).contains("7 columns: `id`, `street`, `colour`"), "{}", talk(&unknown));
+    let last = good(place.run(&["init", "houses.csv", "--label", "-3", "-o", "-"]));
+    assert!(String::from_utf8_lossy(&last.stdout).contains("label: size"), "{}", talk(&last));
     let texts = place.run(&["init", "houses.csv", "--label", "street", "-o", "-"]);
     assert_eq!(texts.status.code(), Some(2));
     assert!(talk(&texts).contains("those are no classes"), "{}", talk(&texts));
+}
+
+#[test]
+fn sparse_tables_get_recipes_and_what_is_no_table_is_refused() {
+    let place = Place::new();
+    let rows: String = (0..60).map(|i| format!("{} {}:1 4:0.5\n", i % 2, i % 3 + 1)).collect();
+    let (recipe, plan) = begun(&place, "rows.libsvm", &rows, &[]);
+    assert!(recipe.contains("its 60 rows") && recipe.contains("{units: 2}"), "{recipe}");
+    assert_eq!(plan["recipe"]["data"]["format"], "libsvm");
+    fs::write(place.path().join("a.png"), b"\x89PNG\r\n\"x\"y").unwrap();
+    for (arguments, said) in [
+        (&["init", "a.png"][..], "takes tables, and folders of idx or CIFAR-10 files"),
+        (&["init", "nowhere.csv"], "`nowhere.csv` does not exist"),
+        (&["init", "https://a.org/x.csv"], "download it first"),
+        (&["init", "rows.libsvm", "--label", "x", "--force"], "is no table with columns"),
+        (&["init", "rows.libsvm", "-o", "no/such/folder/a.yaml"], "`-o FILE` writes it elsewhere"),
+    ] {
+        let refused = place.run(arguments);
+        assert!(!refused.status.success(), "{arguments:?}");
+        assert!(talk(&refused).contains(said), "{arguments:?}: {}", talk(&refused));
+    }
 }
 
 #[test]

@@ -62,7 +62,11 @@ pub fn run(options: &cli::Init, talk: Talk) -> Result<()> {
             let name = options.data.display().to_string();
             let look = || Profile::of(&options.data);
             let profile = patiently(talk, &format!("looking at {name}"), look);
-            let profile = profile.map_err(data_failure)?;
+            let profile = profile.map_err(|error| {
+                let hint = "`planaria init` takes tables, and folders of idx or CIFAR-10 files";
+                let failure = data_failure(error);
+                if failure.hint.is_none() { failure.hint(hint) } else { failure }
+            })?;
             let guess = table::Guess::new(&profile, &name, options.label.as_deref())?;
             let held_out = profile.rows >= HELD_OUT_FROM;
             let text = match profile.is_whole {
@@ -209,7 +213,8 @@ impl Place {
     fn write(&self, text: &str) -> Result<()> {
         match self {
             Self::Stdout => print(text),
-            Self::File(path) => write(path, text.as_bytes()),
+            Self::File(path) => write(path, text.as_bytes())
+                .map_err(|failure| failure.hint("`-o FILE` writes it elsewhere")),
         }
     }
 }

@@ -342,12 +342,16 @@ impl Planaria {
         let program = program(size, self.program.as_deref())?;
         let recipe_text = to_yaml(&plan.recipe);
         let run = match self.folder {
-            Some(folder) => RunDir::create_at(folder)?,
+            Some(folder) => RunDir::create_at(folder),
             None => {
                 let now = clock::unix_seconds() as u64;
-                RunDir::create(Path::new(&plan.recipe.output.dir), &plan.recipe.name, now)?
+                RunDir::create(Path::new(&plan.recipe.output.dir), &plan.recipe.name, now)
             }
         };
+        let run = run.map_err(|failure| match failure.hint {
+            None => failure.hint("runs go where `output.dir` says: name another folder there"),
+            Some(_) => failure,
+        })?;
         run.write("recipe.yaml", recipe_text.as_bytes())?;
         stopping::begin(run.path(), JobKind::Train);
         if let Some(begin) = self.begin {

@@ -232,8 +232,7 @@ impl<'p> Guess<'p> {
             false => self.profile.columns[self.label].classes(),
         };
         let hidden: &[usize] = if rows < 1000 { &[32] } else { &[64, 32] };
-        let loss = if self.is_number { "  loss: mse\n" } else { "" };
-        model(hidden, outputs, self.is_number) + &training(rows, loss, cut)
+        model(hidden, outputs, self.is_number) + &training(rows, self.is_number, cut)
     }
 
     fn columns(&self, purpose: &Use) -> Vec<String> {
@@ -260,13 +259,13 @@ pub fn sparse(head: &Head, path: &Path) -> Result<String> {
     let source = Source::parse("the recipe", data.as_bytes(), &set)?;
     let facts = planaria_data::peek(&source.recipe().data, 1);
     let facts = facts.map_err(data_failure)?;
-    let classes = facts.classes().unwrap_or(1);
-    let mut out = begin(head, &format!("its {} rows", grouped(facts.train)), cut);
+    let (classes, rows) = (facts.classes().unwrap_or(1), facts.train + facts.validation);
+    let mut out = begin(head, &format!("its {} rows", grouped(rows)), cut);
     out += "  format: libsvm\n";
     out += &held_out(cut);
     out +=
         &comment(2, "Labels are classes; for numbers to predict, add `table: {target: number}`.");
-    Ok(out + &model(&[64, 32], classes, false) + &training(facts.train, "", cut))
+    Ok(out + &model(&[64, 32], classes, false) + &training(rows, false, cut))
 }
 
 fn begin(head: &Head, of: &str, cut: Cut) -> String {
@@ -310,7 +309,7 @@ fn model(hidden: &[usize], outputs: usize, is_number: bool) -> String {
     out
 }
 
-fn training(rows: u64, loss: &str, cut: Cut) -> String {
+fn training(rows: u64, is_number: bool, cut: Cut) -> String {
     let (batch, epochs) = match rows {
         0..200 => (8, 60),
         200..2000 => (16, 40),
@@ -321,9 +320,11 @@ fn training(rows: u64, loss: &str, cut: Cut) -> String {
         true => "  early_stopping: {patience: 5}   # ends once validation stops improving\n",
         false => "",
     };
+    // Numbers to predict may be far from 0, which takes longer steps.
+    let (loss, rate) = if is_number { ("  loss: mse\n", 0.01) } else { ("", 0.001) };
     format!(
         "train:\n{loss}  epochs: {epochs}\n  batch: {batch}\n  optimizer: {{adam: {{learning_rate: \
-         0.001}}}}\n{stopping}"
+         {rate}}}}}\n{stopping}"
     )
 }
 
@@ -401,7 +402,8 @@ fn find(profile: &Profile, file: &str, label: &str) -> Result<usize> {
     {
         return Ok(place);
     }
-    let known: Vec<&str> = names.keys().copied().collect();
+    let known: Vec<&str> =
+        profile.columns.iter().filter_map(|column| column.name.as_deref()).collect();
     let hint = match nearest(label, &known) {
         Some(name) => format!("did you mean {}?", remark(name)),
         None => {
