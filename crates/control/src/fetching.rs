@@ -258,6 +258,10 @@ impl Piece {
                 Some(why) => failed.push(format!("{url}: {why}")),
             }
         }
+        // `wget` leaves an empty file where it reached nothing.
+        if fs::metadata(&part).is_ok_and(|found| found.len() == 0) {
+            remove(&part)?;
+        }
         let message = format!("`{}` could not be fetched:\n  {}", self.name, failed.join("\n  "));
         let kept = match part.exists() {
             true => format!("; what has come is kept in `{}` and gone on with", part.display()),

@@ -97,7 +97,7 @@ impl Program {
                 .arg(part)
                 .arg(url),
             Self::Wget => command
-                .args(["--quiet", "--tries=3", "--connect-timeout=20", "--read-timeout=60"])
+                .args(["--no-verbose", "--tries=3", "--connect-timeout=20", "--read-timeout=60"])
                 .args(["--continue", "--output-document"])
                 .arg(part)
                 .arg(url),
