@@ -13,6 +13,7 @@
 //! - [`survey`]: a recipe's data; [`data_there`]: the same on machines; [`size`]: processes and
 //!   threads; [`memory`]: whether it fits;
 //!   [`program`]: what processes are started from; [`machine`]: what this machine is
+//! - [`fetching`]: public data sets
 //! - [`stopping`]: whether this process was asked to stop; [`talk`]: what is shown; [`drawing`]:
 //!   as bytes
 
@@ -20,6 +21,7 @@ pub mod agents;
 pub mod data_there;
 pub mod detached;
 pub mod drawing;
+pub mod fetching;
 pub mod holdings;
 pub mod jobs;
 pub mod leftovers;

@@ -169,7 +169,7 @@ mod tests {
             "{{name: x, pool: {{{pool}}}, data: {{train: digits}}, model: {{layers: [Flatten, {{Dense: {{units: 10}}}}]}}, \
              train: {{{train} epochs: 1}}}}"
         );
-        let facts = |_: &planaria_recipe::Recipe| {
+        let facts = |_: &mut planaria_recipe::Recipe| {
             let input = planaria_recipe::Shape::Vector(64);
             Ok(planaria_recipe::DataFacts { input, classes: Some(10), examples: 1000 })
         };

@@ -5,6 +5,7 @@
 use crate::memory;
 use planaria_protocol::launch::Size;
 use planaria_recipe::Plan;
+use planaria_text::number::{counted, grouped};
 
 /// Threads that compute shards; more than there are shards would only wait.
 pub fn training_threads(asked: Option<u16>, plan: &Plan) -> usize {
@@ -33,6 +34,28 @@ pub fn cluster_size(asked: Option<u16>, plan: &Plan) -> Option<Size> {
         },
         threads: threads.min(shards).max(1) as u32,
     })
+}
+
+/// Workers that would never be given a shard, and what to do about them.
+pub fn idle_workers(plan: &Plan, size: Option<Size>) -> Option<(u32, String)> {
+    let workers = size?.workers;
+    let train = &plan.recipe.train;
+    if !train.traits().has_shards {
+        return None;
+    }
+    // With redundancy so many workers compute each shard.
+    let busy = u32::try_from(train.shards.saturating_mul(train.redundancy + 1)).ok()?;
+    let idle = workers.checked_sub(busy).filter(|idle| *idle > 0)?;
+    let text = format!(
+        "{} of {} would have nothing to do, because `train.shards` is {}; use at most {}, or more \
+         shards (up to `train.batch`, {}; other weights come out)",
+        grouped(idle.into()),
+        counted(workers.into(), "worker"),
+        train.shards,
+        counted(busy.into(), "worker"),
+        train.batch
+    );
+    Some((idle, text))
 }
 
 /// About the most memory that all processes of a run take together.

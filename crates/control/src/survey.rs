@@ -5,16 +5,16 @@
 use crate::memory;
 use crate::size::{cluster_size, memory_bytes, threads, training_threads};
 use crate::talk::{Talk, patiently};
-use planaria_data::{DataSet, Error, Facts, Kind};
+use planaria_data::{DataSet, Error, Facts, Kind, Mistake};
 use planaria_fleet::provider::Fault;
 use planaria_fleet::setup::Setup;
 use planaria_recipe::setup::Step;
 use planaria_recipe::table::Column;
-use planaria_recipe::{DataFacts, Diagnostics, Finding, Recipe, Root, Sound, Source, planned};
+use planaria_recipe::{DataFacts, Diagnostics, Finding, Recipe, Root, Sound, planned};
 use planaria_runs::failure::{Failure, Result};
-use planaria_store::Location;
 use planaria_text::number::grouped;
 use planaria_worker::features;
+use rustix::fs::{Access, access};
 use std::path::Path;
 
 /// What the recipe checker needs to know of opened data.
@@ -42,9 +42,14 @@ pub fn label_remark(recipe: &Recipe, facts: &Facts) -> Option<String> {
 
 /// An error of the data as the command's failure.
 pub fn data_failure(error: Error) -> Failure {
-    match error.kind() {
+    let hint = error.hint();
+    let failure = match error.kind() {
         Kind::FixInput => Failure::user(error),
         Kind::Retry => Failure::failed(error),
+    };
+    match hint {
+        Some(hint) => failure.hint(hint),
+        None => failure,
     }
 }
 
@@ -114,14 +119,49 @@ fn memory_shortage(recipe: &Recipe, facts: &Facts) -> Option<Failure> {
     memory::check(&plan, memory_bytes(&plan, threads, size)).err()
 }
 
+/// Makes paths of data absolute, so that a run finds it again wherever it is resumed from. On a pool
+/// they stay as they are written: its machines have folders of their own.
+pub fn anchor(recipe: &mut Recipe) {
+    if recipe.pool.has_machines() {
+        return;
+    }
+    for path in recipe.data.paths_mut() {
+        // What is not there is told of by the name that it has in the recipe.
+        let anchored = Path::new(&*path).exists().then(|| std::path::absolute(&*path).ok());
+        if let Some(text) = anchored.flatten().and_then(|path| path.to_str().map(str::to_owned)) {
+            *path = text;
+        }
+    }
+}
+
 /// Refuses an `output.dir` that cannot hold runs.
-pub fn check_output(source: &Source) -> Result<()> {
-    let dir = &source.recipe().output.dir;
-    let in_the_way = Path::new(dir).ancestors().find(|p| p.exists()).filter(|p| p.is_file());
-    let Some(file) = in_the_way else { return Ok(()) };
-    let message = format!("`{}` is a file, where a folder for runs is needed", file.display());
-    let hint = "name another folder, such as `dir: runs`";
-    Err(source.diagnose("output.dir", message, Some(hint)).into())
+pub fn check_output<R: Root>(source: &Sound<R>, dir: &str) -> Result<()> {
+    let parents = Path::new(dir).ancestors();
+    // The empty path is the current directory.
+    let parents = parents.map(|p| if p.as_os_str().is_empty() { Path::new(".") } else { p });
+    let Some(nearest) = parents.into_iter().find(|p| p.exists()) else { return Ok(()) };
+    if nearest.is_file() {
+        let message =
+            format!("`{}` is a file, where a folder for runs is needed", nearest.display());
+        let hint = "name another folder, such as `dir: runs`";
+        return Err(source.diagnose("output.dir", message, Some(hint)).into());
+    }
+    let Err(cause) = access(nearest, Access::WRITE_OK | Access::EXEC_OK) else { return Ok(()) };
+    let cause = std::io::Error::from(cause);
+    let folder = std::path::absolute(nearest).unwrap_or_else(|_| nearest.to_path_buf());
+    let folder = folder.display();
+    if source.is_written("output.dir") {
+        let message = format!(
+            "runs cannot be written to `{dir}`: no file can be made in `{folder}` ({cause})"
+        );
+        let hint = "name a folder that you may write to";
+        return Err(source.diagnose("output.dir", message, Some(hint)).into());
+    }
+    Err(Failure::user(format!(
+        "runs cannot be written to `{dir}`, which `output.dir` is where the recipe does not set it: \
+         no file can be made in `{folder}` ({cause})"
+    ))
+    .hint("name a folder that you may write to, such as `--set output.dir=/tmp/runs`"))
 }
 
 /// Refuses steps of a set-up that name what is not here, each where the recipe has it.
@@ -149,7 +189,7 @@ pub fn finding<T>(
         Kind::FixInput => {
             let missing = planaria_data::missing(&recipe.data, recipe.seed);
             let errors = if missing.is_empty() { vec![error] } else { missing };
-            errors.iter().map(mistake).collect()
+            errors.iter().flat_map(Error::mistakes).map(found).collect()
         }
         Kind::Retry => {
             *broken = Some(Failure::failed(error));
@@ -158,17 +198,8 @@ pub fn finding<T>(
     })
 }
 
-fn mistake(error: &Error) -> Finding {
-    let mut finding = Finding::new(error.key().unwrap_or("data.train"), error.to_string());
-    finding.hint = whereabouts(error);
+fn found(mistake: Mistake) -> Finding {
+    let mut finding = Finding::new(mistake.key, mistake.message);
+    finding.hint = mistake.hint;
     finding
-}
-
-/// Where what is missing was looked for, as its store says it.
-fn whereabouts(error: &Error) -> Option<String> {
-    match error {
-        Error::At { cause, .. } => whereabouts(cause),
-        Error::Missing { path, .. } => path.to_str().and_then(Location::missing),
-        _ => None,
-    }
 }

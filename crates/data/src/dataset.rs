@@ -9,12 +9,10 @@ use crate::source::{DataFile, Source, Target};
 use crate::sources::{Found, Role, Summary, absent, digits, find};
 use crate::table;
 use planaria_numerics::regression::TargetScale;
-use planaria_recipe::sections::{self, Data, Format};
+use planaria_recipe::sections::{self, DIGITS, Data, Format};
 use std::path::Path;
 use std::sync::Arc;
 
-/// The word for the built-in data (a file or folder of that name is `./digits`).
-const DIGITS: &str = "digits";
 /// Where the held-out digits start when they are drawn on their own: far from the training ones.
 const DIGITS_VALIDATION: u64 = 1 << 40;
 const DIGITS_TEST: u64 = 1 << 41;

@@ -1,7 +1,11 @@
 //! What can be wrong with data, worded so that the user can fix it.
 
+use planaria_store::Location;
 use std::io;
 use std::path::{Path, PathBuf};
+
+/// The key of the file that most mistakes are in.
+const TRAIN: &str = "data.train";
 
 /// A failure to open or read data.
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +24,12 @@ pub enum Error {
         /// What is wrong, with the value.
         message: String,
     },
+    /// What a recipe says of a table's columns and its file does not have, each at its own key.
+    #[error("{}", told(mistakes))]
+    Columns { mistakes: Vec<Mistake> },
+    /// A path or URL that leads to no store.
+    #[error(transparent)]
+    Place(planaria_store::Error),
     /// A file or folder that is not there, or holds nothing usable.
     #[error("`{}` {message}", path.display())]
     Missing {
@@ -48,6 +58,15 @@ pub enum Error {
     Reader { message: String },
 }
 
+/// Something wrong with what a recipe says, at one of its keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mistake {
+    /// Dotted path of the key, such as `data.table.drop.0`.
+    pub key: String,
+    pub message: String,
+    pub hint: Option<String>,
+}
+
 /// What the caller should do about an [`Error`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -62,7 +81,11 @@ impl Error {
     pub fn kind(&self) -> Kind {
         match self {
             Self::At { cause, .. } => cause.kind(),
-            Self::Setting { .. } | Self::Missing { .. } | Self::Corrupt { .. } => Kind::FixInput,
+            Self::Setting { .. }
+            | Self::Columns { .. }
+            | Self::Place(_)
+            | Self::Missing { .. }
+            | Self::Corrupt { .. } => Kind::FixInput,
             Self::Io { cause, .. } => match cause.kind() {
                 io::ErrorKind::NotFound
                 | io::ErrorKind::PermissionDenied
@@ -80,6 +103,43 @@ impl Error {
             Self::At { key, .. } => Some(key),
             _ => None,
         }
+    }
+
+    /// What to do about it, where there is more to say than the message does.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::At { cause, .. } => cause.hint(),
+            Self::Place(cause) => cause.hint(),
+            Self::Missing { path, .. } => {
+                let hint = path.to_str().and_then(Location::missing)?;
+                Some(format!("{hint}; those in a recipe may also start at its folder"))
+            }
+            Self::Columns { mistakes } => mistakes.iter().find_map(|mistake| mistake.hint.clone()),
+            _ => None,
+        }
+    }
+
+    /// Its mistakes, each at the key of the recipe that is wrong.
+    pub fn mistakes(&self) -> Vec<Mistake> {
+        let columns = match self {
+            Self::Columns { mistakes } => Some((mistakes, None)),
+            Self::At { key, cause } => match cause.as_ref() {
+                // The columns that a recipe names are those of its training file.
+                Self::Columns { mistakes } if *key == TRAIN => Some((mistakes, None)),
+                Self::Columns { mistakes } => Some((mistakes, Some(*key))),
+                _ => None,
+            },
+            _ => None,
+        };
+        let Some((mistakes, file)) = columns else {
+            let key = self.key().unwrap_or(TRAIN).to_owned();
+            return vec![Mistake { key, message: self.to_string(), hint: self.hint() }];
+        };
+        let at = |mistake: &Mistake| Mistake {
+            key: file.map_or_else(|| mistake.key.clone(), str::to_owned),
+            ..mistake.clone()
+        };
+        mistakes.iter().map(at).collect()
     }
 
     /// The same failure, said of a recipe key.
@@ -105,6 +165,10 @@ impl Error {
     pub(crate) fn io(path: &Path, cause: io::Error) -> Self {
         Self::Io { path: path.into(), cause }
     }
+}
+
+fn told(mistakes: &[Mistake]) -> String {
+    mistakes.iter().map(|mistake| mistake.message.as_str()).collect::<Vec<_>>().join("; ")
 }
 
 fn file_name(path: &Path) -> String {

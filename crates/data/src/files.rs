@@ -188,7 +188,7 @@ fn look(path: &Path) -> Result<Option<Found>, Error> {
 
 fn locate(path: &Path) -> Result<Location, Error> {
     let text = path.to_str().ok_or_else(|| Error::missing(path, "is not a UTF-8 name"))?;
-    Location::parse(text).map_err(|e| Error::setting(e.to_string()))
+    Location::parse(text).map_err(Error::Place)
 }
 
 /// Whether a name leads to a store that there is; the others say which those are.

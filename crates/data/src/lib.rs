@@ -69,7 +69,7 @@ pub mod table;
 pub use batch::{Batch, Loader};
 pub use budget::Memory;
 pub use dataset::{DataSet, Facts, Mark, missing, open, open_if, open_part, open_within, peek};
-pub use error::{Error, Kind};
+pub use error::{Error, Kind, Mistake};
 pub use part::Part;
 pub use reader::{Reader, Schedule, reading_bytes};
 pub use source::{DataFile, Source, Target, Targets};

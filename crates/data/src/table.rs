@@ -8,6 +8,7 @@
 //! - `encoder`, `bins`, `labels`: [`Encoder`] learns from training rows alone, encodes any rows
 //! - `matrix`: what comes out
 //! - `vectors`: the same as examples for a network
+//! - [`profile`]: what a table looks like, before there is a recipe for it
 //!
 //! ```no_run
 //! # fn f(data: &planaria_recipe::sections::Data) -> Result<(), planaria_data::Error> {
@@ -28,6 +29,7 @@ mod encoder;
 mod labels;
 mod libsvm;
 mod matrix;
+pub mod profile;
 mod read;
 mod row;
 mod set;

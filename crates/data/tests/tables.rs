@@ -142,12 +142,8 @@ fn faults_name_file_line_column_value_and_remedy() {
     check("a,y\n", y(), "it has a header but no rows");
     check("\n\n", y(), "it has no rows");
     check("a,y\n1,0\n2,0\n", y(), "all training rows have the label `0`");
-    check(
-        "a,b\n1,0\n",
-        y(),
-        "`data.table.label` names `y`, but the table has the columns `a`, `b`",
-    );
-    check("y,y\n1,0\n", y(), "which columns 1 and 2 are both called; give its number");
+    check("a,b\n1,0\n", y(), "`data.table.label` names `y`, which is no column of `");
+    check("y,y\n1,0\n", y(), "which columns 1 and 2 are both called of `");
     check(
         "a,y\n1,0\n",
         Table { drop: vec![Column::Number(3)], ..y() },
@@ -177,6 +173,73 @@ fn faults_name_file_line_column_value_and_remedy() {
     assert!(error.contains("the packed data is damaged or cut short"), "{error}");
     let error = whole(b"a,y\n1,\xff\n", Format::Csv, y()).unwrap_err();
     assert!(error.contains("line 2, column 2 (`y`) is not UTF-8 text"), "{error}");
+}
+
+/// What is wrong with a section, as `key: message (hint)`.
+fn mistakes(text: &str, table: Table) -> Vec<String> {
+    let folder = folder(&[("t.csv", text.as_bytes())]);
+    let error = open(&section(folder.path().join("t.csv"), table), 1).unwrap_err();
+    let told = |m: planaria_data::Mistake| {
+        format!("{}: {} ({})", m.key, m.message, m.hint.unwrap_or_default())
+    };
+    error.mistakes().into_iter().map(told).collect()
+}
+
+#[track_caller]
+fn told(found: &[String], expect: &[(&str, &str)]) {
+    assert_eq!(found.len(), expect.len(), "{found:#?}");
+    for (found, (start, rest)) in found.iter().zip(expect) {
+        assert!(found.starts_with(start) && found.contains(rest), "{found} lacks {start} {rest}");
+    }
+}
+
+#[test]
+fn all_wrong_columns_are_told_each_at_its_key() {
+    let table = Table {
+        label: Some(name("pirce")),
+        drop: vec![name("id"), name("nowhere"), Column::Number(-9)],
+        one_hot: vec![name("colour"), name("id")],
+        bins: vec![Bins { columns: vec![name("sise")], count: 2, encode: BinEncoding::OneHot }],
+        standardize: Standardize::Columns(vec![Column::Number(2024)]),
+        ..Table::default()
+    };
+    let found = mistakes("id,colour,size,price,2024\n1,red,2,3,4\n", table);
+    told(
+        &found,
+        &[
+            ("data.table.label: ", "names `pirce`, which is no column of `"),
+            ("data.table.drop.1: ", "(the columns are `id`, `colour`, `size`, `price`, `2024`)"),
+            ("data.table.drop.2: ", "names column -9, but the table has 5 columns"),
+            ("data.table.one_hot.1: ", "is in `data.table.drop` and in `data.table.one_hot`"),
+            ("data.table.bins.0.columns.0: ", "(did you mean `size`?)"),
+            ("data.table.standardize.0: ", "(write `\"2024\"` for the column of that name)"),
+        ],
+    );
+    assert!(found[0].ends_with("(did you mean `price`?)"), "{}", found[0]);
+}
+
+#[test]
+fn what_follows_from_a_mistake_is_not_told_too() {
+    // Without the label, all columns are dropped; that is for when there is a label.
+    let table = Table { drop: vec![name("a")], ..labelled("x") };
+    told(&mistakes("a\n1\n", table), &[("data.table.label: ", "names `x`")]);
+    let two = Table { drop: vec![name("a"), name("b")], ..labelled("b") };
+    told(&mistakes("a,b\n1,2\n", two), &[("data.table.drop.1: ", "keep one")]);
+    // One column only because of the delimiter: no name in it is looked for.
+    for (text, used, hint) in [
+        ("a;b;price\n1,5;2;3\n", ",", "write `delimiter: \";\"` in `data.table`"),
+        ("a\tb\tprice\n1\t2\t3\n", ",", "write `delimiter: \"\\t\"` in `data.table`"),
+        ("a,b,price\n1,2,3\n", ";", "write `delimiter: \",\"` in `data.table`"),
+    ] {
+        let table = Table { delimiter: used.into(), drop: vec![name("a")], ..labelled("price") };
+        told(&mistakes(text, table), &[("data.table.delimiter: ", hint)]);
+    }
+    // A held-out file that lacks a column is itself wrong.
+    let folder = folder(&[("a.csv", b"a,y\n1,0\n2,1\n3,1\n"), ("b.csv", b"a,z\n1,0\n")]);
+    let mut section = section(folder.path().join("a.csv"), labelled("y"));
+    section.test = support::path(folder.path().join("b.csv"));
+    let error = open(&section, 1).unwrap_err();
+    assert_eq!(error.mistakes()[0].key, "data.test");
 }
 
 #[test]

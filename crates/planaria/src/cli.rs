@@ -3,6 +3,7 @@
 //! Owns names, defaults and help texts. Never does anything.
 
 mod agent;
+mod beginning;
 mod leaving;
 mod resuming;
 
@@ -13,6 +14,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 pub use agent::Role;
+pub use beginning::{Data, DataGet, Init};
 pub use resuming::Resume;
 
 const EXIT_CODES: &str = "\
@@ -201,6 +203,31 @@ Examples:
 
 A recipe with a `script` is checked as `planaria run` does, and nothing is created.")]
     Plan(Plan),
+    /// Write a recipe for a table, or for a folder of images, that can be trained at once.
+    #[command(after_help = "\
+Examples:
+  planaria init houses.csv
+  planaria init houses.csv --label price -o - | planaria plan -
+  planaria init data/mnist
+
+Looks at the first rows (at most 100,000, and 32 MiB) and guesses the header, the delimiter, the
+label, and which columns are numbers, categories, or of no use; comments in the recipe say why. It
+is written beside the data, `houses.yaml` for `houses.csv`.")]
+    Init(Init),
+    /// Fetch public data sets.
+    #[command(
+        subcommand,
+        after_help = "\
+Examples:
+  planaria data list
+  planaria data get mnist
+  planaria data get cifar10 --to /data/cifar10
+  planaria data get mnist --from http://mirror.lab/mnist
+
+Every file is compared with its published SHA-256. `curl` or `wget` fetches; what was interrupted is
+gone on with."
+    )]
+    Data(Data),
     /// Print the JSON Schema of recipes, for editors.
     #[command(after_help = "\
 Example:

@@ -74,6 +74,50 @@ fn steps_that_name_what_is_not_there_are_all_told_of_with_their_lines() {
 }
 
 #[test]
+fn mistakes_in_a_tables_columns_stand_where_the_recipe_has_them() {
+    let place = Place::new();
+    fs::write(place.path().join("houses.csv"), "id,colour,rooms,price\n1,red,2,3\n2,blue,4,5\n")
+        .unwrap();
+    let text = "name: houses\ndata:\n  train: houses.csv\n  table:\n    label: prise\n    \
+                target: number\n    drop: [id, Colour]\n    one_hot: [clour]\n\
+                model: {preset: mlp}\n";
+    fs::write(place.path().join("houses.yaml"), text).unwrap();
+    for command in ["plan", "train"] {
+        let said = talk(&place.run(&[command, "houses.yaml"]));
+        for expect in [
+            "houses.yaml:5:12\n",
+            "5 |     label: prise\n   |            ^^^^^\n",
+            "did you mean `price`?",
+            "houses.yaml:7:16\n",
+            "houses.yaml:8:15\n",
+            "3 mistakes in houses.yaml",
+        ] {
+            assert!(said.contains(expect), "{expect:?} is missing in {said}");
+        }
+    }
+    // Told once where the recipe alone shows it, and where a label is missing.
+    let twice = "data={train: houses.csv, format: csv, table: {label: price, drop: [price]}}";
+    refused(&place, &["plan", "houses.yaml", "--set", twice], "1 mistake in");
+    let none = "data={train: houses.csv, format: csv}";
+    refused(&place, &["plan", "houses.yaml", "--set", none], "1 mistake in");
+    let delimiter = "data.table={label: id, delimiter: ab}";
+    refused(&place, &["plan", "houses.yaml", "--set", delimiter], "1 mistake in");
+}
+
+#[test]
+fn data_that_is_no_file_is_named_as_what_it_is() {
+    let place = Place::new();
+    let train = |set: &'static str| ["train", "tiny.yaml", "--set", set];
+    let url = "data.train=https://a.org/x.csv";
+    refused(&place, &train(url), "`https://a.org/x.csv` is a URL");
+    refused(&place, &train(url), "download it first, such as with `curl -fLO");
+    refused(&place, &train("data.test=s3://bucket/x"), "with that store's own tool");
+    refused(&place, &train("data.train=/dev/stdin"), "`/dev/stdin` is a pipe or a device");
+    refused(&place, &train("data.train='-'"), "write it to a file first");
+    refused(&place, &train("output.dir=s3://bucket/runs"), "`output.dir` is a URL");
+}
+
+#[test]
 fn a_network_is_not_asked_what_it_cannot_answer() {
     let place = Place::new();
     let trained = place.run(&["train", "tiny.yaml", "--set", "train.epochs=1"]);
@@ -153,6 +197,26 @@ fn a_run_whose_events_were_deleted_tells_what_is_left() {
     assert_eq!(audit.status.code(), Some(3));
     let audit = String::from_utf8(audit.stdout).unwrap();
     assert!(audit.contains("\nsteps ") && !audit.contains("/0"), "{audit}");
+}
+
+#[test]
+fn workers_without_a_shard_are_warned_of() {
+    let place = Place::new();
+    let set = ["plan", "tiny.yaml", "--set", "pool.workers=2000"];
+    let plan = place.run(&set);
+    assert!(plan.status.success(), "{}", talk(&plan));
+    let plan = String::from_utf8(plan.stdout).unwrap();
+    let expect = "warning     1,992 of 2,000 workers would have nothing to do, because \
+                  `train.shards` is 8; use at most 8 workers, or more shards";
+    assert!(plan.contains(expect), "{plan}");
+    let json = |workers: &str| {
+        let set = format!("pool.workers={workers}");
+        place.json(&["plan", "tiny.yaml", "--set", &set, "--json"], 0)["workers_idle"].clone()
+    };
+    assert_eq!((json("2000"), json("8"), json("1")), (1992.into(), 0.into(), 0.into()));
+    let nine = place.run(&["train", "tiny.yaml", "--set", "train.epochs=1", "--workers", "9"]);
+    assert!(nine.status.success(), "{}", talk(&nine));
+    assert!(talk(&nine).contains("warning: 1 of 9 workers would have nothing"), "{}", talk(&nine));
 }
 
 #[test]

@@ -175,7 +175,10 @@ impl<'s> Checker<'s> {
             "layer" => format!("{title}: unknown layer {}", quoted(name)),
             _ => format!("unknown value {} for {title}", quoted(name)),
         };
-        let hint = suggest::hint(name, &choices.names(), &format!("known {noun}s"));
+        let names = choices.names();
+        let key = self.path().last().cloned().unwrap_or_default();
+        let hint = suggest::absent(&key, name, &names)
+            .or_else(|| suggest::hint(name, &names, &format!("known {noun}s")));
         self.mistake(span, message, hint)
     }
 

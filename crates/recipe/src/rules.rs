@@ -56,6 +56,10 @@ fn output(dir: &str, found: &mut Vec<Finding>) {
     if dir.is_empty() {
         found.push(Finding::new("output.dir", "`output.dir` is empty").hint("write `dir: runs`"));
     }
+    if dir.contains("://") {
+        let message = "`output.dir` is a URL, but runs are written to folders of this machine";
+        found.push(Finding::new("output.dir", message).hint("write a path, such as `dir: runs`"));
+    }
 }
 
 /// The recipe with which to open its data: without held-out parts that were found unsound, so that
@@ -74,7 +78,8 @@ pub(crate) fn without_unsound_parts(recipe: &Recipe) -> Option<Recipe> {
     {
         (data.test, data.validation) = (None, None);
     }
-    (!data.train.is_empty()).then_some(recipe)
+    let can_be_read = !data.train.is_empty() && table::can_be_read(data);
+    can_be_read.then_some(recipe)
 }
 
 fn name(name: &str, found: &mut Vec<Finding>) {

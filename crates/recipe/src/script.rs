@@ -81,7 +81,7 @@ impl Default for JobOutput {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Script {
-    /// The script, relative to the current directory.
+    /// The script, relative to the current directory, or else to the recipe's folder.
     pub file: String,
     /// What it is written for; told from what it imports when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]

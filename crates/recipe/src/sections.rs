@@ -76,6 +76,8 @@ impl Remedy {
         hint
     }
 }
+/// The word for the built-in data (a file or folder of that name is `./digits`).
+pub const DIGITS: &str = "digits";
 
 crate::json::json!(Data);
 
@@ -84,7 +86,7 @@ crate::json::json!(Data);
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Data {
-    /// `digits` (drawn from the seed), or a file or folder of examples, relative to the current directory.
+    /// `digits` (drawn from the seed), or a file or folder of examples, relative to the current directory, or else to the recipe's folder.
     pub train: String,
     /// Held-out examples: a path, or a share of `train` (such as 0.1) set aside by the seed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -109,6 +111,18 @@ pub struct Data {
     /// Random changes to training examples.
     #[serde(default)]
     pub augment: Augment,
+}
+
+impl Data {
+    /// Paths of files and folders in it; `digits` is none.
+    pub fn paths_mut(&mut self) -> impl Iterator<Item = &mut String> {
+        let held_out = [&mut self.validation, &mut self.test].into_iter().flatten();
+        let own = held_out.filter_map(|part| match part {
+            Part::Path(path) => Some(path),
+            Part::Share(_) => None,
+        });
+        std::iter::once(&mut self.train).chain(own).filter(|path| path.as_str() != DIGITS)
+    }
 }
 
 /// A held-out part of the data.

@@ -1,10 +1,11 @@
 //! A recipe file, read and checked, that still knows where everything was written.
 //!
-//! Owns reading the file (bounded) and the order of the checks. Paths inside a recipe are relative
-//! to the current directory, not to the recipe.
+//! Owns the order of the checks. What is read, and what paths inside a recipe are relative to, is
+//! [`crate::file`]'s.
 
 use crate::check;
 use crate::diagnostic::{Diagnostics, Finding, Mistake, Span, Texts, plain};
+use crate::file::{self, START, meant, read, too_large};
 use crate::network;
 use crate::node::{Kind, Node};
 use crate::plan::Plan;
@@ -15,12 +16,7 @@ use crate::sections::Recipe;
 use crate::sets;
 use crate::shape::DataFacts;
 use crate::yaml::{self, DEPTH_MAX, FILE_BYTES_MAX};
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
-
-/// The first character of the file.
-const START: Span = Span { text: 0, line: 1, column: 1, length: 1 };
 
 /// The key that only recipes of scripts have.
 pub(crate) const SCRIPT: &str = "script";
@@ -45,11 +41,9 @@ pub struct Sound<R> {
 pub trait Root: serde::de::DeserializeOwned {
     /// What it is written in.
     fn schema() -> &'static serde_json::Value;
-    /// Fills in what follows from what was written, and what was not.
+    /// Fills in what follows from what was written, what was not, and the folder that it is in.
     #[doc(hidden)]
-    fn complete(&mut self, tree: &Tree<'_>) {
-        let _ = tree;
-    }
+    fn complete(&mut self, tree: &Tree<'_>, beside: Option<&Path>);
 
     /// What its values break when taken together.
     #[doc(hidden)]
@@ -68,7 +62,12 @@ impl Root for Recipe {
         schema::of_training()
     }
 
-    fn complete(&mut self, tree: &Tree<'_>) {
+    fn complete(&mut self, tree: &Tree<'_>, beside: Option<&Path>) {
+        for path in self.data.paths_mut() {
+            if let Some(there) = meant(path, beside) {
+                *path = there;
+            }
+        }
         let written = tree.0.get("train").and_then(|train| train.get("batch"));
         if self.train.takes_all_examples() && written.is_none() {
             // All there are; the plan, which knows the data, writes their number.
@@ -91,7 +90,10 @@ impl Root for Job {
         schema::of_scripts()
     }
 
-    fn complete(&mut self, tree: &Tree<'_>) {
+    fn complete(&mut self, tree: &Tree<'_>, beside: Option<&Path>) {
+        if let Some(there) = meant(&self.script.file, beside) {
+            self.script.file = there;
+        }
         let written = tree.0.get("pool").and_then(|pool| pool.get("workers"));
         if written.is_none_or(|node| node.kind == Kind::Null) {
             self.set_default_workers();
@@ -129,12 +131,12 @@ pub(crate) fn top_level_keys(path: &Path, sets: &[String]) -> Vec<String> {
 impl<R: Root> Sound<R> {
     /// Reads a recipe, applies `--set` arguments (`train.epochs=3`) and checks it.
     pub fn load(path: &Path, sets: &[String]) -> Result<Self, Diagnostics> {
-        Self::parse(&path.display().to_string(), &read(path)?, sets)
+        Draft::new(&file::name(path), &read(path)?, sets, file::folder(path)).into_source()
     }
 
     /// The same for bytes that are at hand; `file` is the name that messages show.
     pub fn parse(file: &str, bytes: &[u8], sets: &[String]) -> Result<Self, Diagnostics> {
-        Draft::new(file, bytes, sets).into_source()
+        Draft::new(file, bytes, sets, None).into_source()
     }
 
     /// The recipe, every default filled in.
@@ -170,6 +172,11 @@ impl<R: Root> Sound<R> {
         }
     }
 
+    /// Whether a key is in the recipe, and no default.
+    pub fn is_written(&self, key: &str) -> bool {
+        self.tree.find(key).is_some()
+    }
+
     /// Several mistakes at their keys.
     pub fn diagnose_all(&self, findings: Vec<Finding>) -> Diagnostics {
         self.texts.render(findings.into_iter().map(|f| locate(&self.tree, f)).collect())
@@ -182,9 +189,9 @@ impl Source {
     pub fn load_and_plan(
         path: &Path,
         sets: &[String],
-        survey: impl FnOnce(&Recipe) -> Result<DataFacts, Vec<Finding>>,
+        survey: impl FnOnce(&mut Recipe) -> Result<DataFacts, Vec<Finding>>,
     ) -> Result<(Self, Plan), Diagnostics> {
-        Self::parse_and_plan(&path.display().to_string(), &read(path)?, sets, survey)
+        Draft::new(&file::name(path), &read(path)?, sets, file::folder(path)).into_plan(survey)
     }
 
     /// The same for bytes that are at hand.
@@ -192,21 +199,9 @@ impl Source {
         file: &str,
         bytes: &[u8],
         sets: &[String],
-        survey: impl FnOnce(&Recipe) -> Result<DataFacts, Vec<Finding>>,
+        survey: impl FnOnce(&mut Recipe) -> Result<DataFacts, Vec<Finding>>,
     ) -> Result<(Self, Plan), Diagnostics> {
-        let mut draft: Draft<Recipe> = Draft::new(file, bytes, sets);
-        let plan =
-            draft.recipe.as_ref().and_then(rules::without_unsound_parts).and_then(|recipe| {
-                let outcome = match survey(&recipe) {
-                    Ok(facts) => network::check(&recipe, &facts, draft.layers_cut),
-                    Err(findings) => Err(findings),
-                };
-                outcome.map_err(|findings| draft.add(findings)).ok()
-            });
-        let texts = draft.texts.clone();
-        let source = draft.into_source()?;
-        // Without mistakes the network check has made a plan.
-        plan.map(|plan| (source, plan)).ok_or_else(|| texts.render(vec![]))
+        Draft::new(file, bytes, sets, None).into_plan(survey)
     }
 
     /// What would be done, given what the data turned out to be.
@@ -230,7 +225,7 @@ struct Draft<R> {
 }
 
 impl<R: Root> Draft<R> {
-    fn new(file: &str, bytes: &[u8], sets: &[String]) -> Self {
+    fn new(file: &str, bytes: &[u8], sets: &[String], beside: Option<&Path>) -> Self {
         let text = String::from_utf8_lossy(&bytes[..bytes.len().min(FILE_BYTES_MAX)]);
         let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
         let mut draft = Self {
@@ -243,14 +238,14 @@ impl<R: Root> Draft<R> {
         match tree(bytes) {
             (Some(tree), mistakes) => {
                 draft.mistakes = mistakes;
-                draft.check(tree, sets);
+                draft.check(tree, sets, beside);
             }
             (None, mistakes) => draft.mistakes = mistakes,
         }
         draft
     }
 
-    fn check(&mut self, mut tree: Node, sets: &[String]) {
+    fn check(&mut self, mut tree: Node, sets: &[String], beside: Option<&Path>) {
         self.mistakes.extend(sets::apply(&mut tree, sets));
         if tree.depth() > DEPTH_MAX {
             let message = format!("`--set` nests the recipe deeper than {DEPTH_MAX} levels");
@@ -271,7 +266,7 @@ impl<R: Root> Draft<R> {
         self.layers_cut = checked.layers_cut;
         match checked.value.map(serde_json::from_value::<R>) {
             Some(Ok(mut recipe)) => {
-                recipe.complete(&Tree(&tree));
+                recipe.complete(&Tree(&tree), beside);
                 let findings = recipe.mistakes(&Tree(&tree));
                 self.mistakes.extend(findings.into_iter().map(|f| locate(&tree, f)));
                 self.recipe = Some(recipe);
@@ -285,9 +280,17 @@ impl<R: Root> Draft<R> {
         self.tree = Some(tree);
     }
 
+    /// Adds what the data has shown. Of a column that has been told of already, nothing more is said:
+    /// it would be the same mistake in other words.
     fn add(&mut self, findings: Vec<Finding>) {
-        if let Some(tree) = &self.tree {
-            self.mistakes.extend(findings.into_iter().map(|f| locate(tree, f)));
+        let Some(tree) = &self.tree else { return };
+        for finding in findings {
+            let is_of_column = finding.key.starts_with("data.table.");
+            let mistake = locate(tree, finding);
+            let is_told = is_of_column && self.mistakes.iter().any(|m| m.span == mistake.span);
+            if !is_told {
+                self.mistakes.push(mistake);
+            }
         }
     }
 
@@ -301,45 +304,30 @@ impl<R: Root> Draft<R> {
     }
 }
 
+impl Draft<Recipe> {
+    /// Asks what the data is, and plans. What `survey` changes of the recipe is planned with.
+    fn into_plan(
+        mut self,
+        survey: impl FnOnce(&mut Recipe) -> Result<DataFacts, Vec<Finding>>,
+    ) -> Result<(Source, Plan), Diagnostics> {
+        let sound = self.recipe.as_ref().and_then(rules::without_unsound_parts);
+        let plan = sound.and_then(|mut recipe| {
+            let outcome = survey(&mut recipe)
+                .and_then(|facts| network::check(&recipe, &facts, self.layers_cut));
+            outcome.map_err(|findings| self.add(findings)).ok()
+        });
+        let texts = self.texts.clone();
+        let source = self.into_source()?;
+        // Without mistakes the network check has made a plan.
+        plan.map(|plan| (source, plan)).ok_or_else(|| texts.render(vec![]))
+    }
+}
+
 fn locate(tree: &Node, finding: Finding) -> Mistake {
     // A layer that does not fit because of a `--set` in it is that argument's mistake.
     let set = tree.find(&finding.key).filter(|_| finding.key.starts_with("model.layers."));
     let span = set.and_then(Node::overridden).unwrap_or_else(|| tree.place_of(&finding.key));
     Mistake::new(span, plain(&finding.message), finding.hint.map(|hint| plain(&hint)))
-}
-
-/// Reads at most the bound, however long the file claims to be.
-fn read(path: &Path) -> Result<Vec<u8>, Diagnostics> {
-    let fail = |span: Span, message: String, hint: Option<String>| {
-        let texts = Texts::new(&path.display().to_string(), "", &[]);
-        Err(texts.render(vec![Mistake::new(span, message, hint)]))
-    };
-    let unreadable = |error: std::io::Error| {
-        fail(Span::default(), format!("the recipe cannot be read: {error}"), None)
-    };
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) => return unreadable(error),
-    };
-    let claimed = file.metadata().map_or(0, |m| m.len());
-    if claimed > FILE_BYTES_MAX as u64 {
-        let (message, hint) = too_large(Some(claimed));
-        return fail(START, message, Some(hint));
-    }
-    let mut bytes = Vec::new();
-    match file.take(FILE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes) {
-        Ok(_) => Ok(bytes),
-        Err(error) => unreadable(error),
-    }
-}
-
-fn too_large(bytes: Option<u64>) -> (String, String) {
-    let size = bytes
-        .map_or("more than 1 MiB".into(), |b| format!("{:.1} MiB", b as f64 / f64::from(1 << 20)));
-    (
-        format!("the recipe is {size} long, but at most 1 MiB is read"),
-        "is this a data file? A recipe names it under `data.train`".to_owned(),
-    )
 }
 
 /// The file's tree, or why there is none.

@@ -26,8 +26,43 @@ const SYNONYMS: &[(&str, &str)] = &[
     ("none", "linear"),
 ];
 
+/// Losses of other systems that there is no counterpart of, some of them a letter away from one that
+/// means something else.
+const ABSENT_LOSSES: &[&str] = &[
+    "mae",
+    "l1",
+    "l1loss",
+    "absolute",
+    "meanabsoluteerror",
+    "absoluteerror",
+    "huber",
+    "huberloss",
+    "smoothl1",
+    "logcosh",
+    "quantile",
+    "mape",
+    "msle",
+    "poisson",
+    "kldivergence",
+    "kldiv",
+];
+
+/// Of a value that is known elsewhere and has no counterpart here: that there is none, and what there
+/// is. The nearest word would be another thing.
+pub(crate) fn absent(key: &str, word: &str, known: &[&str]) -> Option<String> {
+    let is_absent = key == "loss" && ABSENT_LOSSES.contains(&fold(word).as_str());
+    is_absent.then(|| {
+        let is_known_figure = fold(word) == "mae" || fold(word).starts_with("meanabs");
+        let figure = match is_known_figure {
+            true => "; reports have the mean absolute error of every run that learns numbers",
+            false => "",
+        };
+        format!("there is no such loss; the losses are {}{figure}", list(known))
+    })
+}
+
 /// The known word that was probably meant.
-pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     if word.chars().count() > 64 {
         return None;
     }

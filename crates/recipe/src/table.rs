@@ -63,6 +63,51 @@ impl Default for Table {
     }
 }
 
+/// A column that the section names, and where.
+#[derive(Debug)]
+pub struct Named<'t> {
+    /// Its place in the recipe, such as `data.table.drop.0`.
+    pub key: String,
+    /// The key that says what it is for, such as `drop`.
+    pub purpose: &'static str,
+    pub column: &'t Column,
+    /// Of a column in `bins`.
+    pub bins: Option<&'t Bins>,
+}
+
+impl Table {
+    /// Every column that is named, the label first.
+    pub fn named(&self) -> Vec<Named<'_>> {
+        let label = self.label.iter().map(|column| Named {
+            key: "data.table.label".into(),
+            purpose: "label",
+            column,
+            bins: None,
+        });
+        let standardize: &[Column] = match &self.standardize {
+            Standardize::Columns(columns) => columns,
+            Standardize::All(_) => &[],
+        };
+        let drop = listed("data.table.drop".into(), "drop", &self.drop, None);
+        let one_hot = listed("data.table.one_hot".into(), "one_hot", &self.one_hot, None);
+        let bins = self.bins.iter().enumerate().flat_map(|(i, bins)| {
+            listed(format!("data.table.bins.{i}.columns"), "bins", &bins.columns, Some(bins))
+        });
+        let standard = listed("data.table.standardize".into(), "standardize", standardize, None);
+        label.chain(drop).chain(one_hot).chain(bins).chain(standard).collect()
+    }
+}
+
+fn listed<'t>(
+    key: String,
+    purpose: &'static str,
+    columns: &'t [Column],
+    bins: Option<&'t Bins>,
+) -> impl Iterator<Item = Named<'t>> {
+    let named = move |(i, column)| Named { key: format!("{key}.{i}"), purpose, column, bins };
+    columns.iter().enumerate().map(named)
+}
+
 /// A column of a table.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

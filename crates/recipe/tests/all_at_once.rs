@@ -4,7 +4,7 @@ use planaria_recipe::sections::Part;
 use planaria_recipe::{DataFacts, Finding, Recipe, Shape, Source};
 
 /// Stands for the data crate: it minds shares and paths as that does.
-fn survey(recipe: &Recipe) -> Result<DataFacts, Vec<Finding>> {
+fn survey(recipe: &mut Recipe) -> Result<DataFacts, Vec<Finding>> {
     let mut held_out = 0.0;
     for (key, part) in
         [("data.test", &recipe.data.test), ("data.validation", &recipe.data.validation)]

@@ -98,7 +98,7 @@ fn keys() {
     check_section("epochs: 3", "1:1 unknown key `epochs` // `epochs` belongs in `train`");
     check_section(
         "data: {}",
-        "1:1 missing key `train` in `data` // add `train: …`: `digits` (drawn from the seed), or a file or folder of examples, relative to the current directory",
+        "1:1 missing key `train` in `data` // add `train: …`: `digits` (drawn from the seed), or a file or folder of examples, relative to the current directory, or else to the recipe's folder",
     );
     check_section(
         "data: {trian: digits}",
@@ -196,6 +196,17 @@ fn types_and_ranges() {
 
 #[test]
 fn names() {
+    check_section(
+        "train: {loss: mae}",
+        "1:15 unknown value `mae` for `train.loss` // there is no such loss; the losses are \
+         `cross_entropy`, `binary_cross_entropy`, `mse`, `hinge`, `squared_hinge`; reports have the \
+         mean absolute error of every run that learns numbers",
+    );
+    check_section(
+        "train: {loss: smooth_l1}",
+        "1:15 unknown value `smooth_l1` for `train.loss` // there is no such loss; the losses are \
+         `cross_entropy`, `binary_cross_entropy`, `mse`, `hinge`, `squared_hinge`",
+    );
     check_section(
         "train: {loss: crossentropy}",
         "1:15 unknown value `crossentropy` for `train.loss` // did you mean `cross_entropy`?",
@@ -517,7 +528,7 @@ fn sets() {
 #[test]
 fn callers_attach_mistakes_to_keys() {
     let text = "name: a\ndata:\n  train: nowhere\nmodel: {preset: mlp}\ntrain: {x: 1}\n";
-    let survey = |_: &planaria_recipe::Recipe| {
+    let survey = |_: &mut planaria_recipe::Recipe| {
         Err(vec![Finding::new("data.train", "no file or folder `nowhere`")])
     };
     let found = Source::parse_and_plan("r.yaml", text.as_bytes(), &[], survey).err();

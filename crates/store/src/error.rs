@@ -4,8 +4,10 @@ use std::io;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("`{url}`: no store is known for `{scheme}://`; there are {known}")]
+    #[error("`{url}` is a URL, and no store is known for `{scheme}://`; there are {known}")]
     Scheme { url: String, scheme: String, known: String },
+    #[error("`{name}` is a pipe or a device, and data is read more than once, in any order")]
+    Stream { name: String },
     #[error("`{name}` does not exist")]
     Missing { name: String },
     #[error("cannot {verb} `{name}`: {cause}")]
@@ -30,12 +32,32 @@ impl Error {
     }
 }
 
+impl Error {
+    /// What to do about it, where that can be said.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Scheme { url, scheme, .. } if ["http", "https", "ftp"].contains(&&scheme[..]) => {
+                Some(format!(
+                    "download it first, such as with `curl -fLO {url}`, and give its path"
+                ))
+            }
+            Self::Scheme { .. } => Some(
+                "copy it to this machine first, with that store's own tool, and give its path"
+                    .into(),
+            ),
+            Self::Stream { .. } => Some("write it to a file first, and give its path".into()),
+            _ => None,
+        }
+    }
+}
+
 impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
         match error {
             Error::Io { cause, .. } => cause,
             Error::Missing { .. } => Self::new(io::ErrorKind::NotFound, error),
             Error::Scheme { .. } => Self::new(io::ErrorKind::Unsupported, error),
+            Error::Stream { .. } => Self::new(io::ErrorKind::InvalidInput, error),
             Error::Changed { .. } => Self::other(error),
         }
     }

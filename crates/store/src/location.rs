@@ -73,9 +73,21 @@ mod tests {
     }
 
     #[test]
+    fn a_pipe_or_a_device_is_no_place_for_data() {
+        for text in ["/dev/null", "file:///dev/null", "-"] {
+            let refused = Location::parse(text).unwrap_err();
+            assert!(refused.to_string().contains(&format!("`{text}` is a pipe")), "{refused}");
+            assert!(refused.hint().unwrap().contains("write it to a file first"));
+        }
+    }
+
+    #[test]
     fn an_unknown_store_is_named_with_those_there_are() {
         let said = Location::parse("s3://bucket/set").unwrap_err().to_string();
-        assert!(said.contains("`s3://bucket/set`: no store is known for `s3://`"), "{said}");
+        assert!(said.contains("`s3://bucket/set` is a URL, and no store is known"), "{said}");
         assert!(said.contains("`file://` (files of this machine"), "{said}");
+        let hint = |url: &str| Location::parse(url).unwrap_err().hint().unwrap();
+        assert!(hint("https://a.org/x.csv").contains("`curl -fLO https://a.org/x.csv`"));
+        assert!(hint("s3://bucket/set").contains("copy it to this machine first"));
     }
 }

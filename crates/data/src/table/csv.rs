@@ -176,6 +176,11 @@ impl Record {
         self.ends.len()
     }
 
+    /// Bytes of its fields.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// Field `i` without quotes; blanks around it are kept only where it was quoted. Nothing if it is
     /// not UTF-8.
     pub fn field(&self, i: usize) -> Option<&str> {

@@ -100,7 +100,8 @@ impl Target {
                 "`data.table.positive` is {}, but the training rows have the labels {}",
                 shown(&positive),
                 list(&names)
-            )));
+            ))
+            .at("data.table.positive"));
         }
         names.retain(|n| *n != positive);
         let other = if names.len() == 1 { names.remove(0) } else { format!("not {positive}") };
@@ -235,7 +236,7 @@ fn unknown(table: &Stored, id: u64, word: &str, names: &[String]) -> Error {
 }
 
 /// A label's name: the shortest writing of a number, other texts as they are.
-fn name(word: &str) -> String {
+pub(super) fn name(word: &str) -> String {
     // Adding 0 makes −0 and 0 one.
     number(word).map_or_else(|| word.to_owned(), |x| (x + 0.0).to_string())
 }

@@ -4,7 +4,7 @@
 //! Learns nothing: what is kept of a row
 //! depends on that row alone.
 
-use super::columns::{Use, uses};
+use super::columns::{Use, check_delimiter, uses};
 use super::csv::{Record, Records};
 use super::row::LABEL_BYTES;
 use super::text::{number, shown};
@@ -68,13 +68,17 @@ pub(super) enum LabelColumn {
 pub(super) fn read(path: &Path, table: &Table, memory: &Memory) -> Result<Rows, Error> {
     let delimiter = match table.delimiter.as_bytes() {
         [byte] => *byte,
-        _ => return Err(Error::setting("`data.table.delimiter` must be one character")),
+        _ => {
+            let message = "`data.table.delimiter` must be one character";
+            return Err(Error::setting(message).at("data.table.delimiter"));
+        }
     };
     let mut records = Records::open(path, delimiter, table.skip_rows)?;
     let mut record = Record::default();
     if !records.next(&mut record)? {
         return Err(Error::corrupt(path, "it has no rows"));
     }
+    check_delimiter(path, &record, delimiter)?;
     let names = names(path, &record, table.header)?;
     let mut reader = Reader::new(path, names, table)?;
     let mut more = if table.header { records.next(&mut record)? } else { true };
@@ -160,7 +164,7 @@ impl<'a> Reader<'a> {
             columns.push(Column { name: name.clone(), purpose, at: at - cells.bytes(), cells });
         }
         let labels = LabelColumn::new(table.target);
-        let missing = table.missing_texts.iter().map(|t| t.trim().to_lowercase()).collect();
+        let missing = lowercase(&table.missing_texts);
         Ok(Self { path, table, names, places, columns, labels, missing, row: vec![0; at] })
     }
 
@@ -253,7 +257,12 @@ impl<'a> Reader<'a> {
     }
 }
 
-fn is_missing(missing: &[String], text: &str) -> bool {
+/// Texts that mean a missing value, as [`is_missing`] takes them.
+pub(super) fn lowercase(texts: &[String]) -> Vec<String> {
+    texts.iter().map(|t| t.trim().to_lowercase()).collect()
+}
+
+pub(super) fn is_missing(missing: &[String], text: &str) -> bool {
     let text = text.trim();
     missing.iter().any(|m| m.len() == text.len() && m.eq_ignore_ascii_case(text))
 }

@@ -31,11 +31,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Longest name of a folder, in bytes.
 const FOLDER_BYTES_MAX: u64 = 64 << 10;
 
-/// Leaves a training behind, on this machine or on those of its pool, and says how to find it.
-pub fn run(training: Planaria, talk: Talk) -> Result<Option<Exit>> {
+/// Leaves a training behind, on this machine or on those of its pool, and says how to find it. `input`
+/// is the recipe, where it came from standard input.
+pub fn run(training: Planaria, talk: Talk, input: Option<Vec<u8>>) -> Result<Option<Exit>> {
     // What is wrong with the recipe is told by the process that trains.
     if !training.source().is_ok_and(|source| source.recipe().pool.has_machines()) {
-        return here(talk, None);
+        return here(talk, None, input);
     }
     signals::listen(talk);
     let folder = training.detach()?;
@@ -51,10 +52,10 @@ pub fn run(training: Planaria, talk: Talk) -> Result<Option<Exit>> {
 }
 
 /// Leaves what this command does to a process on this machine, which is the controller of its machines;
-/// `known` is the run that it goes on with.
-pub fn here(talk: Talk, known: Option<&Path>) -> Result<Option<Exit>> {
+/// `known` is the run that it goes on with, `input` what it reads on its standard input.
+pub fn here(talk: Talk, known: Option<&Path>, input: Option<Vec<u8>>) -> Result<Option<Exit>> {
     let before = known.map_or(0, sessions);
-    let mut child = start()?;
+    let mut child = start(input)?;
     pass_signals_on(&child);
     let Some(folder) = folder(&mut child)? else {
         // It has said why.
@@ -109,16 +110,22 @@ fn name(folder: &Path) -> String {
 }
 
 /// Starts this command again, without the terminal.
-fn start() -> Result<Child> {
+fn start(input: Option<Vec<u8>>) -> Result<Child> {
     let mut words = std::env::args_os();
     let mut command = Command::new(OWN);
     command.arg0(words.next().unwrap_or_else(|| "planaria".into())).args(again(words));
     // Until it has a folder it says on this command's stderr what is wrong.
-    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
+    command.stdout(Stdio::piped());
     let begin = || Ok(rustix::process::setsid().map(drop)?);
     // SAFETY: between fork and exec only a system call is made, which allocates nothing.
     unsafe { command.pre_exec(begin) };
-    command.spawn().context(|| "cannot start a process".into())
+    let mut child = command.spawn().context(|| "cannot start a process".into())?;
+    if let (Some(mut stdin), Some(input)) = (child.stdin.take(), input) {
+        // One that has ended before it read all says why.
+        let _ = stdin.write_all(&input);
+    }
+    Ok(child)
 }
 
 /// The words of the command that is left behind. What comes after `--` is a script's.

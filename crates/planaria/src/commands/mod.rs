@@ -6,10 +6,12 @@ pub mod agent;
 pub mod audit;
 pub mod chaos;
 pub mod completions;
+pub mod data;
 pub mod detach;
 pub mod doctor;
 pub mod down;
 pub mod evaluate;
+pub mod init;
 pub mod logs;
 pub mod plan;
 pub mod resume;
@@ -53,6 +55,8 @@ pub fn run(cli: Cli, process: Stopwatch) -> Result<Option<Exit>> {
         Command::Down(options) => down::run(&options, talk).map(|()| None),
         Command::Doctor(options) => doctor::run(&options, talk),
         Command::Plan(options) => plan::run(&options).map(|()| None),
+        Command::Data(what) => data::run(&what, talk).map(|()| None),
+        Command::Init(options) => init::run(&options, talk).map(|()| None),
         Command::Schema => schema::run().map(|()| None),
         Command::Completions(options) => completions::completions(&options).map(|()| None),
         Command::Man(options) => completions::man(&options).map(|()| None),

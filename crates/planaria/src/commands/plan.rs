@@ -12,7 +12,7 @@ use crate::cli;
 use crate::commands::print;
 use crate::library::processes;
 use planaria_control::memory;
-use planaria_control::size::{cluster_size, memory_bytes, training_threads};
+use planaria_control::size::{cluster_size, idle_workers, memory_bytes, training_threads};
 use planaria_control::survey::{check_output, data_facts, finding, label_remark, mistaken};
 use planaria_data::Facts;
 use planaria_protocol::launch::Size;
@@ -41,8 +41,9 @@ fn train(options: &cli::Plan) -> Result<()> {
     let (source, plan) = planned
         .map_err(|mistakes| broken.unwrap_or_else(|| mistaken(&mistakes, remark.clone())))?;
     let facts = facts.expect("a plan is made from the data's facts");
-    check_output(&source)?;
+    check_output(&source, &source.recipe().output.dir)?;
     let (threads, size) = (training_threads(None, &plan), cluster_size(None, &plan));
+    let idle = idle_workers(&plan, size);
     let memory_bytes = memory_bytes(&plan, threads, size);
     let short = short_of_memory(&plan, memory_bytes, size);
     if short.is_none() {
@@ -52,6 +53,7 @@ fn train(options: &cli::Plan) -> Result<()> {
     if !options.json {
         let costs = costs.map(|costs| costs.text).unwrap_or_default();
         let processes = format!("processes   {}\n", processes(&plan, size, threads));
+        let idle = idle.map_or_else(String::new, |(_, text)| format!("warning     {text}\n"));
         let shares = size.map(|size| methods::shares(&plan, size)).unwrap_or_default();
         let memory = format!("memory      about {} for training\n", bytes(memory_bytes));
         let remark = remark.map(|remark| format!("warning     {remark}\n")).unwrap_or_default();
@@ -59,7 +61,7 @@ fn train(options: &cli::Plan) -> Result<()> {
         let machines = machines::text(&plan.recipe.pool, &plan.recipe.setup);
         let there = hosts::text(&hosts::look(&plan.recipe, &facts));
         return print(&format!(
-            "{plan}{costs}{processes}{shares}{machines}{memory}{}{remark}{there}",
+            "{plan}{costs}{processes}{shares}{idle}{machines}{memory}{}{remark}{there}",
             data_text(&facts)
         ));
     }
@@ -69,6 +71,7 @@ fn train(options: &cli::Plan) -> Result<()> {
     document["memory_bytes"] = json!(memory_bytes);
     document["memory_short"] = json!(short);
     document["processes"] = processes_json(&plan, size, threads);
+    document["workers_idle"] = json!(idle.map_or(0, |(workers, _)| workers));
     document["data"] = data_json(&facts);
     document["data"]["warning"] = json!(remark);
     if let Some(costs) = costs {

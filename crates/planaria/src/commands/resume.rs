@@ -22,7 +22,7 @@ pub fn run(options: &cli::Resume, talk: Talk, process: Stopwatch) -> Result<Opti
     let folder = find_or_newest(options.run.as_deref())?;
     permit(&folder, Command::Resume)?;
     if options.leaving.detach {
-        return detach::here(talk, Some(&folder));
+        return detach::here(talk, Some(&folder), None);
     }
     signals::listen(talk);
     if options.watch && watching::watch(&folder, talk)? == Watched::Over {

@@ -6,6 +6,7 @@ use crate::library::script::Script;
 use crate::signals;
 use planaria_control::jobs::script::run::Finished;
 use planaria_control::talk::{Progress, Talk};
+use planaria_recipe::{from_stdin, is_stdin};
 use planaria_runs::clock::Stopwatch;
 use planaria_runs::failure::{Exit, Failure, Result};
 use planaria_runs::outcome::Outcome;
@@ -14,7 +15,8 @@ use serde_json::json;
 /// Runs, prints, and says what to exit with.
 pub fn run(options: &cli::Run, talk: Talk, process: Stopwatch) -> Result<Option<Exit>> {
     let talk = detach::talk(options.leaving.detached, talk);
-    let is_recipe = options.file.extension().is_some_and(|e| e == "yaml" || e == "yml");
+    let is_yaml = options.file.extension().is_some_and(|e| e == "yaml" || e == "yml");
+    let is_recipe = is_yaml || is_stdin(&options.file);
     let mut script = match is_recipe {
         true if options.pool.is_some() => {
             return Err(Failure::user("`--pool` is for scripts; a recipe has a `pool` of its own")
@@ -34,7 +36,7 @@ pub fn run(options: &cli::Run, talk: Talk, process: Stopwatch) -> Result<Option<
     }
     if options.leaving.detach {
         // What is wrong with the recipe is told by the process that is left behind.
-        return detach::here(talk, None);
+        return detach::here(talk, None, from_stdin(&options.file));
     }
     signals::listen(talk);
     if options.leaving.detached {

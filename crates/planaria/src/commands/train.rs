@@ -7,6 +7,7 @@ use crate::library::scaling::{self, Studied, worker_counts};
 use crate::signals;
 use planaria_control::jobs::train::ending::Finished;
 use planaria_control::talk::{Progress, Talk};
+use planaria_recipe::from_stdin;
 use planaria_runs::clock::Stopwatch;
 use planaria_runs::failure::{Exit, Result};
 use planaria_runs::outcome::{against_the_mean, errors_brief, errors_text};
@@ -32,7 +33,7 @@ pub fn run(options: &cli::Train, talk: Talk, process: Stopwatch) -> Result<Optio
         training = training.threads(threads);
     }
     if options.detach {
-        return detach::run(training, talk);
+        return detach::run(training, talk, from_stdin(&options.recipe.recipe));
     }
     signals::listen(talk);
     if options.detached {

@@ -24,9 +24,9 @@ use planaria_control::jobs::train::ending::Finished;
 use planaria_control::jobs::train::kept;
 use planaria_control::jobs::train::{Job, remove_unbegun};
 use planaria_control::live::control;
-use planaria_control::size::{cluster_size, memory_bytes, training_threads};
+use planaria_control::size::{cluster_size, idle_workers, memory_bytes, training_threads};
 use planaria_control::stopping;
-use planaria_control::survey::{Survey, check_output, check_setup};
+use planaria_control::survey::{Survey, anchor, check_output, check_setup};
 use planaria_control::talk::{Progress, Talk};
 use planaria_control::{memory, program};
 use planaria_protocol::checkpoint::{Checkpoint, Found};
@@ -315,7 +315,10 @@ impl Planaria {
     /// Checks everything, and makes the run's folder.
     fn job(self) -> Result<(Job, Option<Size>)> {
         let mut survey = Survey::default();
-        let open = |recipe: &_| survey.open_fitting(recipe, self.talk);
+        let open = |recipe: &mut _| {
+            anchor(recipe);
+            survey.open_fitting(recipe, self.talk)
+        };
         let sets = self.all_sets();
         let planned = match &self.base {
             Base::File(path) => Source::load_and_plan(path, &sets, open),
@@ -329,7 +332,7 @@ impl Planaria {
             Progress::new(self.talk).note(&format!("warning: {remark}"));
         }
         let data = survey.data.expect("a plan is made from opened data");
-        check_output(&source)?;
+        check_output(&source, &source.recipe().output.dir)?;
         if plan.recipe.pool.has_machines() && self.machines.is_none() {
             check_setup(&source, &plan.recipe.setup)?;
         }
@@ -342,12 +345,16 @@ impl Planaria {
         let program = program(size, self.program.as_deref())?;
         let recipe_text = to_yaml(&plan.recipe);
         let run = match self.folder {
-            Some(folder) => RunDir::create_at(folder)?,
+            Some(folder) => RunDir::create_at(folder),
             None => {
                 let now = clock::unix_seconds() as u64;
-                RunDir::create(Path::new(&plan.recipe.output.dir), &plan.recipe.name, now)?
+                RunDir::create(Path::new(&plan.recipe.output.dir), &plan.recipe.name, now)
             }
         };
+        let run = run.map_err(|failure| match failure.hint {
+            None => failure.hint("runs go where `output.dir` says: name another folder there"),
+            Some(_) => failure,
+        })?;
         run.write("recipe.yaml", recipe_text.as_bytes())?;
         stopping::begin(run.path(), JobKind::Train);
         if let Some(begin) = self.begin {
@@ -363,6 +370,9 @@ impl Planaria {
         let mut progress = Progress::new(self.talk);
         progress.note(&text);
         plan.batch_note().iter().for_each(|note| progress.note(&format!("note: {note}")));
+        if let Some((_, text)) = idle_workers(&plan, size) {
+            progress.note(&format!("warning: {text}"));
+        }
         let (talk, process, machines) = (self.talk, self.process, self.machines);
         Ok((Job { plan, data, run, recipe_text, threads, talk, process, program, machines }, size))
     }

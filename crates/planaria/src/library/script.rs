@@ -12,7 +12,7 @@ use crate::screen;
 use planaria_control::jobs::script::report::Report;
 use planaria_control::jobs::script::run::{self, Asked, Finished};
 use planaria_control::program;
-use planaria_control::survey::check_setup;
+use planaria_control::survey::{check_output, check_setup};
 use planaria_control::talk::Talk;
 use planaria_recipe::JobSource;
 use planaria_runs::clock::Stopwatch;
@@ -148,6 +148,7 @@ impl Script {
     /// Runs it, and also says why it failed.
     pub(crate) fn start(self) -> Result<Finished> {
         let source = self.source()?;
+        check_output(&source, &source.recipe().output.dir)?;
         check_setup(&source, &source.recipe().setup)?;
         run::run(&Asked {
             source: &source,

@@ -4,7 +4,7 @@
 
 use crate::diagnostic::{Finding, quoted};
 use crate::sections::{Augment, Data, Format, Normalize};
-use crate::table::{Column, LabelKind, Missing, Standardize, Table};
+use crate::table::{Column, LabelKind, Missing, Named, Standardize, Table};
 
 /// Every rule that the section breaks.
 pub(super) fn check(data: &Data, found: &mut Vec<Finding>) {
@@ -29,6 +29,15 @@ pub(super) fn check(data: &Data, found: &mut Vec<Finding>) {
             }
         }
     }
+}
+
+/// Whether a file could be read by the section, were it there: what cannot be said of its columns has
+/// been told then.
+pub(super) fn can_be_read(data: &Data) -> bool {
+    let plain = Table::default();
+    let table = data.table.as_ref().unwrap_or(&plain);
+    let has_label = data.format != Format::Csv || table.label.is_some();
+    has_label && is_delimiter(&table.delimiter)
 }
 
 fn needs_label(key: &str) -> Finding {
@@ -97,7 +106,7 @@ fn columns(table: &Table, found: &mut Vec<Finding>) {
         found.push(Finding::new(key, message).hint("list its columns, or leave it out"));
     }
     let mut seen: Vec<(&Column, &str)> = Vec::new();
-    for (key, use_, column) in uses(table) {
+    for Named { key, purpose: use_, column, .. } in table.named() {
         if *column == Column::Number(0) {
             let message = "columns count from 1 (the first) or from -1 (the last), but one is 0";
             found.push(Finding::new(key, message));
@@ -117,12 +126,15 @@ fn columns(table: &Table, found: &mut Vec<Finding>) {
     }
 }
 
-fn delimiter(text: &str, found: &mut Vec<Finding>) {
-    let sound = match text.as_bytes() {
+fn is_delimiter(text: &str) -> bool {
+    match text.as_bytes() {
         [byte] => byte.is_ascii() && !b"\"\r\n".contains(byte) && !byte.is_ascii_alphanumeric(),
         _ => false,
-    };
-    if !sound {
+    }
+}
+
+fn delimiter(text: &str, found: &mut Vec<Finding>) {
+    if !is_delimiter(text) {
         let message = format!(
             "`data.table.delimiter` must be one character that no number holds, but is {}",
             quoted(text)
@@ -130,23 +142,4 @@ fn delimiter(text: &str, found: &mut Vec<Finding>) {
         let hint = "write `\",\"`, `\";\"`, `\"|\"` or `\"\\t\"` (with double quotes)";
         found.push(Finding::new("data.table.delimiter", message).hint(hint));
     }
-}
-
-/// Every column that is named: where, as what, which.
-fn uses(table: &Table) -> Vec<(String, &'static str, &Column)> {
-    let label = table.label.iter().map(|c| ("data.table.label".to_owned(), "label", c));
-    let mut lists: Vec<(&'static str, String, &[Column])> = vec![
-        ("drop", "data.table.drop".into(), &table.drop),
-        ("one_hot", "data.table.one_hot".into(), &table.one_hot),
-    ];
-    for (i, bins) in table.bins.iter().enumerate() {
-        lists.push(("bins", format!("data.table.bins.{i}.columns"), &bins.columns));
-    }
-    if let Standardize::Columns(columns) = &table.standardize {
-        lists.push(("standardize", "data.table.standardize".into(), columns));
-    }
-    let listed = lists.into_iter().flat_map(|(name, path, columns)| {
-        columns.iter().enumerate().map(move |(i, c)| (format!("{path}.{i}"), name, c))
-    });
-    label.chain(listed).collect()
 }

@@ -332,10 +332,10 @@ mod tests {
         let run = RunDir::create(dir.path(), "net", 0).unwrap();
         run.write("recipe.yaml", b"name: net\n").unwrap();
         let path = run.path().to_str().unwrap().to_owned();
-        let refused = RunDir::open(&path).unwrap_err();
+        let refused = RunDir::open(path.clone().into()).unwrap_err();
         assert!(refused.message.contains("in use by another"), "{refused}");
         drop(run);
-        RunDir::open(&path).unwrap();
+        RunDir::open(path.clone().into()).unwrap();
     }
 
     #[test]

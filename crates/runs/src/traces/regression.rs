@@ -149,6 +149,7 @@ mod tests {
     use super::*;
     use crate::traces::html::page;
     use crate::traces::report::tests::sample;
+    use crate::traces::timeline::Timeline;
 
     fn report(pairs: &[(f32, f32)], r2: f64) -> Report {
         let mut report = sample();
@@ -162,7 +163,7 @@ mod tests {
         let mut report = report(&[(50_000.0, 60_000.0), (400_000.0, 380_000.0)], 0.8);
         report.evaluated_examples = 2000;
         report.target_scale = Some(TargetScale { mean: 210_000.0, std: 80_000.0 });
-        let html = page(&report, &[], "");
+        let html = page(&report, &[], &Timeline::default(), "");
         assert!(html.contains("<title>true 50,000, predicted 60,000</title>"), "{html}");
         assert!(html.contains("2 of 2,000 test examples"), "{html}");
         assert!(html.contains("label \u{2212} 210,000) / 80,000"), "{html}");
@@ -172,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_result_that_says_nothing_is_told() {
-        let html = page(&report(&[], -0.5), &[], "");
+        let html = page(&report(&[], -0.5), &[], &Timeline::default(), "");
         assert!(html.contains("The result is no better than always predicting the mean"), "{html}");
         assert!(!html.contains("Predicted against true"), "there is nothing to draw");
     }

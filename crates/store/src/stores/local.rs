@@ -23,7 +23,19 @@ const PIECE_BYTES: usize = 1 << 20;
 pub struct Local;
 
 fn open(url: &str) -> Result<Location, Error> {
-    Ok(Location { store: Arc::new(Local), name: path(url).into() })
+    match is_stream(path(url)) {
+        true => Err(Error::Stream { name: url.into() }),
+        false => Ok(Location { store: Arc::new(Local), name: path(url).into() }),
+    }
+}
+
+/// Whether a name leads to what cannot be read at any place, such as a pipe; `-`, by which commands
+/// mean their input, does where no file is called so.
+fn is_stream(name: &str) -> bool {
+    match fs::metadata(name) {
+        Ok(found) => !found.is_dir() && !found.is_file(),
+        Err(_) => name == "-",
+    }
 }
 
 fn path(url: &str) -> &str {

@@ -62,7 +62,15 @@ mod tests {
         };
         let (validation_loss, validation_accuracy) = (None, None);
         let read = Default::default();
-        let what = What::Epoch { figures, validation_loss, validation_accuracy, read, exact: true };
+        let validation_errors = None;
+        let what = What::Epoch {
+            figures,
+            validation_loss,
+            validation_accuracy,
+            validation_errors,
+            read,
+            exact: true,
+        };
         Event { seconds, unix_seconds: 0.0, generation: 1, what }
     }
 

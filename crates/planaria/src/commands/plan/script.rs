@@ -12,7 +12,7 @@ use planaria_control::jobs::script::layout::{Layout, Process, Seat};
 use planaria_control::jobs::script::policy::{Member, Rules};
 use planaria_control::jobs::script::prepare::Prepared;
 use planaria_control::jobs::script::variables::{Telling, Told};
-use planaria_control::survey::check_setup;
+use planaria_control::survey::{check_output, check_setup};
 use planaria_control::talk::Talk;
 use planaria_fleet::host::gpus;
 use planaria_fleet::messages::questions::What;
@@ -38,6 +38,7 @@ const COMMAND_MAX: usize = 2000;
 pub(super) fn run(options: &cli::Plan) -> Result<()> {
     let source = JobSource::load(&options.recipe.recipe, &options.recipe.sets);
     let source = source?;
+    check_output(&source, &source.recipe().output.dir)?;
     check_setup(&source, &source.recipe().setup)?;
     let prepared = Prepared::new(&source, Talk::QUIET)?;
     Setup::prepare(&prepared.setup).map_err(failure)?;

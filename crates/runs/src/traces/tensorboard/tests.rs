@@ -149,6 +149,7 @@ fn settings_final_figures_and_the_end_are_told_to_the_plugin() {
         examples: 10,
         loss: Some(0.25),
         accuracy: Some(0.5),
+        errors: None,
         scores: serde_json::Value::Null,
     };
     files.end(&ended(scored), 300).unwrap();
