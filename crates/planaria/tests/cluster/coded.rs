@@ -330,7 +330,7 @@ fn what_was_kept_is_not_gone_on_with_over_other_data() {
     let output = command(&place, &["resume", run]).output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{}", talk(&output));
     let said = talk(&output);
-    assert!(said.contains("the content of `rows.csv` was changed after the run began"), "{said}");
+    assert!(said.contains("rows.csv` was changed after the run began"), "{said}");
 }
 
 #[test]

@@ -134,6 +134,51 @@ impl Disk {
     }
 }
 
+/// A disk that can fail to write, where only root can have one: its blocks are in a file of a smaller
+/// disk, and a loop device whose file cannot grow gives an I/O error.
+struct FailingDisk {
+    blocks: Disk,
+    mounted: Disk,
+}
+
+impl FailingDisk {
+    fn mount(place: &Place) -> Option<Self> {
+        let (blocks, disk) = (place.path().join("blocks"), place.path().join("disk"));
+        fs::create_dir(&blocks).unwrap();
+        fs::create_dir(&disk).unwrap();
+        if !mount(&["-t", "tmpfs", "-o", "size=16m", "tmpfs"], &blocks) {
+            return None;
+        }
+        let image = blocks.join("image");
+        let failing = Self { blocks: Disk(blocks), mounted: Disk(disk) };
+        File::create(&image).unwrap().set_len(64 << 20).unwrap();
+        let image = image.to_str().unwrap();
+        let is_made = runs("mkfs.ext4", &["-q", "-F", image]);
+        (is_made && mount(&["-o", "loop", image], &failing.mounted.0)).then_some(failing)
+    }
+
+    /// From now on it writes nothing to where it has written nothing yet.
+    fn fail(&self) {
+        self.blocks.fill();
+    }
+
+    /// It writes again, once it was repaired.
+    fn repair(&self) {
+        self.blocks.empty();
+        assert!(runs("umount", &[self.mounted.0.to_str().unwrap()]), "nothing holds a file there");
+        let image = self.blocks.0.join("image");
+        // 1 says that there was something to repair.
+        let repaired = Command::new("e2fsck").args(["-fyq".as_ref(), image.as_os_str()]).output();
+        assert!(repaired.is_ok_and(|out| out.status.code().is_some_and(|code| code < 4)));
+        assert!(mount(&["-o", "loop", image.to_str().unwrap()], &self.mounted.0));
+    }
+}
+
+fn runs(program: &str, arguments: &[&str]) -> bool {
+    let ran = Command::new(program).args(arguments).stderr(Stdio::null()).status();
+    ran.is_ok_and(|status| status.success())
+}
+
 fn mount(options: &[&str], place: &Path) -> bool {
     let mounted = Command::new("mount").args(options).arg(place).stderr(Stdio::null()).status();
     mounted.is_ok_and(|status| status.success())
@@ -199,6 +244,49 @@ fn a_disk_that_stays_full_costs_only_what_is_after_the_last_checkpoint() {
     assert!(Command::new("kill").args(["-s", "INT", &pid]).status().unwrap().success());
     assert_eq!(again.wait().unwrap().code(), Some(130));
     assert_eq!(place.json(&["audit", run, "--json"], 0)["exactly_once"], true);
+}
+
+#[test]
+fn a_disk_that_fails_ends_the_run_at_most_and_the_next_command_cleans_up() {
+    let place = Place::new();
+    let Some(disk) = FailingDisk::mount(&place) else { return };
+    let mut live = Live::start(&place, &["--workers", "2", "--servers", "1"]);
+    let name = live.run.file_name().unwrap().to_str().unwrap().to_owned();
+    disk.fail();
+    // How long the system still takes what is written, nothing says.
+    for _ in 0..1500 {
+        let said = live.said();
+        let is_told = ["Input/output error", "Read-only file system"].map(|why| said.contains(why));
+        if is_told.contains(&true) || live.child.try_wait().unwrap().is_some() {
+            break;
+        }
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
+    let code = live.stop();
+    let said = live.said();
+    assert!(code == Some(1), "{code:?}: {said}");
+    assert!(said.contains("Input/output error") || said.contains("Read-only file"), "{said}");
+    assert!(!said.contains("panicked"), "{said}");
+    let left = Command::new("pgrep").args(["-f", &format!("agent .*{name}")]).output().unwrap();
+    assert!(left.stdout.is_empty(), "processes were left: {left:?}");
+    disk.repair();
+    // What the session could not take away, the next command does, and says so.
+    let status = place.run(&["status", live.run.to_str().unwrap()]);
+    let told = crate::binary::talk(&status);
+    assert!(told.contains("removed `control.json`"), "{told}");
+    assert!(!live.run.join("control.json").exists());
+    let run = live.run.to_str().unwrap();
+    let mut again = place.command(&["resume", run]).stderr(Stdio::piped()).spawn().unwrap();
+    for _ in 0..3000 {
+        if events(&live.run, "started").len() == 2 && events(&live.run, "saved").len() > 4 {
+            break;
+        }
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
+    assert!(runs("kill", &["-s", "INT", &again.id().to_string()]));
+    assert_eq!(again.wait().unwrap().code(), Some(130));
+    assert_eq!(place.json(&["audit", run, "--json"], 0)["exactly_once"], true);
+    assert!(!live.run.join("state").exists() && !live.run.join("control.json").exists());
 }
 
 #[test]
