@@ -18,7 +18,10 @@ weights = load_file(run / "model.safetensors")
 # Each line is `key: JSON`, each layer `  - JSON`.
 text = (run / "model.yaml").read_text().splitlines()
 about = dict(line.split(": ", 1) for line in text if ": " in line and line[0] not in "# ")
-layers = [json.loads(line[4:])["Dense"] for line in text if line.startswith("  - ")]
+layers = [json.loads(line[4:]) for line in text if line.startswith("  - ")]
+if any("Dense" not in layer for layer in layers):
+    sys.exit("this example knows Dense layers only")
+layers = [layer["Dense"] for layer in layers]
 table, classes = json.loads(about["table"]), json.loads(about["classes"])
 # Numbers to predict were standardised while they were learned.
 target = table["encoder"]["target"]
@@ -39,7 +42,16 @@ def features(row):
             sys.exit(f"{column['name']}: this example does not know {kind}")
 
 
-for row in csv.DictReader(open(rows, newline=""), delimiter=table["section"]["delimiter"]):
+with open(rows, newline="", encoding="utf-8-sig") as file:
+    lines = list(csv.reader(file, delimiter=table["section"]["delimiter"]))
+width = len(lines[0])
+names = lines.pop(0) if table["section"]["header"] else [f"column {i + 1}" for i in range(width)]
+missing = [c["name"] for c in table["encoder"]["inputs"]["Columns"] if c["name"] not in names]
+if missing:
+    sys.exit(f"{rows} has no {missing}; its columns are {names}")
+
+for line in lines:
+    row = dict(zip(names, line))
     x = np.array(list(features(row)), dtype=np.float32)
     for number, layer in enumerate(layers):
         x = x @ weights[f"layers.{number}.kernel"] + weights[f"layers.{number}.bias"]

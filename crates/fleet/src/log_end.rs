@@ -15,6 +15,8 @@ pub fn last_line(log: &Path) -> Option<String> {
     let mut end = Vec::new();
     file.take(END_BYTES).read_to_end(&mut end).ok()?;
     let end = String::from_utf8_lossy(&end);
+    // What follows the message of a panic says where the program was, which helps no user.
+    let end = end.split("\nstack backtrace:").next().unwrap_or_default();
     let line = end.lines().map(str::trim).rfind(|line| !line.is_empty())?;
     let text = match line.split_once("Z ") {
         Some((time, text)) if time.len() == 23 => text,
@@ -40,6 +42,10 @@ mod tests {
                 Some("error: no data"),
             ),
             ("thread panicked", Some("thread panicked")),
+            (
+                "a\nindex 7 is out of range\nstack backtrace:\n  0: x\nnote: details",
+                Some("index 7 is out of range"),
+            ),
             ("a\nended: no\u{1b} room\n\n", Some("no room")),
         ] {
             std::fs::write(&log, text).unwrap();

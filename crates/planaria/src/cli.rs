@@ -399,7 +399,7 @@ pub struct Scale {
 }
 
 /// Options of `logs`.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Logs {
     /// The run's folder, or its name under `runs/` or the beginning of one; the newest run when left out.
     pub run: Option<String>,

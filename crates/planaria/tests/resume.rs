@@ -239,6 +239,8 @@ fn a_finished_run_can_be_trained_for_longer() {
         "another training: `train.batch` was 50 and is 60",
     );
     refused("train.epoch=9", "did you mean `epochs`");
+    refused("seed=3", "another training: `seed` was 5 and is 3");
+    refused("output.dir=other", "the run stays in its folder");
     let unchanged = place.run(&["resume", "--set", "train.epochs=2"]);
     assert!(talk(&unchanged).contains("nothing is left to do"), "{}", talk(&unchanged));
 }

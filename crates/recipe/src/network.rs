@@ -213,6 +213,14 @@ fn fit_output(
             );
             Some(Finding::new(key, message).hint(format!("set `units: {classes}`")))
         }
+        (Loss::BinaryCrossEntropy | Loss::Hinge | Loss::SquaredHinge, None) => {
+            let message = format!("`{name}` needs classes, but the targets are numbers");
+            Some(Finding::new("train.loss", message).hint("use `loss: mse`"))
+        }
+        (Loss::Mse, None) if units != 1 => {
+            let message = format!("`mse` needs 1 output unit for a number, but there are {units}");
+            Some(Finding::new(key, message).hint("set `units: 1`"))
+        }
         (Loss::Mse, _) if units == 1 => None,
         (Loss::BinaryCrossEntropy | Loss::Hinge | Loss::SquaredHinge, Some(classes))
             if units == 1 && classes > 2 =>

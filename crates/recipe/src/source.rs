@@ -280,14 +280,14 @@ impl<R: Root> Draft<R> {
         self.tree = Some(tree);
     }
 
-    /// Adds what the data has shown. Of a column that has been told of already, nothing more is said:
-    /// it would be the same mistake in other words.
+    /// Adds what the data has shown. Of a column or loss that has been told of already, nothing more is
+    /// said: it would be the same mistake in other words.
     fn add(&mut self, findings: Vec<Finding>) {
         let Some(tree) = &self.tree else { return };
         for finding in findings {
-            let is_of_column = finding.key.starts_with("data.table.");
+            let is_one = finding.key.starts_with("data.table.") || finding.key == "train.loss";
             let mistake = locate(tree, finding);
-            let is_told = is_of_column && self.mistakes.iter().any(|m| m.span == mistake.span);
+            let is_told = is_one && self.mistakes.iter().any(|m| m.span == mistake.span);
             if !is_told {
                 self.mistakes.push(mistake);
             }

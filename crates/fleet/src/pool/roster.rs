@@ -430,7 +430,8 @@ impl Roster {
     /// Names once the machines that have not answered while others have.
     fn tell_late(&mut self, now: Duration, actions: &mut Vec<Action>) {
         let is_late = self.opened.is_some_and(|opened| now >= opened + OTHERS_WITHIN);
-        if self.told_late || !is_late {
+        // Once a machine works the run has begun, and waits for none.
+        if self.told_late || !is_late || self.members.values().any(|m| m.was_ready) {
             return;
         }
         let silent = |m: &&Member| {

@@ -103,13 +103,22 @@ exec "$venv/bin/python" -m pip install --disable-pip-version-check --no-input --
     )
 }
 
+/// Ends where the working folder is one that another user has made, where all may.
+const OWNED: &str = r#"owner=$(ls -ldn . | tr -s ' ' | cut -d ' ' -f 3)
+if [ ! -O . ] && [ "$owner" != 0 ] && [ "$(ls -ldn .. | cut -c 9)" = w ]; then
+  echo "$PWD belongs to user $owner, in a folder that all may write to"
+  exit 1
+fi
+"#;
+
 /// Moves a file that lies in the run's folder to its place: whole or not at all. Others may write in
 /// the folder around it (`/tmp`), so it is made in one of its own there, under a name that cannot be
 /// known before: no other user can make the file first, or put another in its place.
 pub(super) fn place_file(staged: &str, to: &str, mode: u32) -> String {
     let body = r#"set -e
 mkdir -p -- "$(dirname -- "$2")"
-umask 077
+cd -P -- "$(dirname -- "$2")"
+OWNEDumask 077
 own=$(mktemp -d "$(dirname -- "$2")/.planaria.XXXXXXXXXX")
 cd -P -- "$own"
 case $(ls -ldn .) in drwx--[-S]---*) [ -O . ] ;; *) false ;; esac || {
@@ -123,7 +132,7 @@ if mv -fT -- file "$2" 2>/dev/null; then exit; fi
 if [ -d "$2" ]; then echo "$2 is a folder"; exit 1; fi
 mv -f -- file "$2"
 "#;
-    place(staged, to, &format!("{mode:04o}"), body)
+    place(staged, to, &format!("{mode:04o}"), &body.replacen("OWNED\n", OWNED, 1))
 }
 
 /// Unpacks an archive that lies in the run's folder to its place. A folder that another user has made
@@ -132,14 +141,9 @@ pub(super) fn place_folder(staged: &str, to: &str) -> String {
     let body = r#"set -e
 mkdir -p -- "$2"
 cd -P -- "$2"
-owner=$(ls -ldn . | tr -s ' ' | cut -d ' ' -f 3)
-if [ ! -O . ] && [ "$owner" != 0 ] && [ "$(ls -ldn .. | cut -c 9)" = w ]; then
-  echo "$2 belongs to user $owner, in a folder that all may write to"
-  exit 1
-fi
-tar -xpof "$1"
+OWNEDtar -xpof "$1"
 "#;
-    let rest = place(staged, to, "", body);
+    let rest = place(staged, to, "", &body.replacen("OWNED\n", OWNED, 1));
     format!("command -v tar >/dev/null 2>&1 || exit {NO_TAR}\n{rest}")
 }
 

@@ -415,6 +415,10 @@ fn a_folder_of_another_user_is_not_written_into() {
     let fault = place.apply(std::slice::from_ref(&step)).0.unwrap_err();
     assert!(fault.what.contains("belongs to user 65534"), "{fault}");
     assert!(!place.at("shared/theirs/key").exists());
+    let file = copy(&place.at("tree/key").display().to_string(), "~/shared/theirs/key");
+    let fault = place.apply(&[file]).0.unwrap_err();
+    assert!(fault.what.contains("belongs to user 65534"), "{fault}");
+    assert_eq!(fs::read_dir(place.at("shared/theirs")).unwrap().count(), 0);
     // Where no other can have made it, root may give a user something.
     fs::set_permissions(place.at("shared"), fs::Permissions::from_mode(0o755)).unwrap();
     assert_eq!(place.counts(&[step]), (1, 0));

@@ -170,6 +170,12 @@ impl Place {
             Some(path) => path.clone(),
             None => options.data.with_file_name(stem(&options.data)? + ".yaml"),
         };
+        if let (Ok(there), Ok(data)) = (path.canonicalize(), options.data.canonicalize())
+            && there == data
+        {
+            return Err(Failure::user(format!("`{}` is the data itself", path.display()))
+                .hint("name another file for the recipe: `-o FILE`"));
+        }
         match path.symlink_metadata() {
             Ok(_) if !options.force => {
                 Err(Failure::user(format!("`{}` is there already", path.display())).hint(

@@ -14,7 +14,7 @@ use planaria_protocol::plain;
 use planaria_recipe::JobKind;
 use planaria_runs::failure::{Context, Failure, Result, plain};
 use planaria_runs::run_dir::lock::Holder;
-use planaria_runs::run_dir::{self, LOGS, find_or_newest};
+use planaria_runs::run_dir::{self, LOGS, find, find_or_newest};
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -29,8 +29,26 @@ const TIME: usize = 24;
 /// Bytes of a log that are read at a time; what lies further back is left out.
 const READ_MAX: u64 = 64 << 20;
 
+/// What processes of runs are called, before their number.
+const ROLES: [&str; 8] =
+    ["worker", "server", "coordinator", "controller", "ps", "chief", "master", "evaluator"];
+
+/// `planaria logs worker-1` is of a process of the newest run, unless a run is called so.
+fn of_newest(options: &cli::Logs) -> cli::Logs {
+    let mut options = options.clone();
+    let is_process = |name: &String| {
+        let role = name.split_once('-').map_or(name.as_str(), |(role, _)| role);
+        ROLES.contains(&role) && find(name).is_err()
+    };
+    if options.process.is_none() {
+        options.process = options.run.take_if(|name| is_process(name));
+    }
+    options
+}
+
 /// Prints, and follows if asked to.
 pub fn run(options: &cli::Logs, talk: Talk) -> Result<()> {
+    let options = &of_newest(options);
     let folder = find_or_newest(options.run.as_deref())?;
     if run_dir::kind(&folder) == JobKind::Script {
         return script::run(options, &folder);

@@ -19,7 +19,7 @@ use planaria_protocol::event::What;
 use planaria_protocol::journal;
 use planaria_protocol::launch::Size;
 use planaria_protocol::plain;
-use planaria_recipe::{JobKind, Plan, Source, to_yaml};
+use planaria_recipe::{JobKind, Plan, Recipe, Source, to_yaml};
 use planaria_runs::clock::Stopwatch;
 use planaria_runs::failure::{Context, Failure, Result};
 use planaria_runs::run_dir::{RunDir, unreadable};
@@ -41,10 +41,11 @@ pub(crate) struct Resuming {
 }
 
 impl Resuming {
-    /// Whether the changes let a run that has ended train on.
+    /// Whether the changes let a run that has ended train on. Refuses those that no run goes on with.
     pub(crate) fn goes_further(&self, run: &RunDir) -> Result<bool> {
         let path = run.file("recipe.yaml");
         let (before, now) = (Source::load(&path, &[])?, Source::load(&path, &self.sets)?);
+        allowed(before.recipe(), now.recipe())?;
         let (before, now) = (&before.recipe().train, &now.recipe().train);
         Ok(now.epochs > before.epochs || now.early_stopping != before.early_stopping)
     }
@@ -55,8 +56,12 @@ impl Resuming {
         let path = run.file("recipe.yaml");
         let mut recipe_text =
             plain::read_text(&path).context(|| format!("cannot read `{}`", path.display()))?;
-        let mut survey = Survey::default();
         let name = path.display().to_string();
+        if !self.sets.is_empty() {
+            let parse = |sets| Source::parse(&name, recipe_text.as_bytes(), sets);
+            allowed(parse(&[])?.recipe(), parse(&self.sets)?.recipe())?;
+        }
+        let mut survey = Survey::default();
         let planned = Source::parse_and_plan(&name, recipe_text.as_bytes(), &self.sets, |recipe| {
             survey.open(recipe, talk)
         });
@@ -66,7 +71,6 @@ impl Resuming {
         };
         let data = survey.data.expect("a plan is made from opened data");
         if !self.sets.is_empty() {
-            allowed(&name, &recipe_text, &plan)?;
             recipe_text = to_yaml(&plan.recipe);
         }
         let mut found = checkpoint(&run, &plan, &mut progress)?;
@@ -126,10 +130,13 @@ impl Resuming {
     }
 }
 
-/// Refuses changes to what the run computes.
-fn allowed(name: &str, before: &str, plan: &Plan) -> Result<()> {
-    let before = Source::parse(name, before.as_bytes(), &[])?;
-    let Some(changed) = changed_steps(before.recipe(), &plan.recipe) else { return Ok(()) };
+/// Refuses changes to what the run computes, and to where it is.
+fn allowed(before: &Recipe, now: &Recipe) -> Result<()> {
+    if before.output.dir != now.output.dir {
+        let message = "`--set output.dir`: the run stays in its folder";
+        return Err(Failure::user(message).hint("leave it out; a run's folder can be copied"));
+    }
+    let Some(changed) = changed_steps(before, now) else { return Ok(()) };
     Err(Failure::user(format!("`--set` would make it another training: {changed}")).hint(
         "a run goes on with another `pool`, `setup`, `output`, `train.epochs` or \
          `train.early_stopping`; start a new run with `planaria train` for all else",

@@ -123,11 +123,14 @@ fn grid(svg: &mut String, axis: &Axis) {
     for value in nice_ticks(axis.low, axis.high, 4) {
         let (x, y, text) = (axis.x(value), axis.y(value), amount(value));
         let (right, bottom) = (SIZE - EDGE, SIZE - BOTTOM);
+        // The last one ends at the edge, however long it is.
+        let is_last = x > SIZE - LEFT;
+        let (at, anchor) = if is_last { (right + EDGE - 1.0, "end") } else { (x, "middle") };
         let _ = write!(
             svg,
             "<path class=\"grid\" d=\"M{LEFT} {y:.1}H{right}M{x:.1} {EDGE}V{bottom}\"/>\
              <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{text}</text>\
-             <text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{text}</text>",
+             <text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{text}</text>",
             LEFT - GAP,
             y + 3.5,
             bottom + 13.0
