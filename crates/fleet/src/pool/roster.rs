@@ -429,13 +429,15 @@ impl Roster {
 
     /// Names once the machines that have not answered while others have.
     fn tell_late(&mut self, now: Duration, actions: &mut Vec<Action>) {
-        let is_late = self.opened.is_some_and(|opened| now >= opened + OTHERS_WITHIN);
-        // Once a machine works the run has begun, and waits for none.
-        if self.told_late || !is_late || self.members.values().any(|m| m.was_ready) {
+        let Some(opened) = self.opened.filter(|opened| now >= *opened + OTHERS_WITHIN) else {
+            return;
+        };
+        if self.told_late {
             return;
         }
         let silent = |m: &&Member| {
-            let is_new = m.stage == Stage::Raising && !m.was_ready;
+            // One that is raised later, in the place of another, is not what the run begins without.
+            let is_new = m.stage == Stage::Raising && !m.was_ready && m.begun <= opened;
             is_new && m.is_direct.is_none() && now >= m.begun + OTHERS_WITHIN
         };
         let names: Vec<&str> =

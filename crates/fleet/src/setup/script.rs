@@ -118,7 +118,8 @@ pub(super) fn place_file(staged: &str, to: &str, mode: u32) -> String {
     let body = r#"set -e
 mkdir -p -- "$(dirname -- "$2")"
 cd -P -- "$(dirname -- "$2")"
-OWNEDumask 077
+OWNED
+umask 077
 own=$(mktemp -d "$(dirname -- "$2")/.planaria.XXXXXXXXXX")
 cd -P -- "$own"
 case $(ls -ldn .) in drwx--[-S]---*) [ -O . ] ;; *) false ;; esac || {
@@ -141,7 +142,8 @@ pub(super) fn place_folder(staged: &str, to: &str) -> String {
     let body = r#"set -e
 mkdir -p -- "$2"
 cd -P -- "$2"
-OWNEDtar -xpof "$1"
+OWNED
+tar -xpof "$1"
 "#;
     let rest = place(staged, to, "", &body.replacen("OWNED\n", OWNED, 1));
     format!("command -v tar >/dev/null 2>&1 || exit {NO_TAR}\n{rest}")
