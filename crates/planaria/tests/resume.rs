@@ -312,16 +312,12 @@ fn a_session_writes_nothing_into_a_folder_that_was_put_in_its_place() {
 fn an_ignored_signal_stays_ignored_and_a_first_one_is_answered() {
     let place = Place::new();
     let arguments = [&["train", "tiny.yaml"], &LONG[..], &["--set", "train.epochs=10000"]].concat();
-    let binary = place.command(&arguments);
-    let mut child = Command::new("sh")
-        .args(["-c", "trap '' HUP; exec \"$0\" \"$@\""])
-        .arg(binary.get_program())
-        .args(binary.get_args())
-        .current_dir(place.path())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let program = place.command(&arguments);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "trap '' HUP; exec \"$0\" \"$@\""]).arg(program.get_program());
+    shell.args(program.get_args()).current_dir(place.path());
+    binary::listening(&mut shell);
+    let mut child = shell.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     wait_for_steps(&place, 2);
     signal(&child, "HUP");
     wait_for_steps(&place, 6);

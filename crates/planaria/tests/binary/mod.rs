@@ -38,7 +38,7 @@ pub struct Place {
 
 /// Lets a command hear signals: tests may be run under `nohup` or as a script's background job,
 /// where some are ignored, and what is ignored stays so.
-fn listening(command: &mut Command) {
+pub fn listening(command: &mut Command) {
     let hear = || {
         for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP] {
             // SAFETY: the default disposition runs no code of ours, and may be set after a fork.

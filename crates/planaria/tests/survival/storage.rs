@@ -168,7 +168,7 @@ impl FailingDisk {
         assert!(runs("umount", &[self.mounted.0.to_str().unwrap()]), "nothing holds a file there");
         let image = self.blocks.0.join("image");
         // 1 says that there was something to repair.
-        let repaired = Command::new("e2fsck").args(["-fyq".as_ref(), image.as_os_str()]).output();
+        let repaired = Command::new("e2fsck").args(["-fy".as_ref(), image.as_os_str()]).output();
         assert!(repaired.is_ok_and(|out| out.status.code().is_some_and(|code| code < 4)));
         assert!(mount(&["-o", "loop", image.to_str().unwrap()], &self.mounted.0));
     }
