@@ -264,7 +264,10 @@ impl Piece {
         }
         let message = format!("`{}` could not be fetched:\n  {}", self.name, failed.join("\n  "));
         let kept = match part.exists() {
-            true => format!("; what has come is kept in `{}` and gone on with", part.display()),
+            true => format!(
+                "; what has come is kept in `{}`: the same command continues there",
+                part.display()
+            ),
             false => String::new(),
         };
         let hint = format!("try again later, or name another mirror with `--from URL`{kept}");

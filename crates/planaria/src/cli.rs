@@ -224,8 +224,8 @@ Examples:
   planaria data get cifar10 --to /data/cifar10
   planaria data get mnist --from http://mirror.lab/mnist
 
-Every file is compared with its published SHA-256. `curl` or `wget` fetches; what was interrupted is
-gone on with."
+Every file is compared with its published SHA-256. `curl` or `wget` fetches; an interrupted
+download continues where it stopped."
     )]
     Data(Data),
     /// Print the JSON Schema of recipes, for editors.

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_predictions_of_a_large_part_are_kept_whoever_counts_them() {
+    fn a_few_predictions_of_a_large_part_are_kept_on_any_number_of_workers() {
         let part = 2500;
         let values: Vec<f32> = (0..part).map(|i| i as f32).collect();
         let kept = |batch: usize| -> Vec<Pair> {

@@ -25,7 +25,7 @@ use planaria_runs::failure::{Context, Failure, Result};
 use planaria_runs::run_dir::{RunDir, unreadable};
 use planaria_text::number::{counted, grouped};
 
-/// How a run is gone on with.
+/// How a run continues.
 #[derive(Default)]
 pub(crate) struct Resuming {
     /// Other numbers of processes than the recipe's.

@@ -9,7 +9,7 @@ use planaria_control::survey::data_failure;
 use planaria_data::table::profile::{Column, Profile};
 use planaria_recipe::{Source, nearest};
 use planaria_runs::failure::{Failure, Result};
-use planaria_text::number::grouped;
+use planaria_text::number::{counted, grouped};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
@@ -149,7 +149,7 @@ impl<'p> Guess<'p> {
         let listed: Vec<String> = values
             .iter()
             .take(NAMED_MAX)
-            .map(|(value, rows)| format!("{} in {} rows", remark(value), grouped(**rows)))
+            .map(|(value, rows)| format!("{} in {}", remark(value), counted(**rows, "row")))
             .collect();
         let more = values.len() - listed.len();
         let tail = if more > 0 { format!(" and {more} more") } else { String::new() };
