@@ -318,6 +318,27 @@ fn a_public_set_is_fetched_described_and_planned() {
     assert_eq!(plan["recipe"]["model"]["layers"].as_array().map(Vec::len), Some(7));
 }
 
+#[test]
+fn nothing_goes_on_fetching_for_a_command_that_was_killed() {
+    let is_here = |program: &str| Command::new(program).arg("--version").output().is_ok();
+    if !is_here("curl") && !is_here("wget") {
+        return;
+    }
+    let place = Place::new();
+    // A server that takes the request and answers nothing.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let mut command = place.command(&["data", "get", "mnist", "--from", &url]);
+    let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+    let (mut stream, _) = listener.accept().unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    stream.set_read_timeout(Some(std::time::Duration::from_secs(30))).unwrap();
+    let mut request = Vec::new();
+    let closed = std::io::Read::read_to_end(&mut stream, &mut request);
+    assert!(closed.is_ok(), "the program that fetches has ended too: {closed:?}");
+}
+
 /// The folder of real data `name`, in `PLANARIA_DATA` or `../shared/data` beside the repository.
 fn real_data(name: &str) -> Option<std::path::PathBuf> {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

@@ -4,6 +4,7 @@
 //! by 20 seconds, silence by 60. Never decides what is fetched, or whether it is right.
 
 use crate::talk::Progress;
+use planaria_fleet::process::end_with_parent;
 use planaria_runs::failure::{Context, Failure, Result};
 use std::io::{ErrorKind, Read};
 use std::path::Path;
@@ -103,6 +104,8 @@ impl Program {
                 .arg(url),
         };
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        // Two commands must not write one file, also where the first was killed.
+        end_with_parent(&mut command);
         let name = self.name();
         let mut child = command.spawn().context(|| format!("cannot start `{name}`"))?;
         let status = loop {
@@ -135,6 +138,7 @@ impl Program {
 pub(super) fn unpack(archive: &Path, folder: &Path) -> Result<()> {
     let mut command = Command::new("tar");
     command.arg("-xzf").arg(archive).arg("-C").arg(folder).arg("--strip-components=1");
+    end_with_parent(&mut command);
     let ran = command.stdin(Stdio::null()).output();
     let failed = |why: String| {
         let message = format!("`{}` cannot be unpacked: {why}", archive.display());
