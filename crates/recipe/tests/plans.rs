@@ -64,6 +64,31 @@ fn a_batch_is_no_larger_than_the_data() {
 }
 
 #[test]
+fn numbers_are_predicted_by_one_output_and_mse() {
+    let check = |units: usize, loss: &str, expect: &str| {
+        let text = format!(
+            "name: a\ndata: {{train: digits}}\nmodel: {{layers: [{{Dense: {{units: {units}}}}}]}}\n\
+             train: {{loss: {loss}}}\n"
+        );
+        let facts = DataFacts { input: Shape::Vector(4), classes: None, examples: 90 };
+        let planned = Source::parse_and_plan("r.yaml", text.as_bytes(), &[], |_| Ok(facts));
+        match planned {
+            Ok(_) => assert_eq!(expect, ""),
+            Err(mistakes) => {
+                let said = mistakes.to_string();
+                assert!(said.contains(expect) && said.contains("1 mistake"), "{said}");
+            }
+        }
+    };
+    check(1, "mse", "");
+    check(5, "mse", "`mse` needs 1 output unit for a number, but there are 5");
+    check(1, "hinge", "`hinge` needs classes, but the targets are numbers");
+    check(1, "cross_entropy", "`cross_entropy` needs classes");
+    // One mistake is told once.
+    check(1, "mae", "there is no such loss");
+}
+
+#[test]
 fn batch_normalisation_keeps_state_and_depthwise_counts_its_groups() {
     let layers = "{layers: [{Conv2D: {filters: 6, kernel_size: [3, 1], groups: 3, padding: same}}, BatchNormalization, GlobalAveragePooling2D]}";
     let plan = plan(layers, image(8, 3), 6);
