@@ -81,6 +81,11 @@ pub(super) fn percent_tick(share: f64) -> String {
     format!("{}%", short((share * 1e6).round() / 1e4))
 }
 
+/// Of an accuracy: its axis may reach beyond what that can be.
+pub(super) fn accuracy_tick(share: f64) -> String {
+    if share > 1.0 + 1e-9 { String::new() } else { percent_tick(share) }
+}
+
 /// A time stamp as people read it.
 pub(super) fn moment(stamp: &str) -> String {
     stamp.replace('T', " ").replace('Z', " UTC")
@@ -191,7 +196,7 @@ pub(super) fn charts(lines: &[Line], marks: &[Mark]) -> Markup {
             "Accuracy",
             &[train(true, |l| l.accuracy), validation(|l| l.validation_accuracy)],
             Scale::Linear,
-            percent_tick,
+            accuracy_tick,
         ),
         figure("RMSE", &[validation(|l| l.validation_rmse)], Scale::Logarithmic, amount),
         figure(

@@ -4,7 +4,7 @@
 
 use crate::run_dir::metrics::Line;
 use crate::traces::chart::{Along, Curve, Figure, STEPS, Scale};
-use crate::traces::html::{document, footer, moment, percent_tick};
+use crate::traces::html::{accuracy_tick, document, footer, moment, percent_tick};
 use crate::traces::report::Report;
 use maud::{Markup, html};
 use planaria_text::number::{counted, duration, grouped, percent, short};
@@ -164,7 +164,7 @@ impl Study {
             if self.complete { ("completed", "completed") } else { ("interrupted", "stopped") };
         let body = html! {
             h1 {
-                (self.recipe) " with more and more workers "
+                (self.recipe) " on more workers "
                 span class={ "badge " (class) } { (state) }
             }
             p.sub { (moment(&self.started)) }
@@ -250,14 +250,14 @@ impl Study {
                 SECONDS,
                 &of_runs(|line| line.seconds),
                 Scale::Linear,
-                percent_tick,
+                accuracy_tick,
             ),
             figure(
                 "Accuracy by step",
                 STEPS,
                 &of_runs(|line| line.step as f64),
                 Scale::Linear,
-                percent_tick,
+                accuracy_tick,
             ),
         ];
         html! { @for figure in figures.iter().flatten() { (figure) } }
