@@ -243,6 +243,11 @@ fn a_finished_run_can_be_trained_for_longer() {
     refused("output.dir=other", "the run stays in its folder");
     let unchanged = place.run(&["resume", "--set", "train.epochs=2"]);
     assert!(talk(&unchanged).contains("nothing is left to do"), "{}", talk(&unchanged));
+    // Without checkpoints it would begin anew, over the model that it has.
+    fs::remove_dir_all(run.join("checkpoints")).unwrap();
+    let model = fs::read(run.join("model.safetensors")).unwrap();
+    refused("train.epochs=9", "has no checkpoint to go on from");
+    assert_eq!(fs::read(run.join("model.safetensors")).unwrap(), model);
 }
 
 #[test]

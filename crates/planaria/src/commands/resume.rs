@@ -2,18 +2,16 @@
 
 use crate::cli;
 use crate::commands::{detach, print, train};
-use crate::library::resuming::Resuming;
+use crate::library::resuming::{Resuming, finished};
 use crate::signals;
 use planaria_control::detached;
 use planaria_control::detached::watching::{self, Watched};
 use planaria_control::jobs::{about::Command, permit};
 use planaria_control::leftovers;
 use planaria_control::talk::{Progress, Talk};
-use planaria_protocol::plain;
 use planaria_runs::clock::Stopwatch;
 use planaria_runs::failure::{Exit, Result};
 use planaria_runs::run_dir::{RunDir, find_or_newest};
-use planaria_runs::traces::report::{Outcome, Report};
 use planaria_text::number::counted;
 
 /// Goes on, prints, and says what to exit with.
@@ -52,11 +50,4 @@ pub fn run(options: &cli::Resume, talk: Talk, process: Stopwatch) -> Result<Opti
         return if options.json { print(&report.to_json()).map(|()| None) } else { Ok(None) };
     }
     train::conclude(resuming.run(run, talk, process)?, options.json, talk)
-}
-
-/// The report of a run that has come to its end.
-fn finished(run: &RunDir) -> Option<Report> {
-    let report: Report =
-        serde_json::from_slice(&plain::read(&run.file("report.json")).ok()?).ok()?;
-    matches!(report.outcome, Outcome::Completed | Outcome::StoppedEarly).then_some(report)
 }

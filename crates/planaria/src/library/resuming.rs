@@ -23,6 +23,7 @@ use planaria_recipe::{JobKind, Plan, Recipe, Source, to_yaml};
 use planaria_runs::clock::Stopwatch;
 use planaria_runs::failure::{Context, Failure, Result};
 use planaria_runs::run_dir::{RunDir, unreadable};
+use planaria_runs::traces::report::{Outcome, Report};
 use planaria_text::number::{counted, grouped};
 
 /// How a run continues.
@@ -201,7 +202,15 @@ fn checkpoint(
         }
         newest => newest.map_err(unreadable)?,
     };
-    let Some(found) = newest else { return Ok(None) };
+    let Some(found) = newest else {
+        // What it has learned must not be written over by what begins anew.
+        if finished(run).is_some() {
+            let message = format!("run {} has no checkpoint to go on from", run.path().display());
+            return Err(Failure::user(message)
+                .hint("its model stays as it is; `planaria train` starts a new run"));
+        }
+        return Ok(None);
+    };
     for damaged in &found.damaged {
         progress.note(&format!("warning: {damaged}"));
     }
@@ -214,4 +223,11 @@ fn checkpoint(
         .hint(format!("train to a later end: `planaria resume --set train.epochs={}`", done + 1)));
     }
     Ok(Some(found))
+}
+
+/// The report of a run that has come to its end.
+pub(crate) fn finished(run: &RunDir) -> Option<Report> {
+    let report: Report =
+        serde_json::from_slice(&plain::read(&run.file("report.json")).ok()?).ok()?;
+    matches!(report.outcome, Outcome::Completed | Outcome::StoppedEarly).then_some(report)
 }
