@@ -76,7 +76,7 @@ fn hosts_that_do_not_have_the_data_come_to_the_same_bytes() {
         assert_eq!(hosts.on(host, &look), "absent");
     }
     let mut training = workspace.start(&["train", "table.yaml", "--json"], &[]);
-    workspace.hears(&mut training, "epoch 8/");
+    workspace.reaches(&mut training, 8);
     let first = downloads(&workspace);
     let machines: Vec<&str> = first.iter().map(|(machine, _)| machine.as_str()).collect();
     assert!(["h1", "h2", "h3"].iter().all(|host| machines.contains(host)), "{first:?}");

@@ -46,7 +46,7 @@ fn working(workspace: &Workspace) -> Vec<String> {
 fn training(pool: &str) -> (Workspace, Training) {
     let workspace = workspace(pool, ENDLESS, "");
     let mut training = workspace.start(&["train", "pool.yaml"], &[]);
-    workspace.hears(&mut training, "epoch 2/");
+    workspace.reaches(&mut training, 2);
     (workspace, training)
 }
 

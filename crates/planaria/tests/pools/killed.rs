@@ -81,7 +81,7 @@ fn on_hosts_and_resumed() {
     let Some(hosts) = Hosts::up(2, &[]) else { return };
     let workspace = workspace(&ssh(&hosts, "h1, h2", 2), EPOCHS, "");
     let mut training = workspace.start(&["train", "pool.yaml"], &[]);
-    workspace.hears(&mut training, "epoch 5/");
+    workspace.reaches(&mut training, 5);
     training.kill();
     let run = workspace.run();
     let (out, _) = workspace.give(&["resume", &id(&run), "--json"], 0);

@@ -32,7 +32,7 @@ fn hosts_one_of_which_dies_with_the_server() {
 
     let workspace = workspace(&pool, EPOCHS, "");
     let mut training = workspace.start(&["train", "pool.yaml", "--json"], &[]);
-    workspace.hears(&mut training, "epoch 8/");
+    workspace.reaches(&mut training, 8);
     let said = workspace.said();
     let (_, after) = said.split_once("server-0 joined on h").expect("a server");
     let host = after[..1].parse().expect("a number");
@@ -70,7 +70,7 @@ fn containers_one_of_which_dies() {
 
     let workspace = workspace(&pool, EPOCHS, "");
     let mut training = workspace.start(&["train", "pool.yaml", "--json"], &[]);
-    workspace.hears(&mut training, "epoch 8/");
+    workspace.reaches(&mut training, 8);
     let said = workspace.said();
     // Where containers cannot reach each other, servers are not among them.
     let (_, after) = said.split_once("worker-0 joined on ").expect("a worker");

@@ -110,6 +110,28 @@ impl Workspace {
         });
     }
 
+    /// Waits until it has told of this epoch or a later one: fast ones share a line.
+    #[track_caller]
+    pub fn reaches(&self, training: &mut Training, epoch: u64) {
+        eventually("an epoch", || {
+            let (told, ended) = (self.epochs_told(), training.child().try_wait());
+            let is_there = told >= epoch;
+            assert!(is_there || matches!(ended, Ok(None)), "it ended too soon: {}", self.said());
+            is_there
+        });
+    }
+
+    /// The last epoch that it has told of.
+    pub fn epochs_told(&self) -> u64 {
+        let said = self.said();
+        let last = |line: &str| {
+            let epochs = line.strip_prefix("epoch ").or_else(|| line.strip_prefix("epochs "))?;
+            let (epochs, _) = epochs.split_once('/')?;
+            epochs.rsplit('–').next()?.replace(',', "").parse().ok()
+        };
+        said.lines().filter_map(last).max().unwrap_or(0)
+    }
+
     /// The newest run's folder.
     #[track_caller]
     pub fn run(&self) -> PathBuf {
